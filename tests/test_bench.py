@@ -398,6 +398,15 @@ def test_a_peer_that_cannot_be_installed_is_in_the_table_with_the_reason(
     assert rows[JS] == "not run: npm is not installed"
 
 
+def test_the_table_says_which_server_does_not_wait_for_its_tasks() -> None:
+    results = Results()
+    for server in ("bare", FASTA2A, ADAPTER):
+        results.add(Key(peers.STACK.name, server, SEND, BUSY), figures())
+    rows = {row[0]: row[1] for row in peers.table(results).rows}
+    assert rows[FASTA2A] == "fasta2a==2.1.1, does not wait"
+    assert rows[ADAPTER] == "a2a-adapter==0.2.14"
+
+
 def test_a_server_with_wrong_answers_has_no_figures() -> None:
     results = Results(failures=["ours on httptools+uvloop: message/send (0.3): 500"])
     for server in ("bare", "ours"):

@@ -28,6 +28,7 @@ REQUIREMENTS = {
 }
 AGENTS = OWN | {name: ", ".join(required) for name, required in REQUIREMENTS.items()}
 """The servers, with what they are."""
+AGENTS[FASTA2A] += ", does not wait"
 SERVING = ["starlette", "uvicorn", "httptools", "uvloop"]
 """Packages that serve each agent in Python, all in the versions of this environment."""
 STACK = STACKS["uvloop"]

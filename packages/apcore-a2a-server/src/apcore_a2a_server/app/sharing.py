@@ -1,7 +1,7 @@
 """Whether several processes may serve with a task store, and how many do under other servers."""
 
-import sys
 from collections.abc import Callable, Mapping
+from inspect import currentframe
 from typing import Any, TypeAlias
 
 from apcore_a2a_server.fields import OptionError
@@ -62,9 +62,8 @@ def server_processes() -> tuple[str, int]:
 
     The number is 1 for a server that is not known, and for a process that reloads.
     """
-    frame = sys._getframe()
-    while (caller := frame.f_back) is not None:
-        frame = caller
+    frame = currentframe()
+    while frame is not None and (frame := frame.f_back) is not None:
         found = SERVERS.get((frame.f_globals.get("__name__", ""), frame.f_code.co_name))
         if found is not None:
             server, count = found

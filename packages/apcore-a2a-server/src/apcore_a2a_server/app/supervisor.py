@@ -183,11 +183,8 @@ class Supervisor:
         wakeup.setblocking(False)
         self._wakeups.setblocking(False)
         self._selector.register(self._wakeups, selectors.EVENT_READ)
-        handlers = dict.fromkeys(STOP_SIGNALS, self._on_signal)
-        previous = {
-            number: signal.signal(number, handler)
-            for number, handler in {**handlers, signal.SIGCHLD: lambda *_: None}.items()
-        }
+        previous = {number: signal.signal(number, self._on_signal) for number in STOP_SIGNALS}
+        previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, _do_nothing)
         previous_wakeup = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
         try:
             yield
@@ -361,3 +358,7 @@ class Supervisor:
             if time.monotonic() >= due:
                 del self._restarts[number]
                 self._start(number)
+
+
+def _do_nothing(number: int, frame: object) -> None:
+    """Handle a signal that only wakes the selector: by default, SIGCHLD is not delivered."""
