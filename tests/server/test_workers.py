@@ -1,4 +1,4 @@
-"""What workers share, and which stores several processes may not have."""
+"""The figures that workers share, and the stores that several processes may not have."""
 
 import signal
 import sys
@@ -74,7 +74,7 @@ async def test_metrics_are_sums_over_the_workers() -> None:
     assert "apcore_a2a_run_seconds_count 6.0" in text
 
 
-def test_what_a_worker_has_counted_outlives_it() -> None:
+def test_the_counts_of_a_worker_outlive_it() -> None:
     figures = Figures(2)
     figures.worker = 1
     figures.add("tasks failed")

@@ -63,7 +63,7 @@ def server_processes() -> tuple[str, int]:
     The number is 1 for a server that is not known, and for a process that reloads.
     """
     frame = currentframe()
-    while frame is not None and (frame := frame.f_back) is not None:
+    while frame is not None:
         found = SERVERS.get((frame.f_globals.get("__name__", ""), frame.f_code.co_name))
         if found is not None:
             server, count = found
@@ -71,6 +71,7 @@ def server_processes() -> tuple[str, int]:
                 return server, int(count(frame.f_locals))
             except (AttributeError, KeyError, TypeError, ValueError):  # another version of it
                 return server, 1
+        frame = frame.f_back
     return "", 1
 
 

@@ -184,7 +184,7 @@ class Supervisor:
         self._wakeups.setblocking(False)
         self._selector.register(self._wakeups, selectors.EVENT_READ)
         previous = {number: signal.signal(number, self._on_signal) for number in STOP_SIGNALS}
-        previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, _do_nothing)
+        previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, self._on_child)
         previous_wakeup = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
         try:
             yield
@@ -204,6 +204,9 @@ class Supervisor:
         )
         self._should_stop = True
         self._signalled_at = now
+
+    def _on_child(self, *_: object) -> None:
+        """Do nothing: only signals with a handler wake `_wait`."""
 
     def _wait(self) -> None:
         """Wait for a signal, a report, the end of a worker, or the time to start or kill one."""
@@ -358,7 +361,3 @@ class Supervisor:
             if time.monotonic() >= due:
                 del self._restarts[number]
                 self._start(number)
-
-
-def _do_nothing(number: int, frame: object) -> None:
-    """Handle a signal that only wakes the selector: by default, SIGCHLD is not delivered."""
