@@ -406,7 +406,7 @@ async def test_a_foreign_task_is_not_decoded() -> None:
     await store.save(record("t", owner="ada"))
     assert await store.get("t", "ada") is not None
     assert await store.get("t", "eve") is None
-    store._slots["t"].data = b"no task at all"
+    store._tasks["t"].data = b"no task at all"
     assert await store.get("t", "eve") is None
     with pytest.raises(DecodeError):
         await store.get("t", "ada")

@@ -3,48 +3,37 @@
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from contextvars import Context
-from dataclasses import dataclass, field
-from itertools import count, islice
+from itertools import chain, count, islice
 from operator import attrgetter
 from secrets import token_bytes
-from typing import Any, TypeAlias
 
-from apcore_a2a_core.data import Message, Task, TaskPushNotificationConfig, TaskState
+from apcore_a2a_core.data import Message, Task, TaskPushNotificationConfig
 from apcore_a2a_core.records import (
     LARGE_MESSAGE,
     TaskListResult,
     TaskRecord,
-    gaps,
     surplus,
     without_large,
 )
-from apcore_a2a_core.states import OPEN, TERMINAL
 from apcore_a2a_core.values import dump_json, read_json
+from msgspec import Struct, field
 
 from .exceptions import StoreFullError
 from .inprocess import InProcessStore
+from .listings import Listing
 from .page_tokens import KEY_SIZE, PageTokens
-from .queries import Order, Page, Query, parse_cursor
+from .queries import Page, Query, parse_cursor
+from .task_index import END, ContextKey, StoredTask, TaskIndex
 from .webhooks import Webhook
 
-MAX_SCAN = 2000
-"""Ended tasks that are searched for one of the same owner when the store is full."""
 
-_other_fields = attrgetter("owner", "skill", "version", "resume", "messages", "deadline")
-"""Returns the fields of a record after its task, in their order."""
+class _Context(Struct, gc=False):
+    """A conversation: its tasks, and its latest messages."""
 
-_ContextKey: TypeAlias = tuple[str, str]
-"""The owner and the context id of a conversation."""
-
-
-@dataclass(slots=True)
-class _Context:
-    """A conversation: its tasks, oldest first, and its latest messages."""
-
-    key: _ContextKey
-    tasks: list[str] = field(default_factory=list[str])
+    key: ContextKey
+    tasks: TaskIndex = field(default_factory=TaskIndex)
     messages: tuple[tuple[str, bytes], ...] = ()
     """Each with the id of its task."""
     open_tasks: int = 0
@@ -63,48 +52,6 @@ class _Context:
 
     def has_expired(self) -> bool:
         return self.expires is not None and self.expires <= time.monotonic()
-
-
-@dataclass(slots=True)  # not frozen: one is made at every save, in a quarter of the time
-class _Slot:
-    """A stored task: its bytes, and values for queries that need not read them.
-
-    Attributes:
-        data: the task, with gaps for the large messages of its history.
-        large: these messages; its conversation has the same objects.
-    """
-
-    data: bytes
-    large: tuple[bytes, ...]
-    other_fields: tuple[str, str, int, bytes | None, int, float | None]
-    context: _Context
-    context_id: str
-    state: TaskState
-    timestamp: float
-    created: int
-    updated: int
-
-    def record(self) -> TaskRecord:
-        task = read_json(Task, self.data)
-        for index, body in zip(gaps(task) if self.large else (), self.large, strict=True):
-            task.history[index] = read_json(Message, body)
-        return TaskRecord(task, *self.other_fields)
-
-    @property
-    def size(self) -> int:
-        """The number of bytes that it takes, without large messages: these are counted once."""
-        return len(self.data) + len(self.other_fields[3] or b"")
-
-    @property
-    def owner(self) -> str:
-        return self.other_fields[0]
-
-    @property
-    def has_ended(self) -> bool:
-        return self.state in TERMINAL
-
-    def has_expired(self) -> bool:
-        return self.has_ended and self.context.has_expired()
 
 
 class _LargeMessages:
@@ -175,12 +122,13 @@ class InMemoryTaskStore(InProcessStore):
         self._ttl = ttl
         self._max_capacity = max_capacity
         self._max_history = max_history
-        self._slots: dict[str, _Slot] = {}
-        self._contexts: dict[_ContextKey, _Context] = {}
-        self._by_update: dict[str, None] = {}
+        self._tasks: dict[str, StoredTask] = {}
+        self._contexts: dict[ContextKey, _Context] = {}
+        self._owners: dict[str, TaskIndex] = {}
+        self._by_end: Listing[StoredTask] = Listing(attrgetter("updated"))
+        """The tasks that have ended."""
         # An OrderedDict finds its first key at once; a dict passes over all deleted ones.
-        self._by_end: OrderedDict[str, None] = OrderedDict()
-        self._expiring: OrderedDict[_ContextKey, None] = OrderedDict()
+        self._expiring: OrderedDict[ContextKey, None] = OrderedDict()
         """Conversations whose tasks have all ended, in the order in which they expire."""
         self._webhooks: dict[str, Sequence[Webhook]] = {}
         self._bytes = 0
@@ -196,61 +144,75 @@ class InMemoryTaskStore(InProcessStore):
             StoreFullError: It is a new task, and the store is full of tasks that have not ended.
         """
         task = record.task
-        old_slot = self._slots.get(task.id)
-        if old_slot is None and len(self._slots) >= self._max_capacity:
+        old_task = self._tasks.get(task.id)
+        if old_task is not None and old_task.key != (record.owner, task.context_id):
+            self._drop(task.id)
+            old_task = None
+        if old_task is None and len(self._tasks) >= self._max_capacity:
             self._make_room(record.owner)
-        context = old_slot.context if old_slot else self._join_context(record)
+        context = self._contexts[old_task.key] if old_task else self._join_context(record)
         updated = next(self._clock)
-        self._add_messages(context, record, old_slot.other_fields[4] if old_slot else 0)
+        self._add_messages(context, record, old_task.messages if old_task else 0)
         slim_task = without_large(task)
-        new_slot = self._slots[task.id] = _Slot(
+        stored = StoredTask(
+            task.id,
+            context.key,
             dump_json(slim_task),
-            () if slim_task is task else _large_messages(task, context, old_slot),
-            _other_fields(record),
-            context,
-            task.context_id,
+            () if slim_task is task else _large_messages(task, context, old_task),
+            record.skill,
+            record.version,
+            record.resume,
+            record.messages,
+            record.deadline,
             task.status.state,
             record.status_at,
-            old_slot.created if old_slot else updated,
+            old_task.created if old_task else updated,
             updated,
         )
-        self._bytes += new_slot.size - (old_slot.size if old_slot else 0)
-        self._large.replace(old_slot.large if old_slot else (), new_slot.large)
-        self._index(task.id, old_slot, new_slot)
+        if old_task is not None:
+            self._remove(old_task, context)
+        self._add(stored, context)
+        self._set_expiry(context)
 
     async def get(self, task_id: str, owner: str | None = None) -> TaskRecord | None:
         """Return a copy of the record; None if it is unknown, expired, or not the owner's."""
-        slot = self._slots.get(task_id)
-        if slot is None or slot.has_expired() or owner not in (None, slot.owner):
+        stored = self._tasks.get(task_id)
+        if stored is None or owner not in (None, stored.owner):
             return None
-        return slot.record()
+        return None if self._contexts[stored.key].has_expired() else stored.record()
 
     async def list(
         self, context_id: str | None = None, cursor: str | None = None, limit: int = 50
     ) -> TaskListResult:
         """Return a page of records of all owners, newest created first."""
-        position = None if cursor is None else parse_cursor(cursor)
-        candidates = (slot for slot in self._newest() if context_id in (None, "", slot.context_id))
-        slots, next_position = _page(candidates, "created", position, limit)
-        next_cursor = None if next_position is None else str(next_position)
-        return TaskListResult([slot.record() for slot in slots], next_cursor)
+        position = END if cursor is None else parse_cursor(cursor)
+        self._drop_expired()
+        matching = (
+            stored
+            for stored in map(self._tasks.__getitem__, reversed(self._tasks))
+            if context_id in (None, "", stored.key[1]) and stored.created < position
+        )
+        stored_tasks = [*islice(matching, limit + 1)]
+        next_cursor = str(stored_tasks[limit - 1].created) if len(stored_tasks) > limit else None
+        return TaskListResult([stored.record() for stored in stored_tasks[:limit]], next_cursor)
 
     async def query(self, query: Query) -> Page:
         """Return a page of the tasks that match *query*."""
-        matching: Iterable[_Slot] = (
-            slot
-            for slot in self._candidates(query)
-            if query.matches(slot.owner, slot.context_id, slot.state, slot.timestamp)
-        )
-        if query.order == "updated":
-            matching = [*matching]
         position = self._page_tokens.open(query)
-        slots, next_position = _page(matching, query.order, position, query.limit)
-        next_cursor = (
-            None if next_position is None else self._page_tokens.seal(query, next_position)
-        )
-        total = len(matching) if isinstance(matching, list) else 0
-        return Page([slot.record() for slot in slots], next_cursor, total)
+        self._drop_expired()
+        index = self._owners.get(query.owner)
+        if query.context_id:
+            context = self._contexts.get((query.owner, query.context_id))
+            index = None if context is None else context.tasks
+        if index is None:
+            return Page([], None)
+        matching, total = index.find(query, END if position is None else position)
+        stored_tasks = [*islice(matching, query.limit + 1)]
+        next_cursor = None
+        if len(stored_tasks) > query.limit:
+            last_number = attrgetter(query.order)(stored_tasks[query.limit - 1])
+            next_cursor = self._page_tokens.seal(query, last_number)
+        return Page([stored.record() for stored in stored_tasks[: query.limit]], next_cursor, total)
 
     async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[Message]:
         """Return the latest messages of a conversation, oldest first."""
@@ -261,7 +223,7 @@ class InMemoryTaskStore(InProcessStore):
 
     async def delete(self, task_id: str) -> bool:
         """Delete a task; return False if there is none."""
-        exists = task_id in self._slots
+        exists = task_id in self._tasks
         if exists:
             self._drop(task_id)
         return exists
@@ -298,16 +260,15 @@ class InMemoryTaskStore(InProcessStore):
     def evict(self, size: int, owner: str, kept_ids: Container[str]) -> None:
         """Delete ended tasks until *size* bytes are free, if possible those of *owner*."""
         most = self.kept_bytes - size
-        ended_ids = [task_id for task_id in self._by_end if task_id not in kept_ids]
-        own_ids = [task_id for task_id in ended_ids if self._slots[task_id].owner == owner]
-        for task_id in dict.fromkeys([*own_ids, *ended_ids]):
-            if self.kept_bytes <= most:
+        while self.kept_bytes > most:
+            task_id = self._oldest_ended(owner, kept_ids)
+            if task_id is None:
                 return
             self._evict(task_id)
             self.drop_log(task_id)
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self._tasks)
 
     def _join_context(self, record: TaskRecord) -> _Context:
         """Return the conversation of a new task; an expired one starts again."""
@@ -318,8 +279,6 @@ class InMemoryTaskStore(InProcessStore):
             context = None
         if context is None:
             context = self._contexts[key] = _Context(key)
-        context.tasks.append(record.task.id)
-        context.open_tasks += 1
         return context
 
     def _add_messages(self, context: _Context, record: TaskRecord, known_count: int) -> None:
@@ -338,14 +297,32 @@ class InMemoryTaskStore(InProcessStore):
         self._bytes += context.size
         self._large.replace(old_bodies, context.bodies)
 
-    def _index(self, task_id: str, old_slot: _Slot | None, new_slot: _Slot) -> None:
-        self._by_update.pop(task_id, None)
-        self._by_update[task_id] = None
-        context = new_slot.context
-        if new_slot.has_ended and not (old_slot and old_slot.has_ended):
-            self._by_end[task_id] = None
+    def _add(self, stored: StoredTask, context: _Context) -> None:
+        """Count a task, and put it into the indexes."""
+        self._tasks[stored.id] = stored
+        if stored.owner not in self._owners:
+            self._owners[stored.owner] = TaskIndex()
+        self._owners[stored.owner].add(stored)
+        context.tasks.add(stored)
+        if stored.has_ended:
+            self._by_end.add(stored)
+        else:
+            context.open_tasks += 1
+        self._bytes += stored.size
+        self._large.replace((), stored.large)
+
+    def _remove(self, stored: StoredTask, context: _Context) -> None:
+        """Undo `_add`, except that the task keeps its place in the order of creation."""
+        self._owners[stored.owner].remove(stored)
+        if not self._owners[stored.owner]:
+            del self._owners[stored.owner]
+        context.tasks.remove(stored)
+        if stored.has_ended:
+            self._by_end.remove(stored)
+        else:
             context.open_tasks -= 1
-        self._set_expiry(context)
+        self._bytes -= stored.size
+        self._large.replace(stored.large, ())
 
     def _set_expiry(self, context: _Context) -> None:
         """Start the time to live of a conversation anew, if all of its tasks have ended."""
@@ -357,64 +334,49 @@ class InMemoryTaskStore(InProcessStore):
             if self._sweep is None or self._loop is not asyncio.get_running_loop():
                 self._sweep_in(self._ttl)
 
-    def _candidates(self, query: Query) -> Iterable[_Slot]:
-        """Return the slots that may match *query*, in its order."""
-        if not query.context_id:
-            return self._newest(query.order)
-        # A conversation has few tasks: sorting them costs less than scanning all tasks.
-        context = self._contexts.get((query.owner, query.context_id))
-        if context is None or (not context.open_tasks and query.state in OPEN):
-            return ()
-        slots = [self._slots[task_id] for task_id in context.tasks]
-        unexpired = (slot for slot in slots if not slot.has_expired())
-        return sorted(unexpired, key=attrgetter(query.order), reverse=True)
-
-    def _newest(self, order: str = "created") -> Iterator[_Slot]:
-        task_ids: dict[str, Any] = self._by_update if order == "updated" else self._slots
-        slots = (self._slots[task_id] for task_id in reversed(task_ids))
-        return (slot for slot in slots if not slot.has_expired())
-
     def _make_room(self, owner: str) -> None:
         """Delete an ended task, if possible of *owner*: owners should not evict each other's."""
-        ended_ids = islice(self._by_end, MAX_SCAN)
-        own_ids = (task_id for task_id in ended_ids if self._slots[task_id].owner == owner)
-        oldest = next(own_ids, None) or next(iter(self._by_end), None)
+        oldest = self._oldest_ended(owner)
         if oldest is None:
             raise StoreFullError
         self._evict(oldest)
 
+    def _oldest_ended(self, owner: str, kept_ids: Container[str] = ()) -> str | None:
+        """Return the oldest ended task that is not kept, if possible of *owner*."""
+        own = self._owners[owner].ended() if owner in self._owners else ()
+        ended_ids = (stored.id for stored in chain(own, self._by_end))
+        return next((task_id for task_id in ended_ids if task_id not in kept_ids), None)
+
     def _evict(self, task_id: str) -> None:
         """Delete an ended task, and its messages from a conversation that tasks keep open."""
-        context = self._slots[task_id].context
+        context = self._contexts[self._tasks[task_id].key]
         if context.open_tasks:
             others = tuple(message for message in context.messages if message[0] != task_id)
             self._set_messages(context, others)
         self._drop(task_id)
 
     def _drop(self, task_id: str) -> None:
-        slot = self._pop(task_id)
-        slot.context.tasks.remove(task_id)
-        slot.context.open_tasks -= not slot.has_ended
-        if not slot.context.tasks:
-            self._drop_context(slot.context.key)
-        elif not slot.has_ended:
-            self._set_expiry(slot.context)
+        context = self._contexts[self._tasks[task_id].key]
+        self._pop(task_id, context)
+        if not context.tasks:
+            self._drop_context(context.key)
+        elif context.expires is None:
+            self._set_expiry(context)
 
-    def _drop_context(self, key: _ContextKey) -> None:
+    def _drop_context(self, key: ContextKey) -> None:
         self._expiring.pop(key, None)
         context = self._contexts.pop(key)
         self._set_messages(context, ())
-        for task_id in context.tasks:
-            self._pop(task_id)
+        for stored in [*context.tasks]:
+            self._pop(stored.id, context)
 
-    def _pop(self, task_id: str) -> _Slot:
-        indexes: tuple[dict[str, Any], ...] = (self._webhooks, self._by_update, self._by_end)
-        for index in indexes:
-            index.pop(task_id, None)
-        slot = self._slots.pop(task_id)
-        self._bytes -= slot.size
-        self._large.replace(slot.large, ())
-        return slot
+    def _pop(self, task_id: str, context: _Context) -> None:
+        self._webhooks.pop(task_id, None)
+        self._remove(self._tasks.pop(task_id), context)
+
+    def _drop_expired(self) -> None:
+        while self._expiring and self._contexts[next(iter(self._expiring))].has_expired():
+            self._drop_context(next(iter(self._expiring)))
 
     def _sweep_in(self, seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
@@ -424,26 +386,16 @@ class InMemoryTaskStore(InProcessStore):
     def _on_sweep(self) -> None:
         """Delete expired conversations, so that memory is freed without any requests too."""
         self._sweep = None
-        while self._expiring and self._contexts[next(iter(self._expiring))].has_expired():
-            self._drop_context(next(iter(self._expiring)))
+        self._drop_expired()
         if self._expiring:
             expires = self._contexts[next(iter(self._expiring))].expires or 0
             self._sweep_in(max(expires - time.monotonic(), self._ttl / 60))
 
 
-def _large_messages(task: Task, context: _Context, old_slot: _Slot | None) -> tuple[bytes, ...]:
+def _large_messages(
+    task: Task, context: _Context, old_task: StoredTask | None
+) -> tuple[bytes, ...]:
     """Return the large messages of a history; those that are kept already are not kept again."""
-    kept = [*(old_slot.large if old_slot else ()), *context.bodies]
+    kept = [*(old_task.large if old_task else ()), *context.bodies]
     bodies = [body for body in map(dump_json, task.history) if len(body) >= LARGE_MESSAGE]
     return tuple(next((same for same in kept if same == body), body) for body in bodies)
-
-
-def _page(
-    slots: Iterable[_Slot], order: Order, position: int | None, limit: int
-) -> tuple[list[_Slot], int | None]:
-    """Return the next *limit* of *slots* after *position*, and the position of the page behind."""
-    number_of = attrgetter(order)
-    if position is not None:
-        slots = (slot for slot in slots if number_of(slot) < position)
-    page = list(islice(slots, limit + 1))
-    return page[:limit], number_of(page[limit - 1]) if len(page) > limit else None

@@ -1,0 +1,199 @@
+"""Tasks in memory, and the index that lists those of an owner or of a conversation."""
+
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from itertools import chain, islice, takewhile
+from operator import attrgetter
+from typing import TypeAlias
+
+from apcore_a2a_core.data import Message, Task, TaskState
+from apcore_a2a_core.records import TaskRecord, gaps
+from apcore_a2a_core.states import TERMINAL
+from apcore_a2a_core.values import read_json
+from msgspec import Struct
+
+from .listings import Listing
+from .queries import Query
+
+FEW = 100
+"""Up to so many ended tasks are searched one by one; lists of so few would take more memory."""
+
+END = 2**63 - 1
+"""A position behind all tasks."""
+
+ContextKey: TypeAlias = tuple[str, str]
+"""The owner and the context id of a conversation."""
+
+_created = attrgetter("created")
+_updated = attrgetter("updated")
+_time = attrgetter("time")
+
+
+# There are many, so the garbage collector does not scan them; nor would it find cycles of them.
+class StoredTask(Struct, gc=False):
+    """A task as bytes, and values for queries that need not read them.
+
+    Attributes:
+        key: the key of its conversation.
+        data: the task, with gaps for the large messages of its history.
+        large: these messages; its conversation has the same objects.
+        time: the time of its status, in seconds since 1970.
+        created: the number of the save that created it.
+        updated: the number of its last save.
+    """
+
+    id: str
+    key: ContextKey
+    data: bytes
+    large: tuple[bytes, ...]
+    skill: str
+    version: int
+    resume: bytes | None
+    messages: int
+    deadline: float | None
+    state: TaskState
+    time: float
+    created: int
+    updated: int
+
+    def record(self) -> TaskRecord:
+        """Return a new record of the task."""
+        task = read_json(Task, self.data)
+        for index, body in zip(gaps(task) if self.large else (), self.large, strict=True):
+            task.history[index] = read_json(Message, body)
+        other_fields = self.skill, self.version, self.resume, self.messages, self.deadline
+        return TaskRecord(task, self.owner, *other_fields)
+
+    @property
+    def size(self) -> int:
+        """The number of bytes that it takes, without large messages: these are counted once."""
+        return len(self.data) + len(self.resume or b"")
+
+    @property
+    def owner(self) -> str:
+        """The id of the principal that it belongs to."""
+        return self.key[0]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it can't change any more."""
+        return self.state in TERMINAL
+
+
+class EndedTasks:
+    """Listed tasks in one state."""
+
+    __slots__ = ("_disorder", "created", "updated")
+
+    def __init__(self) -> None:
+        self.created: Listing[StoredTask] = Listing(_created)
+        self.updated: Listing[StoredTask] = Listing(_updated)
+        self._disorder = 0
+        """The number of the last task whose time was before that of the task before it."""
+
+    def add(self, task: StoredTask) -> None:
+        """Add a task that has ended now."""
+        last = self.updated.last
+        if last is not None and task.time < last.time:
+            self._disorder = task.updated
+        self.created.add(task)
+        self.updated.add(task)
+
+    def remove(self, task: StoredTask) -> None:
+        """Remove a task that was added."""
+        self.created.remove(task)
+        self.updated.remove(task)
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether later tasks have later times: no clock was set back."""
+        return not self.updated.count_before(self._disorder, _updated)
+
+    def since(self, time: float) -> Iterable[StoredTask]:
+        """Return the tasks that have ended since a time, and maybe others."""
+        earlier = self.updated.count_before(time, _time) if self.is_in_order else 0
+        return islice(self.updated.before(END), len(self.updated) - earlier)
+
+
+class TaskIndex(Struct, gc=False):
+    """The tasks of one owner, or of one conversation.
+
+    Attributes:
+        few: the tasks that are not listed, by id: all, or those that have not ended.
+        listed: ended tasks by state, if there are many.
+    """
+
+    few: dict[str, StoredTask] = {}
+    listed: dict[TaskState, EndedTasks] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.few or self.listed)
+
+    def __iter__(self) -> Iterator[StoredTask]:
+        return chain(self.few.values(), *(ended.updated for ended in self._lists()))
+
+    def add(self, task: StoredTask) -> None:
+        """Add a task that was saved now."""
+        self.few[task.id] = task
+        if not task.has_ended:
+            return
+        if self.listed:
+            self._list(task)
+        elif len(self.few) > FEW:
+            for ended_task in [*filter(_has_ended, self.few.values())]:
+                self._list(ended_task)
+
+    def _list(self, task: StoredTask) -> None:
+        """Move an ended task from the few to its list."""
+        del self.few[task.id]
+        self.listed = self.listed or {}
+        if task.state not in self.listed:
+            self.listed[task.state] = EndedTasks()
+        self.listed[task.state].add(task)
+
+    def _lists(self, state: TaskState | None = None) -> list[EndedTasks]:
+        """Return the lists of a state, or of all states."""
+        lists = (self.listed or {}).items()
+        return [each for its_state, each in lists if state in (None, its_state)]
+
+    def remove(self, task: StoredTask) -> None:
+        """Remove a task that was added."""
+        if self.few.pop(task.id, None) is None and self.listed:
+            self.listed[task.state].remove(task)
+            if not self.listed[task.state].updated:
+                del self.listed[task.state]
+
+    def ended(self) -> Iterator[StoredTask]:
+        """Return the tasks that have ended, oldest end first."""
+        listed = merge(*(ended.updated for ended in self._lists()), key=_updated)
+        return chain(listed, filter(_has_ended, self.few.values()))
+
+    def find(self, query: Query, position: int) -> tuple[Iterable[StoredTask], int]:
+        """Return the tasks with a state and a time, newest first, and how many there are in all.
+
+        Args:
+            query: The query, whose owner and context these tasks have.
+            position: The number below which tasks are returned; all are counted.
+        """
+        number_of, since = attrgetter(query.order), query.after or 0
+        ended = self._lists(query.state)
+        searched: Iterable[StoredTask] = self.few.values()
+        if since and not (query.order == "updated" and all(each.is_in_order for each in ended)):
+            searched, ended = chain(searched, *(each.since(since) for each in ended)), []
+        matching = sorted(
+            (task for task in searched if query.state in (None, task.state) and task.time >= since),
+            key=number_of,
+            reverse=True,
+        )
+        total = len(matching)
+        pages: list[Iterable[StoredTask]] = []
+        pages.append(task for task in matching if number_of(task) < position)
+        for each in ended:
+            listing: Listing[StoredTask] = getattr(each, query.order)
+            total += len(listing) - listing.count_before(since, _time)
+            pages.append(takewhile(lambda task: task.time >= since, listing.before(position)))
+        return merge(*pages, key=number_of, reverse=True), total
+
+
+def _has_ended(task: StoredTask) -> bool:
+    return task.has_ended
