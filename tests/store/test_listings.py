@@ -1,10 +1,13 @@
 """Lists of tasks in the memory store: pages and totals as of a plain search, in constant time."""
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from statistics import median
 from typing import Any, get_args
 
@@ -17,9 +20,12 @@ from apcore_a2a_server.store import (
     Query,
     StoreFullError,
     listings,
+    open_store,
     task_index,
 )
 from apcore_a2a_server.store.queries import Order
+from apcore_a2a_server.store.rows import sql_conditions, with_conditions
+from apcore_a2a_server.store.sqlite.schema import sql as statements
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -237,3 +243,29 @@ def test_a_page_takes_no_longer_among_many_tasks() -> None:
         return found
 
     assert max(asyncio.run(ratios())) < 3
+
+
+@pytest.mark.parametrize("query", [Query(**each) for each in queries() if each["owner"] == "ada"])
+def test_lists_in_a_file_are_read_in_the_order_of_an_index(tmp_path: Path, query: Query) -> None:
+    """No statement scans the tasks of others, and none sorts; totals are counted in an index."""
+
+    async def create() -> None:
+        store = open_store(f"sqlite:///{tmp_path / 'agent.db'}")
+        await store.start()
+        await store.close()
+
+    asyncio.run(create())
+    _, conditions, parameters = sql_conditions(query, query.owner, 17)
+    with closing(sqlite3.connect(tmp_path / "agent.db")) as file:
+        plans = [
+            "".join(
+                detail for *_, detail in file.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
+            )
+            for statement in (
+                with_conditions(statements.list_tasks, conditions, query.order),
+                with_conditions(statements.count_tasks, conditions, query.order),
+            )
+        ]
+    assert "SEARCH tasks USING INDEX" in plans[0]
+    assert "TEMP B-TREE" not in plans[0]
+    assert query.order == "created" or "SEARCH tasks USING COVERING INDEX" in plans[1]

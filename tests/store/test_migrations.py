@@ -81,8 +81,9 @@ async def test_bodies_in_protobuf_become_json_in_a_file(tmp_path: Path) -> None:
         file.create_function("as_protobuf", 2, as_protobuf)
         for table in TABLES:
             file.execute(f"UPDATE {table} SET body = as_protobuf('{table}', body)")
+        file.execute("DROP INDEX tasks_context_updated")
         file.execute("PRAGMA user_version = 3")
-    assert await migrate(address) == (3, 4)
+    assert await migrate(address) == (3, 5)
     await verify(open_store(address), record)
     assert (await check(address)).tasks == {"working": 1}
 
@@ -106,8 +107,8 @@ async def test_bodies_in_protobuf_become_json_in_a_database(
                 row["ctid"],
                 as_protobuf(table, row["body"]),
             )
-    await connection.execute("DELETE FROM apcore_a2a.migrations WHERE version = 4")
-    assert await migrate(server.url) == (3, 4)
+    await connection.execute("DELETE FROM apcore_a2a.migrations WHERE version > 3")
+    assert await migrate(server.url) == (3, 5)
     await verify(open_store(server.url), record)
     assert (await check(server.url)).tasks["working"] == 1
 
