@@ -153,12 +153,16 @@ class InMemoryTaskStore(InProcessStore):
         context = self._contexts[old_task.key] if old_task else self._join_context(record)
         updated = next(self._clock)
         self._add_messages(context, record, old_task.messages if old_task else 0)
-        slim_task = without_large(task)
+        data = dump_json(task)
+        large: tuple[bytes, ...] = ()
+        if len(data) >= LARGE_MESSAGE:
+            data = dump_json(without_large(task))
+            large = _large_messages(task, context, old_task)
         stored = StoredTask(
             task.id,
             context.key,
-            dump_json(slim_task),
-            () if slim_task is task else _large_messages(task, context, old_task),
+            data,
+            large,
             record.skill,
             record.version,
             record.resume,
