@@ -51,9 +51,13 @@ class Listing(Generic[T]):
 
     def add(self, item: T) -> None:
         """Add an item in its place."""
-        index = self._block_before(self._number_of(item), self._number_of)
+        number = self._number_of(item)
+        index = self._block_before(number, self._number_of)
         block = self._blocks[index]
-        insort(block, item, key=self._number_of)
+        if not block or self._number_of(block[-1]) < number:
+            block.append(item)
+        else:
+            insort(block, item, key=self._number_of)
         if len(block) > MAX_BLOCK:
             middle = len(block) // 2
             self._blocks[index : index + 1] = block[:middle], block[middle:]
