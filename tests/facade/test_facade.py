@@ -61,6 +61,15 @@ def test_serve_loads_the_server() -> None:
     assert {"starlette", "uvicorn"} <= loaded_by("from apcore_a2a import serve")
 
 
+def test_what_modules_import_needs_neither_the_server_nor_apcore() -> None:
+    names = "ApprovalRequired, File, InputRequiredError, Progress, Services"
+    loaded = loaded_by(f"{WITHOUT_SERVER}\nfrom apcore_a2a import {names}")
+    assert "apcore_a2a_core" in loaded
+    assert not loaded & {"apcore", "pydantic", "starlette"} - loaded_by("import a2a.types")
+    loaded = loaded_by(f"{WITHOUT_SERVER}\nfrom apcore_a2a import Prompt, Reply")
+    assert "apcore" not in loaded
+
+
 def test_authenticators_need_no_server() -> None:
     loaded = loaded_by(f"{WITHOUT_SERVER}\nfrom apcore_a2a import JWTAuthenticator")
     loaded |= loaded_by(f"{WITHOUT_SERVER}\nfrom apcore_a2a.auth import hash_key")
@@ -113,7 +122,8 @@ def test_the_mirrors_together_have_every_name() -> None:
     assert server.__all__ == apcore_a2a_server.__all__
     names = {*adapters.__all__, *server.__all__, "A2AClient", "SyncA2AClient"}
     names |= {"APIKeyAuthenticator", "ChainAuthenticator", "ClaimMapping", "JWTAuthenticator"}
-    assert names == {*apcore_a2a.__all__}
+    names |= {"ApprovalRequired", "File", "InputRequiredError", "Progress", "Prompt", "Reply"}
+    assert names | {"Services"} == {*apcore_a2a.__all__}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,16 @@
 """Adapters between apcore modules and A2A types: pure functions, no I/O, no event loop."""
 
+from typing import TYPE_CHECKING, Any
+
 from .agent_card import EXTENSION_URI, AgentCardBuilder, card_to_dict
+from .authoring import (
+    INPUT_REQUIRED,
+    ApprovalRequired,
+    File,
+    InputRequiredError,
+    Progress,
+    Services,
+)
 from .errors import (
     ErrorMapper,
     MediaTypeError,
@@ -19,20 +29,31 @@ from .sdk import from_sdk, to_sdk
 from .skill_mapper import SkillMapper
 from .values import load_json, narrow, to_json
 
+if TYPE_CHECKING:
+    from .models import Prompt, Reply
+
 __all__ = [
     "EXTENSION_URI",
+    "INPUT_REQUIRED",
     "AgentCardBuilder",
+    "ApprovalRequired",
     "Authenticator",
     "ErrorMapper",
     "Executor",
+    "File",
     "Identity",
+    "InputRequiredError",
     "MediaTypeError",
     "OutputError",
     "PartConverter",
     "PartError",
+    "Progress",
+    "Prompt",
     "RefusalReason",
     "Registry",
+    "Reply",
     "SchemaConverter",
+    "Services",
     "SkillMapper",
     "TaskListResult",
     "TaskRecord",
@@ -49,3 +70,13 @@ __all__ = [
     "to_json",
     "to_sdk",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the models on first use, since pydantic takes long to import."""
+    if name not in ("Prompt", "Reply"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import models
+
+    globals().update(Prompt=models.Prompt, Reply=models.Reply)
+    return globals()[name]

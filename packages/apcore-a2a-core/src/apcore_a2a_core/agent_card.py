@@ -9,7 +9,7 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Struct, Value
 
 from .protocols import Registry
-from .schema import Object, SchemaConverter, object_at
+from .schema import Object, SchemaConverter, object_at, text_field_of
 from .sdk import json_of
 from .skill_mapper import JSON, TEXT, SkillMapper
 from .values import MAX_DEPTH, to_json
@@ -140,6 +140,7 @@ def details_of(descriptor: Any) -> Value:
         "outputSchema": lambda: SchemaConverter().convert_output_schema(descriptor),
         "examples": lambda: descriptor.examples,
         "documentation": lambda: descriptor.documentation,
+        "textField": lambda: text_field_of(descriptor),
     }
     details: dict[str, Value] = {}
     for key, read in readers.items():

@@ -20,8 +20,8 @@ from .schema import (
     SchemaConverter,
     is_object,
     object_of,
-    overlay_of,
     properties_of,
+    text_field_of,
     text_property,
 )
 from .sdk import to_sdk
@@ -129,7 +129,7 @@ def artifact_of(output: object, descriptor: object = None) -> Artifact:
     """
     if is_object(output) and len(output) == 1 and "result" in output:
         output = unwrap(output, object_of(descriptor, "output_schema"))
-    parts = parts_of(output, overlay_of(descriptor).get("text_field"))
+    parts = parts_of(output, text_field_of(descriptor))
     return Artifact(artifact_id="result", name="result", parts=parts)
 
 

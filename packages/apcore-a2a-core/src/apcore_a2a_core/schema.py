@@ -7,6 +7,9 @@ Object = dict[str, Any]
 """A JSON object."""
 Schema = Mapping[str, Any]
 
+TEXT_FIELD = "x-text-field"
+"""Keyword of an output schema that names the member to send as text."""
+
 
 def is_object(value: object) -> TypeGuard[Object]:
     """Return whether *value* is a JSON object."""
@@ -33,6 +36,17 @@ def object_of(owner: object, name: str, *keys: str) -> Object:
 def overlay_of(descriptor: object) -> Object:
     """Return the module's overrides for A2A: alias, description, guidance, tags, text_field."""
     return object_of(descriptor, "metadata", "display", "a2a")
+
+
+def text_field_of(descriptor: object) -> str | None:
+    """Return the member of the module's output that clients get as text, if there is one.
+
+    The `text_field` of its overlay names it, or else the keyword `x-text-field` of its output
+    schema.
+    """
+    name = overlay_of(descriptor).get("text_field")
+    name = name or object_of(descriptor, "output_schema").get(TEXT_FIELD)
+    return name if isinstance(name, str) else None
 
 
 class SchemaConverter:

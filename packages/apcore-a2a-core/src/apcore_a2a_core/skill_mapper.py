@@ -7,7 +7,15 @@ from a2a import types as a2a
 from pydantic_core import to_json
 
 from .errors import clean
-from .schema import Object, object_of, overlay_of, properties_of, text_property, types_of
+from .schema import (
+    Object,
+    object_of,
+    overlay_of,
+    properties_of,
+    text_field_of,
+    text_property,
+    types_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +81,7 @@ class SkillMapper:
     def _compute_output_modes(self, descriptor: object) -> list[str]:
         schema = object_of(descriptor, "output_schema")
         single = len(properties_of(schema)) == 1 and text_property(schema) is not None
-        return modes(schema, textual=single or "text_field" in overlay_of(descriptor))
+        return modes(schema, textual=single or text_field_of(descriptor) is not None)
 
     def _build_extensions(self, annotations: object | None) -> Object | None:
         """Return the extensions of a skill: `{"apcore": {"annotations": {…}}}` (FR-SKL-004)."""
