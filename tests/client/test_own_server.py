@@ -41,8 +41,8 @@ from apcore_a2a_client import (
     UnsupportedOperationError,
 )
 from apcore_a2a_client.tasks import after
+from apcore_a2a_core import InputRequiredError
 from apcore_a2a_server import Limits
-from apcore_a2a_server.modules import InputRequiredError
 from apcore_a2a_server.push import PushSettings
 
 from tests.push.receiver import Reply, receiving

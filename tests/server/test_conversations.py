@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 from apcore import ModuleError
+from apcore_a2a_core import InputRequiredError
 from apcore_a2a_core.data import Message, Part, Role, SendMessageRequest, Task
 from apcore_a2a_server import InMemoryTaskStore, Limits
 from apcore_a2a_server.engine.clients import Caller, Connection
 from apcore_a2a_server.engine.handler import Request
-from apcore_a2a_server.modules import Conversation, InputRequiredError
+from apcore_a2a_server.modules import Conversation
 from pydantic import BaseModel
 
 from .asking import Json, state_of

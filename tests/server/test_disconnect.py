@@ -12,8 +12,8 @@ from typing import Any
 
 import h11
 import pytest
+from apcore_a2a_core import InputRequiredError
 from apcore_a2a_server import Limits
-from apcore_a2a_server.modules import InputRequiredError
 
 from .asking import state_of
 from .inloop import NEEDS_APPROVAL, WAYS, Does, Gate, Peer, Streams, gapless, serving, true

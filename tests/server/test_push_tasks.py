@@ -9,8 +9,8 @@ from uuid import uuid4
 import httpx
 import pytest
 from apcore import ACL, ACLRule, Executor
+from apcore_a2a_core import InputRequiredError
 from apcore_a2a_server import Limits
-from apcore_a2a_server.modules import InputRequiredError
 from apcore_a2a_server.push import PushSettings
 from pydantic import BaseModel
 

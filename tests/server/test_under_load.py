@@ -22,8 +22,8 @@ from typing import Any, ClassVar, cast
 import h11
 import httpx
 import pytest
+from apcore_a2a_core import InputRequiredError
 from apcore_a2a_server import InMemoryTaskStore
-from apcore_a2a_server.modules import InputRequiredError
 from apcore_a2a_server.store import TaskRecord
 
 from tests.facade.processes import COMMAND, PATIENCE, Process, asking, extensions, process, served

@@ -40,7 +40,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from apcore import ModuleAnnotations
-from apcore_a2a_server.modules import InputRequiredError
+from apcore_a2a_core import InputRequiredError
 from pydantic import BaseModel
 
 

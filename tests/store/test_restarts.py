@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from apcore import ModuleAnnotations
-from apcore_a2a_server.modules import InputRequiredError
+from apcore_a2a_core import InputRequiredError
 from apcore_a2a_server.store.postgres import PostgresStore
 from apcore_a2a_server.store.sqlite import SqliteStore
 

@@ -10,6 +10,7 @@ from apcore_a2a_core.data import Message, Part, SendMessageRequest
 from apcore_a2a_core.dialects import invalid
 from apcore_a2a_core.states import INPUT_REQUIRED, NAMES, PAUSED
 from apcore_a2a_core.values import is_large
+from msgspec import to_builtins
 
 from apcore_a2a_server.middleware import log_context
 from apcore_a2a_server.modules.skills import Skill
@@ -19,7 +20,7 @@ from apcore_a2a_server.store import Query, TaskRecord, Version
 from .call import Call
 from .clients import Caller
 from .messages import idempotency_key, is_detached, named_skill, new_id, split_parts
-from .pauses import Pause, is_expired, is_late_answer
+from .pauses import Pause, approval_in, is_expired, is_late_answer
 from .setup import Setup
 
 MAX_ID = 256
@@ -136,6 +137,7 @@ class Admission:
             has_history=has_history,
             detached=detached,
             key=key,
+            metadata=request.metadata | message.metadata,
         )
 
     async def resumed(
@@ -159,15 +161,32 @@ class Admission:
         skill, message = self.setup.skills.get(record.skill), request.message
         pause = Pause.unpack(record.resume or b"")
         message.task_id, message.context_id = record.task.id, record.task.context_id
-        inputs, other_parts = pause.inputs, pause.parts
-        if pause.question is not None:
+        inputs, other_parts, approved = pause.inputs, pause.parts, None
+        if pause.wants_verdict:
+            approved = approval_in(message, pause)
+        elif pause.question is not None:
             # the module runs again from its beginning, so it needs its earlier inputs too
             added_inputs, other_parts = await self._split(message.parts, skill)
             inputs = {**inputs, **added_inputs}
         detached = is_detached(request, streaming)
-        # the approvals and the token take effect only if the answer is a yes
-        call = Call(skill, inputs, message, caller, streaming, other_parts, True, detached)
-        return replace(call, approvals=pause.approved(), token=pause.token), pause
+        call = Call(
+            skill,
+            inputs,
+            message,
+            caller,
+            streaming,
+            other_parts,
+            has_history=True,
+            detached=detached,
+            # the approvals and the token take effect only if the answer is a yes
+            approvals=pause.approved(),
+            token=pause.token,
+            metadata={**request.metadata, **message.metadata},
+            answer=[to_builtins(part) for part in message.parts],
+            approved=approved,
+            state=pause.state,
+        )
+        return call, pause
 
     async def _split(self, parts: Sequence[Part], skill: Skill) -> tuple[dict[str, Any], list[Any]]:
         """Split parts into the inputs of *skill* and other parts, these as JSON."""

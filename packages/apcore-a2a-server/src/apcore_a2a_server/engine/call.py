@@ -1,7 +1,7 @@
 """Calls: admitted messages that can run, and their stored form."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -38,6 +38,10 @@ class Call:
         token: The approval id to resume with, if the executor has its own approval handler.
         webhook: The push config that the message adds to its task.
         key: The idempotency key of the send.
+        metadata: The metadata of the request, and that of its message over it.
+        answer: The parts of the message that resumes the task, as JSON; None for a new task.
+        approved: The answer to a module that has asked for a yes or a no; None otherwise.
+        state: What the module has kept for this run when it paused the task.
     """
 
     skill: Skill
@@ -52,6 +56,10 @@ class Call:
     token: str | None = None
     webhook: Webhook | None = None
     key: SendKey | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    answer: Sequence[Any] | None = None
+    approved: bool | None = None
+    state: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +96,14 @@ def pack(call: Call, converter: PartConverter) -> bytes | None:
         "granted": call.approvals.granted,
         "done": call.approvals.done,
         "token": call.token,
+        "message": call.message.message_id,
+        "metadata": {**call.metadata},
+        "answer": call.answer,
+        "approved": call.approved,
+        "state": call.state,
     }
     if size_of(call.message) >= LARGE_MESSAGE and _has_inputs(call, converter):
-        document |= {"inputs": None, "rest": None, "message": call.message.message_id}
+        document |= {"inputs": None, "rest": None}
     try:
         return json.dumps(document).encode()
     except (TypeError, ValueError):  # attributes of an identity can have any type
@@ -129,7 +142,7 @@ def unpack(packed_call: bytes, skill: Skill, record: TaskRecord, converter: Part
     return Call(
         skill,
         inputs,
-        Message(task_id=task.id, context_id=task.context_id),
+        Message(message_id=document["message"], task_id=task.id, context_id=task.context_id),
         Caller(principal, identity, tenant=tenant, client=principal),
         streaming=document["streaming"],
         other_parts=other_parts,
@@ -137,4 +150,8 @@ def unpack(packed_call: bytes, skill: Skill, record: TaskRecord, converter: Part
         detached=True,
         approvals=Approvals(document["granted"], document["done"]),
         token=document["token"],
+        metadata=document["metadata"],
+        answer=document["answer"],
+        approved=document["approved"],
+        state=document["state"],
     )

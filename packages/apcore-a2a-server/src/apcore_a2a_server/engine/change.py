@@ -11,6 +11,7 @@ from typing import Protocol
 
 from apcore_a2a_core.data import (
     Artifact,
+    Json,
     Message,
     TaskArtifactUpdateEvent,
     TaskState,
@@ -25,7 +26,7 @@ from apcore_a2a_server.errors import InvalidStateTransitionError, StaleTaskError
 from apcore_a2a_server.modules.tenants import principal_and_tenant
 from apcore_a2a_server.store import Lease, Payload, SendKey, StaleError, TaskRecord, Webhook
 from apcore_a2a_server.store.live import LiveTasks
-from apcore_a2a_server.store.port import fold
+from apcore_a2a_server.store.port import PROGRESS, fold
 
 from .messages import now
 
@@ -53,6 +54,7 @@ class NewState:
         received: The client's message that caused the transition.
         resume: The packed call or pause, from which the task can continue.
         deadline: Time at which a paused task expires, in seconds since the epoch.
+        metadata: Metadata that the module adds to the task.
     """
 
     state: TaskState
@@ -60,6 +62,7 @@ class NewState:
     received: Message | None = None
     resume: bytes | None = None
     deadline: float | None = None
+    metadata: Json | None = None
 
     def apply(self, record: TaskRecord) -> TaskStatusUpdateEvent:
         """Make the transition.
@@ -74,6 +77,21 @@ class NewState:
             logger.error("Task %s: invalid transition %s -> %s", task.id, *names, extra=event)
             raise InvalidStateTransitionError
         return set_status(record, self)
+
+
+@dataclass(frozen=True, slots=True)
+class NewProgress:
+    """A message about the work so far: an event, which changes nothing in the task."""
+
+    message: Message
+
+    def apply(self, record: TaskRecord) -> TaskStatusUpdateEvent:
+        """Return the event."""
+        task = record.task
+        status = TaskStatus(state=task.status.state, message=self.message, timestamp=now())
+        return TaskStatusUpdateEvent(
+            task_id=task.id, context_id=task.context_id, status=status, metadata=PROGRESS
+        )
 
 
 class NewParts(Struct, frozen=True):
@@ -123,7 +141,11 @@ def set_status(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
     record.messages += (update.received is not None) + (update.message is not None)
     task.status = status
     record.resume, record.deadline = update.resume, update.deadline
-    return TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)
+    event = TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)
+    if update.metadata:
+        task.metadata = task.metadata | update.metadata
+        event.metadata = update.metadata
+    return event
 
 
 MAX_STATE_HISTORY = 100

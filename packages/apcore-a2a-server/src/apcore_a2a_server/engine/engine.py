@@ -22,6 +22,7 @@ from apcore_a2a_server.store import (
     with_webhook,
 )
 
+from .abandoned import tell_module
 from .call import Call, Ticket
 from .change import NewState, change
 from .messages import agent_message
@@ -49,7 +50,7 @@ class Engine:
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self.expiries = Expiries(setup.tasks, setup.capacity.paused)
+        self.expiries = Expiries(setup.tasks, setup.capacity.paused, self._on_abandoned)
         self._background = BackgroundTasks()
         self.runs: dict[str, Run] = {}
 
@@ -86,6 +87,8 @@ class Engine:
             is_first = await self._admit(Run(self._setup, call, (transition, pause)))
         else:
             is_first = await self._update(record, transition, webhook)
+            if is_first and transition.state != INPUT_REQUIRED:
+                self._on_abandoned(call.message, pause)
         if transition.state != INPUT_REQUIRED:
             self.expiries.cancel(ticket.task_id, pause.id)
         if not is_first:
@@ -133,8 +136,19 @@ class Engine:
             StaleTaskError: The task has ended.
         """
         reply_to = Message(task_id=record.task.id, context_id=record.task.context_id)
-        await self._end_task(reply_to, CANCELED, "Canceled by client", OPEN)
+        text = "Canceled by client"
+        canceled = NewState(CANCELED, agent_message(reply_to, text))
+        is_paused = record.task.status.state in PAUSED and record.resume is not None
+        if is_paused and await self._update(record, canceled, None):
+            self._on_abandoned(reply_to, Pause.unpack(record.resume or b""))
+        else:
+            await self._end_task(reply_to, CANCELED, text, OPEN)
         self.expiries.cancel(record.task.id)
+
+    def _on_abandoned(self, reply_to: Message, pause: Pause) -> None:
+        """Tell the module of a paused task that the task has ended without it."""
+        telling = tell_module(self._setup, reply_to, pause)
+        self._background.start(telling, f"Telling {pause.skill_id} of its abandoned task")
 
     async def abandon(self, task_id: str) -> None:
         """Cancel a running task that has no clients and no working webhook (FR-MSG-005)."""

@@ -5,7 +5,7 @@ FR-EXE-002 specifies the requests for approval, FR-CTX-003 the answers.
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ from msgspec import UNSET
 
 from apcore_a2a_server.errors import StaleTaskError
 from apcore_a2a_server.modules.approval import Approvals
-from apcore_a2a_server.modules.conversation import is_for_input
+from apcore_a2a_server.modules.conversation import input_request
 from apcore_a2a_server.store.live import LiveTasks
 
 from .call import Call
@@ -52,6 +52,8 @@ class Pause:
         token: The approval id to resume with, if the executor has its own approval handler.
         question: The module's question; None if the pause is for approval.
         data: JSON that belongs to the question.
+        state: JSON for the next run of the module, which clients never see.
+        wants_verdict: Whether the question is for a yes or a no.
     """
 
     id: str
@@ -65,6 +67,8 @@ class Pause:
     token: str | None = None
     question: str | None = None
     data: Any = None
+    state: Any = None
+    wants_verdict: bool = False
 
     @classmethod
     def after(cls, error: BaseException, call: Call, expires: float) -> "Pause":
@@ -83,11 +87,19 @@ class Pause:
             parts=[*call.other_parts],
             granted=call.approvals.granted,
             done=call.approvals.done,
+            state=call.state,
         )
-        if is_for_input(error):
-            details: dict[str, Any] = getattr(error, "details", None) or {}
-            question = str(getattr(error, "message", ""))
-            return replace(new_pause, question=question, data=details.get("data"))
+        request = input_request(error)
+        if request is not None:
+            details: dict[str, Any] = getattr(request, "details", None) or {}
+            question = str(getattr(request, "message", ""))
+            return replace(
+                new_pause,
+                question=question,
+                data=details.get("data"),
+                state=details.get("state"),
+                wants_verdict=bool(details.get("approval")),
+            )
         nested_call = call.approvals.requested
         approval_id = getattr(error, "approval_id", None) if nested_call is None else None
         return replace(new_pause, asked=nested_call, token=approval_id)
@@ -116,7 +128,11 @@ def question_parts(pause: Pause) -> list[Part]:
     if pause.question is not None:
         extra = {} if pause.data is None else {"data": pause.data}
         document = {"id": pause.id, "skill": pause.skill_id, **extra}
-        return _question_parts(pause.question[:MAX_QUESTION], "input", document, pause.expires)
+        kind = "input"
+        if pause.wants_verdict:
+            arguments = pause.data if is_object(pause.data) else {}
+            kind, document = "approval", document | {"arguments": arguments, "decidedBy": "client"}
+        return _question_parts(pause.question[:MAX_QUESTION], kind, document, pause.expires)
     # approval may be for a call that the skill itself makes
     skill_id, arguments = json.loads(pause.asked or "null") or (pause.skill_id, pause.inputs)
     if (skill_id, arguments) == (pause.skill_id, pause.inputs):
@@ -166,7 +182,8 @@ HOW_TO_ANSWER = 'Please answer yes or no, or {"approved": true} or {"approved": 
 def answered(pause: Pause, message: Message) -> NewState:
     """Return the transition that the client's *message* causes in the task of *pause*."""
     is_approved = approval_in(message, pause)
-    if is_approved:
+    # a module that has asked for a yes or a no is told of either
+    if is_approved or (is_approved is False and pause.wants_verdict):
         return NewState(WORKING, received=message)
     if is_approved is False:
         rejection = agent_message(message, "Rejected by client")
@@ -182,7 +199,8 @@ def approval_in(message: Message, pause: Pause) -> bool | None:
     Every message answers a question for input, and every message resumes a call whose approval
     the executor's own handler decides.
     """
-    if pause.token is not None or pause.question is not None:
+    is_input = pause.question is not None and not pause.wants_verdict
+    if pause.token is not None or is_input:
         return True
     is_approved, pause_id = _answer_in(message)
     return is_approved if pause_id in (None, pause.id) else None
@@ -238,11 +256,15 @@ class Expiries:
     Args:
         tasks: The live tasks of this process.
         places: Counts the tasks with a timer by client.
+        on_expired: Called with the message and the pause of a task that has failed.
     """
 
-    def __init__(self, tasks: LiveTasks, places: Places) -> None:
+    def __init__(
+        self, tasks: LiveTasks, places: Places, on_expired: Callable[[Message, Pause], None]
+    ) -> None:
         self._tasks = tasks
         self._places = places
+        self._on_expired = on_expired
         self._timers: dict[str, tuple[str, asyncio.TimerHandle, str]] = {}
         self._background = BackgroundTasks()
 
@@ -278,11 +300,13 @@ class Expiries:
         """Fail the task if it still waits for the answer to *pause*."""
         # an answer that arrives now may win the race: then the pause is stale, and nothing happens
         self.cancel(reply_to.task_id)
-        subject = "Approval" if pause.question is None else "The question"
+        is_approval = pause.question is None or pause.wants_verdict
+        subject = "Approval" if is_approval else "The question"
         explanation = agent_message(reply_to, f"{subject} expired: no answer arrived in time")
         with suppress(StaleTaskError):
             failure, task_id = NewState(FAILED, explanation), reply_to.task_id
             await change(self._tasks, task_id, failure, expect=PAUSED, pause=pause.pack())
+            self._on_expired(reply_to, pause)
 
     def _on_timeout(self, task_id: str, pause_id: str) -> None:
         expiring = self._expire_stored(task_id, pause_id)

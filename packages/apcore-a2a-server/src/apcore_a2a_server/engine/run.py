@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Generator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from apcore import CancelToken, Context
 from apcore.errors import ModuleTimeoutError
 from apcore_a2a_core import OutputError, to_json
-from apcore_a2a_core.data import Artifact, Message, Part, Task, TaskStatus
+from apcore_a2a_core.data import Artifact, Json, Message, Part, Task, TaskStatus
 from apcore_a2a_core.parts import artifact_of
 from apcore_a2a_core.states import (
     CANCELED,
@@ -29,21 +31,28 @@ from apcore_a2a_server.modules.conversation import (
     Conversation,
     History,
     create_context,
-    is_for_input,
+    input_request,
 )
 from apcore_a2a_server.modules.threads import large_values
 from apcore_a2a_server.store import Lease, TaskRecord, UnavailableError
 
 from .call import Call, pack
-from .change import NewParts, NewState, Restart, Update, change, create
+from .change import NewParts, NewProgress, NewState, Restart, Update, change, create
 from .messages import agent_message, now
 from .pauses import Pause, input_required, question_parts
 from .setup import Setup
 
 logger = logging.getLogger(__name__)
 
-CHUNKS_PER_YIELD = 10
-"""Number of chunks after which a run yields to the event loop, so that readers keep up."""
+EVENTS_PER_YIELD = 10
+"""Number of chunks and messages after which a run yields to the event loop, for its readers."""
+
+MAX_PROGRESS = 10_000
+"""Characters of a message about the work so far that are sent."""
+MAX_METADATA = 64 * 1024
+"""Size of the metadata that a module adds to its task, and of the data of progress, in bytes."""
+RESERVED_METADATA = frozenset({"skillId", "apcore"})
+"""Members of a task's metadata that are the server's own."""
 
 COPIES_WHILE_PAUSED = 4
 """How often a paused task stores its inputs again.
@@ -51,6 +60,13 @@ COPIES_WHILE_PAUSED = 4
 A request for approval has them, once in the task and once in the conversation; the stored pause
 has them to resume the call, and in the call to approve.
 """
+
+
+class _Told:
+    """The awaitable of something that is done."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        yield from ()
 
 
 class Run:
@@ -97,6 +113,8 @@ class Run:
         self.admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._setup = setup
         self._time_limit = min(call.skill.time_limit or float("inf"), setup.execution_timeout)
+        self._metadata: Json = {}
+        self._event_count = 0
         self._chunk_count = 0
         self._artifact_size = 0
         self._refusal: Exception | None = None
@@ -230,13 +248,60 @@ class Run:
         if artifact.parts:
             await self._change(NewParts(artifact, append=self._chunk_count > 0))
             self._chunk_count += 1
-            if self._chunk_count % CHUNKS_PER_YIELD == 0:
-                await asyncio.sleep(0)
+            await self._yield_to_readers()
+
+    async def _yield_to_readers(self) -> None:
+        self._event_count += 1
+        if self._event_count % EVENTS_PER_YIELD == 0:
+            await asyncio.sleep(0)
+
+    async def tell(self, text: str, data: Any) -> None:
+        """Write an event about the work so far; do nothing if the task has ended.
+
+        Raises:
+            OutputError: The data is no JSON, or too large.
+        """
+        parts: list[str | Part] = [to_json(text[:MAX_PROGRESS])]
+        if data is not None:
+            document = to_json(data)
+            if size_of(document) > MAX_METADATA:
+                raise OutputError(f"progress data of more than {MAX_METADATA} bytes")
+            parts.append(Part(data=document, media_type="application/json"))
+        with suppress(StaleTaskError):
+            await self._change(NewProgress(self._message(*parts)))
+        await self._yield_to_readers()
+
+    def _tell_from_anywhere(self, text: str, data: Any) -> Awaitable[None]:
+        """Write progress from any thread; from one without an event loop, wait until it is."""
+        telling, loop = self.tell(text, data), self.admitted.get_loop()
+        try:
+            running_loop = asyncio.get_running_loop()
+        except RuntimeError:
+            asyncio.run_coroutine_threadsafe(telling, loop).result()
+            return _Told()
+        if running_loop is loop:
+            return telling
+        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(telling, loop))
+
+    def _added_metadata(self) -> Json | None:
+        """Return the metadata that the module adds to the task.
+
+        Raises:
+            OutputError: It is no JSON, too large, or has members that are the server's own.
+        """
+        if not self._metadata:
+            return None
+        metadata: Json = to_json(self._metadata)
+        if reserved := RESERVED_METADATA & metadata.keys():
+            raise OutputError(f"metadata with the reserved member {min(reserved)}")
+        if size_of(metadata) > MAX_METADATA:
+            raise OutputError(f"metadata of more than {MAX_METADATA} bytes")
+        return metadata
 
     async def _complete(self, output: Any) -> list[Update]:
         await self.begin()
         artifact = await self._artifact(output)
-        completed = NewState(COMPLETED)
+        completed = NewState(COMPLETED, metadata=self._added_metadata())
         return [NewParts(artifact, last=True), completed] if artifact.parts else [completed]
 
     async def _artifact(self, output: Any) -> Artifact:
@@ -253,7 +318,7 @@ class Run:
     async def _fail(self, error: BaseException) -> None:
         """Refuse the call if its task does not work yet; otherwise pause or end the task."""
         error_type = type(error).__name__
-        if error_type == "ApprovalPendingError" or is_for_input(error):
+        if error_type == "ApprovalPendingError" or input_request(error):
             await self._pause(error)
         elif not self.admitted.done() and self.restart is None:
             exception = error if isinstance(error, Exception) else RuntimeError(error_type)
@@ -270,7 +335,10 @@ class Run:
             explanation = self._setup.explain(error, self.call)
             details = Part(data=to_json(explanation), media_type="application/json")
             failure = self._message(str(explanation["message"]), details)
-            await self._try_change(NewState(FAILED, failure))
+            metadata = None
+            with suppress(OutputError):  # the task fails anyway
+                metadata = self._added_metadata()
+            await self._try_change(NewState(FAILED, failure, metadata=metadata))
 
     async def _pause(self, error: BaseException) -> None:
         """Pause the task for input or approval; refuse a call that would be refused anyway."""
@@ -289,6 +357,7 @@ class Run:
             expires = await self._setup.tasks.store.now() + self._setup.input_timeout
             pause = Pause.after(error, self.call, expires)
             transition = input_required(pause, self._message(*question_parts(pause)))
+            transition = replace(transition, metadata=self._added_metadata())
         except UnavailableError:
             self._give_up_task()
             return
@@ -358,7 +427,17 @@ class Run:
             identity=call.caller.identity,
             headers=call.caller.headers,
             conversation=Conversation(
-                message.task_id, message.context_id, history, [*call.other_parts]
+                message.task_id,
+                message.context_id,
+                history,
+                [*call.other_parts],
+                message_id=message.message_id,
+                request_metadata=MappingProxyType(call.metadata),
+                answer=call.answer,
+                approved=call.approved,
+                state=call.state,
+                metadata=self._metadata,
+                tell=self._tell_from_anywhere,
             ),
         )
 

@@ -1,8 +1,11 @@
 """apcore modules as the server uses them: discovery, access, approval and execution.
 
-The package exports the names that modules themselves import.
+The package exports the conversation of a call, for tests of modules. Modules themselves import from
+`apcore_a2a_core`.
 """
 
-from .conversation import INPUT_REQUIRED, Conversation, InputRequiredError
+from apcore_a2a_core import INPUT_REQUIRED, InputRequiredError
+
+from .conversation import Conversation
 
 __all__ = ["INPUT_REQUIRED", "Conversation", "InputRequiredError"]

@@ -96,6 +96,9 @@ class PipelineRun(Protocol):
     async def begin(self) -> None:
         """Set the task to working before the module starts, also if it is started again."""
 
+    async def tell(self, text: str, data: Any) -> None:
+        """Write an event about the work so far."""
+
 
 current: ContextVar[PipelineRun | None] = ContextVar("apcore_a2a_run", default=None)
 """The run that the current call belongs to; None outside this server's runs."""

@@ -1,36 +1,34 @@
 """The A2A conversation of a call, and the apcore Context that passes it to modules."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn, overload
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeAlias, overload
 
 from apcore import CancelToken, Context, ModuleError
 from apcore.trace_context import TraceContext
-from apcore_a2a_core import Identity
-
-INPUT_REQUIRED = "INPUT_REQUIRED"
-"""The code of an error that asks for more input."""
+from apcore_a2a_core import INPUT_REQUIRED, ApprovalRequired, Identity, InputRequiredError
 
 
-class InputRequiredError(ModuleError):
-    """A module needs more input: its task pauses until the next message.
+class InputRequiredModuleError(InputRequiredError, ModuleError):
+    """A module's request for input as an error of apcore, which apcore passes on unchanged.
 
-    A module need not import it: any `apcore.ModuleError` with the code ``INPUT_REQUIRED`` does
-    the same.
+    Other errors are wrapped in a `ModuleExecuteError`: an outer module could not catch them.
 
     Args:
-        question: The question for the client.
-        data: JSON that accompanies the question, for example choices or a JSON Schema.
+        error: The module's error.
     """
 
-    def __init__(self, question: str, data: Any = None) -> None:
-        super().__init__(INPUT_REQUIRED, question, {"data": data})
+    def __init__(self, error: InputRequiredError) -> None:
+        ModuleError.__init__(self, error.code, error.message, error.details)
 
 
-def is_for_input(error: BaseException) -> bool:
-    """Return whether a module asks for more input with *error*."""
-    return getattr(error, "code", None) == INPUT_REQUIRED
+def input_request(error: BaseException) -> BaseException | None:
+    """Return the request for more input that *error* is, or that apcore has wrapped in it."""
+    for each in (error, getattr(error, "cause", None)):
+        if getattr(each, "code", None) == INPUT_REQUIRED:
+            return each
+    return None
 
 
 class History(Sequence[dict[str, Any]]):
@@ -68,12 +66,20 @@ class History(Sequence[dict[str, Any]]):
         return repr([*self])
 
 
+Tell: TypeAlias = Callable[[str, Any], Awaitable[None]]
+"""Writes an event with a text and data about the work so far."""
+
+
+async def _tell_nobody(text: str, data: Any) -> None:
+    """Drop a message about the work so far: there is no task."""
+
+
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """The conversation of a call, which modules get as `context.services`.
 
-    Its members are also in `context.data`, under ``ext.a2a.task_id``, ``ext.a2a.context_id``,
-    ``ext.a2a.history`` and ``ext.a2a.parts``.
+    It is the `Services` of `apcore_a2a_core`. What it knows is also in `context.data`, under
+    ``ext.a2a.task_id``, ``ext.a2a.history`` and so on.
 
     Attributes:
         task_id: The id of the task of the call.
@@ -82,6 +88,13 @@ class Conversation:
             format of A2A 1.0: ``{"messageId", "role", "parts", …}``. After a pause it includes
             the question and the answer. Messages are converted to JSON on access.
         parts: The parts of the message except the one that became the input, unchanged.
+        message_id: The id of the message that started or resumed the task.
+        request_metadata: The metadata of the request, and that of its message over it.
+        answer: The parts of the message that resumed the task; None in the first run.
+        approved: What the client has answered to `approve`; None otherwise.
+        state: The `state` of the `ask` or `approve` that this run is the answer to.
+        metadata: Metadata for the task, for the module to fill.
+        tell: Writes progress as events of the task.
 
     Example:
         ```python
@@ -100,8 +113,15 @@ class Conversation:
     context_id: str
     history: Sequence[dict[str, Any]] = ()
     parts: Sequence[Any] = ()
+    message_id: str = ""
+    request_metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    answer: Sequence[Any] | None = None
+    approved: bool | None = None
+    state: Any = None
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    tell: Tell = _tell_nobody
 
-    def ask(self, question: str, data: Any = None) -> NoReturn:
+    def ask(self, question: str, data: Any = None, *, state: Any = None) -> NoReturn:
         """Pause the task until the client answers; the module is then called again.
 
         The inputs of that call are those of this one, updated with those of the answer.
@@ -109,11 +129,42 @@ class Conversation:
         Args:
             question: The question for the client.
             data: JSON that accompanies the question.
+            state: JSON for the next run, as `services.state`; clients never see it.
 
         Raises:
             InputRequiredError: Always; do not catch it.
         """
-        raise InputRequiredError(question, data)
+        raise InputRequiredError(question, data, state=state)
+
+    def approve(self, question: str, data: Any = None, *, state: Any = None) -> NoReturn:
+        """Pause the task until the client answers yes or no; the module is then called again.
+
+        The inputs of that call are those of this one, and `approved` has the answer.
+
+        Args:
+            question: The question for the client.
+            data: JSON that accompanies the question, for example the arguments of a tool.
+            state: JSON for the next run, as `services.state`; clients never see it.
+
+        Raises:
+            ApprovalRequired: Always; do not catch it.
+        """
+        raise ApprovalRequired(question, data, state=state)
+
+    def progress(self, text: str, data: Any = None) -> Awaitable[None]:
+        """Tell readers of the task's stream about the work so far.
+
+        An asynchronous module awaits it. In a synchronous module, which runs in a thread, the
+        event is written when the method returns.
+
+        Args:
+            text: The message, of up to 10,000 characters; the rest is cut off.
+            data: JSON that accompanies it, of up to 64 KiB.
+
+        Raises:
+            OutputError: The data is no JSON, or too large.
+        """
+        return self.tell(text, data)
 
     def data(self) -> dict[str, Any]:
         """Return the members for `context.data`."""
@@ -122,6 +173,11 @@ class Conversation:
             "ext.a2a.context_id": self.context_id,
             "ext.a2a.history": self.history,
             "ext.a2a.parts": self.parts,
+            "ext.a2a.message_id": self.message_id,
+            "ext.a2a.request_metadata": self.request_metadata,
+            "ext.a2a.answer": self.answer,
+            "ext.a2a.approved": self.approved,
+            "ext.a2a.state": self.state,
         }
 
 

@@ -23,7 +23,7 @@ MAX_MODULES = 100
 """Modules that a process keeps loaded; each version of a changed file counts."""
 KEPT_ATTRIBUTES = ("trace_id", "caller_id", "call_chain", "identity", "global_deadline")
 """Attributes of a Context that are sent to the process, in addition to its data."""
-OWN_ERRORS = ("apcore.", "apcore_a2a_server.", "builtins")
+OWN_ERRORS = ("apcore.", "apcore_a2a_core.", "apcore_a2a_server.", "builtins")
 """Packages whose errors the server can restore."""
 
 
@@ -76,6 +76,7 @@ class JobContext:
         """Return this part of *context*."""
         data = dict(context.data)
         data["ext.a2a.history"] = [*data.get("ext.a2a.history", ())]  # as JSON, not lazily
+        data["ext.a2a.request_metadata"] = {**data.get("ext.a2a.request_metadata", {})}
         attributes = {name: getattr(context, name, None) for name in KEPT_ATTRIBUTES}
         return cls(_pickled(data), _pickled(attributes))
 

@@ -11,14 +11,16 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from typing import Any
 
+from apcore import ModuleError
 from apcore.builtin_steps import BuiltinExecute
 from apcore.errors import ModuleTimeoutError
 from apcore.pipeline import BaseStep, PipelineContext, Step, StepResult
-from apcore_a2a_core import Executor
+from apcore_a2a_core import Executor, InputRequiredError, Progress
 from apcore_a2a_core.values import is_large
 
 from .access import step_of, strategy_of
 from .approval import PipelineRun, current
+from .conversation import InputRequiredModuleError
 from .processes import NotPortableError
 from .redaction import Redaction, SchemaStandIn, without_apcores
 from .skills import computes, is_asynchronous, time_limit
@@ -179,6 +181,8 @@ async def _call(run: PipelineRun, module: Any, inputs: Any, context: object) -> 
                 )
         execute = module.execute if run.admitted.done() else _with_begin(run, module.execute)
         return await run.threads.run(execute, inputs, context, client=run.client)
+    except InputRequiredError as error:
+        raise _as_apcores(error) from None
     except (SystemExit, KeyboardInterrupt, TimeoutError) as error:
         raise _as_module_error(error) from None
 
@@ -200,9 +204,19 @@ async def _chunks(run: PipelineRun, stream: AsyncGenerator[Any]) -> AsyncIterato
         await run.begin()
         async with aclosing(stream):
             async for chunk in stream:
-                yield chunk
+                if isinstance(chunk, Progress):
+                    await run.tell(chunk.text, chunk.data)
+                else:
+                    yield chunk
+    except InputRequiredError as error:
+        raise _as_apcores(error) from None
     except (SystemExit, KeyboardInterrupt) as error:
         raise _as_module_error(error) from None
+
+
+def _as_apcores(error: InputRequiredError) -> InputRequiredError:
+    # a nested call has it as apcore's already
+    return error if isinstance(error, ModuleError) else InputRequiredModuleError(error)
 
 
 def _as_module_error(error: BaseException) -> RuntimeError:

@@ -23,7 +23,7 @@ from apcore_a2a_core.values import size_of
 from apcore_a2a_server.errors import DrainingError
 
 from .exceptions import NotSavedError, StaleError
-from .port import Change, Claim, Event, Lease, NewTask, SendKey, Store
+from .port import PROGRESS, Change, Claim, Event, Lease, NewTask, SendKey, Store
 from .webhooks import Webhook
 
 logger = logging.getLogger(__name__)
@@ -367,6 +367,8 @@ class LiveTasks:
         sizes = [size_of(each) for each in payloads if isinstance(each, TaskArtifactUpdateEvent)]
         if len(sizes) == len(payloads):
             kept_growth = growth = 2 * sum(sizes)
+        elif payloads[0].metadata == PROGRESS:  # which only the log has
+            kept_growth = growth = sum(map(size_of, payloads))
         else:
             growth = max(_size(live.record) - live.size, 0)
             kept_growth = 0 if self.store.counts_tasks else growth

@@ -20,7 +20,13 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from a2a.utils.errors import TaskNotFoundError
-from apcore_a2a_core.data import Message, Task, TaskArtifactUpdateEvent, TaskStatusUpdateEvent
+from apcore_a2a_core.data import (
+    Json,
+    Message,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskStatusUpdateEvent,
+)
 from apcore_a2a_core.records import Payload, TaskRecord, fill, gaps, without_large
 from apcore_a2a_core.values import dump_json, read_json
 from msgspec import Struct, structs
@@ -53,6 +59,10 @@ class Event(Struct, frozen=True):
         if isinstance(task, Task):
             fill(task, *((), 0) if record is None else (record.task.history, record.first))
         return Event(self.version, task)
+
+
+PROGRESS: Json = {"apcore": {"progress": True}}
+"""Metadata of events that report progress, and no new state."""
 
 
 def fold(task: Task, chunk: TaskArtifactUpdateEvent) -> None:
@@ -187,7 +197,11 @@ class Change:
     def state_events(self) -> list[Event]:
         """The events that report a state; only these are sent to webhooks."""
         chunk = TaskArtifactUpdateEvent
-        return [event for event in self.events if not isinstance(event.payload, chunk)]
+        return [
+            event
+            for event in self.events
+            if not isinstance(event.payload, chunk) and event.payload.metadata != PROGRESS
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,46 @@
+"""Modules with a method `on_abandoned` learn that a paused task has ended without them.
+
+A module may have left something open for the answer: a task of another agent, or a session. The
+method is called at most once for a pause, by the process whose change ended the task; not if that
+process is killed just then.
+"""
+
+import asyncio
+from typing import Any
+
+from apcore import CancelToken
+from apcore_a2a_core.data import Message
+
+from apcore_a2a_server.modules.conversation import Conversation, create_context
+from apcore_a2a_server.modules.skills import time_limit
+
+from .pauses import Pause
+from .setup import Setup
+
+
+async def tell_module(setup: Setup, reply_to: Message, pause: Pause) -> None:
+    """Call `on_abandoned` of the module of an ended task, if it has that method.
+
+    Args:
+        setup: The dependencies of runs.
+        reply_to: A message with the ids of the task and its context.
+        pause: The pause in which the task has ended.
+    """
+    get: Any = getattr(setup.skills.registry, "get", None)
+    module = None if get is None else get(pause.skill_id)
+    on_abandoned: Any = getattr(module, "on_abandoned", None)
+    if on_abandoned is None:
+        return
+    seconds = min(time_limit(module) or float("inf"), setup.execution_timeout)
+    conversation = Conversation(
+        reply_to.task_id, reply_to.context_id, parts=pause.parts, state=pause.state
+    )
+    context = create_context(token=CancelToken(), seconds=seconds, conversation=conversation)
+    try:
+        async with asyncio.timeout(seconds):
+            if asyncio.iscoroutinefunction(on_abandoned):
+                await on_abandoned(pause.inputs, context)
+            else:
+                await setup.threads.run(on_abandoned, pause.inputs, context, client="")
+    except (SystemExit, KeyboardInterrupt) as error:  # these would end the server's event loop
+        raise RuntimeError(f"The module raised {type(error).__name__}") from None

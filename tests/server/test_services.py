@@ -1,0 +1,382 @@
+"""What a module may know and say through `context.services`."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from apcore import ModuleError
+from apcore_a2a_core import ApprovalRequired, InputRequiredError, Progress, Prompt, Reply, Services
+from apcore_a2a_server.modules import Conversation
+
+from .asking import Json, state_of
+from .inloop import (
+    NEEDS_APPROVAL,
+    WAYS,
+    Does,
+    DoesInThread,
+    Gate,
+    Peer,
+    Streams,
+    content_of,
+    contents,
+    give_back,
+    serving,
+    true,
+)
+from .inloop import anyio_backend as anyio_backend
+from .modules import Inputs
+
+pytestmark = pytest.mark.anyio
+
+
+async def answer(peer: Peer, task: Json, *parts: Json, **members: Any) -> Json:
+    """Answer the question of a task, and return it."""
+    params = peer.wire.params("work", *parts, taskId=task["id"])
+    del params["metadata"]
+    return (await peer.ask("send", {**params, **members})).task
+
+
+def question_of(task: Json) -> Json:
+    """Return the data of the question that a task waits for."""
+    question: Json = content_of(task["status"]["message"]["parts"][1])
+    return question
+
+
+class Sitter:
+    """A module that asks for a name and keeps its state; it records what it gets."""
+
+    description = "Asks for a name."
+    input_schema = output_schema = None
+
+    def __init__(self) -> None:
+        self.runs: list[tuple[Any, Any, str]] = []
+        self.abandoned: list[tuple[Inputs, Any, str]] = []
+
+    async def execute(self, inputs: Inputs, context: Any) -> Inputs:
+        services: Services = context.services
+        self.runs.append((services.state, services.answer, services.message_id))
+        if services.answer is None:
+            services.ask("Your name?", state={"session": 7})
+        return {"hello": inputs["name"]}
+
+    async def on_abandoned(self, inputs: Inputs, context: Any) -> None:
+        services: Services = context.services
+        self.abandoned.append((inputs, services.state, services.task_id))
+
+
+def test_a_conversation_has_the_services_of_modules() -> None:
+    services: Services = Conversation("t1", "c1")
+    with pytest.raises(InputRequiredError) as asked:
+        services.ask("Which?", ["a", "b"], state=5)
+    assert (asked.value.code, asked.value.message) == ("INPUT_REQUIRED", "Which?")
+    assert asked.value.details == {"data": ["a", "b"], "state": 5}
+    with pytest.raises(ApprovalRequired, match=r"Sure\?"):
+        services.approve("Sure?")
+
+
+async def test_progress_outside_of_a_task_goes_nowhere() -> None:
+    await Conversation("t1", "c1").progress("Reading")
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_module_sees_the_metadata_of_the_request_and_of_its_message(way: str) -> None:
+    seen: list[Any] = []
+
+    async def look(inputs: Inputs, context: Any) -> Inputs:
+        seen.append((context.services.request_metadata, context.services.message_id))
+        with pytest.raises(TypeError):
+            context.services.request_metadata["a"] = 2
+        assert context.data["ext.a2a.request_metadata"] == context.services.request_metadata
+        return {}
+
+    async with serving({"work": Does(look)}, way) as peer:
+        params = peer.wire.params("work", peer.part(data={}), metadata={"b": "message"})
+        params["metadata"] |= {"a": 1, "b": "request"}
+        params["message"]["messageId"] = "m-17"
+        headers = {"Authorization": "Bearer hidden"}
+        task = (await peer.ask("send", params, headers)).task
+        assert state_of(task) == "completed"
+    assert seen == [({"skillId": "work", "a": 1, "b": "message"}, "m-17")]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_run_has_the_answer_and_the_state_of_its_question(way: str) -> None:
+    sitter = Sitter()
+    async with serving({"work": sitter}, way) as peer:
+        task = (await peer.send("work", peer.part(data={}))).task
+        assert "session" not in str(task)
+        assert "session" not in str(await peer.get(task["id"]))
+        task = await answer(peer, task, peer.part(data={"name": "Ann"}))
+        assert contents(task) == [{"hello": "Ann"}]
+        assert "session" not in str(task)
+    (first_state, first_answer, _), (state, parts, _) = sitter.runs
+    assert (first_state, first_answer) == (None, None)
+    assert (state, [content_of(part) for part in parts]) == ({"session": 7}, [{"name": "Ann"}])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InputRequiredError("Which?", [1], state=2),
+        ModuleError("INPUT_REQUIRED", "Which?", {"data": [1], "state": 2}),
+    ],
+)
+@pytest.mark.parametrize("kind", [Does, DoesInThread, Streams])
+async def test_a_module_may_raise_its_question(error: Exception, kind: Any) -> None:
+    states: list[Any] = []
+
+    def run(inputs: Inputs, context: Any) -> Inputs:
+        states.append(context.services.state)
+        if "a" not in inputs:
+            raise error
+        return {"a": inputs["a"]}
+
+    async def run_later(inputs: Inputs, context: Any) -> Inputs:
+        return run(inputs, context)
+
+    async def stream(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
+        yield run(inputs, context)
+
+    actions: dict[Any, Any] = {Does: run_later, DoesInThread: run, Streams: stream}
+    async with serving({"work": kind(actions[kind])}) as peer:
+        params = peer.wire.params("work", peer.part(data={}))
+        async with peer.streaming("stream", params) as events:
+            frames = await events.rest()
+        assert (frames[-1].state, frames[-1].says) == ("input-required", "Which?")
+        task = await peer.get(frames[0].body["id"])
+        assert question_of(task)["input"]["data"] == [1]
+        part = peer.part(data={"a": 1})
+        async with peer.stream("work", part, taskId=task["id"]) as events:
+            assert (await events.rest())[-1].state == "completed"
+    assert states == [None, 2]
+
+
+async def test_an_outer_module_can_catch_the_question_of_another() -> None:
+    async def inner(inputs: Inputs, context: Any) -> Inputs:
+        raise InputRequiredError("Which?")
+
+    async def outer(inputs: Inputs, context: Any) -> Inputs:
+        try:
+            return dict(await context.executor.call_async("inner", {}, context))
+        except InputRequiredError as question:
+            return {"caught": question.message, "is_apcores": isinstance(question, ModuleError)}
+
+    async with serving({"work": Does(outer), "inner": Does(inner)}) as peer:
+        task = (await peer.send("work", peer.part(data={}))).task
+    assert contents(task) == [{"caught": "Which?", "is_apcores": True}]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("text", "verdict"), [("yes", True), ("No.", False)])
+async def test_a_module_learns_of_a_yes_and_of_a_no(way: str, text: str, verdict: bool) -> None:
+    async def act(inputs: Inputs, context: Any) -> Inputs:
+        services: Services = context.services
+        if services.approved is None:
+            services.approve("Delete it?", {"path": "x"}, state="tool 5")
+        return {"approved": services.approved, "state": services.state, "inputs": inputs}
+
+    async with serving({"work": Does(act)}, way) as peer:
+        task = (await peer.send("work", peer.part(data={"n": 1}))).task
+        approval = question_of(task)["approval"]
+        assert (approval["arguments"], approval["decidedBy"]) == ({"path": "x"}, "client")
+        unclear = await answer(peer, task, peer.part(text="perhaps"))
+        assert state_of(unclear) == "input-required"
+        assert question_of(unclear)["approval"]["id"] == approval["id"]
+        task = await answer(peer, task, peer.part(text=text))
+        assert contents(task) == [{"approved": verdict, "state": "tool 5", "inputs": {"n": 1}}]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_metadata_of_a_module_becomes_that_of_its_task_and_its_last_status(way: str) -> None:
+    async def count(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
+        yield {"n": 1}
+        context.services.metadata["usage"] = {"tokens": 2**60}
+
+    async with serving({"work": Streams(count)}, way) as peer:
+        async with peer.stream("work", peer.part(data={})) as stream:
+            frames = await stream.rest()
+        assert frames[-1].body["metadata"] == {"usage": {"tokens": 2**60}}
+        assert not any("usage" in str(frame.body) for frame in frames[:-1])
+        task = await peer.get(frames[-1].body["taskId"])
+        assert task["metadata"] == {"skillId": "work", "usage": {"tokens": 2**60}}
+
+
+@pytest.mark.parametrize("ends", ["asks", "fails"])
+async def test_metadata_is_kept_when_a_module_pauses_or_fails(ends: str) -> None:
+    async def spend(inputs: Inputs, context: Any) -> Inputs:
+        context.services.metadata["cost"] = 3
+        if ends == "asks":
+            context.services.ask("Which?")
+        raise ValueError
+
+    async with serving({"work": Does(spend)}) as peer:
+        task = (await peer.send("work", peer.part(data={}))).task
+        assert state_of(task) == {"asks": "input-required", "fails": "failed"}[ends]
+        assert task["metadata"]["cost"] == 3
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [{"skillId": "other"}, {"apcore": {}}, {"text": "x" * 70_000}, {"object": object()}],
+    ids=["skillId", "apcore", "large", "object"],
+)
+async def test_metadata_that_cannot_be_set_fails_the_task(metadata: Any) -> None:
+    async def act(inputs: Inputs, context: Any) -> Inputs:
+        context.services.metadata.update(metadata)
+        return {}
+
+    async with serving({"work": Does(act)}) as peer:
+        task = (await peer.send("work", peer.part(data={}))).task
+        assert state_of(task) == "failed"
+        assert "can't be sent" in content_of(task["status"]["message"]["parts"][0])
+        assert task["metadata"] == {"skillId": "work"}
+
+
+async def tell(inputs: Inputs, context: Any) -> Inputs:
+    await context.services.progress("Reading", {"page": 1})
+    await context.services.progress("Writing")
+    return {"done": True}
+
+
+def tell_in_thread(inputs: Inputs, context: Any) -> Inputs:
+    context.services.progress("Reading", {"page": 1})
+    asyncio.run(write(context))
+    return {"done": True}
+
+
+async def write(context: Any) -> None:
+    await context.services.progress("Writing")
+
+
+async def tell_in_stream(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
+    yield Progress("Reading", {"page": 1})
+    yield Progress("Writing")
+    yield {"done": True}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "module", [Does(tell), DoesInThread(tell_in_thread), Streams(tell_in_stream)]
+)
+async def test_progress_is_an_event_that_stays_in_no_history(way: str, module: Any) -> None:
+    async with serving({"work": module}, way) as peer:
+        async with peer.stream("work", peer.part(data={})) as stream:
+            frames = await stream.rest()
+        told = [frame for frame in frames if "progress" in str(frame.body.get("metadata"))]
+        assert [frame.says for frame in told] == ["Reading", "Writing"]
+        assert content_of(told[0].body["status"]["message"]["parts"][1]) == {"page": 1}
+        assert {frame.state for frame in told} == {"working"}
+        assert [frame.id for frame in frames] == [*range(1, 1 + len(frames))]
+        task = await peer.get(frames[-1].body["taskId"])
+        assert contents(task) == [{"done": True}]
+        assert len(task["history"]) == 1
+        # who comes later gets the same events again
+        async with peer.subscribe(task["id"], last=2) as stream:
+            assert [frame.id for frame in await stream.rest()] == [*range(3, 1 + len(frames))]
+
+
+async def test_progress_that_comes_too_late_does_nothing() -> None:
+    gate = Gate()
+    async with serving({"work": Does(gate)}) as peer:
+        task_id = await peer.start()
+        await gate.reached.wait()
+        await peer.ask("cancel", {"id": task_id})
+        (context,) = gate.contexts
+        await context.services.progress("Too late")
+        assert await peer.state(task_id) == "canceled"
+
+
+@pytest.mark.parametrize("data", [object(), "x" * 70_000])
+async def test_progress_with_data_that_cannot_be_sent_fails_the_task(data: Any) -> None:
+    async def act(inputs: Inputs, context: Any) -> Inputs:
+        await context.services.progress("Reading", data)
+        return {}
+
+    async with serving({"work": Does(act)}) as peer:
+        task = (await peer.send("work", peer.part(data={}))).task
+        assert state_of(task) == "failed"
+
+
+async def test_the_log_of_progress_counts_as_memory() -> None:
+    gate = Gate()
+
+    async def tell_much(inputs: Inputs, context: Any) -> Inputs:
+        for _ in range(10):
+            await context.services.progress("x" * 5000)
+        return await gate(inputs, context)
+
+    async with serving({"work": Does(tell_much)}) as peer:
+        await peer.start()
+        await gate.reached.wait()
+        assert peer.served.engine._setup.tasks.kept_bytes > 50_000
+        gate.opened.set()
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_module_learns_that_its_paused_task_was_canceled(way: str) -> None:
+    sitter = Sitter()
+    async with serving({"work": sitter}, way) as peer:
+        task = (await peer.send("work", peer.part(data={"n": 1}))).task
+        await peer.ask("cancel", {"id": task["id"]})
+        await true(lambda: sitter.abandoned)
+        assert sitter.abandoned == [({"n": 1}, {"session": 7}, task["id"])]
+
+
+async def test_a_module_learns_that_no_answer_came_in_time() -> None:
+    sitter = Sitter()
+    async with serving({"work": sitter}, input_timeout=0.1) as peer:
+        task = (await peer.send("work", peer.part(data={"n": 1}))).task
+        await peer.until(task["id"], "failed")
+        await true(lambda: sitter.abandoned)
+        assert len(sitter.abandoned) == 1
+
+
+async def test_a_synchronous_module_learns_that_its_approval_was_refused() -> None:
+    abandoned: list[Any] = []
+
+    def on_abandoned(inputs: Inputs, context: Any) -> None:
+        abandoned.append(inputs)
+        raise SystemExit(1)  # which does no harm
+
+    async def act(inputs: Inputs, context: Any) -> Inputs:
+        return dict(await context.executor.call_async("inner", {}, context))
+
+    modules = {
+        "work": Does(act, on_abandoned=on_abandoned),
+        "inner": Does(give_back, annotations=NEEDS_APPROVAL),
+    }
+    async with serving(modules) as peer:
+        task = (await peer.send("work", peer.part(data={"n": 1}))).task
+        assert state_of(await answer(peer, task, peer.part(text="no"))) == "rejected"
+        await true(lambda: abandoned)
+        assert abandoned == [{"n": 1}]
+        assert state_of((await peer.send("work", peer.part(data={}))).task) == "input-required"
+
+
+async def test_an_answered_task_is_not_abandoned() -> None:
+    sitter = Sitter()
+    async with serving({"work": sitter}) as peer:
+        task = (await peer.send("work", peer.part(data={"n": 1}))).task
+        await answer(peer, task, peer.part(data={"name": "Ann"}))
+        await true(lambda: not peer.served.engine.runs)
+        assert not sitter.abandoned
+
+
+async def test_a_module_with_the_ready_models_takes_and_returns_text() -> None:
+    class Echo:
+        description = "Says it again."
+        input_schema, output_schema = Prompt, Reply
+
+        def execute(self, inputs: Inputs, context: Any) -> Inputs:
+            return {"text": inputs["text"] * 2}
+
+    async with serving({"work": Echo()}) as peer:
+        card = (await peer.client.get("/.well-known/agent-card.json")).json()
+        (skill,) = card["skills"]
+        assert "text/plain" in skill["inputModes"]
+        assert "text/plain" in skill["outputModes"]
+        (extension,) = card["capabilities"]["extensions"]
+        assert extension["params"]["skills"]["work"]["textField"] == "text"
+        task = (await peer.send("work", peer.part(text="ho"))).task
+        assert task["artifacts"][0]["parts"] == [{"text": "hoho", "mediaType": "text/plain"}]
