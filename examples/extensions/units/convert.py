@@ -8,7 +8,7 @@ from apcore import Context, InvalidInputError, ModuleAnnotations, ModuleExample
 from pydantic import BaseModel, ConfigDict, Field
 
 if TYPE_CHECKING:  # only for its types: the module also runs without A2A
-    from apcore_a2a_server.modules import Conversation
+    from apcore_a2a_core import Services
 
 LENGTHS = {
     "mm": 0.001,
@@ -74,7 +74,7 @@ class Convert:
     output_schema = ConvertOutput
 
     def execute(
-        self, inputs: dict[str, Any], context: "Context[Conversation | None]"
+        self, inputs: dict[str, Any], context: "Context[Services | None]"
     ) -> dict[str, Any]:
         """Convert the latest measure to the latest unit that matches it."""
         latest = _parsed(ConvertInput.model_validate(inputs).text)
@@ -96,9 +96,9 @@ def _parsed(text: str) -> list[re.Match[str]]:
     return [match] if match else []
 
 
-def _earlier(conversation: "Conversation | None") -> Iterator[re.Match[str]]:
+def _earlier(services: "Services | None") -> Iterator[re.Match[str]]:
     """Yield the matches in earlier messages of the user, oldest first."""
-    for message in conversation.history if conversation else ():
+    for message in services.history if services else ():
         if message["role"] == "ROLE_USER":
             for part in message["parts"]:
                 inputs = part.get("data", part)  # an input is text or data
@@ -106,10 +106,10 @@ def _earlier(conversation: "Conversation | None") -> Iterator[re.Match[str]]:
                     yield from _parsed(inputs["text"])
 
 
-def _ask(conversation: "Conversation | None", question: str, data: Any = None) -> NoReturn:
-    if conversation is None:  # called outside of A2A: there is no user to ask
+def _ask(services: "Services | None", question: str, data: Any = None) -> NoReturn:
+    if services is None:  # called outside of A2A: there is no user to ask
         raise InvalidInputError(question)
-    conversation.ask(question, data)
+    services.ask(question, data)
 
 
 def _converted(amount: str, unit: str, wanted: str) -> dict[str, Any]:

@@ -4,8 +4,6 @@ The package exports the conversation of a call, for tests of modules. Modules th
 `apcore_a2a_core`.
 """
 
-from apcore_a2a_core import INPUT_REQUIRED, InputRequiredError
-
 from .conversation import Conversation
 
-__all__ = ["INPUT_REQUIRED", "Conversation", "InputRequiredError"]
+__all__ = ["Conversation"]
