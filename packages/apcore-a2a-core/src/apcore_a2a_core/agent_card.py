@@ -8,10 +8,11 @@ from a2a import types as a2a
 from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Struct, Value
 
+from .media_types import JSON, TEXT
 from .protocols import Registry
 from .schema import Object, SchemaConverter, object_at, text_field_of
 from .sdk import json_of
-from .skill_mapper import JSON, TEXT, SkillMapper
+from .skill_mapper import SkillMapper
 from .values import MAX_DEPTH, to_json
 
 logger = logging.getLogger(__name__)

@@ -71,7 +71,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file in the output of a module: the output itself, a member of it, or an item of a list.
+    """A file in the output of a module: a member of it, or an item of a list that is a member.
 
     Attributes:
         data: Its bytes; None if it has a `url`.

@@ -1,23 +1,25 @@
 """Conversion of message parts to inputs of modules, and of outputs to artifacts."""
 
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from mimetypes import types_map
-from posixpath import basename, splitext
-from typing import Any
+from posixpath import basename
+from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 
 from a2a.types import Artifact as SdkArtifact
 from a2a.types import Part as SdkPart
 from google.protobuf.json_format import MessageToDict
-from msgspec import UNSET
+from msgspec import UNSET, json
 
+from .authoring import File
 from .data import Artifact, Base64, Part
 from .errors import MediaTypeError, PartError, clean
+from .media_types import JSON, TEXT, type_of_file
 from .schema import (
     Object,
     SchemaConverter,
+    is_array,
     is_object,
     object_of,
     properties_of,
@@ -25,17 +27,15 @@ from .schema import (
     text_property,
 )
 from .sdk import to_sdk
-from .skill_mapper import JSON, TEXT, input_modes
-from .values import load_json, narrow, to_json
+from .skill_mapper import input_modes
+from .values import dump_json, load_json, narrow, to_json
 
 Parts = Sequence[Mapping[str, Any] | Part | SdkPart]
 """Parts as our data or the SDK's, or JSON as in A2A 1.0, 0.3 or the specification (SRS)."""
 
+MAX_LINE = 80
+"""Characters of JSON that is shown in one line."""
 CONTENT = ("text", "data", "raw", "url", "filename", "media_type")
-BINARY = "application/octet-stream"
-BYTES = (bytes, bytearray)
-MAGIC_BYTES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"%PDF-": "application/pdf"}
-"""First bytes of files, and their media types."""
 
 
 class PartConverter:
@@ -179,7 +179,11 @@ def as_file(content: str, keys: Sequence[str], file: Mapping[str, Any], schema: 
         accepted = " or ".join(input_modes(schema))
         raise MediaTypeError(f"The skill takes no such file; send {accepted}")
     name = str(file.get("filename") or file.get("name", ""))
-    guessed_type = types_map.get(splitext(name)[1].lower(), BINARY)
+    first_bytes = b""
+    if "bytes" in keys:
+        with suppress(ValueError):  # the module is told of invalid base64
+            first_bytes = b64decode(content[:16])
+    guessed_type = type_of_file(name, first_bytes)
     return {key: content, "name": name, "mimeType": media_type_of(file) or guessed_type}
 
 
@@ -206,7 +210,7 @@ def unwrap(output: object, schema: Object) -> object:
     """Return *output* without the `{"result": …}` that apcore puts around values.
 
     If apcore generated the schema from a function, clients are promised the object, so only text
-    and bytes are unwrapped. With other schemas, values are unwrapped unless the root is an object.
+    and files are unwrapped. With other schemas, values are unwrapped unless the root is an object.
     """
     if not is_object(output) or list(output) != ["result"]:
         return output
@@ -214,33 +218,88 @@ def unwrap(output: object, schema: Object) -> object:
     is_generated = schema.get("title") == "OutputModel" and list(properties_of(schema)) == [
         "result"
     ]
-    is_text = isinstance(output["result"], str | bytes)
-    is_wrapped = is_text if is_generated else "object" not in root_type
+    is_text_or_file = isinstance(output["result"], str) or is_file(output["result"])
+    is_wrapped = is_text_or_file if is_generated else "object" not in root_type
     return output["result"] if is_wrapped else output
 
 
 def parts_of(output: object, text_field: str | None) -> list[Part]:
     """Return the parts of an output: its text field, its JSON, then its files."""
     if not is_object(output):
+        if is_files(output):
+            return [part_of(file) for file in output]
         return [] if output is None else [part_of(output)]
-    files = {key: value for key, value in output.items() if isinstance(value, BYTES)}
+    files = {key: value for key, value in output.items() if is_file(value) or is_files(value)}
     if not files and text_field is None:
         return [part_of(output)]
     data: dict[str | None, Any] = {key: value for key, value in output.items() if key not in files}
     texts = [data.pop(text_field)] if isinstance(data.get(text_field), str) else []
     objects = [data] if data or not output else []
-    file_parts = [part_of(value, to_json(str(key))) for key, value in files.items()]
+    file_parts = [
+        part_of(file, to_json(str(key)))
+        for key, value in files.items()
+        for file in (value if isinstance(value, list) else [value])
+    ]
     return [*map(part_of, [*texts, *objects]), *file_parts]
 
 
+def is_file(value: object) -> TypeGuard[bytes | bytearray | File]:
+    """Return whether *value* becomes a file part."""
+    return isinstance(value, bytes | bytearray | File)
+
+
+def is_files(value: object) -> TypeGuard[list[File]]:
+    """Return whether *value* is a list of files; bytes in a list are values of the JSON."""
+    return is_array(value) and bool(value) and all(isinstance(item, File) for item in value)
+
+
 def part_of(value: Any, filename: str = "") -> Part:
-    """Convert *value* to a part: text, a file, or data."""
+    """Convert *value* to a part: text, a file, or data.
+
+    >>> part_of(File(url="https://example.com/a.csv")).media_type
+    'text/csv'
+    """
     if isinstance(value, str):
         return Part(text=to_json(str(value)), media_type=TEXT)
-    if not isinstance(value, BYTES):
+    if not is_file(value):
         return Part(data=to_json(value), media_type=JSON)
-    media_type = next(
-        (name for magic, name in MAGIC_BYTES.items() if value.startswith(magic)), BINARY
-    )
-    raw = Base64(b64encode(value).decode())
-    return Part(raw=raw, filename=filename, media_type=media_type)
+    file = value if isinstance(value, File) else File(value)
+    name, media_type = to_json(file.name or filename), to_json(file.media_type)
+    if file.url is not None:
+        url = to_json(file.url)
+        media_type = media_type or type_of_file(file.name or urlsplit(url).path)
+        return Part(url=url, filename=name, media_type=media_type)
+    data = file.data or b""
+    raw = Base64(b64encode(data).decode())
+    return Part(raw=raw, filename=name, media_type=media_type or type_of_file(name, data))
+
+
+def with_texts(parts: Sequence[Part], *, only: bool = False, end: str = "") -> list[Part]:
+    """Return *parts* with the JSON of data as text as well, for clients that read text only.
+
+    Args:
+        parts: The parts of an output.
+        only: Whether the text replaces the data. Otherwise it follows the data, unless there is
+            text already.
+        end: Text after each JSON, such as a line break between the chunks of a stream.
+
+    >>> with_texts([Part(data={"n": 1})], only=True)[0].text
+    '{"n": 1}'
+    """
+    if not only and any(part.text is not UNSET for part in parts):
+        return [*parts]
+    shown: list[Part] = []
+    for part in parts:
+        if part.data is UNSET or not only:
+            shown.append(part)
+        if part.data is not UNSET:
+            shown.append(Part(text=f"{text_of(part.data)}{end}", media_type=TEXT))
+    return shown
+
+
+def text_of(value: Any) -> str:
+    """Return a JSON value as text for people: short ones in a line, long ones indented."""
+    compact = json.format(dump_json(value), indent=0).decode()
+    if len(compact) <= MAX_LINE:
+        return compact
+    return json.format(dump_json(value), indent=2).decode()

@@ -7,6 +7,7 @@ from a2a import types as a2a
 from pydantic_core import to_json
 
 from .errors import clean
+from .media_types import JSON, TEXT
 from .schema import (
     Object,
     object_of,
@@ -19,7 +20,6 @@ from .schema import (
 
 logger = logging.getLogger(__name__)
 
-JSON, TEXT = "application/json", "text/plain"
 FLAGS = ("readonly", "destructive", "idempotent", "requires_approval", "streaming")
 """Annotations of a module that become tags of its skill if they are set."""
 
@@ -79,9 +79,7 @@ class SkillMapper:
         return input_modes(object_of(descriptor, "input_schema"))
 
     def _compute_output_modes(self, descriptor: object) -> list[str]:
-        schema = object_of(descriptor, "output_schema")
-        single = len(properties_of(schema)) == 1 and text_property(schema) is not None
-        return modes(schema, textual=single or text_field_of(descriptor) is not None)
+        return output_modes(descriptor)
 
     def _build_extensions(self, annotations: object | None) -> Object | None:
         """Return the extensions of a skill: `{"apcore": {"annotations": {…}}}` (FR-SKL-004)."""
@@ -96,6 +94,13 @@ def _words(text: Any) -> Any:
 def input_modes(schema: Object) -> list[str]:
     """Return the media types that a skill with this input schema takes."""
     return modes(schema, textual=text_property(schema) is not None)
+
+
+def output_modes(descriptor: object) -> list[str]:
+    """Return the media types of the results of a skill."""
+    schema = object_of(descriptor, "output_schema")
+    single = len(properties_of(schema)) == 1 and text_property(schema) is not None
+    return modes(schema, textual=single or text_field_of(descriptor) is not None)
 
 
 def modes(schema: Object, *, textual: bool) -> list[str]:

@@ -277,4 +277,5 @@ def _setup(executor: Executor, settings: Settings, metrics: "Metrics | None") ->
         has_steps=install_steps(executor),
         approval_policy=install_approval(executor),
         metadata={"apcore": {"stateHistory": []}} if settings.state_history else {},
+        text_results=settings.text_results,
     )

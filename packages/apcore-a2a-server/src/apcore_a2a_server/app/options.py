@@ -113,6 +113,9 @@ class Settings:
         None, "Public gRPC address, such as agent.example.com:443.", otherwise="url and grpc_port"
     )
     default_skill: str | None = option(None, "Skill for messages that do not name one.")
+    text_results: bool = option(
+        False, "Send results that are data as text too, for clients that read only text."
+    )
     tenants: Any = option(
         None,
         "Skill to serve as an agent at /NAME, or the word skills to serve each.",

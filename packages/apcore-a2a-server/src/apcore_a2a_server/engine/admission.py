@@ -19,7 +19,7 @@ from apcore_a2a_server.store import Query, TaskRecord, Version
 
 from .call import Call
 from .clients import Caller
-from .messages import idempotency_key, is_detached, named_skill, new_id, split_parts
+from .messages import idempotency_key, is_detached, named_skill, new_id, split_parts, wants_text
 from .pauses import Pause, approval_in, is_expired, is_late_answer
 from .setup import Setup
 
@@ -138,6 +138,7 @@ class Admission:
             detached=detached,
             key=key,
             metadata=request.metadata | message.metadata,
+            wants_text=wants_text(request, skill),
         )
 
     async def resumed(
@@ -185,6 +186,7 @@ class Admission:
             answer=[to_builtins(part) for part in message.parts],
             approved=approved,
             state=pause.state,
+            wants_text=wants_text(request, skill),
         )
         return call, pause
 

@@ -42,6 +42,7 @@ class Call:
         answer: The parts of the message that resumes the task, as JSON; None for a new task.
         approved: The answer to a module that has asked for a yes or a no; None otherwise.
         state: What the module has kept for this run when it paused the task.
+        wants_text: Whether the client accepts results as text only.
     """
 
     skill: Skill
@@ -60,6 +61,7 @@ class Call:
     answer: Sequence[Any] | None = None
     approved: bool | None = None
     state: Any = None
+    wants_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ def pack(call: Call, converter: PartConverter) -> bytes | None:
         "answer": call.answer,
         "approved": call.approved,
         "state": call.state,
+        "text": call.wants_text,
     }
     if size_of(call.message) >= LARGE_MESSAGE and _has_inputs(call, converter):
         document |= {"inputs": None, "rest": None}
@@ -154,4 +157,5 @@ def unpack(packed_call: bytes, skill: Skill, record: TaskRecord, converter: Part
         answer=document["answer"],
         approved=document["approved"],
         state=document["state"],
+        wants_text=document["text"],
     )

@@ -11,6 +11,8 @@ from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 from apcore_a2a_core import MediaTypeError, PartConverter, PartError
 from apcore_a2a_core.data import Message, Part, Role, SendMessageRequest, Timestamp
 from apcore_a2a_core.dialects import invalid
+from apcore_a2a_core.media_types import JSON, TEXT, is_accepted
+from apcore_a2a_core.skill_mapper import output_modes
 from msgspec import json, to_builtins
 
 from apcore_a2a_server.modules.skills import Skill
@@ -105,6 +107,24 @@ def idempotency_key(request: SendMessageRequest, headers: Mapping[str, str]) -> 
     for message_part in message.parts:
         digest.update(json.encode(message_part, order="sorted"))
     return SendKey(text, digest.digest())
+
+
+def wants_text(request: SendMessageRequest, skill: Skill) -> bool:
+    """Return whether the client accepts the results of *skill* as text only.
+
+    Raises:
+        ContentTypeNotSupportedError: It accepts neither text nor JSON, and the skill has no other
+            results. A skill without an output schema may have files.
+    """
+    accepted = request.configuration.accepted_output_modes
+    if not accepted or is_accepted(JSON, accepted):
+        return False
+    if is_accepted(TEXT, accepted):
+        return True
+    if getattr(skill.descriptor, "output_schema", None):
+        types = " or ".join(output_modes(skill.descriptor))
+        raise ContentTypeNotSupportedError(f"The results of the skill are {types}")
+    return False
 
 
 def named_skill(request: SendMessageRequest) -> str | None:

@@ -12,7 +12,7 @@ from apcore import CancelToken, Context
 from apcore.errors import ModuleTimeoutError
 from apcore_a2a_core import OutputError, to_json
 from apcore_a2a_core.data import Artifact, Json, Message, Part, Task, TaskStatus
-from apcore_a2a_core.parts import artifact_of
+from apcore_a2a_core.parts import artifact_of, with_texts
 from apcore_a2a_core.states import (
     CANCELED,
     COMPLETED,
@@ -310,6 +310,10 @@ class Run:
             artifact = await large_values.call(artifact_of, output, descriptor)
         else:
             artifact = artifact_of(output, descriptor)
+        if self.call.wants_text or self._setup.text_results:
+            # chunks of text are joined, so each JSON has its own lines
+            end = "\n" if self.call.streaming and self.call.skill.streams else ""
+            artifact.parts = with_texts(artifact.parts, only=self.call.wants_text, end=end)
         self._artifact_size += size_of(artifact)
         if self._artifact_size > self._setup.max_artifact:
             raise OutputError(f"more than {self._setup.max_artifact} bytes")

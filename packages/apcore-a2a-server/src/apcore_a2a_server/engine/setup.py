@@ -40,6 +40,7 @@ class Setup:
         max_artifact: Maximum size of an artifact, in bytes.
         has_steps: Whether the executor's pipeline has our steps, which admit calls on the way.
         metadata: Metadata that each new task starts with.
+        text_results: Whether results that are data are sent as text too.
     """
 
     executor: Executor
@@ -59,6 +60,7 @@ class Setup:
     max_artifact: int = 32 * 1024 * 1024
     has_steps: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    text_results: bool = False
 
     def explain(self, error: BaseException, call: Call) -> dict[str, Any]:
         """Return the JSON-RPC error for an exception of a run, without internals."""

@@ -1,0 +1,61 @@
+"""Media types: of files by their names and first bytes, and those that a client accepts."""
+
+from collections.abc import Sequence
+from mimetypes import types_map
+from posixpath import splitext
+
+JSON, TEXT = "application/json", "text/plain"
+BINARY = "application/octet-stream"
+
+FIRST_BYTES = {
+    b"\x89PNG": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF8": "image/gif",
+    b"%PDF-": "application/pdf",
+    b"ID3": "audio/mpeg",
+    b"OggS": "audio/ogg",
+    b"fLaC": "audio/flac",
+}
+"""First bytes of files whose format has no other use, and their media types."""
+
+OFFICE = "application/vnd.openxmlformats-officedocument"
+SUFFIXES = types_map | {
+    ".docx": f"{OFFICE}.wordprocessingml.document",
+    ".flac": "audio/flac",
+    ".md": "text/markdown",
+    ".ogg": "audio/ogg",
+    ".pptx": f"{OFFICE}.presentationml.presentation",
+    ".webp": "image/webp",
+    ".xlsx": f"{OFFICE}.spreadsheetml.sheet",
+    ".yaml": "application/yaml",
+}
+"""Python's own table, which is the same on every system, and types that some versions lack."""
+
+SHORT_NAMES = {"text": TEXT, "data": JSON, "json": JSON, "file": "*/*"}
+"""Names of modes in clients of early versions of A2A."""
+
+
+def type_of_file(name: str, first_bytes: bytes | bytearray = b"") -> str:
+    """Return the media type of a file by its first bytes, or else by its name.
+
+    >>> type_of_file("table.CSV"), type_of_file("a.txt", b"%PDF-1.7"), type_of_file("a")
+    ('text/csv', 'application/pdf', 'application/octet-stream')
+    """
+    for prefix, media_type in FIRST_BYTES.items():
+        if first_bytes.startswith(prefix):
+            return media_type
+    return SUFFIXES.get(splitext(name)[1].lower(), BINARY)
+
+
+def is_accepted(media_type: str, accepted: Sequence[str]) -> bool:
+    """Return whether one of the *accepted* types, which may have wildcards, is *media_type*.
+
+    >>> is_accepted("text/plain", ["text/*;q=0.5"]), is_accepted("text/plain", ["image/png"])
+    (True, False)
+    """
+    for each in accepted:
+        essence = each.split(";")[0].strip().lower()
+        essence = SHORT_NAMES.get(essence, essence)
+        if essence in ("*", "*/*", media_type, f"{media_type.split('/')[0]}/*"):
+            return True
+    return False

@@ -1,0 +1,141 @@
+"""Results for clients that read only text, and files among the results."""
+
+from base64 import b64encode
+from typing import Any
+
+import pytest
+from apcore_a2a_core import File, Reply
+from pydantic import BaseModel
+
+from .asking import Json, state_of
+from .inloop import WAYS, Does, Peer, Streams, always, content_of, contents, serving
+from .inloop import anyio_backend as anyio_backend
+from .modules import Inputs
+
+pytestmark = pytest.mark.anyio
+
+
+class Total(BaseModel):
+    total: int
+
+
+async def send(peer: Peer, *accepted: str) -> Any:
+    """Send a message whose client accepts these media types; return the answer."""
+    configuration = {"acceptedOutputModes": [*accepted]}
+    params = peer.wire.params("work", peer.part(data={}))
+    return await peer.ask("send", {**params, "configuration": configuration})
+
+
+def texts(task: Json) -> list[str]:
+    """Return the texts of a task's artifact."""
+    return [part["text"] for part in task["artifacts"][0]["parts"] if "text" in part]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("accepted", ["text/plain", "text", "TEXT/*; q=0.5"])
+async def test_a_client_that_accepts_only_text_gets_data_as_text(way: str, accepted: str) -> None:
+    async with serving({"work": always({"total": 5})}, way) as peer:
+        task = (await send(peer, "image/png", accepted)).task
+        assert contents(task) == ['{"total": 5}']
+
+
+@pytest.mark.parametrize("accepted", [[], ["application/json"], ["text/plain", "*/*"], ["data"]])
+async def test_a_client_that_accepts_data_gets_data(accepted: list[str]) -> None:
+    async with serving({"work": always({"total": 5})}) as peer:
+        assert contents((await send(peer, *accepted)).task) == [{"total": 5}]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_client_that_accepts_neither_text_nor_data_is_refused(way: str) -> None:
+    module = always({"total": 5})
+    module.output_schema = Total  # type: ignore[misc]  # of this module alone
+    async with serving({"work": module}, way) as peer:
+        answer = await send(peer, "video/mp4")
+        assert answer.code == -32005
+        assert not peer.served.engine.runs
+
+
+async def test_a_skill_without_an_output_schema_may_have_files() -> None:
+    async with serving({"work": always({"image": b"\x89PNG..."})}) as peer:
+        task = (await send(peer, "image/png")).task
+        assert task["artifacts"][0]["parts"][0]["mediaType"] == "image/png"
+
+
+async def test_the_answer_to_a_question_says_what_its_client_accepts() -> None:
+    async def ask(inputs: Inputs, context: Any) -> Inputs:
+        if context.services.answer is None:
+            context.services.ask("Which?")
+        return {"total": 5}
+
+    async with serving({"work": Does(ask)}) as peer:
+        task = (await peer.send("work", peer.part(data={}))).task
+        params = peer.wire.params("work", peer.part(data={}), taskId=task["id"])
+        params["configuration"] = {"acceptedOutputModes": ["text/plain"]}
+        assert contents((await peer.ask("send", params)).task) == ['{"total": 5}']
+
+
+async def test_with_text_results_data_has_its_text_beside_it() -> None:
+    async with serving({"work": always({"total": 5})}, text_results=True) as peer:
+        assert contents((await send(peer)).task) == [{"total": 5}, '{"total": 5}']
+        assert contents((await send(peer, "text/plain")).task) == ['{"total": 5}']
+
+
+async def test_with_text_results_a_result_that_has_text_is_as_it_is() -> None:
+    module = always({"text": "five", "total": 5})
+    module.output_schema = Reply  # type: ignore[misc]  # of this module alone
+    async with serving({"work": module}, text_results=True) as peer:
+        assert contents((await send(peer)).task) == ["five", {"total": 5}]
+
+
+async def test_each_chunk_of_data_has_a_line_of_its_own() -> None:
+    async def source(inputs: Inputs, context: Any) -> Any:
+        yield {"n": 1}
+        yield {"n": 2}
+
+    async with serving({"work": Streams(source)}) as peer:
+        params = peer.wire.params("work", peer.part(data={}))
+        params["configuration"] = {"acceptedOutputModes": ["text/plain"]}
+        async with peer.streaming("stream", params) as stream:
+            frames = await stream.rest()
+        task = await peer.get(frames[0].body["id"])
+        assert "".join(texts(task)) == '{"n": 1}\n{"n": 2}\n'
+
+
+async def test_long_data_is_indented() -> None:
+    async with serving({"work": always({"text": "x" * 80})}) as peer:
+        (text,) = contents((await send(peer, "text/plain")).task)
+        assert text.splitlines()[0] == "{"
+
+
+async def test_files_have_names_and_media_types() -> None:
+    output = {
+        "rows": 2,
+        "table": File(b"a,b\n1,2\n", name="table.csv"),
+        "sound": File(bytearray(b"\xff\xfb"), name="a.mp3", media_type="audio/mp3"),
+        "pages": [File(url="https://example.com/a.docx"), File(b"%PDF-1.7")],
+    }
+    async with serving({"work": always(output)}) as peer:
+        task = (await send(peer)).task
+        data, table, sound, page, pdf = task["artifacts"][0]["parts"]
+        assert content_of(data) == {"rows": 2}
+        raw = b64encode(b"a,b\n1,2\n").decode()
+        assert table == {"raw": raw, "filename": "table.csv", "mediaType": "text/csv"}
+        assert (sound["filename"], sound["mediaType"]) == ("a.mp3", "audio/mp3")
+        assert page["url"] == "https://example.com/a.docx"
+        assert page["mediaType"].endswith("wordprocessingml.document")
+        assert (pdf["filename"], pdf["mediaType"]) == ("pages", "application/pdf")
+        assert state_of(task) == "completed"
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_result_may_be_a_single_file(way: str) -> None:
+    async with serving({"work": always({"table": File(b"a,b", name="t.csv")})}, way) as peer:
+        (content,) = contents((await send(peer)).task)
+        assert "YSxi" in str(content)
+
+
+def test_a_file_has_either_data_or_a_url() -> None:
+    with pytest.raises(ValueError, match="either"):
+        File()
+    with pytest.raises(ValueError, match="either"):
+        File(b"x", "https://example.com")
