@@ -8,7 +8,7 @@ from apcore_a2a_core import File, Reply
 from pydantic import BaseModel
 
 from .asking import Json, state_of
-from .inloop import WAYS, Does, Peer, Streams, always, content_of, contents, serving
+from .inloop import WAYS, Does, Gate, Peer, Streams, always, content_of, contents, serving
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
 
@@ -139,3 +139,105 @@ def test_a_file_has_either_data_or_a_url() -> None:
         File()
     with pytest.raises(ValueError, match="either"):
         File(b"x", "https://example.com")
+
+
+def roles(task: Json) -> list[tuple[str, Any]]:
+    """Return the role and the first content of each message in a task's history."""
+    messages = [(each["role"], content_of(each["parts"][0])) for each in task["history"]]
+    return [(role.removeprefix("ROLE_").lower(), content) for role, content in messages]
+
+
+async def say(inputs: Inputs, context: Any) -> Inputs:
+    said = [content_of(message["parts"][0]) for message in context.services.history]
+    return {"text": f"{inputs['text']}, after {len(said)}: {said}"}
+
+
+class Talks(Does):
+    output_schema = Reply
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_an_agent_finds_its_own_replies_in_the_conversation(way: str) -> None:
+    async with serving({"work": Talks(say)}, way) as peer:
+        first = (await peer.send("work", peer.part(text="one"), contextId="c")).task
+        reply = "one, after 0: []"
+        assert contents(first) == [reply]
+        assert roles(await peer.get(first["id"])) == [("user", "one"), ("agent", reply)]
+        second = (await peer.send("work", peer.part(text="two"), contextId="c")).task
+        assert contents(second) == [f"two, after 2: {['one', reply]}"]
+
+
+async def test_a_reply_in_the_history_is_bounded() -> None:
+    async with serving({"work": Talks(echo_much)}) as peer:
+        task = (await peer.send("work", peer.part(text="é"))).task
+        assert len(contents(task)[0]) == 40_001
+        assert task["history"][-1]["parts"][0]["text"] == "x" + "é" * (32 * 512 - 1)
+
+
+async def echo_much(inputs: Inputs, context: Any) -> Inputs:
+    return {"text": "x" + inputs["text"] * 40_000}
+
+
+async def test_results_without_text_are_not_in_the_history() -> None:
+    async with serving({"work": always({"total": 5})}, text_results=True) as peer:
+        task = (await send(peer, "text/plain")).task
+        assert len(task["history"]) == 1
+
+
+class Tokens(Streams):
+    output_schema = Reply
+
+
+async def tokens(inputs: Inputs, context: Any) -> Any:
+    for number in range(1000):
+        yield {"text": f"{number:04} "}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_tokens_of_a_text_are_stored_as_one_part(way: str) -> None:
+    async with serving({"work": Tokens(tokens)}, way) as peer:
+        async with peer.stream("work", peer.part(data={})) as stream:
+            frames = await stream.rest()
+        chunks = [frame for frame in frames if frame.kind == "artifact"]
+        assert [frame.parts for frame in chunks] == [[f"{n:04} "] for n in range(1000)]
+        assert not any(frame.body.get("lastChunk") for frame in chunks)
+        assert frames[-1].state == "completed"
+        task = await peer.get(frames[-1].body["taskId"])
+        whole = "".join(f"{n:04} " for n in range(1000))
+        assert contents(task) == [whole]
+        assert roles(task)[-1] == ("agent", whole)
+
+
+async def test_only_neighboring_texts_are_joined() -> None:
+    async def source(inputs: Inputs, context: Any) -> Any:
+        yield {"text": "a"}
+        yield {"text": "b", "n": 1}
+        yield {"text": "c", "file": b"f"}
+        yield {"text": "d" * 20_000}
+        yield {"text": "e"}
+
+    async with serving({"work": Tokens(source)}) as peer:
+        async with peer.stream("work", peer.part(data={})) as stream:
+            frames = await stream.rest()
+        task = await peer.get(frames[-1].body["taskId"])
+        assert contents(task) == ["ab", {"n": 1}, "c", "Zg==", "d" * 20_000 + "e"]
+
+
+@pytest.mark.parametrize("url", ["memory", "sqlite"])
+async def test_a_task_that_still_streams_has_its_texts_joined(url: str, tmp_path: Any) -> None:
+    gate = Gate()
+
+    async def source(inputs: Inputs, context: Any) -> Any:
+        for letter in "abc":
+            yield {"text": letter}
+        await gate(inputs, context)
+
+    store = {} if url == "memory" else {"task_store": f"sqlite:///{tmp_path / 'tasks.db'}"}
+    async with serving({"work": Tokens(source)}, **store) as peer:
+        async with peer.stream("work", peer.part(data={})) as stream:
+            task_id = (await stream.next()).body["id"]
+            await gate.reached.wait()
+            assert contents(await peer.get(task_id)) == ["abc"]
+            gate.opened.set()
+            await stream.rest()
+        assert contents(await peer.get(task_id)) == ["abc"]

@@ -7,26 +7,28 @@ the task, and writes record and events in one transaction.
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 from apcore_a2a_core.data import (
     Artifact,
     Json,
     Message,
+    Part,
     TaskArtifactUpdateEvent,
     TaskState,
     TaskStatus,
     TaskStatusUpdateEvent,
 )
 from apcore_a2a_core.records import trim
-from apcore_a2a_core.states import NAMES, TRANSITIONS, WORKING
+from apcore_a2a_core.states import NAMES, SETTLED, TRANSITIONS, WORKING
 from msgspec import Struct, structs
 
 from apcore_a2a_server.errors import InvalidStateTransitionError, StaleTaskError
 from apcore_a2a_server.modules.tenants import principal_and_tenant
 from apcore_a2a_server.store import Lease, Payload, SendKey, StaleError, TaskRecord, Webhook
 from apcore_a2a_server.store.live import LiveTasks
-from apcore_a2a_server.store.port import PROGRESS, fold
+from apcore_a2a_server.store.port import PROGRESS, append_parts, fold
 
 from .messages import now
 
@@ -55,6 +57,7 @@ class NewState:
         resume: The packed call or pause, from which the task can continue.
         deadline: Time at which a paused task expires, in seconds since the epoch.
         metadata: Metadata that the module adds to the task.
+        reply: The agent's message for the history, with the text of its output.
     """
 
     state: TaskState
@@ -63,6 +66,7 @@ class NewState:
     resume: bytes | None = None
     deadline: float | None = None
     metadata: Json | None = None
+    reply: Message | None = None
 
     def apply(self, record: TaskRecord) -> TaskStatusUpdateEvent:
         """Make the transition.
@@ -135,10 +139,17 @@ def set_status(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
     status = TaskStatus(state=update.state, message=update.message, timestamp=now())
     if "apcore" in task.metadata:
         append_state_history(record)
-    added = [message for message in (task.status.message, update.received) if message is not None]
+    said = (task.status.message, update.received, update.reply)
+    added = [message for message in said if message is not None]
     if added:
         task.history = [*task.history, *added]
-    record.messages += (update.received is not None) + (update.message is not None)
+    record.messages += sum(
+        message is not None for message in (update.received, update.message, update.reply)
+    )
+    if task.artifacts and len(task.artifacts[0].parts) > 1 and update.state in SETTLED:
+        parts: list[Part] = []
+        append_parts(parts, task.artifacts[0].parts, inf)
+        task.artifacts = [structs.replace(task.artifacts[0], parts=parts)]
     task.status = status
     record.resume, record.deadline = update.resume, update.deadline
     event = TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)

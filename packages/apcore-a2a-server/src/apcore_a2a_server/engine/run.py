@@ -23,7 +23,7 @@ from apcore_a2a_core.states import (
     WORKING,
 )
 from apcore_a2a_core.values import is_large, size_of
-from msgspec import to_builtins
+from msgspec import UNSET, to_builtins
 
 from apcore_a2a_server.errors import StaleTaskError
 from apcore_a2a_server.modules.approval import ApprovalPendingError, call_key, current
@@ -51,6 +51,8 @@ MAX_PROGRESS = 10_000
 """Characters of a message about the work so far that are sent."""
 MAX_METADATA = 64 * 1024
 """Size of the metadata that a module adds to its task, and of the data of progress, in bytes."""
+MAX_REPLY = 32 * 1024
+"""Size of the text of an output that becomes a message in the history, in bytes."""
 RESERVED_METADATA = frozenset({"skillId", "apcore"})
 """Members of a task's metadata that are the server's own."""
 
@@ -114,6 +116,8 @@ class Run:
         self._setup = setup
         self._time_limit = min(call.skill.time_limit or float("inf"), setup.execution_timeout)
         self._metadata: Json = {}
+        self._reply_texts: list[str] = []
+        self._reply_size = 0
         self._event_count = 0
         self._chunk_count = 0
         self._artifact_size = 0
@@ -301,8 +305,16 @@ class Run:
     async def _complete(self, output: Any) -> list[Update]:
         await self.begin()
         artifact = await self._artifact(output)
-        completed = NewState(COMPLETED, metadata=self._added_metadata())
+        completed = NewState(COMPLETED, metadata=self._added_metadata(), reply=self._reply())
         return [NewParts(artifact, last=True), completed] if artifact.parts else [completed]
+
+    def _reply(self) -> Message | None:
+        """Return the text of the output as a message for the history; None without text.
+
+        A module that reads its own conversation finds there what it has said.
+        """
+        text = "".join(self._reply_texts).encode()[:MAX_REPLY].decode(errors="ignore")
+        return self._message(text) if text else None
 
     async def _artifact(self, output: Any) -> Artifact:
         descriptor = self.call.skill.descriptor
@@ -310,6 +322,10 @@ class Run:
             artifact = await large_values.call(artifact_of, output, descriptor)
         else:
             artifact = artifact_of(output, descriptor)
+        for part in artifact.parts:
+            if part.text is not UNSET and self._reply_size < MAX_REPLY:
+                self._reply_texts.append(part.text[:MAX_REPLY])
+                self._reply_size += len(part.text)
         if self.call.wants_text or self._setup.text_results:
             # chunks of text are joined, so each JSON has its own lines
             end = "\n" if self.call.streaming and self.call.skill.streams else ""
