@@ -1,14 +1,27 @@
 """Results for clients that read only text, and files among the results."""
 
 from base64 import b64encode
+from contextlib import closing
 from typing import Any
 
 import pytest
+from apcore import Executor, Middleware
 from apcore_a2a_core import File, Reply
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 
 from .asking import Json, state_of
-from .inloop import WAYS, Does, Gate, Peer, Streams, always, content_of, contents, serving
+from .inloop import (
+    WAYS,
+    Does,
+    Gate,
+    Peer,
+    Streams,
+    always,
+    content_of,
+    contents,
+    registry_of,
+    serving,
+)
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
 
@@ -241,3 +254,67 @@ async def test_a_task_that_still_streams_has_its_texts_joined(url: str, tmp_path
             gate.opened.set()
             await stream.rest()
         assert contents(await peer.get(task_id)) == ["abc"]
+
+
+class Sees(Middleware):
+    """A middleware that records the outputs that it sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outputs: list[Any] = []
+
+    def after(self, module_id: str, inputs: Inputs, output: Inputs, context: Any) -> None:
+        self.outputs.append(dict(output))
+
+
+class Short(BaseModel):
+    """An output that only the whole text of `count_to_three` does not fit."""
+
+    model_config = ConfigDict(json_schema_extra={"x-text-field": "text"})
+
+    text: str = Field(max_length=5)
+    n: int = 0
+
+
+async def count_to_three(inputs: Inputs, context: Any) -> Any:
+    for number, text in enumerate(["one ", "two ", "three"]):
+        yield {"text": text, "n": number}
+
+
+async def test_middleware_sees_the_whole_output_of_a_stream() -> None:
+    module, sees = Streams(count_to_three), Sees()
+    module.output_schema = Reply  # type: ignore[misc]  # of this module alone
+    executor = Executor(registry_of({"work": module}), middlewares=[sees])
+    with closing(executor):
+        async with serving(executor) as peer, peer.stream("work", peer.part(data={})) as stream:
+            frames = await stream.rest()
+    assert sees.outputs == [{"text": "one two three", "n": 2}]
+    chunks = [frame.parts[0] for frame in frames if frame.kind == "artifact"]
+    assert chunks == ["one ", "two ", "three"]
+
+
+async def test_an_outer_module_gets_the_chunks_of_a_stream_as_they_are() -> None:
+    async def outer(inputs: Inputs, context: Any) -> Inputs:
+        return {"n": [each async for each in context.executor.stream("inner", {}, context)]}
+
+    inner, sees = Streams(count_to_three), Sees()
+    inner.output_schema = Reply  # type: ignore[misc]  # of this module alone
+    executor = Executor(registry_of({"work": Does(outer), "inner": inner}), middlewares=[sees])
+    with closing(executor):
+        async with serving(executor) as peer:
+            (output,) = contents((await send(peer)).task)
+    assert [chunk["text"] for chunk in output["n"]] == ["one ", "two ", "three"]
+    assert sees.outputs[0] == {"text": "one two three", "n": 2}
+
+
+async def test_output_validation_checks_the_whole_output_of_a_stream(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    module, sees = Streams(count_to_three), Sees()
+    module.output_schema = Short  # type: ignore[misc]  # of this module alone
+    executor = Executor(registry_of({"work": module}), middlewares=[sees])
+    with closing(executor):
+        async with serving(executor) as peer, peer.stream("work", peer.part(data={})) as stream:
+            await stream.rest()
+    assert not sees.outputs
+    assert "Post-stream validation/middleware failed" in caplog.text

@@ -13,6 +13,7 @@ from apcore.errors import ModuleTimeoutError
 from apcore_a2a_core import OutputError, to_json
 from apcore_a2a_core.data import Artifact, Json, Message, Part, Task, TaskStatus
 from apcore_a2a_core.parts import artifact_of, with_texts
+from apcore_a2a_core.schema import text_field_of
 from apcore_a2a_core.states import (
     CANCELED,
     COMPLETED,
@@ -258,6 +259,10 @@ class Run:
         self._event_count += 1
         if self._event_count % EVENTS_PER_YIELD == 0:
             await asyncio.sleep(0)
+
+    def text_field(self, module_id: str) -> str | None:
+        """Return the member of a module's output that is text, if there is one."""
+        return text_field_of(self._setup.skills.get_definition(module_id))
 
     async def tell(self, text: str, data: Any) -> None:
         """Write an event about the work so far; do nothing if the task has ended.

@@ -96,6 +96,9 @@ class PipelineRun(Protocol):
     async def begin(self) -> None:
         """Set the task to working before the module starts, also if it is started again."""
 
+    def text_field(self, module_id: str) -> str | None:
+        """Return the member of a module's output that is text, if there is one."""
+
     async def tell(self, text: str, data: Any) -> None:
         """Write an event about the work so far."""
 

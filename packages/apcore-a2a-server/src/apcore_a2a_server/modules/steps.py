@@ -62,7 +62,8 @@ the redacted value in the context."""
 class OffLoop(BaseStep):
     """One of apcore's own steps, which handles large values in another thread.
 
-    It redacts by `Redaction` instead of apcore's slower function.
+    It redacts by `Redaction` instead of apcore's slower function. The output of a stream is
+    complete from its output validation on, also for middleware.
 
     Args:
         step: The step.
@@ -83,6 +84,9 @@ class OffLoop(BaseStep):
         run = current.get()
         if run is None:
             return await self._step.execute(ctx)
+        stream: object = ctx.output_stream
+        if isinstance(stream, ModuleStream):
+            ctx.output = stream.whole(ctx.output)
         schema = getattr(ctx.module, self._schema, None)
         # only other modules have called this one so far
         if not isinstance(schema, SchemaStandIn) and needs_stand_in(schema):
@@ -145,7 +149,8 @@ class Execute(BuiltinExecute):
         inputs = ctx.validated_inputs if ctx.validated_inputs is not None else ctx.inputs
         stream: Any = getattr(ctx.module, "stream", None) if ctx.stream else None
         if stream is not None:
-            ctx.output_stream = _chunks(run, stream(inputs, ctx.context))
+            text_field = run.text_field(ctx.module_id)
+            ctx.output_stream = ModuleStream(run, stream(inputs, ctx.context), text_field)
             return StepResult(action="skip_to", skip_to="return_result")
         is_done, ctx.output = run.approvals.result(ctx.context)
         if not is_done:
@@ -199,19 +204,49 @@ def _with_begin(run: PipelineRun, execute: Callable[..., Any]) -> Callable[..., 
     return begin_and_execute
 
 
-async def _chunks(run: PipelineRun, stream: AsyncGenerator[Any]) -> AsyncIterator[Any]:
-    try:
-        await run.begin()
-        async with aclosing(stream):
-            async for chunk in stream:
-                if isinstance(chunk, Progress):
-                    await run.tell(chunk.text, chunk.data)
-                else:
+class ModuleStream:
+    """The chunks of a module, and the text that they make together.
+
+    apcore merges chunks for output validation and middleware: of a text in several chunks it
+    would show them the last one only.
+
+    Args:
+        run: The run that the call belongs to.
+        chunks: The module's chunks.
+        text_field: The member of the output that is text; None if there is none.
+    """
+
+    def __init__(
+        self, run: PipelineRun, chunks: AsyncGenerator[Any], text_field: str | None
+    ) -> None:
+        self._run = run
+        self._chunks = chunks
+        self._text_field = text_field
+        self._texts: list[str] = []
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        """Yield the chunks, and write progress between them."""
+        run, name = self._run, self._text_field
+        try:
+            await run.begin()
+            async with aclosing(self._chunks) as chunks:
+                async for chunk in chunks:
+                    if isinstance(chunk, Progress):
+                        await run.tell(chunk.text, chunk.data)
+                        continue
+                    if name is not None and isinstance(chunk, dict):
+                        text = chunk.get(name)
+                        if isinstance(text, str):
+                            self._texts.append(text)
                     yield chunk
-    except InputRequiredError as error:
-        raise _as_apcores(error) from None
-    except (SystemExit, KeyboardInterrupt) as error:
-        raise _as_module_error(error) from None
+        except InputRequiredError as error:
+            raise _as_apcores(error) from None
+        except (SystemExit, KeyboardInterrupt) as error:
+            raise _as_module_error(error) from None
+
+    def whole(self, merged: Any) -> Any:
+        """Return the merged chunks with the whole text."""
+        return merged | {self._text_field: "".join(self._texts)} if self._texts else merged
 
 
 def _as_apcores(error: InputRequiredError) -> InputRequiredError:
