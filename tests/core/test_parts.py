@@ -386,3 +386,59 @@ def test_a_wrapped_result_is_unwrapped_unless_the_schema_is_an_object(
 def test_outputs_that_cannot_be_converted_are_refused(output: object) -> None:
     with pytest.raises(OutputError):
         converter.output_to_parts(output)
+
+
+PHOTO = {
+    "type": "object",
+    "properties": {
+        "caption": {"type": "string"},
+        "photo": {"type": "string", "contentEncoding": "base64", "contentMediaType": "image/*"},
+        "other": {"anyOf": [{"type": "string", "format": "binary"}, {"type": "null"}]},
+        "json": {"type": "string", "contentMediaType": "application/json"},
+        "mimeType": {"type": "string"},
+    },
+    "required": ["caption"],
+}
+GIF = "R0lGODlhAQABAAAAACw="
+
+
+def test_a_file_fills_the_member_that_its_media_type_fits(descriptor: Describe) -> None:
+    image = {"raw": GIF, "filename": "a"}
+    assert input_of(image, PHOTO, descriptor) == {"photo": GIF, "mimeType": "image/gif"}
+    table = {"kind": "file", "file": {"bytes": "YSxi", "name": "t.csv"}}
+    assert input_of(table, PHOTO, descriptor) == {"other": "YSxi", "mimeType": "text/csv"}
+
+
+def test_files_beside_the_input_fill_members_that_are_free(descriptor: Describe) -> None:
+    parts: list[Any] = [
+        {"text": "A cat"},
+        {"raw": GIF},
+        {"kind": "file", "file": {"bytes": GIF}},
+        {"raw": GIF, "filename": "third"},
+        {"url": URI},
+        {"text": "more"},
+    ]
+    inputs, others = converter.split(parts, descriptor(input_schema=PHOTO))
+    assert inputs == {"caption": "A cat", "photo": GIF, "mimeType": "image/gif", "other": GIF}
+    assert others == parts[3:]
+
+
+def test_a_file_that_fits_no_member_is_refused(descriptor: Describe) -> None:
+    schema = {"properties": {"photo": PHOTO["properties"]["photo"], "n": {}}}  # type: ignore[index]
+    with pytest.raises(MediaTypeError, match="image/"):
+        input_of({"raw": "aGk=", "mediaType": "text/plain"}, schema, descriptor)
+    with pytest.raises(MediaTypeError):
+        input_of({"url": URI}, schema, descriptor)
+
+
+@pytest.mark.parametrize(("schema", "inputs"), [(CITY, {"city": ""}), (TWO, {})])
+def test_a_module_that_reads_files_takes_a_message_of_files_only(
+    schema: Any, inputs: Any, descriptor: Describe
+) -> None:
+    parts: list[Any] = [{"raw": GIF}, {"kind": "file", "file": {"uri": URI}}]
+    described = descriptor(input_schema=schema, metadata={"display": {"a2a": {"files": True}}})
+    assert converter.split(parts, described) == (inputs, parts)
+    with pytest.raises(MediaTypeError):
+        converter.split(parts, descriptor(input_schema=schema))
+    with pytest.raises(PartError):
+        converter.split([*parts, {"kind": "text"}], described)

@@ -111,6 +111,20 @@ def test_modes_are_derived_from_the_schemas(
     assert list(mapped_skill.output_modes) == modes
 
 
+def test_the_files_that_a_module_takes_are_input_modes(descriptor: Describe) -> None:
+    photo = {"type": "string", "contentMediaType": "image/*"}
+    schema = {"properties": {"photo": photo, "any": {"type": "string", "format": "binary"}}}
+    described = descriptor(input_schema=schema)
+    assert list(skill(described).input_modes) == [
+        "application/json",
+        "image/*",
+        "application/octet-stream",
+    ]
+    overlay = {"display": {"a2a": {"files": True}}}
+    described = descriptor(input_schema={"properties": {"a": STRING}}, metadata=overlay)
+    assert list(skill(described).input_modes) == ["application/json", "text/plain", "*/*"]
+
+
 def test_text_is_an_input_mode_for_one_required_property_and_an_output_mode_for_a_text_field(
     descriptor: Describe,
 ) -> None:

@@ -15,6 +15,7 @@ from msgspec import UNSET, json
 from .authoring import File
 from .data import Artifact, Base64, Part
 from .errors import MediaTypeError, PartError, clean
+from .files import file_inputs, file_members, is_file_part, takes_any_files
 from .media_types import JSON, TEXT, type_of_file
 from .schema import (
     Object,
@@ -55,7 +56,8 @@ class PartConverter:
     def split(self, parts: Parts, descriptor: object) -> tuple[Object | str, Parts]:
         """Return the first part that the module accepts, as its input, and the other parts.
 
-        Defined by FR-MSG-003.
+        Files fill the file members of its schema. A module that takes text and reads files may get
+        files only. Defined by FR-MSG-003.
 
         Args:
             parts: Parts in our type or the SDK's, or JSON objects.
@@ -65,6 +67,14 @@ class PartConverter:
             MediaTypeError: The skill does not take the media type of the first part.
             PartError: There are no parts, or none fits; the error describes the first part.
         """
+        content, other_parts = self._split(parts, descriptor)
+        if other_parts and is_object(content):
+            schema = object_of(descriptor, "input_schema")
+            return with_files(content, other_parts, schema)
+        return content, other_parts
+
+    def _split(self, parts: Parts, descriptor: object) -> tuple[Object | str, Parts]:
+        """Do the same without files that belong to the input of another part."""
         errors = [PartError("Message must contain at least one Part")]
         schema = object_of(descriptor, "input_schema")
         for index, part in enumerate(parts):
@@ -74,6 +84,9 @@ class PartConverter:
                 errors.append(error)
             except ValueError:  # from urlsplit
                 errors.append(PartError("Invalid URI in FilePart"))
+        if parts and takes_any_files(descriptor) and all(is_file_part(_members(p)) for p in parts):
+            name = text_property(schema)
+            return ({} if name is None else {name: ""}), parts
         raise errors[bool(parts)]
 
     def _input(self, part: Mapping[str, Any], schema: Object) -> Object | str:
@@ -170,21 +183,51 @@ def parse_inputs(text: str) -> Object:
 def as_file(content: str, keys: Sequence[str], file: Mapping[str, Any], schema: Object) -> Object:
     """Return *file* as inputs, with its *content* under the first of *keys* that the module takes.
 
+    If it takes none of them, a file in base64 goes to the first member for such files.
+
     Raises:
-        MediaTypeError: The module takes none of *keys*.
+        MediaTypeError: The module takes no such file.
     """
     properties = properties_of(schema) or keys
     key = next((key for key in keys if key in properties), None)
-    if key is None:
-        accepted = " or ".join(input_modes(schema))
-        raise MediaTypeError(f"The skill takes no such file; send {accepted}")
+    name, media_type = name_and_type(content, keys, file)
+    if key is not None:
+        return {key: content, "name": name, "mimeType": media_type}
+    if "bytes" in keys and (inputs := file_inputs(content, name, media_type, schema, {})):
+        return inputs
+    accepted = " or ".join(input_modes(schema))
+    raise MediaTypeError(f"The skill takes no such file; send {accepted}")
+
+
+def name_and_type(content: str, keys: Sequence[str], file: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the name and the media type of a file, which may be known by its first bytes."""
     name = str(file.get("filename") or file.get("name", ""))
     first_bytes = b""
     if "bytes" in keys:
         with suppress(ValueError):  # the module is told of invalid base64
             first_bytes = b64decode(content[:16])
-    guessed_type = type_of_file(name, first_bytes)
-    return {key: content, "name": name, "mimeType": media_type_of(file) or guessed_type}
+    return name, media_type_of(file) or type_of_file(name, first_bytes)
+
+
+def with_files(inputs: Object, parts: Parts, schema: Object) -> tuple[Object, Parts]:
+    """Return inputs with the files of other parts that fit their free members, and the rest."""
+    if not file_members(schema):
+        return inputs, parts
+    other_parts: list[Any] = []
+    for part in parts:
+        members = _members(part)
+        nested = members.get("file")
+        file = nested if is_object(nested) else members
+        content = file.get("bytes") or file.get("raw")
+        added: Object = {}
+        if isinstance(content, str):
+            name, media_type = name_and_type(content, ("bytes",), file)
+            added = file_inputs(content, name, media_type, schema, inputs)
+        if added:
+            inputs = inputs | added
+        else:
+            other_parts.append(part)
+    return inputs, other_parts
 
 
 def media_type_of(part: Mapping[str, Any]) -> str:

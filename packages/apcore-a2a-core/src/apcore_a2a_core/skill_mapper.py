@@ -7,6 +7,7 @@ from a2a import types as a2a
 from pydantic_core import to_json
 
 from .errors import clean
+from .files import file_members, takes_any_files
 from .media_types import JSON, TEXT
 from .schema import (
     Object,
@@ -76,7 +77,8 @@ class SkillMapper:
         ]
 
     def _compute_input_modes(self, descriptor: object) -> list[str]:
-        return input_modes(object_of(descriptor, "input_schema"))
+        any_file = ["*/*"] if takes_any_files(descriptor) else []
+        return [*input_modes(object_of(descriptor, "input_schema")), *any_file]
 
     def _compute_output_modes(self, descriptor: object) -> list[str]:
         return output_modes(descriptor)
@@ -93,7 +95,8 @@ def _words(text: Any) -> Any:
 
 def input_modes(schema: Object) -> list[str]:
     """Return the media types that a skill with this input schema takes."""
-    return modes(schema, textual=text_property(schema) is not None)
+    types = modes(schema, textual=text_property(schema) is not None)
+    return list(dict.fromkeys([*types, *file_members(schema).values()]))
 
 
 def output_modes(descriptor: object) -> list[str]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError

@@ -1,0 +1,72 @@
+"""The inputs of modules that are files, as their schemas declare them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from .media_types import BINARY, JSON, is_accepted
+from .schema import Object, Schema, is_array, is_object, overlay_of, properties_of
+
+FILE_FORMATS = frozenset({"base64", "binary", "byte"})
+"""Formats of text that holds a file: those of pydantic and of OpenAPI."""
+
+
+def file_members(schema: Schema) -> dict[str, str]:
+    """Return the properties that are files in base64, and their media types.
+
+    These have a `format` for files, a `contentEncoding` or a `contentMediaType` (JSON Schema
+    2020-12 §8). Without the last, the media type is `application/octet-stream`: any file fits.
+
+    >>> file_members({"properties": {"photo": {"contentMediaType": "image/*"}, "n": {}}})
+    {'photo': 'image/*'}
+    """
+    members = {name: _file_type(each) for name, each in properties_of(schema).items()}
+    return {name: media_type for name, media_type in members.items() if media_type}
+
+
+def _file_type(schema: object) -> str:
+    """Return the media type of a property that is a file; empty for others."""
+    if not is_object(schema):
+        return ""
+    branches = schema.get("anyOf")  # as of an optional property
+    if is_array(branches):
+        return next(filter(None, map(_file_type, branches)), "")
+    media_type = schema.get("contentMediaType", "")
+    is_encoded = "contentEncoding" in schema or schema.get("format") in FILE_FORMATS
+    if is_encoded or media_type not in ("", JSON):  # JSON in a text is no file
+        return str(media_type or BINARY)
+    return ""
+
+
+def file_inputs(content: str, name: str, media_type: str, schema: Schema, taken: Object) -> Object:
+    """Return a file in base64 as inputs: the first member that it fits, its name and its type.
+
+    Args:
+        content: The file in base64.
+        name: Its name.
+        media_type: Its media type.
+        schema: The input schema of the module.
+        taken: Inputs that the module has already.
+
+    Returns:
+        The inputs; empty if the file fits none that is free. `name` and `mimeType` are among them
+        if the schema has them.
+    """
+    for member, accepted in file_members(schema).items():
+        if member not in taken and (accepted == BINARY or is_accepted(media_type, [accepted])):
+            more = {"name": name, "mimeType": media_type}
+            known = properties_of(schema).keys() - taken.keys() - {member}
+            return {member: content, **{key: more[key] for key in more if key in known}}
+    return {}
+
+
+def takes_any_files(descriptor: object) -> bool:
+    """Return whether a module that takes text declares that it reads files as well.
+
+    It does so with `files: true` in its display for A2A; it gets them as `services.parts`.
+    """
+    return overlay_of(descriptor).get("files") is True
+
+
+def is_file_part(part: Mapping[str, Any]) -> bool:
+    """Return whether a part in any spelling holds a file or its URL."""
+    return any(part.get(name) is not None for name in ("raw", "url", "file", "bytes", "uri"))
