@@ -34,6 +34,8 @@ from .values import dump_json, load_json, narrow, to_json
 Parts = Sequence[Mapping[str, Any] | Part | SdkPart]
 """Parts as our data or the SDK's, or JSON as in A2A 1.0, 0.3 or the specification (SRS)."""
 
+FILE_TYPES = (bytes, bytearray, File)
+"""Types of values that become file parts."""
 MAX_LINE = 80
 """Characters of JSON that is shown in one line."""
 CONTENT = ("text", "data", "raw", "url", "filename", "media_type")
@@ -140,9 +142,10 @@ def artifact_of(output: object, descriptor: object = None) -> Artifact:
     >>> artifact_of({"n": 2**70}).parts[0].data["n"] == 2**70
     True
     """
+    schema = object_of(descriptor, "output_schema")
     if is_object(output) and len(output) == 1 and "result" in output:
-        output = unwrap(output, object_of(descriptor, "output_schema"))
-    parts = parts_of(output, text_field_of(descriptor))
+        output = unwrap(output, schema)
+    parts = parts_of(output, text_field_of(descriptor, schema))
     return Artifact(artifact_id="result", name="result", parts=parts)
 
 
@@ -261,7 +264,7 @@ def unwrap(output: object, schema: Object) -> object:
     is_generated = schema.get("title") == "OutputModel" and list(properties_of(schema)) == [
         "result"
     ]
-    is_text_or_file = isinstance(output["result"], str) or is_file(output["result"])
+    is_text_or_file = isinstance(output["result"], (str, *FILE_TYPES))
     is_wrapped = is_text_or_file if is_generated else "object" not in root_type
     return output["result"] if is_wrapped else output
 
@@ -272,7 +275,11 @@ def parts_of(output: object, text_field: str | None) -> list[Part]:
         if is_files(output):
             return [part_of(file) for file in output]
         return [] if output is None else [part_of(output)]
-    files = {key: value for key, value in output.items() if is_file(value) or is_files(value)}
+    files = {
+        key: value
+        for key, value in output.items()
+        if isinstance(value, FILE_TYPES) or (isinstance(value, list) and is_files(value))
+    }
     if not files and text_field is None:
         return [part_of(output)]
     data: dict[str | None, Any] = {key: value for key, value in output.items() if key not in files}
@@ -284,11 +291,6 @@ def parts_of(output: object, text_field: str | None) -> list[Part]:
         for file in (value if isinstance(value, list) else [value])
     ]
     return [*map(part_of, [*texts, *objects]), *file_parts]
-
-
-def is_file(value: object) -> TypeGuard[bytes | bytearray | File]:
-    """Return whether *value* becomes a file part."""
-    return isinstance(value, bytes | bytearray | File)
 
 
 def is_files(value: object) -> TypeGuard[list[File]]:
@@ -304,7 +306,7 @@ def part_of(value: Any, filename: str = "") -> Part:
     """
     if isinstance(value, str):
         return Part(text=to_json(str(value)), media_type=TEXT)
-    if not is_file(value):
+    if not isinstance(value, FILE_TYPES):
         return Part(data=to_json(value), media_type=JSON)
     file = value if isinstance(value, File) else File(value)
     name, media_type = to_json(file.name or filename), to_json(file.media_type)

@@ -139,13 +139,12 @@ def set_status(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
     status = TaskStatus(state=update.state, message=update.message, timestamp=now())
     if "apcore" in task.metadata:
         append_state_history(record)
-    said = (task.status.message, update.received, update.reply)
-    added = [message for message in said if message is not None]
+    new_messages = (task.status.message, update.received, update.reply)
+    added = [message for message in new_messages if message is not None]
     if added:
         task.history = [*task.history, *added]
-    record.messages += sum(
-        message is not None for message in (update.received, update.message, update.reply)
-    )
+    record.messages += (update.received is not None) + (update.message is not None)
+    record.messages += update.reply is not None
     if task.artifacts and len(task.artifacts[0].parts) > 1 and update.state in SETTLED:
         parts: list[Part] = []
         append_parts(parts, task.artifacts[0].parts, inf)

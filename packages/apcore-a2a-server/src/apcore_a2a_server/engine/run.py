@@ -119,7 +119,7 @@ class Run:
         self._metadata: Json = {}
         self._reply_texts: list[str] = []
         self._reply_size = 0
-        self._event_count = 0
+        self._progress_count = 0
         self._chunk_count = 0
         self._artifact_size = 0
         self._refusal: Exception | None = None
@@ -253,12 +253,8 @@ class Run:
         if artifact.parts:
             await self._change(NewParts(artifact, append=self._chunk_count > 0))
             self._chunk_count += 1
-            await self._yield_to_readers()
-
-    async def _yield_to_readers(self) -> None:
-        self._event_count += 1
-        if self._event_count % EVENTS_PER_YIELD == 0:
-            await asyncio.sleep(0)
+            if self._chunk_count % EVENTS_PER_YIELD == 0:
+                await asyncio.sleep(0)
 
     def text_field(self, module_id: str) -> str | None:
         """Return the member of a module's output that is text, if there is one."""
@@ -278,7 +274,9 @@ class Run:
             parts.append(Part(data=document, media_type="application/json"))
         with suppress(StaleTaskError):
             await self._change(NewProgress(self._message(*parts)))
-        await self._yield_to_readers()
+        self._progress_count += 1
+        if self._progress_count % EVENTS_PER_YIELD == 0:
+            await asyncio.sleep(0)
 
     def _tell_from_anywhere(self, text: str, data: Any) -> Awaitable[None]:
         """Write progress from any thread; from one without an event loop, wait until it is."""
@@ -293,28 +291,28 @@ class Run:
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(telling, loop))
 
     def _added_metadata(self) -> Json | None:
-        """Return the metadata that the module adds to the task.
+        """Return the metadata that the module adds to the task; None if it adds none.
 
         Raises:
             OutputError: It is no JSON, too large, or has members that are the server's own.
         """
-        if not self._metadata:
-            return None
         metadata: Json = to_json(self._metadata)
         if reserved := RESERVED_METADATA & metadata.keys():
             raise OutputError(f"metadata with the reserved member {min(reserved)}")
         if size_of(metadata) > MAX_METADATA:
             raise OutputError(f"metadata of more than {MAX_METADATA} bytes")
-        return metadata
+        return metadata or None
 
     async def _complete(self, output: Any) -> list[Update]:
         await self.begin()
         artifact = await self._artifact(output)
-        completed = NewState(COMPLETED, metadata=self._added_metadata(), reply=self._reply())
+        metadata = self._added_metadata() if self._metadata else None
+        reply = self._reply() if self._reply_texts else None
+        completed = NewState(COMPLETED, metadata=metadata, reply=reply)
         return [NewParts(artifact, last=True), completed] if artifact.parts else [completed]
 
     def _reply(self) -> Message | None:
-        """Return the text of the output as a message for the history; None without text.
+        """Return the text of the output as a message for the history.
 
         A module that reads its own conversation finds there what it has said.
         """

@@ -74,7 +74,7 @@ async def _tell_nobody(text: str, data: Any) -> None:
     """Drop a message about the work so far: there is no task."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # a frozen one takes twice as long to make
 class Conversation:
     """The conversation of a call, which modules get as `context.services`.
 
@@ -168,17 +168,19 @@ class Conversation:
 
     def data(self) -> dict[str, Any]:
         """Return the members for `context.data`."""
-        return {
+        data: dict[str, Any] = {
             "ext.a2a.task_id": self.task_id,
             "ext.a2a.context_id": self.context_id,
             "ext.a2a.history": self.history,
             "ext.a2a.parts": self.parts,
             "ext.a2a.message_id": self.message_id,
             "ext.a2a.request_metadata": self.request_metadata,
-            "ext.a2a.answer": self.answer,
-            "ext.a2a.approved": self.approved,
-            "ext.a2a.state": self.state,
         }
+        if self.answer is not None:
+            data["ext.a2a.answer"] = self.answer
+            data["ext.a2a.approved"] = self.approved
+            data["ext.a2a.state"] = self.state
+        return data
 
 
 def create_context(
