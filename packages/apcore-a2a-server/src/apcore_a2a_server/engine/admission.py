@@ -17,7 +17,7 @@ from apcore_a2a_server.modules.skills import Skill
 from apcore_a2a_server.modules.threads import large_values
 from apcore_a2a_server.store import Query, TaskRecord, Version
 
-from .call import Call
+from .call import Call, Resumption
 from .clients import Caller
 from .messages import idempotency_key, is_detached, named_skill, new_id, split_parts, wants_text
 from .pauses import Pause, approval_in, is_expired, is_late_answer
@@ -170,6 +170,7 @@ class Admission:
             added_inputs, other_parts = await self._split(message.parts, skill)
             inputs = {**inputs, **added_inputs}
         detached = is_detached(request, streaming)
+        answer = [to_builtins(part) for part in message.parts]
         call = Call(
             skill,
             inputs,
@@ -183,9 +184,7 @@ class Admission:
             approvals=pause.approved(),
             token=pause.token,
             metadata={**request.metadata, **message.metadata},
-            answer=[to_builtins(part) for part in message.parts],
-            approved=approved,
-            state=pause.state,
+            resumption=Resumption(answer, approved, pause.state),
             wants_text=wants_text(request, skill),
         )
         return call, pause

@@ -22,6 +22,21 @@ from .messages import split_parts
 
 
 @dataclass(frozen=True, slots=True)
+class Resumption:
+    """What the module of a resumed call learns of the pause before.
+
+    Attributes:
+        answer: The parts of the message that resumes the task, as JSON.
+        approved: The answer to a module that has asked for a yes or a no; None otherwise.
+        state: What the module has kept for this run when it paused the task.
+    """
+
+    answer: Sequence[Any]
+    approved: bool | None = None
+    state: Any = None
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """A call of a skill for one task.
 
@@ -39,9 +54,7 @@ class Call:
         webhook: The push config that the message adds to its task.
         key: The idempotency key of the send.
         metadata: The metadata of the request, and that of its message over it.
-        answer: The parts of the message that resumes the task, as JSON; None for a new task.
-        approved: The answer to a module that has asked for a yes or a no; None otherwise.
-        state: What the module has kept for this run when it paused the task.
+        resumption: What the module of a resumed task learns of its pause; None for a new task.
         wants_text: Whether the client accepts results as text only.
     """
 
@@ -58,9 +71,7 @@ class Call:
     webhook: Webhook | None = None
     key: SendKey | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    answer: Sequence[Any] | None = None
-    approved: bool | None = None
-    state: Any = None
+    resumption: Resumption | None = None
     wants_text: bool = False
 
 
@@ -100,9 +111,7 @@ def pack(call: Call, converter: PartConverter) -> bytes | None:
         "token": call.token,
         "message": call.message.message_id,
         "metadata": {**call.metadata},
-        "answer": call.answer,
-        "approved": call.approved,
-        "state": call.state,
+        "resumption": None if call.resumption is None else asdict(call.resumption),
         "text": call.wants_text,
     }
     if size_of(call.message) >= LARGE_MESSAGE and _has_inputs(call, converter):
@@ -154,8 +163,6 @@ def unpack(packed_call: bytes, skill: Skill, record: TaskRecord, converter: Part
         approvals=Approvals(document["granted"], document["done"]),
         token=document["token"],
         metadata=document["metadata"],
-        answer=document["answer"],
-        approved=document["approved"],
-        state=document["state"],
+        resumption=document["resumption"] and Resumption(**document["resumption"]),
         wants_text=document["text"],
     )

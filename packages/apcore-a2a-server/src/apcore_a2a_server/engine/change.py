@@ -15,6 +15,7 @@ from apcore_a2a_core.data import (
     Json,
     Message,
     Part,
+    Task,
     TaskArtifactUpdateEvent,
     TaskState,
     TaskStatus,
@@ -139,16 +140,15 @@ def set_status(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
     status = TaskStatus(state=update.state, message=update.message, timestamp=now())
     if "apcore" in task.metadata:
         append_state_history(record)
-    new_messages = (task.status.message, update.received, update.reply)
-    added = [message for message in new_messages if message is not None]
+    added = [message for message in (task.status.message, update.received) if message is not None]
     if added:
         task.history = [*task.history, *added]
     record.messages += (update.received is not None) + (update.message is not None)
-    record.messages += update.reply is not None
-    if task.artifacts and len(task.artifacts[0].parts) > 1 and update.state in SETTLED:
-        parts: list[Part] = []
-        append_parts(parts, task.artifacts[0].parts, inf)
-        task.artifacts = [structs.replace(task.artifacts[0], parts=parts)]
+    if update.reply is not None:
+        task.history = [*task.history, update.reply]
+        record.messages += 1
+    if task.artifacts and update.state in SETTLED:
+        join_texts(task)
     task.status = status
     record.resume, record.deadline = update.resume, update.deadline
     event = TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)
@@ -156,6 +156,15 @@ def set_status(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
         task.metadata = task.metadata | update.metadata
         event.metadata = update.metadata
     return event
+
+
+def join_texts(task: Task) -> None:
+    """Join the neighboring texts of the task's artifact, which gets no more of them."""
+    artifact = task.artifacts[0]
+    if len(artifact.parts) > 1:
+        parts: list[Part] = []
+        append_parts(parts, artifact.parts, inf)
+        task.artifacts = [structs.replace(artifact, parts=parts)]
 
 
 MAX_STATE_HISTORY = 100

@@ -87,7 +87,7 @@ class Pause:
             parts=[*call.other_parts],
             granted=call.approvals.granted,
             done=call.approvals.done,
-            state=call.state,
+            state=None if call.resumption is None else call.resumption.state,
         )
         request = input_request(error)
         if request is not None:

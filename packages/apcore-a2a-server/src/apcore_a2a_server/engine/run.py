@@ -444,24 +444,25 @@ class Run:
             owner, context_id = call.caller.owner, message.context_id
             earlier_messages = await store.conversation(owner, context_id, limit)
         history = History(earlier_messages, to_builtins)
+        conversation = Conversation(
+            message.task_id,
+            message.context_id,
+            history,
+            [*call.other_parts],
+            message.message_id,
+            MappingProxyType(call.metadata),
+            metadata=self._metadata,
+            tell=self._tell_from_anywhere,
+        )
+        if (resumption := call.resumption) is not None:
+            conversation.answer, conversation.state = resumption.answer, resumption.state
+            conversation.approved = resumption.approved
         return create_context(
             token=self.token,
             seconds=self._time_limit,
             identity=call.caller.identity,
             headers=call.caller.headers,
-            conversation=Conversation(
-                message.task_id,
-                message.context_id,
-                history,
-                [*call.other_parts],
-                message_id=message.message_id,
-                request_metadata=MappingProxyType(call.metadata),
-                answer=call.answer,
-                approved=call.approved,
-                state=call.state,
-                metadata=self._metadata,
-                tell=self._tell_from_anywhere,
-            ),
+            conversation=conversation,
         )
 
     def _new_record(self) -> TaskRecord:

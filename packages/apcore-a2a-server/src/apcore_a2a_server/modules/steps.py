@@ -84,9 +84,8 @@ class OffLoop(BaseStep):
         run = current.get()
         if run is None:
             return await self._step.execute(ctx)
-        stream: object = ctx.output_stream
-        if isinstance(stream, ModuleStream):
-            ctx.output = stream.whole(ctx.output)
+        if isinstance(ctx.output_stream, ModuleStream):
+            ctx.output = ctx.output_stream.whole(ctx.output)
         schema = getattr(ctx.module, self._schema, None)
         # only other modules have called this one so far
         if not isinstance(schema, SchemaStandIn) and needs_stand_in(schema):
