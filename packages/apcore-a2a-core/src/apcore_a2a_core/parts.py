@@ -133,8 +133,16 @@ class PartConverter:
         return artifact
 
 
-def artifact_of(output: object, descriptor: object = None) -> Artifact:
+def artifact_of(
+    output: object, descriptor: object = None, text_field: str | None = None
+) -> Artifact:
     """Convert the output of a module to an artifact (FR-MSG-004).
+
+    Args:
+        output: The output.
+        descriptor: Descriptor of the module.
+        text_field: The member that becomes text; empty if none does. By default, the descriptor
+            names it.
 
     Raises:
         OutputError: The output has a value that JSON cannot represent.
@@ -143,9 +151,9 @@ def artifact_of(output: object, descriptor: object = None) -> Artifact:
     True
     """
     schema = object_of(descriptor, "output_schema")
-    if is_object(output) and len(output) == 1 and "result" in output:
-        output = unwrap(output, schema)
-    parts = parts_of(output, text_field_of(descriptor, schema))
+    if text_field is None:
+        text_field = text_field_of(descriptor)
+    parts = parts_of(unwrap(output, schema), text_field)
     return Artifact(artifact_id="result", name="result", parts=parts)
 
 
@@ -280,10 +288,11 @@ def parts_of(output: object, text_field: str | None) -> list[Part]:
         for key, value in output.items()
         if isinstance(value, FILE_TYPES) or (isinstance(value, list) and is_files(value))
     }
-    if not files and text_field is None:
+    if not files and not text_field:
         return [part_of(output)]
     data: dict[str | None, Any] = {key: value for key, value in output.items() if key not in files}
-    texts = [data.pop(text_field)] if isinstance(data.get(text_field), str) else []
+    has_text = text_field and isinstance(data.get(text_field), str)
+    texts = [data.pop(text_field)] if has_text else []
     objects = [data] if data or not output else []
     file_parts = [
         part_of(file, to_json(str(key)))

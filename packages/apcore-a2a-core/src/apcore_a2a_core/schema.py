@@ -38,19 +38,14 @@ def overlay_of(descriptor: object) -> Object:
     return object_of(descriptor, "metadata", "display", "a2a")
 
 
-def text_field_of(descriptor: object, output_schema: Schema | None = None) -> str | None:
+def text_field_of(descriptor: object) -> str | None:
     """Return the member of the module's output that clients get as text, if there is one.
 
     The `text_field` of its overlay names it, or else the keyword `x-text-field` of its output
     schema.
-
-    Args:
-        descriptor: Descriptor of the module.
-        output_schema: Its output schema, if it has been looked up already.
     """
-    if output_schema is None:
-        output_schema = object_of(descriptor, "output_schema")
-    name = overlay_of(descriptor).get("text_field") or output_schema.get(TEXT_FIELD)
+    name = overlay_of(descriptor).get("text_field")
+    name = name or object_of(descriptor, "output_schema").get(TEXT_FIELD)
     return name if isinstance(name, str) else None
 
 

@@ -320,18 +320,20 @@ class Run:
         return self._message(text) if text else None
 
     async def _artifact(self, output: Any) -> Artifact:
-        descriptor = self.call.skill.descriptor
+        skill = self.call.skill
         if is_large(output):
-            artifact = await large_values.call(artifact_of, output, descriptor)
+            artifact = await large_values.call(
+                artifact_of, output, skill.descriptor, skill.text_field
+            )
         else:
-            artifact = artifact_of(output, descriptor)
+            artifact = artifact_of(output, skill.descriptor, skill.text_field)
         for part in artifact.parts:
             if part.text is not UNSET and self._reply_size < MAX_REPLY:
                 self._reply_texts.append(part.text[:MAX_REPLY])
                 self._reply_size += len(part.text)
         if self.call.wants_text or self._setup.text_results:
             # chunks of text are joined, so each JSON has its own lines
-            end = "\n" if self.call.streaming and self.call.skill.streams else ""
+            end = "\n" if self.call.streaming and skill.streams else ""
             artifact.parts = with_texts(artifact.parts, only=self.call.wants_text, end=end)
         self._artifact_size += size_of(artifact)
         if self._artifact_size > self._setup.max_artifact:

@@ -10,7 +10,7 @@ from typing import Any
 
 from a2a.utils.errors import MethodNotFoundError
 from apcore_a2a_core import Registry, clean
-from apcore_a2a_core.schema import is_object
+from apcore_a2a_core.schema import is_object, text_field_of
 
 from .processes import check_portable
 from .schema_cache import cache_schemas
@@ -38,6 +38,8 @@ class Skill:
     """The module's own time limit in seconds."""
     in_thread: bool
     """Whether the module is synchronous, so that it runs in a thread."""
+    text_field: str = ""
+    """The member of the output that clients get as text; empty if there is none."""
 
     @property
     def is_repeatable(self) -> bool:
@@ -200,4 +202,5 @@ def _skill(skill_id: str, descriptor: Any, module: object) -> Skill:
         discoverable=getattr(annotations, "discoverable", True) is not False,
         time_limit=time_limit(module),
         in_thread=not is_asynchronous(module),
+        text_field=text_field_of(descriptor) or "",
     )
