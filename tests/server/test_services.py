@@ -5,8 +5,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from apcore import ModuleError
+from apcore import ModuleAnnotations, ModuleError
 from apcore_a2a_core import ApprovalRequired, InputRequiredError, Progress, Prompt, Reply, Services
+from apcore_a2a_core.data import Message, Task
+from apcore_a2a_core.records import TaskRecord
+from apcore_a2a_server.engine.call import Call, Resumption, pack, unpack
+from apcore_a2a_server.engine.clients import Caller
 from apcore_a2a_server.modules import Conversation
 
 from .asking import Json, state_of
@@ -28,6 +32,8 @@ from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
 
 pytestmark = pytest.mark.anyio
+
+REPEATABLE = ModuleAnnotations(idempotent=True)
 
 
 async def answer(peer: Peer, task: Json, *parts: Json, **members: Any) -> Json:
@@ -380,3 +386,35 @@ async def test_a_module_with_the_ready_models_takes_and_returns_text() -> None:
         assert extension["params"]["skills"]["work"]["textField"] == "text"
         task = (await peer.send("work", peer.part(text="ho"))).task
         assert task["artifacts"][0]["parts"] == [{"text": "hoho", "mediaType": "text/plain"}]
+
+
+async def test_the_state_of_a_question_survives_a_restart(tmp_path: Any) -> None:
+    store, sitter = f"sqlite:///{tmp_path / 'tasks.db'}", Sitter()
+    async with serving({"work": sitter}, task_store=store) as peer:
+        task = (await peer.send("work", peer.part(data={}))).task
+    async with serving({"work": sitter}, task_store=store) as peer:
+        task = await answer(peer, task, peer.part(data={"name": "Ann"}))
+        assert contents(task) == [{"hello": "Ann"}]
+    assert [state for state, *_ in sitter.runs] == [None, {"session": 7}]
+
+
+async def test_a_call_that_another_replica_repeats_knows_the_same() -> None:
+    async with serving({"work": Does(give_back, annotations=REPEATABLE)}) as peer:
+        setup = peer.served.engine._setup  # no public way leads there
+        skill, message = setup.skills.get("work"), Message(message_id="m-1", task_id="t")
+        resumption = Resumption([{"text": "Ann"}], True, {"session": 7})
+        call = Call(
+            skill,
+            {"a": 1},
+            message,
+            Caller(""),
+            metadata={"b": 2},
+            resumption=resumption,
+            wants_text=True,
+        )
+        packed = pack(call, setup.converter)
+        assert packed is not None
+        repeated = unpack(packed, skill, TaskRecord(Task(id="t")), setup.converter)
+    assert repeated.message.message_id == "m-1"
+    assert (repeated.metadata, repeated.resumption) == ({"b": 2}, resumption)
+    assert repeated.wants_text
