@@ -61,7 +61,7 @@ def test_serve_loads_the_server() -> None:
     assert {"starlette", "uvicorn"} <= loaded_by("from apcore_a2a import serve")
 
 
-def test_what_modules_import_needs_neither_the_server_nor_apcore() -> None:
+def test_names_for_modules_need_neither_the_server_nor_apcore() -> None:
     names = "ApprovalRequired, File, InputRequiredError, Progress, Services"
     loaded = loaded_by(f"{WITHOUT_SERVER}\nfrom apcore_a2a import {names}")
     assert "apcore_a2a_core" in loaded

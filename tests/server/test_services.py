@@ -1,4 +1,4 @@
-"""What a module may know and say through `context.services`."""
+"""The services of modules: `context.services`, and `on_abandoned`."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What authors of modules import: the services of a call, questions, progress and files.
+"""Names that authors of modules import: the services of a call, questions, progress, files.
 
 Nothing here needs the server or apcore, so that a module can be tested without either.
 
@@ -147,7 +147,7 @@ class Services(Protocol):
 
     @property
     def approved(self) -> bool | None:
-        """What the client has answered to `approve`; None if the run is no such answer's."""
+        """The client's answer to `approve`; None in a run that does not follow one."""
         ...
 
     @property

@@ -29,7 +29,7 @@ def _file_type(schema: object) -> str:
         return ""
     branches = schema.get("anyOf")  # as of an optional property
     if is_array(branches):
-        return next(filter(None, map(_file_type, branches)), "")
+        return next((found for branch in branches if (found := _file_type(branch))), "")
     media_type = schema.get("contentMediaType", "")
     is_encoded = "contentEncoding" in schema or schema.get("format") in FILE_FORMATS
     if is_encoded or media_type not in ("", JSON):  # JSON in a text is no file

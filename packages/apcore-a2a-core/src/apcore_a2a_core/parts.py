@@ -286,7 +286,7 @@ def parts_of(output: object, text_field: str | None) -> list[Part]:
     files = {
         key: value
         for key, value in output.items()
-        if isinstance(value, FILE_TYPES) or (isinstance(value, list) and is_files(value))
+        if isinstance(value, FILE_TYPES) or (is_array(value) and is_files(value))
     }
     if not files and not text_field:
         return [part_of(output)]
@@ -321,7 +321,7 @@ def part_of(value: Any, filename: str = "") -> Part:
     name, media_type = to_json(file.name or filename), to_json(file.media_type)
     if file.url is not None:
         url = to_json(file.url)
-        media_type = media_type or type_of_file(file.name or urlsplit(url).path)
+        media_type = media_type or type_of_file(file.name or urlsplit(file.url).path)
         return Part(url=url, filename=name, media_type=media_type)
     data = file.data or b""
     raw = Base64(b64encode(data).decode())

@@ -6,6 +6,7 @@ process is killed just then.
 """
 
 import asyncio
+import inspect
 from typing import Any
 
 from apcore import CancelToken
@@ -38,7 +39,7 @@ async def tell_module(setup: Setup, reply_to: Message, pause: Pause) -> None:
     context = create_context(token=CancelToken(), seconds=seconds, conversation=conversation)
     try:
         async with asyncio.timeout(seconds):
-            if asyncio.iscoroutinefunction(on_abandoned):
+            if inspect.iscoroutinefunction(on_abandoned):
                 await on_abandoned(pause.inputs, context)
             else:
                 await setup.threads.run(on_abandoned, pause.inputs, context, client="")

@@ -23,7 +23,7 @@ from .messages import split_parts
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """What the module of a resumed call learns of the pause before.
+    """The answer to a pause, as the module of the resumed call gets it.
 
     Attributes:
         answer: The parts of the message that resumes the task, as JSON.

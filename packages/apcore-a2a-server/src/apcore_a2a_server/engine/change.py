@@ -7,15 +7,12 @@ the task, and writes record and events in one transaction.
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass
-from math import inf
 from typing import Protocol
 
 from apcore_a2a_core.data import (
     Artifact,
     Json,
     Message,
-    Part,
-    Task,
     TaskArtifactUpdateEvent,
     TaskState,
     TaskStatus,
@@ -28,8 +25,9 @@ from msgspec import Struct, structs
 from apcore_a2a_server.errors import InvalidStateTransitionError, StaleTaskError
 from apcore_a2a_server.modules.tenants import principal_and_tenant
 from apcore_a2a_server.store import Lease, Payload, SendKey, StaleError, TaskRecord, Webhook
+from apcore_a2a_server.store.artifacts import fold, join_texts
 from apcore_a2a_server.store.live import LiveTasks
-from apcore_a2a_server.store.port import PROGRESS, append_parts, fold
+from apcore_a2a_server.store.port import PROGRESS
 
 from .messages import now
 
@@ -156,15 +154,6 @@ def set_status(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
         task.metadata = task.metadata | update.metadata
         event.metadata = update.metadata
     return event
-
-
-def join_texts(task: Task) -> None:
-    """Join the neighboring texts of the task's artifact, which gets no more of them."""
-    artifact = task.artifacts[0]
-    if len(artifact.parts) > 1:
-        parts: list[Part] = []
-        append_parts(parts, artifact.parts, inf)
-        task.artifacts = [structs.replace(artifact, parts=parts)]
 
 
 MAX_STATE_HISTORY = 100

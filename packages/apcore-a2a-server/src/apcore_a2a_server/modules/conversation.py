@@ -70,7 +70,7 @@ Tell: TypeAlias = Callable[[str, Any], Awaitable[None]]
 """Writes an event with a text and data about the work so far."""
 
 
-async def _tell_nobody(text: str, data: Any) -> None:
+async def _drop_progress(text: str, data: Any) -> None:
     """Drop a message about the work so far: there is no task."""
 
 
@@ -91,7 +91,7 @@ class Conversation:
         message_id: The id of the message that started or resumed the task.
         request_metadata: The metadata of the request, and that of its message over it.
         answer: The parts of the message that resumed the task; None in the first run.
-        approved: What the client has answered to `approve`; None otherwise.
+        approved: The client's answer to `approve`; None otherwise.
         state: The `state` of the `ask` or `approve` that this run is the answer to.
         metadata: Metadata for the task, for the module to fill.
         tell: Writes progress as events of the task.
@@ -119,7 +119,7 @@ class Conversation:
     approved: bool | None = None
     state: Any = None
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
-    tell: Tell = _tell_nobody
+    tell: Tell = _drop_progress
 
     def ask(self, question: str, data: Any = None, *, state: Any = None) -> NoReturn:
         """Pause the task until the client answers; the module is then called again.

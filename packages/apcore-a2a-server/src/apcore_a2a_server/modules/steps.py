@@ -16,6 +16,7 @@ from apcore.builtin_steps import BuiltinExecute
 from apcore.errors import ModuleTimeoutError
 from apcore.pipeline import BaseStep, PipelineContext, Step, StepResult
 from apcore_a2a_core import Executor, InputRequiredError, Progress
+from apcore_a2a_core.schema import is_object
 from apcore_a2a_core.values import is_large
 
 from .access import step_of, strategy_of
@@ -233,7 +234,7 @@ class ModuleStream:
                     if isinstance(chunk, Progress):
                         await run.tell(chunk.text, chunk.data)
                         continue
-                    if name is not None and isinstance(chunk, dict):
+                    if name is not None and is_object(chunk):
                         text = chunk.get(name)
                         if isinstance(text, str):
                             self._texts.append(text)

@@ -12,7 +12,6 @@ from collections.abc import (
     Callable,
     Collection,
     Container,
-    Iterable,
     Mapping,
     Sequence,
 )
@@ -24,14 +23,13 @@ from a2a.utils.errors import TaskNotFoundError
 from apcore_a2a_core.data import (
     Json,
     Message,
-    Part,
     Task,
     TaskArtifactUpdateEvent,
     TaskStatusUpdateEvent,
 )
 from apcore_a2a_core.records import Payload, TaskRecord, fill, gaps, without_large
 from apcore_a2a_core.values import dump_json, read_json
-from msgspec import UNSET, Struct, structs
+from msgspec import Struct, structs
 
 from .exceptions import KeyReusedError, RepeatedError, StaleError
 from .queries import Page, Query
@@ -65,42 +63,6 @@ class Event(Struct, frozen=True):
 
 PROGRESS: Json = {"apcore": {"progress": True}}
 """Metadata of events that report progress, and no new state."""
-
-
-MAX_JOINED = 16 * 1024
-"""Characters of a text part to which further text is joined.
-
-Without a bound, the tokens of a long text would be copied again for each token.
-"""
-
-
-def fold(task: Task, chunk: TaskArtifactUpdateEvent) -> None:
-    """Append a chunk to the task's artifact, or start the artifact with it."""
-    if chunk.append and task.artifacts:
-        append_parts(task.artifacts[0].parts, chunk.artifact.parts, MAX_JOINED)
-    else:
-        # with a list of its own, to which the next chunks are added
-        parts = [*chunk.artifact.parts]
-        task.artifacts = [structs.replace(chunk.artifact, parts=parts)]
-
-
-def append_parts(parts: list[Part], new_parts: Iterable[Part], max_joined: float) -> None:
-    """Append parts to a list, and join text to a last text of up to *max_joined* characters."""
-    for part in new_parts:
-        if parts and _are_joinable(parts[-1], part) and len(parts[-1].text or "") < max_joined:
-            # a new part, since readers may hold the old one
-            parts[-1] = structs.replace(part, text=f"{parts[-1].text}{part.text}")
-        else:
-            parts.append(part)
-
-
-def _are_joinable(part: Part, next_part: Part) -> bool:
-    return (
-        part.text is not UNSET
-        and next_part.text is not UNSET
-        and part.media_type == next_part.media_type
-        and not (part.filename or part.metadata or next_part.filename or next_part.metadata)
-    )
 
 
 _PAYLOAD_TYPES: tuple[type[Payload], ...] = (

@@ -1,0 +1,52 @@
+"""Artifacts that grow by chunks, and the joining of their texts."""
+
+from collections.abc import Iterable
+from math import inf
+
+from apcore_a2a_core.data import Part, Task, TaskArtifactUpdateEvent
+from msgspec import UNSET
+from msgspec.structs import replace
+
+MAX_JOINED = 16 * 1024
+"""Characters of a text part to which further text is joined.
+
+Without a bound, the tokens of a long text would be copied again for each token.
+"""
+
+
+def fold(task: Task, chunk: TaskArtifactUpdateEvent) -> None:
+    """Append a chunk to the task's artifact, or start the artifact with it."""
+    if chunk.append and task.artifacts:
+        append_parts(task.artifacts[0].parts, chunk.artifact.parts, MAX_JOINED)
+    else:
+        # with a list of its own, to which the next chunks are added
+        parts = [*chunk.artifact.parts]
+        task.artifacts = [replace(chunk.artifact, parts=parts)]
+
+
+def append_parts(parts: list[Part], new_parts: Iterable[Part], max_joined: float) -> None:
+    """Append parts to a list, and join text to a last text of up to *max_joined* characters."""
+    for part in new_parts:
+        if parts and _are_joinable(parts[-1], part) and len(parts[-1].text or "") < max_joined:
+            # a new part, since readers may hold the old one
+            parts[-1] = replace(part, text=f"{parts[-1].text}{part.text}")
+        else:
+            parts.append(part)
+
+
+def _are_joinable(part: Part, next_part: Part) -> bool:
+    return (
+        part.text is not UNSET
+        and next_part.text is not UNSET
+        and part.media_type == next_part.media_type
+        and not (part.filename or part.metadata or next_part.filename or next_part.metadata)
+    )
+
+
+def join_texts(task: Task) -> None:
+    """Join the neighboring texts of the task's artifact, which gets no more of them."""
+    artifact = task.artifacts[0]
+    if len(artifact.parts) > 1:
+        parts: list[Part] = []
+        append_parts(parts, artifact.parts, inf)
+        task.artifacts = [replace(artifact, parts=parts)]
