@@ -48,13 +48,14 @@ def running(source: Any, **options: Any) -> Iterator[str]:
     """Serve *source* and yield its base URL, such as `http://127.0.0.1:40123`.
 
     Args:
-        source: First argument of `create_app` (a folder, a Registry, an Executor), or an ASGI app.
+        source: First argument of `create_app` (a target, a Registry, an Executor, a list), or an
+            ASGI app.
         options: Options of `create_app`; by default `url` is the server's, `shutdown_timeout` 0,
             and all hosts are allowed.
     """
     with listener() as sock:
         url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-        if isinstance(source, str | PathLike | Registry | Executor):
+        if isinstance(source, str | PathLike | Registry | Executor | list):
             defaults = {"url": url, "shutdown_timeout": 0, "allowed_hosts": ["*"]}
             source = create_app(source, **{**defaults, **options})
         config = uvicorn.Config(source, log_level="warning", timeout_graceful_shutdown=1)

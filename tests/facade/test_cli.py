@@ -23,7 +23,6 @@ from apcore_a2a.command.options import (
     sections,
 )
 from apcore_a2a.command.serve import serve
-from apcore_a2a_server.app.loading import MAX_SHOWN
 from apcore_a2a_server.app.options import Limits, ServeSettings
 from apcore_a2a_server.fields import (
     KINDS,
@@ -31,6 +30,7 @@ from apcore_a2a_server.fields import (
     SWITCH,
     options_of,
 )
+from apcore_a2a_server.modules.loading import MAX_SHOWN
 from apcore_a2a_server.push import PushSettings
 
 from tools.options import PAGE, page
@@ -262,12 +262,12 @@ def folder(tmp_path: Path) -> Path:
         (["--extensions-dir", "nope"], "Extensions directory not found: nope\n"),
         (
             ["--extensions-dir", "empty"],
-            "There are no modules to serve in empty\nA module is a .py file with",
+            "There are no modules to serve in empty\nA module is a function with",
         ),
         (
             ["--extensions-dir", "config.yaml"],
             "config.yaml is a file, but a folder of modules is expected\n"
-            "Use the folder that contains it: --extensions-dir .\n",
+            "Serve the file alone: apcore-a2a serve config.yaml\n",
         ),
         (["--config", "nope.yaml"], "Config file not found: nope.yaml"),
         (["--config", "extensions"], "Config file not found: extensions"),
@@ -366,16 +366,17 @@ def test_files_that_cannot_be_loaded_are_named_with_the_reason(
 
     assert main([*LOCAL, "--log-level", level]) == 1
     message = capfd.readouterr().err.partition("apcore-a2a: ")[2]
-    assert message.splitlines()[:-1] == [
+    assert message.splitlines()[:-2] == [
         "No module in extensions could be loaded:",
-        "  a/missing.py: ModuleNotFoundError",
-        "  broken.py: SyntaxError",
+        "  a/missing.py: ModuleNotFoundError: No module named 'missing_dependency' (line 1)",
+        "  broken.py: SyntaxError: invalid syntax (line 1)",
         "  made.py: KeyError",
         "  none.py: No Module subclass found in file",
         "  opened.py: KeyError",
         "  silent.py: Missing or empty description",
     ]
-    assert message.splitlines()[-1].startswith("A module is a .py file with one class")
+    assert message.splitlines()[-2].startswith("A module is a function")
+    assert message.splitlines()[-1] == "Create an example with: apcore-a2a new hello"
 
 
 def test_only_some_of_many_files_that_cannot_be_loaded_are_named(
@@ -388,7 +389,7 @@ def test_only_some_of_many_files_that_cannot_be_loaded_are_named(
     assert main(LOCAL) == 1
     lines = capfd.readouterr().err.splitlines()
     assert [line for line in lines if line.startswith("  ")][-2:] == [
-        f"  broken{MAX_SHOWN - 1:02}.py: SyntaxError",
+        f"  broken{MAX_SHOWN - 1:02}.py: SyntaxError: invalid syntax (line 1)",
         "  and 2 more",
     ]
 
@@ -428,7 +429,6 @@ def test_the_warning_about_a_variable_follows_the_log_format(tmp_path: Path) -> 
         (["serve", "--prot", "9000"], "--port"),
         (["serve", "--qqqqqq"], "--qqqqqq"),
         (["serve", "--exec", "5"], "--exec"),
-        (["serve", "extensions"], "Unexpected argument"),
         (["serve", "--port"], "requires an argument"),
     ],
 )

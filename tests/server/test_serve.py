@@ -386,16 +386,14 @@ def test_an_unsupported_source_is_refused_with_its_missing_methods(source: Any, 
         create_app(source)
 
 
-def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NotADirectoryError, match=r"Extensions directory not found: .*nope"):
-        create_app(tmp_path / "nope")
+def test_an_agent_may_start_without_modules_if_told(tmp_path: Path) -> None:
+    modules = Registry()
+    with agent_with(modules, allow_empty=True) as agent:
+        assert card_of(agent)["skills"] == []
+        modules.register("echo", Echo())
+        assert agent.send().state == "completed"
 
-
-def test_a_file_instead_of_a_folder_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "file.py"
-    file.touch()
-    with pytest.raises(NotADirectoryError, match=r"file\.py is a file, but a folder"):
-        create_app(file)
+    create_app(tmp_path, allow_empty=True)
 
 
 def test_a_registry_without_visible_modules_is_refused() -> None:

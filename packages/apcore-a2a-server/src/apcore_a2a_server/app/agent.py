@@ -202,7 +202,7 @@ def _push(tasks: LiveTasks, settings: Settings, metrics: "Metrics | None") -> "P
 
 def _skills(executor: Executor, settings: Settings) -> Skills:
     skills = Skills(executor.registry, schema_cache=settings.limits.schema_cache)
-    if not len(skills):
+    if not len(skills) and not settings.allow_empty:
         raise ValueError("There are no modules to serve: the registry is empty, or hides them all")
     if settings.default_skill is not None:
         try:

@@ -4,9 +4,8 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Sequence
-from os import PathLike
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import apcore
 from apcore_a2a_core.agent_card import DEFAULT_NAME
@@ -22,11 +21,11 @@ from apcore_a2a_server.bindings.tenant_route import TenantRoute
 from apcore_a2a_server.fields import OptionError, configured_by
 from apcore_a2a_server.middleware import build_middleware
 from apcore_a2a_server.modules.source import executor_of
+from apcore_a2a_server.modules.targets import folder_of
 
 from .agent import Agent, reserved_paths
 from .explorer import explorer_routes
 from .figures import Figures
-from .loading import load_failures, no_modules
 from .options import Settings
 from .routing import AgentApplication, DirectRoutes
 
@@ -42,7 +41,8 @@ def create_app(source: Any, settings: Settings) -> Starlette:
     """Build the ASGI application of an A2A agent, without starting anything or binding a port.
 
     Args:
-        source: An apcore Registry or Executor, or the path of a folder of modules.
+        source: An apcore Registry, Executor or APCore, a module, a target such as the path of a
+            folder or `package.module`, or a list of these.
         settings: The options, as keywords. Set `url`, so that the Agent Card has the right address.
 
     Raises:
@@ -96,23 +96,22 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
     """Build the application of an agent with these settings.
 
     Args:
-        source: An apcore Registry or Executor, or the path of a folder of modules.
+        source: Modules: a registry, an executor, or targets; see `executor_of`.
         settings: The options.
         figures: The figures that worker processes share; None if there is only one process.
     """
-    is_folder = isinstance(source, str | PathLike)
-    with load_failures() as failures:
-        executor, is_own_executor = executor_of(source, settings.acl, settings.config)
-    if is_folder and not executor.registry.list():
-        raise ValueError(no_modules(Path(cast("str", source)), failures))
-    if settings.watch and not is_folder:
-        raise OptionError("watch", "needs a folder of modules, not a registry or an executor")
+    executor, is_own_executor = executor_of(
+        source, settings.acl, settings.config, allow_empty=settings.allow_empty
+    )
+    folder = folder_of(source)
+    if settings.watch and folder is None:
+        raise OptionError("watch", "needs a folder of modules, and nothing else")
     agent = Agent(executor, settings, figures)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
         await agent.start()
-        watching = asyncio.ensure_future(_watch(executor.registry, source, settings))
+        watching = asyncio.ensure_future(_watch(executor.registry, folder, settings))
         yield
         watching.cancel()
         await agent.drain()
@@ -142,11 +141,11 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
     return app
 
 
-async def _watch(registry: Any, folder: Any, settings: Settings) -> None:
-    if settings.watch:
+async def _watch(registry: Any, folder: Path | None, settings: Settings) -> None:
+    if settings.watch and folder is not None:
         from apcore_a2a_server.modules.watch import watch
 
-        await watch(registry, Path(folder))
+        await watch(registry, folder)
 
 
 def _limits(agent: Agent) -> dict[str, Any]:

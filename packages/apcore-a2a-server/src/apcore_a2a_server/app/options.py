@@ -122,6 +122,7 @@ class Settings:
         name="tenant",
         kind=PAIRS,
     )
+    allow_empty: bool = option(False, "Start without modules; they may be registered later.")
     config: Any = option(None, "apcore Config that provides `project.*`.")
     auth: "Authenticator | None" = option(
         None, "Authenticator, such as a `JWTAuthenticator`.", section="Access"

@@ -245,7 +245,8 @@ def serve(source: Any, settings: ServeSettings) -> None:
     Logs to stderr, unless the program has set up its own logging.
 
     Args:
-        source: An apcore Registry or Executor, or the path of a folder of modules.
+        source: An apcore Registry, Executor or APCore, a module, a target such as the path of a
+            folder or `package.module`, or a list of these.
         settings: The options, as keywords; `docs/options.md` lists them.
 
     Raises:

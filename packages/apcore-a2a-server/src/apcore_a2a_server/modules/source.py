@@ -1,5 +1,6 @@
-"""Executors from the sources that users pass: a folder, a registry, a client or an executor."""
+"""Executors from the sources that users pass: targets, a registry, a client or an executor."""
 
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, cast
@@ -9,24 +10,31 @@ from apcore_a2a_core import Executor, Registry, missing_methods
 
 from apcore_a2a_server.fields import OptionError
 
+from .targets import combine, load
 
-def executor_of(source: Any, acl: Any = None, config: Any = None) -> tuple[Executor, bool]:
+
+def executor_of(
+    source: Any, acl: Any = None, config: Any = None, *, allow_empty: bool = False
+) -> tuple[Executor, bool]:
     """Return the executor of *source*, and whether it was created here (FR-SRV-001).
 
     Args:
-        source: An Executor (see the protocol), a Registry, an APCore client, or the path of a
-            folder with modules.
+        source: An Executor (see the protocol), a Registry, an APCore client, a module, or a target
+            (see `targets.load`), such as the path of a folder; or a list of these.
         acl: The access rules of an executor that is created here: an apcore ACL, or the path of
             its file; by default those that `acl.root` of the config names.
         config: An apcore Config for an executor that is created here.
+        allow_empty: Whether a folder may have no modules.
 
     Raises:
-        NotADirectoryError: The folder does not exist.
+        NoModulesError: A target has no modules.
+        TargetError: There is no such target, or it can't be imported.
         TypeError: *source* is of another type; the message names the methods that it lacks.
         ValueError: *acl* is given for an existing executor, or the rules can't be read.
     """
-    if isinstance(source, str | PathLike):
-        return _new_executor(discover(Path(cast("str", source))), acl, config), True
+    source = load(source, allow_empty=allow_empty)
+    if isinstance(source, Mapping):  # modules by id
+        source = combine([cast("Any", source)])
     source = getattr(source, "executor", source)
     if not missing_methods(source, Executor):
         if missing_methods(getattr(source, "registry", None), Registry):
@@ -41,21 +49,6 @@ def executor_of(source: Any, acl: Any = None, config: Any = None) -> tuple[Execu
         kind = type(source).__name__
         raise TypeError(f"Neither a Registry nor an Executor: {kind} lacks {', '.join(missing)}")
     return _new_executor(source, acl, config), True
-
-
-def discover(folder: Path) -> Registry:
-    """Return a registry of the modules in *folder*.
-
-    Raises:
-        NotADirectoryError: The folder does not exist.
-    """
-    if not folder.is_dir():
-        is_file = f"{folder} is a file, but a folder of modules is expected"
-        missing = f"Extensions directory not found: {folder}"
-        raise NotADirectoryError(is_file if folder.exists() else missing)
-    registry = apcore.Registry(extensions_dir=str(folder))
-    registry.discover()
-    return registry
 
 
 def _new_executor(registry: Any, acl: Any, config: Any) -> Executor:

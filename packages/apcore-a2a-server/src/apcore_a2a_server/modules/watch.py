@@ -187,7 +187,7 @@ def _load(skill_id: str, files: Files) -> Loaded:
 
 def _swap(registry: Registry, skill_id: str, old: Loaded | None, new: Loaded | None) -> None:
     """Replace *old* with *new*, without an await, so that every request finds one of them."""
-    with _without_hooks(old), _without_hooks(new):
+    with without_hooks(old and old.module), without_hooks(new and new.module):
         if old:
             registry.unregister(skill_id)
         try:
@@ -211,13 +211,13 @@ def _register(registry: Registry, skill_id: str, loaded: Loaded) -> None:
 
 
 @contextmanager
-def _without_hooks(loaded: Loaded | None) -> Generator[None]:
-    """Hide a module's hooks from the registry, since a worker thread runs them.
+def without_hooks(module: Any) -> Generator[None]:
+    """Hide a module's hooks from the registry, since they are run elsewhere.
 
     Hooks of a module without a `__dict__` can't be hidden, and run twice.
     """
     hidden: dict[str, Any] = dict.fromkeys(("on_load", "on_unload"))
-    attributes = getattr(loaded and loaded.module, "__dict__", {})
+    attributes = getattr(module, "__dict__", {})
     own = {name: attributes[name] for name in hidden.keys() & attributes}
     attributes |= hidden
     try:

@@ -38,7 +38,7 @@ class Subcommand(NamedTuple):
 SUBCOMMANDS = {
     "serve": Subcommand(
         "serve",
-        "Serve the modules in a folder as an A2A agent.",
+        "Serve modules as an A2A agent.",
         interrupted_code=0,
         unexpected_message="The server crashed: {!r}",
     ),

@@ -1,11 +1,12 @@
-"""`apcore-a2a serve`: an agent from the modules in a folder (FR-CMD-001).
+"""`apcore-a2a serve`: an agent from the modules of its targets (FR-CMD-001).
 
 Exit codes: 0 after a clean shutdown, 1 for a wrong configuration, 2 if the server could not run.
 """
 
 import os
 import re
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import click
 from apcore_a2a_server.app.options import Limits
 from apcore_a2a_server.fields import OptionError, options_of
 from apcore_a2a_server.push.settings import PushSettings
+from click.core import ParameterSource
 
 from apcore_a2a._parts import import_part
 
@@ -46,16 +48,40 @@ PATH_LIKE = re.compile(
 )
 
 
-@click.command(cls=OptionsCommand, params=flags(*OPTIONS), epilog=EPILOG)
+@click.command(
+    cls=OptionsCommand,
+    params=[click.Argument(["targets"], nargs=-1, metavar="[TARGET]..."), *flags(*OPTIONS)],
+    epilog=EPILOG,
+)
 @click.pass_context
 def serve(ctx: click.Context, /, **_: Any) -> int:
-    """Serve the apcore modules in a folder as an A2A agent, until Ctrl+C."""
+    """Serve apcore modules as an A2A agent, until Ctrl+C.
+
+    TARGET is a folder of modules, a file with modules, package.module, or module:attribute for an
+    APCore, Registry, Executor or list of modules. Several targets make one agent.
+    """
     options = explicit_options(ctx)
-    source = _extensions_folder(options.pop("extensions_dir", None), ctx.obj)
+    targets = _targets(ctx, options.pop("targets", ()), options.pop("extensions_dir", None))
     keywords = _keywords(ctx, options)
     warn_about_secrets()
-    apcore_a2a_server.serve(source, config=ctx.obj, **keywords)
+    from apcore_a2a_server.modules.loading import NoModulesError  # --help must not import apcore
+
+    try:
+        apcore_a2a_server.serve(targets, config=ctx.obj, **keywords)
+    except NoModulesError as error:
+        hint = "Create an example with: apcore-a2a new hello"
+        raise CommandConfigurationError(f"{error}\n{hint}") from None
     return 0
+
+
+def _targets(ctx: click.Context, targets: Sequence[str], folder: str | None) -> list[str | Path]:
+    """Return the targets, and the folder of modules if the command line has it or no targets."""
+    if Path.cwd().as_posix() not in sys.path:  # as `python -m` does, for package.module
+        sys.path.insert(0, str(Path.cwd()))
+    is_flag = ctx.get_parameter_source("extensions_dir") is ParameterSource.COMMANDLINE
+    if targets and not (folder and is_flag):
+        return [*targets]
+    return [*targets, _extensions_folder(folder, ctx.obj)]
 
 
 def _extensions_folder(chosen: str | None, config: Any) -> Path:
@@ -65,10 +91,15 @@ def _extensions_folder(chosen: str | None, config: Any) -> Path:
         return folder
     if folder.exists():
         problem = f"{folder} is a file, but a folder of modules is expected"
-        hint = f"Use the folder that contains it: --extensions-dir {folder.parent}"
-    else:
+        hint = f"Serve the file alone: apcore-a2a serve {folder}"
+    elif chosen or root:
         problem = f"Extensions directory not found: {folder}"
         hint = "Create it, or choose another folder with --extensions-dir."
+    else:
+        problem = "There is nothing to serve: no TARGET is given, and there is no folder extensions"
+        hint = (
+            "Name a folder or file (apcore-a2a serve tools.py), or start with: apcore-a2a new hello"
+        )
     raise CommandConfigurationError(f"{problem}\n{hint}")
 
 

@@ -1,0 +1,153 @@
+"""Explanations for targets without modules: the files that could not be loaded, and why."""
+
+import ast
+import logging
+import traceback
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from apcore import ModuleError
+from apcore.errors import ModuleLoadError
+from apcore_a2a_core import clean
+
+registry_logger = logging.getLogger("apcore.registry.registry")
+
+MODULE_FORMAT = (
+    "A module is a function with type hints below @module (from apcore.decorator import module); "
+    "or the only class in a .py file with a description, pydantic models as input_schema and "
+    "output_schema, and execute(self, inputs, context)."
+)
+NO_CLASS = "No Module subclass found in file"
+"""apcore's message for a file without a class that is a module."""
+CLASS_MEMBERS = ("description", "input_schema", "output_schema", "execute")
+EXPLAINED_ERRORS = (ImportError, NameError, SyntaxError)
+"""Errors of Python that quote code, and no values, which may be secret."""
+MAX_SHOWN = 20
+"""Files that the explanation lists."""
+
+
+class NoModulesError(ValueError):
+    """There are no modules where they are expected; the message says why."""
+
+
+class DeferredError(Exception):
+    """Keeps apcore from importing a file that is imported later."""
+
+
+@contextmanager
+def load_failures() -> Generator[dict[str, str]]:
+    """Collect the reasons why apcore fails to load modules within this context, by module id.
+
+    apcore only logs failures, so a filter reads its log records. The filter sees warnings even if
+    the configured level hides them, and then drops them.
+    """
+    failures: dict[str, str] = {}
+    level, effective_level = registry_logger.level, registry_logger.getEffectiveLevel()
+
+    def collect(record: logging.LogRecord) -> bool:
+        match record.args:
+            case (str(), ModuleLoadError(__cause__=ModuleLoadError() as error)):
+                problem: object = error
+            case (str(), problem):
+                pass
+            case _:  # "No modules discovered": functions and bindings are loaded later
+                return record.levelno >= effective_level and "No modules" not in record.msg
+        if isinstance(getattr(problem, "__cause__", None), DeferredError):
+            return False
+        if record.levelno >= logging.WARNING:
+            failures[str(record.args[0])] = reason_of(problem)
+        return record.levelno >= effective_level
+
+    registry_logger.addFilter(collect)
+    registry_logger.setLevel(min(effective_level, logging.WARNING))
+    try:
+        yield failures
+    finally:
+        registry_logger.setLevel(level)
+        registry_logger.removeFilter(collect)
+
+
+def no_modules(folder: Path, failures: Mapping[str, str]) -> str:
+    """Explain why *folder* has no modules: which files failed, and the format of a module."""
+    if not failures:
+        return f"There are no modules to serve in {folder}\n{MODULE_FORMAT}"
+    lines: list[str] = []
+    for module_id in sorted(failures)[:MAX_SHOWN]:
+        file = folder / (module_id.replace(".", "/") + ".py")
+        name = file.relative_to(folder).as_posix() if file.is_file() else module_id
+        lines.append(f"  {clean(name)}: {with_hint(failures[module_id], file)}")
+    if len(failures) > MAX_SHOWN:
+        lines.append(f"  and {len(failures) - MAX_SHOWN} more")
+    return "\n".join([f"No module in {folder} could be loaded:", *lines, MODULE_FORMAT])
+
+
+def with_hint(reason: str, file: Path) -> str:
+    """Return *reason*, and what the file lacks to be a module."""
+    hint = _missing_members(file) if reason == NO_CLASS else ""
+    return f"{reason}: {hint}" if hint else reason
+
+
+def _missing_members(file: Path) -> str:
+    """Say what the classes of a file lack; or else, that its functions are not decorated."""
+    tree = parse(file)
+    body = [] if tree is None else tree.body
+    for node in body:
+        if isinstance(node, ast.ClassDef) and "execute" in (names := _members(node)):
+            missing = [name for name in CLASS_MEMBERS if name not in names]
+            if missing:
+                return f"class {node.name} lacks {', '.join(missing)}"
+            return f"input_schema and output_schema of class {node.name} must be pydantic models"
+    functions = [n.name for n in body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return f"its function {functions[0]} is not decorated with @module" if functions else ""
+
+
+def _members(node: ast.ClassDef) -> set[str]:
+    """Return the names that the body of a class defines."""
+    names: set[str] = set()
+    for each in node.body:
+        match each:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                names.add(name)
+            case ast.Assign(targets=targets):
+                names |= {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                names.add(name)
+            case _:
+                pass
+    return names
+
+
+def parse(file: Path) -> ast.Module | None:
+    """Return the syntax tree of a file; None if it can't be read or is not Python."""
+    try:
+        return ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+def reason_of(problem: object) -> str:
+    """Describe a problem without the message of a module's own exception: it may hold secrets."""
+    file = ""
+    if isinstance(problem, ModuleLoadError):
+        if problem.__cause__ is None:
+            return str(problem.details.get("reason"))
+        file, problem = str(problem.details.get("module_id")), problem.__cause__
+    if not isinstance(problem, BaseException):
+        return clean(str(problem))
+    if isinstance(problem, ModuleError):
+        return clean(problem.message, 500)
+    text = type(problem).__name__
+    if isinstance(problem, EXPLAINED_ERRORS):
+        text += f": {getattr(problem, 'msg', problem)}"
+    return clean(text + _line(problem, file), 500)
+
+
+def _line(error: BaseException, file: str) -> str:
+    """Return the line of a file in which an error was raised, as the end of a message."""
+    number: Any = getattr(error, "lineno", None)
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename == file:
+            number = frame.lineno
+    return f" (line {number})" if number else ""

@@ -1,0 +1,390 @@
+"""Targets: what users name to serve, such as a folder, `package.module` or `module:attribute`."""
+
+import ast
+import inspect
+import logging
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from os import PathLike
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+import apcore
+from apcore.decorator import FunctionModule
+from apcore.errors import ModuleLoadError
+from apcore.registry import resolve_entry_point, validate_module
+from apcore_a2a_core import Executor, Registry, clean, missing_methods
+
+from apcore_a2a_server.fields import suggestion
+
+from .loading import (
+    MODULE_FORMAT,
+    DeferredError,
+    NoModulesError,
+    load_failures,
+    no_modules,
+    parse,
+    reason_of,
+    with_hint,
+)
+from .watch import without_hooks
+
+logger = logging.getLogger("apcore_a2a_server")
+
+BINDINGS = "*.binding.yaml"
+FORMATS = (
+    "A target is a folder, a .py file, a .binding.yaml file, package.module, or module:attribute "
+    "for an APCore, Registry, Executor or list of modules."
+)
+UNCALLED = "The decorator of an APCore, or `module` imported from apcore, is not called"
+CLIENTS = ("APCore", "FastAPIApcore", "Registry", "Executor")
+"""Classes whose instances hold the modules of a file."""
+SEVERAL: tuple[type[Any], ...] = (list, tuple)
+
+
+class TargetError(ValueError):
+    """A target that can't be served; the message says what was given, and what is expected."""
+
+
+def load(target: Any, *, allow_empty: bool = False) -> Any:
+    """Return what a target names: an object with modules, or a mapping of ids to modules.
+
+    Args:
+        target: The path of a folder or file, `package.module`, `module:attribute`, an object with
+            modules (see `executor_of`), a module, or a list of these.
+        allow_empty: Whether a folder may have no modules.
+
+    Raises:
+        TargetError: There is no such target, or it can't be imported.
+        NoModulesError: It has no modules.
+    """
+    if isinstance(target, PathLike):
+        return _at_path(Path(cast("PathLike[str]", target)), allow_empty)
+    if isinstance(target, str):
+        return _named(target, allow_empty)
+    if isinstance(target, SEVERAL):
+        return combine([load(each, allow_empty=allow_empty) for each in target])
+    if isinstance(target, ModuleType):
+        return _in_namespace(target, target.__name__, target.__name__)
+    module = _as_module(target)
+    return target if module is None else {_id_of(module): module}
+
+
+def combine(sources: Sequence[Any]) -> Any:
+    """Return one source with the modules of all: the first Executor, or else the first Registry.
+
+    Raises:
+        TargetError: There are several executors, or two modules have the same id.
+    """
+    executors = [each for each in sources if _executor(each) is not None]
+    if len(executors) > 1:
+        problem = "Only one target can be an Executor or APCore, whose rules apply to all modules"
+        raise TargetError(f"{problem}, but there are {len(executors)}")
+    registries = [each for each in sources if not isinstance(each, Mapping)]
+    base: Any = (*executors, *registries, apcore.Registry())[0]
+    executor = _executor(base)
+    registry = base if executor is None else executor.registry
+    for source in sources:
+        if source is not base:
+            _add(registry, source)
+    return base
+
+
+def folder_of(target: Any) -> Path | None:
+    """Return the folder that a target names, if it is a single one."""
+    if isinstance(target, SEVERAL) and len(target) == 1:
+        (target,) = target
+    if isinstance(target, str | PathLike) and Path(cast("str", target)).is_dir():
+        return Path(cast("str", target))
+    return None
+
+
+def discover(folder: Path, *, allow_empty: bool = False) -> Registry:
+    """Return a registry of the modules in *folder*: classes, functions and bindings.
+
+    Raises:
+        NoModulesError: It has no modules, and *allow_empty* is not set.
+        TargetError: The folder does not exist, or a file of bindings is invalid.
+    """
+    if not folder.is_dir():
+        problem = "is a file, but a folder is expected" if folder.exists() else "does not exist"
+        raise TargetError(f"The folder of modules {folder} {problem}")
+    deferred: list[Path] = []
+
+    def defer(file: Path) -> None:
+        if _creates_modules(file):
+            deferred.append(file)
+            raise DeferredError
+
+    registry = apcore.Registry(extensions_dir=str(folder), pre_approval_hook=defer)
+    with load_failures() as failures:
+        registry.discover()
+    for file in sorted(deferred):
+        path = file.relative_to(folder.resolve()).with_suffix("")
+        module_id = ".".join(path.parts)
+        try:
+            _add(registry, _in_file(file, module_id, f"apcore_ext_{'_'.join(path.parts)}"))
+        except (NoModulesError, TargetError) as error:
+            failures[module_id] = str(error)
+            extra = {"event": "module_load_failed"}
+            logger.warning("Can't load %s: %s", path.with_suffix(".py"), error, extra=extra)
+    for file in sorted(folder.rglob(BINDINGS)):
+        _bind(registry, file)
+    if not registry.list() and not allow_empty:
+        raise NoModulesError(no_modules(folder, failures))
+    return registry
+
+
+def _named(target: str, allow_empty: bool) -> Any:
+    """Return what a text names: a path, or else a Python module or an attribute of one."""
+    path = Path(target).expanduser()
+    if path.exists():
+        return _at_path(path, allow_empty)
+    name, colon, attribute = target.rpartition(":")
+    owner = name if colon else target
+    if owner.endswith((".py", ".yaml", ".yml")) or re.search(r"[/\\]", owner):
+        if not (colon and Path(owner).is_file()):
+            raise TargetError(f"There is no file or folder {clean(owner, 500)}\n{FORMATS}")
+        namespace = _import_file(Path(owner), _free_name(Path(owner)))
+    else:
+        namespace = _import(owner, target)
+    if not colon:
+        return _in_namespace(namespace, target, target)
+    return load(_attribute(namespace, attribute, owner), allow_empty=allow_empty)
+
+
+def _at_path(path: Path, allow_empty: bool) -> Any:
+    if path.is_file() and path.match(BINDINGS):
+        registry = apcore.Registry()
+        _bind(registry, path)
+        return registry
+    if path.is_file() and path.suffix != ".py":
+        raise TargetError(f"{path} is neither Python nor a file of bindings\n{FORMATS}")
+    if not path.is_file():
+        return discover(path, allow_empty=allow_empty)
+    _make_importable(path.parent)
+    module_id = re.sub(r"\W", "_", path.stem).lower()
+    if _creates_modules(path):
+        return _in_file(path, module_id, _free_name(path))
+    try:
+        module_class = resolve_entry_point(path)
+    except apcore.ModuleError as error:
+        reason = with_hint(reason_of(error), path)
+        raise NoModulesError(f"{path} could not be loaded: {reason}\n{MODULE_FORMAT}") from None
+    if errors := validate_module(module_class):
+        raise NoModulesError(f"{path}: class {module_class.__name__}: {'; '.join(errors)}")
+    return {module_id: module_class()}
+
+
+def _in_file(file: Path, module_id: str, name: str) -> Any:
+    """Import a file that creates modules; return them, as in `_in_namespace`."""
+    return _in_namespace(_import_file(file, name), module_id, file.name)
+
+
+def _in_namespace(namespace: ModuleType, module_id: str, label: str) -> Any:
+    """Return the modules that a Python module defines, by id, or the client that holds them.
+
+    Args:
+        namespace: The Python module.
+        module_id: The first part of the ids of modules without an id of their own.
+        label: The name of the Python module in messages.
+    """
+    clients = _clients(namespace)
+    if len(clients) > 1:
+        choices = " or ".join(f"{label}:{name}" for name in clients)
+        raise TargetError(f"{label} has several sources of modules; choose {choices}")
+    for client in clients.values():
+        return client
+    modules: dict[str, Any] = {}
+    for value in vars(namespace).values():
+        module = _as_module(value)
+        if module is not None and getattr(value, "__module__", "") in (
+            namespace.__name__,
+            FunctionModule.__module__,
+        ):
+            modules[_id_of(module, namespace.__name__, module_id)] = module
+    if not modules:
+        raise NoModulesError(f"There are no modules in {label}\n{MODULE_FORMAT}")
+    return modules
+
+
+def _clients(namespace: ModuleType) -> dict[str, Any]:
+    """Return the objects with modules, by name: clients, or else executors, or else registries."""
+    objects: dict[str, Any] = {}
+    for name, value in vars(namespace).items():
+        if type(value).__name__ in CLIENTS and not any(value is each for each in objects.values()):
+            objects[name] = value
+    for attribute in ("executor", "registry", "list"):
+        found = {name: each for name, each in objects.items() if hasattr(each, attribute)}
+        if found:
+            return {n: each for n, each in found.items() if getattr(each, "registry", each).list()}
+    return {}
+
+
+def _as_module(value: Any) -> Any:
+    """Return the apcore module that *value* is, or that its decorator has created, or None.
+
+    Raises:
+        TargetError: A decorator has not been called, so that it has taken the function for an id.
+    """
+    if inspect.isroutine(value):
+        if value.__qualname__ == "APCore.module.<locals>.decorator":
+            raise TargetError(f"{UNCALLED}: write @module(), with parentheses")
+        return getattr(value, "apcore_module", None)
+    if isinstance(value, FunctionModule):
+        return value
+    if validate_module(value):
+        return None
+    return value() if inspect.isclass(value) else value
+
+
+def _id_of(module: Any, name: str = "", module_id: str = "") -> str:
+    """Return the id of a module: its own, or one made from that of its Python module.
+
+    Args:
+        module: The module.
+        name: The name of its Python module, with which the ids that apcore makes up begin.
+        module_id: The id to begin with instead.
+
+    Raises:
+        TargetError: It has no id.
+    """
+    made_up = re.sub(r"[^a-z0-9_.]", "_", name.lower()) + "."
+    own = getattr(module, "module_id", None)
+    if isinstance(own, str):
+        return f"{module_id}.{own.removeprefix(made_up)}" if own.startswith(made_up) else own
+    kind = type(module).__name__
+    if not module_id:
+        raise TargetError(f"The module {kind} has no id: give it an attribute module_id")
+    return f"{module_id}.{re.sub(r'(?<=[a-z0-9])(?=[A-Z])', '_', kind).lower()}"
+
+
+def _add(registry: Any, source: Any) -> None:
+    """Add the modules of a source to a registry; modules of other registries keep their metadata.
+
+    Raises:
+        TargetError: The registry refuses one.
+    """
+    is_loaded = not isinstance(source, Mapping)
+    executor = _executor(source)
+    source = source if executor is None else executor.registry
+    for module_id in [*source.list()] if is_loaded else [*source]:
+        try:
+            if is_loaded:
+                module, metadata = source.get(module_id), _metadata(source, module_id)
+                with without_hooks(module):  # its own registry has run on_load
+                    registry.register(module_id, module, metadata=metadata)
+            else:
+                registry.register(module_id, source[module_id])
+        except Exception as error:  # of on_load, or the registry's own, such as for a used id
+            raise TargetError(f"{module_id} can't be served: {reason_of(error)}") from None
+
+
+def _metadata(registry: Any, module_id: str) -> dict[str, Any]:
+    """Return the metadata of a registered module, as `Registry.register` takes it."""
+    metadata = dict(registry.get_module_metadata(module_id))
+    if metadata.get("annotations") is not None:
+        metadata["annotations"] = asdict(metadata["annotations"])
+    metadata["examples"] = [asdict(each) for each in metadata.get("examples") or ()]
+    return metadata
+
+
+def _bind(registry: Any, file: Path) -> None:
+    _make_importable(file.parent)
+    try:
+        apcore.BindingLoader().load_bindings(str(file), registry)
+    except Exception as error:  # apcore's errors, and those of the code that the file names
+        raise TargetError(f"{file} can't be loaded: {reason_of(error)}") from None
+
+
+def _executor(source: Any) -> Any:
+    """Return the executor that a source is or has; None if it has none."""
+    executor = getattr(source, "executor", source)
+    return None if missing_methods(executor, Executor) else executor
+
+
+def _creates_modules(file: Path) -> bool:
+    """Return whether a file decorates functions with `module`, or creates a client."""
+    tree = parse(file)
+    if tree is None:
+        return False
+    names = {"module", *CLIENTS}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("apcore"):
+            names |= {each.asname for each in node.names if each.asname and each.name in names}
+    called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    called += [decorator for each in functions for decorator in each.decorator_list]
+    return any(getattr(n, "id", getattr(n, "attr", None)) in names for n in called)
+
+
+def _import_file(file: Path, name: str) -> ModuleType:
+    """Import a file as the Python module *name*.
+
+    Raises:
+        TargetError: Its code raises an exception.
+    """
+    _make_importable(file.parent)
+    spec = spec_from_file_location(name, file)
+    assert spec
+    assert spec.loader
+    # In `sys.modules`, pydantic and dataclasses find the names in annotations.
+    namespace = sys.modules[name] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(namespace)
+    except Exception as error:  # the code of users may raise anything
+        del sys.modules[name]
+        raise TargetError(f"{file} can't be imported: {_reason(error, file)}") from None
+    return namespace
+
+
+def _import(name: str, target: str) -> ModuleType:
+    problem = f"There is no file, folder or Python module {clean(target, 500)}\n{FORMATS}"
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise TargetError(problem)
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{name}.".startswith(f"{error.name}."):
+            raise TargetError(problem) from None
+        raise TargetError(f"{name} can't be imported: {reason_of(error)}") from None
+    except Exception as error:  # the code of users may raise anything
+        raise TargetError(f"{name} can't be imported: {reason_of(error)}") from None
+
+
+def _attribute(namespace: ModuleType, path: str, owner: str) -> Any:
+    value: Any = namespace
+    for name in path.split("."):
+        if not hasattr(value, name):
+            hint = suggestion(name, [each for each in dir(value) if not each.startswith("_")])
+            raise TargetError(f"{owner} has no attribute {clean(name, 200)}{hint}")
+        value = getattr(value, name)
+    has_modules = _executor(value) is not None or not missing_methods(value, Registry)
+    if not has_modules and not isinstance(value, SEVERAL) and _as_module(value) is None:
+        kind = type(value).__name__
+        raise TargetError(f"{owner}:{path} is of type {kind}, which has no modules\n{FORMATS}")
+    return value
+
+
+def _reason(error: Exception, file: Path) -> str:
+    wrapped = ModuleLoadError(module_id=str(file.absolute()), reason="")
+    wrapped.__cause__ = error
+    return reason_of(wrapped)
+
+
+def _free_name(file: Path) -> str:
+    """Return the name under which to import a file: its own, unless another module has it."""
+    name = re.sub(r"\W", "_", file.stem)
+    return f"apcore_ext_{name}" if name in {*sys.modules, *sys.stdlib_module_names} else name
+
+
+def _make_importable(folder: Path) -> None:
+    """Let files import their neighbors; at the end of the path, so that they hide no others."""
+    path = str(folder.resolve())
+    if path not in sys.path:
+        sys.path.append(path)
