@@ -148,7 +148,7 @@ def test_the_first_example_of_the_readme_works(write: Write) -> None:
     with agent_with(write("greet.py", example)) as agent:
         task = agent.ask("send", agent.params("greet.hello", agent.part(data={"name": "Ada"})))
         (artifact,) = task.result["task"]["artifacts"]
-        assert artifact["parts"][0]["data"] == {"result": "Hello, Ada!"}
+        assert artifact["parts"][0]["text"] == "Hello, Ada!"
 
 
 def test_a_folder_may_mix_classes_functions_clients_and_bindings(write: Write) -> None:

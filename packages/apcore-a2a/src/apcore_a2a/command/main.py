@@ -42,6 +42,7 @@ SUBCOMMANDS = {
         interrupted_code=0,
         unexpected_message="The server crashed: {!r}",
     ),
+    "new": Subcommand("new", "Create a folder with a first skill and its test."),
     "card": Subcommand("remote", "Show the Agent Card of an agent."),
     "call": Subcommand("remote", "Call a skill of an agent."),
     "tasks": Subcommand("remote", "List, show, follow or cancel tasks of an agent."),
@@ -124,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _module(name: str) -> Any:
     module = SUBCOMMANDS[name].module
-    if module != "remote":
+    if module not in ("new", "remote"):
         import_part("server", f"{PROGRAM} {name}")
     return import_module(f".{module}", __package__)
 

@@ -1,0 +1,72 @@
+"""`apcore-a2a new`: a folder with a first skill, its test and a README."""
+
+import re
+from keyword import iskeyword
+from pathlib import Path
+from string import Template
+
+import click
+
+RESERVED = ("acl", "core", "internal", "plugin", "schema", "system", "apcore")
+"""Names that ids of apcore modules must not begin with."""
+FILES = {
+    "extensions/$skill.py": '''\
+"""The skill `$skill`."""
+
+from apcore.decorator import module
+
+
+@module(id="$skill")
+def $skill(name: str = "World") -> str:
+    """Greet a person by name."""
+    return f"Hello, {name}!"
+''',
+    "test_$skill.py": '''\
+"""Tests of the skill `$skill`; run them with pytest."""
+
+from extensions.$skill import $skill
+
+
+def test_it_greets_a_person_by_name() -> None:
+    assert $skill("Ada") == "Hello, Ada!"
+''',
+    "README.md": """\
+# $folder
+
+An A2A agent with one skill, `$skill`, in `extensions/$skill.py`. Each file there adds skills.
+
+    apcore-a2a serve --host 127.0.0.1        # in this folder
+    apcore-a2a card http://127.0.0.1:8000    # in another terminal
+    apcore-a2a call http://127.0.0.1:8000 $skill --input '{"name": "Ada"}'
+    pytest                                   # after pip install pytest
+""",
+}
+NEXT_STEPS = """\
+Created $path with the skill $skill. Serve it, and call it from another terminal:
+  cd $path && apcore-a2a serve --host 127.0.0.1
+  apcore-a2a call http://127.0.0.1:8000 $skill --input '{"name": "Ada"}'"""
+
+
+@click.command()
+@click.argument("name")
+def new(name: str) -> int:
+    """Create the folder NAME with a skill to start from, its test and a README."""
+    folder = Path(name)
+    skill = folder.name.replace("-", "_")
+    if not re.fullmatch("[a-z][a-z0-9_]*", skill) or iskeyword(skill) or skill in RESERVED:
+        raise ValueError(
+            f"{name} can't be the name of a skill: choose lowercase letters, digits and _, such as "
+            "hello, and no word that Python or apcore reserves"
+        )
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        raise ValueError(f"{folder} exists already, and nothing was changed") from None
+    (folder / "extensions").mkdir()
+    names = {"skill": skill, "folder": folder.name, "path": str(folder)}
+    for path, text in FILES.items():
+        file = folder / Template(path).substitute(names)
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write(Template(text).substitute(names))
+    print(Template(NEXT_STEPS).substitute(names))
+    return 0

@@ -1,0 +1,57 @@
+"""`apcore-a2a new`: a folder that can be served and tested at once."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from apcore_a2a.command.main import main
+
+from .processes import COMMAND, SIGNALS, environment, process, run
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.process
+def test_a_new_folder_is_served_called_and_tested_at_once(tmp_path: Path) -> None:
+    created = run(["new", "my-agent"], tmp_path)
+    folder = tmp_path / "my-agent"
+    assert (created.returncode, created.stderr) == (0, "")
+    assert "apcore-a2a serve" in created.stdout
+
+    with process([*COMMAND, "serve", "--host=127.0.0.1", "--port=0"], folder) as agent:
+        called = run(["call", agent.url, "my_agent", "--input", '{"name": "Ada"}'], tmp_path)
+        assert agent.end(SIGNALS[0]) == 0
+    assert (called.returncode, called.stdout) == (0, '"Hello, Ada!"\n')
+    assert "Can't load" not in agent.log
+
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)],
+        check=False,
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+    )
+    assert tested.returncode == 0, tested.stdout
+    assert len((folder / "README.md").read_text().splitlines()) <= 10
+
+
+def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "hello").mkdir()
+
+    assert main(["new", "hello"]) == 1
+    assert capsys.readouterr().err == "apcore-a2a: hello exists already, and nothing was changed\n"
+    assert [*(tmp_path / "hello").iterdir()] == []
+
+
+@pytest.mark.parametrize("name", ["class", "system", "1st", "Hello", "two words", "..", ""])
+def test_a_name_that_no_skill_can_have_is_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["new", name]) == 1
+    assert "can't be the name of a skill" in capsys.readouterr().err
+    assert [*tmp_path.iterdir()] == []
