@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apcore_a2a_client import SyncA2AClient
 
 from tests.serving import running
 
@@ -321,7 +322,9 @@ def test_a_web_page_instead_of_an_agent_exits_with_2(cli: Cli) -> None:
     assert outcome.err.startswith("apcore-a2a: No agent card: ")
 
 
-@pytest.mark.parametrize("url", ["", "localhost:8000", "agent", "ftp://a", "http://", "http://a b"])
+@pytest.mark.parametrize(
+    "url", ["", "localhost:80000x", "agent", "ftp://a", "http://", "http://a b"]
+)
 def test_an_invalid_url_exits_with_1(url: str, cli: Cli) -> None:
     outcome = cli("card", url)
 
@@ -330,10 +333,10 @@ def test_an_invalid_url_exits_with_1(url: str, cli: Cli) -> None:
 
 
 def test_the_error_for_a_url_without_a_scheme_suggests_one_with_it(cli: Cli) -> None:
-    outcome = cli("call", "127.0.0.1:8000", "text.stats")
+    outcome = cli("call", "agent.example", "text.stats")
 
     assert (outcome.code, outcome.out) == (1, "")
-    assert "got '127.0.0.1:8000', write http://127.0.0.1:8000\n" in outcome.err
+    assert re.search("got 'agent.example', write https?://agent.example\n", outcome.err)
 
 
 def test_a_response_outside_the_protocol_exits_with_2(cli: Cli) -> None:
@@ -357,6 +360,83 @@ def test_a_silent_agent_exits_with_2_after_the_timeout(cli: Cli) -> None:
     assert "in time" in outcome.err
 
 
+# call: without a skill, a scheme or JSON
+
+
+def skills(*ids: str, **members: Any) -> Json:
+    return {"skills": [{"id": i, "name": i, "description": i, "tags": []} for i in ids], **members}
+
+
+@pytest.mark.parametrize("ids", [(), ("one",), ("one", "two")])
+def test_without_a_skill_the_only_one_is_called(ids: tuple[str, ...], cli: Cli) -> None:
+    fake = FakeAgent(skills(*ids), SendMessage=sends(task("COMPLETED", {"text": "done"})))
+    with running(fake.app) as url:
+        outcome = cli("call", url, "--input", "hi")
+
+    assert (outcome.code, outcome.json) == (0, "done")
+    metadata = fake.bodies[0]["params"].get("metadata") or {}
+    assert metadata.get("skillId") == (ids[0] if len(ids) == 1 else None)
+
+
+def test_an_agent_that_needs_a_skill_is_shown_with_its_skills(agent: str, cli: Cli) -> None:
+    outcome = cli("call", agent, "--input", "hi")
+
+    assert outcome.code == 3
+    assert "Name one of its skills after the URL: " in outcome.err
+    assert "echo" in outcome.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_host_and_port_are_enough_for_this_machine(command: str, agent: str, cli: Cli) -> None:
+    outcome = cli(command, agent.removeprefix("http://"), *["echo"][: command == "call"])
+    assert outcome.code in (0, 3), outcome.err
+    assert "reach" not in outcome.err
+
+
+TEXT_ONLY = {"defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"]}
+
+
+@pytest.mark.parametrize(
+    ("card", "part"),
+    [
+        (skills("one", **TEXT_ONLY), {"text": '{"city": "Zürich"}'}),
+        (skills("one"), {"data": {"city": "Zürich"}}),
+        (
+            skills(defaultInputModes=["text/plain", "application/json"]),
+            {"data": {"city": "Zürich"}},
+        ),
+    ],
+)
+def test_json_is_sent_as_text_to_agents_that_take_only_text(
+    card: Json, part: Json, cli: Cli
+) -> None:
+    fake = FakeAgent(card, SendMessage=sends(task("COMPLETED", {"text": "done"})))
+    with running(fake.app) as url:
+        assert cli("call", url, "--input", '{"city": "Zürich"}').code == 0
+
+    (sent,) = fake.bodies[0]["params"]["message"]["parts"]
+    assert part.items() <= sent.items()
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        {"task": task("COMPLETED", {"text": "all"})},
+        {"task": task("COMPLETED", said=[{"text": "all"}])},
+        {"message": {"role": "ROLE_AGENT", "messageId": "m", "parts": [{"text": "all"}]}},
+    ],
+)
+def test_a_stream_of_a_last_snapshot_prints_it(last: Json, cli: Cli) -> None:
+    card = {"capabilities": {"streaming": True}}
+    events = [{"task": task("WORKING")}, last] if "task" in last else [last]
+    with running(FakeAgent(card, SendStreamingMessage=events).app) as url:
+        outcome = cli("call", url, "--stream", "--input", "hi")
+
+        assert (outcome.code, outcome.lines) == (0, ["all"])
+        with SyncA2AClient(url) as client:
+            assert [*client.stream("x", "hi")] == ["all"]
+
+
 # Help
 
 
@@ -377,6 +457,23 @@ def test_the_main_help_lists_the_commands(tmp_path: Path) -> None:
     printed = run(["--help"], tmp_path).stdout
 
     assert all(re.search(rf"^ +{command} +\w", printed, re.MULTILINE) for command in COMMANDS)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("words", "completed"), [("apcore-a2a ca", "call"), ("apcore-a2a call --st", "--stream")]
+)
+def test_a_shell_completes_commands_and_options(words: str, completed: str, tmp_path: Path) -> None:
+    count = len(words.split()) - 1
+    variables = {
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(count),
+        "_APCORE_A2A_COMPLETE": "bash_complete",
+    }
+    outcome = run([], tmp_path, variables)
+
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+    assert f"plain,{completed}" in outcome.stdout.splitlines()
 
 
 def test_options_may_be_anywhere_on_the_command_line(agent: str, cli: Cli) -> None:

@@ -47,12 +47,14 @@ def chunks(events: EventStream, on_restart: Callable[[], object] | None) -> Item
     """Yield the values of artifact chunks, then raise the error of a task that did not complete.
 
     For a snapshot of the task, yield only the parts that no earlier chunk had. A restart before
-    the first chunk repeats nothing, so *on_restart* is not called.
+    the first chunk repeats nothing, so *on_restart* is not called. A task without artifacts has
+    its result in its last message.
 
     Raises:
         StreamRestartedError: The values would repeat, and *on_restart* is None.
     """
     seen_parts: dict[str, list[Part]] = {}
+    is_message = False
     while event := (yield from events.next()):
         if isinstance(event, Restarted) and any(seen_parts.values()):
             if on_restart is None:
@@ -64,8 +66,12 @@ def chunks(events: EventStream, on_restart: Callable[[], object] | None) -> Item
         for chunk in _new_content(event, seen_parts):
             if chunk.parts:
                 yield Item(chunk.value)
-    if events.task and events.task.status.state.is_settled:
-        result_of(events.task)
+        is_message = isinstance(event, Message)
+    task = events.task
+    if task and task.status.state.is_settled:
+        value = result_of(task)
+        if task.status.message and not task.artifacts and not is_message:
+            yield Item(value)
 
 
 def _new_content(event: Event, seen_parts: dict[str, list[Part]]) -> Iterator[Artifact]:

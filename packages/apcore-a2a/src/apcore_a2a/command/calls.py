@@ -1,5 +1,6 @@
 """The implementation of `card`, `call` and `tasks`."""
 
+import json
 import os
 import sys
 from difflib import get_close_matches
@@ -11,6 +12,7 @@ from apcore_a2a_client import (
     A2AAuthError,
     A2AError,
     A2AServerError,
+    AgentCard,
     CredentialsRefusedError,
     InvalidParamsError,
     Message,
@@ -27,6 +29,8 @@ from apcore_a2a_client.tasks import after
 from .files import save
 from .printers import Printer, clean
 
+MAX_LISTED = 20
+"""Skills that an error message lists."""
 SUCCESS, UNREACHABLE, FAILED, WAITING = 0, 2, 3, 4
 
 
@@ -97,13 +101,16 @@ def call(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> int
     """Call a skill or answer a task, and show the result."""
     if arguments.task and arguments.input is None and not arguments.files:
         raise ValueError("--task needs an answer: --input or --file")
-    message = message_of(arguments)
+    card = client.agent_card
+    if arguments.skill is None and len(card.skills) == 1:
+        arguments.skill = card.skills[0].id
+    message = message_of(arguments, takes_text_only(card, arguments.skill))
     send = _send_streaming if arguments.stream else _send
     while True:
         try:
             task = send(client, message, arguments, out)
-        except SkillNotFoundError as error:
-            raise _with_suggestion(client, arguments.skill, error) from None
+        except (SkillNotFoundError, InvalidParamsError) as error:
+            raise _with_suggestion(client, arguments, error) from None
         try:
             answer = out.ask(task) if task.status.state.is_paused else None
         except KeyboardInterrupt:
@@ -115,10 +122,28 @@ def call(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> int
         message = Message.of(answer)
 
 
-def message_of(arguments: SimpleNamespace) -> Message:
-    """Return the message to send: the input, followed by the files."""
+def takes_text_only(card: AgentCard, skill_id: str | None) -> bool:
+    """Return whether a skill, or else the agent, declares that it takes text but no JSON."""
+    skill = card.skill(skill_id or "")
+    modes = (skill.input_modes if skill else ()) or card.default_input_modes
+    return any(mode.startswith("text") for mode in modes) and not any(
+        mode.partition(";")[0].strip() in ("application/json", "application/*", "*/*", "*")
+        for mode in modes
+    )
+
+
+def message_of(arguments: SimpleNamespace, text_only: bool = False) -> Message:
+    """Return the message to send: the input, followed by the files.
+
+    Args:
+        arguments: The arguments of the command.
+        text_only: Whether to send JSON as text, for agents that take nothing else.
+    """
     default: list[Part] = [] if arguments.files else [Part(data={})]
-    inputs = default if arguments.input is None else [Part.of(arguments.input)]
+    content = arguments.input
+    if text_only and not isinstance(content, str | None):
+        content = json.dumps(content, ensure_ascii=False)
+    inputs = default if content is None else [Part.of(content)]
     return Message.of([*inputs, *arguments.files])
 
 
@@ -131,11 +156,15 @@ def _send(
 
 
 def _with_suggestion(
-    client: SyncA2AClient, skill_id: str, error: SkillNotFoundError
-) -> SkillNotFoundError:
-    """Add the closest id of the agent's skills to the message of *error*."""
-    closest = get_close_matches(skill_id, [skill.id for skill in client.agent_card.skills], 1)
-    if closest:
+    client: SyncA2AClient, arguments: SimpleNamespace, error: A2AServerError
+) -> A2AServerError:
+    """Add the closest id of a skill to the message of *error*, or all ids if none was given."""
+    skill_ids = [skill.id for skill in client.agent_card.skills]
+    if arguments.skill is None and not arguments.task and "skill" in str(error).lower():
+        listed = ", ".join(skill_ids[:MAX_LISTED]) + (", …" if skill_ids[MAX_LISTED:] else "")
+        error.args = (f"{error}\nName one of its skills after the URL: {listed}",)
+    closest = get_close_matches(arguments.skill or "", skill_ids, 1)
+    if closest and isinstance(error, SkillNotFoundError):
         error.args = (f"{error} (did you mean {closest[0]}?)",)
     return error
 

@@ -60,7 +60,7 @@ class Printer:
         """Print the path of a file that was written."""
         print(path)
 
-    def question(self, task: Task, url: str, skill: str) -> None:
+    def question(self, task: Task, url: str, skill: str | None) -> None:
         """Print a task that waits for input."""
         self.task(task)
 

@@ -1,6 +1,7 @@
 """`apcore-a2a card`, `call` and `tasks`: the commands that call agents."""
 
 import json
+import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +20,8 @@ interrupted.
 
 HEADER_VARIABLES = {"authorization": "APCORE_A2A_AUTH", "x-api-key": "APCORE_A2A_API_KEY"}
 """Headers that hold credentials, and the variables to set instead."""
+HOST_AND_PORT = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\]):\d{1,5}(?=/|$)")
+"""The beginning of a URL without a scheme."""
 
 
 def content(text: str) -> Any:
@@ -81,6 +84,24 @@ def origin(text: str) -> str:
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
     return text
+
+
+def agent_url(text: str) -> str:
+    """Return the URL of an agent; for `host:port` on this machine over http, otherwise over https.
+
+    Example:
+        ```python
+        from apcore_a2a.command.remote import agent_url
+
+        print(agent_url("localhost:8000"), agent_url("agent.example.com:8443"))
+        #> http://localhost:8000 https://agent.example.com:8443
+        ```
+    """
+    host = HOST_AND_PORT.match(text)
+    if host is None:
+        return text
+    is_local = host[1].startswith("127.") or host[1] in ("localhost", "[::1]", "0.0.0.0")
+    return f"{'http' if is_local else 'https'}://{text}"
 
 
 def folder(path: str) -> Path:
@@ -192,7 +213,7 @@ def _run(ctx: click.Context, /, **arguments: Any) -> int:
 
 def _command(name: str, help: str, *own: click.Parameter) -> click.Command:
     """Return a command for the agent at a URL, with its own and the common options."""
-    params = [click.Argument(["url"], metavar="URL"), *own, *COMMON]
+    params = [click.Argument(["url"], metavar="URL", type=agent_url), *own, *COMMON]
     return click.Command(name, callback=_run, params=params, help=help, epilog=EPILOG)
 
 
@@ -204,8 +225,9 @@ card = _command(
 )
 call = _command(
     "call",
-    "Call a skill of the agent at URL. SKILL is its id, as shown by `card`.",
-    click.Argument(["skill"], metavar="SKILL"),
+    "Call a skill of the agent at URL. SKILL is its id, as shown by `card`. Without it, the only "
+    "skill is called, or the one that the agent chooses.",
+    click.Argument(["skill"], metavar="[SKILL]", required=False),
     _flag(
         "--input", "JSON|@FILE|-", "Input as JSON or text (default: {} if no files).", type=content
     ),

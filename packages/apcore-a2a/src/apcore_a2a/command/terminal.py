@@ -124,12 +124,12 @@ class Terminal(Printer):
             self._out.print()
         self._is_line_open = False
 
-    def question(self, task: Task, url: str, skill: str) -> None:
+    def question(self, task: Task, url: str, skill: str | None) -> None:
         """Print the question of a paused task, and the command that answers it."""
         self._err.print(_state(task), Text(f"task {clean(task.id)}", "dim"))
         self._print_message(task)
         answer = ["--task", clean(task.id), "--input", "…"]
-        command = shlex.join(["apcore-a2a", "call", url, skill or "SKILL", *answer])
+        command = shlex.join(["apcore-a2a", "call", url, *filter(None, [skill]), *answer])
         self._err.print(Text(f"Answer with: {command}", "dim"), soft_wrap=True)
 
     def ask(self, task: Task) -> str | None:
