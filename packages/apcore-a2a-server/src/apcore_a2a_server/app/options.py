@@ -228,6 +228,20 @@ class ServeSettings(Settings):
         None, "Port for gRPC; 0 for any free port.", low=0, high=65535, otherwise="no gRPC"
     )
     workers: int = _count(1, "Processes that serve; more than one need PostgreSQL.", high=1000)
+    uds: str | None = option(
+        None, "Unix socket to listen on.", metavar="FILE", otherwise="host and port"
+    )
+    ssl_certfile: str | None = option(
+        None, "Certificate and its chain (PEM) for TLS, also of gRPC.", metavar="FILE"
+    )
+    ssl_keyfile: str | None = option(
+        None, "Private key of the certificate (PEM).", metavar="FILE", otherwise="in the same file"
+    )
+    forwarded_allow_ips: Sequence[str] | None = option(
+        None,
+        "Addresses of proxies whose X-Forwarded-* headers are trusted; * for all.",
+        otherwise="FORWARDED_ALLOW_IPS, or 127.0.0.1; all on a Unix socket",
+    )
     root_path: str = option("", "Path prefix that a reverse proxy strips.")
     request_timeout: float = _seconds(10, "Read timeout, longer for large bodies.", high=HOUR)
     log_level: str = option("info", "Lowest level of log messages.", choices=LOG_LEVELS)
@@ -242,3 +256,7 @@ class ServeSettings(Settings):
             raise OptionError("workers", f"{problem}; for more, run replicas")
         if self.workers > 1 and not hasattr(os, "fork"):
             raise OptionError("workers", "must be 1 on this operating system, which has no fork")
+        if self.ssl_keyfile is not None and self.ssl_certfile is None:
+            raise OptionError("ssl_keyfile", "needs ssl_certfile")
+        if self.uds is not None and self.ssl_certfile is not None:
+            raise OptionError("uds", "has no TLS: leave out ssl_certfile")

@@ -26,6 +26,14 @@ from apcore_a2a_server.store.custom_stores import store_of
 from .agent import Agent
 from .app import build_app
 from .figures import ALIVE_AT, Figures
+from .listening import (
+    address,
+    bind,
+    certificate,
+    check_certificate,
+    connection_options,
+    listen,
+)
 from .options import ServeSettings
 from .sharing import check_workers
 from .supervisor import REPEATED_SIGNAL_WINDOW, Started, Supervisor, Worker
@@ -86,7 +94,8 @@ class Server(uvicorn.Server):
         """
         if self._settings.grpc_port is not None:
             self._grpc = grpc_server(self._agent, self._settings)
-            self._grpc.bind(_address(self._settings.host, self._settings.grpc_port))
+            where = address(self._settings.host, self._settings.grpc_port)
+            self._grpc.bind(where, certificate(self._settings))
         # In the lifespan, uvicorn would replace the error of an unusable store with its own.
         await self._agent.open()
         await super().startup(sockets)
@@ -213,7 +222,7 @@ async def stop_listening(server: uvicorn.Server, sockets: Sequence[socket.socket
     protocol: Any = server.config.http_protocol_class
     new_protocol = partial(protocol, server.config, server.server_state, state, loop)
     for connection in [connection for each in duplicates for connection in _accepted(each)]:
-        await loop.connect_accepted_socket(new_protocol, connection)
+        await loop.connect_accepted_socket(new_protocol, connection, ssl=server.config.ssl)
     await asyncio.sleep(LAST_REQUESTS_TIMEOUT)
 
 
@@ -266,8 +275,9 @@ def serve(source: Any, settings: ServeSettings) -> None:
     if settings.workers > 1:
         check_workers(store_of("memory" if settings.task_store is None else settings.task_store))
     prefix = _root_path(settings)
-    with _bind(settings.host, settings.port) as listener:
-        url = settings.url or public_url(settings.host, listener.getsockname()[1]) + prefix
+    check_certificate(settings)
+    with listen(settings) as listener:
+        url = settings.url or _own_url(settings, listener) + prefix
         settings = _with_addresses(settings, url)
         announce = partial(_announce, settings)
         if settings.workers > 1:
@@ -323,6 +333,7 @@ def _config(source: Any, settings: ServeSettings, figures: Figures | None = None
         http=request_timeout_protocol(settings.request_timeout),
         ws="none",
         server_header=False,
+        **connection_options(settings),
         timeout_graceful_shutdown=2,
     )
 
@@ -338,7 +349,7 @@ def _root_path(settings: ServeSettings) -> str:
     return prefix and f"/{prefix}"
 
 
-def public_url(host: str, port: int) -> str:
+def public_url(host: str, port: int, scheme: str = "http") -> str:
     """Return the URL at which clients reach a server that listens on *host* and *port*.
 
     Example:
@@ -350,12 +361,15 @@ def public_url(host: str, port: int) -> str:
         ```
     """
     name = "localhost" if host in WILDCARDS else host
-    return f"http://{_address(name, port)}"
+    return f"{scheme}://{address(name, port)}"
 
 
-def _address(host: str, port: int) -> str:
-    """Return `host:port`, with an IPv6 address in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def _own_url(settings: ServeSettings, listener: socket.socket) -> str:
+    """Return the URL at which clients on this machine reach the server; a guess for sockets."""
+    if settings.uds is not None:
+        return "http://localhost"
+    scheme = "http" if settings.ssl_certfile is None else "https"
+    return public_url(settings.host, listener.getsockname()[1], scheme)
 
 
 def is_loopback(host: str) -> bool:
@@ -381,21 +395,10 @@ def _hosts(settings: ServeSettings, url: str) -> Sequence[str]:
     on this machine can reach it, if their host name resolves to the loopback address (DNS
     rebinding).
     """
-    if settings.allowed_hosts or settings.auth is not None or not is_loopback(settings.host):
+    is_open = settings.uds is not None or not is_loopback(settings.host)  # proxies use a socket
+    if settings.allowed_hosts or settings.auth is not None or is_open:
         return settings.allowed_hosts or ()
     return [*LOCAL_HOSTS, settings.host, urlsplit(origin_of(url)).hostname or settings.host]
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    dual = host == "::" and socket.has_dualstack_ipv6()
-    try:
-        listener = socket.create_server((host, port), family=family, dualstack_ipv6=dual)
-    except OSError as error:
-        reason = str(error.strerror).partition(" (while")[0]
-        raise OSError(error.errno, f"Cannot listen on {_address(host, port)}: {reason}") from None
-    # asyncio turns off Nagle's algorithm (a delay of 40 ms) only if the protocol is given as TCP.
-    return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, listener.detach())
 
 
 def _with_addresses(settings: ServeSettings, url: str) -> ServeSettings:
@@ -411,10 +414,10 @@ def _with_addresses(settings: ServeSettings, url: str) -> ServeSettings:
         return replace(settings, url=url)
     if find_spec("grpc") is None:
         raise ImportError("grpc_port needs the grpc part: pip install 'apcore-a2a[grpc]'")
-    with _bind(settings.host, settings.grpc_port) as listener:
+    with bind(settings.host, settings.grpc_port) as listener:
         grpc_port = listener.getsockname()[1]
     name = urlsplit(url).hostname or ""
-    grpc_url = settings.grpc_url or _address(name, grpc_port)
+    grpc_url = settings.grpc_url or address(name, grpc_port)
     return replace(settings, url=url, grpc_port=grpc_port, grpc_url=grpc_url)
 
 
@@ -428,10 +431,14 @@ def _announce(settings: ServeSettings, started: Started) -> None:
         logger.info("Explorer: %s%s", url.rstrip("/"), started.explorer, extra=extra)
     if settings.workers > 1:
         logger.info("Workers: %d", settings.workers, extra=extra)
-    if settings.host in WILDCARDS and "//localhost:" in url:
+    host = socket_path(settings) or settings.host
+    if "/" in host:
+        message = "Listening on the Unix socket %s: set url= or --url to the proxy's address"
+        logger.info(message, host, extra=extra)
+    if host in WILDCARDS and "//localhost:" in url:
         message = "This address works on this machine only: set url= or --url for other clients"
         logger.info(message, extra=extra)
-    if not is_loopback(settings.host) and settings.auth is None:
+    if not is_loopback(host) and settings.auth is None:
         logger.warning(
             "Anyone who can reach this address can call every skill: there is no authentication. "
             "Use host 127.0.0.1 to serve this machine only",

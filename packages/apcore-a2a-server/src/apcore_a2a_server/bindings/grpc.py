@@ -151,8 +151,12 @@ class GrpcServer:
         generated_code: Any = a2a_pb2_grpc  # without types
         generated_code.add_A2AServiceServicer_to_server(servicer, self._server)
 
-    def bind(self, address: str) -> int:
+    def bind(self, address: str, certificate: tuple[bytes, bytes] | None = None) -> int:
         """Listen on an address such as `127.0.0.1:50051`, without accepting connections yet.
+
+        Args:
+            address: The address.
+            certificate: The private key and the certificate chain (PEM) for TLS.
 
         Returns:
             The port.
@@ -161,7 +165,10 @@ class GrpcServer:
             OSError: The server cannot listen on the address.
         """
         try:
-            return int(self._server.add_insecure_port(address))
+            if certificate is None:
+                return int(self._server.add_insecure_port(address))
+            credentials = grpc.ssl_server_credentials([certificate])
+            return int(self._server.add_secure_port(address, credentials))
         except RuntimeError:
             raise OSError(f"Cannot listen on {address} for gRPC") from None
 

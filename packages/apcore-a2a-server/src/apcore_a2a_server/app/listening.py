@@ -1,0 +1,132 @@
+"""The sockets that `serve` listens on, their TLS, and the addresses they have."""
+
+import socket
+import ssl
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from apcore_a2a_server.fields import OptionError
+
+from .options import ServeSettings
+
+SOCKET_MODE = 0o666
+"""Who may connect is decided by the permissions of the socket's folder, as with other servers."""
+
+
+@contextmanager
+def listen(settings: ServeSettings) -> Generator[socket.socket]:
+    """Listen on the address or the Unix socket in the settings.
+
+    Raises:
+        OSError: The server cannot listen there.
+    """
+    if settings.uds is None:
+        with bind(settings.host, settings.port) as listener:
+            yield listener
+        return
+    path = Path(socket_path(settings))
+    with _bind_unix(path) as listener:
+        try:
+            yield listener
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def socket_path(settings: ServeSettings) -> str:
+    """Return the absolute path of the Unix socket in the settings; "" if there is none."""
+    return "" if settings.uds is None else str(Path(settings.uds).expanduser().absolute())
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on an address.
+
+    Raises:
+        OSError: It is in use, or not one of this machine.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    dual = host == "::" and socket.has_dualstack_ipv6()
+    try:
+        listener = socket.create_server((host, port), family=family, dualstack_ipv6=dual)
+    except OSError as error:
+        reason = str(error.strerror).partition(" (while")[0]
+        raise OSError(error.errno, f"Cannot listen on {address(host, port)}: {reason}") from None
+    # asyncio turns off Nagle's algorithm (a delay of 40 ms) only if the protocol is given as TCP.
+    return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, listener.detach())
+
+
+def _bind_unix(path: Path) -> socket.socket:
+    """Return a socket that listens on *path*; replace the socket of a process that has ended.
+
+    Raises:
+        OSError: A process listens there, or there is another file.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if _is_abandoned(path):
+            path.unlink()
+        listener.bind(str(path))
+        path.chmod(SOCKET_MODE)
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        reason = error.strerror or error
+        raise OSError(error.errno, f"Cannot listen on {path}: {reason}") from None
+    return listener
+
+
+def _is_abandoned(path: Path) -> bool:
+    """Return whether *path* is a socket to which no process listens."""
+    with suppress(FileNotFoundError):
+        if stat.S_ISSOCK(path.lstat().st_mode):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                return probe.connect_ex(str(path)) != 0
+    return False
+
+
+def address(host: str, port: int) -> str:
+    """Return `host:port`, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def check_certificate(settings: ServeSettings) -> None:
+    """Check that the certificate and its key can be used.
+
+    Raises:
+        OptionError: They can't be read, or do not belong together.
+    """
+    if settings.ssl_certfile is None:
+        return
+    for name in ("ssl_certfile", "ssl_keyfile"):
+        path = getattr(settings, name)
+        if path is not None and not Path(path).is_file():
+            raise OptionError(name, f"must be a file: there is no file {path}")
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # An encrypted key would ask for its password on the terminal.
+        context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile, password=lambda: "")
+    except OSError as error:  # SSLError is one
+        reason = getattr(error, "reason", None) or error.strerror or error
+        raise OptionError("ssl_certfile", f"and its key can't be used: {reason}") from None
+
+
+def certificate(settings: ServeSettings) -> tuple[bytes, bytes] | None:
+    """Return the private key and the certificate for gRPC, or None without TLS."""
+    if settings.ssl_certfile is None:
+        return None
+    key = settings.ssl_keyfile or settings.ssl_certfile
+    return Path(key).read_bytes(), Path(settings.ssl_certfile).read_bytes()
+
+
+def connection_options(settings: ServeSettings) -> dict[str, Any]:
+    """Return the options of uvicorn for TLS and proxies."""
+    trusted = settings.forwarded_allow_ips
+    if trusted is None and settings.uds is not None:
+        trusted = ["*"]  # only local processes can connect, such as the proxy
+    return {
+        "ssl_certfile": settings.ssl_certfile,
+        "ssl_keyfile": settings.ssl_keyfile,
+        "forwarded_allow_ips": None if trusted is None else [*trusted],
+    }

@@ -1,0 +1,127 @@
+"""`serve` with TLS, on a Unix socket, and behind proxies."""
+
+import json
+import os
+import socket
+import ssl
+import stat
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+import trustme
+from a2a.types.a2a_pb2_grpc import A2AServiceStub
+from apcore_a2a_server import serve
+from apcore_a2a_server.app.listening import listen
+from apcore_a2a_server.app.options import ServeSettings
+from apcore_a2a_server.fields import OptionError
+
+from tests.facade.processes import COMMAND, SIGNALS, extensions, process
+
+from .calling import message
+
+CARD = "/.well-known/agent-card.json"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Create a folder with modules, a certificate, its issuer's, its key, and another key."""
+    home = tmp_path_factory.mktemp("served")
+    extensions(home, "echo.py")
+    authority = trustme.CA()
+    issued = authority.issue_cert("localhost", "127.0.0.1")
+    authority.cert_pem.write_to_path(home / "authority.pem")
+    issued.cert_chain_pems[0].write_to_path(home / "cert.pem")
+    issued.private_key_pem.write_to_path(home / "key.pem")
+    authority.issue_cert("localhost").private_key_pem.write_to_path(home / "other.pem")
+    return home
+
+
+@pytest.fixture
+def tls(folder: Path) -> list[str]:
+    return [f"--ssl-certfile={folder / 'cert.pem'}", f"--ssl-keyfile={folder / 'key.pem'}"]
+
+
+@pytest.mark.process
+def test_tls_covers_http_grpc_and_the_card(folder: Path, tls: list[str], tmp_path: Path) -> None:
+    options = ["--host=127.0.0.1", "--port=0", "--grpc-port=0", *tls]
+    trusted = (folder / "authority.pem").read_bytes()
+    context = ssl.create_default_context(cadata=trusted.decode())
+    with process([*COMMAND, "serve", str(folder / "extensions"), *options], tmp_path) as agent:
+        url = agent.wait_for(r"skill at (https://127.0.0.1:\d+)")
+        address = agent.wait_for(r"gRPC: (\S+)")
+        with httpx.Client(base_url=url, verify=context, trust_env=False) as client:
+            card = client.get(CARD).json()
+        credentials = grpc.ssl_channel_credentials(trusted)
+        with closing(grpc.secure_channel(address, credentials)) as channel:
+            make_stub: Any = A2AServiceStub
+            task = make_stub(channel).SendMessage(message("echo", text="hi")).task
+        assert agent.end(SIGNALS[0]) == 0
+
+    assert card["url"] == f"{url}/"
+    assert task.id
+    assert "Traceback" not in agent.log
+
+
+@pytest.mark.process
+def test_a_unix_socket_is_served_trusts_its_proxy_and_is_removed(
+    folder: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "agent.sock"
+    with closing(socket.socket(socket.AF_UNIX)) as abandoned:
+        abandoned.bind(str(path))  # of a process that was killed
+    options = ["--uds=agent.sock", "--url=https://agent.example", "--log-format=json"]
+    command = [*COMMAND, "serve", str(folder / "extensions"), *options]
+    with process(command, tmp_path) as agent:
+        agent.wait_for(r"(Listening on the Unix socket .*agent\.sock)")
+        agent.wait_for(r"(Press Ctrl\+C)")
+        transport = httpx.HTTPTransport(uds=str(path))
+        with httpx.Client(transport=transport, base_url="http://agent.example") as client:
+            card = client.get(CARD).json()
+            client.post("/", headers={"x-forwarded-for": "192.0.2.7"})
+        line = json.loads(agent.wait_for(r"(.*POST.*)"))
+        assert agent.end(SIGNALS[0]) == 0
+
+    assert card["url"] == "https://agent.example/"
+    assert line["client"] == "192.0.2.7"
+    assert not path.exists()
+
+
+def test_a_socket_in_use_and_other_files_are_not_replaced(tmp_path: Path) -> None:
+    path, file = tmp_path / "agent.sock", tmp_path / "file"
+    file.write_text("kept")
+    with listen(ServeSettings(uds=str(path))):
+        assert stat.S_ISSOCK(os.stat(path).st_mode)
+        with pytest.raises(OSError, match=r"Cannot listen on .*agent\.sock: Address"):
+            serve("./extensions", uds=str(path))
+        assert path.exists()
+    assert not path.exists()
+    with pytest.raises(OSError, match=r"Cannot listen on .*file"):
+        serve("./extensions", uds=str(file))
+    assert file.read_text() == "kept"
+
+
+@pytest.fixture
+def _in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+
+
+@pytest.mark.usefixtures("_in_folder")
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"ssl_keyfile": "key.pem"}, "^ssl_keyfile needs ssl_certfile"),
+        ({"ssl_certfile": "nope.pem"}, "^ssl_certfile must be a file: there is no file nope.pem"),
+        ({"ssl_certfile": "cert.pem"}, "^ssl_certfile and its key can't be used: "),
+        ({"ssl_certfile": "cert.pem", "ssl_keyfile": "other.pem"}, "KEY_VALUES_MISMATCH"),
+        ({"ssl_certfile": "cert.pem", "uds": "agent.sock"}, "^uds has no TLS"),
+    ],
+)
+def test_certificates_that_cannot_be_used_are_refused(
+    options: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(OptionError, match=problem):
+        serve("./extensions", host="127.0.0.1", port=0, **options)
