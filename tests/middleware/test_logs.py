@@ -7,13 +7,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import httpx
 import jwt
 import pytest
+from apcore_a2a_auth import APIKeyAuthenticator
+from apcore_a2a_server.app.options import ServeSettings
+from apcore_a2a_server.app.serve import shows_errors
 from apcore_a2a_server.middleware import set_up_logging
+from apcore_a2a_server.push import PushSettings
 
 from tests.facade.processes import COMMAND, extensions, process
 from tests.server.asking import MODERN, Agent, Json
@@ -221,6 +225,32 @@ def test_a_stack_trace_is_in_one_record_without_messages(structured: Log) -> Non
     assert len(record["exc_info"].splitlines()) > 5
     assert "ValueError" in record["exc_info"]
     assert "hello" not in record["exc_info"]
+
+
+@pytest.mark.process
+def test_the_reason_of_a_failure_is_shown_on_a_machine_of_ones_own(tmp_path: Path) -> None:
+    with logging_agent(tmp_path, "--log-format=json") as (client, log):
+        assert Agent(client, "1.0").send("breaks").state == "failed"
+    (line,) = (line for line in "".join(log).splitlines() if "Skill failed" in line)
+    assert "ValueError: hello" in json.loads(line)["exc_info"]
+
+
+@pytest.mark.parametrize(
+    ("options", "shows"),
+    [
+        ({"host": "127.0.0.1"}, True),
+        ({"host": "localhost"}, True),
+        ({"host": "0.0.0.0"}, False),
+        ({"host": "127.0.0.1", "uds": "agent.sock"}, False),
+        ({"host": "127.0.0.1", "auth": APIKeyAuthenticator({"key": "ada"})}, False),
+        ({"host": "127.0.0.1", "error_texts": False}, False),
+        ({"host": "0.0.0.0", "error_texts": True}, True),
+        ({"host": "0.0.0.0", "push_notifications": PushSettings(dev=True)}, True),
+        ({"host": "0.0.0.0", "push_notifications": True}, False),
+    ],
+)
+def test_reasons_are_shown_to_developers_only(options: dict[str, Any], shows: bool) -> None:
+    assert shows_errors(ServeSettings(**options)) is shows
 
 
 @pytest.mark.process

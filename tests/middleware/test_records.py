@@ -375,7 +375,9 @@ def test_an_exception_is_logged_with_its_stack_but_without_its_messages() -> Non
     assert line.startswith("It broke\nSyntaxError")
     assert "in broken" in line
     assert SECRET not in line
+    assert "the text is hidden; error_texts" in line
     assert SECRET in formatted(RedactingFormatter(plain, logging.DEBUG), broken())
+    assert SECRET in formatted(RedactingFormatter(plain, shows_errors=True), broken())
 
 
 def test_other_handlers_get_the_whole_exception() -> None:

@@ -246,6 +246,11 @@ class ServeSettings(Settings):
     request_timeout: float = _seconds(10, "Read timeout, longer for large bodies.", high=HOUR)
     log_level: str = option("info", "Lowest level of log messages.", choices=LOG_LEVELS)
     log_format: str = option("text", "Format of log messages.", choices=("text", "json"))
+    error_texts: bool | None = option(
+        None,
+        "Log the messages of modules' exceptions, which may contain data of clients.",
+        otherwise="on loopback without auth, and with --dev",
+    )
 
     def __post_init__(self) -> None:
         Settings.__post_init__(self)

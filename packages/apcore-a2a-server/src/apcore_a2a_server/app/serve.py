@@ -19,8 +19,10 @@ import uvicorn
 
 from apcore_a2a_server.fields import configured_by
 from apcore_a2a_server.middleware import set_up_logging
+from apcore_a2a_server.middleware.logs import show_error_texts
 from apcore_a2a_server.middleware.origin import LOCAL_HOSTS, origin_of
 from apcore_a2a_server.middleware.timeouts import request_timeout_protocol
+from apcore_a2a_server.push.settings import PushSettings
 from apcore_a2a_server.store.custom_stores import store_of
 
 from .agent import Agent
@@ -33,6 +35,7 @@ from .listening import (
     check_certificate,
     connection_options,
     listen,
+    socket_path,
 )
 from .options import ServeSettings
 from .sharing import check_workers
@@ -272,6 +275,8 @@ def serve(source: Any, settings: ServeSettings) -> None:
         ```
     """
     set_up_logging(settings.log_level, settings.log_format)
+    if shows_errors(settings):
+        show_error_texts()
     if settings.workers > 1:
         check_workers(store_of("memory" if settings.task_store is None else settings.task_store))
     prefix = _root_path(settings)
@@ -362,6 +367,15 @@ def public_url(host: str, port: int, scheme: str = "http") -> str:
     """
     name = "localhost" if host in WILDCARDS else host
     return f"{scheme}://{address(name, port)}"
+
+
+def shows_errors(settings: ServeSettings) -> bool:
+    """Return whether the log shows messages of exceptions: to developers on their own machine."""
+    if settings.error_texts is not None:
+        return settings.error_texts
+    push = settings.push_notifications
+    is_local = settings.uds is None and is_loopback(settings.host)
+    return (is_local and settings.auth is None) or (isinstance(push, PushSettings) and push.dev)
 
 
 def _own_url(settings: ServeSettings, listener: socket.socket) -> str:

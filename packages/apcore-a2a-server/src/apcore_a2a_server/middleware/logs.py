@@ -30,6 +30,8 @@ CHATTY = ("apcore", "httpx", "uvicorn", "watchfiles")
 """Libraries whose INFO records do not help operators."""
 HARDENING_LOGGER = "apcore.schema.hardening"
 """apcore's logger whose messages contain invalid values."""
+HIDDEN = "the text is hidden; error_texts, or the level DEBUG, shows it"
+"""What a record has instead of the text of its exception."""
 MAX_CAUSES = 20
 """Causes of an exception that are logged."""
 STANDARD_ATTRIBUTES = frozenset(
@@ -61,12 +63,14 @@ class RedactingFormatter(logging.Formatter):
     """Formatter that keeps the data of modules, stores and clients out of the log.
 
     It formats an exception with its type, stack and causes, but without its message, which may
-    contain input of a client; at level DEBUG, the message is included. It wraps another formatter,
-    because such exceptions are logged by apcore, asyncio and the web server too.
+    contain input of a client; at level DEBUG, or with *shows_errors*, the message is included. It
+    wraps another formatter, because such exceptions are logged by apcore, asyncio and the web
+    server too.
 
     Args:
         form: The formatter of redacted records.
         level: The level of the log.
+        shows_errors: Whether messages of exceptions are shown at any level.
 
     Example:
         ```python
@@ -79,14 +83,16 @@ class RedactingFormatter(logging.Formatter):
         ```
     """
 
-    def __init__(self, form: logging.Formatter, level: int = logging.INFO) -> None:
+    def __init__(
+        self, form: logging.Formatter, level: int = logging.INFO, *, shows_errors: bool = False
+    ) -> None:
         super().__init__()
         self._form = form
-        self._level = level
+        self.shows_errors = shows_errors or level <= logging.DEBUG
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the text of the redacted record."""
-        error = record.exc_info[1] if record.exc_info and self._level > logging.DEBUG else None
+        error = record.exc_info[1] if record.exc_info and not self.shows_errors else None
         if error is None and record.name not in (HARDENING_LOGGER, "asyncio"):
             return self._form.format(record)
         record = copy(record)  # other handlers of the record must see it unchanged
@@ -96,6 +102,7 @@ class RedactingFormatter(logging.Formatter):
             record.msg, record.args = re.split(r"[<({\n]", record.getMessage())[0].strip(), ()
         if error is not None:
             stand_in = redacted(error)
+            stand_in.args = (HIDDEN,)
             info = (type(stand_in), stand_in, stand_in.__traceback__)
             record.exc_info, record.exc_text = info, None
         return self._form.format(record)
@@ -262,6 +269,13 @@ def set_up_logging(level: str, form: str = "text") -> None:
     logging.getLogger("httpcore").setLevel("INFO")  # at DEBUG it logs response headers
     for name in CHATTY if level == "info" else ():
         logging.getLogger(name).setLevel("WARNING")
+
+
+def show_error_texts() -> None:
+    """Show the messages of exceptions in the log that `set_up_logging` has set up."""
+    for handler in logging.root.handlers:
+        if isinstance(handler.formatter, RedactingFormatter):
+            handler.formatter.shows_errors = True
 
 
 def begin_request(client: str) -> None:

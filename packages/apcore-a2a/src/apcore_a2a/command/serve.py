@@ -128,6 +128,8 @@ def _notifications(ctx: click.Context, options: dict[str, Any]) -> bool | PushSe
     names = {each.field: each.name for each in options_of(PushSettings, PUSH_PREFIX)}
     chosen = {field: options.pop(name) for field, name in names.items() if name in options}
     dependent = [field for field in chosen if field != "dev"]
+    if chosen.get("dev"):
+        options.setdefault("error_texts", True)
     if not is_enabled:
         if dependent:
             written = as_written(ctx, names[dependent[0]])
