@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from difflib import get_close_matches
+from functools import partial
 from math import inf
 from types import SimpleNamespace
 from typing import Any
@@ -55,17 +56,37 @@ def run(arguments: SimpleNamespace) -> int:
 
 def _perform(arguments: SimpleNamespace, out: Printer) -> int:
     """Perform the command in *arguments* with a client of its own; return the exit code."""
-    with SyncA2AClient(
+    if arguments.command == "check":
+        return _check(arguments, out)
+    with _client(arguments, arguments.protocol) as client:
+        return COMMANDS[arguments.command](client, arguments, out)
+
+
+def _client(arguments: SimpleNamespace, protocol: str | None) -> SyncA2AClient:
+    """Return a client for the agent at the URL in *arguments*."""
+    return SyncA2AClient(
         arguments.url,
         auth=arguments.credentials,
         headers=dict(arguments.headers),
         timeout=arguments.timeout,
-        protocol=arguments.protocol,
+        protocol=protocol,
         credentials_for=arguments.credentials_for,
         # Read the card only once: credentials are refused before anything is sent, or not at all.
         card_ttl=inf,
-    ) as client:
-        return COMMANDS[arguments.command](client, arguments, out)
+    )
+
+
+def _check(arguments: SimpleNamespace, out: Printer) -> int:
+    """Check an agent, and print each result and a verdict."""
+    from .check import Check, check, verdict  # needs a2a-sdk, which is slow to import
+
+    checks: list[Check] = []
+    for each in check(partial(_client, arguments), arguments):
+        out.check(*each)
+        checks.append(each)
+    has_failed = any(each.outcome == "FAILED" for each in checks)
+    out.verdict(verdict(checks), checks)
+    return FAILED if has_failed else SUCCESS
 
 
 def _confirm_origin(

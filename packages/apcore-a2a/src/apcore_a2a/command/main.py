@@ -46,6 +46,7 @@ SUBCOMMANDS = {
     "card": Subcommand("remote", "Show the Agent Card of an agent."),
     "call": Subcommand("remote", "Call a skill of an agent."),
     "tasks": Subcommand("remote", "List, show, follow or cancel tasks of an agent."),
+    "check": Subcommand("remote", "Check whether an agent works as the protocol says."),
     "store": Subcommand(
         "store",
         "Migrate, check or prune the task store of an agent.",

@@ -4,7 +4,7 @@ import json
 import re
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -55,6 +55,15 @@ class Printer:
 
     def end_chunks(self) -> None:
         """End the line after the last chunk, if necessary."""
+
+    def check(self, name: str, outcome: str, details: str) -> None:
+        """Print the result of a check as it is made."""
+
+    def verdict(self, text: str, checks: Sequence[tuple[str, str, str]]) -> None:
+        """Print the results of all checks, and what they mean."""
+        names = ("name", "outcome", "details")
+        listed = [dict(zip(names, check, strict=True)) for check in checks]
+        self._print_json({"verdict": text, "checks": listed})
 
     def saved(self, path: Path) -> None:
         """Print the path of a file that was written."""

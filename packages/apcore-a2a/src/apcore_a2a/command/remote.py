@@ -237,6 +237,13 @@ call = _command(
     _flag("--task", "ID", "Paused task to answer with the input."),
     output,
 )
+check = _command(
+    "check",
+    "Check whether the agent at URL works as the protocol says: its card, and calls of SKILL with "
+    "--input, by default of its only skill with an example.",
+    click.Argument(["skill"], metavar="[SKILL]", required=False),
+    _flag("--input", "JSON|@FILE|-", "Input as JSON or text.", type=content),
+)
 tasks = _command(
     "tasks",
     "List the tasks of the agent at URL; or show, follow or cancel TASK.",

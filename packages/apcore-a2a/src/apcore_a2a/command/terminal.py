@@ -3,7 +3,7 @@
 import json
 import shlex
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -123,6 +123,16 @@ class Terminal(Printer):
         if self._is_line_open:
             self._out.print()
         self._is_line_open = False
+
+    def check(self, name: str, outcome: str, details: str) -> None:
+        """Print the result of a check as it is made."""
+        color = {"ok": "green", "FAILED": "red"}.get(outcome, "dim")
+        line = Text.assemble((f"{outcome:<8}", color), (f"{name:<12}", "bold"), clean(details))
+        self._out.print(line, soft_wrap=True)
+
+    def verdict(self, text: str, checks: Sequence[tuple[str, str, str]]) -> None:
+        """Print what the checks mean together."""
+        self._out.print("", Text(text, "bold"), sep="\n")
 
     def question(self, task: Task, url: str, skill: str | None) -> None:
         """Print the question of a paused task, and the command that answers it."""

@@ -1,0 +1,286 @@
+"""The implementation of `check`: whether an agent works as the protocol says."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any, Literal, NamedTuple
+
+import httpx
+from apcore_a2a_client import (
+    A2AError,
+    A2AServerError,
+    AgentCard,
+    AgentSkill,
+    InvalidParamsError,
+    Message,
+    SkillNotFoundError,
+    SyncA2AClient,
+    Task,
+    TaskNotFoundError,
+    TaskState,
+    TaskStatus,
+)
+from apcore_a2a_client.discovery import CARD_PATHS
+from apcore_a2a_client.tasks import after
+
+from .calls import message_of, takes_text_only
+
+VERSIONS = ("1.0", "0.3")
+MAX_PROBLEMS = 10
+"""Problems of a card that are listed."""
+DANGEROUS = {"destructive", "requires-approval"}
+"""Tags of skills that are called only if they are named."""
+UNKNOWN_TASK = "no-such-task-of-apcore-a2a-check"
+
+Outcome = Literal["ok", "FAILED", "skipped"]
+
+
+class Check(NamedTuple):
+    """The result of one check.
+
+    Attributes:
+        name: What was tried, such as `1.0 send`.
+        outcome: Whether it worked.
+        details: What happened, in a sentence.
+    """
+
+    name: str
+    outcome: Outcome
+    details: str
+
+
+class Skipped(Exception):
+    """A check can't be made; the message says why."""
+
+
+class ProtocolViolation(Exception):
+    """An agent does something that the protocol forbids."""
+
+
+def _expect(holds: object, problem: str) -> None:
+    if not holds:
+        raise ProtocolViolation(problem)
+
+
+def check(new_client: Callable[[str | None], SyncA2AClient], arguments: Any) -> Iterator[Check]:
+    """Try an agent, and yield the result of each check.
+
+    Args:
+        new_client: Function that returns a client for a protocol version; None for any.
+        arguments: The arguments of the command.
+
+    Raises:
+        A2AError: There is no Agent Card, so that there is nothing to check.
+    """
+    with new_client(None) as client:
+        card = client.agent_card
+    document = _card_document(arguments)
+    yield from check_card(document)
+    offered = {interface.protocol_version[:3] for interface in card.supported_interfaces}
+    for version in VERSIONS:
+        if version not in offered:
+            yield Check(version, "skipped", "the card does not offer this version")
+        elif arguments.protocol in (None, version):
+            with new_client(version) as client:
+                yield from _Conversation(client, card, arguments, version).checks()
+
+
+def check_card(document: Any) -> Iterator[Check]:
+    """Check the JSON of an Agent Card against the schemas of the versions that it claims."""
+    if not isinstance(document, dict):
+        yield Check("card", "skipped", "it can't be read without credentials")
+        return
+    claims = {"1.0": "supportedInterfaces" in document, "0.3": "url" in document}
+    if not any(claims.values()):
+        yield Check("card", "FAILED", "it has neither supportedInterfaces (1.0) nor url (0.3)")
+    for version, problems_of in (("1.0", _problems_1_0), ("0.3", _problems_0_3)):
+        if claims[version]:
+            problems = problems_of(document)
+            listed = "; ".join(problems[:MAX_PROBLEMS])
+            details = listed or f"valid by the schema of {version}"
+            yield Check(f"{version} card", "FAILED" if problems else "ok", details)
+
+
+def _problems_1_0(document: Any) -> list[str]:
+    """Return what the protobuf definition of A2A 1.0 forbids in a card."""
+    from a2a.types import AgentCard as ProtobufCard
+    from a2a.utils.errors import InvalidParamsError as SdkError
+    from a2a.utils.proto_utils import validate_proto_required_fields
+    from google.protobuf.json_format import ParseDict, ParseError
+
+    try:
+        # A card may have members of 0.3, too.
+        card = ParseDict(document, ProtobufCard(), ignore_unknown_fields=True)
+        validate_proto_required_fields(card)
+    except ParseError as error:
+        return [str(error)]
+    except SdkError as error:
+        data: Any = error.data
+        violations: list[Any] = data.get("errors", []) if data else []
+        return [f"{each['field']}: {each['message']}" for each in violations] or [str(error)]
+    return []
+
+
+def _problems_0_3(document: Any) -> list[str]:
+    """Return what the JSON schema of A2A 0.3 forbids in a card."""
+    from a2a.compat.v0_3.types import AgentCard as Card
+    from pydantic import ValidationError
+
+    try:
+        Card.model_validate(document)
+    except ValidationError as error:
+        return [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+    return []
+
+
+def _card_document(arguments: Any) -> Any:
+    """Return the JSON of the public card, or None if it can't be read without credentials."""
+    url = arguments.url.rstrip("/")
+    for path in map(bytes.decode, CARD_PATHS):
+        url = url.removesuffix(path)
+    headers, timeout = dict(arguments.headers), arguments.timeout
+    with httpx.Client(headers=headers, timeout=timeout, follow_redirects=True) as client:
+        for path in map(bytes.decode, CARD_PATHS):
+            with suppress(httpx.HTTPError, ValueError):
+                response = client.get(url + path)
+                if response.status_code == 200:
+                    return json.loads(response.content)
+    return None
+
+
+class _Conversation:
+    """The checks of one protocol version."""
+
+    def __init__(
+        self, client: SyncA2AClient, card: AgentCard, arguments: Any, version: str
+    ) -> None:
+        self._client = client
+        self._card = card
+        self._version = version
+        self._skill, self._message = _message(card, arguments)
+        self._task: Task | None = None
+        skill = card.skill(self._skill or "")
+        is_dangerous = arguments.skill is None and skill and {*skill.tags} & DANGEROUS
+        self._refusal = "the only skill is destructive: name it to call it" if is_dangerous else ""
+
+    def checks(self) -> Iterator[Check]:
+        """Try each operation."""
+        for method in (self.send, self.get, self.stream, self.cancel, self.errors):
+            name = f"{self._version} {method.__name__}"
+            try:
+                yield Check(name, "ok", method())
+            except Skipped as reason:
+                yield Check(name, "skipped", str(reason))
+            except (A2AError, ProtocolViolation) as error:
+                yield Check(name, "FAILED", f"{type(error).__name__}: {error}")
+
+    def send(self) -> str:
+        """Send a message, and wait for the task to settle."""
+        if self._refusal:
+            raise Skipped(self._refusal)
+        try:
+            task = self._client.send_message(self._message, skill=self._skill)
+            self._task = self._client.wait(task)
+        except (InvalidParamsError, SkillNotFoundError) as error:
+            self._refusal = f"the message was refused ({error}): try SKILL and --input"
+            raise Skipped(self._refusal) from None
+        return _described(self._task)
+
+    def get(self) -> str:
+        """Get the task that was sent."""
+        task = self._sent()
+        fetched = self._client.get_task(task.id)
+        _expect(fetched.id == task.id, f"the agent returned the task {fetched.id}")
+        _expect(fetched.status.state == task.status.state, f"the state is {fetched.status.state}")
+        return f"returned the task, {fetched.status.state}"
+
+    def stream(self) -> str:
+        """Send a message, and read its events."""
+        if not self._card.capabilities.streaming:
+            raise Skipped("the card says that there are no streams")
+        if self._refusal:
+            raise Skipped(self._refusal)
+        count, task = 0, Task("", TaskStatus(TaskState.UNSPECIFIED))
+        for event in self._client.stream_message(self._message, skill=self._skill):
+            count, task = count + 1, after(task if count else None, event)
+        _expect(count, "there was no event")
+        return f"{count} event{'' if count == 1 else 's'}, {_described(task)}"
+
+    def cancel(self) -> str:
+        """Cancel a task that has just been sent, unless it has ended already."""
+        self._sent()
+        task = self._client.send_message(self._message, skill=self._skill, blocking=False)
+        if not task.id or task.status.state.is_terminal:
+            return "nothing to cancel: the task had ended"
+        try:
+            canceled = self._client.cancel_task(task.id)
+        except A2AServerError as error:
+            ended = self._client.get_task(task.id)
+            _expect(ended.status.state.is_terminal, f"refused while the task was running: {error}")
+            return f"refused, because the task had ended: {error}"
+        return f"the task is {canceled.status.state}"
+
+    def errors(self) -> str:
+        """Ask for a task that does not exist."""
+        for method in (self._client.get_task, self._client.cancel_task):
+            try:
+                method(UNKNOWN_TASK)
+            except TaskNotFoundError:
+                continue
+            raise ProtocolViolation(f"{method.__name__} of an unknown task succeeded")
+        return "unknown tasks are refused with TaskNotFound"
+
+    def _sent(self) -> Task:
+        if self._task is None or not self._task.id:
+            raise Skipped(self._refusal or "the agent answers with messages, without tasks")
+        return self._task
+
+
+def _message(card: AgentCard, arguments: Any) -> tuple[str | None, Message]:
+    """Return the skill to call and the message: by default the example of the only skill."""
+    skill = card.skill(arguments.skill or "")
+    if arguments.skill is None and len(card.skills) == 1:
+        (skill,) = card.skills
+    skill_id = arguments.skill or (skill.id if skill else None)
+    given = arguments.input if arguments.input is not None else _example(skill)
+    content = SimpleNamespace(input=given, files=())
+    return skill_id, message_of(content, takes_text_only(card, skill_id))
+
+
+def _example(skill: AgentSkill | None) -> Any:
+    """Return the first example of a skill, which may be JSON; "Hello" if there is none."""
+    example = next(iter(skill.examples), "Hello") if skill else "Hello"
+    with suppress(ValueError):
+        value: Any = json.loads(example)
+        if example.startswith("{"):
+            return value
+    return example
+
+
+def _described(task: Task) -> str:
+    """Return the state of a task, and whether it was a message."""
+    kind = "the task is" if task.id else "a message:"
+    _expect(task.status.state.is_settled, f"the task is still {task.status.state}")
+    return f"{kind} {task.status.state}"
+
+
+def verdict(checks: list[Check]) -> str:
+    """Return a sentence that sums up the checks.
+
+    Example:
+        ```python
+        from apcore_a2a.command.check import Check, verdict
+
+        print(verdict([Check("1.0 card", "ok", "valid"), Check("1.0 send", "ok", "completed")]))
+        #> The agent works: 2 checks ok
+        ```
+    """
+    counts = {
+        each: sum(check.outcome == each for check in checks) for each in ("FAILED", "skipped")
+    }
+    passed = len(checks) - sum(counts.values())
+    listed = ", ".join([f"{passed} checks ok", *(f"{n} {each}" for each, n in counts.items() if n)])
+    if counts["FAILED"]:
+        return f"The agent does not work as the protocol says: {listed}"
+    return f"The agent works: {listed}"
