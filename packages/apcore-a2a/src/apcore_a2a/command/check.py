@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import SimpleNamespace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import httpx
 from apcore_a2a_client import (
@@ -116,7 +116,7 @@ def _problems_1_0(document: Any) -> list[str]:
     except ParseError as error:
         return [str(error)]
     except SdkError as error:
-        data: Any = error.data
+        data = cast("dict[str, Any] | None", error.data)  # pyright: ignore[reportUnknownMemberType]  # in a2a-sdk
         violations: list[Any] = data.get("errors", []) if data else []
         return [f"{each['field']}: {each['message']}" for each in violations] or [str(error)]
     return []
