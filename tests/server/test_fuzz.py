@@ -226,6 +226,7 @@ class Fuzzed:
         self._executor = Executor(modules)
         self.app: Any = app_of(self._executor, max_tasks=500, execution_timeout=RUN_LIMIT)
         self._served: Served = self.app.state.agent
+        self._served.setup.state.has_started = True  # without a lifespan
         self._runner = asyncio.Runner(loop_factory=lambda: Loop(Clock(self._has_threads)))
         self._runner.get_loop().set_exception_handler(self._on_stray_error)
         self._ids: dict[str, str] = {}

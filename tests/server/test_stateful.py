@@ -368,6 +368,7 @@ class World(RuleBasedStateMachine):
         self.executor = Executor(registry_of(modules))
         self.app = app_of(self.executor, task_store=self.store, **LIMITS)
         self.agent: Agent = self.app.state.agent
+        self.agent.setup.state.has_started = True  # without a lifespan
         self.clock = Clock(self._has_threads)
         self.runner = asyncio.Runner(loop_factory=lambda: Loop(self.clock))
         self.runner.get_loop().set_exception_handler(self._on_stray_error)

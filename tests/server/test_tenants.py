@@ -464,8 +464,8 @@ async def test_an_agent_that_is_mounted_has_tenants() -> None:
         httpx.AsyncClient(transport=transport, base_url="http://agent.example/below") as client,
     ):
         card = (await client.get(f"/billing{CARD}")).json()
-        assert card["url"] == "http://localhost:8000/below/billing/"
-        assert card["supportedInterfaces"][0]["url"] == "http://localhost:8000/below/"
+        assert card["url"] == "http://agent.example/below/billing/"
+        assert card["supportedInterfaces"][0]["url"] == "http://agent.example/below/"
         body = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}]}}
         sent = await client.post("/billing/message:send", json=body)
         assert sent.json()["task"]["metadata"]["skillId"] == "billing.ask"

@@ -3,6 +3,7 @@
 A2AError                      (a2a-sdk)
 ├── TooMuchError              -32029, HTTP 429
 │   ├── DrainingError         HTTP 503
+│   ├── NotStartedError       HTTP 503
 │   └── StoreDownError        HTTP 503
 └── InternalError             (a2a-sdk) -32603
     └── InvalidStateTransitionError
@@ -29,6 +30,16 @@ class DrainingError(TooMuchError):
     """The server is shutting down and starts no more tasks."""
 
     message = "The server is shutting down"
+    status = 503
+
+
+class NotStartedError(TooMuchError):
+    """The lifespan of the application does not run, as in one that another application mounts."""
+
+    message = (
+        "The agent has not been started: the application that mounts it must run its lifespan, "
+        "router.lifespan_context"
+    )
     status = 503
 
 

@@ -121,6 +121,7 @@ class Agent:
         """
         await self.open()
         self.setup.state.is_draining = False
+        self.setup.state.has_started = True
         if self.keeper is not None:
             self.keeper.start()
         if self.push is not None:

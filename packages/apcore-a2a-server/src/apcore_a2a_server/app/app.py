@@ -43,7 +43,8 @@ def create_app(source: Any, settings: Settings) -> Starlette:
     Args:
         source: An apcore Registry, Executor or APCore, a module, a target such as the path of a
             folder or `package.module`, or a list of these.
-        settings: The options, as keywords. Set `url`, so that the Agent Card has the right address.
+        settings: The options, as keywords. Without `url`, the Agent Card has the address of the
+            request.
 
     Raises:
         ValueError: There are no modules, or an option has an invalid value.

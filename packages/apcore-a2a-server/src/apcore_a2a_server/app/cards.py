@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import re
 import time
 from typing import Any, NamedTuple
 
@@ -27,8 +28,13 @@ from .options import Settings
 DEFAULT_URL = "http://localhost:8000"
 PUBLIC_SKILLS_TTL = 10
 """Seconds for which the access rules' verdicts about anonymous callers are cached."""
+HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|\w[\w.-]{0,252})(:\d{1,5})?", re.ASCII)
+"""A `Host` header with a name or an address, and perhaps a port."""
+MAX_HOSTS = 16
+"""Hosts of requests for which cards are cached, if the agent's URL is not set."""
 PUBLIC_CACHING = (b"cache-control", b"max-age=300")
 JSON = (b"content-type", b"application/json")
+PRIVATE_CACHING = (b"cache-control", b"private, max-age=300")
 MAX_CARDS = 64
 """Cached cards; the cache is emptied when it is full."""
 
@@ -69,9 +75,10 @@ class CardPages:
         self._builder = AgentCardBuilder(SkillMapper())
         self._build_lock = asyncio.Lock()
         self._cards: dict[Key, Card] = {}
+        self._urls: set[str] = set()
         self._public_lock = asyncio.Lock()
         self._public: tuple[int, float, frozenset[str]] = (-1, 0, frozenset())
-        self._build(Key(skills.generation, self._address(""), frozenset(skills.list())))
+        self._build(Key(skills.generation, self._address(), frozenset(skills.list())))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond with the public card: the skills that anonymous callers may call.
@@ -79,15 +86,17 @@ class CardPages:
         If the agent has authentication, skills that need approval are left out. The response is
         304 if the client already has the card (RFC 9110 §13.1.2).
         """
-        tenant: Tenant | None = scope.get(FOUND_TENANT)
+        url, tenant = self._requested(scope)
         visible, cache_control = await self._public_skills(), PUBLIC_CACHING
+        if self._settings.url is None:  # another host gets another card
+            cache_control = PRIVATE_CACHING
         if tenant is not None and tenant.skill_id not in visible:
             _, identity = caller_of(scope)
             if identity is None:
                 await not_found()(scope, receive, send)
                 return
             cache_control = NO_STORE
-        card = await self._card(agent_root_path(scope), visible, tenant)
+        card = await self._card(url, visible, tenant)
         status, body = 304, b""
         headers = [cache_control, (b"etag", card.etag)]
         if not _has_tag(scope, card.etag):
@@ -101,22 +110,21 @@ class CardPages:
         if not self._authenticates:
             return JSONResponse({"error": "Authentication is not configured"}, 404)
         _, identity = caller_of(request.scope)
-        tenant = request.scope.get(FOUND_TENANT)
-        card = await self._extended(identity, agent_root_path(request.scope), tenant)
+        card = await self._extended(identity, *self._requested(request.scope))
         headers = {"cache-control": "private, no-store"}
         return Response(card.body, media_type="application/json", headers=headers)
 
     async def extended(self, caller: Caller) -> dict[str, Any]:
         """Return the extended card of *caller* as a JSON value."""
-        return (await self._extended(caller.identity, caller.root_path, caller.tenant)).document
+        host = caller.headers.get("host", "")
+        url = self._address(caller.scheme, host, caller.root_path)
+        return (await self._extended(caller.identity, url, caller.tenant)).document
 
-    async def _extended(
-        self, identity: Identity | None, root_path: str, tenant: Tenant | None
-    ) -> Card:
+    async def _extended(self, identity: Identity | None, url: str, tenant: Tenant | None) -> Card:
         """Return the card with the skills that *identity* may call, in the tenant if any."""
         verdicts = await self._access.verdicts(self._skills.list(), identity)
         allowed = frozenset(skill_id for skill_id in verdicts if verdicts[skill_id].allowed)
-        return await self._card(root_path, allowed, tenant)
+        return await self._card(url, allowed, tenant)
 
     async def _public_skills(self) -> frozenset[str]:
         generation, expires, skill_ids = self._public
@@ -142,26 +150,39 @@ class CardPages:
         needs_approval = verdict.needs_approval or self._skills.needs_approval(skill_id)
         return verdict.allowed and not needs_approval
 
-    async def _card(
-        self, root_path: str, visible: frozenset[str], tenant: Tenant | None = None
-    ) -> Card:
+    async def _card(self, url: str, visible: frozenset[str], tenant: Tenant | None = None) -> Card:
         """Return the card of these skills; build it in a thread if it is not cached.
 
         The card of a tenant has only its skill, which the caller is known to be allowed to call.
         """
-        key = Key(self._skills.generation, self._address(root_path), visible)
+        key = Key(self._skills.generation, url, visible)
         if tenant is not None:
             key = key._replace(visible=frozenset({tenant.skill_id}), tenant=tenant.name)
-        if key not in self._cards:
+        card = self._cards.get(key)
+        if card is None:
             async with self._build_lock:
-                if key not in self._cards:
-                    await asyncio.to_thread(self._build, key)
-        return self._cards[key]
+                card = self._cards.get(key) or await asyncio.to_thread(self._build, key)
+        return card
 
-    def _address(self, root_path: str) -> str:
-        return (self._settings.url or DEFAULT_URL + root_path).rstrip("/") + "/"
+    def _requested(self, scope: Scope) -> tuple[str, Tenant | None]:
+        """Return the agent's URL as the request has it, and the tenant that the request is for."""
+        host = ""
+        if self._settings.url is None:
+            values = (value for name, value in scope["headers"] if name == b"host")
+            host = next(values, b"").decode("latin-1")
+        url = self._address(scope.get("scheme", "http"), host, agent_root_path(scope))
+        return url, scope.get(FOUND_TENANT)
 
-    def _build(self, key: Key) -> None:
+    def _address(self, scheme: str = "", host: str = "", root_path: str = "") -> str:
+        """Return the agent's URL: the one in the settings, or else that of a request."""
+        url = self._settings.url
+        if url is None:
+            is_usable = scheme in ("http", "https") and HOST.fullmatch(host)
+            url = (f"{scheme}://{host.lower()}" if is_usable else DEFAULT_URL) + root_path
+        return url.rstrip("/") + "/"
+
+    def _build(self, key: Key) -> Card:
+        """Build a card; cache it, unless those of too many hosts are cached."""
         settings = self._settings
         capabilities = AgentCapabilities(
             streaming=True,
@@ -186,9 +207,14 @@ class CardPages:
         for extension in document["capabilities"]["extensions"]:
             if extension["uri"] == EXTENSION_URI:  # FR-AGC-005.4
                 extension["params"]["revision"] = revision
+        built = Card(document, dump_json(document), f'"{revision}"'.encode())
         if len(self._cards) >= MAX_CARDS:
             self._cards.clear()
-        self._cards[key] = Card(document, dump_json(document), f'"{revision}"'.encode())
+            self._urls.clear()
+        if key.url in self._urls or len(self._urls) < MAX_HOSTS:
+            self._urls.add(key.url)
+            self._cards[key] = built
+        return built
 
 
 def _has_tag(scope: Scope, etag: bytes) -> bool:

@@ -108,7 +108,9 @@ class Settings:
     name: str | None = option(None, "Name of the agent.", section="Agent", otherwise="project.name")
     description: str | None = option(None, "Agent description.", otherwise="project.description")
     version: str | None = option(None, "Version of the agent.", otherwise="project.version")
-    url: str | None = option(None, "Public URL of the agent.", otherwise="host and port")
+    url: str | None = option(
+        None, "Public URL of the agent.", otherwise="host and port; in an app, the request's"
+    )
     grpc_url: str | None = option(
         None, "Public gRPC address, such as agent.example.com:443.", otherwise="url and grpc_port"
     )

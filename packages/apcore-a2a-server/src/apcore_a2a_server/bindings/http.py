@@ -310,7 +310,8 @@ class Endpoint(ABC):
         root_path = scope.get("root_path", "") if tenant is None else agent_root_path(scope)
         principal, identity = caller_of(scope)
         client = client_of(scope)
-        caller = Caller(principal, identity, headers, connection, root_path, tenant, client)
+        scheme = scope.get("scheme", "http")
+        caller = Caller(principal, identity, headers, connection, root_path, tenant, client, scheme)
         body_bytes = BodyBytes(self._memory, caller.client, connection)
         body, is_complete = await read_body(receive, self._max_body, body_bytes)
         if isinstance(body, A2AError):

@@ -18,7 +18,7 @@ from apcore_a2a_core.values import dump_json
 from starlette.responses import Response
 from starlette.types import Scope, Send
 
-from apcore_a2a_server.errors import DrainingError, StoreDownError, TooMuchError
+from apcore_a2a_server.errors import DrainingError, NotStartedError, StoreDownError, TooMuchError
 from apcore_a2a_server.middleware import log_context
 from apcore_a2a_server.middleware.errors import path_of
 
@@ -66,6 +66,7 @@ class MethodNotAllowedError(MethodNotFoundError):
 STATUSES: dict[type[Exception], tuple[int, str]] = {
     TooMuchError: (429, "RESOURCE_EXHAUSTED"),
     DrainingError: (503, "UNAVAILABLE"),
+    NotStartedError: (503, "UNAVAILABLE"),
     StoreDownError: (503, "UNAVAILABLE"),
     BodySizeError: (413, "INVALID_ARGUMENT"),
     JSONParseError: (400, "INVALID_ARGUMENT"),

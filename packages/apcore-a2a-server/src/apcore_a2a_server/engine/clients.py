@@ -134,6 +134,7 @@ class Caller:
         tenant: The tenant that the request is for; None if it is for the whole agent.
         client: Whom limits count: the principal, the client address of an anonymous caller, or
             whatever `client_key` names.
+        scheme: The scheme of the request's URL.
     """
 
     principal: str = ""
@@ -143,6 +144,7 @@ class Caller:
     root_path: str = ""
     tenant: Tenant | None = None
     client: str = ""
+    scheme: str = "http"
 
     @property
     def owner(self) -> str:

@@ -11,7 +11,7 @@ from apcore_a2a_core.data import Message, TaskState
 from apcore_a2a_core.dialects import invalid
 from apcore_a2a_core.states import CANCELED, FAILED, INPUT_REQUIRED, OPEN, PAUSED, WORKING
 
-from apcore_a2a_server.errors import DrainingError, StaleTaskError, refusal
+from apcore_a2a_server.errors import DrainingError, NotStartedError, StaleTaskError, refusal
 from apcore_a2a_server.store import (
     KeyReusedError,
     Lease,
@@ -205,8 +205,9 @@ class Engine:
             A2AError: The call is refused.
         """
         call = run.call
-        if self._setup.state.is_draining:
-            raise DrainingError
+        state = self._setup.state
+        if state.is_draining or not state.has_started:
+            raise DrainingError if state.is_draining else NotStartedError
         if run.answer is None:  # an answer lets a task end, which frees memory
             self._setup.memory.check(call.caller.client)
         await self._setup.capacity.check(call, self.runs.values())

@@ -19,9 +19,11 @@ class ProcessState:
 
     Attributes:
         is_draining: Whether the process is shutting down: running tasks may end, none may start.
+        has_started: Whether the agent has been started, which its lifespan does.
     """
 
     is_draining: bool = False
+    has_started: bool = False
 
 
 class BackgroundTasks:

@@ -1,0 +1,145 @@
+"""Agents in other ASGI servers and applications: their URL, and their lifespan."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from apcore_a2a_auth import APIKeyAuthenticator
+from apcore_a2a_server import create_app
+from apcore_a2a_server.app.cards import MAX_HOSTS
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from .asking import Json
+from .modules import Echo
+from .test_serve import registry_of
+
+pytestmark = pytest.mark.anyio
+
+CARD = "/.well-known/agent-card.json"
+SEND = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "SendMessage",
+    "params": {
+        "message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]},
+        "metadata": {"skillId": "echo"},
+    },
+}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@asynccontextmanager
+async def client_of(app: Any, url: str, **headers: str) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url=url, headers=headers) as client:
+        yield client
+
+
+async def card_at(app: Any, url: str, path: str = CARD, **headers: str) -> Json:
+    async with client_of(app, url, **headers) as client:
+        response = await client.get(path)
+        assert response.status_code == 200, response.text
+        card: Json = response.json()
+        return card
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://agent.example", "https://Agent.example:8443", "http://[::1]:80", "http://10.0.0.1"],
+)
+async def test_without_a_url_the_card_has_that_of_the_request(url: str) -> None:
+    card = await card_at(create_app(registry_of(echo=Echo())), url)
+
+    expected = httpx.URL(url)
+    assert httpx.URL(card["url"]) == expected.copy_with(path="/")
+    assert all(each["url"].startswith(card["url"]) for each in card["supportedInterfaces"])
+
+
+async def test_a_mounted_agent_has_its_path_in_the_url_of_the_card() -> None:
+    agent = create_app(registry_of(echo=Echo()))
+    site = Starlette(routes=[Mount("/agents/one", agent)])
+
+    card = await card_at(site, "https://site.example", f"/agents/one{CARD}")
+
+    assert card["url"] == "https://site.example/agents/one/"
+
+
+async def test_a_card_by_the_request_is_private_and_one_by_the_settings_is_not() -> None:
+    for options, caching in (({}, "private, max-age=300"), ({"url": "https://a"}, "max-age=300")):
+        app = create_app(registry_of(echo=Echo()), **options)
+        async with client_of(app, "https://b.example") as client:
+            assert (await client.get(CARD)).headers["cache-control"] == caching
+
+
+@pytest.mark.parametrize(
+    "host", ["", "a b", "a/b", "user@a", "a:b", "a?x", 'a"b', "é", "a" * 300, "[::1", "a:999999"]
+)
+async def test_a_host_that_is_none_is_not_put_on_the_card(host: str) -> None:
+    app = create_app(registry_of(echo=Echo()))
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": CARD,
+        "raw_path": CARD.encode(),
+        "query_string": b"",
+        "scheme": "http",
+        "headers": [(b"host", host.encode())],
+    }
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app(scope, _receive, send)
+
+    assert sent[0]["status"] != 200 or b'"url":"http://localhost:8000/"' in sent[1]["body"]
+
+
+async def _receive() -> Any:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def test_hosts_are_bounded_by_allowed_hosts_and_few_are_remembered() -> None:
+    app = create_app(registry_of(echo=Echo()), allowed_hosts=["*.example"])
+    pages = app.state.agent.cards
+    for number in range(2 * MAX_HOSTS):
+        card = await card_at(app, f"http://host{number}.example")
+        assert card["url"] == f"http://host{number}.example/"
+    assert len(pages._urls) == MAX_HOSTS >= len(pages._cards)
+
+    async with client_of(app, "http://other.test") as client:
+        assert (await client.get(CARD)).status_code == 421
+
+
+async def test_the_extended_card_has_the_url_of_the_request_in_each_binding() -> None:
+    app = create_app(registry_of(echo=Echo()), auth=APIKeyAuthenticator({"key": "ada"}))
+    async with client_of(app, "https://agent.example", **{"x-api-key": "key"}) as client:
+        over_http = (await client.get("/agent/authenticatedExtendedCard")).json()
+        body = {"jsonrpc": "2.0", "id": 1, "method": "GetExtendedAgentCard", "params": {}}
+        over_rpc = (await client.post("/", json=body)).json()["result"]
+
+    assert over_http["url"] == "https://agent.example/"
+    assert over_rpc["supportedInterfaces"][0]["url"] == "https://agent.example/"
+
+
+async def test_a_mounted_agent_without_its_lifespan_says_so() -> None:
+    agent = create_app(registry_of(echo=Echo()))
+    site = Starlette(routes=[Mount("/agent", agent)])
+    async with client_of(site, "https://site.example") as client:
+        refused = await client.post("/agent/", json=SEND)
+        assert refused.status_code == 503
+        assert "must run its lifespan" in refused.json()["error"]["message"]
+        over_rest = await client.post("/agent/message:send", json=SEND["params"])
+        assert over_rest.status_code == 503
+        assert (await client.get(f"/agent{CARD}")).status_code == 200
+
+        async with agent.router.lifespan_context(agent):
+            accepted = await client.post("/agent/", json=SEND)
+    assert accepted.json()["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
