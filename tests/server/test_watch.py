@@ -214,6 +214,13 @@ async def test_a_deleted_file_removes_its_module(folder: Folder) -> None:
     assert folder.lines()[1:] == ["Removed text.stats", "Added text.stats"]
 
 
+async def test_a_changed_file_of_functions_needs_a_restart(folder: Folder) -> None:
+    code = "from apcore.decorator import module\n\n@module\ndef one() -> int:\n    return 1\n"
+    async with folder.watched():
+        (folder.path / "functions.py").write_text(code, encoding="utf-8")
+        await true(lambda: "Not reloading functions.py: restart" in folder.log.text)
+
+
 async def test_a_replaced_file_is_an_edit(folder: Folder) -> None:
     async with folder.watched():
         for word in ("two", "six"):

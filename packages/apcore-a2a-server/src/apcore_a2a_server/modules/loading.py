@@ -24,6 +24,8 @@ NO_CLASS = "No Module subclass found in file"
 CLASS_MEMBERS = ("description", "input_schema", "output_schema", "execute")
 EXPLAINED_ERRORS = (ImportError, NameError, SyntaxError)
 """Errors of Python that quote code, and no values, which may be secret."""
+CLIENTS = ("APCore", "FastAPIApcore", "Registry", "Executor")
+"""Classes whose instances hold the modules of a file."""
 MAX_SHOWN = 20
 """Files that the explanation lists."""
 
@@ -117,6 +119,21 @@ def _members(node: ast.ClassDef) -> set[str]:
             case _:
                 pass
     return names
+
+
+def creates_modules(file: Path) -> bool:
+    """Return whether a file decorates functions with `module`, or creates a client."""
+    tree = parse(file)
+    if tree is None:
+        return False
+    names = {"module", *CLIENTS}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("apcore"):
+            names |= {each.asname for each in node.names if each.asname and each.name in names}
+    called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    called += [decorator for each in functions for decorator in each.decorator_list]
+    return any(getattr(n, "id", getattr(n, "attr", None)) in names for n in called)
 
 
 def parse(file: Path) -> ast.Module | None:

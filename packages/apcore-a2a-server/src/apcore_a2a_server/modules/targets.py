@@ -1,6 +1,5 @@
 """Targets: what users name to serve, such as a folder, `package.module` or `module:attribute`."""
 
-import ast
 import inspect
 import logging
 import re
@@ -23,12 +22,13 @@ from apcore_a2a_core import Executor, Registry, clean, missing_methods
 from apcore_a2a_server.fields import suggestion
 
 from .loading import (
+    CLIENTS,
     MODULE_FORMAT,
     DeferredError,
     NoModulesError,
+    creates_modules,
     load_failures,
     no_modules,
-    parse,
     reason_of,
     with_hint,
 )
@@ -42,8 +42,6 @@ FORMATS = (
     "for an APCore, Registry, Executor or list of modules."
 )
 UNCALLED = "The decorator of an APCore, or `module` imported from apcore, is not called"
-CLIENTS = ("APCore", "FastAPIApcore", "Registry", "Executor")
-"""Classes whose instances hold the modules of a file."""
 SEVERAL: tuple[type[Any], ...] = (list, tuple)
 
 
@@ -117,7 +115,7 @@ def discover(folder: Path, *, allow_empty: bool = False) -> Registry:
     deferred: list[Path] = []
 
     def defer(file: Path) -> None:
-        if _creates_modules(file):
+        if creates_modules(file):
             deferred.append(file)
             raise DeferredError
 
@@ -169,7 +167,7 @@ def _at_path(path: Path, allow_empty: bool) -> Any:
         return discover(path, allow_empty=allow_empty)
     _make_importable(path.parent)
     module_id = re.sub(r"\W", "_", path.stem).lower()
-    if _creates_modules(path):
+    if creates_modules(path):
         return _in_file(path, module_id, _free_name(path))
     try:
         module_class = resolve_entry_point(path)
@@ -306,21 +304,6 @@ def _executor(source: Any) -> Any:
     """Return the executor that a source is or has; None if it has none."""
     executor = getattr(source, "executor", source)
     return None if missing_methods(executor, Executor) else executor
-
-
-def _creates_modules(file: Path) -> bool:
-    """Return whether a file decorates functions with `module`, or creates a client."""
-    tree = parse(file)
-    if tree is None:
-        return False
-    names = {"module", *CLIENTS}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("apcore"):
-            names |= {each.asname for each in node.names if each.asname and each.name in names}
-    called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    called += [decorator for each in functions for decorator in each.decorator_list]
-    return any(getattr(n, "id", getattr(n, "attr", None)) in names for n in called)
 
 
 def _import_file(file: Path, name: str) -> ModuleType:

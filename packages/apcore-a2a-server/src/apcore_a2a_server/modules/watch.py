@@ -18,6 +18,8 @@ from apcore.registry import (
 )
 from apcore_a2a_core import clean
 
+from .loading import creates_modules
+
 logger = logging.getLogger(__name__)
 
 RETRY_INTERVAL = 0.5
@@ -109,6 +111,11 @@ class Extensions:
 
     async def _reload(self, skill_id: str, files: Files | None) -> None:
         old, new = self._loaded.get(skill_id), None
+        if files and old is None and creates_modules(files.code):
+            message = "Not reloading %s: restart to load changed functions and clients"
+            extra = {"event": "module_not_reloaded"}
+            logger.warning(message, files.code.relative_to(self._folder), extra=extra)
+            return
         if self._registry.get(skill_id) is not (old and old.module):
             message = "Not reloading %s: the registered module is not the one loaded from %s"
             extra = {"event": "module_not_reloaded"}
