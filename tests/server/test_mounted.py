@@ -72,8 +72,8 @@ async def test_a_mounted_agent_has_its_path_in_the_url_of_the_card() -> None:
 
 
 async def test_a_card_by_the_request_is_private_and_one_by_the_settings_is_not() -> None:
-    for options, caching in (({}, "private, max-age=300"), ({"url": "https://a"}, "max-age=300")):
-        app = create_app(registry_of(echo=Echo()), **options)
+    for url, caching in ((None, "private, max-age=300"), ("https://a", "max-age=300")):
+        app = create_app(registry_of(echo=Echo()), url=url)
         async with client_of(app, "https://b.example") as client:
             assert (await client.get(CARD)).headers["cache-control"] == caching
 

@@ -13,7 +13,7 @@ from apcore_a2a_server.fields import OptionError
 from .options import ServeSettings
 
 SOCKET_MODE = 0o666
-"""Who may connect is decided by the permissions of the socket's folder, as with other servers."""
+"""Mode of Unix sockets: the permissions of the folder decide who may connect, as with uvicorn."""
 
 
 @contextmanager

@@ -31,7 +31,7 @@ CHATTY = ("apcore", "httpx", "uvicorn", "watchfiles")
 HARDENING_LOGGER = "apcore.schema.hardening"
 """apcore's logger whose messages contain invalid values."""
 HIDDEN = "the text is hidden; error_texts, or the level DEBUG, shows it"
-"""What a record has instead of the text of its exception."""
+"""Replacement for the text of an exception."""
 MAX_CAUSES = 20
 """Causes of an exception that are logged."""
 STANDARD_ATTRIBUTES = frozenset(

@@ -1,6 +1,5 @@
 """The implementation of `card`, `call` and `tasks`."""
 
-import json
 import os
 import sys
 from difflib import get_close_matches
@@ -13,11 +12,9 @@ from apcore_a2a_client import (
     A2AAuthError,
     A2AError,
     A2AServerError,
-    AgentCard,
     CredentialsRefusedError,
     InvalidParamsError,
     Message,
-    Part,
     Restarted,
     SkillNotFoundError,
     SyncA2AClient,
@@ -29,6 +26,7 @@ from apcore_a2a_client.tasks import after
 
 from .files import save
 from .printers import Printer, clean
+from .sending import message_of, takes_text_only
 
 MAX_LISTED = 20
 """Skills that an error message lists."""
@@ -125,7 +123,8 @@ def call(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> int
     card = client.agent_card
     if arguments.skill is None and len(card.skills) == 1:
         arguments.skill = card.skills[0].id
-    message = message_of(arguments, takes_text_only(card, arguments.skill))
+    text_only = takes_text_only(card, arguments.skill)
+    message = message_of(arguments.input, arguments.files, text_only=text_only)
     send = _send_streaming if arguments.stream else _send
     while True:
         try:
@@ -141,31 +140,6 @@ def call(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> int
             return _show_outcome(task, arguments, out)
         arguments.task, arguments.context = task.id, task.context_id
         message = Message.of(answer)
-
-
-def takes_text_only(card: AgentCard, skill_id: str | None) -> bool:
-    """Return whether a skill, or else the agent, declares that it takes text but no JSON."""
-    skill = card.skill(skill_id or "")
-    modes = (skill.input_modes if skill else ()) or card.default_input_modes
-    return any(mode.startswith("text") for mode in modes) and not any(
-        mode.partition(";")[0].strip() in ("application/json", "application/*", "*/*", "*")
-        for mode in modes
-    )
-
-
-def message_of(arguments: SimpleNamespace, text_only: bool = False) -> Message:
-    """Return the message to send: the input, followed by the files.
-
-    Args:
-        arguments: The arguments of the command.
-        text_only: Whether to send JSON as text, for agents that take nothing else.
-    """
-    default: list[Part] = [] if arguments.files else [Part(data={})]
-    content = arguments.input
-    if text_only and not isinstance(content, str | None):
-        content = json.dumps(content, ensure_ascii=False)
-    inputs = default if content is None else [Part.of(content)]
-    return Message.of([*inputs, *arguments.files])
 
 
 def _send(

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple, cast
 
 import httpx
@@ -24,7 +23,7 @@ from apcore_a2a_client import (
 from apcore_a2a_client.discovery import CARD_PATHS
 from apcore_a2a_client.tasks import after
 
-from .calls import message_of, takes_text_only
+from .sending import message_of, takes_text_only
 
 VERSIONS = ("1.0", "0.3")
 MAX_PROBLEMS = 10
@@ -244,8 +243,7 @@ def _message(card: AgentCard, arguments: Any) -> tuple[str | None, Message]:
         (skill,) = card.skills
     skill_id = arguments.skill or (skill.id if skill else None)
     given = arguments.input if arguments.input is not None else _example(skill)
-    content = SimpleNamespace(input=given, files=())
-    return skill_id, message_of(content, takes_text_only(card, skill_id))
+    return skill_id, message_of(given, text_only=takes_text_only(card, skill_id))
 
 
 def _example(skill: AgentSkill | None) -> Any:

@@ -1,0 +1,34 @@
+"""The messages that commands send to agents."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from apcore_a2a_client import AgentCard, Message, Part
+
+JSON_MODES = ("application/json", "application/*", "*/*", "*")
+"""Input modes of agents that take JSON."""
+
+
+def takes_text_only(card: AgentCard, skill_id: str | None) -> bool:
+    """Return whether a skill, or else the agent, declares that it takes text but no JSON."""
+    skill = card.skill(skill_id or "")
+    modes = (skill.input_modes if skill else ()) or card.default_input_modes
+    types = [mode.partition(";")[0].strip() for mode in modes]
+    takes_text = any(each.startswith("text/") for each in types)
+    return takes_text and not any(each in JSON_MODES for each in types)
+
+
+def message_of(content: Any, files: Sequence[Part] = (), *, text_only: bool = False) -> Message:
+    """Return a message of an input, followed by files.
+
+    Args:
+        content: The input; None for none, or an empty object if there are no files.
+        files: The files.
+        text_only: Whether to send JSON as text, for agents that take nothing else.
+    """
+    default: list[Part] = [] if files else [Part(data={})]
+    if text_only and not isinstance(content, str | None):
+        content = json.dumps(content, ensure_ascii=False)
+    inputs = default if content is None else [Part.of(content)]
+    return Message.of([*inputs, *files])
