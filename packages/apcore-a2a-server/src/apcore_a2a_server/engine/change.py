@@ -25,9 +25,9 @@ from msgspec import Struct, structs
 from apcore_a2a_server.errors import InvalidStateTransitionError, StaleTaskError
 from apcore_a2a_server.modules.tenants import principal_and_tenant
 from apcore_a2a_server.store import Lease, Payload, SendKey, StaleError, TaskRecord, Webhook
-from apcore_a2a_server.store.artifacts import fold, join_texts
+from apcore_a2a_server.store.artifacts import join_texts
 from apcore_a2a_server.store.live import LiveTasks
-from apcore_a2a_server.store.port import PROGRESS
+from apcore_a2a_server.store.port import PROGRESS, fold
 
 from .messages import now
 
@@ -145,7 +145,7 @@ def set_status(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
     if update.reply is not None:
         task.history = [*task.history, update.reply]
         record.messages += 1
-    if task.artifacts and update.state in SETTLED:
+    if task.artifacts and len(task.artifacts[0].parts) > 1 and update.state in SETTLED:
         join_texts(task)
     task.status = status
     record.resume, record.deadline = update.resume, update.deadline

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from math import inf
 
-from apcore_a2a_core.data import Part, Task, TaskArtifactUpdateEvent
+from apcore_a2a_core.data import Part, Task
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -14,17 +14,9 @@ Without a bound, the tokens of a long text would be copied again for each token.
 """
 
 
-def fold(task: Task, chunk: TaskArtifactUpdateEvent) -> None:
-    """Append a chunk to the task's artifact, or start the artifact with it."""
-    if chunk.append and task.artifacts:
-        append_parts(task.artifacts[0].parts, chunk.artifact.parts, MAX_JOINED)
-    else:
-        # with a list of its own, to which the next chunks are added
-        parts = [*chunk.artifact.parts]
-        task.artifacts = [replace(chunk.artifact, parts=parts)]
-
-
-def append_parts(parts: list[Part], new_parts: Iterable[Part], max_joined: float) -> None:
+def append_parts(
+    parts: list[Part], new_parts: Iterable[Part], max_joined: float = MAX_JOINED
+) -> None:
     """Append parts to a list, and join text to a last text of up to *max_joined* characters."""
     for part in new_parts:
         if parts and _are_joinable(parts[-1], part) and len(parts[-1].text or "") < max_joined:
@@ -45,8 +37,6 @@ def _are_joinable(part: Part, next_part: Part) -> bool:
 
 def join_texts(task: Task) -> None:
     """Join the neighboring texts of the task's artifact, which gets no more of them."""
-    artifact = task.artifacts[0]
-    if len(artifact.parts) > 1:
-        parts: list[Part] = []
-        append_parts(parts, artifact.parts, inf)
-        task.artifacts = [replace(artifact, parts=parts)]
+    artifact, parts = task.artifacts[0], list[Part]()
+    append_parts(parts, artifact.parts, inf)
+    task.artifacts = [replace(artifact, parts=parts)]

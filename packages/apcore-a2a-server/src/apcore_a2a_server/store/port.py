@@ -31,6 +31,7 @@ from apcore_a2a_core.records import Payload, TaskRecord, fill, gaps, without_lar
 from apcore_a2a_core.values import dump_json, read_json
 from msgspec import Struct, structs
 
+from .artifacts import append_parts
 from .exceptions import KeyReusedError, RepeatedError, StaleError
 from .queries import Page, Query
 from .webhooks import Backlog, ClaimRequest, EditWebhooks, Notification, Webhook
@@ -63,6 +64,16 @@ class Event(Struct, frozen=True):
 
 PROGRESS: Json = {"apcore": {"progress": True}}
 """Metadata of events that report progress, and no new state."""
+
+
+def fold(task: Task, chunk: TaskArtifactUpdateEvent) -> None:
+    """Append a chunk to the task's artifact, or start the artifact with it."""
+    if chunk.append and task.artifacts:
+        append_parts(task.artifacts[0].parts, chunk.artifact.parts)
+    else:
+        # with a list of its own, to which the next chunks are added
+        parts = [*chunk.artifact.parts]
+        task.artifacts = [structs.replace(chunk.artifact, parts=parts)]
 
 
 _PAYLOAD_TYPES: tuple[type[Payload], ...] = (

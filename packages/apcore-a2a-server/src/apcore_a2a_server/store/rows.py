@@ -10,9 +10,8 @@ from apcore_a2a_core.records import Payload, TaskRecord, Version, fill, gaps, wi
 from apcore_a2a_core.states import NUMBERS, SETTLED, TERMINAL
 from apcore_a2a_core.values import dump_json, read_json
 
-from .artifacts import fold
 from .page_tokens import PageTokens
-from .port import Change, Event, pack_payload, unpack_payload
+from .port import Change, Event, fold, pack_payload, unpack_payload
 from .queries import Page, Query
 from .webhooks import Backlog, Notification, Webhook
 
