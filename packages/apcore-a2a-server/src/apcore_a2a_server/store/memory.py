@@ -22,10 +22,9 @@ from msgspec import Struct, field
 
 from .exceptions import StoreFullError
 from .inprocess import InProcessStore
-from .listings import Listing
 from .page_tokens import KEY_SIZE, PageTokens
 from .queries import Page, Query, parse_cursor
-from .task_index import END, ContextKey, StoredTask, TaskIndex
+from .task_index import END, ContextKey, Listing, StoredTask, TaskIndex
 from .webhooks import Webhook
 
 

@@ -19,7 +19,6 @@ from apcore_a2a_server.store import (
     InMemoryTaskStore,
     Query,
     StoreFullError,
-    listings,
     open_store,
     task_index,
 )
@@ -146,7 +145,7 @@ STEP = st.one_of(
 @given(steps=st.lists(STEP, min_size=30, max_size=90))
 def test_pages_and_totals_are_those_of_a_plain_search(steps: list[tuple[Any, ...]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(listings, "MAX_BLOCK", 2)
+        patch.setattr(task_index, "MAX_BLOCK", 2)
         patch.setattr(task_index, "FEW", 2)
         model = Model()
         patch.setattr("time.monotonic", lambda: model.now)
