@@ -158,12 +158,13 @@ class CardPages:
         key = Key(self._skills.generation, url, visible)
         if tenant is not None:
             key = key._replace(visible=frozenset({tenant.skill_id}), tenant=tenant.name)
-        if key in self._cards:
-            return self._cards[key]
-        async with self._build_lock:
-            if key not in self._cards:
-                return await asyncio.to_thread(self._build, key)
-        return self._cards[key]
+        card = self._cards.get(key)
+        if card is None:
+            async with self._build_lock:
+                card = self._cards.get(key)
+                if card is None:
+                    card = await asyncio.to_thread(self._build, key)
+        return card
 
     def _requested(self, scope: Scope) -> tuple[str, Tenant | None]:
         """Return the agent's URL as the request has it, and the tenant that the request is for."""
