@@ -122,12 +122,37 @@ def test_the_extension_has_schemas_annotations_and_examples_of_each_skill(
 def test_schemas_that_cannot_be_converted_are_left_out_but_the_skill_is_listed(
     build: Build, registry: Registry
 ) -> None:
-    circular = {"$ref": "#/$defs/A", "$defs": {"A": {"items": {"$ref": "#/$defs/A"}}}}
+    dangling = {"$ref": "#/$defs/A", "$defs": {}}
     endless = {"type": "object", "default": float("inf")}
-    registry.register("odd.one", module_with(input_schema=circular, output_schema=endless))
+    registry.register("odd.one", module_with(input_schema=dangling, output_schema=endless))
     card = build(registry)
     assert "odd.one" in [skill.id for skill in card.skills]
     assert details(card)["odd.one"] == {}
+
+
+class Folder(BaseModel):
+    name: str
+    folders: list["Folder"] = []
+
+
+class Disk(BaseModel):
+    label: str
+    root: Folder
+
+
+@pytest.mark.parametrize("model", [Folder, Disk])
+def test_a_recursive_model_keeps_its_schema(
+    build: Build, registry: Registry, model: type[BaseModel]
+) -> None:
+    registry.register("tree", module_with(input_schema=model))
+    schema = details(build(registry))["tree"]["inputSchema"]
+    validator = jsonschema.Draft202012Validator(schema)
+    leaf: Any = {"name": "a", "folders": [{"name": "b", "folders": []}]}
+    wrong: Any = {"name": "a", "folders": [{"name": 5}]}
+    if model is Disk:
+        leaf, wrong = ({"label": "C", "root": root} for root in (leaf, wrong))
+    assert validator.is_valid(leaf)
+    assert not validator.is_valid(wrong)
 
 
 def test_a_card_with_the_deepest_schema_survives_protobuf(build: Build, registry: Registry) -> None:

@@ -88,6 +88,42 @@ def test_plain_text_becomes_the_value_of_a_text_property(
     assert input_of(part, schema, descriptor) == inputs
 
 
+def test_several_leading_texts_are_joined(descriptor: Describe) -> None:
+    texts: list[Any] = [{"text": "one"}, {"text": "two"}]
+    more: list[Any] = [{"url": URI}, {"text": "three"}]
+    split = converter.split
+    assert split(texts, descriptor(input_schema=None)) == ("one\ntwo", [])
+    assert split(texts + more, descriptor(input_schema=CITY)) == ({"city": "one\ntwo"}, more)
+    halves: list[Any] = [{"text": '{"a": 1,'}, {"text": '"b": 2}'}]
+    assert split(halves, descriptor(input_schema=TWO)) == ({"a": 1, "b": 2}, [])
+
+
+def test_a_module_without_inputs_accepts_any_text(descriptor: Describe) -> None:
+    described = descriptor(input_schema={"type": "object", "properties": {}})
+    parts: list[Any] = [{"text": "go"}, {"text": "on"}]
+    assert converter.split(parts, described) == ({}, parts)
+    assert converter.split([{"text": "go"}, {"data": {}}], described) == ({}, [{"text": "go"}])
+    assert converter.split([{"text": "{}"}], described) == ({}, [])
+    with pytest.raises(PartError):
+        converter.split([{"data": [1]}], described)
+
+
+NUMBER_OF = {"properties": {"n": {"type": "integer"}, "unit": STRING}, "required": ["n"]}
+
+
+def test_text_becomes_the_value_of_the_one_required_scalar(descriptor: Describe) -> None:
+    assert input_of({"text": " 5\n"}, NUMBER_OF, descriptor) == {"n": 5}
+    assert input_of({"text": '{"n": 5, "unit": "m"}'}, NUMBER_OF, descriptor) == {
+        "n": 5,
+        "unit": "m",
+    }
+    with pytest.raises(PartError) as caught:
+        input_of({"text": "five"}, NUMBER_OF, descriptor)
+    assert str(caught.value) == (
+        "n must be a whole number; the skill takes JSON with: n (integer), unit (string, optional)"
+    )
+
+
 def test_text_for_a_string_schema_is_never_parsed(descriptor: Describe) -> None:
     assert input_of({"text": '{"a": 1}'}, STRING, descriptor) == '{"a": 1}'
 
@@ -132,7 +168,8 @@ def test_invalid_json_is_refused_with_the_required_message(
 ) -> None:
     with pytest.raises(PartError) as caught:
         input_of({"text": content}, TWO, descriptor)
-    assert str(caught.value) == "Invalid JSON in TextPart"
+    fields = "the skill takes JSON with: a (integer, optional), b (any, optional)"
+    assert str(caught.value) == f"Invalid JSON in TextPart: {fields}"
 
 
 @pytest.mark.parametrize(

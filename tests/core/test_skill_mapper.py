@@ -13,6 +13,7 @@ from .conftest import OrderModule
 Describe = Callable[..., Any]
 mapper = SkillMapper()
 STRING = {"type": "string"}
+JSON, TEXT = "application/json", "text/plain"
 FIVE = {
     "readonly": False,
     "destructive": False,
@@ -97,9 +98,7 @@ def test_ten_examples_are_listed_as_title_and_compact_json(descriptor: Describe)
         (None, ["text/plain"]),
         ({}, ["text/plain"]),
         ({"type": "object"}, ["application/json"]),
-        (STRING, ["application/json", "text/plain"]),
         ({"properties": {"a": STRING}}, ["application/json", "text/plain"]),
-        ({"properties": {"a": {"type": "integer"}}}, ["application/json"]),
         ({"properties": {"a": STRING, "b": STRING}}, ["application/json"]),
     ],
 )
@@ -109,6 +108,23 @@ def test_modes_are_derived_from_the_schemas(
     mapped_skill = skill(descriptor(input_schema=schema, output_schema=schema))
     assert list(mapped_skill.input_modes) == modes
     assert list(mapped_skill.output_modes) == modes
+
+
+@pytest.mark.parametrize(
+    ("schema", "input_modes", "output_modes"),
+    [
+        (STRING, [JSON], [JSON, TEXT]),
+        ({"properties": {}}, [JSON, TEXT], [JSON]),
+        ({"properties": {"a": {"type": "integer"}}}, [JSON, TEXT], [JSON]),
+        ({"properties": {"a": {"type": "array"}}}, [JSON], [JSON]),
+    ],
+)
+def test_inputs_and_outputs_differ_in_what_is_text(
+    schema: Any, input_modes: list[str], output_modes: list[str], descriptor: Describe
+) -> None:
+    mapped_skill = skill(descriptor(input_schema=schema, output_schema=schema))
+    assert list(mapped_skill.input_modes) == input_modes
+    assert list(mapped_skill.output_modes) == output_modes
 
 
 def test_the_files_that_a_module_takes_are_input_modes(descriptor: Describe) -> None:

@@ -135,10 +135,11 @@ class AgentCardBuilder:
 
 def details_of(descriptor: Any) -> Value:
     """Return the details of a skill for the extension, without members that fail to convert."""
+    converter = SchemaConverter(keep_recursion=True)
     readers: dict[str, Callable[[], object]] = {
         "annotations": lambda: descriptor.annotations.__dict__,
-        "inputSchema": lambda: SchemaConverter().convert_input_schema(descriptor),
-        "outputSchema": lambda: SchemaConverter().convert_output_schema(descriptor),
+        "inputSchema": lambda: converter.convert_input_schema(descriptor),
+        "outputSchema": lambda: converter.convert_output_schema(descriptor),
         "examples": lambda: descriptor.examples,
         "documentation": lambda: descriptor.documentation,
         "textField": lambda: text_field_of(descriptor),

@@ -24,11 +24,13 @@ from .schema import (
     is_object,
     object_of,
     properties_of,
+    resolved,
     text_field_of,
     text_property,
 )
 from .sdk import to_sdk
 from .skill_mapper import input_modes
+from .text_values import fields_of, scalar_property, takes_nothing, value_of_text
 from .values import dump_json, load_json, narrow, to_json
 
 Parts = Sequence[Mapping[str, Any] | Part | SdkPart]
@@ -58,8 +60,9 @@ class PartConverter:
     def split(self, parts: Parts, descriptor: object) -> tuple[Object | str, Parts]:
         """Return the first part that the module accepts, as its input, and the other parts.
 
-        Files fill the file members of its schema. A module that takes text and reads files may get
-        files only. Defined by FR-MSG-003.
+        Texts at the beginning are joined by line feeds. Files fill the file members of the schema.
+        A module without inputs accepts any text, which is then one of the other parts; one that
+        takes text and reads files may get files only. Defined by FR-MSG-003.
 
         Args:
             parts: Parts in our type or the SDK's, or JSON objects.
@@ -79,6 +82,10 @@ class PartConverter:
         """Do the same without files that belong to the input of another part."""
         errors = [PartError("Message must contain at least one Part")]
         schema = object_of(descriptor, "input_schema")
+        texts = leading_texts(parts)
+        if len(texts) > 1:
+            with suppress(PartError):
+                return self._text("\n".join(texts), schema), [*parts[len(texts) :]]
         for index, part in enumerate(parts):
             try:
                 return self._input(_members(part), schema), [*parts[:index], *parts[index + 1 :]]
@@ -86,6 +93,8 @@ class PartConverter:
                 errors.append(error)
             except ValueError:  # from urlsplit
                 errors.append(PartError("Invalid URI in FilePart"))
+        if texts and takes_nothing(schema):
+            return {}, parts
         if parts and takes_any_files(descriptor) and all(is_file_part(_members(p)) for p in parts):
             name = text_property(schema)
             return ({} if name is None else {name: ""}), parts
@@ -111,14 +120,20 @@ class PartConverter:
     def _text(self, text: str, schema: Object) -> Object | str:
         if not schema or self._schemas.detect_root_type(schema) == "string":
             return text
-        name = text_property(schema)
+        name = scalar_property(schema)
         if name is None:
-            return parse_inputs(text)
+            return parse_inputs(text, f"the skill takes {fields_of(schema)}")
+        properties = properties_of(resolved(schema, schema))
         with suppress(PartError):
             inputs = parse_inputs(text)
-            if inputs and inputs.keys() <= properties_of(schema).keys():
+            if inputs and inputs.keys() <= properties.keys():
                 return inputs
-        return {name: text}
+        try:
+            return {name: value_of_text(text, properties[name], schema)}
+        except PartError as error:
+            raise PartError(
+                f"{clean(name, 100)} {error}; the skill takes {fields_of(schema)}"
+            ) from None
 
     def output_to_parts(self, output: object, descriptor: object = None) -> SdkArtifact:
         """Convert the output of a module to an artifact of the SDK (FR-MSG-004).
@@ -178,17 +193,29 @@ def as_inputs(value: object) -> Object:
     return {key: item for key, item in narrow(value).items() if key != "_approval_token"}
 
 
-def parse_inputs(text: str) -> Object:
+def parse_inputs(text: str, hint: str = "") -> Object:
     """Parse *text* as a JSON object of inputs.
 
     Raises:
-        PartError: The text is not a JSON object.
+        PartError: The text is not a JSON object; the error ends with *hint*.
     """
     try:
         value = load_json(text)
     except ValueError:
-        raise PartError("Invalid JSON in TextPart") from None
+        raise PartError(": ".join(filter(None, ["Invalid JSON in TextPart", hint]))) from None
     return as_inputs(value)
+
+
+def leading_texts(parts: Parts) -> list[str]:
+    """Return the texts of the parts up to the first one that is no text."""
+    texts: list[str] = []
+    for part in parts:
+        members = _members(part)
+        text = members.get("text")
+        if not isinstance(text, str) or any(members.get(name) for name in ("data", "file")):
+            break
+        texts.append(text)
+    return texts
 
 
 def as_file(content: str, keys: Sequence[str], file: Mapping[str, Any], schema: Object) -> Object:

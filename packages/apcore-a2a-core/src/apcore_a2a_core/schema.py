@@ -1,6 +1,7 @@
 """JSON Schemas of modules, and the metadata that says how to present a module over A2A."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any, TypeGuard
 
 Object = dict[str, Any]
@@ -52,12 +53,19 @@ def text_field_of(descriptor: object) -> str | None:
 class SchemaConverter:
     """A converter that inlines each `$ref`, for clients that cannot follow references.
 
+    Args:
+        keep_recursion: Whether references of recursive schemas are kept, with the definitions that
+            they point to; otherwise such schemas are refused.
+
     >>> SchemaConverter().detect_root_type({"properties": {}})
     'object'
     """
 
     MAX_DEPTH = 32
     """Maximum number of nested references."""
+
+    def __init__(self, *, keep_recursion: bool = False) -> None:
+        self._keeps_recursion = keep_recursion
 
     def convert_input_schema(self, descriptor: object) -> Object:
         """Return the input schema with references inlined; its root is an object by default.
@@ -79,8 +87,11 @@ class SchemaConverter:
     def _convert(self, schema: Schema) -> Object:
         if not schema:
             return {"type": "object", "properties": {}}
-        body = {key: value for key, value in schema.items() if key not in ("$defs", "definitions")}
-        result = self._inline_refs(body, schema, frozenset())
+        body = {key: value for key, value in schema.items() if key not in DEFINITIONS}
+        visited = frozenset({"#"} if self._keeps_recursion else ())
+        result = self._inline_refs(body, schema, visited)
+        if self._keeps_recursion:
+            result |= definitions_for(result, schema)
         return {"type": "object", **result} if types_of(result) <= {"object"} else result
 
     def _inline_refs(self, node: Any, root: Schema, visited: frozenset[str]) -> Any:
@@ -97,6 +108,8 @@ class SchemaConverter:
         if not isinstance(ref, str):
             return copied
         if ref in visited:
+            if self._keeps_recursion:
+                return copied
             raise ValueError("Circular $ref detected")
         if len(visited) == self.MAX_DEPTH:
             raise ValueError("Schema $ref depth limit exceeded")
@@ -105,6 +118,66 @@ class SchemaConverter:
             raise ValueError("Unresolvable $ref")
         del copied["$ref"]
         return self._inline_refs(target, root, visited | {ref}) | copied
+
+
+DEFINITIONS = ("$defs", "definitions")
+"""Members of a schema that hold the targets of references."""
+
+
+def definitions_for(node: Any, root: Schema) -> Object:
+    """Return the definitions of *root* that the references in *node* need.
+
+    Raises:
+        ValueError: A reference points elsewhere.
+    """
+    definitions: Object = {}
+    pending = references_in(node)
+    while pending:
+        ref = pending.pop()
+        container, *names = keys_of_pointer(ref) or [""]
+        if ref == "#" or (names and names[0] in definitions.get(container, {})):
+            continue
+        target = object_at(root, container, *names)
+        if container not in DEFINITIONS or len(names) != 1 or target is None:
+            raise ValueError("Circular $ref detected")
+        definitions.setdefault(container, {})[names[0]] = deepcopy(target)
+        pending += references_in(target)
+    return definitions
+
+
+def references_in(node: Any) -> list[str]:
+    """Return the references in a schema and in those inside it."""
+    if is_array(node):
+        return [ref for item in node for ref in references_in(item)]
+    if not is_object(node):
+        return []
+    ref = node.get("$ref")
+    own = [ref] if isinstance(ref, str) else []
+    return own + [ref for value in node.values() for ref in references_in(value)]
+
+
+def resolved(schema: object, root: Schema) -> Object:
+    """Return *schema*, or the schema that it refers to within *root*, with its own keywords.
+
+    >>> root = {"$defs": {"Size": {"enum": ["S", "L"]}}}
+    >>> resolved({"$ref": "#/$defs/Size", "default": "S"}, root)
+    {'enum': ['S', 'L'], 'default': 'S'}
+    """
+    node = object_at(schema) or {}
+    for _ in range(SchemaConverter.MAX_DEPTH):
+        ref, all_of = node.get("$ref"), node.get("allOf")
+        if isinstance(ref, str) and ref.startswith("#"):
+            node = (object_at(root, *keys_of_pointer(ref)) or {}) | without(node, "$ref")
+        elif is_array(all_of) and len(all_of) == 1:  # pydantic's way to add keywords to a reference
+            node = (object_at(all_of[0]) or {}) | without(node, "allOf")
+        else:
+            break
+    return node
+
+
+def without(schema: Schema, keyword: str) -> Object:
+    """Return *schema* without a keyword."""
+    return {key: value for key, value in schema.items() if key != keyword}
 
 
 def keys_of_pointer(pointer: str) -> list[str]:

@@ -18,6 +18,7 @@ from .schema import (
     text_property,
     types_of,
 )
+from .text_values import scalar_property, takes_nothing
 
 logger = logging.getLogger(__name__)
 
@@ -94,8 +95,12 @@ def _words(text: Any) -> Any:
 
 
 def input_modes(schema: Object) -> list[str]:
-    """Return the media types that a skill with this input schema takes."""
-    types = modes(schema, textual=text_property(schema) is not None)
+    """Return the media types that a skill with this input schema takes.
+
+    Text at the root of a schema is none of them: apcore calls modules with objects only.
+    """
+    is_textual = scalar_property(schema) is not None or takes_nothing(schema)
+    types = modes(schema, textual=is_textual)
     return list(dict.fromkeys([*types, *file_members(schema).values()]))
 
 
@@ -103,11 +108,12 @@ def output_modes(descriptor: object) -> list[str]:
     """Return the media types of the results of a skill."""
     schema = object_of(descriptor, "output_schema")
     single = len(properties_of(schema)) == 1 and text_property(schema) is not None
-    return modes(schema, textual=single or text_field_of(descriptor) is not None)
+    is_text = single or types_of(schema) == {"string"}
+    return modes(schema, textual=is_text or text_field_of(descriptor) is not None)
 
 
 def modes(schema: Object, *, textual: bool) -> list[str]:
-    """Return the media types: JSON if there is a schema, text if it takes text (FR-SKL-003)."""
+    """Return the media types: JSON if there is a schema, text if it is *textual* (FR-SKL-003)."""
     if not schema:
         return [TEXT]
-    return [JSON, TEXT] if textual or types_of(schema) == {"string"} else [JSON]
+    return [JSON, TEXT] if textual else [JSON]

@@ -1,0 +1,235 @@
+"""Conversion of text from people to values of a JSON Schema (FR-MSG-003)."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import date, datetime, time
+from math import isfinite
+from typing import Any
+
+from .errors import PartError, clean
+from .schema import Object, Schema, is_array, properties_of, resolved, types_of
+from .values import dump_json, load_json
+
+SCALARS = frozenset({"string", "integer", "number", "boolean"})
+"""Types whose values people write as plain text."""
+
+INTEGER = re.compile(r"[+-]?[0-9]{1,100}")
+NUMBER = re.compile(
+    r"[+-]?(?:[0-9]{1,100}(?:\.[0-9]{0,100})?|\.[0-9]{1,100})(?:[eE][+-]?[0-9]{1,3})?"
+)
+BOOLEANS = {
+    **dict.fromkeys(("true", "yes", "y"), True),
+    **dict.fromkeys(("false", "no", "n"), False),
+}
+
+MAX_SHOWN = 20
+"""Number of fields or choices that an error names."""
+MAX_SHOWN_LENGTH = 100
+"""Characters of a field or choice that an error shows."""
+
+
+def value_of_text(text: str, schema: object, root: Schema) -> Any:
+    """Return the value of *schema* that *text* stands for.
+
+    Whole numbers, numbers, yes or no, dates and times are converted, members of an enumeration
+    are found in any case, and arrays and objects are parsed as JSON.
+
+    Args:
+        text: The text.
+        schema: The schema of the value.
+        root: The schema that references in *schema* point into.
+
+    Raises:
+        PartError: The text is no such value; the error says which text would be.
+
+    >>> value_of_text("5", {"type": "integer"}, {})
+    5
+    >>> value_of_text("friday", {"enum": ["Friday", "Saturday"]}, {})
+    'Friday'
+    """
+    alternatives = [*_alternatives(schema, root)]
+    reasons: list[str] = []
+    for alternative in alternatives:
+        try:
+            return _converted(text, alternative)
+        except PartError as error:
+            reasons.append(str(error))
+    raise PartError(" or ".join(dict.fromkeys(reasons)).replace(" or must be ", " or "))
+
+
+def choose(text: str, choices: Iterable[Any], *, by_number: bool = False) -> Any:
+    """Return the choice that *text* names, in any case.
+
+    Args:
+        text: The text.
+        choices: The choices, as JSON.
+        by_number: Whether the text may be the number of a choice, from 1 on, if none is a number.
+
+    Raises:
+        PartError: The text names none of them.
+
+    >>> choose("2", ["Friday", "Saturday"], by_number=True)
+    'Saturday'
+    """
+    listed = [*choices]
+    words = [word_of(choice) for choice in listed]
+    stripped = text.strip()
+    folded = {stripped.casefold(), stripped.rstrip(".!").casefold()}
+    if stripped in words:
+        return listed[words.index(stripped)]
+    for word, choice in zip(words, listed, strict=True):
+        if word.casefold() in folded:
+            return choice
+    if by_number and INTEGER.fullmatch(stripped) and has_numbers(listed):
+        number = int(stripped)
+        if 1 <= number <= len(listed):
+            return listed[number - 1]
+    raise PartError(f"must be one of: {_enumerated(words)}")
+
+
+def has_numbers(choices: Iterable[Any]) -> bool:
+    """Return whether choices can be named by their numbers: none of them is a number itself."""
+    return not any(NUMBER.fullmatch(word_of(choice)) for choice in choices)
+
+
+def word_of(choice: Any) -> str:
+    """Return a choice as people write it: text as it is, anything else as JSON."""
+    return choice if isinstance(choice, str) else dump_json(choice).decode()
+
+
+def scalar_property(schema: Schema) -> str | None:
+    """Return the property that takes plain text: a scalar that is the only one, or required alone.
+
+    >>> scalar_property({"properties": {"n": {"type": "integer"}, "m": {}}, "required": ["n"]})
+    'n'
+    """
+    root = resolved(schema, schema)
+    properties = properties_of(root)
+    required = root.get("required", [])
+    names: Sequence[Any] = [*properties] if len(properties) == 1 else required
+    if len(names) != 1 or names[0] not in properties:
+        return None
+    name: str = names[0]
+    return name if is_scalar(properties[name], schema) else None
+
+
+def is_scalar(schema: object, root: Schema) -> bool:
+    """Return whether all values of *schema*, except null, can be written as plain text."""
+    alternatives = [*_alternatives(schema, root)]
+    return bool(alternatives) and all(
+        _choices(each) or (types_of(each) and types_of(each) <= SCALARS) for each in alternatives
+    )
+
+
+def takes_nothing(schema: Schema) -> bool:
+    """Return whether *schema* declares an object without any properties.
+
+    >>> takes_nothing({"type": "object", "properties": {}}), takes_nothing({"type": "object"})
+    (True, False)
+    """
+    root = resolved(schema, schema)
+    others = ("additionalProperties", "patternProperties", "anyOf", "oneOf", "allOf")
+    return root.get("properties") == {} and not any(root.get(name) for name in others)
+
+
+def fields_of(schema: Schema) -> str:
+    """Return the JSON that a schema of an object describes, for an error.
+
+    >>> fields_of({"properties": {"a": {"type": "integer"}, "b": {}}, "required": ["a"]})
+    'JSON with: a (integer), b (any, optional)'
+    """
+    root = resolved(schema, schema)
+    required = root.get("required", [])
+    fields = [
+        f"{name} ({kind_of(field, schema)}{'' if name in required else ', optional'})"
+        for name, field in properties_of(root).items()
+    ]
+    return f"JSON with: {_enumerated(fields)}" if fields else "a JSON object"
+
+
+def kind_of(schema: object, root: Schema) -> str:
+    """Return the types of a value in a few words.
+
+    >>> kind_of({"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]}, {})
+    'date'
+    """
+    kinds: list[str] = []
+    for alternative in _alternatives(schema, root):
+        if choices := _choices(alternative):
+            kinds.append(f"one of {_enumerated(map(word_of, choices))}")
+        elif alternative.get("format") in TIMES:
+            kinds.append(alternative["format"])
+        else:
+            kinds += sorted(types_of(alternative)) or ["any"]
+    return " or ".join(dict.fromkeys(kinds)) or "any"
+
+
+def _alternatives(schema: object, root: Schema) -> Iterable[Object]:
+    """Yield the schemas of which a value must match one, except null."""
+    node = resolved(schema, root)
+    branches = node.get("anyOf") or node.get("oneOf")
+    for branch in branches if is_array(branches) else [node]:
+        alternative = resolved(branch, root)
+        if alternative.get("type") != "null":
+            yield alternative
+
+
+def _choices(schema: Object) -> list[Any]:
+    if "const" in schema:
+        return [schema["const"]]
+    choices = schema.get("enum")
+    return choices if is_array(choices) else []
+
+
+def _converted(text: str, schema: Object) -> Any:
+    if choices := _choices(schema):
+        return choose(text, choices)
+    types = types_of(schema)
+    stripped = text.strip()
+    if "integer" in types and INTEGER.fullmatch(stripped):
+        return int(stripped)
+    if "number" in types and NUMBER.fullmatch(stripped) and isfinite(float(stripped)):
+        return float(stripped)
+    if "boolean" in types and stripped.lower() in BOOLEANS:
+        return BOOLEANS[stripped.lower()]
+    if "string" in types or not types:
+        return _time(text, schema.get("format", ""))
+    if types & {"array", "object"}:
+        with suppress(ValueError):
+            return load_json(text)
+    raise PartError(f"must be {' or '.join(NOUNS.get(kind, kind) for kind in sorted(types))}")
+
+
+NOUNS = {
+    "array": "a JSON array",
+    "boolean": "yes or no",
+    "integer": "a whole number",
+    "number": "a number",
+    "object": "a JSON object",
+}
+
+TIMES: Mapping[str, tuple[Callable[[str], date | time], str]] = {
+    "date": (date.fromisoformat, "a date, such as 2026-01-31"),
+    "date-time": (datetime.fromisoformat, "a date and time, such as 2026-01-31T09:30:00Z"),
+    "time": (time.fromisoformat, "a time, such as 09:30:00"),
+}
+"""For formats of text: the function that reads ISO 8601, and the noun for errors."""
+
+
+def _time(text: str, kind: str) -> str:
+    """Return *text*, or a date or time in ISO 8601 if the format *kind* is one."""
+    if kind not in TIMES:
+        return text
+    parse, noun = TIMES[kind]
+    try:
+        return parse(text.strip()).isoformat()
+    except ValueError:
+        raise PartError(f"must be {noun}") from None
+
+
+def _enumerated(words: Iterable[str]) -> str:
+    shown = [clean(word, MAX_SHOWN_LENGTH) for word in words]
+    hidden_count = len(shown) - MAX_SHOWN
+    more = [f"and {hidden_count} more"] if hidden_count > 0 else []
+    return ", ".join([*shown[:MAX_SHOWN], *more])
