@@ -394,8 +394,8 @@ class TestUnitsConvert:
         paused = await self.say(peer, "2 kg")
         question, data = map(content_of, paused.task["status"]["message"]["parts"])
         assert paused.state == "input-required"
-        assert question == "2 kg in which unit?"
-        assert data["input"]["data"] == {"choices": ["g", "oz", "lb"]}
+        assert question == "2 kg in which unit?\n1. g\n2. oz\n3. lb"
+        assert data["input"]["choices"] == ["g", "oz", "lb"]
         answer = await self.say(peer, "lb", taskId=paused.task["id"])
         assert answer.task["id"] == paused.task["id"]
         assert answer.data == {"text": "2 kg = 4.40925 lb", "amount": 4.40925, "unit": "lb"}

@@ -55,7 +55,7 @@ class Recalls:
         if inputs["text"] == "wait":
             await self.gate(inputs, context)
         if inputs["text"] == "ask":
-            context.services.ask("And then?")
+            context.services.ask("And then?", field="text")
         said = context.services.history
         return {"heard": [message["parts"][0].get("text") for message in said]}
 

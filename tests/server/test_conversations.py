@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from apcore import ModuleError
 from apcore_a2a_core import InputRequiredError
 from apcore_a2a_core.data import Message, Part, Role, SendMessageRequest, Task
 from apcore_a2a_server import InMemoryTaskStore, Limits
@@ -280,19 +279,6 @@ async def test_in_1_0_a_message_that_names_only_a_context_starts_a_new_task(way:
         assert other["contextId"] == paused["contextId"]
         assert state_of(await peer.get(paused["id"])) == "input-required"
         assert not listener.conversations
-
-
-async def test_text_is_an_answer_if_the_module_accepts_text() -> None:
-    async def greet(inputs: Inputs, context: Any) -> Inputs:
-        if len(inputs["text"]) < 3:
-            raise ModuleError("INPUT_REQUIRED", "What is your name?")
-        return {"greeting": f"Hello {inputs['text']}"}
-
-    async with serving({"work": Does(greet)}) as peer:
-        task = await say(peer, "hi")
-        assert content_of(task["status"]["message"]["parts"][0]) == "What is your name?"
-        done = await say(peer, "Ann", None, taskId=task["id"])
-        assert contents(done) == [{"greeting": "Hello Ann"}]
 
 
 @pytest.mark.parametrize("way", WAYS)

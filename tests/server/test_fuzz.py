@@ -172,7 +172,7 @@ def is_same(one: Any, other: Any) -> bool:
 async def ask(inputs: Inputs, context: Any) -> Inputs:
     """Ask for more input until the text is "yes"."""
     if inputs.get("text") != "yes":
-        context.services.ask("What now?", {"choices": ["yes", "no"]})
+        context.services.ask("What now?", {"choices": ["yes", "no"]}, field="text")
     return inputs
 
 

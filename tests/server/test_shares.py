@@ -125,7 +125,7 @@ async def test_at_most_half_of_the_paused_tasks_belong_to_a_client_whose_tasks_p
 async def ask(inputs: Inputs, context: Any) -> Inputs:
     """Ask until the text is "yes"."""
     if inputs.get("text") != "yes":
-        context.services.ask("What now?")
+        context.services.ask("What now?", field="text")
     return inputs
 
 

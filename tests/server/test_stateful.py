@@ -310,7 +310,7 @@ class Worker(Module):
 
     async def _obey(self, run: Run, context: Any) -> Inputs:
         if run.order == "ask":
-            context.services.ask("What now?")
+            context.services.ask("What now?", field="text")
         if run.order == "stall":
             await run.go.wait()
             self._world.check_may_run(run)

@@ -38,7 +38,7 @@ UNKNOWN_TASK, WRONG_PARAMS = -32001, -32602
 
 async def pause(inputs: Any, context: Any) -> Any:
     if inputs["text"] == "ask":
-        context.services.ask("And then?")
+        context.services.ask("And then?", field="text")
     return inputs
 
 

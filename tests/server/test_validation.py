@@ -121,7 +121,7 @@ async def test_a_refused_text_is_told_with_its_field(way: str) -> None:
 async def test_a_stream_an_answer_and_an_approved_call_are_checked_too() -> None:
     async def ask(inputs: Inputs, context: Any) -> Inputs:
         if inputs["text"] != "aa":
-            context.services.ask("Which text?")
+            context.services.ask("Which text?", field="text")
         return inputs
 
     modules = {

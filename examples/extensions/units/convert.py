@@ -86,7 +86,7 @@ class Convert:
         choices = [name for name in SCALES[unit] if name != unit]
         wanted = [match["wanted"] for match in matches if match["wanted"] in choices]
         if not wanted or latest[0]["wanted"] not in (None, wanted[-1]):
-            _ask(context.services, f"{amount} {unit} in which unit?", {"choices": choices})
+            _ask(context.services, f"{amount} {unit} in which unit?", choices)
         return _converted(amount, unit, wanted[-1])
 
 
@@ -106,10 +106,10 @@ def _earlier(services: "Services | None") -> Iterator[re.Match[str]]:
                     yield from _parsed(inputs["text"])
 
 
-def _ask(services: "Services | None", question: str, data: Any = None) -> NoReturn:
+def _ask(services: "Services | None", question: str, choices: list[str] | None = None) -> NoReturn:
     if services is None:  # called outside of A2A: there is no user to ask
         raise InvalidInputError(question)
-    services.ask(question, data)
+    services.ask(question, field="text", choices=choices)
 
 
 def _converted(amount: str, unit: str, wanted: str) -> dict[str, Any]:

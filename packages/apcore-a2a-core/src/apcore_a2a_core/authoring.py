@@ -7,7 +7,7 @@ Exception
     └── ApprovalRequired  a module asks for a yes or a no
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
@@ -23,7 +23,10 @@ class InputRequiredError(Exception):
 
     Args:
         question: The question for the client.
-        data: JSON that accompanies the question, for example choices or a JSON Schema.
+        data: JSON that accompanies the question.
+        field: The input that an answer in text becomes.
+        choices: The values that the answer may have.
+        schema: JSON Schema of the answer, or a pydantic model.
         state: JSON for the next run of the module, as `services.state`; clients never see it.
 
     Attributes:
@@ -31,16 +34,30 @@ class InputRequiredError(Exception):
         message: The question.
         details: The other arguments by their names.
 
-    >>> InputRequiredError("For which day?", {"choices": ["Friday"]}).details["data"]
-    {'choices': ['Friday']}
+    >>> InputRequiredError("For which day?", field="day", choices=["Friday"]).details["choices"]
+    ['Friday']
     """
 
     code = INPUT_REQUIRED
 
-    def __init__(self, question: str, data: Any = None, *, state: Any = None) -> None:
+    def __init__(
+        self,
+        question: str,
+        data: Any = None,
+        *,
+        field: str | None = None,
+        choices: Iterable[Any] | None = None,
+        schema: Any = None,
+        state: Any = None,
+    ) -> None:
         super().__init__(question)
         self.message = question
-        self.details: dict[str, Any] = {"data": data, "state": state}
+        if hasattr(schema, "model_json_schema"):
+            schema = schema.model_json_schema()
+        listed = None if choices is None else [*choices]
+        members = {"field": field, "choices": listed, "schema": schema}
+        given = {name: member for name, member in members.items() if member is not None}
+        self.details: dict[str, Any] = {"data": data, "state": state, **given}
 
 
 class ApprovalRequired(InputRequiredError):
@@ -155,14 +172,29 @@ class Services(Protocol):
         """The `state` of the `ask` or `approve` that this run is the answer to; else None."""
         ...
 
-    def ask(self, question: str, data: Any = None, *, state: Any = None) -> NoReturn:
+    def ask(
+        self,
+        question: str,
+        data: Any = None,
+        *,
+        field: str | None = None,
+        choices: Iterable[Any] | None = None,
+        schema: Any = None,
+        state: Any = None,
+    ) -> NoReturn:
         """Pause the task until the client answers; the module is then called again.
 
-        The inputs of that call are those of this one, updated with those of the answer.
+        The inputs of that call are those of this one, updated with those of the answer. Text
+        becomes the input *field*, converted by its schema; without a field, it becomes the one
+        required input that is missing, or `answer`. Text that does not fit is asked for again.
 
         Args:
             question: The question for the client.
             data: JSON that accompanies the question.
+            field: The input that the answer becomes.
+            choices: The values that the answer may have, such as texts or numbers.
+            schema: JSON Schema of the answer, or a pydantic model: of the field if there is one,
+                else of several inputs.
             state: JSON for the next run, as `services.state`; clients never see it.
 
         Raises:

@@ -147,7 +147,9 @@ def error_details(error: Mapping[str, Any]) -> list[Object]:
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",
         "reason": reason or re.sub(r"\B(?=[A-Z])", "_", kind.removesuffix("Error")).upper(),
         "domain": "a2a-protocol.org" if kind in PROTOCOL_REASONS else "apcore",
-        "metadata": {key: str(value) for key, value in data.items()},
+        "metadata": {
+            key: ", ".join(value) if is_array(value) else str(value) for key, value in data.items()
+        },
     }
     violations = [{"field": e["field"], "description": e["message"]} for e in errors]
     fields = {"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": violations}

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
     from .metrics import Metrics
 
+ASK = "ask"
+"""Value of the option `default_skill` that lets clients choose a skill."""
 MIN_WEBHOOK_DRAIN = 2.0
 """Minimum time in seconds to deliver the last notifications at shutdown."""
 
@@ -82,7 +84,7 @@ class Agent:
         grace = limits.disconnect_grace if settings.cancel_on_disconnect else None
         self.handler = Handler(
             engine=self.engine,
-            admission=Admission(setup, settings.default_skill, limits.max_parts),
+            admission=_admission(setup, settings),
             tasks=setup.tasks,
             watchers=Watchers(self.engine.abandon, grace),
             streams=Streams(
@@ -205,12 +207,22 @@ def _skills(executor: Executor, settings: Settings) -> Skills:
     skills = Skills(executor.registry, schema_cache=settings.limits.schema_cache)
     if not len(skills) and not settings.allow_empty:
         raise ValueError("There are no modules to serve: the registry is empty, or hides them all")
-    if settings.default_skill is not None:
+    if settings.default_skill == ASK:
+        if ASK in executor.registry.list():
+            problem = "is a skill here, and the word that lets clients choose: rename that module"
+            raise OptionError("default_skill", problem)
+    elif settings.default_skill is not None:
         try:
             skills.get(settings.default_skill)
         except MethodNotFoundError as error:
             raise OptionError("default_skill", f"is unknown: {error}") from None
     return skills
+
+
+def _admission(setup: Setup, settings: Settings) -> Admission:
+    asks = settings.default_skill == ASK
+    default_skill = None if asks else settings.default_skill
+    return Admission(setup, default_skill, settings.limits.max_parts, asks)
 
 
 def _tenants(setup: Setup, settings: Settings) -> Tenants | None:

@@ -114,7 +114,11 @@ class Settings:
     grpc_url: str | None = option(
         None, "Public gRPC address, such as agent.example.com:443.", otherwise="url and grpc_port"
     )
-    default_skill: str | None = option(None, "Skill for messages that do not name one.")
+    default_skill: str | None = option(
+        None,
+        "Skill for messages that do not name one; ask lets the client choose.",
+        otherwise="the only skill",
+    )
     text_results: bool = option(
         False, "Send results that are data as text too, for clients that read only text."
     )

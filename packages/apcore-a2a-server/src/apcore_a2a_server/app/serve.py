@@ -438,6 +438,9 @@ def _with_addresses(settings: ServeSettings, url: str) -> ServeSettings:
 def _announce(settings: ServeSettings, started: Started) -> None:
     count, url, extra = started.skills, settings.url or "", {"event": "server_started"}
     logger.info("%d skill%s at %s", count, "" if count == 1 else "s", url, extra=extra)
+    if count > 1 and settings.default_skill is None:
+        message = "Messages must name a skill: set default_skill= or --default-skill for others"
+        logger.info(message, extra={"event": "no_default_skill"})
     logger.info("Agent Card: %s/.well-known/agent-card.json", url.rstrip("/"), extra=extra)
     if settings.grpc_url:
         logger.info("gRPC: %s", settings.grpc_url, extra=extra)

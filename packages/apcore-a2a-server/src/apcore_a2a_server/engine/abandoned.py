@@ -28,7 +28,7 @@ async def tell_module(setup: Setup, reply_to: Message, pause: Pause) -> None:
         pause: The pause in which the task has ended.
     """
     get: Any = getattr(setup.skills.registry, "get", None)
-    module = None if get is None else get(pause.skill_id)
+    module = get(pause.skill_id) if get is not None and pause.skill_id else None
     on_abandoned: Any = getattr(module, "on_abandoned", None)
     if on_abandoned is None:
         return

@@ -1,11 +1,18 @@
 """Admission: all checks of a message before its task is created or resumed."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, TypeVar
 
-from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
+from a2a.utils.errors import (
+    InvalidParamsError,
+    MethodNotFoundError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+from apcore_a2a_core import InputRequiredError, PartError
 from apcore_a2a_core.data import Message, Part, SendMessageRequest
 from apcore_a2a_core.dialects import invalid
 from apcore_a2a_core.states import INPUT_REQUIRED, NAMES, PAUSED
@@ -13,20 +20,29 @@ from apcore_a2a_core.values import is_large
 from msgspec import to_builtins
 
 from apcore_a2a_server.middleware import log_context
-from apcore_a2a_server.modules.skills import Skill
+from apcore_a2a_server.modules.skills import CHOICE, Skill
 from apcore_a2a_server.modules.threads import large_values
 from apcore_a2a_server.store import Query, TaskRecord, Version
 
+from .answers import Answer, choose_skill, original_call, read_answer
 from .call import Call, Resumption
 from .clients import Caller
 from .messages import idempotency_key, is_detached, named_skill, new_id, split_parts, wants_text
 from .pauses import Pause, approval_in, is_expired, is_late_answer
 from .setup import Setup
 
+T = TypeVar("T")
+
 MAX_ID = 256
 """Maximum number of characters in the ids of a message."""
 MAX_PAUSED = 200
 """Number of paused tasks of a context among which an answer without a task id is matched."""
+MAX_MISSPELLED = 100
+"""Characters of an unknown skill id up to which close ones are looked for."""
+MAX_COMPARED = 300
+"""Number of skills up to which close ids are looked for; comparing 300 takes some 3 ms."""
+MAX_LISTED = 100
+"""Number of skills that an error lists."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -36,13 +52,16 @@ class Admission:
 
     Attributes:
         setup: The dependencies of runs.
-        default_skill: The skill for messages that name none; None if they must name one.
+        default_skill: The skill for messages that name none; the only skill if it is None.
         max_parts: Maximum number of parts in a message.
+        asks_for_skill: Whether the client is asked which skill, if there are several and its
+            message names none.
     """
 
     setup: Setup
     default_skill: str | None = None
     max_parts: int = 1000
+    asks_for_skill: bool = False
 
     async def check_access(self, request: SendMessageRequest, caller: Caller) -> None:
         """Refuse a caller who may not call the skill, as if the task did not exist.
@@ -53,7 +72,7 @@ class Admission:
         Raises:
             TaskNotFoundError: The caller may not call the skill.
         """
-        skill_id = _skill_of(request, caller) or self.default_skill or ""
+        skill_id = self._skill_for(request, caller) or ""
         verdicts = await self.setup.access.verdicts([skill_id], caller.identity)
         if skill_id and not verdicts[skill_id].allowed:
             raise TaskNotFoundError
@@ -117,16 +136,20 @@ class Admission:
             ContentTypeNotSupportedError: The skill does not take the parts' media types.
             MethodNotFoundError: The skill does not exist.
         """
-        skill_id = _skill_of(request, caller) or self.default_skill
+        message, skill_id = request.message, self._skill_for(request, caller)
+        question: InputRequiredError | None = None
+        other_parts: Sequence[Any] = ()
         if not skill_id:
-            raise InvalidParamsError("Missing required parameter: metadata.skillId")
-        skill, message = self.setup.skills.get(skill_id), request.message
-        inputs, other_parts = await self._split(message.parts, skill)
+            question = await self._which_skill(caller)
+            skill, inputs = CHOICE, {"parts": [to_builtins(part) for part in message.parts]}
+        else:
+            skill = await self._skill(skill_id, caller)
+            inputs, other_parts = await self._split(message.parts, skill)
         has_history, key = bool(message.context_id), idempotency_key(request, caller.headers)
         message.task_id = new_id()
         message.context_id = message.context_id or new_id()
         detached = is_detached(request, streaming)
-        log_context(task=message.task_id, skill=skill_id)
+        log_context(task=message.task_id, skill=skill.id)
         return Call(
             skill,
             inputs,
@@ -137,6 +160,7 @@ class Admission:
             has_history=has_history,
             detached=detached,
             key=key,
+            question=question,
             metadata=request.metadata | message.metadata,
             wants_text=wants_text(request, skill),
         )
@@ -159,42 +183,125 @@ class Admission:
             ContentTypeNotSupportedError: The skill does not take the parts' media types.
             MethodNotFoundError: The skill does not exist any more.
         """
-        skill, message = self.setup.skills.get(record.skill), request.message
-        pause = Pause.unpack(record.resume or b"")
+        message, pause = request.message, Pause.unpack(record.resume or b"")
         message.task_id, message.context_id = record.task.id, record.task.context_id
-        inputs, other_parts, approved = pause.inputs, pause.parts, None
-        if pause.wants_verdict:
-            approved = approval_in(message, pause)
-        elif pause.question is not None:
-            # the module runs again from its beginning, so it needs its earlier inputs too
-            added_inputs, other_parts = await self._split(message.parts, skill)
-            inputs = {**inputs, **added_inputs}
+        if pause.skill_id:
+            skill = self.setup.skills.get(pause.skill_id)
+            answer, approved = Answer(skill, pause.inputs, pause.parts), None
+            if pause.wants_verdict:
+                approved = approval_in(message, pause)
+            elif pause.question is not None:
+                # the module runs again from its beginning, so it needs its earlier inputs too
+                answer = await self._converted(
+                    message.parts, read_answer, pause, message.parts, skill, self.setup.converter
+                )
+            parts = [to_builtins(part) for part in message.parts]
+            resumption = Resumption(parts, approved, pause.state)
+        else:
+            answer, resumption = await self._chosen(pause, request, caller), None
         detached = is_detached(request, streaming)
-        answer = [to_builtins(part) for part in message.parts]
         call = Call(
-            skill,
-            inputs,
+            answer.skill,
+            answer.inputs,
             message,
             caller,
             streaming,
-            other_parts,
+            answer.other_parts,
             has_history=True,
             detached=detached,
-            # the approvals and the token take effect only if the answer is a yes
+            # these take effect only if the answer is a yes
             approvals=pause.approved(),
             token=pause.token,
             metadata={**request.metadata, **message.metadata},
-            resumption=Resumption(answer, approved, pause.state),
-            wants_text=wants_text(request, skill),
+            resumption=resumption,
+            wants_text=wants_text(request, answer.skill),
+            is_text_answer=answer.is_text,
+            problem=answer.problem,
         )
         return call, pause
+
+    async def _chosen(self, pause: Pause, request: SendMessageRequest, caller: Caller) -> Answer:
+        """Return the answer to the question which skill to call, for the original message."""
+        parts, named = request.message.parts, _skill_of(request, caller)
+        try:
+            names = self._names(await self._callable_skills(caller))
+            skill_id = choose_skill(pause, parts, names, named)
+            skill, converter = self.setup.skills.get(skill_id), self.setup.converter
+            inputs, other_parts = await self._converted(
+                pause.inputs, original_call, pause, skill, converter
+            )
+        except (PartError, MethodNotFoundError) as error:
+            return Answer(CHOICE, pause.inputs, (), is_text=True, problem=f"The answer {error}")
+        return Answer(skill, inputs, other_parts, is_text=True)
+
+    async def _skill(self, skill_id: str, caller: Caller) -> Skill:
+        """Return a skill by its id.
+
+        Raises:
+            MethodNotFoundError: There is none; the error has the closest ids.
+        """
+        try:
+            return self.setup.skills.get(skill_id)
+        except MethodNotFoundError as error:
+            closest = await self._closest_skills(skill_id, caller)
+            if not closest:
+                raise
+            message = f"{error.message} (did you mean {' or '.join(closest)}?)"
+            data = {"type": "ModuleNotFoundError", "closest": closest}
+            raise MethodNotFoundError(message, data) from None
+
+    async def _closest_skills(self, skill_id: str, caller: Caller) -> list[str]:
+        """Return the ids that *skill_id* may be a misspelling of, if the caller may call them."""
+        known = self.setup.skills.list()
+        if len(skill_id) > MAX_MISSPELLED or len(known) > MAX_COMPARED:
+            return []
+        closest = get_close_matches(skill_id, known)
+        verdicts = await self.setup.access.verdicts(closest, caller.identity)
+        return [each for each in closest if verdicts[each].allowed]
+
+    def _skill_for(self, request: SendMessageRequest, caller: Caller) -> str | None:
+        """Return the skill that a message is for; None if it names none and there are several."""
+        return _skill_of(request, caller) or self.default_skill or self.setup.skills.only()
+
+    async def _which_skill(self, caller: Caller) -> InputRequiredError:
+        """Return the question which skill to call.
+
+        Raises:
+            InvalidParamsError: The client is not asked: its message must name a skill. The error
+                lists them.
+        """
+        if not self.asks_for_skill:
+            hint = "name one of the agent's skills, or start the agent with --default-skill"
+            listed = await self._callable_skills(caller, MAX_LISTED)
+            raise InvalidParamsError(
+                f"Missing required parameter: metadata.skillId; {hint}", {"skills": listed}
+            )
+        names = self._names(await self._callable_skills(caller))
+        if not names:
+            raise TaskNotFoundError
+        skills = [{"id": skill_id, "name": name} for skill_id, name in names.items()]
+        return InputRequiredError("Which skill?", {"skills": skills}, choices=names)
+
+    async def _callable_skills(self, caller: Caller, limit: int | None = None) -> list[str]:
+        """Return the ids of skills, at most *limit*, without those the caller may not call."""
+        skill_ids = self.setup.skills.list()[:limit]
+        verdicts = await self.setup.access.verdicts(skill_ids, caller.identity)
+        return [skill_id for skill_id in skill_ids if verdicts[skill_id].allowed]
+
+    def _names(self, skill_ids: Sequence[str]) -> dict[str, str]:
+        return {skill_id: self.setup.skills.name(skill_id) for skill_id in skill_ids}
 
     async def _split(self, parts: Sequence[Part], skill: Skill) -> tuple[dict[str, Any], list[Any]]:
         """Split parts into the inputs of *skill* and other parts, these as JSON."""
         converter = self.setup.converter
-        if is_large([part.data for part in parts]):
-            return await large_values.call(split_parts, converter, parts, skill)
-        return split_parts(converter, parts, skill)
+        data = [part.data for part in parts]
+        return await self._converted(data, split_parts, converter, parts, skill)
+
+    async def _converted(self, value: object, convert: Callable[..., T], *arguments: Any) -> T:
+        """Call *convert*, in a thread if *value* is large."""
+        if is_large(value):
+            return await large_values.call(convert, *arguments)
+        return convert(*arguments)
 
     def _check_message(self, message: Message) -> None:
         if not message.parts:
@@ -230,5 +337,5 @@ def _check_resumable(record: TaskRecord, message: Message, skill_id: str | None)
     state = record.task.status.state
     if state not in PAUSED and not is_late_answer(record.task, message):
         raise UnsupportedOperationError(f"A task in state {NAMES[state]} accepts no messages")
-    if skill_id not in (None, record.skill):
+    if skill_id not in (None, record.skill) and record.skill:
         raise InvalidParamsError("The task belongs to another skill; omit metadata.skillId")

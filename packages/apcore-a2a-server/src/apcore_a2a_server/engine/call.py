@@ -7,7 +7,7 @@ from typing import Any
 
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 from apcore import Identity
-from apcore_a2a_core import PartConverter
+from apcore_a2a_core import InputRequiredError, PartConverter
 from apcore_a2a_core.data import Message
 from apcore_a2a_core.records import LARGE_MESSAGE
 from apcore_a2a_core.values import size_of
@@ -56,6 +56,10 @@ class Call:
         metadata: The metadata of the request, and that of its message over it.
         resumption: What the module of a resumed task learns of its pause; None for a new task.
         wants_text: Whether the client accepts results as text only.
+        question: A question to the client instead of a call; None for a call.
+        is_text_answer: Whether the message answers in text, so that its sender is asked again if
+            the answer does not fit.
+        problem: Why the answer does not fit; empty if it does.
     """
 
     skill: Skill
@@ -73,6 +77,9 @@ class Call:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     resumption: Resumption | None = None
     wants_text: bool = False
+    question: InputRequiredError | None = None
+    is_text_answer: bool = False
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

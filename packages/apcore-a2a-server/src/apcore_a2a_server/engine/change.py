@@ -55,6 +55,7 @@ class NewState:
         received: The client's message that caused the transition.
         resume: The packed call or pause, from which the task can continue.
         deadline: Time at which a paused task expires, in seconds since the epoch.
+        skill_id: The skill that the client has chosen for the task; None if it had one before.
         metadata: Metadata that the module adds to the task.
         reply: The agent's message for the history, with the text of its output.
     """
@@ -64,6 +65,7 @@ class NewState:
     received: Message | None = None
     resume: bytes | None = None
     deadline: float | None = None
+    skill_id: str | None = None
     metadata: Json | None = None
     reply: Message | None = None
 
@@ -148,6 +150,9 @@ def set_status(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
     if task.artifacts and len(task.artifacts[0].parts) > 1 and update.state in SETTLED:
         join_texts(task)
     task.status = status
+    if update.skill_id is not None:
+        record.skill = update.skill_id
+        task.metadata = {**task.metadata, "skillId": update.skill_id}
     record.resume, record.deadline = update.resume, update.deadline
     event = TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)
     if update.metadata:

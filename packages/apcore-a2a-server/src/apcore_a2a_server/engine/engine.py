@@ -6,7 +6,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
 
-from a2a.utils.errors import InternalError, UnsupportedOperationError
+from a2a.utils.errors import InternalError, InvalidParamsError, UnsupportedOperationError
 from apcore_a2a_core.data import Message, TaskState
 from apcore_a2a_core.dialects import invalid
 from apcore_a2a_core.states import CANCELED, FAILED, INPUT_REQUIRED, OPEN, PAUSED, WORKING
@@ -26,7 +26,7 @@ from .abandoned import tell_module
 from .call import Call, Ticket
 from .change import NewState, change
 from .messages import agent_message
-from .pauses import Expiries, Pause, answered, is_late_answer
+from .pauses import Expiries, Pause, answered, asked_again, is_late_answer, problem_of
 from .process import BackgroundTasks
 from .run import Run
 from .setup import Setup
@@ -78,14 +78,20 @@ class Engine:
             A2AError: The answer is refused: the task stays paused, or another answer came first.
         """
         ticket = Ticket(record.task.id, record.version)
-        transition, webhook = answered(pause, call.message), call.webhook
+        transition, webhook = answered(pause, call.message, call.problem), call.webhook
         if pause.expires <= await self._setup.tasks.store.now():
             await self.add_webhook(ticket.task_id, webhook)
             await self.expiries.expire(call.message, pause)
             return ticket
+        is_first = False
         if transition.state == WORKING:
-            is_first = await self._admit(Run(self._setup, call, (transition, pause)))
-        else:
+            try:
+                is_first = await self._admit(Run(self._setup, call, (transition, pause)))
+            except InvalidParamsError as error:
+                if not call.is_text_answer:
+                    raise
+                transition = asked_again(pause, call.message, problem_of(error))
+        if transition.state != WORKING:
             is_first = await self._update(record, transition, webhook)
             if is_first and transition.state != INPUT_REQUIRED:
                 self._on_abandoned(call.message, pause)

@@ -11,10 +11,12 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from a2a.utils.errors import InvalidParamsError
 from apcore_a2a_core import clean, load_json, to_json
 from apcore_a2a_core.data import Message, Part, Role, Task
-from apcore_a2a_core.schema import is_object
+from apcore_a2a_core.schema import is_array, is_object, object_of
 from apcore_a2a_core.states import FAILED, INPUT_REQUIRED, PAUSED, REJECTED, WORKING
+from apcore_a2a_core.text_values import has_numbers, word_of
 from msgspec import UNSET
 
 from apcore_a2a_server.errors import StaleTaskError
@@ -33,7 +35,9 @@ MAX_QUESTION = 10_000
 MAX_ARGUMENTS = 20
 """Number of arguments that a request for approval shows."""
 MAX_VALUE = 200
-"""Characters of an argument that are shown."""
+"""Characters of an argument or a choice that are shown."""
+MAX_CHOICES = 50
+"""Number of choices that a question shows as text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,9 @@ class Pause:
         token: The approval id to resume with, if the executor has its own approval handler.
         question: The module's question; None if the pause is for approval.
         data: JSON that belongs to the question.
+        field: The input that an answer in text becomes.
+        choices: The values that the answer may have.
+        schema: JSON Schema of the answer.
         state: JSON for the next run of the module, which clients never see.
         wants_verdict: Whether the question is for a yes or a no.
     """
@@ -67,6 +74,9 @@ class Pause:
     token: str | None = None
     question: str | None = None
     data: Any = None
+    field: str | None = None
+    choices: list[Any] | None = None
+    schema: dict[str, Any] | None = None
     state: Any = None
     wants_verdict: bool = False
 
@@ -78,6 +88,9 @@ class Pause:
             error: The exception that the executor raised.
             call: The call to pause.
             expires: Time at which the pause expires, by the store's clock.
+
+        Raises:
+            ValueError: The question is malformed.
         """
         new_pause = cls(
             id=new_id(),
@@ -91,15 +104,8 @@ class Pause:
         )
         request = input_request(error)
         if request is not None:
-            details: dict[str, Any] = getattr(request, "details", None) or {}
             question = str(getattr(request, "message", ""))
-            return replace(
-                new_pause,
-                question=question,
-                data=details.get("data"),
-                state=details.get("state"),
-                wants_verdict=bool(details.get("approval")),
-            )
+            return replace(new_pause, question=question, **_members_of_question(request))
         nested_call = call.approvals.requested
         approval_id = getattr(error, "approval_id", None) if nested_call is None else None
         return replace(new_pause, asked=nested_call, token=approval_id)
@@ -118,6 +124,25 @@ class Pause:
         return Approvals([*self.granted, *([self.asked] if self.asked else ())], self.done)
 
 
+def _members_of_question(error: BaseException) -> dict[str, Any]:
+    """Return the members of a pause that a module's question has, as JSON.
+
+    Raises:
+        ValueError: They are malformed.
+    """
+    details: dict[str, Any] = getattr(error, "details", None) or {}
+    field, choices, schema = (details.get(name) for name in ("field", "choices", "schema"))
+    if not (field is None or (isinstance(field, str) and field)):
+        raise ValueError("The field of a question must be the name of an input")
+    if not (choices is None or (is_array(choices) and choices)):
+        raise ValueError("The choices of a question must be a list with at least one")
+    if not (schema is None or is_object(schema)):
+        raise ValueError("The schema of a question must be a JSON Schema, an object")
+    members = {"field": field, "choices": choices, "schema": schema}
+    members = to_json(members) | {name: details.get(name) for name in ("data", "state")}
+    return {**members, "wants_verdict": bool(details.get("approval"))}
+
+
 def is_expired(packed_pause: bytes | None, now: float) -> bool:
     """Return whether a packed pause has expired at a time; one of None has not."""
     return packed_pause is not None and Pause.unpack(packed_pause).expires <= now
@@ -126,13 +151,13 @@ def is_expired(packed_pause: bytes | None, now: float) -> bool:
 def question_parts(pause: Pause) -> list[Part]:
     """Return the question of *pause* as two parts: text for people, data for programs."""
     if pause.question is not None:
-        extra = {} if pause.data is None else {"data": pause.data}
-        document = {"id": pause.id, "skill": pause.skill_id, **extra}
-        kind = "input"
-        if pause.wants_verdict:
-            arguments = pause.data if is_object(pause.data) else {}
-            kind, document = "approval", document | {"arguments": arguments, "decidedBy": "client"}
-        return _question_parts(pause.question[:MAX_QUESTION], kind, document, pause.expires)
+        if not pause.wants_verdict:
+            return _input_parts(pause, pause.question[:MAX_QUESTION])
+        arguments = pause.data if is_object(pause.data) else {}
+        data = {} if pause.data is None else {"data": pause.data}
+        document = {"id": pause.id, "skill": pause.skill_id, **data, "arguments": arguments}
+        document["decidedBy"] = "client"
+        return _question_parts(pause.question[:MAX_QUESTION], "approval", document, pause.expires)
     # approval may be for a call that the skill itself makes
     skill_id, arguments = json.loads(pause.asked or "null") or (pause.skill_id, pause.inputs)
     if (skill_id, arguments) == (pause.skill_id, pause.inputs):
@@ -146,6 +171,36 @@ def question_parts(pause: Pause) -> list[Part]:
 def input_required(pause: Pause, question: Message) -> NewState:
     """Return the transition to input-required, in which the task waits for an answer."""
     return NewState(INPUT_REQUIRED, question, resume=pause.pack(), deadline=pause.expires)
+
+
+def _input_parts(pause: Pause, question: str, problem: str = "") -> list[Part]:
+    """Return a question for input, after the *problem* of an earlier answer if there is one."""
+    members = {
+        "skill": pause.skill_id or None,
+        "data": pause.data,
+        "field": pause.field,
+        "choices": pause.choices,
+        "schema": pause.schema,
+        "problem": problem or None,
+    }
+    document = {"id": pause.id, **{k: v for k, v in members.items() if v is not None}}
+    lines = [*([problem] if problem else ()), question, *_choice_lines(pause)]
+    return _question_parts("\n".join(lines), "input", document, pause.expires)
+
+
+def _choice_lines(pause: Pause) -> list[str]:
+    """Return the choices of a question for people, numbered if none of them is a number."""
+    labels = [clean(word_of(choice), MAX_VALUE) for choice in pause.choices or ()]
+    if not pause.skill_id:
+        names = [clean(skill["name"], MAX_VALUE) for skill in pause.data["skills"]]
+        labels = [f"{label} ({name})" for label, name in zip(labels, names, strict=True)]
+    numbered = has_numbers(pause.choices or ())
+    lines = [
+        f"{number}. {label}" if numbered else f"- {label}"
+        for number, label in enumerate(labels[:MAX_CHOICES], 1)
+    ]
+    hidden_count = len(labels) - MAX_CHOICES
+    return [*lines, f"… and {hidden_count} more"] if hidden_count > 0 else lines
 
 
 def _question_parts(text: str, kind: str, document: dict[str, Any], expires: float) -> list[Part]:
@@ -179,8 +234,16 @@ NO = frozenset({"no", "n", "deny", "denied", "reject", "rejected"})
 HOW_TO_ANSWER = 'Please answer yes or no, or {"approved": true} or {"approved": false}'
 
 
-def answered(pause: Pause, message: Message) -> NewState:
-    """Return the transition that the client's *message* causes in the task of *pause*."""
+def answered(pause: Pause, message: Message, problem: str = "") -> NewState:
+    """Return the transition that the client's *message* causes in the task of *pause*.
+
+    Args:
+        pause: The pause.
+        message: The message.
+        problem: Why the message is no answer to the question; empty if it is one.
+    """
+    if problem:
+        return asked_again(pause, message, problem)
     is_approved = approval_in(message, pause)
     # a module that has asked for a yes or a no is told of either
     if is_approved or (is_approved is False and pause.wants_verdict):
@@ -191,6 +254,20 @@ def answered(pause: Pause, message: Message) -> NewState:
     # neither yes nor no: ask again, with the id and the deadline of the first question
     explanation = agent_message(message, HOW_TO_ANSWER, *question_parts(pause)[1:])
     return replace(input_required(pause, explanation), received=message)
+
+
+def asked_again(pause: Pause, message: Message, problem: str) -> NewState:
+    """Return the transition that repeats a question, with its id and its deadline."""
+    question = (pause.question or "")[:MAX_QUESTION]
+    explanation = agent_message(message, *_input_parts(pause, question, problem))
+    return replace(input_required(pause, explanation), received=message)
+
+
+def problem_of(refusal: InvalidParamsError) -> str:
+    """Return what is wrong with an answer, from the error with which its call was refused."""
+    errors: list[dict[str, str]] = object_of(refusal, "data").get("errors", [])
+    problems = [": ".join(filter(None, [e["field"], e["message"]])) for e in errors]
+    return f"The answer does not fit: {'; '.join(problems[:MAX_ARGUMENTS]) or refusal.message}"
 
 
 def approval_in(message: Message, pause: Pause) -> bool | None:

@@ -172,13 +172,16 @@ class Run:
         transition, pause = self.answer
         if pause.question is not None:
             await self._preflight()
-        transition = replace(transition, resume=self._packed_call())
+        skill_id = None if pause.skill_id else self.call.skill.id
+        transition = replace(transition, resume=self._packed_call(), skill_id=skill_id)
         packed_pause, webhook = pause.pack(), self.call.webhook
         await change(tasks, task_id, transition, expect=PAUSED, pause=packed_pause, webhook=webhook)
         return tasks.lease_of(task_id)
 
     async def _preflight(self) -> None:
         """Raise the error with which the executor would refuse the call."""
+        if self.call.question is not None:
+            return
         call, context, access = self.call, await self._context(), self._setup.access
         await access.preflight(call.skill.id, call.inputs, context, client=self.client)
 
@@ -213,6 +216,8 @@ class Run:
 
     async def _execute(self) -> list[Update]:
         """Call the module; return the updates that complete the task."""
+        if self.call.question is not None:
+            raise self.call.question
         if self.answer is not None:
             await self.begin()
         call, executor, context = self.call, self._setup.executor, await self._context()
@@ -469,12 +474,13 @@ class Run:
 
     def _new_record(self) -> TaskRecord:
         call, message = self.call, self.call.message
+        skill = {"skillId": call.skill.id} if call.skill.id else {}  # else it is asked for
         new_task = Task(
             id=message.task_id,
             context_id=message.context_id,
             status=TaskStatus(state=SUBMITTED, timestamp=now()),
             history=[message],
-            metadata={"skillId": call.skill.id, **self._setup.metadata},
+            metadata={**skill, **self._setup.metadata},
         )
         packed_call = self._packed_call()
         return TaskRecord(new_task, call.caller.owner, call.skill.id, resume=packed_call)

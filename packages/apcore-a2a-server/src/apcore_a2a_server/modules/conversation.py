@@ -1,7 +1,7 @@
 """The A2A conversation of a call, and the apcore Context that passes it to modules."""
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias, overload
 
@@ -104,7 +104,7 @@ class Conversation:
 
             def execute(self, inputs, context):
                 if len(inputs["text"]) < 2:
-                    context.services.ask("What is your name?")
+                    context.services.ask("What is your name?", field="text")
                 return {"greeting": f"Hello {inputs['text']}"}
         ```
     """
@@ -121,20 +121,37 @@ class Conversation:
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
     tell: Tell = _drop_progress
 
-    def ask(self, question: str, data: Any = None, *, state: Any = None) -> NoReturn:
+    def ask(
+        self,
+        question: str,
+        data: Any = None,
+        *,
+        field: str | None = None,
+        choices: Iterable[Any] | None = None,
+        schema: Any = None,
+        state: Any = None,
+    ) -> NoReturn:
         """Pause the task until the client answers; the module is then called again.
 
-        The inputs of that call are those of this one, updated with those of the answer.
+        The inputs of that call are those of this one, updated with those of the answer. Text
+        becomes the input *field*, converted by its schema; without a field, it becomes the one
+        required input that is missing, or `answer`. Text that does not fit is asked for again.
 
         Args:
             question: The question for the client.
             data: JSON that accompanies the question.
+            field: The input that the answer becomes.
+            choices: The values that the answer may have, such as texts or numbers.
+            schema: JSON Schema of the answer, or a pydantic model: of the field if there is one,
+                else of several inputs.
             state: JSON for the next run, as `services.state`; clients never see it.
 
         Raises:
             InputRequiredError: Always; do not catch it.
         """
-        raise InputRequiredError(question, data, state=state)
+        raise InputRequiredError(
+            question, data, field=field, choices=choices, schema=schema, state=state
+        )
 
     def approve(self, question: str, data: Any = None, *, state: Any = None) -> NoReturn:
         """Pause the task until the client answers yes or no; the module is then called again.

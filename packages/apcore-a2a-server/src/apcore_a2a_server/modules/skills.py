@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from a2a.utils.errors import MethodNotFoundError
-from apcore_a2a_core import Registry, clean
+from apcore_a2a_core import Registry, SkillMapper, clean
 from apcore_a2a_core.schema import is_object, text_field_of
 
 from .processes import check_portable
@@ -54,6 +54,19 @@ class Skill:
         return schema
 
 
+CHOICE = Skill(
+    id="",
+    descriptor=None,
+    streams=False,
+    needs_approval=False,
+    is_gated=False,
+    discoverable=False,
+    time_limit=None,
+    in_thread=False,
+)
+"""Stands for the skill of a task whose client has to choose one; no module has an empty id."""
+
+
 class Skills:
     """Thread-safe cache of a registry's skills, which is invalidated by changes to the registry.
 
@@ -83,6 +96,16 @@ class Skills:
         """Return the ids of discoverable skills, without ``system.*`` and broken modules."""
         skills = [self._find(skill_id) for skill_id in self.registry.list()]
         return [skill.id for skill in skills if skill and skill.discoverable]
+
+    def only(self) -> str | None:
+        """Return the id of the only discoverable skill; None if there are several."""
+        skill_ids = self.list()
+        return skill_ids[0] if len(skill_ids) == 1 else None
+
+    def name(self, skill_id: str) -> str:
+        """Return the name of a skill on the card; its id if it has none."""
+        skill = SkillMapper().to_skill(self.get_definition(skill_id))
+        return skill_id if skill is None else skill.name
 
     def is_discoverable(self, skill_id: str) -> bool:
         """Return whether `list` has the skill."""

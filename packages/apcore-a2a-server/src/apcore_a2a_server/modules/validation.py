@@ -70,7 +70,7 @@ class LinearSchema(SchemaStandIn):
     def __init__(self, schema: Json, kind: str = "Input") -> None:
         self._schema = schema
         self._kind = kind
-        self._validator = _validator(schema, FancyRegexOptions(backtrack_limit=BACKTRACK_LIMIT))
+        self._validator = validator_of(schema, FancyRegexOptions(backtrack_limit=BACKTRACK_LIMIT))
 
     def __reduce__(self) -> Any:
         """Pickle what it is made of, for modules that run in another process."""
@@ -310,7 +310,7 @@ def patterns_of(schema: Any) -> Iterator[str]:
 def _backtracks(pattern: str) -> bool:
     """Return whether a pattern can't be matched in linear time, due to look-around and the like."""
     try:
-        _validator({"pattern": pattern}, RegexOptions())
+        validator_of({"pattern": pattern}, RegexOptions())
     except ValueError:
         return True
     return False
@@ -456,9 +456,10 @@ def _core_schemas(root: Any) -> Iterator[tuple[Json, Json]]:
         pending += [(member, config) for member in members]
 
 
-def _validator(
+def validator_of(
     schema: Json, pattern_options: FancyRegexOptions | RegexOptions
 ) -> Draft202012Validator:
+    """Return a validator that takes linear time, and whose errors do not have the value."""
     return Draft202012Validator(
         schema,
         pattern_options=pattern_options,

@@ -48,9 +48,9 @@ WITH known AS (
     SELECT messages, hooks FROM apcore_a2a.tasks WHERE id = :task_id
 ), task AS (
     UPDATE apcore_a2a.tasks SET
-        version = :version, body_version = :version, state = :state, status_at = :status_at,
-        updated = nextval('apcore_a2a.updates'), messages = :messages, body = :body,
-        resume = :resume, epoch = epoch + :run::int,
+        version = :version, body_version = :version, skill = :skill, state = :state,
+        status_at = :status_at, updated = nextval('apcore_a2a.updates'), messages = :messages,
+        body = :body, resume = :resume, epoch = epoch + :run::int,
         attempts = CASE :run::int WHEN 1 THEN 0 ELSE attempts + :restart::int END,
         started = CASE WHEN 1 IN (:run::int, :restart::int) THEN clock_timestamp()
             ELSE started END,

@@ -22,7 +22,7 @@ SELECT version, epoch, first_event, messages FROM tasks WHERE id = :task_id;
 
 -- change_state: Change the state of a task, and its lease.
 UPDATE tasks SET
-    state = :state, status_at = :status_at,
+    skill = :skill, state = :state, status_at = :status_at,
     updated = (SELECT coalesce(max(updated), 0) + 1 FROM tasks), messages = :messages,
     resume = :resume, deadline = :deadline, body = :body,
     body_version = :version, version = :version,

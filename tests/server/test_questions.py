@@ -1,0 +1,434 @@
+"""Questions of modules, answered in words."""
+
+from contextlib import closing
+from datetime import date
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx
+import pytest
+from a2a.client import ClientConfig, create_client
+from a2a.helpers import get_message_text, new_text_message
+from a2a.types import Role, SendMessageRequest
+from apcore import ACL, ACLRule, Executor, ModuleError
+from apcore_a2a_server.fields import OptionError
+from apcore_a2a_server.store.sqlite import SqliteStore
+from pydantic import BaseModel, ConfigDict, Field
+
+from tests.serving import PATIENCE, running
+
+from .asking import Json, state_of
+from .inloop import (
+    NEEDS_APPROVAL,
+    WAYS,
+    Does,
+    Peer,
+    app_of,
+    content_of,
+    contents,
+    give_back,
+    registry_of,
+    serving,
+)
+from .inloop import anyio_backend as anyio_backend
+from .modules import Inputs
+
+pytestmark = pytest.mark.anyio
+
+
+class Booking(BaseModel):
+    """The inputs of `Books`: text is the city."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    city: str
+    guests: int = Field(default=0, le=8)
+    day: date | None = None
+    meal: Literal["Lunch", "Dinner"] | None = None
+
+
+def asks(question: str, field: str | None = None, **options: Any) -> Does:
+    """Return a module that asks until it has the field, or else `answer`; it returns its inputs."""
+    schema = options.pop("input_schema", None)
+
+    async def action(inputs: Inputs, context: Any) -> Inputs:
+        if not inputs.get(field or "answer"):
+            context.services.ask(question, field=field, **options)
+        return inputs
+
+    return Does(action, input_schema=schema)
+
+
+def books(question: str, field: str | None = None, **options: Any) -> Does:
+    """Return the same with the inputs of a booking."""
+    return asks(question, field, input_schema=Booking, **options)
+
+
+async def say(peer: Peer, *contents: Any, skill: str = "work", **members: Any) -> Json:
+    """Send texts and data, and return the task."""
+    parts = [peer.part(**{"text" if isinstance(c, str) else "data": c}) for c in contents]
+    params = peer.wire.params(skill, *parts, **members)
+    if members.get("taskId"):
+        del params["metadata"]
+    return (await peer.ask("send", params)).task
+
+
+def asked(task: Json) -> tuple[str, Json]:
+    """Return the question of a paused task, as text and as data."""
+    assert state_of(task) == "input-required"
+    text, data = (content_of(part) for part in task["status"]["message"]["parts"])
+    return text, data["input"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_text_answer_becomes_the_field_of_the_question(way: str) -> None:
+    async with serving({"work": asks("For which day?", "day")}, way) as peer:
+        task = await say(peer, {"guests": 2})
+        assert asked(task)[1]["field"] == "day"
+        done = await say(peer, "Friday", taskId=task["id"])
+        assert contents(done) == [{"guests": 2, "day": "Friday"}]
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "value"),
+    [
+        ("guests", " 5 ", 5),
+        ("day", "2026-11-27", "2026-11-27"),
+        ("meal", "dinner", "Dinner"),
+        ("meal", '{"meal": "Lunch"}', "Lunch"),
+    ],
+)
+async def test_a_text_answer_is_converted_and_overwrites_no_other_input(
+    field: str, text: str, value: Any
+) -> None:
+    async with serving({"work": books("Which?", field)}) as peer:
+        task = await say(peer, "Oslo")
+        done = await say(peer, text, taskId=task["id"])
+        assert contents(done) == [{"city": "Oslo", field: value}]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("field", "text", "problem"),
+    [
+        ("guests", "five", "The answer must be a whole number"),
+        ("guests", "9", "The answer does not fit: guests: "),
+        ("day", "Friday", "The answer must be a date, such as 2026-01-31"),
+        ("meal", "tea", "The answer must be one of: Lunch, Dinner"),
+    ],
+)
+async def test_a_text_answer_that_does_not_fit_is_asked_for_again_with_the_reason(
+    way: str, field: str, text: str, problem: str
+) -> None:
+    async with serving({"work": books("Which?", field)}, way) as peer:
+        task = await say(peer, "Oslo")
+        _, first = asked(task)
+        for number in range(2):
+            task = await say(peer, text, taskId=task["id"])
+            question, again = asked(task)
+            reason, _, repeated = question.partition("\n")
+            assert reason.startswith(problem)
+            assert repeated == "Which?"
+            assert again.pop("problem") == reason
+            assert again == first
+            assert len(task["history"]) == 3 + 2 * number
+        right = {"guests": "2", "day": "2026-11-27", "meal": "LUNCH"}[field]
+        assert state_of(await say(peer, right, taskId=task["id"])) == "completed"
+
+
+async def test_data_that_does_not_fit_is_refused() -> None:
+    async with serving({"work": books("When?", "meal", choices=["Lunch"])}) as peer:
+        task = await say(peer, "Oslo")
+        for wrong in ({"meal": "tea"}, {"meal": "Dinner"}, {"guests": "two"}):
+            params = peer.wire.params("work", peer.part(data=wrong), taskId=task["id"])
+            assert (await peer.ask("send", params)).code == -32602
+        assert await peer.get(task["id"]) == task
+        done = await say(peer, {"meal": "Lunch", "guests": 2}, taskId=task["id"])
+        assert contents(done) == [{"city": "Oslo", "meal": "Lunch", "guests": 2}]
+
+
+async def test_the_choices_of_a_question_are_listed_and_can_be_named_or_counted() -> None:
+    async with serving({"work": asks("When?", "day", choices=("Friday", "Saturday"))}) as peer:
+        for text, day in (("saturday", "Saturday"), ("1", "Friday")):
+            task = await say(peer, {"guests": 2})
+            question, data = asked(task)
+            assert question == "When?\n1. Friday\n2. Saturday"
+            assert data["choices"] == ["Friday", "Saturday"]
+            task = await say(peer, "Sunday", taskId=task["id"])
+            assert asked(task)[0].startswith("The answer must be one of: Friday, Saturday\nWhen?")
+            assert contents(await say(peer, text, taskId=task["id"]))[0]["day"] == day
+
+
+async def test_choices_that_are_numbers_are_not_counted() -> None:
+    async with serving({"work": asks("How many?", "n", choices=[2, 4])}) as peer:
+        task = await say(peer, {})
+        assert asked(task)[0] == "How many?\n- 2\n- 4"
+        assert contents(await say(peer, "2", taskId=task["id"])) == [{"n": 2}]
+
+
+async def test_a_text_answer_without_a_field_becomes_the_answer() -> None:
+    async with serving({"work": asks("What is your name?")}) as peer:
+        task = await say(peer, "hi")
+        done = await say(peer, "Ann", "Lee", taskId=task["id"])
+        assert contents(done) == [{"text": "hi", "answer": "Ann\nLee"}]
+
+
+async def test_a_text_answer_that_the_skill_has_no_place_for_is_in_the_conversation() -> None:
+    async def action(inputs: Inputs, context: Any) -> Inputs:
+        if not context.services.history:
+            raise ModuleError("INPUT_REQUIRED", "Which?")
+        return {"inputs": inputs, "parts": context.services.parts}
+
+    async with serving({"work": Does(action, input_schema=Booking)}) as peer:
+        task = await say(peer, "Oslo")
+        done = await say(peer, "the second", taskId=task["id"])
+        assert contents(done) == [{"inputs": {"city": "Oslo"}, "parts": [{"text": "the second"}]}]
+
+
+class Payment(BaseModel):
+    amount: float = Field(gt=0)
+    to: str = "us"
+
+
+async def test_the_schema_of_a_question_converts_and_checks_the_answer() -> None:
+    modules = {
+        "fields": asks("How much?", schema=Payment),
+        "field": asks("How much?", "n", schema={"type": "integer", "minimum": 1}),
+        "answer": asks("How much?", schema={"type": "integer"}),
+    }
+    async with serving(modules) as peer:
+        task = await say(peer, {"answer": None}, skill="fields")
+        assert asked(task)[1]["schema"]["properties"]["amount"]["type"] == "number"
+        for wrong in ("much", "-1", '{"amount": "much"}'):
+            task = await say(peer, wrong, taskId=task["id"])
+            assert asked(task)[0].startswith("The answer ")
+        params = peer.wire.params("fields", peer.part(data={"amount": -1}), taskId=task["id"])
+        assert (await peer.ask("send", params)).code == -32602
+        task = await say(peer, "2.5", taskId=task["id"])
+        assert state_of(task) == "input-required"  # this module still waits for its `answer`
+        for skill, name in (("field", "n"), ("answer", "answer")):
+            task = await say(peer, {"x": 1}, skill=skill)
+            task = await say(peer, "few", taskId=task["id"])
+            assert asked(task)[1]["problem"] == "The answer must be a whole number"
+            assert contents(await say(peer, "7", taskId=task["id"])) == [{"x": 1, name: 7}]
+
+
+async def test_a_question_for_several_inputs_takes_json() -> None:
+    schema = {"properties": {"a": {"type": "integer"}, "b": {}}, "required": ["a", "b"]}
+
+    async def action(inputs: Inputs, context: Any) -> Inputs:
+        if "a" not in inputs:
+            context.services.ask("Which?", schema=schema)
+        return inputs
+
+    async with serving({"work": Does(action)}) as peer:
+        task = await say(peer, {})
+        task = await say(peer, "1 and 2", taskId=task["id"])
+        assert asked(task)[1]["problem"] == "The answer must be JSON with: a (integer), b (any)"
+        done = await say(peer, '{"a": 1, "b": [2]}', taskId=task["id"])
+        assert contents(done) == [{"a": 1, "b": [2]}]
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        {"field": 5},
+        {"field": ""},
+        {"choices": []},
+        {"choices": "ab"},
+        {"choices": [object()]},
+        {"schema": True},
+    ],
+)
+async def test_a_malformed_question_fails_the_task(details: Json) -> None:
+    async def action(inputs: Inputs, context: Any) -> Inputs:
+        raise ModuleError("INPUT_REQUIRED", "Which?", details)
+
+    async with serving({"work": Does(action)}) as peer:
+        assert state_of(await say(peer, {})) == "failed"
+
+
+async def test_an_answer_in_text_and_data_is_its_data() -> None:
+    async with serving({"work": asks("When?", "day")}) as peer:
+        task = await say(peer, {"guests": 2})
+        done = await say(peer, "on this day", {"day": "Friday"}, taskId=task["id"])
+        assert contents(done) == [{"guests": 2, "day": "Friday"}]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_an_answer_that_does_not_fit_is_asked_for_again_in_a_stream(way: str) -> None:
+    async with serving({"work": asks("How many?", "n", choices=[1, 2])}, way) as peer:
+        task = await say(peer, {})
+        async with peer.stream("work", peer.part(text="3"), taskId=task["id"]) as stream:
+            frames = await stream.rest()
+        assert frames[-1].state == "input-required"
+        assert frames[-1].says.startswith("The answer must be one of: 1, 2\n")
+
+
+async def test_the_sdk_answers_in_words() -> None:
+    registry = registry_of({"work": books("For which day?", "day")})
+    with running(registry) as url:
+        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE) as http:
+            config = ClientConfig(httpx_client=http, streaming=False)
+            client = await create_client(url, config)
+
+            async def send(text: str, **ids: str) -> Any:
+                message = new_text_message(text, role=Role.ROLE_USER, **ids)
+                request = SendMessageRequest(message=message)
+                return [response async for response in client.send_message(request)][-1].task
+
+            task = await send("Oslo")
+            for text in ("Friday", "2026-11-27"):
+                assert get_message_text(task.status.message).endswith("For which day?")
+                task = await send(text, task_id=task.id, context_id=task.context_id)
+    (part,) = task.artifacts[0].parts
+    assert dict(part.data.struct_value) == {"city": "Oslo", "day": "2026-11-27"}
+
+
+# Which skill?
+
+
+def shop() -> dict[str, Any]:
+    return {
+        "math.add": Does(give_back, input_schema=Payment),
+        "text.echo": Does(give_back),
+        "pay": Does(give_back, annotations=NEEDS_APPROVAL),
+    }
+
+
+async def send_to_any(peer: Peer, *parts: Json, **members: Any) -> Any:
+    """Send a message that names no skill."""
+    params = peer.wire.params("", *parts, **members)
+    del params["metadata"]
+    return await peer.ask("send", params)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_only_skill_gets_messages_without_a_skill_id(way: str) -> None:
+    async with serving({"text.echo": Does(give_back)}, way) as peer:
+        answer = await send_to_any(peer, peer.part(text="hi"))
+        assert contents(answer.task) == [{"text": "hi"}]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_error_for_a_message_without_a_skill_lists_the_skills(way: str) -> None:
+    async with serving(shop(), way) as peer:
+        answer = await send_to_any(peer, peer.part(text="hi"))
+        assert answer.code == -32602
+        assert "metadata.skillId" in answer.response.text
+        assert "--default-skill" in answer.response.text
+        for skill_id in shop():
+            assert skill_id in answer.response.text
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_an_unknown_skill_gets_the_closest_ids(way: str) -> None:
+    async with serving(shop(), way) as peer:
+        answer = await peer.send("math.ad", peer.part(data={}))
+        assert answer.code == -32601
+        assert "Skill not found: math.ad (did you mean math.add?)" in answer.response.text
+        assert "text.echo" not in answer.response.text
+        answer = await peer.send("quite.different", peer.part(data={}))
+        assert "did you mean" not in answer.response.text
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("answer", ["text.echo", "Text Echo", "TEXT.ECHO.", "{number}"])
+async def test_the_client_is_asked_which_skill_to_call(way: str, answer: str) -> None:
+    async with serving(shop(), way, default_skill="ask") as peer:
+        task = (await send_to_any(peer, peer.part(text="hi"))).task
+        question, data = asked(task)
+        lines = question.splitlines()
+        assert lines[0] == "Which skill?"
+        assert data["choices"] == [*sorted(shop())]
+        assert data["data"]["skills"][0] == {"id": "math.add", "name": "Math Add"}
+        number = next(line for line in lines if "text.echo (Text Echo)" in line).partition(".")[0]
+        text = answer.format(number=number)
+        done = (await send_to_any(peer, peer.part(text=text), taskId=task["id"])).task
+        assert contents(done) == [{"text": "hi"}]
+        assert done["metadata"]["skillId"] == "text.echo"
+
+
+async def test_the_skill_may_be_chosen_with_data_or_metadata() -> None:
+    async with serving(shop(), default_skill="ask") as peer:
+        for named in (True, False):
+            task = (await send_to_any(peer, peer.part(data={"amount": 2}))).task
+            if named:
+                answer = await peer.send("math.add", peer.part(text="this"), taskId=task["id"])
+            else:
+                part = peer.part(data={"skillId": "math.add"})
+                answer = await send_to_any(peer, part, taskId=task["id"])
+            assert contents(answer.task) == [{"amount": 2}]
+
+
+async def test_an_answer_that_chooses_no_skill_is_asked_for_again() -> None:
+    async with serving(shop(), default_skill="ask") as peer:
+        task = (await send_to_any(peer, peer.part(text="hi"))).task
+        problems = {
+            "nope": "The answer names no skill of this agent",
+            "9": "The answer names no skill of this agent",
+            "math.add": "The answer amount must be a number; the skill takes JSON with: ",
+        }
+        for text, problem in problems.items():
+            task = (await send_to_any(peer, peer.part(text=text), taskId=task["id"])).task
+            assert asked(task)[0].startswith(problem)
+        done = (await send_to_any(peer, peer.part(text="text.echo"), taskId=task["id"])).task
+        assert contents(done) == [{"text": "hi"}]
+
+
+async def test_a_chosen_skill_asks_for_approval() -> None:
+    async with serving(shop(), default_skill="ask") as peer:
+        task = (await send_to_any(peer, peer.part(text="hi"))).task
+        task = (await send_to_any(peer, peer.part(text="pay"), taskId=task["id"])).task
+        text = content_of(task["status"]["message"]["parts"][0])
+        assert text.startswith("Approval required for module pay")
+        done = (await send_to_any(peer, peer.part(text="yes"), taskId=task["id"])).task
+        assert contents(done) == [{"text": "hi"}]
+
+
+async def test_the_chosen_skill_is_stored_with_the_task(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    async with serving(shop(), default_skill="ask", task_store=SqliteStore(path)) as peer:
+        task = (await send_to_any(peer, peer.part(text="hi"))).task
+    async with serving(shop(), default_skill="ask", task_store=SqliteStore(path)) as peer:
+        await send_to_any(peer, peer.part(text="pay"), taskId=task["id"])
+    async with serving(shop(), task_store=SqliteStore(path)) as peer:
+        record = await peer.served.setup.tasks.get(task["id"])
+        assert record is not None
+        assert record.skill == "pay"
+        wrong = await peer.send("text.echo", peer.part(text="yes"), taskId=task["id"])
+        assert wrong.code == -32602
+        done = (await send_to_any(peer, peer.part(text="yes"), taskId=task["id"])).task
+        assert contents(done) == [{"text": "hi"}]
+
+
+async def test_a_task_that_waits_for_its_skill_can_be_canceled_and_expires() -> None:
+    async with serving(shop(), default_skill="ask", input_timeout=0.05) as peer:
+        task = (await send_to_any(peer, peer.part(text="hi"))).task
+        await peer.until(task["id"], "failed")
+    async with serving(shop(), default_skill="ask") as peer:
+        task = (await send_to_any(peer, peer.part(text="hi"))).task
+        assert (await peer.ask("cancel", {"id": task["id"]})).state == "canceled"
+        late = await send_to_any(peer, peer.part(text="text.echo"), taskId=task["id"])
+        assert late.code == -32004
+
+
+async def test_only_skills_that_the_caller_may_call_are_told() -> None:
+    rules = [ACLRule(["*"], ["text.echo", "pay"], "allow")]
+    with closing(Executor(registry_of(shop()), acl=ACL(rules, "deny"))) as executor:
+        async with serving(executor) as peer:
+            assert "math.add" not in (await send_to_any(peer, peer.part(text="hi"))).response.text
+            answer = await peer.send("math.ad", peer.part(text="hi"))
+            assert "did you mean" not in answer.response.text
+        async with serving(executor, default_skill="ask") as peer:
+            task = (await send_to_any(peer, peer.part(text="hi"))).task
+            assert asked(task)[1]["choices"] == ["pay", "text.echo"]
+            task = (await send_to_any(peer, peer.part(text="math.add"), taskId=task["id"])).task
+            assert asked(task)[1]["problem"] == "The answer names no skill of this agent"
+
+
+def test_a_skill_with_the_id_ask_leaves_no_word_for_asking() -> None:
+    registry = registry_of({"ask": Does(give_back), "work": Does(give_back)})
+    with pytest.raises(OptionError, match="rename"):
+        app_of(registry, default_skill="ask")
+    assert app_of(registry)
