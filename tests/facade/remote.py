@@ -18,6 +18,7 @@ import pytest
 from apcore import Context, InvalidInputError, ModuleAnnotations, Registry
 from apcore_a2a.command.main import main
 from apcore_a2a_server.modules import Conversation
+from pydantic import BaseModel, Field
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -84,8 +85,29 @@ class Greets(Module):
         conversation: Conversation = context.services
         messages = [m for m in conversation.history if m["role"] == "ROLE_USER"]
         if not messages:
-            conversation.ask("Who are you?", {"choices": ["Ada", "Alan"]})
+            conversation.ask("Who are you?", {"choices": ["Ada", "Alan"]}, field="text")
         return {"hello": inputs.get("text") or inputs}
+
+
+class Payment(BaseModel):
+    """Payment that `Books` asks for."""
+
+    card: str
+    amount: float = Field(gt=10)
+    note: str | None = None
+
+
+class Books(Module):
+    """Asks for a number of guests, and for a payment."""
+
+    async def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
+        conversation: Conversation = context.services
+        if "guests" not in inputs:
+            schema = {"type": "integer", "minimum": 1}
+            conversation.ask("How many guests?", field="guests", schema=schema)
+        if "amount" not in inputs:
+            conversation.ask("How do you pay?", schema=Payment)
+        return {"booked": inputs}
 
 
 class Pays(Module):
@@ -116,6 +138,7 @@ def registry() -> Registry:
         "counts": Counts(),
         "waits": Waits(),
         "greets": Greets(),
+        "books": Books(),
         "pays": Pays(),
         "fails": Fails(),
     }.items():

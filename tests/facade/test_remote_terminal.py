@@ -276,6 +276,35 @@ def test_a_question_is_shown_with_its_choices(agent: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.process
+def test_a_refused_answer_is_asked_for_again_and_a_schema_value_by_value(
+    agent: str, tmp_path: Path
+) -> None:
+    with screen(tmp_path, "call", agent, "books", TERM="dumb", NO_COLOR="1") as shown:
+        shown.wait_for(r"How many guests\?\s+\? $")
+        shown.type("a few\n")
+        shown.wait_for(r"The answer must be a whole number\s+How many guests\?\s+\? $")
+        shown.type("3\n")
+        answers = [
+            (r"How do you pay\?\s+card \(string\)\? $", "visa"),
+            (r"amount \(number\)\? $", "5"),
+            (r"note \(string, optional\)\? $", ""),
+            (r"The answer does not fit: amount: [^?]*pay\?\s+card \(string\)\? $", "visa"),
+            (r"amount \(number\)\? $", "twenty"),
+            (r"amount must be a number\s+amount \(number\)\? $", "20"),
+            (r"note \(string, optional\)\? $", ""),
+        ]
+        for prompt, answer in answers:
+            shown.wait_for(prompt)
+            shown.type(f"{answer}\n")
+        assert shown.end() == 0
+
+    result = plain(shown.text).rpartition('{\n  "booked"')[2]
+    assert '"guests": 3' in result
+    assert '"amount": 20' in result
+    assert "note" not in result
+
+
+@pytest.mark.process
 def test_a_task_without_an_answer_stays_paused(agent: str, tmp_path: Path) -> None:
     with screen(tmp_path, "call", agent, "pays", TERM="dumb") as shown:
         shown.wait_for(r"\n\S*\? ")

@@ -12,6 +12,7 @@ from apcore_a2a_client import (
     A2AAuthError,
     A2AError,
     A2AServerError,
+    ContentTypeNotSupportedError,
     CredentialsRefusedError,
     InvalidParamsError,
     Message,
@@ -126,11 +127,17 @@ def call(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> int
     text_only = takes_text_only(card, arguments.skill)
     message = message_of(arguments.input, arguments.files, text_only=text_only)
     send = _send_streaming if arguments.stream else _send
+    task: Task | None = None
     while True:
         try:
             task = send(client, message, arguments, out)
-        except (SkillNotFoundError, InvalidParamsError) as error:
+        except SkillNotFoundError as error:
             raise _with_suggestion(client, arguments, error) from None
+        except (InvalidParamsError, ContentTypeNotSupportedError) as error:
+            if task is None:
+                raise _with_suggestion(client, arguments, error) from None
+            # an answer was refused, and its task still waits: ask again
+            out.error(error, error.errors if isinstance(error, InvalidParamsError) else ())
         try:
             answer = out.ask(task) if task.status.state.is_paused else None
         except KeyboardInterrupt:
@@ -154,6 +161,8 @@ def _with_suggestion(
     client: SyncA2AClient, arguments: SimpleNamespace, error: A2AServerError
 ) -> A2AServerError:
     """Add the closest id of a skill to the message of *error*, or all ids if none was given."""
+    if "did you mean" in str(error):
+        return error
     skill_ids = [skill.id for skill in client.agent_card.skills]
     if arguments.skill is None and not arguments.task and "skill" in str(error).lower():
         listed = ", ".join(skill_ids[:MAX_LISTED]) + (", …" if skill_ids[MAX_LISTED:] else "")

@@ -73,7 +73,7 @@ class Printer:
         """Print a task that waits for input."""
         self.task(task)
 
-    def ask(self, task: Task) -> str | None:
+    def ask(self, task: Task) -> str | dict[str, Any] | None:
         """Return the user's answer to a paused task, or None if the command is not interactive."""
         return None
 

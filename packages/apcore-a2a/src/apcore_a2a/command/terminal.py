@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .printers import Printer, ShowTask, clean, encode_bytes
+from .questions import Question, fill
 
 COLORS = {
     TaskState.COMPLETED: "green",
@@ -137,21 +138,30 @@ class Terminal(Printer):
     def question(self, task: Task, url: str, skill: str | None) -> None:
         """Print the question of a paused task, and the command that answers it."""
         self._err.print(_state(task), Text(f"task {clean(task.id)}", "dim"))
-        self._print_message(task)
+        self._print_question(Question.of(task))
         answer = ["--task", clean(task.id), "--input", "…"]
         command = shlex.join(["apcore-a2a", "call", url, *filter(None, [skill]), *answer])
         self._err.print(Text(f"Answer with: {command}", "dim"), soft_wrap=True)
 
-    def ask(self, task: Task) -> str | None:
-        """Print the question of a paused task; read the answer if the command is interactive."""
+    def ask(self, task: Task) -> str | dict[str, Any] | None:
+        """Print the question of a paused task; read the answer if the command is interactive.
+
+        A question with a JSON Schema is answered value by value.
+        """
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             return None
-        self._print_message(task)
+        question = Question.of(task)
+        self._print_question(question)
         try:
-            return self._err.input("[magenta]?[/] ") or None
+            if question.schema:
+                return fill(question.schema, self._read, lambda text: self._err.print(Text(text)))
+            return self._read() or None
         except EOFError:
             self._err.print()
             return None
+
+    def _read(self, prompt: str = "") -> str:
+        return self._err.input(Text.assemble(prompt, ("? ", "magenta")))
 
     def confirm(self, question: str) -> bool:
         """Ask a yes/no question; return False if the command is not interactive."""
@@ -170,9 +180,10 @@ class Terminal(Printer):
         with show_elapsed(self._err) as describe:
             yield lambda task: describe(progress_of(task))
 
-    def _print_message(self, task: Task) -> None:
-        parts = task.status.message.parts if task.status.message else ()
-        self._print_parts(parts, console=self._err)
+    def _print_question(self, question: Question) -> None:
+        self._print_parts(question.parts, console=self._err)
+        for choice in question.choices:
+            self._err.print(Text(f"  - {clean(choice)}"))
 
     def _print_parts(self, parts: Any, indent: int = 2, console: Console | None = None) -> None:
         for part in parts:
