@@ -86,6 +86,8 @@ describe("a question", () => {
   });
 
   it("may have choices", () => {
+    const numbers = questionOf(paused({ input: { choices: [2, 4], data: {} } }));
+    expect(numbers).toMatchObject({ kind: "input", choices: ["2", "4"] });
     const question = questionOf(paused({ input: { data: { choices: ["a", "b"] } } }));
     expect(question).toMatchObject({ kind: "input", choices: ["a", "b"] });
   });

@@ -34,10 +34,14 @@ export function questionOf(task: Task): Question | null {
     arguments: object(approval?.arguments),
     decidedBy: text(approval?.decidedBy),
     data: extra,
-    choices: isObject(extra) ? strings(extra.choices) : [],
+    choices: words(input?.choices ?? (isObject(extra) ? extra.choices : [])),
     expiresAt: text(details?.expiresAt),
   };
 }
+
+/** The choices of a question that a text can answer. */
+const words = (choices: unknown) =>
+  strings(Array.isArray(choices) ? choices.map((each) => (isObject(each) ? each : String(each))) : []);
 
 export const approvalAnswer = (question: Question, approved: boolean, comment: string) => ({
   approved,
