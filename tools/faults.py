@@ -254,8 +254,8 @@ FAULTS = (
         "memory-evicts-running-tasks",
         "A full store forgets a running task to make room for a new one.",
         f"{SERVER}/store/memory.py",
-        "oldest = next(own_ids, None) or next(iter(self._by_end), None)",
-        "oldest = next(own_ids, None) or next(iter(self._slots), None)",
+        "ended_ids = (stored.id for stored in chain(own, self._by_end))",
+        "ended_ids = iter(self._slots)",
         ("tests/server/test_memory_store.py::test_tasks_that_have_not_ended_are_never_evicted",),
     ),
     Fault(
