@@ -183,8 +183,8 @@ FAULTS = (
         f"{SERVER}/engine/run.py",
         """        if pause.question is not None:
             await self._preflight()
-        transition = replace""",
-        "        transition = replace",
+        skill_id = None""",
+        "        skill_id = None",
         (
             "tests/server/test_conversations.py"
             "::test_an_invalid_answer_is_refused_and_the_task_stays_paused",
