@@ -134,8 +134,12 @@ async def test_a_job_that_is_still_running_at_shutdown_fails() -> None:
 async def test_an_agent_under_a_prefix_is_discovered_and_responds(binding: str) -> None:
     outer = Starlette(routes=[Route("/", lambda request: PlainTextResponse("outer app"))])
     with closing(modules.executor()) as executor, running(outer) as url:
-        outer.mount(PREFIX, create_app(executor, url=url + PREFIX))
-        async with httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as http:
+        app = create_app(executor, url=url + PREFIX)
+        outer.mount(PREFIX, app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as http,
+        ):
             assert (await http.get(url)).text == "outer app"
             assert (await http.get(f"{url}{PREFIX}/health")).json()["status"] == "healthy"
             config = ClientConfig(httpx_client=http, supported_protocol_bindings=[binding])

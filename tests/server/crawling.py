@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import httpx
 from apcore import ACL, ACLRule, Executor, Identity, Registry
 from apcore_a2a_core.states import TERMINAL
-from apcore_a2a_server.middleware.logs import CHATTY, set_up_logging
+from apcore_a2a_server.middleware.logs import CHATTY, HIDDEN, set_up_logging
 from apcore_a2a_server.store import TaskRecord
 
 from tests.serving import PATIENCE, running
@@ -58,7 +58,8 @@ SECRET = re.compile(rf"{FRAGMENTS}|c0ffee", re.IGNORECASE)
 NOT_LOGGED = re.compile(rf"{SECRET.pattern}|{INPUT}|{OUTPUT}", re.IGNORECASE)
 BEGIN = re.compile(r"\d\d:\d\d:\d\d (?:INFO   |WARNING|ERROR  |CRITICAL) \S[^\x00-\x1f\x7f-\x9f]*")
 STACK = re.compile(
-    r"|Traceback \(most recent call last\):|[\w.]+|  File \"[^\"]+\", line \d+, in \S+"
+    rf"|Traceback \(most recent call last\):|[\w.]+(?:: {re.escape(HIDDEN)})?"
+    r"|  File \"[^\"]+\", line \d+, in \S+"
     r"|    .*|  \[Previous line repeated \d+ more times\]"
     r"|The above exception was the direct cause of the following exception:"
 )

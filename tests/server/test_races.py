@@ -299,7 +299,7 @@ async def test_of_several_concurrent_answers_to_a_question_all_but_one_are_refus
 ) -> None:
     async def ask(inputs: Inputs, context: Any) -> Inputs:
         if inputs["text"] == "hello":
-            context.services.ask("Which day?")
+            context.services.ask("Which day?", field="text")
         await asyncio.sleep(0)
         return inputs
 
@@ -321,7 +321,7 @@ async def test_of_several_concurrent_answers_to_a_question_all_but_one_are_refus
 async def test_a_refused_answer_sets_no_webhook() -> None:
     async def ask(inputs: Inputs, context: Any) -> Inputs:
         if inputs["text"] == "hello":
-            context.services.ask("Which day?")
+            context.services.ask("Which day?", field="text")
         return inputs
 
     async with serving({"work": Does(ask)}, push_notifications=True) as peer:
