@@ -280,7 +280,8 @@ async def test_a_call_is_open_until_its_response_is_read(eight_calls: dict[str, 
     large = message(text="x" * 1_000_000).SerializeToString()
     small_window = ("grpc.http2.bdp_probe", 0)  # or it grows until it has the whole response
     async with (
-        eve_and_ada(**eight_calls) as (eve, ada),
+        # all four may run at once: only their open calls are limited here
+        eve_and_ada(**eight_calls, max_runs_per_client=6) as (eve, ada),
         connected(eve.peer, eve.address, eve.metadata, small_window) as slow,
     ):
         calls = [slow.channel.unary_stream(SEND)(large, metadata=eve.pairs) for _ in range(4)]
