@@ -461,7 +461,7 @@ def test_files_beside_the_input_fill_members_that_are_free(descriptor: Describe)
 
 
 def test_a_file_that_fits_no_member_is_refused(descriptor: Describe) -> None:
-    schema = {"properties": {"photo": PHOTO["properties"]["photo"], "n": {}}}  # type: ignore[index]
+    schema = {"properties": {"photo": PHOTO["properties"]["photo"], "n": {}}}  # type: ignore[index]  # a JSON object
     with pytest.raises(MediaTypeError, match="image/"):
         input_of({"raw": "aGk=", "mediaType": "text/plain"}, schema, descriptor)
     with pytest.raises(MediaTypeError):

@@ -388,7 +388,7 @@ class Store(ABC):
         """About how many bytes the store keeps in the memory of this process."""
         return 0
 
-    def evict(self, size: int, owner: str, kept_ids: Container[str]) -> None:  # noqa: B027
+    def evict(self, size: int, owner: str, kept_ids: Container[str]) -> None:  # noqa: B027 - optional
         """Free *size* bytes of memory, as far as possible. Durable stores need free none.
 
         Args:
