@@ -12,8 +12,7 @@ from .storms import Credentials, Hosts, hosts, storms
 def test_only_allowed_hosts_are_served_whatever_is_asked_for(examples: int) -> None:
     with Hosts() as agent:
         settings(PROFILE, max_examples=examples)(given(headers=hosts)(agent.check))()
-    # hypothesis tries few of the allowed hosts twice
-    assert min(agent.outcomes["served"], agent.outcomes["refused"]) > 10
+    assert min(agent.outcomes["served"], agent.outcomes["refused"]) > examples / 20
 
 
 @pytest.mark.parametrize("examples", [50, pytest.param(2000, marks=pytest.mark.soak)])

@@ -314,12 +314,7 @@ for name in SOME:
         CASES[f"the registry's {member} raises {name}"] = Case("registry", breaks(member, what), 1)
 
 
-AROUND = (
-    "a duck raises",
-    "a duck passes",
-    "the registry's list raises",  # is there only one skill, which then is the default?
-    *(f"the store's {m} raises" for m in CALLED),
-)
+AROUND = ("a duck raises", "a duck passes", *(f"the store's {m} raises" for m in CALLED))
 WITHIN = ("raises", "decides with", *(f"meddles {stage} with" for stage in STAGES))
 SPEAKERS = {
     "advice": (*WITHIN, *AROUND, "the registry's get raises"),

@@ -124,17 +124,17 @@ async def test_an_output_that_is_too_large_fails_its_task(streams: bool) -> None
         return {"much": "x" * inputs["size"]}
 
     module = Streams(source) if streams else Does(action)
-    async with serving({"work": module}, limits=Limits(max_artifact=1200)) as peer:
+    async with serving({"work": module}, limits=Limits(max_artifact=1000)) as peer:
         if streams:
             async with peer.stream() as stream:
                 frames = await stream.rest()
             assert gapless(frames)
-            assert frames[-1].says == "Module output can't be sent: more than 1200 bytes at $"
+            assert frames[-1].says == "Module output can't be sent: more than 1000 bytes at $"
             assert len(contents(await peer.get(frames[0].body["id"]))) == 3
         else:
             fits = await peer.send("work", peer.part(data={"size": 900}))
             assert fits.state == "completed"
-            answer = await peer.send("work", peer.part(data={"size": 1300}))
+            answer = await peer.send("work", peer.part(data={"size": 1100}))
             assert answer.state == "failed"
             assert "artifacts" not in answer.task
 

@@ -340,7 +340,7 @@ class Run:
             # chunks of text are joined, so each JSON has its own lines
             end = "\n" if self.call.streaming and skill.streams else ""
             artifact.parts = with_texts(artifact.parts, only=self.call.wants_text, end=end)
-        self._artifact_size += size_of(artifact)
+        self._artifact_size += size_of(artifact.parts)
         if self._artifact_size > self._setup.max_artifact:
             raise OutputError(f"more than {self._setup.max_artifact} bytes")
         return artifact

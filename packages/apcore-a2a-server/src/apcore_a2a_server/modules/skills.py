@@ -93,8 +93,16 @@ class Skills:
         return len(self.list())
 
     def list(self) -> Sequence[str]:
-        """Return the ids of discoverable skills, without ``system.*`` and broken modules."""
-        skills = [self._find(skill_id) for skill_id in self.registry.list()]
+        """Return the ids of discoverable skills, without ``system.*`` and broken modules.
+
+        Raises:
+            RuntimeError: The registry can't list its modules.
+        """
+        try:
+            module_ids = self.registry.list()
+        except Exception as error:  # registries may raise anything, even errors for callers
+            raise RuntimeError("The registry can't list its modules") from error
+        skills = [self._find(skill_id) for skill_id in module_ids]
         return [skill.id for skill in skills if skill and skill.discoverable]
 
     def only(self) -> str | None:
