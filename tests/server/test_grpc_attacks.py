@@ -280,14 +280,15 @@ async def test_a_call_is_open_until_its_response_is_read(eight_calls: dict[str, 
     large = message(text="x" * 1_000_000).SerializeToString()
     small_window = ("grpc.http2.bdp_probe", 0)  # or it grows until it has the whole response
     async with (
-        # all four may run at once: only their open calls are limited here
-        eve_and_ada(**eight_calls, max_runs_per_client=6) as (eve, ada),
+        eve_and_ada(**eight_calls) as (eve, ada),
         connected(eve.peer, eve.address, eve.metadata, small_window) as slow,
     ):
-        calls = [slow.channel.unary_stream(SEND)(large, metadata=eve.pairs) for _ in range(4)]
         completed = pb.ListTasksRequest(status=pb.TASK_STATE_COMPLETED)
-        while (await ada.stub.ListTasks(completed, metadata=ada.pairs)).total_size < 4:
-            continue
+        calls = list[Any]()
+        for count in range(1, 5):  # one after the other: only three of her tasks may run at once
+            calls.append(slow.channel.unary_stream(SEND)(large, metadata=eve.pairs))
+            while (await ada.stub.ListTasks(completed, metadata=ada.pairs)).total_size < count:
+                assert not calls[-1].done()
         error = await failure(eve.send())
         assert error.details() == "Too many calls of this client are open"
         await ada.send()
