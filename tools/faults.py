@@ -124,7 +124,7 @@ FAULTS = (
     Fault(
         "middleware-origin-open",
         "A page of any other host may call the agent as long as the scheme is the same.",
-        f"{SERVER}/middleware/origin.py",
+        f"{SERVER}/middleware/front.py",
         'return parsed.netloc != headers.get("host") or parsed.scheme != scope["scheme"]',
         'return parsed.netloc != headers.get("host") and parsed.scheme != scope["scheme"]',
         ("tests/server/test_bad_http.py::test_a_web_page_of_another_origin_is_refused",),
@@ -132,7 +132,7 @@ FAULTS = (
     Fault(
         "middleware-origin-by-ending",
         "A page of another host may call the agent if its name merely ends like the agent's.",
-        f"{SERVER}/middleware/origin.py",
+        f"{SERVER}/middleware/front.py",
         'return parsed.netloc != headers.get("host") or parsed.scheme != scope["scheme"]',
         """own = parsed.netloc.endswith(headers.get("host", ""))
     return not own or parsed.scheme != scope["scheme"]""",

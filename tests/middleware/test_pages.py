@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from apcore_a2a_server import create_app
 from apcore_a2a_server.middleware import FrontMiddleware
-from apcore_a2a_server.middleware.origin import HEADERS
+from apcore_a2a_server.middleware.front import HEADERS
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response

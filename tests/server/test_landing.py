@@ -9,7 +9,7 @@ import pytest
 from apcore_a2a_auth import APIKeyAuthenticator
 from apcore_a2a_server import create_app
 from apcore_a2a_server.bindings.landing import landing_page
-from apcore_a2a_server.middleware.origin import HEADERS
+from apcore_a2a_server.middleware.front import HEADERS
 from starlette.applications import Starlette
 from starlette.routing import Mount
 

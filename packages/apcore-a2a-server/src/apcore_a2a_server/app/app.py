@@ -12,7 +12,9 @@ from apcore_a2a_core.agent_card import DEFAULT_NAME
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
+from apcore_a2a_server.bindings.http import DirectRouter, DirectRoutes
 from apcore_a2a_server.bindings.jsonrpc import JsonRpc
 from apcore_a2a_server.bindings.landing import LandingPage
 from apcore_a2a_server.bindings.rest import Rest
@@ -27,7 +29,6 @@ from .agent import Agent, reserved_paths
 from .explorer import explorer_routes
 from .figures import Figures
 from .options import Settings
-from .routing import AgentApplication, DirectRoutes
 
 logger = logging.getLogger("apcore_a2a_server")
 
@@ -196,3 +197,31 @@ def _middleware(agent: Agent, settings: Settings, pages: Sequence[Route]) -> lis
         tenant_paths=reserved_paths(settings) if settings.tenants else None,
         on_response=None if agent.metrics is None else agent.metrics.on_response,
     )
+
+
+class AgentApplication(Starlette):
+    """A Starlette application that does not search its routes for the most frequent requests.
+
+    Everything else is Starlette's: other requests, routes and middleware that users add.
+
+    Args:
+        middleware: The agent's middleware, the outermost first. It answers unhandled exceptions.
+        direct_routes: The routes that are found without a search.
+        options: Arguments of `Starlette`.
+    """
+
+    def __init__(
+        self, *, middleware: Sequence[Middleware], direct_routes: DirectRoutes, **options: Any
+    ) -> None:
+        direct = Middleware(DirectRouter, routes=direct_routes)
+        super().__init__(middleware=[*middleware, direct], **options)
+        self._own_middleware = [*self.user_middleware]
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Return the middleware around the router, without `ServerErrorMiddleware` if possible.
+
+        Only exceptions of middleware that users have added can reach that one.
+        """
+        stack: Any = super().build_middleware_stack()
+        app: ASGIApp = stack.app if self.user_middleware == self._own_middleware else stack
+        return app

@@ -19,8 +19,8 @@ import uvicorn
 
 from apcore_a2a_server.fields import configured_by
 from apcore_a2a_server.middleware import set_up_logging
+from apcore_a2a_server.middleware.front import LOCAL_HOSTS, origin_of
 from apcore_a2a_server.middleware.logs import show_error_texts
-from apcore_a2a_server.middleware.origin import LOCAL_HOSTS, origin_of
 from apcore_a2a_server.middleware.timeouts import request_timeout_protocol
 from apcore_a2a_server.push.settings import PushSettings
 from apcore_a2a_server.store.custom_stores import store_of

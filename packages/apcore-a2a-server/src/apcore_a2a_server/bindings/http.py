@@ -1,7 +1,7 @@
 """HTTP for JSON-RPC and REST: read the body, identify the caller, send JSON or events."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -11,13 +11,15 @@ from apcore_a2a_core import EXTENSION_URI, ErrorMapper
 from apcore_a2a_core.data import Task, TaskArtifactUpdateEvent
 from apcore_a2a_core.dialects import BodySizeError, Document
 from apcore_a2a_core.values import dump_json
-from starlette.types import Message, Receive, Scope, Send
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from apcore_a2a_server.engine.clients import Caller, ClientDisconnectedError, Connection
 from apcore_a2a_server.engine.handler import Handler
 from apcore_a2a_server.engine.limits import BodyBytes, Memory
 from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.middleware import caller_of, client_of
+from apcore_a2a_server.middleware.errors import TENANT, path_of
 from apcore_a2a_server.middleware.tenant_paths import agent_root_path
 from apcore_a2a_server.modules.tenants import Tenant
 from apcore_a2a_server.modules.threads import large_values
@@ -43,6 +45,8 @@ class HttpRequest:
 
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
+DirectRoutes: TypeAlias = Mapping[tuple[str, str], Route]
+"""Routes by method and exact path."""
 
 CLOSE = (b"connection", b"close")
 FOUND_TENANT = "apcore_a2a.found_tenant"
@@ -348,3 +352,30 @@ class Endpoint(ABC):
         Raises:
             ClientDisconnectedError: The client disconnected.
         """
+
+
+class DirectRouter:
+    """ASGI middleware that passes requests directly to some routes, and others to Starlette.
+
+    It comes last, so that the routes are behind all other middleware.
+
+    Args:
+        app: Starlette's router, in its handler of exceptions.
+        routes: The routes.
+    """
+
+    def __init__(self, app: ASGIApp, routes: DirectRoutes) -> None:
+        self._app = app
+        self._routes = routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the connection on."""
+        route = None
+        if scope["type"] == "http" and TENANT not in scope:
+            route = self._routes.get((scope["method"], path_of(scope)))
+        if route is None:
+            await self._app(scope, receive, send)
+            return
+        # for users' middleware, as the router does
+        scope["route"], scope["endpoint"] = route, route.endpoint
+        await route.app(scope, receive, send)

@@ -16,9 +16,8 @@ from .auth import (
     declared,
     principal_of,
 )
-from .front import FrontMiddleware
+from .front import FrontMiddleware, origin_of
 from .logs import RedactingFormatter, log_context, set_up_logging
-from .origin import origin_of
 from .rates import RateLimit, RateLimiter
 from .tenant_paths import TenantPaths
 

@@ -43,10 +43,16 @@ encode_json = msgspec.json.Encoder(enc_hook=str).encode
 
 
 def log_context(**facts: object) -> None:
-    """Add facts to the log records of the current request; strings are cleaned."""
+    """Add facts to the log records of the current request; see `cleaned_facts`."""
     current_facts = request_facts.get()
     if current_facts is not None:
-        current_facts.update({k: clean(v) if isinstance(v, str) else v for k, v in facts.items()})
+        current_facts.update(facts)
+
+
+def cleaned_facts() -> dict[str, object]:
+    """Return the facts about the current request, with texts as they may stand in a log."""
+    facts = request_facts.get() or {}
+    return {k: clean(v) if isinstance(v, str) else v for k, v in facts.items()}
 
 
 class RequestFacts(logging.Filter):
@@ -54,7 +60,7 @@ class RequestFacts(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Add the facts, and let every record pass."""
-        for name, value in (request_facts.get() or {}).items():
+        for name, value in cleaned_facts().items():
             record.__dict__.setdefault(name, value)
         return True
 
@@ -280,7 +286,7 @@ def show_error_texts() -> None:
 
 def begin_request(client: str) -> None:
     """Begin to collect the facts about a request from the client at this address."""
-    request_facts.set({"client": clean(client)})
+    request_facts.set({"client": client})
 
 
 def log_request(
@@ -300,7 +306,7 @@ def log_request(
     """
     if not access_logger.isEnabledFor(level):
         return
-    facts = request_facts.get() or {}
+    facts = cleaned_facts()
     duration = round((time.perf_counter() - began) * 1000, 1)
     path, method = clean(path, 200), clean(method, 20)
     operation = f" {facts['operation']}" if "operation" in facts else ""

@@ -6,8 +6,6 @@ with the verdicts on names cached. For schemas with `x-sensitive`, for patterns 
 values of other types than JSON's, apcore's own function is called.
 """
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
@@ -20,17 +18,8 @@ MAX_NAME = 64
 ATOMS = frozenset({str, int, float, bool, bytes})
 """Types whose values need not be copied."""
 
-_is_ours: ContextVar[bool] = ContextVar("is_ours", default=False)
-
-
-@contextmanager
-def without_apcores() -> Generator[None]:
-    """Keep the steps of apcore that run in this context from redacting anything."""
-    token = _is_ours.set(True)
-    try:
-        yield
-    finally:
-        _is_ours.reset(token)
+ours: ContextVar[bool] = ContextVar("apcore_a2a_ours", default=False)
+"""Whether apcore's steps in this context leave redaction to us."""
 
 
 class SchemaStandIn:
@@ -45,7 +34,7 @@ class SchemaStandIn:
     @property
     def model_json_schema(self) -> Any:
         """The method with which apcore gets the JSON Schema; None while we redact instead."""
-        return None if _is_ours.get() else self.json_schema
+        return None if ours.get() else self.json_schema
 
     @property
     def has_marks(self) -> bool:

@@ -23,7 +23,7 @@ from .access import step_of, strategy_of
 from .approval import PipelineRun, current
 from .conversation import InputRequiredModuleError
 from .processes import NotPortableError
-from .redaction import Redaction, SchemaStandIn, without_apcores
+from .redaction import Redaction, SchemaStandIn, ours
 from .skills import computes, is_asynchronous, time_limit
 from .threads import ThreadPool, large_values, slow_checks
 from .validation import bound_schemas, needs_stand_in
@@ -89,7 +89,8 @@ class OffLoop(BaseStep):
             ctx.output = ctx.output_stream.whole(ctx.output)
         schema = getattr(ctx.module, self._schema, None)
         # only other modules have called this one so far
-        if not isinstance(schema, SchemaStandIn) and needs_stand_in(schema):
+        kind = schema if isinstance(schema, type) else type(schema)
+        if not isinstance(schema, SchemaStandIn) and needs_stand_in(kind):
             bound_schemas(ctx.module_id, ctx.module)
             schema = getattr(ctx.module, self._schema, None)
         if getattr(schema, "is_slow", False):
@@ -104,8 +105,11 @@ class OffLoop(BaseStep):
     async def _execute(self, ctx: PipelineContext) -> StepResult:
         if self._redact is None:
             return await self._step.execute(ctx)
-        with without_apcores():
+        token = ours.set(True)
+        try:
             result = await self._step.execute(ctx)
+        finally:
+            ours.reset(token)
         schema = getattr(ctx.module, self._schema, None)
         if isinstance(schema, SchemaStandIn):
             redacted = self._redact(getattr(ctx, self._value), schema)

@@ -206,17 +206,17 @@ def check_in_process(check: Json, data: Any) -> list[Json]:
     return violations
 
 
-def needs_stand_in(schema: Any) -> bool:
-    """Return whether `bound_schemas` has a stand-in for a schema, or would look for one."""
-    if isinstance(schema, type):
-        return _model_needs_stand_in(schema)
-    return type(schema).__name__ == DICT_SCHEMA
-
-
 @lru_cache(maxsize=1024)
-def _model_needs_stand_in(model: type) -> bool:
-    is_slow = bool(python_patterns(model)["patterns"]) or union_depth(model) is not None
-    return is_slow or json_schema_of(model) is not None
+def needs_stand_in(kind: type) -> bool:
+    """Return whether `bound_schemas` has a stand-in for a schema, or would look for one.
+
+    Args:
+        kind: The schema, if it is a model; otherwise its type.
+    """
+    if kind.__name__ == DICT_SCHEMA:
+        return True
+    is_slow = bool(python_patterns(kind)["patterns"]) or union_depth(kind) is not None
+    return is_slow or json_schema_of(kind) is not None
 
 
 def bound_schemas(skill_id: str, module: Any) -> None:
