@@ -14,6 +14,7 @@ from apcore_a2a_server.store import Store
 from apcore_a2a_server.store.testing.samples import begun
 
 from tools.benchmarks import cli, inprocess, instructions, messages, peers, report, stores
+from tools.benchmarks.apps import LOGGED
 from tools.benchmarks.clients import import_ratio
 from tools.benchmarks.figures import Fact, Figures, Key, Results, percentile
 from tools.benchmarks.http1 import Answer, AnswerParser, BadAnswer, get
@@ -21,7 +22,7 @@ from tools.benchmarks.load import Tally
 from tools.benchmarks.peers import ADAPTER, BUSY_SEND, FASTA2A, JS
 from tools.benchmarks.report import Table
 from tools.benchmarks.rounds import LEFTOVER, TASK_BYTES, Bench, Plan, figures_of
-from tools.benchmarks.scenarios import BUSY, CARD, GET, SEND, STREAM
+from tools.benchmarks.scenarios import BUSY, CARD, GET, MANY_CHUNKS, SEND, STREAM
 from tools.benchmarks.servers import STACKS
 from tools.benchmarks.stored import (
     MEMORY,
@@ -223,6 +224,20 @@ def test_single_figures_are_checked_in_the_unit_of_their_limit() -> None:
     assert check_of(results, START).verdict == "met by 25 %"
 
 
+def test_chunks_and_the_access_log_are_differences_in_echoes() -> None:
+    results, stack = Results(), STACKS["uvloop"].name
+    costs = [
+        ("bare", SEND, BUSY, 50e-6),
+        ("ours", STREAM, BUSY, 300e-6),
+        ("ours", GET, BUSY, 70e-6),
+    ]
+    costs += [("ours", MANY_CHUNKS, 8, 300e-6 + 99 * 40e-6), (LOGGED, GET, BUSY, 90e-6)]
+    for server, scenario, connections, cpu in costs:
+        results.add(Key(stack, server, scenario, connections), figures(cpu))
+    chunk, log = (check_of(results, what) for what in ("each further chunk", "the access log"))
+    assert (chunk.verdict, log.verdict) == ("met by 20 %", "missed by 60 %")
+
+
 def test_a_figure_that_was_not_measured_is_neither_met_nor_missed() -> None:
     results = Results()
     results.add(key("bare", SEND), figures())
@@ -285,9 +300,20 @@ def test_stores_are_compared_with_memory_round_by_round() -> None:
 
 def test_durable_stores_have_a_target() -> None:
     samples_by_key = {stores.Key(stores.SEND, SQLITE, BUSY): samples(400, 450, 800)}
-    sqlite, postgresql = stores.checks(samples_by_key, STACKS["uvloop"])
-    assert (sqlite.value, sqlite.verdict) == (450, "missed by 10 %")
-    assert postgresql.verdict == "not measured"
+    rate, *others = stores.checks(samples_by_key, STACKS["uvloop"])
+    assert (rate.value, rate.verdict) == (450, "missed by 10 %")
+    assert {check.verdict for check in others} == {"not measured"}
+
+
+def test_durable_stores_are_compared_with_memory_and_an_echo() -> None:
+    samples_by_key = {
+        stores.Key(stores.SEND, MEMORY, BUSY): samples(1000, 500, 2000, cpu=4e-3),
+        stores.Key(stores.SEND, SQLITE, BUSY): samples(400, 250, 1200, cpu=7e-3),
+        stores.Key(stores.SEND, stores.ECHO, BUSY): samples(9000, 9000, 9000, cpu=1e-3),
+    }
+    _, rate, cpu, *_ = stores.checks(samples_by_key, STACKS["uvloop"])
+    assert (rate.value, rate.verdict) == (0.5, "met by 0 %")
+    assert cpu.verdict == "met by 0 %"
 
 
 def test_a_counting_store_counts_its_reads_and_writes() -> None:
@@ -431,21 +457,30 @@ def test_imports_are_compared_with_a_library_that_they_need() -> None:
     assert ratio > 0
 
 
+def test_this_server_is_compared_with_the_sdks() -> None:
+    results = Results()
+    for server, cpu in (("ours", 1e-3), (JS, 1.4e-3), ("sdk", 4e-3)):
+        results.add(Key(peers.STACK.name, server, SEND, BUSY), figures(cpu))
+    assert [check.verdict for check in peers.checks(results)] == ["met by 0 %", "missed by 50 %"]
+
+
 def test_agents_with_stores_and_stores_alone_are_measured() -> None:
     messages_printed: list[str] = []
     plan = stores.Plan([MEMORY], STACKS["asyncio"], rounds=1, seconds=0.05)
     table, goals = stores.measure(plan, messages_printed.append)
     assert [row[:3] for row in table.rows] == [
         [stores.SEND, MEMORY, "1"],
+        [stores.SEND, stores.ECHO, "1"],
         [stores.SEND, MEMORY, "32"],
+        [stores.SEND, stores.ECHO, "32"],
         [stores.STREAM, MEMORY, "1"],
         [stores.STREAM, MEMORY, "8"],
         [stores.ALONE, MEMORY, "1"],
         [stores.ALONE, MEMORY, "32"],
     ]
-    writes = {row[0]: row[-2] for row in table.rows}
+    writes = {row[0]: row[-2] for row in table.rows if row[1] == MEMORY}
     assert writes == {stores.SEND: "2.00", stores.STREAM: "1.02", stores.ALONE: ""}
-    assert [row[-1] for row in goals.rows] == ["not measured", "not measured"]
+    assert {row[-1] for row in goals.rows} == {"not measured"}
     assert messages_printed == ["round 1 of 1 of agents", "round 1 of 1 of stores alone"]
 
 

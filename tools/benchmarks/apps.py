@@ -14,6 +14,8 @@ from starlette.routing import Route
 from tools.benchmarks import peer_apps
 
 CARD_PATH = "/.well-known/agent-card.json"
+LOGGED = "ours, logged"
+"""The name of this project's server with its access log."""
 
 
 async def bare() -> Starlette:
@@ -35,6 +37,14 @@ async def ours(store: object = None) -> Starlette:
     from tools.benchmarks.modules import registry
 
     return create_app(registry(), task_store=store)
+
+
+async def logged() -> Starlette:
+    """Build this project's server with its access log."""
+    from apcore_a2a_server.middleware import set_up_logging
+
+    set_up_logging("info")
+    return await ours()
 
 
 async def old() -> Starlette:
@@ -121,6 +131,7 @@ APPS: dict[str, Callable[[], Awaitable[Starlette]]] = {
     "bare": bare,
     "sdk": sdk,
     "ours": ours,
+    LOGGED: logged,
     "old": old,
     "fasta2a": peer_apps.fasta2a,
     "a2a-adapter": peer_apps.a2a_adapter,

@@ -19,10 +19,11 @@ from tools.benchmarks import (
     targets,
     webhooks,
 )
+from tools.benchmarks.apps import LOGGED
 from tools.benchmarks.figures import Fact, Key, Results
 from tools.benchmarks.report import Table
 from tools.benchmarks.rounds import Bench, Plan, profile
-from tools.benchmarks.scenarios import DIRECT
+from tools.benchmarks.scenarios import DIRECT, GET
 from tools.benchmarks.servers import CHILD, STACKS, ServerFailed
 from tools.benchmarks.stored import MEMORY, NAMES, places
 
@@ -96,6 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _plan(options: argparse.Namespace) -> Plan:
     servers = ["bare", *options.servers] + (["old"] if options.old_python else [])
+    if "ours" in options.servers:
+        servers.append(LOGGED)
     return Plan(
         stacks=[STACKS[name] for name in dict.fromkeys(options.loop)],
         servers=servers,
@@ -103,6 +106,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         bursts=1 if options.quick else 2,
         seconds=0.12 if options.quick else 0.5,
         stored=2_000 if options.quick else 10_000,
+        only={LOGGED: [GET]},
         programs={"old": (options.old_python, "-m", CHILD)} if options.old_python else {},
     )
 
@@ -120,7 +124,8 @@ def _compare(*, quick: bool) -> list[Table]:
     """Measure other A2A servers, and single figures of this project; return the tables."""
     results = Results()
     _measure(peers.plan(results, quick=quick), results, quick=quick)
-    return [peers.table(results), report.fact_table(results)]
+    checks = report.check_table(peers.checks(results))
+    return [peers.table(results), report.fact_table(results), checks]
 
 
 def _progress() -> Callable[[str], None]:

@@ -18,6 +18,7 @@ from tools.benchmarks.report import Table
 from tools.benchmarks.rounds import Plan
 from tools.benchmarks.scenarios import BUSY, SEND, STEADY
 from tools.benchmarks.servers import CHILD, STACKS
+from tools.benchmarks.targets import Check
 
 JS, FASTA2A, ADAPTER = "@a2a-js/sdk", "fasta2a", "a2a-adapter"
 OWN = {"bare": "an echo", "ours": "apcore's pipeline", "sdk": "a2a-sdk alone"}
@@ -76,6 +77,23 @@ def table(results: Results) -> Table:
     header = ["server", "what", "sends/s", "x bare", "CPU us", "x bare"]
     rows = [_row(name, results) for name in AGENTS]
     return Table(f"message/send at {BUSY} connections, {STACK.name}", header, rows)
+
+
+def checks(results: Results) -> list[Check]:
+    """Return the throughput of this server, compared with the SDKs'."""
+    keys = [Key(STACK.name, name, SEND, BUSY) for name in ("ours", JS, "sdk")]
+    ours, js, sdk = (results.figures.get(key) for key in keys)
+    return [
+        Check(
+            f"{SEND}: throughput vs. {name}",
+            STACK.name,
+            ours.rate / other.rate if ours and other else None,
+            limit,
+            "x",
+            at_least=True,
+        )
+        for name, other, limit in ((JS, js, 1.4), (OWN["sdk"], sdk, 8.0))
+    ]
 
 
 def _row(name: str, results: Results) -> list[str]:

@@ -38,6 +38,8 @@ class Plan:
     programs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The programs of servers that need another environment."""
     scenarios: Sequence[Scenario] = tuple(STEADY)
+    only: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The names of the scenarios of servers that do not run all, and no bursts either."""
     warm_up: int = 20
     """Number of requests of each kind before the first round on a server."""
 
@@ -141,8 +143,9 @@ class Bench:
             self._say(f"  {scenario.name}")
             for connections in scenario.connections:
                 for subject in subjects:
-                    self._steady(subject, scenario, connections)
-        agents = [subject for subject in subjects if not subject.is_bare]
+                    if scenario.name in self._plan.only.get(subject.name, [scenario.name]):
+                        self._steady(subject, scenario, connections)
+        agents = [s for s in subjects if not s.is_bare and s.name not in self._plan.only]
         for scenario in BURSTS if bursts else []:
             self._say(f"  {scenario.name}")
             for subject in agents:

@@ -13,6 +13,8 @@ from tools.benchmarks.messages import Requests
 SEND = "message/send (0.3)"
 SEND_V1 = "SendMessage (1.0)"
 STREAM = "message/stream"
+CHUNKS = 100
+MANY_CHUNKS = f"message/stream, {CHUNKS} chunks"
 GET = "tasks/get"
 GET_FULL = "tasks/get, store full"
 CARD = "agent card"
@@ -58,6 +60,11 @@ class Scenario:
         return self.echo if server == "bare" else self.expect_from.get(server, self.expect)
 
 
+def chunks(*, in_message: bool = False) -> Requests:
+    """Yield requests for a stream of many chunks forever."""
+    return messages.stream("bench.chunks", in_message=in_message, count=float(CHUNKS), pause=0.0)
+
+
 STEADY = [
     Scenario(GET, lambda target: messages.get_task([target.task]), _COMPLETED),
     Scenario(CARD, lambda _: repeat(get(CARD_PATH)), _CARD, echo=_CARD),
@@ -69,6 +76,7 @@ STEADY = [
         b'"TASK_STATE_COMPLETED"',
     ),
     Scenario(STREAM, lambda target: messages.stream(in_message=target.in_message), _COMPLETED),
+    Scenario(MANY_CHUNKS, lambda target: chunks(in_message=target.in_message), _COMPLETED, (8,)),
 ]
 """Run on each server for a duration, first over one connection, then over many."""
 

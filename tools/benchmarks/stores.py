@@ -25,6 +25,11 @@ from tools.benchmarks.targets import Check
 
 GOAL = 500.0
 """Tasks per second over a durable store, with two cores shared by all processes."""
+MIN_RATE = {POSTGRESQL: 0.6, SQLITE: 0.5}
+"""The same, in multiples of the rate over the memory store."""
+MAX_ADDED = {POSTGRESQL: 2.0, SQLITE: 3.0}
+"""CPU that a durable store adds to a send, in multiples of a bare echo."""
+ECHO = "bare echo"
 CHUNKS = 100
 SEND, STREAM, ALONE = "message/send", f"chunk of {CHUNKS} in a stream", "create and change, no HTTP"
 
@@ -126,9 +131,11 @@ def _served(
             )
             for name, place in locations.items()
         }
+        bare = stack.enter_context(Server("bare", plan.stack))
+        agents[ECHO] = _Agent(bare, Place(""), kinds=(SEND,), expect=b'"jsonrpc"')
         for agent in agents.values():
             agent.server.wait_until_up()
-            for kind in KINDS:
+            for kind in agent.measured():
                 agent.sample(
                     runner, kind, kind.busy, plan.seconds
                 )  # warm up, so that imports do not count
@@ -137,6 +144,8 @@ def _served(
             for kind in KINDS:
                 for connections in (1, kind.busy):
                     for name, agent in agents.items():
+                        if kind not in agent.measured():
+                            continue
                         sample = agent.sample(runner, kind, connections, plan.seconds)
                         yield Key(kind.name, name, connections), sample
 
@@ -157,10 +166,23 @@ def _alone(
 
 @dataclass(frozen=True, slots=True)
 class _Agent:
-    """A server over a store."""
+    """A server over a store.
+
+    Attributes:
+        server: The server.
+        place: The store.
+        kinds: The names of the kinds of requests that are measured; all if there are none.
+        expect: Bytes that each answer contains.
+    """
 
     server: Server
     place: Place
+    kinds: Sequence[str] = ()
+    expect: bytes = b'"completed"'
+
+    def measured(self) -> list[Kind]:
+        """Return the kinds of requests that are measured."""
+        return [kind for kind in KINDS if not self.kinds or kind.name in self.kinds]
 
     def sample(
         self, runner: asyncio.Runner, kind: Kind, connections: int, seconds: float
@@ -171,7 +193,7 @@ class _Agent:
             ServerFailed: The server gave wrong answers.
         """
         requests = kind.requests()
-        load = Load(self.server.port, requests, b'"completed"', connections, seconds)
+        load = Load(self.server.port, requests, self.expect, connections, seconds)
         before, database = self.server.state(), self.place.cpu()
         tally = runner.run(run_load(load))
         if tally.failures:
@@ -237,10 +259,19 @@ def _text(value: float, form: str) -> str:
 
 
 def checks(samples: Samples, stack: Stack) -> list[Check]:
-    """Return the durable stores' throughput with its goal."""
-    keys = [Key(SEND, name, BUSY) for name in (SQLITE, POSTGRESQL)]
-    rates = [_median(samples[key], "rate") if key in samples else None for key in keys]
-    return [
-        Check(f"{SEND} over {key.store}", stack.name, rate, GOAL, "/s", at_least=True)
-        for key, rate in zip(keys, rates, strict=True)
-    ]
+    """Return the durable stores' throughput and CPU with their goals."""
+    memory, echo = (samples.get(Key(SEND, name, BUSY), ()) for name in (MEMORY, ECHO))
+    found: list[Check] = []
+    for name in (SQLITE, POSTGRESQL):
+        own, what = samples.get(Key(SEND, name, BUSY), ()), f"{SEND} over {name}"
+        rate = _median(own, "rate") if own else None
+        found.append(Check(what, stack.name, rate, GOAL, "/s", at_least=True))
+        times = _ratio(own, memory, "rate") if own and memory else None
+        limit = MIN_RATE[name]
+        found.append(Check(f"{what} vs. memory", stack.name, times, limit, "x", at_least=True))
+        added = None
+        if own and memory and echo:
+            added = _ratio(own, echo, "cpu") - _ratio(memory, echo, "cpu")
+        what = f"{what}: CPU beyond memory's vs. a bare echo"
+        found.append(Check(what, stack.name, added, MAX_ADDED[name], "x"))
+    return found
