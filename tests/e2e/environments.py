@@ -68,6 +68,12 @@ def cached(name: str, key_parts: Sequence[str], install: Callable[[Path], None])
     return folder
 
 
+def forget(name: str) -> None:
+    """Remove the environments called *name*, so that they are built again."""
+    for folder in CACHE.glob(f"{name}-*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def tool(name: str) -> str:
     # `uv run` exports its own path as UV, and `tools/uv.sh` installs one; it need not be in PATH
     path = os.environ.get("UV") if name == "uv" else None

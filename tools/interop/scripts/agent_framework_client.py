@@ -1,0 +1,58 @@
+"""Call the agent as an `A2AAgent` of Microsoft's Agent Framework."""
+
+# mypy: ignore-errors
+# The library is in another environment.
+
+from a2a.client import A2ACardResolver
+from a2a.utils.errors import A2AError
+from agent_framework.a2a import A2AAgent
+from httpx import AsyncClient
+from steps import run
+
+
+async def remote(url: str) -> A2AAgent:
+    async with AsyncClient() as http:
+        return A2AAgent(agent_card=await A2ACardResolver(http, url).get_agent_card())
+
+
+async def ask(url: str, *texts: str) -> list[str]:
+    async with await remote(url) as agent:
+        session = agent.create_session()
+        return [(await agent.run(text, session=session)).text for text in texts]
+
+
+async def pieces(url: str, text: str) -> list[str]:
+    async with await remote(url) as agent:
+        return [update.text async for update in agent.run(text, stream=True)]
+
+
+async def card(url: str) -> str:
+    return (await remote(url)).name
+
+
+async def send(url: str) -> list[str]:
+    return await ask(url, "hello")
+
+
+async def stream(url: str) -> list[str]:
+    return await pieces(f"{url}/count/", "go")
+
+
+async def question(url: str) -> list[str]:
+    return await ask(f"{url}/table/", "A table, please", "friday")
+
+
+async def result(url: str) -> list[str]:
+    return await ask(f"{url}/price/", "green tea")
+
+
+async def refusal(url: str) -> list[str]:
+    # Without `stream=True` it shows the request of a task that failed, not the reason.
+    failed = await pieces(f"{url}/order/", "50")
+    try:
+        await ask(f"{url}/order/", "many")
+    except A2AError as error:
+        return ["".join(failed), str(error)]
+
+
+run(card, send, stream, question, result, refusal)

@@ -1,0 +1,61 @@
+"""Call the agent as an `A2AAgent` of BeeAI."""
+
+# mypy: ignore-errors
+# The library is in another environment.
+
+from a2a.types import TaskArtifactUpdateEvent
+from a2a.utils.artifact import get_artifact_text
+from beeai_framework.adapters.a2a.agents import A2AAgent
+from beeai_framework.agents import AgentError
+from beeai_framework.memory import UnconstrainedMemory
+from steps import run
+
+
+def remote(url: str) -> A2AAgent:
+    return A2AAgent(url=url, memory=UnconstrainedMemory())
+
+
+async def ask(url: str, *texts: str) -> list[str]:
+    agent = remote(url)
+    return [(await agent.run(text)).last_message.text for text in texts]
+
+
+async def card(url: str) -> str:
+    agent = remote(url)
+    await agent.check_agent_exists()
+    return agent.name
+
+
+async def send(url: str) -> list[str]:
+    return await ask(url, "hello")
+
+
+async def stream(url: str) -> list[str]:
+    pieces = []
+
+    def on_update(data, event) -> None:
+        match data.value:
+            case (_, TaskArtifactUpdateEvent() as update):
+                pieces.append(get_artifact_text(update.artifact))
+
+    await remote(f"{url}/count/").run("go").on("update", on_update)
+    return pieces
+
+
+async def question(url: str) -> list[str]:
+    return await ask(f"{url}/table/", "A table, please", "friday")
+
+
+async def result(url: str) -> list[str]:
+    return await ask(f"{url}/price/", "green tea")
+
+
+async def refusal(url: str) -> list[str]:
+    (failed,) = await ask(f"{url}/order/", "50")
+    try:
+        await ask(f"{url}/order/", "many")
+    except AgentError as error:
+        return [failed, str(error)]
+
+
+run(card, send, stream, question, result, refusal)

@@ -1,0 +1,73 @@
+"""Delegate tasks of a crew to the agent."""
+
+# mypy: ignore-errors
+# The library is in another environment.
+
+import json
+import os
+
+# Telemetry starts with the import.
+os.environ |= {"CREWAI_DISABLE_TELEMETRY": "true", "OTEL_SDK_DISABLED": "true"}
+
+from crewai import Agent, BaseLLM, Crew, Task
+from crewai.a2a import A2AClientConfig
+from pydantic import Field
+from steps import run
+
+
+class ScriptedModel(BaseLLM):
+    """A model that delegates one text after the other, and then gives up."""
+
+    texts: list[str]
+    prompts: list[str] = Field(default_factory=list)
+
+    def call(self, messages, *args, **options) -> str:
+        """Return the next answer of the script."""
+        self.prompts.append(messages[-1]["content"])
+        text = self.texts.pop(0) if self.texts else None
+        return json.dumps({"a2a_ids": [], "message": text or "Sorry", "is_a2a": text is not None})
+
+
+async def delegate(url: str, *texts: str) -> tuple[str, list[str]]:
+    """Return the result of a crew, and what its model sees before each of its answers."""
+    model = ScriptedModel(model="scripted", texts=list(texts))
+    # Only a trusted result becomes that of the task: the model sees messages, not artifacts.
+    remote = A2AClientConfig(
+        endpoint=f"{url}/.well-known/agent-card.json", trust_remote_completion_status=True
+    )
+    agent = Agent(role="Waiter", goal="Serve tea", backstory="", llm=model, a2a=remote)
+    task = Task(description="Serve", expected_output="Tea", agent=agent)
+    result = await Crew(agents=[agent], tasks=[task]).kickoff_async()
+    return result.raw, model.prompts
+
+
+async def card(url: str) -> str:
+    _, prompts = await delegate(url, "hello")
+    return prompts[0]
+
+
+async def send(url: str) -> str:
+    result, _ = await delegate(url, "hello")
+    return result
+
+
+async def stream(url: str) -> str:
+    result, _ = await delegate(f"{url}/count", "go")  # a crew returns the whole text only
+    return result
+
+
+async def question(url: str) -> list[str]:
+    result, prompts = await delegate(f"{url}/table", "A table, please", "friday")
+    return [prompts[-1], result]
+
+
+async def result(url: str) -> str:
+    result, _ = await delegate(f"{url}/price", "green tea")
+    return result
+
+
+async def refusal(url: str) -> list[str]:
+    return [(await delegate(f"{url}/order", text))[1][-1] for text in ("50", "many")]
+
+
+run(card, send, stream, question, result, refusal)

@@ -1,0 +1,34 @@
+"""Run the steps of a client and print what its user sees; needs only the standard library."""
+
+import asyncio
+import json
+import os
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+TIMEOUT = 60.0  # seconds that a step may take
+
+
+class Unsupported(Exception):
+    """The client can't do this; the text says why."""
+
+
+async def outcome(step: Callable[[str], Awaitable[Any]], url: str) -> dict[str, Any]:
+    """Return what the user of the client sees, or why there is nothing to see."""
+    try:
+        return {"seen": await asyncio.wait_for(step(url), TIMEOUT)}
+    except Unsupported as reason:
+        return {"unsupported": str(reason)}
+    except Exception:  # the table shows it; the other steps still run
+        return {"failed": traceback.format_exc()}
+
+
+def run(*steps: Callable[[str], Awaitable[Any]]) -> None:
+    """Run the steps with the URL in the arguments, each in an event loop of its own."""
+    report = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever the client prints is not a result
+    for step in steps:
+        result = asyncio.run(outcome(step, sys.argv[1]))
+        print(json.dumps({"step": step.__name__, **result}), file=report, flush=True)
