@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from apcore import Context, InvalidInputError, ModuleAnnotations, Registry
+from apcore_a2a_auth import APIKeyAuthenticator, hash_key
 from apcore_a2a_core import Prompt, Reply
 from pydantic import BaseModel
 
@@ -99,8 +100,8 @@ class Order:
 
 
 @contextmanager
-def serving() -> Iterator[str]:
-    """Serve the agent and yield its URL."""
+def serving() -> Iterator[tuple[str, str]]:
+    """Serve the agent, and one that needs a key; yield both URLs."""
     skills = {
         "echo": Echo(),
         "count": Count(),
@@ -112,5 +113,9 @@ def serving() -> Iterator[str]:
     for name, module in skills.items():
         registry.register(f"tea.{name}", module)
     tenants = {name: f"tea.{name}" for name in skills}
-    with running(registry, **OPTIONS, tenants=tenants) as url:
-        yield url
+    auth = APIKeyAuthenticator({hash_key("a key that no client has"): "waiter"})
+    with (
+        running(registry, **OPTIONS, tenants=tenants) as url,
+        running(registry, **OPTIONS, auth=auth) as locked,
+    ):
+        yield url, locked

@@ -23,7 +23,7 @@ SCRIPT_TIMEOUT = 300.0  # seconds
 DESCRIPTION = """\
 Call an agent with clients of other projects, each installed into an environment of its own,
 and check what their users see: the agent's card, a result, a stream, a question and the answer
-to it in words, a result that is data, and the reasons of two refusals.
+to it in words, a result that is data, and the reasons of three refusals.
 
 Fails if a step fails, if more than two clients can't be installed, or if a client or a step
 that worked before (tools/interop/record.json) does not work now. The environments are cached
@@ -38,8 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in names:
             forget(CLIENTS[name].environment)
     deadline = time.monotonic() + LAST_START
-    with serving() as url:
-        outcomes = [_run(name, url, deadline) for name in names]
+    with serving() as urls:
+        outcomes = [_run(name, urls, deadline) for name in names]
     print(table(outcomes))
     record = read(RECORD)
     wrong = list(faults(outcomes, record))
@@ -67,7 +67,7 @@ def _known(name: str) -> str:
     return name
 
 
-def _run(name: str, url: str, deadline: float) -> Outcome:
+def _run(name: str, urls: Sequence[str], deadline: float) -> Outcome:
     if time.monotonic() > deadline:
         return Outcome(name, not_run="there was no time left")
     print(f"{name} …", file=sys.stderr, flush=True)
@@ -80,7 +80,7 @@ def _run(name: str, url: str, deadline: float) -> Outcome:
         environment = {**os.environ, "HOME": folder, "NO_PROXY": "127.0.0.1"}
         try:
             result = subprocess.run(
-                [*command, url],
+                [*command, *urls],
                 capture_output=True,
                 text=True,
                 timeout=SCRIPT_TIMEOUT,

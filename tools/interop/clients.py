@@ -14,7 +14,7 @@ STEPS = {
     "stream": ["one", "two", "three"],
     "question": ["For which day?", "Booked for Friday."],
     "result": ["450"],
-    "refusal": ["We have tea for 10 cups", "cups must be a whole number"],
+    "refusal": ["We have tea for 10 cups", "cups must be a whole number", "401"],
 }
 """The words that the user of a client has to see in each step, in this order."""
 

@@ -9,7 +9,7 @@ from google.adk.agents.run_config import StreamingMode
 from google.adk.events import Event
 from google.adk.runners import InMemoryRunner
 from google.genai.types import Content, Part
-from steps import run
+from steps import LOCKED, run
 
 STREAMING = RunConfig(streaming_mode=StreamingMode.SSE)
 
@@ -52,6 +52,8 @@ async def send(url: str) -> list[str]:
 
 
 async def stream(url: str) -> list[str]:
+    # A session does not keep pieces. To have it keep the answers of skills that stream, give the
+    # agent `a2a_client_factory=ClientFactory(ClientConfig(streaming=False))`.
     (events,) = await talk(remote(f"{url}/count"), "go")
     return [words(event) for event in events if event.partial]
 
@@ -65,7 +67,7 @@ async def result(url: str) -> list[str]:
 
 
 async def refusal(url: str) -> list[str]:
-    return await ask(f"{url}/order", "50", "many")
+    return [*await ask(f"{url}/order", "50", "many"), *await ask(LOCKED, "hello")]
 
 
 run(card, send, stream, question, result, refusal)

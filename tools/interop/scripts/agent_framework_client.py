@@ -4,10 +4,9 @@
 # The library is in another environment.
 
 from a2a.client import A2ACardResolver
-from a2a.utils.errors import A2AError
 from agent_framework.a2a import A2AAgent
 from httpx import AsyncClient
-from steps import run
+from steps import LOCKED, error, run
 
 
 async def remote(url: str) -> A2AAgent:
@@ -48,11 +47,9 @@ async def result(url: str) -> list[str]:
 
 async def refusal(url: str) -> list[str]:
     # Without `stream=True` it shows the request of a task that failed, not the reason.
-    failed = await pieces(f"{url}/order/", "50")
-    try:
-        await ask(f"{url}/order/", "many")
-    except A2AError as error:
-        return ["".join(failed), str(error)]
+    failed = "".join(await pieces(f"{url}/order/", "50"))
+    many = await error(ask(f"{url}/order/", "many"))
+    return [failed, many, await error(ask(LOCKED, "hello"))]
 
 
 run(card, send, stream, question, result, refusal)

@@ -6,9 +6,9 @@
 from a2a.types import TaskArtifactUpdateEvent
 from a2a.utils.artifact import get_artifact_text
 from beeai_framework.adapters.a2a.agents import A2AAgent
-from beeai_framework.agents import AgentError
+from beeai_framework.errors import FrameworkError
 from beeai_framework.memory import UnconstrainedMemory
-from steps import run
+from steps import LOCKED, error, run
 
 
 def remote(url: str) -> A2AAgent:
@@ -52,10 +52,11 @@ async def result(url: str) -> list[str]:
 
 async def refusal(url: str) -> list[str]:
     (failed,) = await ask(f"{url}/order/", "50")
+    many = await error(ask(f"{url}/order/", "many"))
     try:
-        await ask(f"{url}/order/", "many")
-    except AgentError as error:
-        return [failed, str(error)]
+        await ask(LOCKED, "hello")
+    except FrameworkError as locked:
+        return [failed, many, locked.explain()]
 
 
 run(card, send, stream, question, result, refusal)

@@ -12,7 +12,7 @@ os.environ |= {"CREWAI_DISABLE_TELEMETRY": "true", "OTEL_SDK_DISABLED": "true"}
 from crewai import Agent, BaseLLM, Crew, Task
 from crewai.a2a import A2AClientConfig
 from pydantic import Field
-from steps import run
+from steps import LOCKED, error, run
 
 
 class ScriptedModel(BaseLLM):
@@ -67,7 +67,8 @@ async def result(url: str) -> str:
 
 
 async def refusal(url: str) -> list[str]:
-    return [(await delegate(f"{url}/order", text))[1][-1] for text in ("50", "many")]
+    failed, many = [(await delegate(f"{url}/order", text))[1][-1] for text in ("50", "many")]
+    return [failed, many, await error(delegate(LOCKED, "hello"))]
 
 
 run(card, send, stream, question, result, refusal)

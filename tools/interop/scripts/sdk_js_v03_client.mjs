@@ -1,7 +1,7 @@
 // Call the agent with the last SDK for JavaScript of A2A 0.3.
 
 import { randomUUID } from "node:crypto";
-import { require, run } from "./steps.mjs";
+import { LOCKED, error, require, run } from "./steps.mjs";
 
 const { ClientFactory } = require("sdk-v03/client");
 
@@ -49,8 +49,8 @@ async function result(url) {
 
 async function refusal(url) {
   const failed = await ask(`${url}/order/`, "50");
-  const error = await ask(`${url}/order/`, "many").catch((error) => error);
-  return [words(failed.status.message.parts), error.message];
+  const many = await error(ask(`${url}/order/`, "many"));
+  return [words(failed.status.message.parts), many, await error(ask(LOCKED, "hello"))];
 }
 
 await run(card, send, stream, question, result, refusal);

@@ -7,7 +7,6 @@ from typing import Any
 
 from a2a.client import (
     A2ACardResolver,
-    A2AClientError,
     ClientConfig,
     ClientFactory,
     create_text_message_object,
@@ -16,7 +15,7 @@ from a2a.types import Task, TaskArtifactUpdateEvent
 from a2a.utils import get_message_text
 from a2a.utils.artifact import get_artifact_text
 from httpx import AsyncClient
-from steps import run
+from steps import LOCKED, error, run
 
 
 async def card(url: str) -> list[str]:
@@ -65,10 +64,8 @@ async def result(url: str) -> str:
 
 async def refusal(url: str) -> list[str]:
     failed = await ask(f"{url}/order/", "50")
-    try:
-        await ask(f"{url}/order/", "many")
-    except A2AClientError as error:
-        return [get_message_text(failed.status.message), str(error)]
+    many = await error(ask(f"{url}/order/", "many"))
+    return [get_message_text(failed.status.message), many, await error(ask(LOCKED, "hello"))]
 
 
 run(card, send, stream, question, result, refusal)

@@ -8,9 +8,8 @@ from typing import Any
 from a2a.client import A2ACardResolver, ClientConfig, create_client
 from a2a.helpers import get_artifact_text, get_message_text, new_text_message
 from a2a.types import Role, SendMessageRequest, Task
-from a2a.utils.errors import A2AError
 from httpx import AsyncClient
-from steps import run
+from steps import LOCKED, error, run
 
 
 async def card(url: str) -> list[str]:
@@ -57,10 +56,8 @@ async def result(url: str) -> str:
 
 async def refusal(url: str) -> list[str]:
     failed = await ask(f"{url}/order/", "50")
-    try:
-        await ask(f"{url}/order/", "many")
-    except A2AError as error:
-        return [get_message_text(failed.status.message), str(error)]
+    many = await error(ask(f"{url}/order/", "many"))
+    return [get_message_text(failed.status.message), many, await error(ask(LOCKED, "hello"))]
 
 
 run(card, send, stream, question, result, refusal)

@@ -3,9 +3,17 @@
 import { createRequire } from "node:module";
 import { join } from "node:path";
 
-const [folder, url] = process.argv.slice(2);
+const [folder, url, locked] = process.argv.slice(2);
 
 export const require = createRequire(join(folder, "package.json"));
+
+// The URL of an agent that needs a key, which the client does not have.
+export const LOCKED = locked;
+
+// The text of the error that a call throws.
+export async function error(call) {
+  return call.then((result) => `no error, but ${result}`, (refusal) => refusal.message);
+}
 
 export async function run(...steps) {
   for (const step of steps) {

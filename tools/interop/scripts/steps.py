@@ -9,16 +9,26 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 TIMEOUT = 60.0  # seconds that a step may take
+URL, LOCKED = sys.argv[1:]
+"""The URLs of the agent, and of one that needs a key, which the client does not have."""
 
 
 class Unsupported(Exception):
     """The client can't do this; the text says why."""
 
 
-async def outcome(step: Callable[[str], Awaitable[Any]], url: str) -> dict[str, Any]:
+async def error(call: Awaitable[Any]) -> str:
+    """Return the text of the exception that a call raises."""
+    try:
+        return f"no error, but {await call}"
+    except Exception as refusal:  # of any type: the table shows its text
+        return str(refusal)
+
+
+async def outcome(step: Callable[[str], Awaitable[Any]]) -> dict[str, Any]:
     """Return what the user of the client sees, or why there is nothing to see."""
     try:
-        return {"seen": await asyncio.wait_for(step(url), TIMEOUT)}
+        return {"seen": await asyncio.wait_for(step(URL), TIMEOUT)}
     except Unsupported as reason:
         return {"unsupported": str(reason)}
     except Exception:  # the table shows it; the other steps still run
@@ -30,5 +40,5 @@ def run(*steps: Callable[[str], Awaitable[Any]]) -> None:
     report = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever the client prints is not a result
     for step in steps:
-        result = asyncio.run(outcome(step, sys.argv[1]))
+        result = asyncio.run(outcome(step))
         print(json.dumps({"step": step.__name__, **result}), file=report, flush=True)

@@ -3,10 +3,9 @@
 # mypy: ignore-errors
 # The library is in another environment.
 
-from a2a.client import A2AClientError
 from a2a.types import TaskArtifactUpdateEvent
 from a2a.utils.artifact import get_artifact_text
-from steps import Unsupported, run
+from steps import LOCKED, Unsupported, error, run
 from strands.agent.a2a_agent import A2AAgent
 
 
@@ -47,10 +46,8 @@ async def result(url: str) -> str:
 
 async def refusal(url: str) -> list[str]:
     failed = await ask(f"{url}/order/", "50")
-    try:
-        await ask(f"{url}/order/", "many")
-    except A2AClientError as error:
-        return [failed, str(error)]
+    many = await error(ask(f"{url}/order/", "many"))
+    return [failed, many, await error(ask(LOCKED, "hello"))]
 
 
 run(card, send, stream, question, result, refusal)
