@@ -120,6 +120,16 @@ def test_the_record_keeps_what_worked_when_a_client_fails_or_does_not_run(tmp_pa
     assert read(file) == {"strands": ALL_OK, "beeai": NO_ANSWER}
 
 
+def test_the_record_is_improved_and_never_replaced_by_something_worse(tmp_path: Path) -> None:
+    file = tmp_path / "record.json"
+    write(
+        file,
+        {"strands": ALL_OK, "beeai": NO_ANSWER},
+        [Outcome("strands", NO_ANSWER), Outcome("beeai", ALL_OK)],
+    )
+    assert read(file) == {"strands": ALL_OK, "beeai": ALL_OK}
+
+
 def test_all_clients_are_recorded_with_all_steps() -> None:
     record = read(RECORD)
     assert record.keys() == CLIENTS.keys()

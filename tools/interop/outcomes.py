@@ -118,6 +118,12 @@ def read(file: Path) -> Record:
 
 
 def write(file: Path, record: Record, outcomes: Sequence[Outcome]) -> None:
-    """Add the clients whose steps did not fail to the record."""
-    ran = {each.client: dict(each.steps) for each in outcomes if each.steps and not each.failed}
-    file.write_text(f"{json.dumps({**record, **ran}, indent=2)}\n", "utf-8")
+    """Add the clients whose steps did not fail to the record; what worked before stays in it."""
+    record = dict(record)
+    for outcome in outcomes:
+        if outcome.steps and not outcome.failed:
+            worked = {
+                step: OK for step, before in record.get(outcome.client, {}).items() if before == OK
+            }
+            record[outcome.client] = {**outcome.steps, **worked}
+    file.write_text(f"{json.dumps(record, indent=2)}\n", "utf-8")
