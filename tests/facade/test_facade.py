@@ -62,7 +62,7 @@ def test_serve_loads_the_server() -> None:
 
 
 def test_names_for_modules_need_neither_the_server_nor_apcore() -> None:
-    names = "ApprovalRequired, File, InputRequiredError, Progress, Services"
+    names = "ApprovalRequired, File, InputRequiredError, Progress, Services, Usage"
     loaded = loaded_by(f"{WITHOUT_SERVER}\nfrom apcore_a2a import {names}")
     assert "apcore_a2a_core" in loaded
     assert not loaded & {"apcore", "pydantic", "starlette"} - loaded_by("import a2a.types")
@@ -123,7 +123,7 @@ def test_the_mirrors_together_have_every_name() -> None:
     names = {*adapters.__all__, *server.__all__, "A2AClient", "SyncA2AClient"}
     names |= {"APIKeyAuthenticator", "ChainAuthenticator", "ClaimMapping", "JWTAuthenticator"}
     names |= {"ApprovalRequired", "File", "InputRequiredError", "Progress", "Prompt", "Reply"}
-    assert names | {"Services"} == {*apcore_a2a.__all__}
+    assert names | {"Services", "Usage"} == {*apcore_a2a.__all__}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 from apcore import ModuleAnnotations, ModuleError
-from apcore_a2a_core import ApprovalRequired, InputRequiredError, Progress, Prompt, Reply, Services
+from apcore_a2a_core import (
+    ApprovalRequired,
+    InputRequiredError,
+    Progress,
+    Prompt,
+    Reply,
+    Services,
+    Usage,
+)
 from apcore_a2a_core.data import Message, Task
 from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_server.engine.call import Call, Resumption, pack, unpack
@@ -206,6 +214,69 @@ async def test_metadata_of_a_module_becomes_that_of_its_task_and_its_last_status
         assert not any("usage" in str(frame.body) for frame in frames[:-1])
         task = await peer.get(frames[-1].body["taskId"])
         assert task["metadata"] == {"skillId": "work", "usage": {"tokens": 2**60}}
+
+
+async def use(inputs: Inputs, context: Any) -> Inputs:
+    context.services.metadata["usage"] = Usage(900, 40) + Usage(100, 10)
+    return {"text": "Done"}
+
+
+async def use_in_stream(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
+    yield Usage(input_tokens=900)
+    yield {"text": "Do"}
+    yield Usage(100, output_tokens=50)
+    yield {"text": "ne"}
+
+
+async def use_in_both_ways(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
+    context.services.metadata["usage"] = {"inputTokens": 1000, "outputTokens": 20}
+    yield {"text": "Done"}
+    yield Usage(output_tokens=30)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("module", [Does(use), Streams(use_in_stream), Streams(use_in_both_ways)])
+async def test_the_usage_of_a_module_is_summed_in_the_metadata(way: str, module: Any) -> None:
+    async with serving({"work": module}, way) as peer:
+        async with peer.stream("work", peer.part(data={})) as stream:
+            frames = await stream.rest()
+        usage = {"inputTokens": 1000, "outputTokens": 50}
+        assert frames[-1].body["metadata"] == {"usage": usage}
+        assert "Tokens" not in str([frame.body for frame in frames[:-1]])
+        task = await peer.get(frames[-1].body["taskId"])
+        assert task["metadata"] == {"skillId": "work", "usage": usage}
+        assert "Tokens" not in str(task["artifacts"])
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("first", "second", "total"),
+    [
+        (Usage(5, 2), Usage(7), {"inputTokens": 12, "outputTokens": 2}),
+        (
+            Usage(5, 2),
+            {"inputTokens": 7, "cost": 0.1},
+            {"inputTokens": 12, "outputTokens": 2, "cost": 0.1},
+        ),
+        ({"inputTokens": "many"}, Usage(7, 1), {"inputTokens": 7, "outputTokens": 1}),
+        (Usage(5, 2), "free", "free"),
+    ],
+    ids=["usage", "more members", "no number", "text"],
+)
+async def test_the_usage_of_all_runs_of_a_task_is_summed(
+    way: str, first: Any, second: Any, total: Any
+) -> None:
+    async def act(inputs: Inputs, context: Any) -> Inputs:
+        services: Services = context.services
+        services.metadata["usage"] = first if services.answer is None else second
+        if services.answer is None:
+            services.ask("Which?")
+        return {}
+
+    async with serving({"work": Does(act)}, way) as peer:
+        task = (await peer.send("work", peer.part(data={}))).task
+        task = await answer(peer, task, peer.part(text="That"))
+        assert task["metadata"]["usage"] == total
 
 
 @pytest.mark.parametrize("ends", ["asks", "fails"])

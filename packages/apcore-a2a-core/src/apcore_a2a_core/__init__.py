@@ -10,6 +10,7 @@ from .authoring import (
     InputRequiredError,
     Progress,
     Services,
+    Usage,
 )
 from .errors import (
     ErrorMapper,
@@ -59,6 +60,7 @@ __all__ = [
     "TaskRecord",
     "TaskStore",
     "TokenRefusedError",
+    "Usage",
     "Validation",
     "card_to_dict",
     "clean",

@@ -1,4 +1,4 @@
-"""Names that authors of modules import: the services of a call, questions, progress, files.
+"""Names that authors of modules import: services, questions, progress, usage and files.
 
 Nothing here needs the server or apcore, so that a module can be tested without either.
 
@@ -9,10 +9,15 @@ Exception
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeGuard
+
+from .schema import is_object
+from .values import MAX_SAFE
 
 INPUT_REQUIRED = "INPUT_REQUIRED"
 """The code of an error that asks for more input."""
+USAGE = "usage"
+"""The member of a task's metadata with the tokens that it has used."""
 
 
 class InputRequiredError(Exception):
@@ -87,6 +92,65 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens that a module has used; the metadata of its task has them as `usage`.
+
+    A streaming module yields it between its chunks, as often as it likes. Any module may put it
+    into `services.metadata`. The tokens of all reports and all runs of a task are added up.
+
+    Attributes:
+        input_tokens: The number of tokens that a model has read.
+        output_tokens: The number of tokens that a model has written.
+
+    Raises:
+        ValueError: A number is not an integer from 0 to 2**53.
+
+    >>> used = Usage(input_tokens=900, output_tokens=40) + Usage(100, 10)
+    >>> used.as_json()
+    {'inputTokens': 1000, 'outputTokens': 50}
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        if not (is_count(self.input_tokens) and is_count(self.output_tokens)):
+            raise ValueError("Tokens are counted by integers from 0 to 2**53")
+
+    def __add__(self, other: "Usage") -> "Usage":
+        input_tokens = self.input_tokens + other.input_tokens
+        return Usage(input_tokens, self.output_tokens + other.output_tokens)
+
+    def as_json(self) -> dict[str, int]:
+        """Return the JSON in the metadata of tasks."""
+        return {"inputTokens": self.input_tokens, "outputTokens": self.output_tokens}
+
+
+def is_count(value: object) -> TypeGuard[int]:
+    """Return whether *value* is an integer of 0 or more that all JSON parsers read exactly."""
+    return type(value) is int and 0 <= value <= MAX_SAFE
+
+
+def add_usage(earlier: object, reported: object) -> object:
+    """Return *reported* usage, with the tokens of *earlier* usage added to its own.
+
+    Both are a `Usage`, or whatever a module has put into the metadata instead.
+
+    >>> add_usage({"inputTokens": 5}, Usage(input_tokens=900, output_tokens=40))
+    {'inputTokens': 905, 'outputTokens': 40}
+    """
+    before, now = (u.as_json() if isinstance(u, Usage) else u for u in (earlier, reported))
+    if not (is_object(before) and is_object(now)):
+        return now
+    sums = {
+        name: before[name] + now.get(name, 0)
+        for name in Usage().as_json()
+        if is_count(before.get(name)) and is_count(now.get(name, 0))
+    }
+    return now | sums
+
+
+@dataclass(frozen=True, slots=True)
 class File:
     """A file in the output of a module: a member of it, or an item of a list that is a member.
 
@@ -154,7 +218,7 @@ class Services(Protocol):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Metadata for the task, for the module to fill: JSON of up to 64 KiB."""
+        """Metadata for the task, for the module to fill: JSON of up to 64 KiB, and a `Usage`."""
         ...
 
     @property

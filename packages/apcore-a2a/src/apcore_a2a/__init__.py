@@ -26,6 +26,7 @@ __all__ = [
     "Services",
     "SkillMapper",
     "SyncA2AClient",
+    "Usage",
     "async_serve",
     "create_app",
     "serve",
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         SchemaConverter,
         Services,
         SkillMapper,
+        Usage,
     )
     from apcore_a2a_server import InMemoryTaskStore, Limits, async_serve, create_app, serve
 else:

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+from apcore_a2a_core.authoring import USAGE, add_usage
 from apcore_a2a_core.data import (
     Artifact,
     Json,
@@ -156,8 +157,12 @@ def set_status(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
     record.resume, record.deadline = update.resume, update.deadline
     event = TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)
     if update.metadata:
-        task.metadata = task.metadata | update.metadata
-        event.metadata = update.metadata
+        metadata = update.metadata
+        if USAGE in metadata:  # by this run; the task has that of the runs before its pauses
+            total = add_usage(task.metadata.get(USAGE), metadata[USAGE])
+            metadata = {**metadata, USAGE: total}
+        task.metadata = task.metadata | metadata
+        event.metadata = metadata
     return event
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from apcore import CancelToken, Context
 from apcore.errors import ModuleTimeoutError
-from apcore_a2a_core import OutputError, to_json
+from apcore_a2a_core import OutputError, Usage, to_json
+from apcore_a2a_core.authoring import USAGE, add_usage
 from apcore_a2a_core.data import Artifact, Json, Message, Part, Task, TaskStatus
 from apcore_a2a_core.parts import artifact_of, with_texts
 from apcore_a2a_core.schema import text_field_of
@@ -283,6 +284,10 @@ class Run:
         if self._progress_count % EVENTS_PER_YIELD == 0:
             await asyncio.sleep(0)
 
+    def report(self, usage: Usage) -> None:
+        """Add to the usage in the metadata of the task."""
+        self._metadata[USAGE] = add_usage(self._metadata.get(USAGE), usage)
+
     def _tell_from_anywhere(self, text: str, data: Any) -> Awaitable[None]:
         """Write progress from any thread; from one without an event loop, wait until it is."""
         telling, loop = self.tell(text, data), self.admitted.get_loop()
@@ -301,7 +306,8 @@ class Run:
         Raises:
             OutputError: It is no JSON, too large, or has members that are the server's own.
         """
-        metadata: Json = to_json(self._metadata)
+        usage = {USAGE: add_usage(None, self._metadata[USAGE])} if USAGE in self._metadata else {}
+        metadata: Json = to_json(self._metadata | usage)
         if reserved := RESERVED_METADATA & metadata.keys():
             raise OutputError(f"metadata with the reserved member {min(reserved)}")
         if size_of(metadata) > MAX_METADATA:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from apcore import CancelToken
 from apcore.approval import ApprovalResult
-from apcore_a2a_core import Executor
+from apcore_a2a_core import Executor, Usage
 
 from .access import step_of
 from .processes import ProcessPool
@@ -101,6 +101,9 @@ class PipelineRun(Protocol):
 
     async def tell(self, text: str, data: Any) -> None:
         """Write an event about the work so far."""
+
+    def report(self, usage: Usage) -> None:
+        """Add to the usage in the metadata of the task."""
 
 
 current: ContextVar[PipelineRun | None] = ContextVar("apcore_a2a_run", default=None)

@@ -15,7 +15,7 @@ from apcore import ModuleError
 from apcore.builtin_steps import BuiltinExecute
 from apcore.errors import ModuleTimeoutError
 from apcore.pipeline import BaseStep, PipelineContext, Step, StepResult
-from apcore_a2a_core import Executor, InputRequiredError, Progress
+from apcore_a2a_core import Executor, InputRequiredError, Progress, Usage
 from apcore_a2a_core.schema import is_object
 from apcore_a2a_core.values import is_large
 
@@ -229,7 +229,7 @@ class ModuleStream:
         self._texts: list[str] = []
 
     async def __aiter__(self) -> AsyncIterator[Any]:
-        """Yield the chunks, and write progress between them."""
+        """Yield the chunks, and handle the reports of progress and usage between them."""
         run, name = self._run, self._text_field
         try:
             await run.begin()
@@ -237,6 +237,9 @@ class ModuleStream:
                 async for chunk in chunks:
                     if isinstance(chunk, Progress):
                         await run.tell(chunk.text, chunk.data)
+                        continue
+                    if isinstance(chunk, Usage):
+                        run.report(chunk)
                         continue
                     if name is not None and is_object(chunk):
                         text = chunk.get(name)
