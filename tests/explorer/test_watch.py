@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from apcore import Registry
+from apcore_a2a_core import Progress
 from apcore_a2a_server import Limits
 from playwright.sync_api import Locator, Page, Request, expect
 
@@ -254,6 +255,26 @@ def test_progress_is_shown_as_a_bar_while_the_task_runs(
     stream.end()
     expect(state(page)).to_have_text("completed")
     expect(bar).to_have_count(0)
+
+
+def test_messages_about_the_work_are_shown_in_a_line_while_the_task_runs(
+    visit: Visit, scripted: ScriptedModule
+) -> None:
+    stream, page = start_stream(visit, scripted), visit.page
+    line = page.locator(".progress")
+    for number in (1, 2):
+        stream.send(Progress(f"Reading source {number}", {"progress": number, "total": 4}))
+        expect(line).to_have_text(f"{number * 25}% Reading source {number}")
+    stream.send({"text": "The sources agree."}, Progress("Writing"))
+    expect(line).to_have_text("Writing")
+    # neither a message of the agent nor a part of the history
+    expect(page.get_by_role("region", name="Message from the agent")).to_have_count(0)
+    stream.end()
+    expect(state(page)).to_have_text("completed")
+    expect(line).to_have_count(0)
+    page.get_by_role("link", name=re.compile("^Task ")).click()
+    expect(page.get_by_role("option", name=re.compile("working: Reading source"))).to_have_count(2)
+    expect(page.locator(".messages")).not_to_contain_text("Reading")
 
 
 def test_choosing_another_version_does_not_change_a_running_stream(

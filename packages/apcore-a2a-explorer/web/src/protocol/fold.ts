@@ -1,8 +1,9 @@
+import { isReport } from "./progress";
 import type { Artifact, StreamEvent, Task } from "./types";
 
 /**
  * Apply *event* to *task*; return a new task. Parts are appended to artifacts in place, because
- * there may be thousands. A status message moves to the history when the next status replaces it.
+ * there may be thousands. A status message moves to the history when the next status replaces it. A mere report of progress changes only the state.
  */
 export function fold(task: Task | null, event: StreamEvent): Task | null {
   if (event.kind === "task") return copyOf(event.task);
@@ -12,6 +13,7 @@ export function fold(task: Task | null, event: StreamEvent): Task | null {
     return { ...current, artifacts: withArtifact(current.artifacts, event.artifact, event.append) };
   }
   const message = current.status.message;
+  if (isReport(event)) return { ...current, status: { ...event.status, message } };
   const isRecorded = !message || current.history.some((each) => each.messageId === message.messageId);
   const history = isRecorded ? current.history : [...current.history, message];
   return { ...current, history, status: event.status };

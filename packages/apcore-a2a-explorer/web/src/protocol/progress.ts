@@ -22,6 +22,10 @@ export function progressOf(event: StreamEvent): Progress | null {
   return isKnown(fraction) ? { fraction, label: undefined } : null;
 }
 
+/** Whether agents of this project have sent *event* to report progress: it is in no history. */
+export const isReport = (event: StreamEvent): boolean =>
+  event.kind === "status" && isObject(event.metadata?.apcore) && event.metadata.apcore.progress === true;
+
 const isKnown = (fraction: number | undefined): fraction is number => fraction !== undefined;
 
 function ratio(source: JsonObject): number | undefined {

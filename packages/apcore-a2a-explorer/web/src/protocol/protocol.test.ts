@@ -131,6 +131,15 @@ it("input is data if it is a JSON object or array", () => {
   expect(partOf("no")).toEqual({ text: "no" });
 });
 
+it("a report of progress is read, but becomes no message of the task", () => {
+  const report = { ...status("working", "half"), metadata: { apcore: { progress: true } } } as StreamEvent;
+  expect(progressOf(report)).toEqual({ fraction: undefined, label: "half" });
+  expect(after([status("working", "Please wait"), report]).status.message?.messageId).toBe("Please wait");
+  const task = after([status("working"), report, report, status("completed", "done")]);
+  expect(task.status.message?.messageId).toBe("done");
+  expect(task.history).toEqual([]);
+});
+
 it("progress is read from status messages and metadata", () => {
   expect(progressOf({ ...status("working", "half"), metadata: { progress: 0.5 } } as StreamEvent)).toEqual({ fraction: 0.5, label: "half" });
   expect(progressOf({ ...status("working"), metadata: { progress: { current: 3, total: 4 } } } as StreamEvent)?.fraction).toBe(0.75);
