@@ -11,12 +11,14 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from inspect import isasyncgenfunction
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from apcore import Context, InvalidInputError, ModuleAnnotations, Registry
 from apcore_a2a.command.main import main
+from apcore_a2a_core import Progress
 from apcore_a2a_server.modules import Conversation
 from pydantic import BaseModel, Field
 from starlette.applications import Starlette
@@ -64,6 +66,15 @@ class Counts(Module):
     async def stream(self, inputs: Inputs, context: Context[Any]) -> AsyncIterator[Inputs]:
         yield {"one": 1}
         yield {"two": 2}
+
+
+class Reads(Counts):
+    """Reports its progress before and after a chunk."""
+
+    async def stream(self, inputs: Inputs, context: Context[Any]) -> AsyncIterator[Any]:
+        yield Progress("Reading", {"sources": 12})
+        yield {"read": 1}
+        yield Progress("Writing")
 
 
 class Waits(Counts):
@@ -136,6 +147,7 @@ def registry() -> Registry:
         "order": OrderTotal(),
         "gives": Gives(),
         "counts": Counts(),
+        "reads": Reads(),
         "waits": Waits(),
         "greets": Greets(),
         "books": Books(),
@@ -180,7 +192,7 @@ class FakeAgent:
     """An agent that answers each method with its entry in `results`.
 
     A list is sent as a stream of events, and a `Response` unchanged. A function is called for the
-    answer.
+    answer; if it is an asynchronous generator, it yields the events.
     """
 
     url = ""
@@ -206,20 +218,47 @@ class FakeAgent:
         self.methods.append(body["method"])
         self.bodies.append(body)
         result = self.results[body["method"]]
+        if isasyncgenfunction(result):
+            coming = (self._line(body, event) async for event in result())
+            return StreamingResponse(coming, media_type="text/event-stream")
         if callable(result):
             result = await result()
         if isinstance(result, Response):
             return result
-        reply = {"jsonrpc": "2.0", "id": body["id"]}
         if isinstance(result, list):
-            lines = [f"data: {json.dumps(reply | {'result': event})}\n\n" for event in result]
+            lines = [self._line(body, event) for event in result]
             return StreamingResponse(iter(lines), media_type="text/event-stream")
-        return Response(json.dumps(reply | result), media_type="application/json")
+        reply = {"jsonrpc": "2.0", "id": body["id"], **result}
+        return Response(json.dumps(reply), media_type="application/json")
+
+    def _line(self, request: Json, event: Json) -> str:
+        reply = {"jsonrpc": "2.0", "id": request["id"], "result": event}
+        return f"data: {json.dumps(reply)}\n\n"
 
 
 def sends(value: Json) -> Json:
     """Return the answer to SendMessage that contains the task *value*."""
     return {"result": {"task": value}}
+
+
+def status(state: str = "WORKING") -> Json:
+    """Return the event of a new status."""
+    return {"statusUpdate": {"taskId": "t-1", "status": task(state)["status"]}}
+
+
+def report(text: str, *data: Any) -> Json:
+    """Return the event of a message about the work so far."""
+    parts = [{"text": text}, *({"data": each} for each in data)]
+    event = status()
+    said = {"role": "ROLE_AGENT", "messageId": text, "parts": parts}
+    event["statusUpdate"]["status"]["message"] = said
+    return event
+
+
+def text_chunk(text: str) -> Json:
+    """Return the event of a further chunk of text."""
+    artifact = {"artifactId": "a", "parts": [{"text": text}]}
+    return {"artifactUpdate": {"taskId": "t-1", "artifact": artifact, "append": True}}
 
 
 # The commands
@@ -345,3 +384,25 @@ def screen(home: Path, *arguments: str, **variables: str) -> Iterator[Screen]:
 def plain(text: str) -> str:
     """Return *text* without colors and cursor movements."""
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "")
+
+
+def left_by(text: str) -> list[str]:
+    """Return the lines that a terminal shows after *text*, without those that are empty."""
+    rows, row, column = [""], 0, 0
+    for count, command, control, written in re.findall(
+        r"\x1b\[[?]?([0-9;]*)([A-Za-z])|([\r\n])|([^\x1b\r\n]+)", text
+    ):
+        if command == "A":
+            row -= int(count or 1)
+        elif command == "K":
+            rows[row] = ""
+        elif control == "\r":
+            column = 0
+        elif control:
+            row += 1
+            rows += [""] * (row == len(rows))
+        elif written:
+            line = rows[row].ljust(column)
+            rows[row] = line[:column] + written + line[column + len(written) :]
+            column += len(written)
+    return [line.rstrip() for line in rows if line.strip()]

@@ -14,7 +14,19 @@ from apcore_a2a_client import SyncA2AClient
 from tests.serving import running
 
 from .processes import free_port, run
-from .remote import CARD, Cli, FakeAgent, Json, sends, task
+from .remote import (
+    CARD,
+    HOSTILE,
+    Cli,
+    FakeAgent,
+    Json,
+    check_harmless,
+    report,
+    sends,
+    status,
+    task,
+    text_chunk,
+)
 from .remote import _elsewhere as _elsewhere
 from .remote import agent as agent
 from .remote import cli as cli
@@ -105,6 +117,46 @@ def test_chunks_are_printed_line_by_line(agent: str, cli: Cli) -> None:
     outcome = cli("call", agent, "counts", "--stream")
 
     assert (outcome.code, outcome.lines, outcome.err) == (0, [{"one": 1}, {"two": 2}], "")
+
+
+@pytest.mark.parametrize("options", [[], ["--stream"], ["--follow"]], ids=" ".join)
+def test_messages_about_the_work_are_lines_of_stderr(options: list[str], cli: Cli) -> None:
+    events = [
+        {"task": task("WORKING")},
+        report("Reading", {"sources": 12}),
+        status("WORKING"),
+        text_chunk("The sources "),
+        report("Writing\nand more"),
+        report(HOSTILE),
+        text_chunk("agree."),
+        status("COMPLETED"),
+    ]
+    fake = FakeAgent(
+        {"capabilities": {"streaming": True}},
+        SendMessage=sends(task("WORKING")),
+        GetTask={"result": task("WORKING")},
+        SubscribeToTask=events,
+        SendStreamingMessage=events,
+    )
+    with running(fake.app) as url:
+        command = ["tasks", url, "t-1"] if "--follow" in options else ["call", url, "x"]
+        outcome = cli(*command, *options)
+
+    assert outcome.code == 0
+    first, second, third, *others = outcome.err.splitlines()
+    assert (first, second, third) == ("working: Reading", "working: Writing", "    and more")
+    assert [line[:15] for line in others] == ["working: ]0;own"]
+    check_harmless(outcome)
+    values = {"--stream": ["The sources ", "agree."], "": ["The sources agree."]}
+    if "--follow" not in options:
+        assert outcome.lines == values["".join(options)]
+
+
+def test_the_progress_of_a_module_is_no_result(agent: str, cli: Cli) -> None:
+    outcome = cli("call", agent, "reads", "--stream")
+
+    assert (outcome.code, outcome.lines) == (0, [{"read": 1}])
+    assert outcome.err == "working: Reading\nworking: Writing\n"
 
 
 def test_a_stream_without_chunks_ends_with_the_result(agent: str, cli: Cli) -> None:

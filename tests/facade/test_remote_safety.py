@@ -17,7 +17,18 @@ from starlette.responses import Response
 from tests.serving import running
 
 from .processes import COMMAND, PATIENCE, environment
-from .remote import HOSTILE, Cli, FakeAgent, Json, Outcome, check_harmless, sends, task
+from .remote import (
+    HOSTILE,
+    Cli,
+    FakeAgent,
+    Json,
+    Outcome,
+    check_harmless,
+    report,
+    sends,
+    status,
+    task,
+)
 from .remote import _elsewhere as _elsewhere
 from .remote import agent as agent
 from .remote import cli as cli
@@ -324,6 +335,19 @@ def test_deeply_nested_results_cause_no_recursion_error(depth: int, cli: Cli) ->
 
     assert "RecursionError" not in outcome.err
     assert outcome.code == 2 or outcome.json == value
+
+
+def test_progress_with_deeply_nested_data_causes_no_recursion_error(cli: Cli) -> None:
+    value: Any = 1
+    for _ in range(450):
+        value = [value]
+    # the same again is not shown again
+    events = [report("Reading", value), report("Reading", value), status("COMPLETED")]
+    fake = FakeAgent({"capabilities": {"streaming": True}}, SendStreamingMessage=events)
+    with running(fake.app) as url:
+        outcome = cli("call", url, "x", "--stream")
+
+    assert (outcome.code, outcome.err) == (0, "working: Reading\n")
 
 
 # Processes

@@ -1,17 +1,35 @@
 """The output of the commands that call agents, on a terminal."""
 
+import asyncio
 import re
+import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from apcore_a2a.command.terminal import Terminal, progress_of
+from apcore_a2a.command.printers import ProgressLines
+from apcore_a2a.command.terminal import ProgressLine, Terminal, progress_of
 from apcore_a2a_client import AgentCard, SyncA2AClient, Task, TaskPage
 
 from tests.serving import running
 
-from .processes import SIGNALS
-from .remote import CARD, CONTROL, HOSTILE, FakeAgent, Json, plain, screen, sends, task
+from .processes import PATIENCE, SIGNALS
+from .remote import (
+    CARD,
+    CONTROL,
+    HOSTILE,
+    FakeAgent,
+    Json,
+    left_by,
+    plain,
+    report,
+    screen,
+    sends,
+    status,
+    task,
+    text_chunk,
+)
 from .remote import _elsewhere as _elsewhere
 from .remote import agent as agent
 
@@ -221,8 +239,10 @@ def test_hostile_text_does_not_control_the_terminal(terminal: Terminal, capsys: 
     terminal.chunk(HOSTILE)
     terminal.chunk({HOSTILE: HOSTILE})
     terminal.tasks(TaskPage((hostile,), HOSTILE))
-    with terminal.progress() as show:
-        show(hostile)
+    ProgressLines(terminal.progress).show(hostile)
+    line = ProgressLine(is_eager=True)
+    line.show(hostile)
+    line.hide()
 
     printed = "".join(capsys.readouterr())
     match = CONTROL.search(printed)
@@ -340,6 +360,60 @@ def test_the_progress_is_shown_and_an_interrupt_cancels(agent: str, tmp_path: Pa
     assert listed.status.state == "canceled"
     assert f"Canceled task {listed.id}" in plain(shown.text)
     assert shown.text.rstrip().rpartition("\x1b[?25")[2].startswith("h")  # the cursor is back
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ([], ["The sources", "agree."]),
+        (["--json"], ['"The sources agree."']),
+        (["--stream"], ["The sources", "agree."]),
+        (["--stream", "--json"], ['"The sources "', '"agree."']),
+    ],
+)
+def test_messages_about_the_work_are_shown_in_one_line(
+    options: list[str], left: list[str], tmp_path: Path
+) -> None:
+    seen = threading.Event()
+
+    async def events() -> AsyncIterator[Json]:
+        yield {"task": task("WORKING")}
+        yield report("Reading", {"sources": 12})
+        yield text_chunk("The sources ")
+        yield report("Writing\nand more")
+        await asyncio.to_thread(seen.wait, PATIENCE)
+        yield text_chunk("agree.")
+        yield status("COMPLETED")
+
+    fake = FakeAgent(
+        {"capabilities": {"streaming": True}},
+        SendMessage=sends(task("WORKING")),
+        SubscribeToTask=events,
+        SendStreamingMessage=events,
+    )
+    with (
+        running(fake.app) as url,
+        screen(tmp_path, "call", url, "x", *options, NO_COLOR="1") as shown,
+    ):
+        shown.wait_for(r"working .*Writing +0:00")
+        seen.set()
+        assert shown.end() == 0
+
+    assert left_by(shown.text) == left
+
+
+@pytest.mark.process
+def test_a_terminal_that_cannot_replace_lines_gets_one_for_each_message(tmp_path: Path) -> None:
+    events = [report("Reading"), text_chunk("The sources agree."), status("COMPLETED")]
+    fake = FakeAgent({"capabilities": {"streaming": True}}, SendStreamingMessage=events)
+    with (
+        running(fake.app) as url,
+        screen(tmp_path, "call", url, "x", "--stream", NO_COLOR="1", TERM="dumb") as shown,
+    ):
+        assert shown.end() == 0
+
+    assert shown.text.replace("\r", "") == "working: Reading\nThe sources agree.\n"
 
 
 @pytest.mark.process

@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import partial
 from math import inf
@@ -26,11 +28,13 @@ from apcore_a2a_client import (
 from apcore_a2a_client.tasks import after
 
 from .files import save
-from .printers import Printer, clean
+from .printers import Printer, ProgressLines, clean
 from .sending import message_of, takes_text_only
 
 MAX_LISTED = 20
 """Skills that an error message lists."""
+DUMB_TERMINALS = ("dumb", "unknown")
+"""Values of the variable TERM for terminals whose lines can't be replaced."""
 SUCCESS, UNREACHABLE, FAILED, WAITING = 0, 2, 3, 4
 
 
@@ -173,14 +177,33 @@ def _with_suggestion(
     return error
 
 
+@contextmanager
+def _progress(out: Printer, *, streaming: bool = False) -> Generator[ProgressLines]:
+    """Show the progress of a task on standard error, on a terminal in one line.
+
+    Args:
+        out: The printer of the result.
+        streaming: Whether it prints chunks meanwhile.
+    """
+    shown = ProgressLines(out.progress)
+    if sys.stderr and sys.stderr.isatty() and os.environ.get("TERM") not in DUMB_TERMINALS:
+        from .terminal import ProgressLine  # rich is slow to import
+
+        shown = ProgressLine(is_eager=out.shows_states and not streaming)
+    try:
+        yield shown
+    finally:
+        shown.hide()
+
+
 def _follow(client: SyncA2AClient, task: Task, out: Printer, *, owned: bool = True) -> Task:
     """Show the progress of a task until it is settled; on Ctrl+C, cancel it if it is *owned*."""
     try:
-        with out.progress() as show:
-            show(task)
+        with _progress(out) as progress:
+            progress.show(task)
             for event in client.follow(task):
                 task = after(task, event)
-                show(task)
+                progress.show(task)
     except KeyboardInterrupt:
         if owned:
             _cancel(client, task)
@@ -191,15 +214,21 @@ def _follow(client: SyncA2AClient, task: Task, out: Printer, *, owned: bool = Tr
 def _send_streaming(
     client: SyncA2AClient, message: Message, arguments: SimpleNamespace, out: Printer
 ) -> Task:
-    """Start or resume a task, and show its chunks as they arrive."""
+    """Start or resume a task, and show its chunks and its progress as they arrive."""
     task: Task | None = None
     try:
-        for event in client.stream_message(message, **_send_options(arguments)):
-            task = after(task, event)
-            if isinstance(event, TaskArtifactUpdateEvent):
-                out.chunk(event.artifact.value)
-            elif isinstance(event, Restarted) and out.chunks:
-                out.restarted()
+        with _progress(out, streaming=True) as progress:
+            for event in client.stream_message(message, **_send_options(arguments)):
+                task = after(task, event)
+                if isinstance(event, TaskArtifactUpdateEvent):
+                    progress.hide()
+                    out.chunk(event.artifact.value)
+                elif isinstance(event, Restarted) and out.chunks:
+                    progress.hide()
+                    out.restarted()
+                elif progress.has_news(task):
+                    out.end_chunks()
+                    progress.show(task)
     except (KeyboardInterrupt, BrokenPipeError):
         _cancel(client, task)
         raise

@@ -4,14 +4,12 @@ import json
 import re
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from apcore_a2a_client import AgentCard, Task, TaskPage
 
-ShowTask: TypeAlias = Callable[[Task], None]
 CONTROL_CHARACTERS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -23,14 +21,59 @@ def clean(text: str) -> str:
     return CONTROL_CHARACTERS.sub("", text)
 
 
+class ProgressLines:
+    """Messages about the work on a task so far, one on each line.
+
+    Args:
+        write: The function that writes a line: the state of the task, and the message.
+    """
+
+    def __init__(self, write: Callable[[str, str], None]) -> None:
+        self._write = write
+        self._shown = ("", "")
+
+    def has_news(self, task: Task) -> bool:
+        """Return whether *task* runs and has a message with text that was not shown yet."""
+        return message_of_work(task) != "" and _id_and_text(task) != self._shown
+
+    def show(self, task: Task) -> None:
+        """Show the message in the status of *task*, unless it was shown."""
+        if self.has_news(task):
+            self.set_shown(task)
+            self._write(str(task.status.state), message_of_work(task))
+
+    def set_shown(self, task: Task) -> None:
+        """Remember the message in the status of *task* as shown."""
+        self._shown = _id_and_text(task)
+
+    def hide(self) -> None:
+        """Remove from the terminal what the result must not be mixed with; lines stay."""
+
+
+def message_of_work(task: Task) -> str:
+    """Return the text of the message in the status of a task that runs; empty if there is none."""
+    message = task.status.message
+    if message is None or task.status.state.is_settled:
+        return ""
+    return " ".join(part.text for part in message.parts if part.text)
+
+
+def _id_and_text(task: Task) -> tuple[str, str]:
+    # not the message itself: its data may be too deep to be compared
+    message = task.status.message
+    return (message.message_id if message else "", message_of_work(task))
+
+
 class Printer:
     """A printer of JSON to standard output, and of errors to standard error.
 
     Attributes:
         chunks: The number of chunks that have been printed.
+        shows_states: Whether the states of a task that runs are shown, too.
     """
 
     chunks = 0
+    shows_states = False
 
     def card(self, card: AgentCard) -> None:
         """Print an Agent Card in the format of A2A 1.0."""
@@ -106,10 +149,9 @@ class Printer:
         """Print advice after an error."""
         self._print_error(f"    {text}")
 
-    @contextmanager
-    def progress(self) -> Generator[ShowTask]:
-        """Yield a function that shows the progress of a task."""
-        yield lambda task: None
+    def progress(self, state: str, text: str) -> None:
+        """Print a message about the work so far, after the state of its task."""
+        self._print_error(state, text)
 
     def _print_error(self, *parts: str) -> None:
         print(clean(": ".join(filter(None, parts))).replace("\n", "\n    "), file=sys.stderr)

@@ -16,7 +16,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from .printers import Printer, ShowTask, clean, encode_bytes
+from .printers import Printer, ProgressLines, clean, encode_bytes, message_of_work
 from .questions import Question, fill
 
 COLORS = {
@@ -33,6 +33,8 @@ COLORS = {
 
 class Terminal(Printer):
     """A printer for people; results go to standard output, everything else to standard error."""
+
+    shows_states = True
 
     def __init__(self) -> None:
         self._out = Console(highlight=False)
@@ -174,12 +176,6 @@ class Terminal(Printer):
             return False
         return answer.strip().lower() in ("y", "yes")
 
-    @contextmanager
-    def progress(self) -> Generator[ShowTask]:
-        """Show a line with the progress of a task and the elapsed time."""
-        with show_elapsed(self._err) as describe:
-            yield lambda task: describe(progress_of(task))
-
     def _print_question(self, question: Question) -> None:
         self._print_parts(question.parts, console=self._err)
         for choice in question.choices:
@@ -191,13 +187,48 @@ class Terminal(Printer):
             (console or self._out).print(shown, soft_wrap=not indent)
 
 
+class ProgressLine(ProgressLines):
+    """A line with the state of a task, its latest message and the elapsed time.
+
+    Args:
+        is_eager: Whether the line is shown for tasks without a message, too.
+    """
+
+    def __init__(self, *, is_eager: bool) -> None:
+        super().__init__(lambda state, text: None)
+        self._elapsed = _elapsed(Console(stderr=True, highlight=False))
+        self._line = self._elapsed.add_task("", total=None)
+        self._is_eager = is_eager
+        self._is_visible = False
+
+    def show(self, task: Task) -> None:
+        """Show how far *task* is."""
+        if task.status.state.is_settled:
+            self.hide()
+        elif self._is_eager or self._is_visible or self.has_news(task):
+            self.set_shown(task)
+            self._elapsed.update(self._line, description=progress_of(task))
+            self._elapsed.start()
+            self._is_visible = True
+
+    def hide(self) -> None:
+        """Remove the line, until there is news."""
+        if self._is_visible:
+            self._elapsed.stop()
+        self._is_visible = False
+
+
 @contextmanager
 def show_elapsed(console: Console) -> Generator[Callable[[str], None]]:
     """Show a line with the elapsed time; yield a function that sets its text."""
-    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True) as progress:
+    with _elapsed(console) as progress:
         line = progress.add_task("", total=None)
         yield lambda text: progress.update(line, description=text)
+
+
+def _elapsed(console: Console) -> Progress:
+    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    return Progress(*columns, console=console, transient=True)
 
 
 def counted(count: int, noun: str) -> str:
@@ -216,8 +247,7 @@ def counted(count: int, noun: str) -> str:
 
 def progress_of(task: Task) -> str:
     """Return a line with the state, the number of parts and the message of a task."""
-    message = task.status.message.value if task.status.message else ""
-    text = clean(message).partition("\n")[0][:80] if isinstance(message, str) else ""
+    text = clean(message_of_work(task)).partition("\n")[0][:80]
     part_count = sum(len(artifact.parts) for artifact in task.artifacts)
     parts = counted(part_count, "part") if part_count else ""
     return "  ".join(filter(None, (task.status.state, parts, text)))
