@@ -251,3 +251,36 @@ async def test_the_last_module_may_be_removed(executor: Executor) -> None:
         assert (await peer.send()).code == -32601
         executor.registry.register("work", Does(give_back))
         assert (await peer.send()).state == "completed"
+
+
+@pytest.mark.parametrize(
+    ("schema", "types"),
+    [
+        ({"type": "string"}, "string"),
+        ({"$ref": "#/$defs/T", "$defs": {"T": {"type": "array"}}}, "array"),
+        (
+            {"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "null"}]},
+            "integer or string",
+        ),
+        ({"type": ["object", "string"]}, None),
+        ({"properties": {"text": {"type": "string"}}}, None),
+        (None, None),
+    ],
+)
+async def test_a_warning_at_the_start_names_a_module_that_takes_no_object(
+    schema: Any, types: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    module: Any = always({})
+    module.input_schema = schema
+    async with serving({"work": module}) as peer:
+        warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+        answer = await peer.send("work", peer.part(text="Hello"))
+        if types is None:
+            assert not warnings
+            return
+        (warning,) = warnings
+        assert warning.event == "module_not_callable"  # type: ignore[attr-defined]  # in `extra`
+        assert f"work can't be called: its inputs are of type {types}," in warning.getMessage()
+        assert answer.code == -32602
+        (skill,) = (await peer.client.get(CARD)).json()["skills"]
+        assert skill["inputModes"] == ["application/json"]

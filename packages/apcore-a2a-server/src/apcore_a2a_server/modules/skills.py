@@ -10,7 +10,7 @@ from typing import Any
 
 from a2a.utils.errors import MethodNotFoundError
 from apcore_a2a_core import Registry, SkillMapper, clean
-from apcore_a2a_core.schema import is_object, text_field_of
+from apcore_a2a_core.schema import is_object, object_of, resolved, text_field_of, types_of
 
 from .processes import check_portable
 from .schema_cache import cache_schemas
@@ -179,6 +179,7 @@ class Skills:
             cache_schemas(module)
         if computes(module):
             check_portable(skill_id, module)
+        _check_callable(skill_id, object_of(descriptor, "input_schema"))
         return {skill_id: _skill(skill_id, _displayed(descriptor, module), module)}
 
     def _on_change(self, module_id: str, module: object) -> None:
@@ -186,6 +187,18 @@ class Skills:
         with self._lock:
             self.generation += 1
             self._skills.pop(module_id, None)
+
+
+def _check_callable(skill_id: str, schema: Mapping[str, Any]) -> None:
+    """Log a warning if apcore refuses whatever a module is called with."""
+    types = types_of(resolved(schema, schema))
+    if types and "object" not in types:
+        message = (
+            "%s can't be called: its inputs are of type %s, and apcore passes objects only. "
+            "For text, declare an object with one string, such as apcore_a2a_core.Prompt"
+        )
+        event = {"event": "module_not_callable"}
+        logger.warning(message, clean(skill_id), clean(" or ".join(sorted(types))), extra=event)
 
 
 def is_asynchronous(module: object) -> bool:
