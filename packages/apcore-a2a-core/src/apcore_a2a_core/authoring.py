@@ -24,15 +24,7 @@ class InputRequiredError(Exception):
     """A module needs more input: its task pauses until the next message.
 
     A module need not import it: any `apcore.ModuleError` with the code ``INPUT_REQUIRED`` and
-    these details does the same.
-
-    Args:
-        question: The question for the client.
-        data: JSON that accompanies the question.
-        field: The input that an answer in text becomes.
-        choices: The values that the answer may have.
-        schema: JSON Schema of the answer, or a pydantic model.
-        state: JSON for the next run of the module, as `services.state`; clients never see it.
+    these details does the same. Its arguments are those of `Services.ask`.
 
     Attributes:
         code: Always ``INPUT_REQUIRED``.
@@ -203,7 +195,10 @@ class Services(Protocol):
 
     @property
     def history(self) -> Sequence[dict[str, Any]]:
-        """The messages of the conversation before this run, oldest first, as JSON of A2A 1.0."""
+        """The messages of the conversation before this run, oldest first, as JSON of A2A 1.0.
+
+        After a pause it includes the question and the answer.
+        """
         ...
 
     @property
@@ -264,7 +259,9 @@ class Services(Protocol):
         Raises:
             InputRequiredError: Always; do not catch it.
         """
-        ...
+        raise InputRequiredError(
+            question, data, field=field, choices=choices, schema=schema, state=state
+        )
 
     def approve(self, question: str, data: Any = None, *, state: Any = None) -> NoReturn:
         """Pause the task until the client answers yes or no; the module is then called again.
@@ -279,7 +276,7 @@ class Services(Protocol):
         Raises:
             ApprovalRequired: Always; do not catch it.
         """
-        ...
+        raise ApprovalRequired(question, data, state=state)
 
     def progress(self, text: str, data: Any = None) -> Awaitable[None]:
         """Tell readers of the task's stream about the work so far.

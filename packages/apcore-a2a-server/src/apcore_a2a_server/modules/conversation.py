@@ -1,13 +1,13 @@
 """The A2A conversation of a call, and the apcore Context that passes it to modules."""
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeAlias, overload
+from typing import Any, TypeAlias, overload
 
 from apcore import CancelToken, Context, ModuleError
 from apcore.trace_context import TraceContext
-from apcore_a2a_core import INPUT_REQUIRED, ApprovalRequired, Identity, InputRequiredError
+from apcore_a2a_core import INPUT_REQUIRED, Identity, InputRequiredError, Services
 
 
 class InputRequiredModuleError(InputRequiredError, ModuleError):
@@ -78,22 +78,10 @@ async def _drop_progress(text: str, data: Any) -> None:
 class Conversation:
     """The conversation of a call, which modules get as `context.services`.
 
-    It is the `Services` of `apcore_a2a_core`. What it knows is also in `context.data`, under
-    ``ext.a2a.task_id``, ``ext.a2a.history`` and so on.
+    It is the `Services` of `apcore_a2a_core`, which describes its members. What it knows is also
+    in `context.data`, under ``ext.a2a.task_id``, ``ext.a2a.history`` and so on.
 
     Attributes:
-        task_id: The id of the task of the call.
-        context_id: The id of the conversation.
-        history: The messages of the conversation before this run, oldest first, in the JSON
-            format of A2A 1.0: ``{"messageId", "role", "parts", …}``. After a pause it includes
-            the question and the answer. Messages are converted to JSON on access.
-        parts: The parts of the message except the one that became the input, unchanged.
-        message_id: The id of the message that started or resumed the task.
-        request_metadata: The metadata of the request, and that of its message over it.
-        answer: The parts of the message that resumed the task; None in the first run.
-        approved: The client's answer to `approve`; None otherwise.
-        state: The `state` of the `ask` or `approve` that this run is the answer to.
-        metadata: Metadata for the task, for the module to fill.
         tell: Writes progress as events of the task.
 
     Example:
@@ -121,66 +109,11 @@ class Conversation:
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
     tell: Tell = _drop_progress
 
-    def ask(
-        self,
-        question: str,
-        data: Any = None,
-        *,
-        field: str | None = None,
-        choices: Iterable[Any] | None = None,
-        schema: Any = None,
-        state: Any = None,
-    ) -> NoReturn:
-        """Pause the task until the client answers; the module is then called again.
-
-        The inputs of that call are those of this one, updated with those of the answer. Text
-        becomes the input *field*, converted by its schema; without a field, it becomes the one
-        required input that is missing, or `answer`. Text that does not fit is asked for again.
-
-        Args:
-            question: The question for the client.
-            data: JSON that accompanies the question.
-            field: The input that the answer becomes.
-            choices: The values that the answer may have, such as texts or numbers.
-            schema: JSON Schema of the answer, or a pydantic model: of the field if there is one,
-                else of several inputs.
-            state: JSON for the next run, as `services.state`; clients never see it.
-
-        Raises:
-            InputRequiredError: Always; do not catch it.
-        """
-        raise InputRequiredError(
-            question, data, field=field, choices=choices, schema=schema, state=state
-        )
-
-    def approve(self, question: str, data: Any = None, *, state: Any = None) -> NoReturn:
-        """Pause the task until the client answers yes or no; the module is then called again.
-
-        The inputs of that call are those of this one, and `approved` has the answer.
-
-        Args:
-            question: The question for the client.
-            data: JSON that accompanies the question, for example the arguments of a tool.
-            state: JSON for the next run, as `services.state`; clients never see it.
-
-        Raises:
-            ApprovalRequired: Always; do not catch it.
-        """
-        raise ApprovalRequired(question, data, state=state)
+    ask = Services.ask
+    approve = Services.approve
 
     def progress(self, text: str, data: Any = None) -> Awaitable[None]:
-        """Tell readers of the task's stream about the work so far.
-
-        An asynchronous module awaits it. In a synchronous module, which runs in a thread, the
-        event is written when the method returns.
-
-        Args:
-            text: The message, of up to 10,000 characters; the rest is cut off.
-            data: JSON that accompanies it, of up to 64 KiB.
-
-        Raises:
-            OutputError: The data is no JSON, or too large.
-        """
+        """Tell readers of the task's stream about the work so far; see `Services.progress`."""
         return self.tell(text, data)
 
     def data(self) -> dict[str, Any]:
