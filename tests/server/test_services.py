@@ -33,6 +33,7 @@ from .inloop import (
     content_of,
     contents,
     give_back,
+    registry_of,
     serving,
     true,
 )
@@ -246,6 +247,38 @@ async def test_the_usage_of_a_module_is_summed_in_the_metadata(way: str, module:
         task = await peer.get(frames[-1].body["taskId"])
         assert task["metadata"] == {"skillId": "work", "usage": usage}
         assert "Tokens" not in str(task["artifacts"])
+
+
+class OtherExecutor:
+    """An executor that is not apcore's, and passes on what a module yields."""
+
+    def __init__(self, module: Any) -> None:
+        self.registry = registry_of({"work": module})
+
+    async def call_async(self, module_id: str, inputs: Any = None, context: Any = None) -> Any:
+        return await self.registry.get(module_id).execute(inputs, context)
+
+    def stream(self, module_id: str, inputs: Any = None, context: Any = None) -> Any:
+        return self.registry.get(module_id).stream(inputs, context)
+
+    def validate(self, module_id: str, inputs: Any = None, context: Any = None) -> None:
+        return None
+
+
+async def test_reports_are_taken_from_other_executors() -> None:
+    async def work(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
+        yield Progress("Reading")
+        yield {"text": "Done"}
+        yield Usage(3, 4)
+
+    async with serving(OtherExecutor(Streams(work))) as peer:
+        async with peer.stream("work", peer.part(data={})) as stream:
+            frames = await stream.rest()
+        told = [frame for frame in frames if "progress" in str(frame.body.get("metadata"))]
+        assert [frame.says for frame in told] == ["Reading"]
+        task = await peer.get(frames[-1].body["taskId"])
+        assert contents(task) == [{"text": "Done"}]
+        assert task["metadata"]["usage"] == {"inputTokens": 3, "outputTokens": 4}
 
 
 @pytest.mark.parametrize("way", WAYS)

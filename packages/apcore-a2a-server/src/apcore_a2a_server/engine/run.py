@@ -10,7 +10,7 @@ from typing import Any
 
 from apcore import CancelToken, Context
 from apcore.errors import ModuleTimeoutError
-from apcore_a2a_core import OutputError, Usage, to_json
+from apcore_a2a_core import OutputError, Progress, Usage, to_json
 from apcore_a2a_core.authoring import USAGE, add_usage
 from apcore_a2a_core.data import Artifact, Json, Message, Part, Task, TaskStatus
 from apcore_a2a_core.parts import artifact_of, with_texts
@@ -244,7 +244,10 @@ class Run:
             async for chunk in chunks:
                 if not self.admitted.done():
                     await self.begin()
-                if self.call.skill.streams:
+                # apcore's own executor passes none on: our step has taken them
+                if isinstance(chunk, (Progress, Usage)):
+                    await self.take_report(chunk)
+                elif self.call.skill.streams:
                     await self._append(chunk)
                 else:
                     output = chunk
@@ -284,9 +287,12 @@ class Run:
         if self._progress_count % EVENTS_PER_YIELD == 0:
             await asyncio.sleep(0)
 
-    def report(self, usage: Usage) -> None:
-        """Add to the usage in the metadata of the task."""
-        self._metadata[USAGE] = add_usage(self._metadata.get(USAGE), usage)
+    async def take_report(self, report: Progress | Usage) -> None:
+        """Tell readers of the progress, or add the usage to that of the task."""
+        if isinstance(report, Usage):
+            self._metadata[USAGE] = add_usage(self._metadata.get(USAGE), report)
+        else:
+            await self.tell(report.text, report.data)
 
     def _tell_from_anywhere(self, text: str, data: Any) -> Awaitable[None]:
         """Write progress from any thread; from one without an event loop, wait until it is."""

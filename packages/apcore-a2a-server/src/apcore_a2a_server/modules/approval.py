@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from apcore import CancelToken
 from apcore.approval import ApprovalResult
-from apcore_a2a_core import Executor, Usage
+from apcore_a2a_core import Executor, Progress, Usage
 
 from .access import step_of
 from .processes import ProcessPool
@@ -99,11 +99,8 @@ class PipelineRun(Protocol):
     def text_field(self, module_id: str) -> str | None:
         """Return the member of a module's output that is text, if there is one."""
 
-    async def tell(self, text: str, data: Any) -> None:
-        """Write an event about the work so far."""
-
-    def report(self, usage: Usage) -> None:
-        """Add to the usage in the metadata of the task."""
+    async def take_report(self, report: Progress | Usage) -> None:
+        """Tell readers of the progress, or add the usage to that of the task."""
 
 
 current: ContextVar[PipelineRun | None] = ContextVar("apcore_a2a_run", default=None)

@@ -229,17 +229,14 @@ class ModuleStream:
         self._texts: list[str] = []
 
     async def __aiter__(self) -> AsyncIterator[Any]:
-        """Yield the chunks, and handle the reports of progress and usage between them."""
+        """Yield the chunks, and pass on the reports of progress and usage between them."""
         run, name = self._run, self._text_field
         try:
             await run.begin()
             async with aclosing(self._chunks) as chunks:
                 async for chunk in chunks:
-                    if isinstance(chunk, Progress):
-                        await run.tell(chunk.text, chunk.data)
-                        continue
-                    if isinstance(chunk, Usage):
-                        run.report(chunk)
+                    if isinstance(chunk, (Progress, Usage)):
+                        await run.take_report(chunk)
                         continue
                     if name is not None and is_object(chunk):
                         text = chunk.get(name)
