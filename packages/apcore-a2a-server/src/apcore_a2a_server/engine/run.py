@@ -30,8 +30,10 @@ from msgspec import UNSET, to_builtins
 from apcore_a2a_server.errors import StaleTaskError
 from apcore_a2a_server.modules.approval import ApprovalPendingError, call_key, current
 from apcore_a2a_server.modules.conversation import (
+    MAX_METADATA,
     Conversation,
     History,
+    added_metadata,
     create_context,
     input_request,
 )
@@ -51,12 +53,8 @@ EVENTS_PER_YIELD = 10
 
 MAX_PROGRESS = 10_000
 """Characters of a message about the work so far that are sent."""
-MAX_METADATA = 64 * 1024
-"""Size of the metadata that a module adds to its task, and of the data of progress, in bytes."""
 MAX_REPLY = 32 * 1024
 """Size of the text of an output that becomes a message in the history, in bytes."""
-RESERVED_METADATA = frozenset({"skillId", "apcore"})
-"""Members of a task's metadata that are the server's own."""
 
 COPIES_WHILE_PAUSED = 4
 """How often a paused task stores its inputs again.
@@ -306,24 +304,10 @@ class Run:
             return telling
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(telling, loop))
 
-    def _added_metadata(self) -> Json | None:
-        """Return the metadata that the module adds to the task; None if it adds none.
-
-        Raises:
-            OutputError: It is no JSON, too large, or has members that are the server's own.
-        """
-        usage = {USAGE: add_usage(None, self._metadata[USAGE])} if USAGE in self._metadata else {}
-        metadata: Json = to_json(self._metadata | usage)
-        if reserved := RESERVED_METADATA & metadata.keys():
-            raise OutputError(f"metadata with the reserved member {min(reserved)}")
-        if size_of(metadata) > MAX_METADATA:
-            raise OutputError(f"metadata of more than {MAX_METADATA} bytes")
-        return metadata or None
-
     async def _complete(self, output: Any) -> list[Update]:
         await self.begin()
         artifact = await self._artifact(output)
-        metadata = self._added_metadata() if self._metadata else None
+        metadata = added_metadata(self._metadata)
         reply = self._reply() if self._reply_texts else None
         completed = NewState(COMPLETED, metadata=metadata, reply=reply)
         return [NewParts(artifact, last=True), completed] if artifact.parts else [completed]
@@ -379,7 +363,7 @@ class Run:
             failure = self._message(str(explanation["message"]), details)
             metadata = None
             with suppress(OutputError):  # the task fails anyway
-                metadata = self._added_metadata()
+                metadata = added_metadata(self._metadata)
             await self._try_change(NewState(FAILED, failure, metadata=metadata))
 
     async def _pause(self, error: BaseException) -> None:
@@ -399,7 +383,7 @@ class Run:
             expires = await self._setup.tasks.store.now() + self._setup.input_timeout
             pause = Pause.after(error, self.call, expires)
             transition = input_required(pause, self._message(*question_parts(pause)))
-            transition = replace(transition, metadata=self._added_metadata())
+            transition = replace(transition, metadata=added_metadata(self._metadata))
         except UnavailableError:
             self._give_up_task()
             return

@@ -7,7 +7,16 @@ from typing import Any, TypeAlias, overload
 
 from apcore import CancelToken, Context, ModuleError
 from apcore.trace_context import TraceContext
-from apcore_a2a_core import INPUT_REQUIRED, Identity, InputRequiredError, Services
+from apcore_a2a_core import (
+    INPUT_REQUIRED,
+    Identity,
+    InputRequiredError,
+    OutputError,
+    Services,
+    to_json,
+)
+from apcore_a2a_core.authoring import USAGE, add_usage
+from apcore_a2a_core.values import size_of
 
 
 class InputRequiredModuleError(InputRequiredError, ModuleError):
@@ -131,6 +140,29 @@ class Conversation:
             data["ext.a2a.approved"] = self.approved
             data["ext.a2a.state"] = self.state
         return data
+
+
+MAX_METADATA = 64 * 1024
+"""Size of the metadata that a module adds to its task, and of the data of progress, in bytes."""
+RESERVED_METADATA = frozenset({"skillId", "apcore"})
+"""Members of a task's metadata that are the server's own."""
+
+
+def added_metadata(reported: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what a module has put into its metadata as JSON; None if that is nothing.
+
+    Raises:
+        OutputError: It is no JSON, too large, or has members that are the server's own.
+    """
+    if not reported:
+        return None
+    usage = {USAGE: add_usage(None, reported[USAGE])} if USAGE in reported else {}
+    metadata: dict[str, Any] = to_json({**reported, **usage})
+    if reserved := RESERVED_METADATA & metadata.keys():
+        raise OutputError(f"metadata with the reserved member {min(reserved)}")
+    if size_of(metadata) > MAX_METADATA:
+        raise OutputError(f"metadata of more than {MAX_METADATA} bytes")
+    return metadata
 
 
 def create_context(
