@@ -249,16 +249,26 @@ class Supervisor:
         self._kill_at = float("inf")
 
     def _start(self, number: int) -> None:
+        """Start a worker.
+
+        Raises:
+            OSError: The system has no process, memory or file left for it.
+        """
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         # a signal must not reach the worker before it has handlers of its own
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-        process_id = os.fork()
-        if process_id == 0:
+        try:
+            process_id = os.fork()
+            if process_id == 0:
+                ours.close()
+                self._become_worker(Worker(number, theirs))
+        except OSError:
             ours.close()
-            self._become_worker(Worker(number, theirs))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-        theirs.close()
+            raise
+        finally:  # in this process alone: the worker never gets here
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+            theirs.close()
         process = self._processes[number] = _Process(number, process_id, ours)
         self._selector.register(ours, selectors.EVENT_READ, process)
 
@@ -339,7 +349,7 @@ class Supervisor:
             self._handle_end(process, os.waitstatus_to_exitcode(status))
 
     def _handle_end(self, process: _Process, exit_code: int) -> None:
-        """Plan to start a worker again that has ended."""
+        """Plan to start a worker again that has ended, or stop if it has never served."""
         if self._is_stopping:
             return
         ended = f"exited with {exit_code}"
@@ -348,16 +358,31 @@ class Supervisor:
         if not self._has_started and not process.serves:
             self._fail(WorkerError(f"A worker {ended} before it served"))
             return
-        now, number = time.monotonic(), process.number
-        ends = 0 if now - process.began > STABLE_AFTER else self._ends[number]
-        pause = RESTART_PAUSES[min(ends, len(RESTART_PAUSES) - 1)]
-        self._ends[number], self._restarts[number] = ends + 1, now + pause
+        number = process.number
+        if time.monotonic() - process.began > STABLE_AFTER:
+            self._ends[number] = 0
+        pause = self._plan_restart(number)
         message = "Worker %d (process %d) %s; it is started again in %g s"
         extra = {"event": "worker_ended"}
         logger.warning(message, number + 1, process.id, ended, pause, extra=extra)
 
+    def _plan_restart(self, number: int) -> float:
+        """Plan to start a worker again after a pause in seconds, which is returned."""
+        pause = RESTART_PAUSES[min(self._ends[number], len(RESTART_PAUSES) - 1)]
+        self._ends[number] += 1
+        self._restarts[number] = time.monotonic() + pause
+        return pause
+
     def _restart(self) -> None:
+        """Start the workers that are due; if the system can't, try again after a pause."""
         for number, due in [*self._restarts.items()]:
-            if time.monotonic() >= due:
-                del self._restarts[number]
+            if time.monotonic() < due:
+                continue
+            del self._restarts[number]
+            try:
                 self._start(number)
+            except OSError as error:  # the other workers still serve, and must not end with it
+                pause = self._plan_restart(number)
+                message = "Worker %d can't be started: %s; trying again in %g s"
+                extra = {"event": "worker_start_failed"}
+                logger.error(message, number + 1, error.strerror, pause, extra=extra)

@@ -1,0 +1,74 @@
+"""The parent of worker processes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.process
+
+FORK_FAILS = '''
+"""Two workers: the first is killed, and cannot be forked again at once."""
+
+import errno
+import logging
+import os
+import signal
+import sys
+
+from apcore_a2a_server.app import supervisor
+from apcore_a2a_server.app.supervisor import Started, Supervisor, Worker
+
+logging.basicConfig(format="%(message)s", stream=sys.stdout)
+supervisor.RESTART_PAUSES = (0.01,)
+fork, count = os.fork, 0
+parent = os.getpid()
+
+
+def failing_fork() -> int:
+    global count
+    count += 1
+    if count == 3:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return fork()
+
+
+def serve(worker: Worker) -> None:
+    worker.report(Started(1, None))
+    if count == 4:  # the first worker, started again
+        os.kill(parent, signal.SIGTERM)
+    worker.link.recv(16)
+
+
+def on_start(started: Started) -> None:
+    os.kill(supervised._processes[0].id, signal.SIGKILL)
+
+
+os.fork = failing_fork
+supervised = Supervisor(
+    2,
+    serve,
+    on_start=on_start,
+    on_end=lambda number: print("ended", number, flush=True),
+    on_stop=lambda: print("stopping", flush=True),
+    shutdown_timeout=30,
+)
+supervised.run()
+'''
+
+
+def test_a_worker_that_cannot_be_forked_does_not_end_the_others(tmp_path: Path) -> None:
+    script = tmp_path / "supervised.py"
+    script.write_text(FORK_FAILS)
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "ended 0"
+    assert "SIGKILL" in lines[1]
+    assert lines[2].startswith("Worker 1 can't be started: Resource temporarily unavailable")
+    assert lines[3] == "stopping"
+    assert sorted(lines[4:]) == ["ended 0", "ended 1"]
