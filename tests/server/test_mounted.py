@@ -143,3 +143,17 @@ async def test_a_mounted_agent_without_its_lifespan_says_so() -> None:
         async with agent.router.lifespan_context(agent):
             accepted = await client.post("/agent/", json=SEND)
     assert accepted.json()["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+async def test_an_error_of_the_program_that_mounts_an_agent_stops_the_agent() -> None:
+    agent = create_app(registry_of(echo=Echo()))
+
+    async def program() -> None:
+        async with agent.router.lifespan_context(agent):
+            assert (await client.get("/health")).status_code == 200
+            raise ZeroDivisionError
+
+    async with client_of(agent, "https://site.example") as client:
+        with pytest.raises(ZeroDivisionError):
+            await program()
+        assert (await client.get("/health")).json()["status"] == "draining"

@@ -114,12 +114,16 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
         await agent.start()
         watching = asyncio.ensure_future(_watch(executor.registry, folder, settings))
-        yield
-        watching.cancel()
-        await agent.drain()
-        await agent.close()
-        if isinstance(executor, apcore.Executor) and is_own_executor:
-            await asyncio.to_thread(executor.close)
+        drain_timeout: float | None = 0  # after an error of the program that has mounted this one
+        try:
+            yield
+            drain_timeout = None
+        finally:
+            watching.cancel()
+            await agent.drain(drain_timeout)
+            await agent.close()
+            if isinstance(executor, apcore.Executor) and is_own_executor:
+                await asyncio.to_thread(executor.close)
 
     routes = _routes(agent, settings)
     # This is the router's default, since a catch-all route would hide the 405 of other routes.
