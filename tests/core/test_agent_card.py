@@ -237,6 +237,42 @@ def test_a_broken_module_does_not_affect_the_others(
     assert "bad.model" in record.getMessage()
 
 
+def test_a_module_that_breaks_or_vanishes_later_is_named_in_the_log(
+    build: Build, registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(CachingRegistry):
+        def get_definition(self, module_id: str) -> object:
+            if raises:
+                raise RuntimeError("unreadable")
+            return self._descriptors.get(module_id)
+
+    raises = False
+    failing_registry = Failing(registry)
+    assert len(build(failing_registry).skills) == 1
+    raises = True
+    for _ in range(2):
+        assert len(build(failing_registry).skills) == 0
+    assert [record.getMessage() for record in caplog.records] == [
+        "Skipping module shop.order: no descriptor"
+    ]
+
+    raises = False
+    assert len(build(failing_registry).skills) == 1
+    caplog.clear()
+    failing_registry._descriptors["shop.order"] = None
+    assert len(build(failing_registry).skills) == 0
+    assert not caplog.records
+
+
+def test_modules_that_are_gone_are_not_kept(
+    build: Build, builder: AgentCardBuilder, registry: Registry
+) -> None:
+    build(registry)
+    registry.unregister("shop.order")
+    build(registry)
+    assert not builder._entries
+
+
 def test_only_visible_modules_are_listed(build: Build, full_registry: Registry) -> None:
     card = build(full_registry, visible=lambda module_id: module_id == "shop.look")
     assert [skill.id for skill in card.skills] == ["shop.look"]

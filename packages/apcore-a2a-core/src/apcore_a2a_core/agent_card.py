@@ -76,7 +76,10 @@ class AgentCardBuilder:
             tenant: Name of the tenant, if the card is of one. Clients of 1.0 send it, those of
                 0.3 know none: their URL has it.
         """
-        visible_ids = filter(visible, registry.list())
+        module_ids = registry.list()
+        for removed_id in self._entries.keys() - {*module_ids}:
+            del self._entries[removed_id]
+        visible_ids = filter(visible, module_ids)
         entries = [entry for name in visible_ids if (entry := self._entry(registry, name))]
         fields = {skill.id: details for skill, details in entries}
         alternatives = [{scheme: a2a.StringList()} for scheme in security_schemes or ()]
@@ -118,15 +121,18 @@ class AgentCardBuilder:
         self._entries.clear()
 
     def _entry(self, registry: Registry, module_id: str) -> Entry | None:
+        """Return the entry of a module; None if it has no descriptor or is not a skill."""
         cached, entry = self._entries.get(module_id, (None, None))
         try:
             descriptor = registry.get_definition(module_id)
         except Exception:  # one broken schema must not break the card of the others
             descriptor = None
-            if module_id not in self._entries:
+            if cached is not None or module_id not in self._entries:
                 event = {"event": "module_skipped"}
                 logger.exception("Skipping module %s: no descriptor", module_id, extra=event)
-        if descriptor is not cached:
+        if descriptor is None:
+            entry = None
+        elif descriptor is not cached:
             skill = self._mapper.to_skill(descriptor)
             entry = (skill, details_of(descriptor)) if skill else None
         self._entries[module_id] = descriptor, entry
