@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from apcore import Identity
-from apcore_a2a_core.schema import is_array, object_at
+from apcore_a2a_core.values import is_array, object_at
 
 ID = re.compile(r"(?=.*\S)[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]{1,255}")
 """Valid ids: one line of up to 255 characters, without control characters or lone surrogates."""

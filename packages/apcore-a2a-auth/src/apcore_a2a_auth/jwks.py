@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 import anyio
 import httpcore
 import httpx
-from apcore_a2a_core.schema import Object, is_array, is_object
+from apcore_a2a_core.data import Json
+from apcore_a2a_core.values import is_array, is_object
 
 from .errors import KeysUnavailableError
 from .keys import VerificationKey, key_of_jwk
@@ -128,7 +129,7 @@ class Jwks:
             raise ValueError(f"the discovery document has {mismatch}; set jwks_url, with https://")
         return url
 
-    def _replace_keys(self, document: Object) -> None:
+    def _replace_keys(self, document: Json) -> None:
         keys = document.get("keys")
         if not is_array(keys) or len(keys) > MAX_KEYS:
             raise ValueError(f"the document is not a set of at most {MAX_KEYS} keys")
@@ -150,7 +151,7 @@ def without_secrets(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-async def _get_document(client: httpx.AsyncClient, url: str) -> Object:
+async def _get_document(client: httpx.AsyncClient, url: str) -> Json:
     """Return the JSON object at *url*, of at most MAX_BYTES.
 
     Raises:

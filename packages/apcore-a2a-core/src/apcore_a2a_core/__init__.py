@@ -12,15 +12,14 @@ from .authoring import (
     Services,
     Usage,
 )
+from .error_mapper import ErrorMapper, error_details
 from .errors import (
-    ErrorMapper,
     MediaTypeError,
     OutputError,
     PartError,
     RefusalReason,
     TokenRefusedError,
     clean,
-    error_details,
 )
 from .parts import PartConverter
 from .protocols import Authenticator, Executor, Identity, Registry, Validation, missing_methods

@@ -8,12 +8,13 @@ from a2a import types as a2a
 from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Struct, Value
 
+from .data import Json
 from .media_types import JSON, TEXT
 from .protocols import Registry
-from .schema import Object, SchemaConverter, object_at, text_field_of
+from .schema import SchemaConverter, text_field_of
 from .sdk import json_of
 from .skill_mapper import SkillMapper
-from .values import MAX_DEPTH, to_json
+from .values import MAX_DEPTH, object_at, to_json
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +161,7 @@ def details_of(descriptor: Any) -> Value:
     return Value(struct_value=Struct(fields=details))
 
 
-def card_to_dict(card: a2a.AgentCard, *, state_transition_history: bool = False) -> Object:
+def card_to_dict(card: a2a.AgentCard, *, state_transition_history: bool = False) -> Json:
     """Return *card* as one JSON object that clients of A2A 1.0 and of 0.3 can read.
 
     The object has the members of both versions, integers as integers, the flags of
@@ -171,7 +172,7 @@ def card_to_dict(card: a2a.AgentCard, *, state_transition_history: bool = False)
         card: The card to convert.
         state_transition_history: The capability of this name, which only 0.3 has.
     """
-    result: Object = to_json(json_of(card), max_depth=100)
+    result: Json = to_json(json_of(card), max_depth=100)
     capabilities = result["capabilities"] = FLAGS | result.get("capabilities", {})
     capabilities["stateTransitionHistory"] = state_transition_history
     params = {e["uri"]: e.get("params") for e in capabilities.get("extensions", ())}

@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeGuard
 
-from .schema import is_object
-from .values import MAX_SAFE
+from .values import MAX_SAFE, is_object
 
 INPUT_REQUIRED = "INPUT_REQUIRED"
 """The code of an error that asks for more input."""

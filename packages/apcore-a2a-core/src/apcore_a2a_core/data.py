@@ -12,6 +12,7 @@ from typing import Any, NewType, TypeAlias, TypeVar
 from msgspec import UNSET, Struct, UnsetType, field
 
 Json: TypeAlias = dict[str, Any]
+"""A JSON object."""
 Base64 = NewType("Base64", str)
 """Bytes in the standard alphabet of base64, padded (RFC 4648 §4)."""
 Timestamp = NewType("Timestamp", str)

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from .data import Json
 from .media_types import BINARY, JSON, is_accepted
-from .schema import Object, Schema, is_array, is_object, overlay_of, properties_of
+from .schema import Schema, overlay_of, properties_of
+from .values import is_array, is_object
 
 FILE_FORMATS = frozenset({"base64", "binary", "byte"})
 """Formats of text that holds a file: those of pydantic and of OpenAPI."""
@@ -37,7 +39,7 @@ def _file_type(schema: object) -> str:
     return ""
 
 
-def file_inputs(content: str, name: str, media_type: str, schema: Schema, taken: Object) -> Object:
+def file_inputs(content: str, name: str, media_type: str, schema: Schema, taken: Json) -> Json:
     """Return a file in base64 as inputs: the first member that it fits, its name and its type.
 
     Args:

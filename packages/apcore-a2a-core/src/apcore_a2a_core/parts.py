@@ -13,25 +13,15 @@ from google.protobuf.json_format import MessageToDict
 from msgspec import UNSET, json
 
 from .authoring import File
-from .data import Artifact, Base64, Part
+from .data import Artifact, Base64, Json, Part
 from .errors import MediaTypeError, PartError, clean
 from .files import file_inputs, file_members, is_file_part, takes_any_files
 from .media_types import JSON, TEXT, type_of_file
-from .schema import (
-    Object,
-    SchemaConverter,
-    is_array,
-    is_object,
-    object_of,
-    properties_of,
-    resolved,
-    text_field_of,
-    text_property,
-)
+from .schema import SchemaConverter, properties_of, resolved, text_field_of, text_property
 from .sdk import to_sdk
 from .skill_mapper import input_modes
 from .text_values import fields_of, scalar_property, takes_nothing, value_of_text
-from .values import dump_json, load_json, narrow, to_json
+from .values import dump_json, is_array, is_object, load_json, narrow, object_of, to_json
 
 Parts = Sequence[Mapping[str, Any] | Part | SdkPart]
 """Parts as our data or the SDK's, or JSON as in A2A 1.0, 0.3 or the specification (SRS)."""
@@ -53,11 +43,11 @@ class PartConverter:
     def __init__(self, schema_converter: SchemaConverter) -> None:
         self._schemas = schema_converter
 
-    def parts_to_input(self, parts: Parts, descriptor: object) -> Object | str:
+    def parts_to_input(self, parts: Parts, descriptor: object) -> Json | str:
         """Return the module's input from *parts*; see `split`."""
         return self.split(parts, descriptor)[0]
 
-    def split(self, parts: Parts, descriptor: object) -> tuple[Object | str, Parts]:
+    def split(self, parts: Parts, descriptor: object) -> tuple[Json | str, Parts]:
         """Return the first part that the module accepts, as its input, and the other parts.
 
         Texts at the beginning are joined by line feeds. Files fill the file members of the schema.
@@ -78,7 +68,7 @@ class PartConverter:
             return with_files(content, other_parts, schema)
         return content, other_parts
 
-    def _split(self, parts: Parts, descriptor: object) -> tuple[Object | str, Parts]:
+    def _split(self, parts: Parts, descriptor: object) -> tuple[Json | str, Parts]:
         """Do the same without files that belong to the input of another part."""
         errors = [PartError("Message must contain at least one Part")]
         schema = object_of(descriptor, "input_schema")
@@ -100,7 +90,7 @@ class PartConverter:
             return ({} if name is None else {name: ""}), parts
         raise errors[bool(parts)]
 
-    def _input(self, part: Mapping[str, Any], schema: Object) -> Object | str:
+    def _input(self, part: Mapping[str, Any], schema: Json) -> Json | str:
         file = part.get("file")
         content = file if is_object(file) else part
         match {name: value for name, value in content.items() if value is not None}:
@@ -117,7 +107,7 @@ class PartConverter:
             case _:
                 raise PartError("Part has no content")
 
-    def _text(self, text: str, schema: Object) -> Object | str:
+    def _text(self, text: str, schema: Json) -> Json | str:
         if not schema or self._schemas.detect_root_type(schema) == "string":
             return text
         name = scalar_property(schema)
@@ -180,7 +170,7 @@ def _members(part: Mapping[str, Any] | Part | SdkPart) -> Mapping[str, Any]:
     return part if isinstance(part, Mapping) else MessageToDict(part)
 
 
-def as_inputs(value: object) -> Object:
+def as_inputs(value: object) -> Json:
     """Return *value* as inputs of a module: an object with integral floats as integers.
 
     apcore reads the approval token from the inputs; clients may never set it, so it is removed.
@@ -193,7 +183,7 @@ def as_inputs(value: object) -> Object:
     return {key: item for key, item in narrow(value).items() if key != "_approval_token"}
 
 
-def parse_inputs(text: str, hint: str = "") -> Object:
+def parse_inputs(text: str, hint: str = "") -> Json:
     """Parse *text* as a JSON object of inputs.
 
     Raises:
@@ -218,7 +208,7 @@ def leading_texts(parts: Parts) -> list[str]:
     return texts
 
 
-def as_file(content: str, keys: Sequence[str], file: Mapping[str, Any], schema: Object) -> Object:
+def as_file(content: str, keys: Sequence[str], file: Mapping[str, Any], schema: Json) -> Json:
     """Return *file* as inputs, with its *content* under the first of *keys* that the module takes.
 
     If it takes none of them, a file in base64 goes to the first member for such files.
@@ -247,7 +237,7 @@ def name_and_type(content: str, keys: Sequence[str], file: Mapping[str, Any]) ->
     return name, media_type_of(file) or type_of_file(name, first_bytes)
 
 
-def with_files(inputs: Object, parts: Parts, schema: Object) -> tuple[Object, Parts]:
+def with_files(inputs: Json, parts: Parts, schema: Json) -> tuple[Json, Parts]:
     """Return inputs with the files of other parts that fit their free members, and the rest."""
     if not file_members(schema):
         return inputs, parts
@@ -257,7 +247,7 @@ def with_files(inputs: Object, parts: Parts, schema: Object) -> tuple[Object, Pa
         nested = members.get("file")
         file = nested if is_object(nested) else members
         content = file.get("bytes") or file.get("raw")
-        added: Object = {}
+        added: Json = {}
         if isinstance(content, str):
             name, media_type = name_and_type(content, ("bytes",), file)
             added = file_inputs(content, name, media_type, schema, inputs)
@@ -287,7 +277,7 @@ def check_json(media_type: str) -> None:
         raise MediaTypeError(f"Data must be {JSON}, not {clean(media_type, 100)}")
 
 
-def unwrap(output: object, schema: Object) -> object:
+def unwrap(output: object, schema: Json) -> object:
     """Return *output* without the `{"result": …}` that apcore puts around values.
 
     If apcore generated the schema from a function, clients are promised the object, so only text

@@ -2,39 +2,18 @@
 
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any, TypeGuard
+from typing import Any
 
-Object = dict[str, Any]
-"""A JSON object."""
+from .data import Json
+from .values import is_array, is_object, object_at, object_of
+
 Schema = Mapping[str, Any]
 
 TEXT_FIELD = "x-text-field"
 """Keyword of an output schema that names the member to send as text."""
 
 
-def is_object(value: object) -> TypeGuard[Object]:
-    """Return whether *value* is a JSON object."""
-    return isinstance(value, dict)
-
-
-def is_array(value: object) -> TypeGuard[list[Any]]:
-    """Return whether *value* is a JSON array."""
-    return isinstance(value, list)
-
-
-def object_at(node: object, *keys: str) -> Object | None:
-    """Return the object at the path *keys* in *node*, or None if there is none."""
-    for key in keys:
-        node = node.get(key) if is_object(node) else None
-    return node if is_object(node) else None
-
-
-def object_of(owner: object, name: str, *keys: str) -> Object:
-    """Return the object at the path *keys* in the attribute *name* of *owner*; empty if missing."""
-    return object_at(getattr(owner, name, None), *keys) or {}
-
-
-def overlay_of(descriptor: object) -> Object:
+def overlay_of(descriptor: object) -> Json:
     """Return the module's overrides for A2A: alias, description, guidance, tags, text_field."""
     return object_of(descriptor, "metadata", "display", "a2a")
 
@@ -67,7 +46,7 @@ class SchemaConverter:
     def __init__(self, *, keep_recursion: bool = False) -> None:
         self._keeps_recursion = keep_recursion
 
-    def convert_input_schema(self, descriptor: object) -> Object:
+    def convert_input_schema(self, descriptor: object) -> Json:
         """Return the input schema with references inlined; its root is an object by default.
 
         Raises:
@@ -75,7 +54,7 @@ class SchemaConverter:
         """
         return self._convert(object_of(descriptor, "input_schema"))
 
-    def convert_output_schema(self, descriptor: object) -> Object:
+    def convert_output_schema(self, descriptor: object) -> Json:
         """Return the output schema with references inlined; see `convert_input_schema`."""
         return self._convert(object_of(descriptor, "output_schema"))
 
@@ -84,7 +63,7 @@ class SchemaConverter:
         types = types_of(schema)
         return next((name for name in ("string", "object") if types == {name}), "unknown")
 
-    def _convert(self, schema: Schema) -> Object:
+    def _convert(self, schema: Schema) -> Json:
         if not schema:
             return {"type": "object", "properties": {}}
         body = {key: value for key, value in schema.items() if key not in DEFINITIONS}
@@ -124,13 +103,13 @@ DEFINITIONS = ("$defs", "definitions")
 """Members of a schema that hold the targets of references."""
 
 
-def definitions_for(node: Any, root: Schema) -> Object:
+def definitions_for(node: Any, root: Schema) -> Json:
     """Return the definitions of *root* that the references in *node* need.
 
     Raises:
         ValueError: A reference points elsewhere.
     """
-    definitions: Object = {}
+    definitions: Json = {}
     pending = references_in(node)
     while pending:
         ref = pending.pop()
@@ -156,7 +135,7 @@ def references_in(node: Any) -> list[str]:
     return own + [ref for value in node.values() for ref in references_in(value)]
 
 
-def resolved(schema: object, root: Schema) -> Object:
+def resolved(schema: object, root: Schema) -> Json:
     """Return *schema*, or the schema that it refers to within *root*, with its own keywords.
 
     >>> root = {"$defs": {"Size": {"enum": ["S", "L"]}}}
@@ -175,7 +154,7 @@ def resolved(schema: object, root: Schema) -> Object:
     return node
 
 
-def without(schema: Schema, keyword: str) -> Object:
+def without(schema: Schema, keyword: str) -> Json:
     """Return *schema* without a keyword."""
     return {key: value for key, value in schema.items() if key != keyword}
 
@@ -194,7 +173,7 @@ def types_of(schema: object) -> set[str]:
     return {*(named if is_array(named) else [named])} - {"null"}
 
 
-def properties_of(schema: Schema) -> Object:
+def properties_of(schema: Schema) -> Json:
     """Return the properties that *schema* declares."""
     return object_at(schema, "properties") or {}
 

@@ -6,19 +6,13 @@ from typing import Any
 from a2a import types as a2a
 from pydantic_core import to_json
 
+from .data import Json
 from .errors import clean
 from .files import file_members, takes_any_files
 from .media_types import JSON, TEXT
-from .schema import (
-    Object,
-    object_of,
-    overlay_of,
-    properties_of,
-    text_field_of,
-    text_property,
-    types_of,
-)
+from .schema import overlay_of, properties_of, text_field_of, text_property, types_of
 from .text_values import scalar_property, takes_nothing
+from .values import object_of
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +78,7 @@ class SkillMapper:
     def _compute_output_modes(self, descriptor: object) -> list[str]:
         return output_modes(descriptor)
 
-    def _build_extensions(self, annotations: object | None) -> Object | None:
+    def _build_extensions(self, annotations: object | None) -> Json | None:
         """Return the extensions of a skill: `{"apcore": {"annotations": {…}}}` (FR-SKL-004)."""
         return {"apcore": {"annotations": {**vars(annotations)}}} if annotations else None
 
@@ -94,7 +88,7 @@ def _words(text: Any) -> Any:
     return text.strip() if isinstance(text, str) else text
 
 
-def input_modes(schema: Object) -> list[str]:
+def input_modes(schema: Json) -> list[str]:
     """Return the media types that a skill with this input schema takes.
 
     Text at the root of a schema is none of them: apcore calls modules with objects only.
@@ -112,7 +106,7 @@ def output_modes(descriptor: object) -> list[str]:
     return modes(schema, textual=is_text or text_field_of(descriptor) is not None)
 
 
-def modes(schema: Object, *, textual: bool) -> list[str]:
+def modes(schema: Json, *, textual: bool) -> list[str]:
     """Return the media types: JSON if there is a schema, text if it is *textual* (FR-SKL-003)."""
     if not schema:
         return [TEXT]

@@ -7,9 +7,10 @@ from datetime import date, datetime, time
 from math import isfinite
 from typing import Any
 
+from .data import Json
 from .errors import PartError, clean
-from .schema import Object, Schema, is_array, properties_of, resolved, types_of
-from .values import dump_json, load_json
+from .schema import Schema, properties_of, resolved, types_of
+from .values import dump_json, is_array, load_json
 
 SCALARS = frozenset({"string", "integer", "number", "boolean"})
 """Types whose values people write as plain text."""
@@ -165,7 +166,7 @@ def kind_of(schema: object, root: Schema) -> str:
     return " or ".join(dict.fromkeys(kinds)) or "any"
 
 
-def _alternatives(schema: object, root: Schema) -> Iterable[Object]:
+def _alternatives(schema: object, root: Schema) -> Iterable[Json]:
     """Yield the schemas of which a value must match one, except null."""
     node = resolved(schema, root)
     branches = node.get("anyOf") or node.get("oneOf")
@@ -175,14 +176,14 @@ def _alternatives(schema: object, root: Schema) -> Iterable[Object]:
             yield alternative
 
 
-def _choices(schema: Object) -> list[Any]:
+def _choices(schema: Json) -> list[Any]:
     if "const" in schema:
         return [schema["const"]]
     choices = schema.get("enum")
     return choices if is_array(choices) else []
 
 
-def _converted(text: str, schema: Object) -> Any:
+def _converted(text: str, schema: Json) -> Any:
     if choices := _choices(schema):
         return choose(text, choices)
     types = types_of(schema)

@@ -1,15 +1,16 @@
-"""JSON: parsing within bounds, writing, and the conversion of outputs of modules."""
+"""JSON values: reading them within bounds, writing them, and converting outputs to them."""
 
 import re
 from base64 import b64encode
 from datetime import date, time
 from itertools import accumulate
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from msgspec import DecodeError, json
 from pydantic_core import to_jsonable_python
 
+from .data import Json
 from .errors import OutputError, PartError
 
 T = TypeVar("T")
@@ -57,6 +58,28 @@ _DECODERS: dict[type[Any], json.Decoder[Any]] = {}
 
 class JsonSizeError(ValueError):
     """JSON with too many values, or nested too deep; the message names the bound."""
+
+
+def is_object(value: object) -> TypeGuard[Json]:
+    """Return whether *value* is a JSON object."""
+    return isinstance(value, dict)
+
+
+def is_array(value: object) -> TypeGuard[list[Any]]:
+    """Return whether *value* is a JSON array."""
+    return isinstance(value, list)
+
+
+def object_at(node: object, *keys: str) -> Json | None:
+    """Return the object at the path *keys* in *node*, or None if there is none."""
+    for key in keys:
+        node = node.get(key) if is_object(node) else None
+    return node if is_object(node) else None
+
+
+def object_of(owner: object, name: str, *keys: str) -> Json:
+    """Return the object at the path *keys* in the attribute *name* of *owner*; empty if missing."""
+    return object_at(getattr(owner, name, None), *keys) or {}
 
 
 def load_json(text: str, max_values: int = MAX_VALUES) -> Any:

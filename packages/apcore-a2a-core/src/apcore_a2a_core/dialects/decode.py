@@ -34,9 +34,8 @@ from apcore_a2a_core.data import (
     Timestamp,
 )
 from apcore_a2a_core.records import Version
-from apcore_a2a_core.schema import is_array, is_object
 from apcore_a2a_core.states import ROLES, STATES
-from apcore_a2a_core.values import MAX_VALUES, JsonSizeError, load_json, narrow
+from apcore_a2a_core.values import MAX_VALUES, JsonSizeError, is_array, is_object, load_json, narrow
 
 Reader: TypeAlias = Callable[[Any, str], Any]
 

@@ -12,8 +12,8 @@ from msgspec import to_builtins
 
 from apcore_a2a_core.data import Data, Json, TaskState, TaskStatusUpdateEvent
 from apcore_a2a_core.records import Payload
-from apcore_a2a_core.schema import is_array, is_object
 from apcore_a2a_core.states import SETTLED
+from apcore_a2a_core.values import is_array, is_object
 
 from .decode import invalid
 from .encode import V1, Document

@@ -7,8 +7,7 @@ from urllib.parse import parse_qs
 from a2a.utils import errors
 from apcore_a2a_core import ErrorMapper
 from apcore_a2a_core.dialects import BodySizeError, Json, invalid, parse_json
-from apcore_a2a_core.schema import is_object
-from apcore_a2a_core.values import dump_json
+from apcore_a2a_core.values import dump_json, is_object
 from starlette.types import Scope, Send
 
 from apcore_a2a_server.engine.handler import Handler

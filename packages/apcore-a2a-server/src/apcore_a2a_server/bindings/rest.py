@@ -13,8 +13,7 @@ from a2a.utils.errors import (
 )
 from apcore_a2a_core import ErrorMapper, error_details
 from apcore_a2a_core.dialects import V1, BodySizeError, Json, invalid, parse_json
-from apcore_a2a_core.schema import is_object
-from apcore_a2a_core.values import dump_json
+from apcore_a2a_core.values import dump_json, is_object
 from starlette.responses import Response
 from starlette.types import Scope, Send
 

@@ -9,8 +9,9 @@ from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 from apcore_a2a_core import PartConverter, PartError
 from apcore_a2a_core.data import Part
 from apcore_a2a_core.parts import parse_inputs
-from apcore_a2a_core.schema import is_object, properties_of, resolved
+from apcore_a2a_core.schema import properties_of, resolved
 from apcore_a2a_core.text_values import choose, fields_of, scalar_property, value_of_text, word_of
+from apcore_a2a_core.values import is_object
 from jsonschema_rs import FancyRegexOptions, ReferencingError, ValidationError
 from msgspec import UNSET, convert, to_builtins
 

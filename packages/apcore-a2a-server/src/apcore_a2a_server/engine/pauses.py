@@ -14,9 +14,9 @@ from typing import Any
 from a2a.utils.errors import InvalidParamsError
 from apcore_a2a_core import clean, load_json, to_json
 from apcore_a2a_core.data import Message, Part, Role, Task
-from apcore_a2a_core.schema import is_array, is_object, object_of
 from apcore_a2a_core.states import FAILED, INPUT_REQUIRED, PAUSED, REJECTED, WORKING
 from apcore_a2a_core.text_values import has_numbers, word_of
+from apcore_a2a_core.values import is_array, is_object, object_of
 from msgspec import UNSET
 
 from apcore_a2a_server.errors import StaleTaskError

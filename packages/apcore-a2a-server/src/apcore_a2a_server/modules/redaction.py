@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from apcore.utils.redaction import redact_sensitive
-from apcore_a2a_core.schema import is_array, is_object
+from apcore_a2a_core.values import is_array, is_object
 
 MAX_NAME = 64
 """Characters up to which the verdict on a name is cached: clients choose the names."""

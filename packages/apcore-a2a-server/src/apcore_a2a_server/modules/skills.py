@@ -10,7 +10,8 @@ from typing import Any
 
 from a2a.utils.errors import MethodNotFoundError
 from apcore_a2a_core import Registry, SkillMapper, clean
-from apcore_a2a_core.schema import is_object, object_of, resolved, text_field_of, types_of
+from apcore_a2a_core.schema import resolved, text_field_of, types_of
+from apcore_a2a_core.values import is_object, object_of
 
 from .processes import check_portable
 from .schema_cache import cache_schemas

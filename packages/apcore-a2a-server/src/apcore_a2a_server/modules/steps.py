@@ -16,8 +16,7 @@ from apcore.builtin_steps import BuiltinExecute
 from apcore.errors import ModuleTimeoutError
 from apcore.pipeline import BaseStep, PipelineContext, Step, StepResult
 from apcore_a2a_core import Executor, InputRequiredError, Progress, Usage
-from apcore_a2a_core.schema import is_object
-from apcore_a2a_core.values import is_large
+from apcore_a2a_core.values import is_large, is_object
 
 from .access import step_of, strategy_of
 from .approval import PipelineRun, current

@@ -21,8 +21,7 @@ from typing import Any, NoReturn, cast
 
 from apcore.errors import SchemaValidationError
 from apcore_a2a_core import clean
-from apcore_a2a_core.schema import is_array, is_object
-from apcore_a2a_core.values import is_large
+from apcore_a2a_core.values import is_array, is_large, is_object
 from jsonschema_rs import (
     Draft202012Validator,
     FancyRegexOptions,

@@ -1,0 +1,188 @@
+"""The mapping of exceptions to JSON-RPC error objects, and to the errors of A2A 1.0."""
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from a2a.utils.errors import A2A_ERROR_REASONS, JSON_RPC_ERROR_CODE_MAP, A2AError
+
+from .data import Json
+from .errors import clean
+from .schema import Schema, keys_of_pointer, properties_of
+from .values import is_array, is_object, object_of
+
+logger = logging.getLogger(__name__)
+
+
+class ErrorTemplate(NamedTuple):
+    """The JSON-RPC code and message for an error, and its reason in A2A 1.0 (apcore's code)."""
+
+    code: int
+    message: str
+    reason: str
+    shown_type: str = ""  # the type shown instead, which hides skills that are denied or disabled
+
+
+MISSING, SAFETY = "Skill not found: {}", "Safety limit exceeded"
+TEMPLATES = {
+    "ACLDeniedError": ErrorTemplate(-32001, "Task not found", "ACL_DENIED", "TaskNotFoundError"),
+    "ApprovalDeniedError": ErrorTemplate(-32603, "Approval denied", "APPROVAL_DENIED"),
+    "ApprovalTimeoutError": ErrorTemplate(-32603, "Approval timed out", "APPROVAL_TIMEOUT"),
+    "CallDepthExceededError": ErrorTemplate(-32603, SAFETY, "CALL_DEPTH_EXCEEDED"),
+    "CallFrequencyExceededError": ErrorTemplate(-32603, SAFETY, "CALL_FREQUENCY_EXCEEDED"),
+    "CircularCallError": ErrorTemplate(-32603, SAFETY, "CIRCULAR_CALL"),
+    "ExecutionCancelledError": ErrorTemplate(-32603, "Canceled", "EXECUTION_CANCELLED"),
+    "InternalError": ErrorTemplate(-32603, "Internal error", "GENERAL_INTERNAL_ERROR"),
+    "InvalidInputError": ErrorTemplate(-32602, "Invalid input: {}", "GENERAL_INVALID_INPUT"),
+    "MediaTypeError": ErrorTemplate(
+        -32005, "{}", "CONTENT_TYPE_NOT_SUPPORTED", "ContentTypeNotSupportedError"
+    ),
+    "ModuleDisabledError": ErrorTemplate(-32601, MISSING, "MODULE_DISABLED", "ModuleNotFoundError"),
+    "ModuleExecuteError": ErrorTemplate(-32603, "Internal error", "MODULE_EXECUTE_ERROR"),
+    "ModuleNotFoundError": ErrorTemplate(-32601, MISSING, "MODULE_NOT_FOUND"),
+    "ModuleProcessError": ErrorTemplate(
+        -32603, "The process of the skill ended unexpectedly", "MODULE_PROCESS_ENDED"
+    ),
+    "ModuleTimeoutError": ErrorTemplate(-32603, "Execution timed out", "MODULE_TIMEOUT"),
+    "OutputError": ErrorTemplate(-32603, "Module output can't be sent: {}", "OUTPUT_ERROR"),
+    "PartError": ErrorTemplate(-32602, "{}", "INVALID_PARAMS", "InvalidParamsError"),
+    "SchemaValidationError": ErrorTemplate(-32602, "Invalid params", "SCHEMA_VALIDATION_ERROR"),
+}
+PROTOCOL_REASONS = {kind.__name__: reason for kind, reason in A2A_ERROR_REASONS.items()}
+PROTOCOL_REASONS["JSONParseError"] = "PARSE_ERROR"
+
+TRACEBACK = re.compile(r'^.*(?:Traceback \(most|File "|\bline \d+, in ).*$\n?', re.MULTILINE)
+PATH = re.compile(r"/[^\s]+/[^\s]+|\b[A-Za-z]:[\\/][^\s]+|\\\\[^\s]+")
+REVEALING = re.compile(
+    r"(?!\w+ should ).*['\"\[{]|-?\d|True|False|None|Value error|Assertion failed"
+)
+"""Beginnings of validation messages that contain the rejected value, or a module's own text."""
+
+
+def error_details(error: Mapping[str, Any]) -> list[Json]:
+    """Return the `data` of an A2A 1.0 error, from an error of `ErrorMapper` (A2A 1.0 §9.5).
+
+    >>> error = {"code": -32001, "message": "", "data": {"type": "TaskNotFoundError"}}
+    >>> error_details(error)[0]["reason"]
+    'TASK_NOT_FOUND'
+    """
+    data: Json = {"type": "InternalError", **(error.get("data") or {})}
+    kind, errors = str(data["type"]), data.pop("errors", ())
+    reason = PROTOCOL_REASONS.get(kind) or (TEMPLATES[kind].reason if kind in TEMPLATES else None)
+    info: Json = {
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": reason or re.sub(r"\B(?=[A-Z])", "_", kind.removesuffix("Error")).upper(),
+        "domain": "a2a-protocol.org" if kind in PROTOCOL_REASONS else "apcore",
+        "metadata": {
+            key: ", ".join(value) if is_array(value) else str(value) for key, value in data.items()
+        },
+    }
+    violations = [{"field": e["field"], "description": e["message"]} for e in errors]
+    fields = {"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": violations}
+    return [info, fields] if violations else [info]
+
+
+class ErrorMapper:
+    """A mapper from exceptions to JSON-RPC error objects, by the names of apcore's errors.
+
+    >>> from apcore_a2a_core import PartError
+    >>> ErrorMapper().to_jsonrpc_error(PartError("Invalid JSON in TextPart"))["code"]
+    -32602
+    """
+
+    def to_jsonrpc_error(
+        self,
+        error: BaseException,
+        *,
+        skill: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        schema: Schema | None = None,
+    ) -> Json:
+        """Return the error object for the caller: `{"code", "message", "data"}`.
+
+        Defined by FR-ERR-001..008. Denials and internal errors are logged.
+
+        Args:
+            error: Any exception, including `SystemExit`.
+            skill: The skill that was called; errors of other modules are not its caller's fault.
+            inputs: The inputs of the call, to name missing and unknown fields.
+            schema: The input schema of the skill.
+        """
+        # errors of the SDK's client concern another agent, which a module or a store has called
+        if isinstance(error, A2AError) and not type(error).__module__.startswith("a2a.client"):
+            shown = protocol_error(error)
+            return {**shown, "message": self._sanitize_message(shown["message"])}
+        names = (kind.__name__ for kind in type(error).__mro__ if kind.__module__ != "builtins")
+        raised = next((name for name in names if name in TEMPLATES), "InternalError")
+        is_shown = TEMPLATES[raised].code == -32603 or is_callers_fault(error, skill)
+        name = raised if is_shown else "ModuleExecuteError"
+        log(error, raised, name, clean(skill or ""))
+        template = TEMPLATES[name]
+        data: Json = {"type": template.shown_type or name}
+        if name == "SchemaValidationError":
+            data |= self._build_validation_data(error, inputs or {}, schema or {})
+        module_id = object_of(error, "details").get("module_id", skill)
+        detail = str(module_id) if template.message is MISSING else message_of(error)
+        message = template.message.format(self._sanitize_message(detail))
+        return {"code": template.code, "message": message, "data": data}
+
+    def _sanitize_message(self, message: str) -> str:
+        """Return *message* without traceback lines and file paths, at most 500 characters."""
+        return clean(PATH.sub("", TRACEBACK.sub("", message[:10_000])).strip(), 500)
+
+    def _build_validation_data(self, error: BaseException, inputs: Schema, schema: Schema) -> Json:
+        """Return `{"errors": [{"field", "code", "message"}]}` from both formats of apcore."""
+        properties = properties_of(schema)
+        missing = (name for name in schema.get("required", ()) if name not in inputs)
+        unknown = (name for name in inputs if name not in properties)
+        errors: list[dict[str, str]] = []
+        entries = object_of(error, "details").get("errors")
+        for entry in filter(is_object, entries[:100] if is_array(entries) else ()):
+            field = entry.get("field") or ".".join(keys_of_pointer(entry.get("path", "")))
+            code = str(entry.get("keyword") or entry.get("code") or "invalid")
+            message = self._sanitize_message(str(entry.get("message", "")))
+            if code in {"required", "missing"}:
+                field, message = field or next(missing, ""), "Field required"
+            elif code in {"additionalProperties", "extra_forbidden"}:
+                field, message = field or next(unknown, ""), "Unknown field"
+            elif REVEALING.match(message):
+                message = f"Invalid value ({code})"
+            errors.append({"field": clean(field), "code": clean(code, 60), "message": message})
+        return {"errors": errors}
+
+
+def protocol_error(error: A2AError) -> Json:
+    """Return the error object for an error of the SDK or of a class derived from one."""
+    codes: Mapping[type, int] = JSON_RPC_ERROR_CODE_MAP
+    inherited = next((codes[cls] for cls in type(error).__mro__ if cls in codes), -32603)
+    data: Json = {"type": type(error).__name__, **(getattr(error, "data", None) or {})}
+    return {"code": getattr(error, "code", inherited), "message": error.message, "data": data}
+
+
+def is_callers_fault(error: BaseException, skill: str | None) -> bool:
+    """Return whether *error* is due to the caller's message, and not to the skill itself.
+
+    apcore uses one class for both. The error is the skill's if it names another module, has a
+    longer call chain, or comes from validation of the output or from a malformed chunk.
+    """
+    details = object_of(error, "details")
+    is_nested = is_array(chain := details.get("call_chain")) and len(chain) > 1
+    is_foreign = skill is not None and details.get("module_id", skill) != skill
+    is_output = message_of(error).startswith("Output validation")
+    is_chunk = details.get("code") == "STREAM_CHUNK_NOT_OBJECT"
+    return not (is_nested or is_foreign or is_output or is_chunk)
+
+
+def log(error: BaseException, raised: str, name: str, skill: str) -> None:
+    """Log denials with their details, and internal errors with their stack trace."""
+    if raised == "ACLDeniedError":
+        details, event = clean(str(object_of(error, "details"))), {"event": "access_denied"}
+        logger.warning("Access denied: skill=%s %s", skill, details, extra=event)
+    elif TEMPLATES[name].code == -32603 and not name.startswith(("Approval", "ExecutionCancelled")):
+        logger.error("Skill failed: %s", skill, exc_info=error, extra={"event": "skill_failed"})
+
+
+def message_of(error: BaseException) -> str:
+    """Return the message of *error* without the code that apcore puts before it."""
+    return str(getattr(error, "message", None) or error)
