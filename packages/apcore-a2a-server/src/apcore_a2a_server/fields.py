@@ -152,8 +152,8 @@ class Option:
                 return [kind.parse(text) for text in texts]
             return kind.parse(str(value))
         except (ValueError, KeyError):
-            shown = "this value" if self.is_secret else repr(value)
-            raise OptionError(self.field, f"takes {kind.description}, not {shown}") from None
+            problem = f"takes {kind.description}, not {self._shown(value)}"
+            raise OptionError(self.field, problem) from None
 
     def check(self, value: Any) -> None:
         """Check that a value of the field has the right kind and is within its bounds.
@@ -167,7 +167,12 @@ class Option:
             return
         is_list = isinstance(value, LIST_TYPES)
         if is_list != self.kind.is_list or not all(map(self._accepts, _items(value))):
-            raise OptionError(self.field, f"must be {self._expected(self.kind)}")
+            problem = f"must be {self._expected(self.kind)}, not {self._shown(value)}"
+            raise OptionError(self.field, problem)
+
+    def _shown(self, value: Any) -> str:
+        """Return an invalid value for a message."""
+        return "this value" if self.is_secret else repr(value)
 
     def _accepts(self, item: Any) -> bool:
         kind = self.kind or TEXT

@@ -208,12 +208,14 @@ class Settings:
             raise TypeError(f"client_key takes a function, not {type(self.client_key).__name__}")
         _check_memory(self.limits.memory, self.max_body)
         if self.url is not None and not self.url.startswith(("http://", "https://")):
-            raise OptionError("url", "must begin with http:// or https://")
+            raise OptionError("url", f"must begin with http:// or https://, not {self.url!r}")
         if self.grpc_url is not None and not GRPC_ADDRESS.fullmatch(self.grpc_url):
-            raise OptionError("grpc_url", "must be host:port, without a scheme")
+            problem = f"must be host:port, without a scheme, not {self.grpc_url!r}"
+            raise OptionError("grpc_url", problem)
         for host in self.allowed_hosts or ():
             if "*" in host.removeprefix("*.") and host != "*":
-                raise OptionError("allowed_hosts", "may have * only alone, or before the first dot")
+                problem = f"may have * only alone, or before the first dot, not {host!r}"
+                raise OptionError("allowed_hosts", problem)
             if NOT_A_HOST_NAME.search(host):
                 problem = f"takes names without a scheme or port, not {host!r}"
                 raise OptionError("allowed_hosts", problem)
