@@ -44,7 +44,7 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (tmp_path / "hello").mkdir()
 
     assert main(["new", "hello"]) == 1
-    assert capsys.readouterr().err == "apcore-a2a: hello exists already, and nothing was changed\n"
+    assert capsys.readouterr().err == ("apcore-a2a: hello exists already: choose another name\n")
     assert [*(tmp_path / "hello").iterdir()] == []
 
 
@@ -55,3 +55,17 @@ def test_a_name_that_no_skill_can_have_is_refused(
     assert main(["new", name]) == 1
     assert "can't be the name of a skill" in capsys.readouterr().err
     assert [*tmp_path.iterdir()] == []
+
+
+def test_a_folder_that_cannot_be_created_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+
+    assert main(["new", "file/hello"]) == 2
+    assert capsys.readouterr().err == "apcore-a2a: file/hello: Not a directory\n"
+
+
+def test_the_next_steps_can_be_pasted_into_a_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new", "my agents/hello"]) == 0
+    assert "  cd 'my agents/hello' && apcore-a2a serve" in capsys.readouterr().out

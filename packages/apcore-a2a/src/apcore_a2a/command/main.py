@@ -139,7 +139,8 @@ def _report(subcommand: Subcommand, error: BaseException) -> int:
         _print_error(str(error))
         return subcommand.wrong_code
     if isinstance(error, OSError):
-        _print_error((error.strerror or str(error)).partition("\n")[0])
+        place = f"{error.filename}: " if isinstance(error.filename, str) else ""
+        _print_error(place + (error.strerror or str(error)).partition("\n")[0])
     else:
         _print_error(subcommand.unexpected_message.format(error))
     return FAILED

@@ -1,6 +1,7 @@
 """`apcore-a2a new`: a folder with a first skill, its test and a README."""
 
 import re
+import shlex
 from keyword import iskeyword
 from pathlib import Path
 from string import Template
@@ -55,15 +56,15 @@ def new(name: str) -> int:
     skill = folder.name.replace("-", "_")
     if not re.fullmatch("[a-z][a-z0-9_]*", skill) or iskeyword(skill) or skill in RESERVED:
         raise ValueError(
-            f"{name} can't be the name of a skill: choose lowercase letters, digits and _, such as "
-            "hello, and no word that Python or apcore reserves"
+            f"{name!r} can't be the name of a skill: choose lowercase letters, digits and _, "
+            "such as hello, and no word that Python or apcore reserves"
         )
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        raise ValueError(f"{folder} exists already, and nothing was changed") from None
+        raise ValueError(f"{folder} exists already: choose another name") from None
     (folder / "extensions").mkdir()
-    names = {"skill": skill, "folder": folder.name, "path": str(folder)}
+    names = {"skill": skill, "folder": folder.name, "path": shlex.quote(str(folder))}
     for path, text in FILES.items():
         file = folder / Template(path).substitute(names)
         with file.open("x", encoding="utf-8") as opened:
