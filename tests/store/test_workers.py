@@ -79,7 +79,7 @@ def test_workers_share_tasks_and_one_that_is_killed_is_replaced(
 
         first, second = workers_of(agent)
         os.kill(first, signal.SIGKILL)
-        agent.wait_for(r"(was ended by SIGKILL; it is started again in 0\.5 s)")
+        agent.wait_for(r"(was ended by SIGKILL; restarting it in 0\.5 s)")
         eventually(lambda: serving(agent) == 2)
         assert second in workers_of(agent)
         assert read(agent, "/metrics")["completed_tasks"] == 10
@@ -124,7 +124,7 @@ def test_a_worker_that_does_not_end_is_killed(server: Database, folder: Path) ->
         eventually(lambda: len(workers_of(agent)) == 1)
 
         assert agent.end(signal.SIGTERM) == 0
-    assert "Worker 1" in agent.wait_for("(.* is killed)")
+    assert "worker 1" in agent.wait_for("(Killing worker .*)")
 
 
 def test_workers_end_with_their_parent(server: Database, folder: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_worker_that_crashes_is_started_again(server: Database, folder: Path) 
         with asking(agent) as client, suppress(httpx.HTTPError):  # there may be an answer
             client.send("crash", client.part(data={}))
         agent.wait_for(r"(The worker crashed)")
-        agent.wait_for(r"(exited with 1; it is started again)")
+        agent.wait_for(r"(exited with code 1; restarting it)")
         eventually(lambda: serving(agent) == 2)
 
 

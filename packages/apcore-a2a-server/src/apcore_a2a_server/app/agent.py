@@ -209,7 +209,7 @@ def _skills(executor: Executor, settings: Settings) -> Skills:
         raise ValueError("There are no modules to serve: the registry is empty, or hides them all")
     if settings.default_skill == ASK:
         if ASK in executor.registry.list():
-            problem = "is a skill here, and the word that lets clients choose: rename that module"
+            problem = f"{ASK} lets clients choose, but a module has this id too: rename the module"
             raise OptionError("default_skill", problem)
     elif settings.default_skill is not None:
         try:
@@ -238,7 +238,8 @@ def _tenants(setup: Setup, settings: Settings) -> Tenants | None:
             problem = f"can't have the name {name!r}, which is a path of the agent"
             raise OptionError("tenants", f"{problem}; choose another, such as {name}-skill")
         if tenants.get(name) is None:
-            raise OptionError("tenants", f"has no skill for {name!r}: unknown or hidden")
+            problem = f"has no skill for {name!r}: its skill is unknown or hidden"
+            raise OptionError("tenants", problem)
     return tenants
 
 

@@ -39,7 +39,7 @@ COMMON_GAUGES = (
     "webhooks_pending_age_seconds",
     "uptime_seconds",
 )
-"""Gauges of which the highest counts: what they measure is common to all workers."""
+"""Gauges of something that all workers share, such as the store: the highest value is shown."""
 STORE_PROBLEM = "store_problem"
 """The result of a worker's last check of the store."""
 ALIVE_AT = "alive_at"
@@ -48,7 +48,7 @@ STATE = (*SUMMED_GAUGES, *COMMON_GAUGES, STORE_PROBLEM, ALIVE_AT)
 """Figures that end with the worker."""
 POSITIONS = {name: position for position, name in enumerate((*COUNTERS, *STATE))}
 FLAGS = 1
-"""Cells before the rows: whether all workers are draining."""
+"""Number of cells before the rows; the only one says whether all workers are draining."""
 CELL = 8  # bytes of a float
 
 
@@ -93,7 +93,7 @@ class Figures:
         return bool(self._cells[0])
 
     def drain(self) -> None:
-        """Note that all workers are shutting down."""
+        """Record that all workers are shutting down."""
         self._cells[0] = 1
 
     def add(self, name: str, number: float = 1) -> None:

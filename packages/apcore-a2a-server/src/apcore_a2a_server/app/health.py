@@ -21,7 +21,7 @@ PROBE_TIMEOUT = 0.8
 WORKER_TIMEOUT = 10
 """Seconds after which a worker whose event loop has not run counts as stuck."""
 PROBLEMS = ("", "The task store does not answer", DISK_FULL)
-"""The reasons to be unhealthy by the figure that workers share."""
+"""Reasons for the status unhealthy; the figure STORE_PROBLEM is an index into them."""
 
 
 class HealthPage:

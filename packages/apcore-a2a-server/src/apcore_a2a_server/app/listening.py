@@ -78,7 +78,7 @@ def _bind_unix(path: Path) -> socket.socket:
 
 
 def _is_abandoned(path: Path) -> bool:
-    """Return whether *path* is a socket to which no process listens."""
+    """Return whether *path* is a socket on which no process listens."""
     with suppress(FileNotFoundError):
         if stat.S_ISSOCK(path.lstat().st_mode):
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

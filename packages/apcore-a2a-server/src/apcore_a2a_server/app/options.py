@@ -235,7 +235,7 @@ class ServeSettings(Settings):
     grpc_port: int | None = option(
         None, "Port for gRPC; 0 for any free port.", low=0, high=65535, otherwise="no gRPC"
     )
-    workers: int = _count(1, "Processes that serve; more than one need PostgreSQL.", high=1000)
+    workers: int = _count(1, "Worker processes; more than one needs PostgreSQL.", high=1000)
     uds: str | None = option(
         None, "Unix socket to listen on.", metavar="FILE", otherwise="host and port"
     )

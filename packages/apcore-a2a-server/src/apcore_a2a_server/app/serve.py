@@ -156,8 +156,8 @@ class Server(uvicorn.Server):
 class WorkerServer(Server):
     """The server of a worker, whose parent alone can abort the shutdown.
 
-    Terminals and service managers signal all processes, and the parent signals its workers: a
-    second signal means nothing here.
+    Terminals and service managers signal all processes, and the parent signals its workers too.
+    So a worker may get one signal twice, and a second one does not abort it.
     """
 
     worker: Worker
@@ -174,7 +174,7 @@ class WorkerServer(Server):
         self._publishing = asyncio.create_task(self._publish())
 
     def _on_parent(self) -> None:
-        """Stop if the parent has ended, and abort if it says so."""
+        """Abort if the parent demands it; stop if the parent has ended."""
         if self.worker.link.recv(16):
             self.force_exit = True
         else:
@@ -182,7 +182,7 @@ class WorkerServer(Server):
         self.should_exit = True
 
     async def _publish(self) -> None:
-        """Write figures for requests that reach other workers."""
+        """Publish this worker's figures at intervals, for requests that reach other workers."""
         while True:
             if self._agent.setup.state.is_draining:
                 self._agent.figures.set(ALIVE_AT, 0)
@@ -387,7 +387,10 @@ def shows_errors(settings: ServeSettings) -> bool:
 
 
 def _own_url(settings: ServeSettings, listener: socket.socket) -> str:
-    """Return the URL at which clients on this machine reach the server; a guess for sockets."""
+    """Return the URL at which clients on this machine reach the server.
+
+    A Unix socket has none: the URL is that of a proxy on this machine.
+    """
     if settings.uds is not None:
         return "http://localhost"
     scheme = "http" if settings.ssl_certfile is None else "https"
@@ -444,10 +447,11 @@ def _with_addresses(settings: ServeSettings, url: str) -> ServeSettings:
 
 
 def _announce(settings: ServeSettings, started: Started) -> None:
+    """Log the addresses of the agent, and what its operator should know about them."""
     count, url, extra = started.skills, settings.url or "", {"event": "server_started"}
     logger.info("%d skill%s at %s", count, "" if count == 1 else "s", url, extra=extra)
     if count > 1 and settings.default_skill is None:
-        message = "Messages must name a skill: set default_skill= or --default-skill for others"
+        message = "Messages must name a skill: set default_skill= or --default-skill to change that"
         logger.info(message, extra={"event": "no_default_skill"})
     logger.info("Agent Card: %s/.well-known/agent-card.json", url.rstrip("/"), extra=extra)
     if settings.grpc_url:

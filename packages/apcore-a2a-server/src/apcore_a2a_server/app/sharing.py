@@ -1,4 +1,4 @@
-"""Whether several processes may serve with a task store, and how many do under other servers."""
+"""Checks that the processes of a server can share the task store."""
 
 from collections.abc import Callable, Mapping
 from inspect import currentframe
@@ -7,26 +7,40 @@ from typing import Any, TypeAlias
 from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.store import Store
 
-Count: TypeAlias = Callable[[Mapping[str, Any]], int]
+CountProcesses: TypeAlias = Callable[[Mapping[str, Any]], int]
+"""A function that reads the number of processes from the local variables of another one."""
 
 STORE_NAMES = {"InMemoryTaskStore": "the memory store", "SqliteStore": "SQLite"}
 
 
-def _uvicorn(names: Mapping[str, Any]) -> int:
-    config = names["config"]
+def _uvicorn(variables: Mapping[str, Any]) -> int:
+    config = variables["config"]
     return 1 if config.should_reload else int(config.workers)
 
 
-SERVERS: Mapping[tuple[str, str], tuple[str, Count]] = {
+def _gunicorn(variables: Mapping[str, Any]) -> int:
+    return int(variables["self"].num_workers)
+
+
+def _hypercorn(variables: Mapping[str, Any]) -> int:
+    return int(variables["config"].workers)
+
+
+def _granian(variables: Mapping[str, Any]) -> int:
+    return int(variables["worker_id"])  # processes know only their own number, from 1
+
+
+SERVERS: Mapping[tuple[str, str], tuple[str, CountProcesses]] = {
     ("uvicorn._subprocess", "subprocess_started"): ("uvicorn", _uvicorn),
-    ("gunicorn.arbiter", "spawn_worker"): ("gunicorn", lambda names: names["self"].num_workers),
-    ("hypercorn.asyncio.run", "asyncio_worker"): ("hypercorn", lambda n: n["config"].workers),
-    ("hypercorn.asyncio.run", "uvloop_worker"): ("hypercorn", lambda n: n["config"].workers),
-    # granian's processes know their own number only, from 1
-    ("granian.server.mp", "wrapped"): ("granian", lambda names: names["worker_id"]),
+    ("gunicorn.arbiter", "spawn_worker"): ("gunicorn", _gunicorn),
+    ("hypercorn.asyncio.run", "asyncio_worker"): ("hypercorn", _hypercorn),
+    ("hypercorn.asyncio.run", "uvloop_worker"): ("hypercorn", _hypercorn),
+    ("granian.server.mp", "wrapped"): ("granian", _granian),
 }
-"""The functions that run in the processes of servers, and the number of processes by the values of
-their local names. None of these servers tells it to applications in another way."""
+"""Servers by a function, with its module, that is on the call stack in each of their processes.
+
+Its local variables are the only way for an application to learn the number of processes.
+"""
 
 
 def check_workers(store: Store) -> None:
@@ -68,7 +82,7 @@ def server_processes() -> tuple[str, int]:
         if found is not None:
             server, count = found
             try:
-                return server, int(count(frame.f_locals))
+                return server, count(frame.f_locals)
             except (AttributeError, KeyError, TypeError, ValueError):  # another version of it
                 return server, 1
         frame = frame.f_back

@@ -159,7 +159,7 @@ class Supervisor:
         """Run the workers until SIGINT or SIGTERM, and until all of them have ended.
 
         Raises:
-            BaseException: What a worker has raised before it served.
+            BaseException: A worker raised it before it served.
             WorkerError: A worker ended before it served.
         """
         with self._handling_signals():
@@ -197,7 +197,7 @@ class Supervisor:
             self._wakeups.close()
 
     def _on_signal(self, *_: object) -> None:
-        """Note that all workers should stop, or abort; see `Server.handle_exit`."""
+        """Record that all workers should stop, or abort; see `Server.handle_exit`."""
         now = time.monotonic()
         self._should_abort |= (
             self._should_stop and now - self._signalled_at > REPEATED_SIGNAL_WINDOW
@@ -220,6 +220,7 @@ class Supervisor:
                     self._wakeups.recv(4096)
 
     def _follow_signals(self) -> None:
+        """Act on the signals that have arrived, and on the time to kill the workers."""
         if self._should_stop and not self._is_stopping:
             self._stop()
         if self._should_abort and not self._is_aborting:
@@ -243,7 +244,7 @@ class Supervisor:
     def _kill(self) -> None:
         """Kill the workers that are left."""
         for process in self._processes.values():
-            message, extra = "Worker %d (process %d) is killed", {"event": "worker_killed"}
+            message, extra = "Killing worker %d (process %d)", {"event": "worker_killed"}
             logger.error(message, process.number + 1, process.id, extra=extra)
             os.kill(process.id, signal.SIGKILL)
         self._kill_at = float("inf")
@@ -352,7 +353,7 @@ class Supervisor:
         """Plan to start a worker again that has ended, or stop if it has never served."""
         if self._is_stopping:
             return
-        ended = f"exited with {exit_code}"
+        ended = f"exited with code {exit_code}"
         if exit_code < 0:
             ended = f"was ended by {signal.Signals(-exit_code).name}"
         if not self._has_started and not process.serves:
@@ -362,12 +363,12 @@ class Supervisor:
         if time.monotonic() - process.began > STABLE_AFTER:
             self._ends[number] = 0
         pause = self._plan_restart(number)
-        message = "Worker %d (process %d) %s; it is started again in %g s"
+        message = "Worker %d (process %d) %s; restarting it in %g s"
         extra = {"event": "worker_ended"}
         logger.warning(message, number + 1, process.id, ended, pause, extra=extra)
 
     def _plan_restart(self, number: int) -> float:
-        """Plan to start a worker again after a pause in seconds, which is returned."""
+        """Plan to start a worker again; return the pause before that, in seconds."""
         pause = RESTART_PAUSES[min(self._ends[number], len(RESTART_PAUSES) - 1)]
         self._ends[number] += 1
         self._restarts[number] = time.monotonic() + pause
