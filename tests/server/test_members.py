@@ -91,3 +91,12 @@ def test_a_request_for_webhooks_must_have_the_id_of_the_task(rpc: Agent, operati
     answer = rpc.ask(operation, {"url": "https://example.com/"})
     assert answer.code == -32602
     assert answer.fields in (["params.taskId"], ["params.id"])
+
+
+def test_an_error_about_the_size_of_a_member_is_a_sentence(rpc: Agent) -> None:
+    deep: Any = 1
+    for _ in range(40):
+        deep = [deep]
+    answer = rpc.ask("send", rpc.params("mirror", rpc.part(data={"n": 1}), metadata={"deep": deep}))
+    assert answer.code == -32602
+    assert answer.message == "Invalid params: params.message.metadata is nested too deep"

@@ -25,7 +25,7 @@ EXTENSION_URI = "https://github.com/aipartnerup/apcore-a2a/extensions/skills/v1"
 """URI of the extension whose params have annotations, schemas and examples of each skill."""
 
 FLAGS = {"streaming": False, "pushNotifications": False, "extendedAgentCard": False}
-"""Capabilities that the JSON of a card always has, by their defaults."""
+"""Capabilities that the JSON of a card always has, and their defaults."""
 
 INTERFACES = (("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "1.0"), ("HTTP+JSON", "0.3"))
 """Bindings and versions in the order of preference; clients of the last one append `/v1`."""
@@ -61,7 +61,7 @@ class AgentCardBuilder:
     ) -> a2a.AgentCard:
         """Return a card with all modules that have a description.
 
-        The card of a tenant, which has one skill, has the name and the description of that skill.
+        A tenant has one skill, whose name and description its card has.
 
         Args:
             registry: The modules.
@@ -74,8 +74,8 @@ class AgentCardBuilder:
                 added to them.
             security_schemes: Security schemes by name; a caller needs any one of them.
             visible: Predicate on module ids that limits the skills; None for all modules.
-            tenant: Name of the tenant, if the card is of one. Clients of 1.0 send it, those of
-                0.3 know none: their URL has it.
+            tenant: Name of the tenant that the card is for; empty for none. Clients of 1.0 send
+                it in their requests; those of 0.3 know no tenants, so their URL contains it.
         """
         module_ids = registry.list()
         for removed_id in self._entries.keys() - {*module_ids}:

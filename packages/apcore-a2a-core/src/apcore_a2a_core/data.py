@@ -16,7 +16,7 @@ Json: TypeAlias = dict[str, Any]
 Base64 = NewType("Base64", str)
 """Bytes in the standard alphabet of base64, padded (RFC 4648 §4)."""
 Timestamp = NewType("Timestamp", str)
-"""A time in UTC, as in `2026-01-31T12:00:00.000Z` (A2A 1.0 §5.6.1)."""
+"""A time in UTC, such as `2026-01-31T12:00:00.000Z` (A2A 1.0 §5.6.1)."""
 
 
 class TaskState(StrEnum):
@@ -71,7 +71,7 @@ class Message(Data):
 
 
 class TaskStatus(Data):
-    """The state of a task, since when it has it, and what the agent says about it."""
+    """The state of a task, the time when it entered it, and a message of the agent about it."""
 
     state: TaskState = TaskState.TASK_STATE_UNSPECIFIED
     message: Message | None = None

@@ -1,4 +1,4 @@
-"""The inputs of modules that are files, as their schemas declare them."""
+"""Files as inputs of modules, which declare them in their schemas."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -40,7 +40,7 @@ def _file_type(schema: object) -> str:
 
 
 def file_inputs(content: str, name: str, media_type: str, schema: Schema, taken: Json) -> Json:
-    """Return a file in base64 as inputs: the first member that it fits, its name and its type.
+    """Return a file in base64 as inputs: the first property that it fits, its name and its type.
 
     Args:
         content: The file in base64.
@@ -50,8 +50,8 @@ def file_inputs(content: str, name: str, media_type: str, schema: Schema, taken:
         taken: Inputs that the module has already.
 
     Returns:
-        The inputs; empty if the file fits none that is free. `name` and `mimeType` are among them
-        if the schema has them.
+        The inputs, with `name` and `mimeType` if the schema has these; empty if no property that
+        the file fits is free.
     """
     for member, accepted in file_members(schema).items():
         if member not in taken and (accepted == BINARY or is_accepted(media_type, [accepted])):
@@ -64,7 +64,8 @@ def file_inputs(content: str, name: str, media_type: str, schema: Schema, taken:
 def takes_any_files(descriptor: object) -> bool:
     """Return whether a module that takes text declares that it reads files as well.
 
-    It does so with `files: true` in its display for A2A; it gets them as `services.parts`.
+    It declares that with `files: true` in its display for A2A, and gets the files as
+    `services.parts`.
     """
     return overlay_of(descriptor).get("files") is True
 

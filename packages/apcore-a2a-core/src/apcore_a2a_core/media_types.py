@@ -16,7 +16,7 @@ FIRST_BYTES = {
     b"OggS": "audio/ogg",
     b"fLaC": "audio/flac",
 }
-"""First bytes of files whose format has no other use, and their media types."""
+"""First bytes that only one file format has, and its media type."""
 
 OFFICE = "application/vnd.openxmlformats-officedocument"
 SUFFIXES = types_map | {
@@ -29,7 +29,7 @@ SUFFIXES = types_map | {
     ".xlsx": f"{OFFICE}.spreadsheetml.sheet",
     ".yaml": "application/yaml",
 }
-"""Python's own table, which is the same on every system, and types that some versions lack."""
+"""Media types by suffix: Python's table, which no system changes, and types that it may lack."""
 
 SHORT_NAMES = {"text": TEXT, "data": JSON, "json": JSON, "file": "*/*"}
 """Names of modes in clients of early versions of A2A."""

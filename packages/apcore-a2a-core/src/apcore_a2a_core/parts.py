@@ -29,8 +29,9 @@ Parts = Sequence[Mapping[str, Any] | Part | SdkPart]
 FILE_TYPES = (bytes, bytearray, File)
 """Types of values that become file parts."""
 MAX_LINE = 80
-"""Characters of JSON that is shown in one line."""
+"""Characters up to which JSON is shown in one line."""
 CONTENT = ("text", "data", "raw", "url", "filename", "media_type")
+"""Attributes of a part that describe its content."""
 
 
 class PartConverter:
@@ -69,7 +70,7 @@ class PartConverter:
         return content, other_parts
 
     def _split(self, parts: Parts, descriptor: object) -> tuple[Json | str, Parts]:
-        """Do the same without files that belong to the input of another part."""
+        """Split as `split` does, but leave further files in the other parts."""
         errors = [PartError("Message must contain at least one Part")]
         schema = object_of(descriptor, "input_schema")
         texts = leading_texts(parts)
@@ -209,9 +210,9 @@ def leading_texts(parts: Parts) -> list[str]:
 
 
 def as_file(content: str, keys: Sequence[str], file: Mapping[str, Any], schema: Json) -> Json:
-    """Return *file* as inputs, with its *content* under the first of *keys* that the module takes.
+    """Return a file as inputs, with *content* under the first of *keys* that the module takes.
 
-    If it takes none of them, a file in base64 goes to the first member for such files.
+    If it takes none of them, a file in base64 becomes the first property for such files.
 
     Raises:
         MediaTypeError: The module takes no such file.
@@ -228,11 +229,11 @@ def as_file(content: str, keys: Sequence[str], file: Mapping[str, Any], schema: 
 
 
 def name_and_type(content: str, keys: Sequence[str], file: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the name and the media type of a file, which may be known by its first bytes."""
+    """Return the name and the media type of a file; by default, that of its first bytes or name."""
     name = str(file.get("filename") or file.get("name", ""))
     first_bytes = b""
     if "bytes" in keys:
-        with suppress(ValueError):  # the module is told of invalid base64
+        with suppress(ValueError):  # invalid base64 is left to the module to report
             first_bytes = b64decode(content[:16])
     return name, media_type_of(file) or type_of_file(name, first_bytes)
 
@@ -346,7 +347,7 @@ def part_of(value: Any, filename: str = "") -> Part:
 
 
 def with_texts(parts: Sequence[Part], *, only: bool = False, end: str = "") -> list[Part]:
-    """Return *parts* with the JSON of data as text as well, for clients that read text only.
+    """Return *parts* with data also as text, for clients that read only text.
 
     Args:
         parts: The parts of an output.

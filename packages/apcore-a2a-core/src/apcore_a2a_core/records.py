@@ -79,7 +79,7 @@ class TaskRecord:
 
     @property
     def first(self) -> int:
-        """The number of messages before the history, which has only the latest ones."""
+        """The number of earlier messages, which the history no longer has."""
         return self.messages - len(self.said())
 
     def said_since(self, count: int) -> list[Message]:
@@ -122,9 +122,9 @@ def surplus(sizes: Sequence[int]) -> int:
 
 
 LARGE_MESSAGE = 4096
-"""Bytes from which a message is kept once, and the history of a task has a gap in its place.
+"""Bytes from which a message is stored only once, with a gap in the history of its task.
 
-Smaller ones are cheaper to keep twice than to look up.
+Smaller ones are cheaper to store twice than to look up.
 """
 
 GAP = Message()

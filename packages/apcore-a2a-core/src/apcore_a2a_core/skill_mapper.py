@@ -84,14 +84,14 @@ class SkillMapper:
 
 
 def _words(text: Any) -> Any:
-    """Return *text* without outer blanks, so that a text of blanks is empty."""
+    """Return *text* without surrounding whitespace; other values unchanged."""
     return text.strip() if isinstance(text, str) else text
 
 
 def input_modes(schema: Json) -> list[str]:
     """Return the media types that a skill with this input schema takes.
 
-    Text at the root of a schema is none of them: apcore calls modules with objects only.
+    A schema whose root is text does not count as text: apcore calls modules only with objects.
     """
     is_textual = scalar_property(schema) is not None or takes_nothing(schema)
     types = modes(schema, textual=is_textual)

@@ -65,7 +65,8 @@ def choose(text: str, choices: Iterable[Any], *, by_number: bool = False) -> Any
     Args:
         text: The text.
         choices: The choices, as JSON.
-        by_number: Whether the text may be the number of a choice, from 1 on, if none is a number.
+        by_number: Whether the text may be the position of a choice, from 1, if no choice is itself
+            a number.
 
     Raises:
         PartError: The text names none of them.
@@ -90,7 +91,7 @@ def choose(text: str, choices: Iterable[Any], *, by_number: bool = False) -> Any
 
 
 def has_numbers(choices: Iterable[Any]) -> bool:
-    """Return whether choices can be named by their numbers: none of them is a number itself."""
+    """Return whether choices can be named by their position: none of them is a number itself."""
     return not any(NUMBER.fullmatch(word_of(choice)) for choice in choices)
 
 
@@ -100,7 +101,7 @@ def word_of(choice: Any) -> str:
 
 
 def scalar_property(schema: Schema) -> str | None:
-    """Return the property that takes plain text: a scalar that is the only one, or required alone.
+    """Return the property that takes plain text: the only one, or the only required one.
 
     >>> scalar_property({"properties": {"n": {"type": "integer"}, "m": {}}, "required": ["n"]})
     'n'

@@ -16,7 +16,7 @@ from .errors import OutputError, PartError
 T = TypeVar("T")
 
 MAX_SAFE = 2**53
-"""Up to here a double represents every integer exactly."""
+"""The largest integer up to which a double represents all integers exactly."""
 
 MAX_DEPTH = 30
 """Maximum depth of nested objects and arrays in inputs and outputs. Clients that read answers with
@@ -36,13 +36,13 @@ MAX_DIGIT_COST = 2 * 10**8
 or write an integer takes a time that grows with the square, 0.1 ms for 4,300 digits."""
 
 LONG_TEXT = 64 * 1024
-"""Characters up to which a JSON text can't hold integers that take long."""
+"""Characters up to which a JSON text is too short for integers that exceed MAX_DIGIT_COST."""
 
 MAX_NESTING = 64
 """Maximum depth of nested objects and arrays in a JSON text."""
 
 LARGE = 500
-"""Number of values from which on it takes too long to check a value on the event loop."""
+"""Number of values above which checking a value takes too long for the event loop."""
 
 INTEGER = re.compile(r"(?<![.0-9])[0-9]+")
 NO_BRACKETS = re.compile(r"[^\[\]{}]+")
@@ -102,7 +102,7 @@ def load_json(text: str, max_values: int = MAX_VALUES) -> Any:
 
 
 def check_json_size(text: str, max_values: int = MAX_VALUES) -> None:
-    """Refuse JSON that takes long to parse, without parsing it.
+    """Refuse JSON that would take long to parse, without parsing it.
 
     Objects and arrays count as well as the values in them. The content of strings does not count:
     a table in a string has a million commas, and is parsed at once.
@@ -238,7 +238,7 @@ def to_json(obj: object, *, max_depth: int = MAX_DEPTH) -> Any:
 
 
 def _converted(obj: Any, path: list[str | int], max_depth: int) -> Any:
-    """Return *obj* as JSON; after an error, *path* has the keys that lead to its place."""
+    """Return *obj* as JSON; after an error, *path* has the keys that lead to the faulty value."""
     kind = obj.__class__
     if kind is str:
         if not obj.isascii():

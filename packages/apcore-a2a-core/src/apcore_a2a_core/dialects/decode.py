@@ -61,7 +61,7 @@ REQUIRED: dict[str, dict[str, dict[Version, str]]] = {
     "DeleteTaskPushNotificationConfigRequest": CONFIG_ID,
     "ListTaskPushNotificationConfigsRequest": TASK_ID,
 }
-"""The members with a text that a request must have, and their spelling in each version."""
+"""Members that a request must have, as text that is not empty, and their names in each version."""
 
 MAX_ITEMS = 1000
 """Maximum number of items in an array of a message, such as its parts."""
@@ -85,7 +85,7 @@ def invalid(field: str, description: str) -> InvalidParamsError:
 
 
 def parse_json(body: bytes, max_values: int = MAX_VALUES) -> Any:
-    """Parse *body* as strict JSON (RFC 8259: UTF-8, no NaN or Infinity, no duplicate names).
+    """Parse *body* as strict JSON in UTF-8 (RFC 8259); see `apcore_a2a_core.values.load_json`.
 
     Raises:
         JSONParseError: The body is not JSON.
@@ -110,7 +110,8 @@ def decode(kind: type[D], value: Any, path: str = "params", *, version: Version 
             require none.
 
     Raises:
-        InvalidParamsError: A member has a wrong type, is given in two spellings, or is missing.
+        InvalidParamsError: A member has a wrong type, is missing, or is given both as in JSON and
+            as in the `.proto` file.
 
     Example:
         ```python
@@ -156,8 +157,8 @@ def _read(kind: type[D], value: Any, path: str) -> D:
     readers, spellings = _declared(kind)
     if not spellings.keys().isdisjoint(value):
         value = _respelled(spellings, value, path)
-    modern = _MODERN.get(kind)
-    members: Json = modern(value, path) if modern is not None else value
+    upgrade = _UPGRADES.get(kind)
+    members: Json = upgrade(value, path) if upgrade is not None else value
     attributes: Json = {}
     for name, item in members.items():
         declared = readers.get(name)
@@ -218,12 +219,15 @@ def _converted(convert: Callable[[Any], Any]) -> Reader:
         try:
             return convert(value)
         except ValueError as error:  # its message comes from this package and is safe to show
-            raise invalid(path, str(error)) from None
+            problem = str(error).removeprefix("Input ")  # `narrow` does not know the member
+            raise invalid(path, problem) from None
 
     return read
 
 
 def _instance_of(kind: type, problem: str) -> Callable[[Any], Any]:
+    """Return a function that accepts values of one type, and describes others as *problem*."""
+
     def convert(value: Any) -> Any:
         if type(value) is not kind:
             raise ValueError(problem)
@@ -233,6 +237,8 @@ def _instance_of(kind: type, problem: str) -> Callable[[Any], Any]:
 
 
 def _one_of(values: dict[str, Any], problem: str) -> Callable[[Any], Any]:
+    """Return a function that looks up texts in *values*, and describes others as *problem*."""
+
     def convert(value: Any) -> Any:
         if not isinstance(value, str) or value not in values:
             raise ValueError(problem)
@@ -318,6 +324,7 @@ def _part(value: Json, path: str) -> Json:
 
 
 def _configuration(value: Json, path: str) -> Json:
+    """Convert the `blocking` of 0.3 to `returnImmediately`."""
     blocking = value.get("blocking")
     if blocking is None:
         return value
@@ -351,19 +358,20 @@ def _authentication(value: Json, path: str) -> Json:
     return {"scheme": schemes, **value}
 
 
-def _address(value: Json, path: str) -> Json:
-    """Convert the ids of a request for a push config: in 0.3, `id` is the id of the task."""
+def _config_ids(value: Json, path: str) -> Json:
+    """Return a request for a push config with the ids of 1.0: in 0.3, `id` is that of the task."""
     config = {"id": value.get("pushNotificationConfigId")}
     return {**config, **value} if "taskId" in value else {"taskId": value.get("id"), **config}
 
 
-_MODERN: dict[type[Data], Callable[[Json, str], Json]] = {
+_UPGRADES: dict[type[Data], Callable[[Json, str], Json]] = {
     AuthenticationInfo: _authentication,
-    DeleteTaskPushNotificationConfigRequest: _address,
-    GetTaskPushNotificationConfigRequest: _address,
-    ListTaskPushNotificationConfigsRequest: _address,
+    DeleteTaskPushNotificationConfigRequest: _config_ids,
+    GetTaskPushNotificationConfigRequest: _config_ids,
+    ListTaskPushNotificationConfigsRequest: _config_ids,
     Part: _part,
     TaskPushNotificationConfig: _config,
     SendMessageConfiguration: _configuration,
     SendMessageRequest: _send,
 }
+"""Functions that convert objects of A2A 0.3 and of the SRS to the members of A2A 1.0, by type."""

@@ -34,7 +34,7 @@ STREAMED: dict[type[Payload], str] = {
 
 
 class V1:
-    """The dialect of A2A 1.0, whose JSON our data have."""
+    """The dialect of A2A 1.0, which is the JSON of our data."""
 
     version: Version = "1.0"
 
@@ -64,7 +64,7 @@ class V1:
         Args:
             payload: The event.
             history_length: The number of messages that a task has at most; None for all.
-            until: The states in which the stream ends, for the `final` of 0.3.
+            until: The states in which the stream ends; 0.3 marks such an event as `final`.
         """
         return {STREAMED[type(payload)]: self._payload(payload, history_length)}
 

@@ -1,4 +1,4 @@
-"""Protobuf messages as they come from a client: measured first, then parsed."""
+"""Parsing of protobuf messages from clients, whose fields are counted first."""
 
 from functools import cache
 from typing import TypeVar
@@ -21,10 +21,10 @@ MAX_VARINT_SIZE = 10
 MIN_FIELD_SIZE = 2
 """Bytes of the smallest field: a tag, and a length or a number."""
 MIN_NESTED_SIZE = 10
-"""Bytes of the smallest message with a look inside; JSON's numbers have nine."""
+"""Bytes from which the fields of a nested message are counted too; a JSON number takes nine."""
 FIELDS_PER_VALUE = 2
-"""Fields for each value: an item of an array is one or two, a member of an object three to five,
-but objects have few; see `apcore_a2a_core.values.MAX_KEYS`."""
+"""Fields allowed for each value: an array item takes one or two. An object member takes three to
+five, but inputs have few of these; see `apcore_a2a_core.values.MAX_KEYS`."""
 
 
 def parse_message(kind: type[M], body: bytes, max_values: int = MAX_VALUES) -> M:
@@ -53,7 +53,7 @@ def parse_message(kind: type[M], body: bytes, max_values: int = MAX_VALUES) -> M
 
 
 def _has_more_fields(kind: type[Message], body: bytes, max_fields: int) -> bool:
-    """Return whether a message has more fields than that; malformed bytes end the count.
+    """Return whether a message has more than *max_fields*; malformed bytes end the count.
 
     Protobuf's parser takes 28 times the memory of a body of empty fields, and has no limit.
     """

@@ -1,8 +1,8 @@
 """HTTP+JSON of A2A 0.3: the JSON of its protocol buffers, which has names of its own.
 
-The SDKs of 0.3 write and read ProtoJSON in this binding, while its text (0.3 §3.2.3) and JSON-RPC
-have the types of TypeScript. Requests are accepted in both forms; results are ProtoJSON, since the
-official Python SDK refuses members that it does not know.
+The SDKs of 0.3 write and read ProtoJSON in this binding, while the specification (0.3 §3.2.3) has
+the same objects as in JSON-RPC. Requests are accepted in both forms; results are ProtoJSON, since
+the official Python SDK refuses members that it does not know.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ FILE_NAMES = {
     "file_with_bytes": "bytes",
     "mime_type": "mimeType",
 }
-"""Members of a file in ProtoJSON, and their names in the text of 0.3."""
+"""Members of a file in ProtoJSON, and their names in JSON-RPC."""
 WEBHOOK_NAMES = {
     "pushNotification": "pushNotificationConfig",
     "push_notification": "pushNotificationConfig",
@@ -35,7 +35,7 @@ ERROR_TYPES = {code: kind.__name__ for kind, code in JSON_RPC_ERROR_CODE_MAP.ite
 
 
 def read_send(body: Json) -> Json:
-    """Return the params of `message/send` in the text's form, from that form or from ProtoJSON.
+    """Return the params of `message/send` as in JSON-RPC, from that form or from ProtoJSON.
 
     ProtoJSON omits `blocking` if it is false, so a configuration without it does not wait.
 
@@ -67,7 +67,7 @@ def read_send(body: Json) -> Json:
 
 
 def read_push_config(body: Json) -> Json:
-    """Return the push config in *body* in the text's form; the path names its task."""
+    """Return the push config in *body* as in JSON-RPC; the path of the request names its task."""
     config = body.get("config")
     config = config if is_object(config) else body
     names = {"push_notification_config": "pushNotificationConfig"}
@@ -81,7 +81,7 @@ def read_push_config(body: Json) -> Json:
 
 
 def push_config(document: Json) -> Json:
-    """Return a push config of 0.3 as ProtoJSON, in which it has a name and no status."""
+    """Return a push config of 0.3 as ProtoJSON, where its name has the ids."""
     config = document["pushNotificationConfig"]
     name = f"tasks/{document['taskId']}/pushNotificationConfigs/{config['id']}"
     return {"name": name, "pushNotificationConfig": config}
@@ -105,7 +105,7 @@ def _renamed(value: Json, names: dict[str, str], path: str) -> Json:
 
 
 def _read_part(part: Any) -> Any:
-    """Return a part in the text's form; what is no part is left to the decoder."""
+    """Return a part as in JSON-RPC; other values are left to the decoder, which refuses them."""
     if not is_object(part):
         return part
     file, data = part.get("file"), part.get("data")
@@ -134,14 +134,14 @@ class V03ProtoJson(V1):
         *,
         until: frozenset[TaskState] = SETTLED,
     ) -> Document:
-        """Return one event of a stream, which says of a status whether it is the last."""
+        """Return one event of a stream; a status has `final`, which is true for the last one."""
         if isinstance(payload, TaskStatusUpdateEvent):
             is_final = payload.status.state in until
             return {"statusUpdate": {**self.message(payload), "final": is_final}}
         return super().event(payload, history_length)
 
     def error(self, error: Json) -> Json:
-        """Return a JSON-RPC error with the name of its type: one SDK reads this, one the code."""
+        """Return a JSON-RPC error with the name of its type, since some SDKs read only that."""
         kind = ERROR_TYPES.get(error["code"])
         return {**error, "type": kind} if kind else error
 
