@@ -90,6 +90,15 @@ def test_a_unix_socket_is_served_trusts_its_proxy_and_is_removed(
     assert not path.exists()
 
 
+def test_a_socket_that_refuses_the_probe_but_is_in_use_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "log.sock"
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as receiver:
+        receiver.bind(str(path))
+        with pytest.raises(OSError, match=r"Cannot listen on .*log\.sock: Address"):
+            serve("./extensions", uds=str(path))
+        assert path.is_socket()
+
+
 def test_a_socket_in_use_and_other_files_are_not_replaced(tmp_path: Path) -> None:
     path, file = tmp_path / "agent.sock", tmp_path / "file"
     file.write_text("kept")

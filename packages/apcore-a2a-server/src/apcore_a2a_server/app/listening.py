@@ -1,10 +1,12 @@
 """The sockets that `serve` listens on, their TLS, and the addresses they have."""
 
+import errno
 import socket
 import ssl
 import stat
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from apcore_a2a_server.fields import OptionError
 
 from .options import ServeSettings
 
+WILDCARDS = frozenset({"", "0.0.0.0", "::"})
+"""Addresses for which a server listens on all addresses of this machine."""
 SOCKET_MODE = 0o666
 """Mode of Unix sockets: the permissions of the folder decide who may connect, as with uvicorn."""
 
@@ -82,13 +86,55 @@ def _is_abandoned(path: Path) -> bool:
     with suppress(FileNotFoundError):
         if stat.S_ISSOCK(path.lstat().st_mode):
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-                return probe.connect_ex(str(path)) != 0
+                return probe.connect_ex(str(path)) == errno.ECONNREFUSED
     return False
 
 
 def address(host: str, port: int) -> str:
     """Return `host:port`, with an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def public_url(host: str, port: int, scheme: str = "http") -> str:
+    """Return the URL at which clients reach a server that listens on *host* and *port*.
+
+    Example:
+        ```python
+        from apcore_a2a_server.app.listening import public_url
+
+        print(public_url("0.0.0.0", 8000), public_url("::1", 80))
+        #> http://localhost:8000 http://[::1]:80
+        ```
+    """
+    name = "localhost" if host in WILDCARDS else host
+    return f"{scheme}://{address(name, port)}"
+
+
+def own_url(settings: ServeSettings, listener: socket.socket) -> str:
+    """Return the URL at which clients on this machine reach the server.
+
+    A Unix socket has none: the URL is that of a proxy on this machine.
+    """
+    if settings.uds is not None:
+        return "http://localhost"
+    scheme = "http" if settings.ssl_certfile is None else "https"
+    return public_url(settings.host, listener.getsockname()[1], scheme)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches a server that listens on *host*.
+
+    Example:
+        ```python
+        from apcore_a2a_server.app.listening import is_loopback
+
+        print(is_loopback("localhost"), is_loopback("127.0.0.53"), is_loopback("0.0.0.0"))
+        #> True True False
+        ```
+    """
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host.lower() == "localhost"
 
 
 def check_certificate(settings: ServeSettings) -> None:

@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from ipaddress import ip_address
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -30,12 +29,15 @@ from .agent import Agent
 from .app import build_app
 from .figures import ALIVE_AT, Figures
 from .listening import (
+    WILDCARDS,
     address,
     bind,
     certificate,
     check_certificate,
     connection_options,
+    is_loopback,
     listen,
+    own_url,
     socket_path,
 )
 from .options import ServeSettings
@@ -61,8 +63,6 @@ compute. They get a few per cent less done.
 """
 PUBLISH_INTERVAL = 1.0
 """Seconds between two publications of a worker's figures."""
-
-WILDCARDS = frozenset({"", "0.0.0.0", "::"})
 
 
 class Server(uvicorn.Server):
@@ -290,7 +290,7 @@ def serve(source: Any, settings: ServeSettings) -> None:
     prefix = _root_path(settings)
     check_certificate(settings)
     with listen(settings) as listener:
-        url = settings.url or _own_url(settings, listener) + prefix
+        url = settings.url or own_url(settings, listener) + prefix
         settings = _with_addresses(settings, url)
         announce = partial(_announce, settings)
         if settings.workers > 1:
@@ -362,21 +362,6 @@ def _root_path(settings: ServeSettings) -> str:
     return prefix and f"/{prefix}"
 
 
-def public_url(host: str, port: int, scheme: str = "http") -> str:
-    """Return the URL at which clients reach a server that listens on *host* and *port*.
-
-    Example:
-        ```python
-        from apcore_a2a_server.app.serve import public_url
-
-        print(public_url("0.0.0.0", 8000), public_url("::1", 80))
-        #> http://localhost:8000 http://[::1]:80
-        ```
-    """
-    name = "localhost" if host in WILDCARDS else host
-    return f"{scheme}://{address(name, port)}"
-
-
 def shows_errors(settings: ServeSettings) -> bool:
     """Return whether the log shows messages of exceptions: to developers on their own machine."""
     if settings.error_texts is not None:
@@ -384,33 +369,6 @@ def shows_errors(settings: ServeSettings) -> bool:
     push = settings.push_notifications
     is_local = settings.uds is None and is_loopback(settings.host)
     return (is_local and settings.auth is None) or (isinstance(push, PushSettings) and push.dev)
-
-
-def _own_url(settings: ServeSettings, listener: socket.socket) -> str:
-    """Return the URL at which clients on this machine reach the server.
-
-    A Unix socket has none: the URL is that of a proxy on this machine.
-    """
-    if settings.uds is not None:
-        return "http://localhost"
-    scheme = "http" if settings.ssl_certfile is None else "https"
-    return public_url(settings.host, listener.getsockname()[1], scheme)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches a server that listens on *host*.
-
-    Example:
-        ```python
-        from apcore_a2a_server.app.serve import is_loopback
-
-        print(is_loopback("localhost"), is_loopback("127.0.0.53"), is_loopback("0.0.0.0"))
-        #> True True False
-        ```
-    """
-    with suppress(ValueError):
-        return ip_address(host).is_loopback
-    return host.lower() == "localhost"
 
 
 def _hosts(settings: ServeSettings, url: str) -> Sequence[str]:
