@@ -13,11 +13,14 @@ import grpc
 import httpx
 import pytest
 import trustme
+import uvicorn
 from a2a.types.a2a_pb2_grpc import A2AServiceStub
 from apcore_a2a_server import serve
 from apcore_a2a_server.app.listening import listen
 from apcore_a2a_server.app.options import ServeSettings
+from apcore_a2a_server.app.serve import stop_listening
 from apcore_a2a_server.fields import OptionError
+from starlette.applications import Starlette
 
 from tests.facade.processes import COMMAND, SIGNALS, extensions, process
 
@@ -64,6 +67,27 @@ def test_tls_covers_http_grpc_and_the_card(folder: Path, tls: list[str], tmp_pat
     assert card["url"] == f"{url}/"
     assert task.id
     assert "Traceback" not in agent.log
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_gone", [True, False])
+async def test_a_client_without_a_tls_handshake_does_not_hold_up_the_shutdown(
+    folder: Path, *, is_gone: bool
+) -> None:
+    settings = ServeSettings(host="127.0.0.1", port=0)
+    config = uvicorn.Config(
+        Starlette(), ssl_certfile=folder / "cert.pem", ssl_keyfile=folder / "key.pem"
+    )
+    with listen(settings) as listener, closing(socket.socket()) as client:
+        listener.setblocking(False)
+        client.connect(listener.getsockname())
+        if is_gone:
+            client.close()
+        config.load()
+        server = uvicorn.Server(config)
+        server.lifespan, server.servers = config.lifespan_class(config), []
+
+        await stop_listening(server, [listener])
 
 
 @pytest.mark.process

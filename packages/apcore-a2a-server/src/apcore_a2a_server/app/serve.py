@@ -232,8 +232,11 @@ async def stop_listening(server: uvicorn.Server, sockets: Sequence[socket.socket
     loop, state = asyncio.get_running_loop(), server.lifespan.state
     protocol: Any = server.config.http_protocol_class
     new_protocol = partial(protocol, server.config, server.server_state, state, loop)
-    for connection in [connection for each in duplicates for connection in _accepted(each)]:
-        await loop.connect_accepted_socket(new_protocol, connection, ssl=server.config.ssl)
+    accept = partial(loop.connect_accepted_socket, new_protocol, ssl=server.config.ssl)
+    connections = [connection for each in duplicates for connection in _accepted(each)]
+    # a client that is silent or gone must neither delay nor end the shutdown by its TLS handshake
+    accepting = asyncio.gather(*map(accept, connections), return_exceptions=True)
+    await asyncio.wait({accepting}, timeout=LAST_REQUESTS_TIMEOUT)
     await asyncio.sleep(LAST_REQUESTS_TIMEOUT)
 
 
