@@ -262,8 +262,12 @@ def test_an_owner_may_be_any_mapping() -> None:
     assert identity_for_key(keys, KEY)
 
 
+def test_there_must_be_a_key() -> None:
+    assert "at least one" in refusal({})
+
+
 @pytest.mark.parametrize(
-    "keys", [{}, {KEY: "a", hash_key(KEY): "b"}, {hash_key(KEY): "a", f"SHA256:{HASH}": "b"}]
+    "keys", [{KEY: "a", hash_key(KEY): "b"}, {hash_key(KEY): "a", f"SHA256:{HASH}": "b"}]
 )
 def test_a_key_may_be_listed_only_once(keys: Mapping[str, str]) -> None:
     text = refusal(keys)

@@ -146,13 +146,15 @@ def _read(path: Path, content: bytes) -> Sequence[_Entry]:
 
 def _hashed(entries: Iterable[tuple[str, IdentityLike]]) -> Sequence[_Entry]:
     keys = [(_digest(key), _identity(identity)) for key, identity in entries]
-    if not keys or len(dict(keys)) < len(keys):
-        raise ConfigurationError("keys must have at least one API key, and each key only once")
+    if not keys:
+        raise ConfigurationError("keys is empty; give at least one API key")
+    if len(dict(keys)) < len(keys):
+        raise ConfigurationError("keys has an API key twice; give each key only once")
     return keys
 
 
 def _warn_of_short_keys(keys: Collection[str]) -> None:
-    """Log a warning, without the keys, if some are short; the keys of hashes are unknown."""
+    """Log a warning, which shows no keys, if some are short; those given as hashes are unknown."""
     count = sum(len(key) < SAFE_LENGTH for key in keys)  # a hash is longer
     if count:
         message = "%d of %d API keys have fewer than %d characters and can be guessed: %s"
@@ -166,7 +168,7 @@ def _digest(key: str) -> bytes:
     if hashed:
         return bytes.fromhex(hashed[1])
     if not 0 < len(key) <= MAX_KEY or key.lower().startswith("sha256:"):
-        problem = "is empty, too long, or sha256: without 64 hexadecimal digits"
+        problem = f"is empty, longer than {MAX_KEY}, or sha256: without 64 hexadecimal digits"
         raise ConfigurationError(f"An API key {problem}")
     try:
         return hashlib.sha256(key.encode()).digest()
@@ -185,7 +187,7 @@ def _identity(identity: IdentityLike) -> Identity:
     texts: list[Any] = [members.get("id"), members["type"], *(roles if has_types else [None])]
     has_texts = all(isinstance(text, str) and text for text in texts)
     if not has_texts or not members.keys() <= MEMBERS:
-        problem = "An API key needs an id, and may have type, roles and attrs"
+        problem = "An identity needs an id, and may have type, roles and attrs"
         raise ConfigurationError(f"{problem}: {FILE_FORMAT}")
     members["roles"] = tuple(texts[2:])  # apcore before 0.31 would keep a list
     return Identity(**members)

@@ -13,7 +13,7 @@ ID = re.compile(r"(?=.*\S)[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\
 RESERVED_TYPE = "system"
 """The type that apcore's access rules reserve for the system itself; no token may claim it."""
 TECHNICAL = frozenset({"aud", "exp", "iat", "jti", "nbf"})
-"""Claims about the token itself, not about its bearer (RFC 7519 §4.1)."""
+"""Claims about the token itself, which say nothing about its bearer (RFC 7519 §4.1)."""
 
 
 @dataclass(frozen=True, slots=True)

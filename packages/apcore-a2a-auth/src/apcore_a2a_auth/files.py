@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class FileState(NamedTuple):
-    """Metadata that changes when the file changes, or a link to it."""
+    """Metadata that differs after a change of the file, or of the link to it."""
 
     device: int
     inode: int
@@ -29,7 +29,7 @@ class FileState(NamedTuple):
 CHECK_INTERVAL = 1.0
 """Seconds between two checks whether a file has changed."""
 SETTLING_TIME = 2.0
-"""Seconds after a change in which another change may not alter the file's timestamp."""
+"""Seconds after a change within which a second one may leave the timestamp of the file as it is."""
 
 
 class KeyFile(Generic[T]):
@@ -59,7 +59,7 @@ class KeyFile(Generic[T]):
     async def current(self) -> T:
         """Return the keys, reloaded if the file is due for a check and has changed."""
         if time.monotonic() - self._checked_at >= CHECK_INTERVAL:
-            self._checked_at = inf  # concurrent callers use the earlier keys
+            self._checked_at = inf  # until then, concurrent callers use the earlier keys
             try:
                 await asyncio.to_thread(self._refresh)  # the disk or the parser may be slow
             finally:

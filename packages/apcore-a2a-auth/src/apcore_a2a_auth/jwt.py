@@ -33,7 +33,7 @@ TIME_CLAIMS = ("exp", "nbf", "iat")
 ALGORITHMS = PUBLIC | HMAC.keys()
 """The algorithms that may be configured."""
 TOKEN_ERRORS = (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError)
-"""Errors that reading a token may raise; its sender can put anything into it."""
+"""Errors that reading a token may raise, since its sender can put anything into it."""
 REASONS: dict[type, RefusalReason] = {
     jwt.InvalidSignatureError: RefusalReason.SIGNATURE,
     jwt.InvalidAlgorithmError: RefusalReason.SIGNATURE,
@@ -219,7 +219,7 @@ class JWTAuthenticator:
 
 
 def _check_url(name: str, text: str, hint: str = "") -> None:
-    """Check that keys can be fetched from a URL; warn if anyone on the way can change them.
+    """Check that a URL can be one of keys; warn if anyone on the network path can change them.
 
     Raises:
         ConfigurationError: It is not an http or https URL; the message shows no password.

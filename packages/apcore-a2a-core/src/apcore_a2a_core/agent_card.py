@@ -24,7 +24,7 @@ DEFAULT_NAME = "apcore-agent"
 EXTENSION_URI = "https://github.com/aipartnerup/apcore-a2a/extensions/skills/v1"
 """URI of the extension whose params have annotations, schemas and examples of each skill."""
 
-FLAGS = {"streaming": False, "pushNotifications": False, "extendedAgentCard": False}
+CAPABILITY_FLAGS = {"streaming": False, "pushNotifications": False, "extendedAgentCard": False}
 """Capabilities that the JSON of a card always has, and their defaults."""
 
 INTERFACES = (("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "1.0"), ("HTTP+JSON", "0.3"))
@@ -173,7 +173,7 @@ def card_to_dict(card: a2a.AgentCard, *, state_transition_history: bool = False)
         state_transition_history: The capability of this name, which only 0.3 has.
     """
     result: Json = to_json(json_of(card), max_depth=100)
-    capabilities = result["capabilities"] = FLAGS | result.get("capabilities", {})
+    capabilities = result["capabilities"] = CAPABILITY_FLAGS | result.get("capabilities", {})
     capabilities["stateTransitionHistory"] = state_transition_history
     params = {e["uri"]: e.get("params") for e in capabilities.get("extensions", ())}
     for skill in result.setdefault("skills", []):

@@ -92,9 +92,7 @@ class PartConverter:
         raise errors[bool(parts)]
 
     def _input(self, part: Mapping[str, Any], schema: Json) -> Json | str:
-        file = part.get("file")
-        content = file if is_object(file) else part
-        match {name: value for name, value in content.items() if value is not None}:
+        match {name: value for name, value in _content(part).items() if value is not None}:
             case {"data": data} as content:
                 check_json(media_type_of(content))
                 return as_inputs(data)
@@ -171,6 +169,12 @@ def _members(part: Mapping[str, Any] | Part | SdkPart) -> Mapping[str, Any]:
     return part if isinstance(part, Mapping) else MessageToDict(part)
 
 
+def _content(part: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the object with the content of a part: in 0.3, a file is an object inside the part."""
+    file = part.get("file")
+    return file if is_object(file) else part
+
+
 def as_inputs(value: object) -> Json:
     """Return *value* as inputs of a module: an object with integral floats as integers.
 
@@ -244,9 +248,7 @@ def with_files(inputs: Json, parts: Parts, schema: Json) -> tuple[Json, Parts]:
         return inputs, parts
     other_parts: list[Any] = []
     for part in parts:
-        members = _members(part)
-        nested = members.get("file")
-        file = nested if is_object(nested) else members
+        file = _content(_members(part))
         content = file.get("bytes") or file.get("raw")
         added: Json = {}
         if isinstance(content, str):

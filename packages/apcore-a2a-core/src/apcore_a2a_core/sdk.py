@@ -15,7 +15,7 @@ from . import data
 from .data import Data
 from .values import to_json
 
-MAX_NESTING = 200
+MAX_MESSAGE_DEPTH = 200
 """Depth that no message of the SDK has: protobuf's parser accepts 100."""
 
 
@@ -40,7 +40,7 @@ def from_sdk(message: Message) -> Any:
     """
     kind: type[Data] = getattr(data, type(message).__name__)
     try:
-        return convert(to_json(json_of(message), max_depth=MAX_NESTING), kind)
+        return convert(to_json(json_of(message), max_depth=MAX_MESSAGE_DEPTH), kind)
     except (Error, ValidationError) as error:
         raise ValueError(str(error)) from None
 

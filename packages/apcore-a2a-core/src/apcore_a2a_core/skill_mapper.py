@@ -16,7 +16,7 @@ from .values import object_of
 
 logger = logging.getLogger(__name__)
 
-FLAGS = ("readonly", "destructive", "idempotent", "requires_approval", "streaming")
+TAG_FLAGS = ("readonly", "destructive", "idempotent", "requires_approval", "streaming")
 """Annotations of a module that become tags of its skill if they are set."""
 
 
@@ -59,7 +59,7 @@ class SkillMapper:
         """Return the module's tags, at least one (A2A 1.0 §4.4.5), and its flags that are set."""
         tags = overlay_of(descriptor).get("tags") or getattr(descriptor, "tags", None)
         annotations = getattr(descriptor, "annotations", None)
-        flags = [flag for flag in FLAGS if getattr(annotations, flag, None) is True]
+        flags = [flag for flag in TAG_FLAGS if getattr(annotations, flag, None) is True]
         flag_tags = [flag.replace("_", "-") for flag in flags]
         return list(dict.fromkeys([*(tags or ["apcore"]), *flag_tags]))
 

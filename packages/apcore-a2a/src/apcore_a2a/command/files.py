@@ -81,7 +81,7 @@ def write(folder: Path, name: str, content: bytes, numbers: Counter[str]) -> Pat
         folder: The folder for the file.
         name: The preferred name of the file.
         content: The content of the file.
-        numbers: The last number used for each name, so that the search does not start at 1.
+        numbers: The last number tried for each name, so that the next search starts after it.
 
     Returns:
         The path of the file.

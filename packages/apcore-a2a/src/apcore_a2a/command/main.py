@@ -23,8 +23,8 @@ class Subcommand(NamedTuple):
         purpose: A sentence for the help text.
         wrong_code: The exit code for wrong arguments.
         interrupted_code: The exit code after Ctrl+C.
-        argument_errors: Exceptions with messages that explain wrong arguments.
-        unexpected_message: The message for any other exception.
+        argument_errors: Exceptions that report wrong arguments, with messages for the user.
+        unexpected_message: The message for any other exception, which it formats.
     """
 
     module: str

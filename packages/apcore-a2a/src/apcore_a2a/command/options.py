@@ -1,6 +1,7 @@
 """The options of `serve` and `store` as flags, environment variables and keys of the config file.
 
-click looks for values in this order. The config file provides the defaults of the click context.
+click looks for values in this order: it gets those of the config file as the `default_map` of its
+context.
 """
 
 import logging
@@ -43,7 +44,7 @@ SERVICE_VARIABLE = re.compile(r"\w+_(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP|SCTP)
 PASSWORD = re.compile(r"://[^/@]*:[^/]+@|\bpassword=")
 """A password in a URL: before the host, or in the query."""
 URL_OPTIONS = ("store", "rate_limit_storage", "push_proxy")
-"""Options with URLs, which are secret only if they contain a password."""
+"""Secret options whose values are URLs: only those with a password are warned about."""
 SEQUENCE: type[Any] = list
 MAPPING: type[Any] = dict
 
@@ -138,7 +139,7 @@ class Flag(click.Option):
 
 
 class _Switch(click.types.BoolParamType):
-    """The value of a switch as text, for `Option.read` to parse."""
+    """The type of a switch, whose value stays text: `Option.read` parses it."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         return value
@@ -150,7 +151,7 @@ class OptionsCommand(click.Command):
     allow_extra_args = True  # parse_args rejects them with a different message
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; do not quote an unexpected one, because it may be a secret."""
+        """Parse the arguments; do not show an unexpected one in the error: it may be a secret."""
         unexpected = super().parse_args(ctx, args)
         if unexpected:
             ctx.fail("Unexpected argument. Use options; separate the values of a list by commas.")
@@ -226,9 +227,8 @@ def _has_secret(name: str, value: Any) -> bool:
     if name in URL_OPTIONS:
         return PASSWORD.search(value) is not None
     if name == "auth_key":
-        with suppress(
-            OSError, ValueError, RuntimeError
-        ):  # too long, a NUL, or ~ of an unknown user
+        # the text may be too long for a path, have a NUL, or have the ~ of an unknown user
+        with suppress(OSError, ValueError, RuntimeError):
             return not Path(value).expanduser().is_file()
     return True
 

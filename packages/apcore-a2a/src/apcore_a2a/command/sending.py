@@ -1,4 +1,4 @@
-"""The messages that commands send to agents."""
+"""Messages that the commands send to agents."""
 
 import json
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def message_of(content: Any, files: Sequence[Part] = (), *, text_only: bool = Fa
     """Return a message of an input, followed by files.
 
     Args:
-        content: The input; None for none, or an empty object if there are no files.
+        content: The input; None for none: without files, that is an empty object.
         files: The files.
         text_only: Whether to send JSON as text, for agents that take nothing else.
     """

@@ -75,7 +75,7 @@ def serve(ctx: click.Context, /, **_: Any) -> int:
 
 
 def _targets(ctx: click.Context, targets: Sequence[str], folder: str | None) -> list[str | Path]:
-    """Return the targets, and the folder of modules if the command line has it or no targets."""
+    """Return the targets, and the folder of modules if it has a flag or there are no targets."""
     if Path.cwd().as_posix() not in sys.path:  # as `python -m` does, for package.module
         sys.path.insert(0, str(Path.cwd()))
     is_flag = ctx.get_parameter_source("extensions_dir") is ParameterSource.COMMANDLINE
