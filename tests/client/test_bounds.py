@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterable
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 import httpx
@@ -17,7 +17,7 @@ from apcore_a2a_client import (
     InvalidParamsError,
     SyncA2AClient,
 )
-from apcore_a2a_client.exchange import Send
+from apcore_a2a_client.exchange import Send, Sleep, Steps
 from apcore_a2a_client.methods import Operations
 
 from .raw import (
@@ -214,3 +214,21 @@ def test_an_abandoned_operation_is_closed() -> None:
     assert isinstance(next(steps), Send)
     steps.close()
     assert not client._operations._discovery._fetching
+
+
+def test_a_call_waits_for_the_card_of_another_call_only_until_its_own_timeout() -> None:
+    client = SyncA2AClient("http://127.0.0.1:1")
+    fetching = Operations.get_card(client._operations)
+    assert isinstance(next(fetching), Send)
+    calling = Operations.call(client._operations, "skill", "hi", timeout=0.001)
+    with pytest.raises(A2ATimeoutError):
+        perform_sleeps(calling, 10)
+    fetching.close()
+
+
+def perform_sleeps(steps: Steps[Any], count: int) -> None:
+    """Perform the next steps, which must be sleeps."""
+    for _ in range(count):
+        step = next(steps)
+        assert isinstance(step, Sleep)
+        sleep(step.seconds)

@@ -19,6 +19,7 @@ from .errors import (
     A2ADiscoveryError,
     A2AError,
     A2AProtocolError,
+    A2ATimeoutError,
     CredentialsRefusedError,
 )
 from .exchange import BufferedResponse, Exchange, RequestSpec, Sleep, Steps
@@ -70,12 +71,15 @@ class Discovery:
 
         Raises:
             A2ADiscoveryError: The agent has no card, or an invalid one.
+            A2ATimeoutError: Another call did not fetch the card before *deadline*.
         """
         # Concurrent calls share one fetch and its outcome. They poll for it, since no step waits
         # for a lock; the `finally` below runs even if the fetching caller is cancelled.
         waited = False
         while self._fetching:
             waited = True
+            if monotonic() > deadline:
+                raise A2ATimeoutError("The agent's card did not arrive in time", sent=False)
             yield Sleep(FETCH_POLL_INTERVAL)
         if waited and self._fetch_error:
             raise self._fetch_error
