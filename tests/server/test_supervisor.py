@@ -58,12 +58,34 @@ supervised.run()
 '''
 
 
-def test_a_worker_that_cannot_be_forked_does_not_end_the_others(tmp_path: Path) -> None:
-    script = tmp_path / "supervised.py"
-    script.write_text(FORK_FAILS)
-    done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False
+HALF_A_REPORT = """
+import os
+import signal
+
+from apcore_a2a_server.app.supervisor import Started, Supervisor, Worker, _pack
+
+
+def serve(worker: Worker) -> None:
+    worker.link.sendall(_pack(Started(1, None))[:-1])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+callbacks = dict.fromkeys(["on_start", "on_end", "on_stop"], lambda *_: None)
+Supervisor(1, serve, **callbacks, shutdown_timeout=30).run()
+"""
+
+
+def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the script of a parent."""
+    path = folder / "supervised.py"
+    path.write_text(script)
+    return subprocess.run(
+        [sys.executable, str(path)], capture_output=True, text=True, timeout=300, check=False
     )
+
+
+def test_a_worker_that_cannot_be_forked_does_not_end_the_others(tmp_path: Path) -> None:
+    done = run(FORK_FAILS, tmp_path)
 
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -72,3 +94,11 @@ def test_a_worker_that_cannot_be_forked_does_not_end_the_others(tmp_path: Path) 
     assert lines[2].startswith("Worker 1 can't be started: Resource temporarily unavailable")
     assert lines[3] == "stopping"
     assert sorted(lines[4:]) == ["ended 0", "ended 1"]
+
+
+def test_a_worker_that_is_killed_while_it_reports_counts_as_one_that_did_not_serve(
+    tmp_path: Path,
+) -> None:
+    done = run(HALF_A_REPORT, tmp_path)
+    assert done.returncode == 1
+    assert "WorkerError: A worker was ended by SIGKILL before it served" in done.stderr

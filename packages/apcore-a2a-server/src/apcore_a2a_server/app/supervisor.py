@@ -311,8 +311,11 @@ class Supervisor:
         process.report += part
         if not part:
             self._selector.unregister(process.link)
-            if process.report:
-                self._on_report(process, _unpack(process.report))
+            try:
+                outcome = _unpack(process.report)
+            except (EOFError, pickle.UnpicklingError):  # it ended before or while it reported
+                return
+            self._on_report(process, outcome)
 
     def _on_report(self, process: _Process, outcome: Started | BaseException) -> None:
         if isinstance(outcome, Started):
