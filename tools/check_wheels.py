@@ -15,6 +15,7 @@ IMPORTS = {
     "auth": "apcore_a2a_auth",
     "explorer": "apcore_a2a_explorer",
     "grpc": "apcore_a2a_server.bindings.grpc",
+    "openapi": "apcore_a2a_server.modules.openapi",
     "postgres": "apcore_a2a_server.store.postgres",
     "server": "apcore_a2a_server.app.serve",
     "sqlite": "apcore_a2a_server.store.sqlite",

@@ -296,6 +296,10 @@ def folder(tmp_path: Path) -> Path:
             ["--allowed-hosts", "a.example:80"],
             "--allowed-hosts takes names without a scheme or port",
         ),
+        (["--openapi-server", "https://a"], "--openapi-server needs openapi"),
+        (["--openapi", "x", "--openapi-server", "a"], "--openapi-server must begin with http"),
+        (["--openapi", "nope.yaml"], "The OpenAPI document nope.yaml: No such file"),
+        (["--openapi", "bad.yaml"], "bad.yaml is not an OpenAPI document"),
         (["--client-share", "2"], "--client-share must be greater than 0 and at most 1"),
         (["--auth-rate-limit", "often"], "--auth-rate-limit must look like 10/second;100/minute"),
         (["--input-timeout", "0"], "--input-timeout must be greater than 0 and at most a year"),
@@ -398,6 +402,7 @@ def test_a_variable_that_is_not_an_option_causes_a_warning(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = {"PROT": "1", "STOR": "a", "XYZZY": "secret", "AUTH": "a", "API_KEY": "a", "NAME": "a"}
+    ours |= {"OPENAPI_TOKEN": "a", "OPENAPI_TOKEN_BASIC": "a", "OPENAPI_TOKENS": "a"}
     services = {"SERVICE_HOST": "10.0.0.1", "SERVICE_PORT_HTTP": "1", "PORT_8000_TCP_ADDR": "a"}
     for name, value in {**ours, **services}.items():
         monkeypatch.setenv(f"APCORE_A2A_{name}", value)
@@ -406,6 +411,8 @@ def test_a_variable_that_is_not_an_option_causes_a_warning(
         caplog.clear()
         main(command)
         assert [record.getMessage() for record in caplog.records] == [
+            "APCORE_A2A_OPENAPI_TOKENS is not an option and is ignored "
+            "(did you mean APCORE_A2A_OPENAPI?)",
             "APCORE_A2A_PROT is not an option and is ignored (did you mean APCORE_A2A_PORT?)",
             "APCORE_A2A_STOR is not an option and is ignored (did you mean APCORE_A2A_STORE?)",
             "APCORE_A2A_XYZZY is not an option and is ignored",
@@ -481,6 +488,18 @@ def test_a_module_that_exits_while_it_is_loaded_makes_the_command_exit_with_2(
 
     assert main(LOCAL) == 2
     assert "apcore-a2a: The server crashed: SystemExit(0)" in capfd.readouterr().err
+
+
+@pytest.mark.process
+def test_an_api_is_served_without_modules(tmp_path: Path) -> None:
+    file = tmp_path / "api.json"
+    paths = {"/items": {"get": {"operationId": "listItems"}}}
+    file.write_text(json.dumps({"openapi": "3.1.0", "paths": paths}))
+    command = [*COMMAND, *LOCAL, "--openapi", str(file), "--openapi-server", "http://127.0.0.1:9"]
+
+    with process(command, tmp_path) as agent, asking(agent) as client:
+        task = client.send("list_items", client.part(data={})).task
+        assert task["status"]["message"]["parts"][0]["text"] == "The API can't be reached"
 
 
 @pytest.mark.process

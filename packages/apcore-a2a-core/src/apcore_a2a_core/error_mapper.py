@@ -27,6 +27,8 @@ class ErrorTemplate(NamedTuple):
 MISSING, SAFETY = "Skill not found: {}", "Safety limit exceeded"
 TEMPLATES = {
     "ACLDeniedError": ErrorTemplate(-32001, "Task not found", "ACL_DENIED", "TaskNotFoundError"),
+    "ApiFailedError": ErrorTemplate(-32603, "{}", "API_FAILED"),
+    "ApiRefusedError": ErrorTemplate(-32602, "{}", "API_REFUSED"),
     "ApprovalDeniedError": ErrorTemplate(-32603, "Approval denied", "APPROVAL_DENIED"),
     "ApprovalTimeoutError": ErrorTemplate(-32603, "Approval timed out", "APPROVAL_TIMEOUT"),
     "CallDepthExceededError": ErrorTemplate(-32603, SAFETY, "CALL_DEPTH_EXCEEDED"),

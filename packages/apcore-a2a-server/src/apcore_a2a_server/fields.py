@@ -12,15 +12,18 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
 from functools import cache, wraps
 from inspect import Parameter, Signature, signature
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, get_args
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, get_args
 
 T = TypeVar("T")
 P = ParamSpec("P")
 S = TypeVar("S")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 PREFIX = "APCORE_A2A_"
 """Prefix of all environment variables."""
+OPENAPI_TOKEN = PREFIX + "OPENAPI_TOKEN"
+"""The environment variable with the credential for an API; with `_SCHEME`, for one scheme."""
 HOUR, DAY, YEAR = 3600, 24 * 3600, 365 * 24 * 3600  # seconds
 DURATIONS: dict[float, str] = {HOUR: "an hour", DAY: "a day", YEAR: "a year"}
 LIST_TYPES: tuple[type[Any], ...] = (list, tuple)
@@ -283,15 +286,24 @@ def suggestion(name: str, names: Iterable[str], prefix: str = "") -> str:
     return f" (did you mean {prefix}{closest[0]}?)" if closest else ""
 
 
+class Configured(Protocol[P, R_co]):
+    """A function of a source and options; an option may make the source unnecessary."""
+
+    def __call__(self, source: Any = ..., /, *args: P.args, **options: P.kwargs) -> R_co:
+        """Call the function with settings made from the options."""
+        ...
+
+
 def configured_by(
-    settings: Callable[P, S],
-) -> Callable[[Callable[[Any, S], R]], Callable[Concatenate[Any, P], R]]:
+    settings: Callable[P, S], *, other_source: str = ""
+) -> Callable[[Callable[[Any, S], R]], Configured[P, R]]:
     """Decorate a function of a source and settings to take the settings' fields as keywords.
 
     Type checkers take the keywords from the dataclass, so they need no second declaration.
 
     Args:
         settings: The dataclass of the settings.
+        other_source: The name of an option that can be set instead of the source.
 
     Example:
         ```python
@@ -315,7 +327,7 @@ def configured_by(
         ```
     """
 
-    def decorate(function: Callable[[Any, S], R]) -> Callable[Concatenate[Any, P], R]:
+    def decorate(function: Callable[[Any, S], R]) -> Configured[P, R]:
         name, keywords = function.__name__, signature(settings).parameters
 
         # Wrong arguments are reported here: Python's own message would name the settings class.
@@ -325,6 +337,8 @@ def configured_by(
                 if keyword not in keywords:
                     hint = _hint(keyword, settings)
                     raise TypeError(f"{name}() has no option {keyword!r}{hint}")
+            if source is MISSING and options.get(other_source) is not None:
+                source = []
             if source is MISSING or args:
                 raise TypeError(f"{name}() takes one positional argument, the source, and keywords")
             return function(source, settings(*args, **options))

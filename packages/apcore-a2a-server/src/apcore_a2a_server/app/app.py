@@ -37,7 +37,7 @@ PUBLIC = ("/", *CARD_PATHS, "/health", "/metrics")
 """Exact paths that can be read without authentication; a POST to `/`, a call, still needs it."""
 
 
-@configured_by(Settings)
+@configured_by(Settings, other_source="openapi")
 def create_app(source: Any, settings: Settings) -> Starlette:
     """Build the ASGI application of an A2A agent, without starting anything or binding a port.
 
@@ -77,7 +77,7 @@ def create_app(source: Any, settings: Settings) -> Starlette:
     return build_app(source, settings)
 
 
-@configured_by(Settings)
+@configured_by(Settings, other_source="openapi")
 async def async_serve(source: Any, settings: Settings) -> Starlette:
     """Build the application of `create_app` in a coroutine (FR-SRV-003)."""
     _warn_of_any_host(settings)
@@ -102,8 +102,12 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
         settings: The options.
         figures: The figures that worker processes share; None if there is only one process.
     """
+    api_registry, api = _api(settings)
     executor, is_own_executor = executor_of(
-        source, settings.acl, settings.config, allow_empty=settings.allow_empty
+        source if api is None else [source, api_registry],
+        settings.acl,
+        settings.config,
+        allow_empty=settings.allow_empty,
     )
     folder = folder_of(source)
     if settings.watch and folder is None:
@@ -122,6 +126,8 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
             watching.cancel()
             await agent.drain(drain_timeout)
             await agent.close()
+            if api is not None:
+                await api.close()
             if isinstance(executor, apcore.Executor) and is_own_executor:
                 await asyncio.to_thread(executor.close)
 
@@ -145,6 +151,23 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
     app.state.agent = agent
     app.state.explorer = pages[0].path if pages else None
     return app
+
+
+def _api(settings: Settings) -> tuple[Any, Any]:
+    """Return a registry with the operations of the API, and its connections; or twice None.
+
+    Raises:
+        ImportError: apcore-toolkit is not installed.
+        TargetError: The document can't be read, or has no operations that can be called.
+    """
+    if settings.openapi is None:
+        return None, None
+    try:
+        from apcore_a2a_server.modules.openapi import load_api
+    except ModuleNotFoundError as error:
+        message = "openapi needs the openapi part: pip install 'apcore-a2a[openapi]'"
+        raise ImportError(message, name=error.name) from None
+    return load_api(settings.openapi, settings.openapi_server)
 
 
 async def _watch(registry: Any, folder: Path | None, settings: Settings) -> None:

@@ -128,6 +128,16 @@ class Settings:
         name="tenant",
         kind=PAIRS,
     )
+    openapi: Any = option(
+        None,
+        "OpenAPI 3 document of an API to serve.",
+        kind=TEXT,
+        metavar="URL|FILE",
+        is_secret=True,
+    )
+    openapi_server: str | None = option(
+        None, "Base URL of that API.", metavar="URL", otherwise="servers in the document"
+    )
     allow_empty: bool = option(False, "Start without modules; they may be registered later.")
     config: Any = option(None, "apcore Config that provides `project.*`.")
     auth: "Authenticator | None" = option(
@@ -209,6 +219,14 @@ class Settings:
         _check_memory(self.limits.memory, self.max_body)
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise OptionError("url", f"must begin with http:// or https://, not {self.url!r}")
+        if self.openapi_server is not None:
+            if self.openapi is None:
+                raise OptionError("openapi_server", "needs openapi")
+            if not self.openapi_server.startswith(("http://", "https://")):
+                raise OptionError(
+                    "openapi_server",
+                    f"must begin with http:// or https://, not {self.openapi_server!r}",
+                )
         if self.grpc_url is not None and not GRPC_ADDRESS.fullmatch(self.grpc_url):
             problem = f"must be host:port, without a scheme, not {self.grpc_url!r}"
             raise OptionError("grpc_url", problem)

@@ -261,7 +261,7 @@ async def _run_last_step(step: Coroutine[Any, Any, None]) -> None:
     await asyncio.wait({asyncio.ensure_future(step)}, timeout=ABORT_TIMEOUT)
 
 
-@configured_by(ServeSettings)
+@configured_by(ServeSettings, other_source="openapi")
 def serve(source: Any, settings: ServeSettings) -> None:
     """Serve apcore modules as an A2A agent, until SIGINT or SIGTERM (FR-SRV-001).
 

@@ -17,6 +17,7 @@ from typing import Any
 import click
 from apcore_a2a_server.app.options import Limits, ServeSettings
 from apcore_a2a_server.fields import (
+    OPENAPI_TOKEN,
     PAIRS,
     PREFIX,
     SWITCH,
@@ -43,7 +44,7 @@ SERVICE_VARIABLE = re.compile(r"\w+_(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP|SCTP)
 """Variables that Kubernetes sets for services, for example for one named apcore-a2a."""
 PASSWORD = re.compile(r"://[^/@]*:[^/]+@|\bpassword=")
 """A password in a URL: before the host, or in the query."""
-URL_OPTIONS = ("store", "rate_limit_storage", "push_proxy")
+URL_OPTIONS = ("openapi", "store", "rate_limit_storage", "push_proxy")
 """Secret options whose values are URLs: only those with a password are warned about."""
 SEQUENCE: type[Any] = list
 MAPPING: type[Any] = dict
@@ -199,7 +200,8 @@ def warn_about_unknown_variables() -> None:
     known = {each.variable for each in OPTIONS.values()}
     known |= {variable for flag in COMMON if (variable := getattr(flag, "envvar", None))}
     for variable in sorted({name for name in os.environ if name.startswith(PREFIX)} - known):
-        if not SERVICE_VARIABLE.fullmatch(variable):
+        is_credential = f"{variable}_".startswith(f"{OPENAPI_TOKEN}_")
+        if not is_credential and not SERVICE_VARIABLE.fullmatch(variable):
             name = variable.removeprefix(PREFIX)
             hint = suggestion(name, [each.upper() for each in OPTIONS], PREFIX)
             extra = {"event": "unknown_environment_variable"}

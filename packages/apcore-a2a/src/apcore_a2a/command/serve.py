@@ -61,7 +61,8 @@ def serve(ctx: click.Context, /, **_: Any) -> int:
     APCore, Registry, Executor or list of modules. Several targets make one agent.
     """
     options = explicit_options(ctx)
-    targets = _targets(ctx, options.pop("targets", ()), options.pop("extensions_dir", None))
+    folder = options.pop("extensions_dir", None)
+    targets = _targets(ctx, options.pop("targets", ()), folder, has_api="openapi" in options)
     keywords = _keywords(ctx, options)
     warn_about_secrets()
     from apcore_a2a_server.modules.loading import NoModulesError  # --help must not import apcore
@@ -74,13 +75,17 @@ def serve(ctx: click.Context, /, **_: Any) -> int:
     return 0
 
 
-def _targets(ctx: click.Context, targets: Sequence[str], folder: str | None) -> list[str | Path]:
+def _targets(
+    ctx: click.Context, targets: Sequence[str], folder: str | None, *, has_api: bool
+) -> list[str | Path]:
     """Return the targets, and the folder of modules if it has a flag or there are no targets."""
     if Path.cwd().as_posix() not in sys.path:  # as `python -m` does, for package.module
         sys.path.insert(0, str(Path.cwd()))
     is_flag = ctx.get_parameter_source("extensions_dir") is ParameterSource.COMMANDLINE
     if targets and not (folder and is_flag):
         return [*targets]
+    if has_api and not folder:
+        return []
     return [*targets, _extensions_folder(folder, ctx.obj)]
 
 

@@ -1,0 +1,434 @@
+"""Calls of an HTTP API: requests made from the inputs of a module, and outputs from responses."""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any
+from urllib.parse import quote, unquote, urlencode
+
+import httpx
+import msgspec
+from apcore import InvalidInputError, ModuleError
+from apcore_a2a_core import clean
+from apcore_a2a_core.authoring import File
+from apcore_a2a_core.values import is_array, is_object
+
+MAX_RESPONSE = 10 * 1024 * 1024  # bytes
+MAX_ERROR = 64 * 1024
+"""Bytes of the body of an error that are read."""
+MAX_MESSAGE = 300
+"""Characters of the API's own message that clients see."""
+TIMEOUT = httpx.Timeout(60, connect=10)
+"""Seconds without progress; the execution timeout limits the whole call."""
+MAX_REDIRECTS = 5
+HEADERS = {
+    "Accept": "application/json, */*;q=0.5",
+    # Compressed, a small response can be decompressed into one that fills the memory.
+    "Accept-Encoding": "identity",
+    "User-Agent": "apcore-a2a",
+}
+HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
+PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+DELIMITERS = {"spaceDelimited": " ", "pipeDelimited": "|"}
+MESSAGE_MEMBERS = ("detail", "message", "error_description", "error", "title", "errors", "msg")
+"""Members of JSON that APIs explain errors with; `detail` and `title` are of RFC 9457."""
+CREDENTIALS_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED)
+
+Json = dict[str, Any]
+Pairs = list[tuple[str, str]]
+
+
+class ApiRefusedError(ModuleError):
+    """The API refuses a call (HTTP 4xx); the message is for the client."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("API_REFUSED", message)
+
+
+class ApiFailedError(ModuleError):
+    """The API fails or can't be reached; the message is for the client."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("API_FAILED", message)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of an operation.
+
+    Attributes:
+        input: The input of the module with its value.
+        name: Its name in the API.
+        location: Where it is sent: path, query, header or cookie.
+        style: How arrays and objects are written, in the words of OpenAPI.
+        explode: Whether their items are separate values.
+        is_json: Whether its value is written as JSON.
+    """
+
+    input: str
+    name: str
+    location: str
+    style: str
+    explode: bool
+    is_json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The request body of an operation.
+
+    Attributes:
+        media_type: Its media type.
+        input: The input of the module that is the body; None if all inputs that are no
+            parameters are members of the body.
+        is_required: Whether it is sent even if it has no members.
+    """
+
+    media_type: str
+    input: str | None
+    is_required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A credential of the agent for the API.
+
+    Attributes:
+        location: Where it is sent: query, header or cookie.
+        name: The name of the parameter.
+        value: Its value.
+        secrets: The texts that must not appear in messages.
+    """
+
+    location: str
+    name: str
+    value: str = field(repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation of an API.
+
+    Attributes:
+        method: The HTTP method.
+        server: The base URL of the API.
+        path: The path below it, with placeholders such as `{id}`.
+        parameters: The parameters.
+        body: The request body; None if there is none.
+        credentials: The credentials of the agent.
+        wraps_output: Whether the output is always `{"result": …}`, even for a JSON object.
+        other_paths: Patterns of the other paths of the API.
+    """
+
+    method: str
+    server: str
+    path: str
+    parameters: Sequence[Parameter]
+    body: Body | None
+    credentials: Sequence[Credential]
+    wraps_output: bool
+    other_paths: Sequence[re.Pattern[str]]
+
+    def request(self, inputs: Mapping[str, Any]) -> Json:
+        """Return the request for these inputs, as arguments of `httpx.Client.build_request`.
+
+        Raises:
+            InvalidInputError: An input can't be sent.
+        """
+        values: dict[str, Pairs] = {"path": [], "query": [], "header": [], "cookie": []}
+        for parameter in self.parameters:
+            value = inputs.get(parameter.input)
+            if value is not None:
+                values[parameter.location] += _pairs(parameter, value)
+        for credential in self.credentials:
+            values[credential.location].append((credential.name, credential.value))
+        headers = {**HEADERS, **dict(_headers(values["header"]))}
+        if values["cookie"]:
+            headers["Cookie"] = "; ".join(f"{n}={quote(v, safe='')}" for n, v in values["cookie"])
+        content = self._content(inputs)
+        if content is not None and self.body is not None:
+            headers["Content-Type"] = self.body.media_type
+        url = self.server.rstrip("/") + self._path(dict(values["path"]))
+        request: Json = {"method": self.method, "url": url, "headers": headers, "content": content}
+        return request | ({"params": values["query"]} if values["query"] else {})
+
+    def _path(self, values: Mapping[str, str]) -> str:
+        """Return the path with these values, which can't leave their place in it.
+
+        Many servers decode a path before they look for its operation, so that an encoded slash is
+        one, too: `5/secrets` as the id of `/items/{id}` could be `/items/{id}/secrets`.
+        """
+        for name in PLACEHOLDER.findall(self.path):
+            if not values.get(name):
+                raise InvalidInputError(f"{name} must not be empty")
+        path = PLACEHOLDER.sub(lambda match: quote(values[match[1]], safe=""), self.path)
+        decoded = unquote(path)
+        is_relative = any(part in (".", "..") for part in re.split(r"[/\\]", decoded))
+        if is_relative or any(other.fullmatch(decoded) for other in self.other_paths):
+            raise InvalidInputError("A parameter of the path must not lead to another path")
+        return path
+
+    def _content(self, inputs: Mapping[str, Any]) -> bytes | None:
+        if self.body is None:
+            return None
+        used = {parameter.input for parameter in self.parameters}
+        value: Any = {name: each for name, each in inputs.items() if name not in used}
+        if self.body.input is not None:
+            if self.body.input not in inputs:
+                return None
+            value = inputs[self.body.input]
+        elif not value and not self.body.is_required:
+            return None
+        if self.body.media_type == "application/x-www-form-urlencoded":
+            return urlencode([*_form(value)]).encode()
+        if self.body.media_type.startswith("text/"):
+            return _text(value).encode()
+        return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+
+    def output(self, response: httpx.Response, body: bytes) -> Json:
+        """Return the output of the module for a response.
+
+        Raises:
+            ApiRefusedError: The API refuses the call.
+            ApiFailedError: It fails, or the response can't be used.
+        """
+        status = response.status_code
+        if not response.is_success:
+            raise self._error(status, body)
+        if not body:
+            return {}
+        media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if not is_json(media_type):
+            if media_type.startswith("text/") or media_type.endswith(("/xml", "+xml")):
+                return {"result": body.decode(response.encoding or "utf-8", "replace")}
+            return {"result": File(body, media_type=media_type)}
+        try:
+            value = msgspec.json.decode(body)
+        except (ValueError, RecursionError):
+            raise ApiFailedError("The response of the API is not valid JSON") from None
+        return value if is_object(value) and not self.wraps_output else {"result": value}
+
+    def _error(self, status: int, body: bytes) -> ModuleError:
+        phrase = f"{status} {HTTPStatus(status).phrase}" if status in {*HTTPStatus} else str(status)
+        if status in CREDENTIALS_REFUSED:
+            return ApiFailedError(f"The API did not accept the agent's credentials ({phrase})")
+        if 400 <= status < 500:
+            message = message_of(body)
+            for secret in (each for credential in self.credentials for each in credential.secrets):
+                message = message.replace(secret, "…")
+            colon = ": " if message else ""
+            return ApiRefusedError(f"The API refused the call ({phrase}){colon}{message}")
+        if 300 <= status < 400:
+            return ApiFailedError(f"The API redirects to another address ({phrase})")
+        return ApiFailedError(f"The API failed ({phrase})")
+
+
+class PrivateURL(httpx.URL):
+    """A URL whose text ends after the host, because httpx logs it: the rest may be secret."""
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.netloc.decode()}/…"
+
+    __repr__ = __str__
+
+    def join(self, url: httpx.URL | str) -> httpx.URL:
+        """Return the address of a redirect."""
+        return httpx.URL(self).join(url)
+
+
+class Api:
+    """The connections to an API, which its modules share."""
+
+    def __init__(self) -> None:
+        self._client: httpx.AsyncClient | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def call(self, operation: Operation, inputs: Mapping[str, Any]) -> Json:
+        """Call an operation; return the output of its module.
+
+        Raises:
+            InvalidInputError: An input can't be sent.
+            ApiRefusedError: The API refuses the call.
+            ApiFailedError: It fails, or can't be reached.
+        """
+        request = operation.request(inputs)
+        try:
+            response, body = await self._send(request)
+        except httpx.TimeoutException as error:
+            raise ApiFailedError("The API did not answer in time") from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise ApiFailedError("The API can't be reached") from error
+        return operation.output(response, body)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def _send(self, arguments: Json) -> tuple[httpx.Response, bytes]:
+        """Send a request; follow redirects to the same server."""
+        client = self._client_of_loop()
+        request = client.build_request(**arguments)
+        for _ in range(MAX_REDIRECTS):
+            request.url = PrivateURL(request.url)
+            response = await client.send(request, stream=True)
+            try:
+                body = await _read(response)
+            finally:
+                await response.aclose()
+            following = response.next_request
+            if following is None or _origin(following.url) != _origin(request.url):
+                return response, body
+            request = following
+        raise ApiFailedError("The API redirects too often")
+
+    def _client_of_loop(self) -> httpx.AsyncClient:
+        """Return the client of the running event loop, to which its connections belong."""
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._loop is not loop:
+            # Cookies that the API sets for one caller must not reach it in calls of others.
+            cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
+            self._client, self._loop = httpx.AsyncClient(timeout=TIMEOUT, cookies=cookies), loop
+        return self._client
+
+
+class ApiModule:
+    """A module that calls an operation of an API.
+
+    Args:
+        api: The connections to the API.
+        operation: The operation.
+        attributes: What apcore reads of a module, such as `description` and `input_schema`.
+    """
+
+    description: str
+    input_schema: Any
+    output_schema: Any
+
+    def __init__(self, api: Api, operation: Operation, **attributes: Any) -> None:
+        self._api = api
+        self._operation = operation
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+    async def execute(self, inputs: Json, context: Any) -> Json:
+        """Call the operation."""
+        return await self._api.call(self._operation, inputs)
+
+
+def is_json(media_type: str) -> bool:
+    """Return whether a media type is JSON (RFC 6839).
+
+    >>> is_json("application/problem+json")
+    True
+    """
+    return media_type == "application/json" or media_type.endswith("+json")
+
+
+def path_pattern(template: str) -> re.Pattern[str]:
+    """Return a pattern of the paths that a template with placeholders stands for.
+
+    >>> bool(path_pattern("/items/{id}/price").fullmatch("/items/5/price"))
+    True
+    """
+    literals = PLACEHOLDER.split(template)[::2]
+    return re.compile("[^/]+".join(map(re.escape, literals)))
+
+
+def message_of(body: bytes) -> str:
+    """Return what the body of an error says, as far as clients may see it.
+
+    >>> message_of(b'{"detail": [{"loc": ["query", "day"], "msg": "Field required"}]}')
+    'query.day: Field required'
+    """
+    try:
+        return clean("; ".join(_messages(msgspec.json.decode(body))), MAX_MESSAGE)
+    except (ValueError, RecursionError):
+        pass
+    text = body.decode(errors="replace").strip()
+    return "" if text.startswith("<") else clean(text.partition("\n")[0], MAX_MESSAGE)
+
+
+def _messages(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif is_array(value):
+        for each in value[:5]:
+            yield from _messages(each)
+    elif is_object(value):
+        member = next((name for name in MESSAGE_MEMBERS if value.get(name)), None)
+        if member is not None:
+            place = value.get("loc")
+            prefix = f"{'.'.join(map(str, place))}: " if is_array(place) else ""
+            yield from (prefix + each for each in _messages(value[member]))
+
+
+async def _read(response: httpx.Response) -> bytes:
+    """Return the body of a response; of an error, its beginning.
+
+    Raises:
+        ApiFailedError: It is compressed, or too large.
+    """
+    body = bytearray()
+    async for chunk in response.aiter_raw():
+        body += chunk
+        if not response.is_success and len(body) > MAX_ERROR:
+            return bytes(body[:MAX_ERROR])
+        if len(body) > MAX_RESPONSE:
+            raise ApiFailedError(f"The response of the API has more than {MAX_RESPONSE} bytes")
+    if body and response.headers.get("content-encoding", "identity").lower() != "identity":
+        if response.is_success:
+            raise ApiFailedError("The response of the API is compressed")
+        return b""
+    return bytes(body)
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+def _headers(pairs: Pairs) -> Iterator[tuple[str, str]]:
+    for name, value in pairs:
+        if not HEADER_VALUE.fullmatch(value):
+            raise InvalidInputError(f"{name} must be printable ASCII, because it is a header")
+        yield name, value.strip()
+
+
+def _pairs(parameter: Parameter, value: Any) -> Pairs:
+    """Return a parameter as names and values, in the style that the document names."""
+    name, is_query = parameter.name, parameter.location == "query"
+    if parameter.is_json:
+        return [(name, json.dumps(value, ensure_ascii=False))]
+    if is_object(value):
+        members = [(key, _text(each)) for key, each in value.items() if each is not None]
+        if parameter.style == "deepObject":
+            return [(f"{name}[{key}]", text) for key, text in members]
+        if parameter.explode and is_query:
+            return members
+        separator = "=" if parameter.explode else ","
+        return [(name, ",".join(f"{key}{separator}{text}" for key, text in members))]
+    if is_array(value):
+        texts = [_text(each) for each in value]
+        if parameter.explode and is_query:
+            return [(name, text) for text in texts]
+        return [(name, DELIMITERS.get(parameter.style, ",").join(texts))]
+    return [(name, _text(value))]
+
+
+def _form(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the members of an object as fields of a form."""
+    for name, each in value.items() if is_object(value) else ():
+        for item in each if is_array(each) else [each]:
+            if item is not None:
+                yield name, _text(item)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)

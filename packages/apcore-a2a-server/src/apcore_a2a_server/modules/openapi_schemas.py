@@ -1,0 +1,107 @@
+"""Conversion of schemas in OpenAPI documents to JSON Schema."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from apcore_a2a_core.values import is_array, is_object
+
+SUBSCHEMAS = frozenset(
+    {
+        "additionalProperties",
+        "contains",
+        "else",
+        "if",
+        "items",
+        "not",
+        "propertyNames",
+        "then",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+    }
+)
+SUBSCHEMA_LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
+SUBSCHEMA_MAPS = frozenset({"dependentSchemas", "patternProperties", "properties"})
+
+Json = dict[str, Any]
+
+
+class Schemas:
+    """Converter of schemas to JSON Schema 2020-12, with the definitions that they refer to.
+
+    Args:
+        at: Returns the part of the document to which a reference points.
+        hidden: The keyword of properties that do not count as required: `readOnly` for inputs,
+            `writeOnly` for outputs.
+    """
+
+    def __init__(self, at: Callable[[str], Any], hidden: str) -> None:
+        self._at = at
+        self._hidden = hidden
+        self._names: dict[str, str] = {}
+        self._definitions: Json = {}
+
+    def members(self) -> Json:
+        """Return the members of the root of a schema that its references need."""
+        return {"$defs": self._definitions} if self._definitions else {}
+
+    def definition(self, converted: Any) -> Json:
+        """Return a converted schema, or the one that it refers to."""
+        while is_object(converted) and isinstance(name := converted.get("$ref"), str):
+            converted = self._definitions[name.removeprefix("#/$defs/")]
+        return converted if is_object(converted) else {}
+
+    def convert(self, schema: Any) -> Any:
+        """Return a schema of OpenAPI as JSON Schema.
+
+        Raises:
+            DocumentError: It has a reference that can't be followed.
+        """
+        if not is_object(schema):
+            return bool(schema)
+        converted: Json = {}
+        for keyword, value in schema.items():
+            if keyword == "$ref":
+                value = self._reference(str(value))
+            elif keyword in SUBSCHEMAS:
+                value = self.convert(value)
+            elif keyword in SUBSCHEMA_LISTS and is_array(value):
+                value = [self.convert(each) for each in value]
+            elif keyword in SUBSCHEMA_MAPS and is_object(value):
+                value = {name: self.convert(each) for name, each in value.items()}
+            converted[keyword] = value
+        self._drop_hidden(converted)
+        return _modernized(converted)
+
+    def _reference(self, reference: str) -> str:
+        """Return a reference to a definition, which is converted before."""
+        if reference not in self._names:
+            name = re.sub(r"[^\w.-]", "_", reference.rpartition("/")[2])
+            while name in self._definitions:
+                name += "_"
+            self._names[reference], self._definitions[name] = name, {}  # it may refer to itself
+            self._definitions[name] = self.convert(self._at(reference))
+        return f"#/$defs/{self._names[reference]}"
+
+    def _drop_hidden(self, schema: Json) -> None:
+        properties, required = schema.get("properties"), schema.get("required")
+        if is_object(properties) and is_array(required):
+            hidden = [n for n, each in properties.items() if _has(each, self._hidden)]
+            schema["required"] = [name for name in required if name not in hidden]
+
+
+def _has(schema: Any, keyword: str) -> bool:
+    return is_object(schema) and schema.get(keyword) is True
+
+
+def _modernized(schema: Json) -> Json:
+    """Return a schema of OpenAPI 3.0 as one of 3.1, whose schemas are JSON Schema."""
+    for bound in ("minimum", "maximum"):
+        exclusive = f"exclusive{bound.capitalize()}"
+        if isinstance(schema.get(exclusive), bool) and schema.pop(exclusive) and bound in schema:
+            schema[exclusive] = schema.pop(bound)
+    if schema.pop("nullable", False) is not True:
+        return schema
+    if isinstance(schema.get("type"), str) and "enum" not in schema:
+        return {**schema, "type": [schema["type"], "null"]}
+    return {"anyOf": [schema, {"type": "null"}]}
