@@ -1,9 +1,15 @@
 """`apcore-a2a check`: agents that work, and agents that do not."""
 
+import asyncio
+import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from apcore_a2a.command.check import check_card
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
 
 from tests.serving import running
 
@@ -23,8 +29,12 @@ OLD = {
     "defaultOutputModes": ["text/plain"],
     "skills": [],
 }
+SUBSCRIPTION = "/tasks/no-such-task-of-apcore-a2a-check:subscribe"
 NOT_FOUND = {"error": {"code": -32001, "message": "Task not found"}}
 SKILL = {"id": "only", "name": "Only", "description": "The only one", "tags": []}
+
+
+WRONG_REQUESTS = ("unknown method", "malformed json", "refused stream")
 
 
 def outcomes(checks: Json) -> dict[str, str]:
@@ -35,10 +45,10 @@ def test_an_agent_of_this_project_passes_in_both_versions(agent: str, cli: Cli) 
     outcome = cli("check", agent, "echo", "--input", "hi", "--json")
 
     assert (outcome.code, outcome.err) == (0, "")
-    steps = ("card", "send", "get", "stream", "cancel", "errors")
+    steps = ("card", "send", "get", "stream", "cancel", "errors", *WRONG_REQUESTS)
     expected = {f"{version} {step}": "ok" for version in ("1.0", "0.3") for step in steps}
     assert outcomes(outcome.json) == expected
-    assert outcome.json["verdict"] == "The agent works: 12 checks ok"
+    assert outcome.json["verdict"] == "The agent works: 18 checks ok"
 
 
 def test_input_that_the_skill_refuses_is_no_fault(agent: str, cli: Cli) -> None:
@@ -67,6 +77,164 @@ def test_an_agent_that_breaks_the_protocol_fails(cli: Cli) -> None:
     assert outcome.json["verdict"].startswith("The agent does not work as the protocol says")
     assert (found["1.0 send"], found["1.0 get"], found["1.0 errors"]) == ("ok", "FAILED", "FAILED")
     assert found["0.3"] == "skipped"
+
+
+class AnswersWrongRequests(FakeAgent):
+    """An agent that answers malformed JSON, unknown methods and calls of streams as prepared."""
+
+    def __init__(self, answers: dict[str, Any], *, streaming: bool, binding: str) -> None:
+        self.answers = answers
+        interface = {"url": "/", "protocolBinding": binding, "protocolVersion": "1.0"}
+        super().__init__(
+            {"capabilities": {"streaming": streaming}, "supportedInterfaces": [interface]}
+        )
+        routes = [Route("/{path:path}", self.answer, methods=["GET", "POST"])]
+        self.app.router.routes[1:] = routes
+
+    async def answer(self, request: Request) -> Response:
+        try:
+            key = json.loads(await request.body() or b"{}").get("method", request.url.path)
+        except ValueError:
+            key = "malformed"
+        answer = self.answers.get(key, error(-32001))
+        if isinstance(answer, list):
+            events = [f": hello\n\ndata: {json.dumps(each)}\r\n\r\n" for each in answer]
+            return StreamingResponse(iter(events), media_type="text/event-stream")
+        if isinstance(answer, Response):
+            return answer
+        if isinstance(answer, int):
+            return JSONResponse({"error": {"code": answer}}, answer)
+        return JSONResponse(answer)
+
+
+def error(code: int) -> Json:
+    return {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "No\x1b[31m"}}
+
+
+RIGHT = {
+    "NoSuchMethodOfApcoreA2aCheck": error(-32601),
+    "malformed": error(-32700),
+    "SubscribeToTask": [error(-32001)],
+    "SendStreamingMessage": error(-32602),
+}
+RESULT = {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+@pytest.mark.parametrize(
+    ("answers", "failure"),
+    [
+        ({}, None),
+        (
+            {"NoSuchMethodOfApcoreA2aCheck": RESULT},
+            "unknown method: ProtocolViolation: expected the error -32601, "
+            "seen a result (HTTP 200)",
+        ),
+        (
+            {"malformed": error(-32603)},
+            "malformed json: ProtocolViolation: expected the error -32700, "
+            "seen the error -32603 (HTTP 200)",
+        ),
+        (
+            {"malformed": PlainTextResponse("<h1>Oops\x1b[31m", 500)},
+            "malformed json: ProtocolViolation: expected the error -32700, "
+            "seen HTTP 500 with text/plain that is no JSON",
+        ),
+        (
+            {"SubscribeToTask": [RESULT]},
+            "refused stream: ProtocolViolation: expected the error -32001, "
+            "seen a result (HTTP 200)",
+        ),
+        (
+            {"SendStreamingMessage": [{}]},
+            "refused stream: ProtocolViolation: expected the error -32602, "
+            "seen neither a result nor an error (HTTP 200)",
+        ),
+        (
+            {"SendStreamingMessage": []},
+            "refused stream: ProtocolViolation: expected the error -32602, "
+            "seen HTTP 200 with text/event-stream that is no JSON",
+        ),
+    ],
+)
+def test_wrong_requests_must_be_refused(
+    cli: Cli, answers: dict[str, Any], failure: str | None
+) -> None:
+    fake = AnswersWrongRequests(RIGHT | answers, streaming=True, binding="JSONRPC")
+    with running(fake.app) as url:
+        checks = cli("check", url).json
+
+    failed = {name for name in WRONG_REQUESTS if outcomes(checks)[f"1.0 {name}"] != "ok"}
+    assert failed == ({failure.partition(":")[0]} if failure else set())
+    if failure:
+        assert f"  1.0 {failure}" in checks["verdict"].splitlines()
+
+
+def test_an_agent_without_streams_refuses_them_as_unsupported(cli: Cli) -> None:
+    streams = {"SubscribeToTask": error(-32004), "SendStreamingMessage": error(-32004)}
+    for streaming, outcome in ((False, "ok"), (True, "FAILED")):
+        fake = AnswersWrongRequests(RIGHT | streams, streaming=streaming, binding="JSONRPC")
+        with running(fake.app) as url:
+            assert outcomes(cli("check", url).json)["1.0 refused stream"] == outcome
+
+
+@pytest.mark.clock
+def test_a_stream_without_events_fails_in_time(cli: Cli) -> None:
+    async def keep_alives() -> AsyncIterator[str]:
+        while True:
+            yield ": still here\n\n"
+            await asyncio.sleep(0.01)
+
+    silent = StreamingResponse(keep_alives(), media_type="text/event-stream")
+    answers = RIGHT | {"SubscribeToTask": silent}
+    fake = AnswersWrongRequests(answers, streaming=True, binding="JSONRPC")
+    with running(fake.app) as url:
+        checks = cli("check", url, "--timeout", "2").json
+
+    assert "1.0 refused stream: ReadTimeout: The answer was not complete" in checks["verdict"]
+
+
+def test_an_agent_that_is_busy_is_not_blamed(cli: Cli) -> None:
+    answers = RIGHT | {"malformed": Response(status_code=429)}
+    fake = AnswersWrongRequests(answers, streaming=True, binding="JSONRPC")
+    with running(fake.app) as url:
+        assert outcomes(cli("check", url).json)["1.0 malformed json"] == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("statuses", "outcome"),
+    [
+        ({"/NoSuchMethodOfApcoreA2aCheck": 404, "malformed": 400, SUBSCRIPTION: 404}, "ok"),
+        ({"/NoSuchMethodOfApcoreA2aCheck": 200, "malformed": 500, SUBSCRIPTION: 200}, "FAILED"),
+    ],
+)
+def test_wrong_requests_over_http_json_get_a_status(
+    cli: Cli, statuses: dict[str, Any], outcome: str
+) -> None:
+    fake = AnswersWrongRequests(statuses, streaming=True, binding="HTTP+JSON")
+    with running(fake.app) as url:
+        checks = cli("check", url).json
+
+    found = outcomes(checks)
+    assert {found[f"1.0 {name}"] for name in WRONG_REQUESTS} == {outcome}
+    expected = "expected HTTP 400, seen the error 500 (HTTP 500)"
+    assert (expected in checks["verdict"]) is (outcome == "FAILED")
+
+
+def test_wrong_requests_have_the_credentials_of_the_others(cli: Cli) -> None:
+    fake = AnswersWrongRequests(RIGHT, streaming=True, binding="JSONRPC")
+    seen: list[str] = []
+    answer = fake.answer
+
+    async def note(request: Request) -> Response:
+        seen.append(f"{request.headers['authorization']} {request.headers['x-tenant']}")
+        return await answer(request)
+
+    fake.app.router.routes[1:] = [Route("/{path:path}", note, methods=["POST"])]
+    with running(fake.app) as url:
+        cli("check", url, "--auth", "t0ken", "--header", "X-Tenant: 5")
+
+    assert len(seen) > 5
+    assert {*seen} == {"Bearer t0ken 5"}
 
 
 @pytest.mark.parametrize("tag", ["destructive", "requires-approval"])

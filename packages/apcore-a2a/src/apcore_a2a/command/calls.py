@@ -65,7 +65,9 @@ def _perform(arguments: SimpleNamespace, out: Printer) -> int:
         return COMMANDS[arguments.command](client, arguments, out)
 
 
-def _client(arguments: SimpleNamespace, protocol: str | None) -> SyncA2AClient:
+def _client(
+    arguments: SimpleNamespace, protocol: str | None, http_client: Any = None
+) -> SyncA2AClient:
     """Return a client for the agent at the URL in *arguments*."""
     return SyncA2AClient(
         arguments.url,
@@ -73,6 +75,7 @@ def _client(arguments: SimpleNamespace, protocol: str | None) -> SyncA2AClient:
         headers=dict(arguments.headers),
         timeout=arguments.timeout,
         protocol=protocol,
+        http_client=http_client,
         credentials_for=arguments.credentials_for,
         # Read the card only once: credentials are refused before anything is sent, or not at all.
         card_ttl=inf,

@@ -22,8 +22,10 @@ from apcore_a2a_client import (
 )
 from apcore_a2a_client.discovery import CARD_PATHS
 from apcore_a2a_client.tasks import after
+from apcore_a2a_core import clean
 
 from .sending import message_of, takes_text_only
+from .wire import Answer, Wire
 
 VERSIONS = ("1.0", "0.3")
 MAX_PROBLEMS = 10
@@ -31,6 +33,15 @@ MAX_PROBLEMS = 10
 DANGEROUS = {"destructive", "requires-approval"}
 """Tags of skills that are called only if they are named."""
 UNKNOWN_TASK = "no-such-task-of-apcore-a2a-check"
+UNKNOWN_METHOD = "NoSuchMethodOfApcoreA2aCheck"
+METHODS = {
+    "1.0": ("SubscribeToTask", "SendStreamingMessage"),
+    "0.3": ("tasks/resubscribe", "message/stream"),
+}
+"""The methods that answer with a stream: of a task, and of a message."""
+MALFORMED = b'{"jsonrpc": "2.0", "id": 1, "method": '
+PARSE_ERROR, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32601, -32602  # JSON-RPC 2.0 §5.1
+TASK_NOT_FOUND, UNSUPPORTED_OPERATION = -32001, -32004  # A2A 1.0 §5.4
 
 Outcome = Literal["ok", "FAILED", "skipped"]
 
@@ -62,11 +73,33 @@ def _expect(holds: object, problem: str) -> None:
         raise ProtocolViolation(problem)
 
 
-def check(new_client: Callable[[str | None], SyncA2AClient], arguments: Any) -> Iterator[Check]:
+def _expect_code(answer: Answer, *codes: int) -> str:
+    """Return what was seen, an error with one of these JSON-RPC codes."""
+    expected = " or ".join(f"the error {code}" for code in codes)
+    _skip_if_busy(answer)
+    _expect(answer.code in codes, f"expected {expected}, seen {answer}")
+    return f"refused as expected, with {answer}"
+
+
+def _expect_status(answer: Answer, *statuses: int) -> str:
+    """Return what was seen, one of these HTTP statuses."""
+    expected = " or ".join(f"HTTP {status}" for status in statuses)
+    _skip_if_busy(answer)
+    _expect(answer.status in statuses, f"expected {expected}, seen {answer}")
+    return f"refused as expected, with {answer}"
+
+
+def _skip_if_busy(answer: Answer) -> None:
+    if answer.status in (429, 503):
+        raise Skipped(f"the agent is too busy to answer: {answer}")
+
+
+def check(new_client: Callable[..., SyncA2AClient], arguments: Any) -> Iterator[Check]:
     """Try an agent, and yield the result of each check.
 
     Args:
-        new_client: Function that returns a client for a protocol version; None for any.
+        new_client: Function that returns a client for a protocol version, or None for any, and an
+            httpx client.
         arguments: The arguments of the command.
 
     Raises:
@@ -81,8 +114,8 @@ def check(new_client: Callable[[str | None], SyncA2AClient], arguments: Any) -> 
         if version not in offered:
             yield Check(version, "skipped", "the card does not offer this version")
         elif arguments.protocol in (None, version):
-            with new_client(version) as client:
-                yield from _Conversation(client, card, arguments, version).checks()
+            with Wire(timeout=arguments.timeout) as wire, new_client(version, wire) as client:
+                yield from _Conversation(client, wire, card, arguments, version).checks()
 
 
 def check_card(document: Any) -> Iterator[Check]:
@@ -152,9 +185,10 @@ class _Conversation:
     """The checks of one protocol version."""
 
     def __init__(
-        self, client: SyncA2AClient, card: AgentCard, arguments: Any, version: str
+        self, client: SyncA2AClient, wire: Wire, card: AgentCard, arguments: Any, version: str
     ) -> None:
         self._client = client
+        self._wire = wire
         self._card = card
         self._version = version
         self._skill, self._message = _message(card, arguments)
@@ -165,13 +199,22 @@ class _Conversation:
 
     def checks(self) -> Iterator[Check]:
         """Try each operation."""
-        for method in (self.send, self.get, self.stream, self.cancel, self.errors):
-            name = f"{self._version} {method.__name__}"
+        for method in (
+            self.send,
+            self.get,
+            self.stream,
+            self.cancel,
+            self.errors,
+            self.unknown_method,
+            self.malformed_json,
+            self.refused_stream,
+        ):
+            name = f"{self._version} {method.__name__.replace('_', ' ')}"
             try:
                 yield Check(name, "ok", method())
             except Skipped as reason:
                 yield Check(name, "skipped", str(reason))
-            except (A2AError, ProtocolViolation) as error:
+            except (A2AError, ProtocolViolation, httpx.HTTPError) as error:
                 yield Check(name, "FAILED", f"{type(error).__name__}: {error}")
 
     def send(self) -> str:
@@ -230,6 +273,44 @@ class _Conversation:
             raise ProtocolViolation(f"{method.__name__} of an unknown task succeeded")
         return "unknown tasks are refused with TaskNotFound"
 
+    def unknown_method(self) -> str:
+        """Call a method that does not exist."""
+        if self._speaks_json_rpc():
+            return _expect_code(self._call(UNKNOWN_METHOD, {}), METHOD_NOT_FOUND)
+        return _expect_status(self._wire.ask(b"", "GET", self._path(f"/{UNKNOWN_METHOD}")), 404)
+
+    def malformed_json(self) -> str:
+        """Send JSON that ends too early."""
+        if self._speaks_json_rpc():
+            return _expect_code(self._wire.ask(MALFORMED), PARSE_ERROR)
+        return _expect_status(self._wire.ask(MALFORMED, path=self._path("/message:send")), 400)
+
+    def refused_stream(self) -> str:
+        """Ask for the stream of a task that does not exist, and for that of no message."""
+        if not self._speaks_json_rpc():
+            path = self._path(f"/tasks/{UNKNOWN_TASK}:subscribe")
+            statuses = (404,) if self._card.capabilities.streaming else (400, 404)
+            return _expect_status(self._wire.ask(b"", "GET", path), *statuses)
+        subscribe, send = METHODS[self._version]
+        codes = () if self._card.capabilities.streaming else (UNSUPPORTED_OPERATION,)
+        unknown_task = self._call(subscribe, {"id": UNKNOWN_TASK})
+        of_task = _expect_code(unknown_task, TASK_NOT_FOUND, *codes)
+        return f"{of_task}; {_expect_code(self._call(send, {}), INVALID_PARAMS, *codes)}"
+
+    def _speaks_json_rpc(self) -> bool:
+        """Let the client send a request, and return whether it was JSON-RPC."""
+        with suppress(A2AServerError):
+            self._client.get_task(UNKNOWN_TASK)
+        return self._wire.is_json_rpc
+
+    def _call(self, method: str, params: dict[str, Any]) -> Answer:
+        request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        return self._wire.ask(json.dumps(request).encode())
+
+    def _path(self, path: str) -> str:
+        """Return a path of HTTP+JSON at the same place as that of the last request."""
+        return self._wire.last.url.path.removesuffix(f"/tasks/{UNKNOWN_TASK}") + path
+
     def _sent(self) -> Task:
         if self._task is None or not self._task.id:
             raise Skipped(self._refusal or "the agent answers with messages, without tasks")
@@ -264,7 +345,7 @@ def _described(task: Task) -> str:
 
 
 def verdict(checks: list[Check]) -> str:
-    """Return a sentence that sums up the checks.
+    """Return a sentence that sums up the checks, and a line for each that has failed.
 
     Example:
         ```python
@@ -280,5 +361,7 @@ def verdict(checks: list[Check]) -> str:
     passed = len(checks) - sum(counts.values())
     listed = ", ".join([f"{passed} checks ok", *(f"{n} {each}" for each, n in counts.items() if n)])
     if counts["FAILED"]:
-        return f"The agent does not work as the protocol says: {listed}"
+        failed = [each for each in checks if each.outcome == "FAILED"]
+        failures = [f"\n  {each.name}: {clean(each.details, 300)}" for each in failed]
+        return f"The agent does not work as the protocol says: {listed}{''.join(failures)}"
     return f"The agent works: {listed}"

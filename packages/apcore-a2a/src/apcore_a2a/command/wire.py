@@ -1,0 +1,115 @@
+"""Requests that a client would not send, such as malformed ones, and the answers to them."""
+
+import json
+from collections.abc import Iterator
+from math import inf
+from time import monotonic
+from typing import Any, NamedTuple, cast
+
+import httpx
+
+MAX_ANSWER = 64 * 1024
+"""Bytes of an answer that are read; the first event of a stream has to be among them."""
+EVENT_STREAM = "text/event-stream"
+
+
+class Answer(NamedTuple):
+    """An answer to a raw request.
+
+    Attributes:
+        status: The HTTP status.
+        media_type: The media type.
+        body: The JSON of the body, or of the first event of a stream; None if it is not an object.
+    """
+
+    status: int
+    media_type: str
+    body: dict[str, Any] | None
+
+    @property
+    def code(self) -> Any:
+        """The code of a JSON-RPC error; None if there is none."""
+        error: Any = self.body.get("error") if self.body else None
+        return cast("dict[str, Any]", error).get("code") if isinstance(error, dict) else None
+
+    def __str__(self) -> str:
+        if self.body is None:
+            return f"HTTP {self.status} with {self.media_type or 'no content type'} that is no JSON"
+        if self.code is not None:
+            return f"the error {str(self.code)[:100]} (HTTP {self.status})"
+        member = "a result" if "result" in self.body else "neither a result nor an error"
+        return f"{member} (HTTP {self.status})"
+
+
+class Wire(httpx.Client):
+    """An httpx client that sends raw requests like its last one, with the same credentials."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.last = httpx.Request("POST", "")
+
+    def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
+        """Send a request, and remember it; its credentials have been added to it then."""
+        self.last = request
+        return super().send(request, **options)
+
+    @property
+    def is_json_rpc(self) -> bool:
+        """Whether the last request was JSON-RPC, and not HTTP+JSON."""
+        media_type: str = self.last.headers.get("content-type", "")
+        return media_type.startswith("application/json")
+
+    def ask(self, content: bytes, method: str = "POST", path: str | None = None) -> Answer:
+        """Send a request with this body, and return the answer to it.
+
+        Args:
+            content: The body.
+            method: The HTTP method.
+            path: The path instead of that of the last request.
+
+        Raises:
+            httpx.HTTPError: There was no answer.
+        """
+        dropped = ("accept", "content-length", "content-type", "transfer-encoding")
+        headers = {name: v for name, v in self.last.headers.items() if name not in dropped}
+        headers |= {"accept": f"{EVENT_STREAM}, application/json, application/a2a+json"}
+        headers |= {"content-type": "application/json"} if content else {}
+        url = httpx.URL(self.last.url)
+        url = url if path is None else url.copy_with(path=path)
+        request = self.build_request(method, url, headers=headers, content=content or None)
+        response = super().send(request, stream=True, auth=None, follow_redirects=False)
+        media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        try:
+            deadline = monotonic() + (self.timeout.read or inf)
+            text = b"".join(_beginning(response, media_type == EVENT_STREAM, deadline))
+        finally:
+            response.close()
+        return Answer(response.status_code, media_type, _object_in(text, media_type))
+
+
+def _beginning(response: httpx.Response, is_stream: bool, deadline: float) -> Iterator[bytes]:
+    """Yield a body, or a stream until the end of the first event with data.
+
+    Raises:
+        httpx.ReadTimeout: It has not come by the deadline, on the monotonic clock.
+    """
+    text = b""
+    for chunk in response.iter_bytes():
+        yield chunk
+        text += chunk
+        data = text.replace(b"\r\n", b"\n").partition(b"data:")[2]
+        if len(text) > MAX_ANSWER or (is_stream and b"\n\n" in data):
+            return
+        if monotonic() > deadline:
+            raise httpx.ReadTimeout("The answer was not complete in time")
+
+
+def _object_in(text: bytes, media_type: str) -> dict[str, Any] | None:
+    if media_type == EVENT_STREAM:
+        event = text.replace(b"\r\n", b"\n").partition(b"data:")[2].partition(b"\n\n")[0]
+        text = b"".join(line.removeprefix(b"data:") for line in event.split(b"\n"))
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
