@@ -214,11 +214,103 @@ async def test_a_deleted_file_removes_its_module(folder: Folder) -> None:
     assert folder.lines()[1:] == ["Removed text.stats", "Added text.stats"]
 
 
-async def test_a_changed_file_of_functions_needs_a_restart(folder: Folder) -> None:
-    code = "from apcore.decorator import module\n\n@module\ndef one() -> int:\n    return 1\n"
+FUNCTIONS = """
+from apcore.decorator import module
+
+@module
+def {name}() -> dict:
+    '''Say a word.'''
+    return {{"text": "{word}"}}
+
+@module(id="kept")
+async def kept() -> dict:
+    '''Say a word.'''
+    return {{"text": "{word}"}}
+"""
+CLIENT = """
+from apcore import APCore
+
+client = APCore()
+
+@client.module(id="{name}")
+def said() -> dict:
+    '''Say a word.'''
+    return {{"text": "{word}"}}
+"""
+
+
+async def test_changed_functions_take_effect(folder: Folder) -> None:
+    file = folder.path / "say" / "functions.py"
+    file.parent.mkdir()
+    file.write_text(FUNCTIONS.format(name="one", word="old"))
+    async with serving(folder.path, watch=True) as peer:
+        await folder.seen()
+        served = Served(peer)
+        assert contents((await peer.send("say.functions.one")).task) == [{"text": "old"}]
+
+        file.write_text(FUNCTIONS.format(name="two", word="new"))
+        await served.answers("say.functions.two", None)
+        await served.answers("say.functions.one", -32601)
+        for skill in ("say.functions.two", "kept"):
+            assert contents((await peer.send(skill)).task) == [{"text": "new"}]
+
+        file.unlink()
+        await served.answers("kept", -32601)
+    assert folder.lines()[1:] == [
+        "Reloaded kept",
+        "Removed say.functions.one",
+        "Added say.functions.two",
+        "Removed kept",
+        "Removed say.functions.two",
+    ]
+
+
+@pytest.mark.parametrize("broken", ["def one(:", "import nothing_of_this_name", ""])
+async def test_broken_functions_leave_the_old_ones_in_service(folder: Folder, broken: str) -> None:
+    file = folder.path / "functions.py"
     async with folder.watched():
-        (folder.path / "functions.py").write_text(code, encoding="utf-8")
-        await true(lambda: "Not reloading functions.py: restart" in folder.log.text)
+        file.write_text(FUNCTIONS.format(name="one", word="old"))
+        await folder.comes_to_say("functions.one", "old")
+        file.write_text(f"{FUNCTIONS.format(name='one', word='new') if broken else ''}\n{broken}")
+        await true(lambda: "Can't load functions.py, the old one stays" in folder.log.text)
+        assert await folder.says("functions.one") == "old"
+        file.write_text(FUNCTIONS.format(name="one", word="newer"))
+        await folder.comes_to_say("functions.one", "newer")
+
+
+async def test_changed_functions_of_the_global_client_take_effect(folder: Folder) -> None:
+    file = folder.path / "functions.py"
+    code = FUNCTIONS.replace(".decorator", "").replace("@module\n", "@module()\n")
+    async with folder.watched():
+        file.write_text(code.format(name="shared", word="old"))
+        await folder.comes_to_say("functions.shared", "old")
+        file.write_text(code.format(name="other", word="worse") + "raise ValueError")
+        await true(lambda: "functions.py, the old one stays" in folder.log.text)
+        assert await folder.says("functions.shared") == "old"
+        for name in ("other", "shared"):
+            file.write_text(code.format(name=name, word="new"))
+            await folder.comes_to_say(f"functions.{name}", "new")
+
+
+async def test_a_changed_client_takes_effect(folder: Folder) -> None:
+    file = folder.path / "held.py"
+    async with folder.watched():
+        for name, word in (("a", "one"), ("a", "two"), ("b", "three")):
+            file.write_text(CLIENT.format(name=name, word=word))
+            await folder.comes_to_say(name, word)
+    assert folder.lines()[1:] == ["Added a", "Reloaded a", "Removed a", "Added b"]
+
+
+async def test_functions_with_an_id_of_another_module_are_not_loaded(folder: Folder) -> None:
+    file = folder.path / "functions.py"
+    code = FUNCTIONS.format(name="one", word="old")
+    async with folder.watched():
+        file.write_text(code)
+        await folder.comes_to_say("kept", "old")
+        file.write_text(code.replace("kept", "text.stats").replace("old", "new"))
+        await true(lambda: "Can't load functions.py, the old one stays" in folder.log.text)
+        words = [await folder.says(name) for name in ("kept", "functions.one", "text.stats")]
+    assert words == ["old", "old", "one"]
 
 
 async def test_a_replaced_file_is_an_edit(folder: Folder) -> None:

@@ -4,14 +4,15 @@ import inspect
 import logging
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import apcore
 from apcore.decorator import FunctionModule
@@ -32,7 +33,6 @@ from .loading import (
     reason_of,
     with_hint,
 )
-from .watch import without_hooks
 
 logger = logging.getLogger("apcore_a2a_server")
 
@@ -47,6 +47,52 @@ SEVERAL: tuple[type[Any], ...] = (list, tuple)
 
 class TargetError(ValueError):
     """A target that can't be served; the message says what was given, and what is expected."""
+
+
+class Extension(NamedTuple):
+    """A file of functions or clients in a folder of modules.
+
+    Attributes:
+        file: Its path.
+        module_id: The first part of the ids of its modules.
+        name: The name of the Python module that it is imported as.
+    """
+
+    file: Path
+    module_id: str
+    name: str
+
+    @classmethod
+    def of(cls, file: Path, folder: Path) -> "Extension":
+        """Return the extension that a file in a folder is."""
+        parts = file.relative_to(folder).with_suffix("").parts
+        return cls(file, ".".join(parts), f"apcore_ext_{'_'.join(parts)}")
+
+    def imported(self) -> Any:
+        """Return its source of modules, if it has been imported, or else an empty one."""
+        namespace = sys.modules.get(self.name)
+        if namespace is None or namespace.__file__ != str(self.file):
+            return {}
+        return _in_namespace(namespace, self.module_id, self.file.name)
+
+    def load(self) -> Any:
+        """Import it again, and return its source of modules, after `on_load`.
+
+        Raises:
+            NoModulesError: It has no modules.
+            TargetError: It can't be imported, or apcore refuses one of its modules.
+        """
+        before = sys.modules.get(self.name)
+        old = [module for module, _ in entries_of(self.imported()).values()]
+        try:
+            with _out_of_global_client(old):
+                source = _in_file(self.file, self.module_id, self.name)
+                _add(apcore.Registry(), source)  # does the registry's own checks, and runs on_load
+        except BaseException:  # SystemExit, too
+            if before is not None:  # its functions stay in service
+                sys.modules[self.name] = before
+            raise
+        return source
 
 
 def load(target: Any, *, allow_empty: bool = False) -> Any:
@@ -123,14 +169,14 @@ def discover(folder: Path, *, allow_empty: bool = False) -> Registry:
     with load_failures() as failures:
         registry.discover()
     for file in sorted(deferred):
-        path = file.relative_to(folder.resolve()).with_suffix("")
-        module_id = ".".join(path.parts)
+        extension = Extension.of(file, folder.resolve())
         try:
-            _add(registry, _in_file(file, module_id, f"apcore_ext_{'_'.join(path.parts)}"))
+            _add(registry, _in_file(file, extension.module_id, extension.name))
         except (NoModulesError, TargetError) as error:
-            failures[module_id] = str(error)
+            failures[extension.module_id] = str(error)
             extra = {"event": "module_load_failed"}
-            logger.warning("Can't load %s: %s", path.with_suffix(".py"), error, extra=extra)
+            path = file.relative_to(folder.resolve())
+            logger.warning("Can't load %s: %s", path, error, extra=extra)
     for file in sorted(folder.rglob(BINDINGS)):
         _bind(registry, file)
     if not registry.list() and not allow_empty:
@@ -269,16 +315,13 @@ def _add(registry: Any, source: Any) -> None:
         TargetError: The registry refuses one.
     """
     is_loaded = not isinstance(source, Mapping)
-    executor = _executor(source)
-    source = source if executor is None else executor.registry
-    for module_id in [*source.list()] if is_loaded else [*source]:
+    for module_id, (module, metadata) in entries_of(source).items():
         try:
             if is_loaded:
-                module, metadata = source.get(module_id), _metadata(source, module_id)
                 with without_hooks(module):  # its own registry has run on_load
                     registry.register(module_id, module, metadata=metadata)
             else:
-                registry.register(module_id, source[module_id])
+                registry.register(module_id, module)
         except Exception as error:  # of on_load, or the registry's own, such as for a used id
             raise TargetError(f"{module_id} can't be served: {reason_of(error)}") from None
 
@@ -298,6 +341,60 @@ def _bind(registry: Any, file: Path) -> None:
         apcore.BindingLoader().load_bindings(str(file), registry)
     except Exception as error:  # apcore's errors, and those of the code that the file names
         raise TargetError(f"{file} can't be loaded: {reason_of(error)}") from None
+
+
+def entries_of(source: Any) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Return the modules of a source and their metadata, by id."""
+    if isinstance(source, Mapping):
+        modules = cast("Mapping[str, Any]", source)
+        return {module_id: (module, {}) for module_id, module in modules.items()}
+    executor = _executor(source)
+    registry = source if executor is None else executor.registry
+    ids = [*registry.list()]
+    return {each: (registry.get(each), _metadata(registry, each)) for each in ids}
+
+
+@contextmanager
+def _out_of_global_client(modules: Sequence[Any]) -> Generator[None]:
+    """Remove modules from the client of `apcore.module`; if the block fails, put them back.
+
+    The decorator registers functions there, and refuses a second one with the same id.
+    """
+    client = vars(apcore).get("_CACHED_DEFAULT_CLIENT")
+    if client is None:
+        yield
+        return
+    registry: Any = client.registry
+    removed = {n: m for n in registry.list() if any((m := registry.get(n)) is o for o in modules)}
+    for module_id in removed:
+        registry.unregister(module_id)
+    others = {*registry.list()}
+    try:
+        yield
+    except BaseException:  # of the block, whatever it is
+        for module_id in {*registry.list()} - others:
+            registry.unregister(module_id)
+        for module_id, module in removed.items():
+            registry.register(module_id, module)
+        raise
+
+
+@contextmanager
+def without_hooks(module: Any) -> Generator[None]:
+    """Hide a module's hooks from the registry, since they are run elsewhere.
+
+    Hooks of a module without a `__dict__` can't be hidden, and run twice.
+    """
+    hidden: dict[str, Any] = dict.fromkeys(("on_load", "on_unload"))
+    attributes = getattr(module, "__dict__", {})
+    own = {name: attributes[name] for name in hidden.keys() & attributes}
+    attributes |= hidden
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del attributes[name]
+        attributes |= own
 
 
 def _executor(source: Any) -> Any:

@@ -2,11 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Generator
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import ExitStack, aclosing, suppress
 from importlib.util import cache_from_source
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from apcore import Registry
 from apcore.errors import ModuleLoadError
@@ -19,6 +18,7 @@ from apcore.registry import (
 from apcore_a2a_core import clean
 
 from .loading import creates_modules
+from .targets import Extension, entries_of, without_hooks
 
 logger = logging.getLogger(__name__)
 
@@ -35,10 +35,14 @@ class Files(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """A loaded module and the metadata from its YAML."""
+    """A loaded module and the metadata from its YAML, or from its client."""
 
     module: Any
     metadata: dict[str, Any]
+
+
+Modules: TypeAlias = dict[str, Loaded]
+"""The modules of a file, by id."""
 
 
 async def watch(registry: Registry, folder: Path) -> None:
@@ -95,55 +99,56 @@ class Extensions:
         self._registry = registry
         self._folder = folder.resolve()
         self._files: dict[str, Files] | None = None
-        self._loaded: dict[str, Loaded | None] = {}
+        self._loaded: dict[str, Modules] = {}
 
     async def update(self) -> None:
         """Reload the modules that changed since the last update; the first only scans."""
         files_by_id = await asyncio.to_thread(_scan, self._folder)
         if self._files is None:
-            self._loaded = await asyncio.to_thread(_already_loaded, self._registry, files_by_id)
+            self._loaded = await asyncio.to_thread(
+                _already_loaded, self._registry, files_by_id, self._folder
+            )
             self._files = files_by_id
             logger.info("Watching %s", self._folder, extra={"event": "watch_started"})
         previous, self._files = self._files, files_by_id
-        for skill_id in sorted(previous | files_by_id):
-            if previous.get(skill_id) != files_by_id.get(skill_id):
-                await self._reload(skill_id, files_by_id.get(skill_id))
+        for file_id in sorted(previous | files_by_id):
+            if previous.get(file_id) != files_by_id.get(file_id):
+                await self._reload(file_id, files_by_id.get(file_id))
 
-    async def _reload(self, skill_id: str, files: Files | None) -> None:
-        old, new = self._loaded.get(skill_id), None
-        if files and old is None and creates_modules(files.code):
-            message = "Not reloading %s: restart to load changed functions and clients"
-            extra = {"event": "module_not_reloaded"}
-            logger.warning(message, files.code.relative_to(self._folder), extra=extra)
-            return
-        if self._registry.get(skill_id) is not (old and old.module):
-            message = "Not reloading %s: the registered module is not the one loaded from %s"
-            extra = {"event": "module_not_reloaded"}
-            logger.warning(message, skill_id, self._folder, extra=extra)
-            return
+    async def _reload(self, file_id: str, files: Files | None) -> None:
+        """Replace the modules of a file by those that it has now."""
+        old, new = self._loaded.get(file_id, {}), dict[str, Loaded]()
+        expected: dict[str, Any] = {skill_id: loaded.module for skill_id, loaded in old.items()}
+        for skill_id, module in (expected or {file_id: None}).items():
+            if self._registry.get(skill_id) is not module:
+                message = "Not reloading %s: the registered module is not the one loaded from %s"
+                extra = {"event": "module_not_reloaded"}
+                logger.warning(message, skill_id, self._folder, extra=extra)
+                return
         try:
-            new = await asyncio.to_thread(_load, skill_id, files) if files else None
-            _swap(self._registry, skill_id, old, new)
-        except Exception as error:  # from the module's code, or from the registry's validator
+            if files is not None:
+                new = await asyncio.to_thread(_load, file_id, files, self._folder)
+            _swap(self._registry, old, new)
+        except Exception as error:  # from the modules' code, or from the registry's validator
             name = files and files.code.relative_to(self._folder)
-            stays = "" if self._registry.get(skill_id) is None else ", the old one stays"
+            stays = ", the old one stays" if any(map(self._registry.get, old)) else ""
             extra = {"event": "module_load_failed"}
             logger.warning("Can't load %s%s: %s", name, stays, _reason(error), extra=extra)
-            unused = new  # it may have loaded before the registry refused it
+            unused = new  # they may have loaded before the registry refused them
         else:
             unused = old
-            self._loaded[skill_id] = new
-            if old or new:
-                event = "module_added" if new else "module_removed"
-                event = "module_reloaded" if old and new else event
+            self._loaded[file_id] = new
+            for skill_id in sorted(old | new):
+                event = "module_added" if skill_id in new else "module_removed"
+                event = "module_reloaded" if skill_id in old and skill_id in new else event
                 verb = event.removeprefix("module_").capitalize()
                 logger.info("%s %s", verb, skill_id, extra={"event": event})
-        if unused:
-            await asyncio.to_thread(_unload, skill_id, unused.module)
+        for skill_id, loaded in unused.items():
+            await asyncio.to_thread(_unload, skill_id, loaded.module)
 
 
 def _scan(folder: Path) -> dict[str, Files]:
-    """Return the files of the modules that apcore would discover, by module id."""
+    """Return the files that apcore would discover, by the ids it would give their modules."""
     _check_exists(folder)
     files_by_id: dict[str, Files] = {}
     for file in scan_extensions(folder):
@@ -160,49 +165,68 @@ def _check_exists(folder: Path) -> None:
     next(folder.iterdir(), None)
 
 
-def _already_loaded(registry: Registry, files_by_id: dict[str, Files]) -> dict[str, Loaded | None]:
-    """Return the modules that the registry has loaded from these files."""
-    # apcore imports each extension file as a Python module called `apcore_ext_` and its stem.
-    return {
-        skill_id: Loaded(module, _metadata(files))
-        for skill_id, files in files_by_id.items()
-        if type(module := registry.get(skill_id)).__module__ == f"apcore_ext_{files.code.stem}"
-    }
+def _already_loaded(
+    registry: Registry, files_by_id: dict[str, Files], folder: Path
+) -> dict[str, Modules]:
+    """Return the modules that the registry has loaded from these files, by file."""
+    loaded: dict[str, Modules] = {}
+    for file_id, files in files_by_id.items():
+        module = registry.get(file_id)
+        # apcore imports each extension file as a Python module called `apcore_ext_` and its stem.
+        if type(module).__module__ == f"apcore_ext_{files.code.stem}":
+            loaded[file_id] = {file_id: Loaded(module, _metadata(files))}
+        elif creates_modules(files.code):
+            found = _loaded(Extension.of(files.code, folder).imported())
+            loaded[file_id] = {n: each for n, each in found.items() if registry.get(n)}
+    return loaded
 
 
-def _load(skill_id: str, files: Files) -> Loaded:
-    """Load a module as `Registry.discover` does.
+def _loaded(source: Any) -> Modules:
+    """Return the modules of a source; those of a client have metadata of their own."""
+    return {n: Loaded(module, metadata) for n, (module, metadata) in entries_of(source).items()}
+
+
+def _load(file_id: str, files: Files, folder: Path) -> Modules:
+    """Load the modules of a file as `discover` does.
 
     Raises:
-        ModuleLoadError: It can't be loaded; the error's cause is the reason.
+        ModuleLoadError: They can't be loaded; the error's cause is the reason.
     """
     # Python matches compiled code with its source by size and modification time in seconds: after
     # two edits within one second, the compiled code could be that of the first edit.
     with suppress(OSError, NotImplementedError):
         Path(cache_from_source(str(files.code))).unlink()
     try:
+        if creates_modules(files.code):
+            return _loaded(Extension.of(files.code, folder).load())
         metadata = _metadata(files)
         module_class = resolve_entry_point(files.code, metadata)
         if errors := validate_module(module_class):
             raise TypeError("; ".join(errors))
         loaded = Loaded(module_class(), metadata)
-        _register(Registry(), skill_id, loaded)  # does the registry's own checks, and runs on_load
+        _register(Registry(), file_id, loaded)  # does the registry's own checks, and runs on_load
     except BaseException as error:  # modules may raise anything, and SystemExit ends an event loop
-        raise ModuleLoadError(module_id=skill_id, reason=str(error)) from error
-    return loaded
+        raise ModuleLoadError(module_id=file_id, reason=str(error)) from error
+    return {file_id: loaded}
 
 
-def _swap(registry: Registry, skill_id: str, old: Loaded | None, new: Loaded | None) -> None:
+def _swap(registry: Registry, old: Modules, new: Modules) -> None:
     """Replace *old* with *new*, without an await, so that every request finds one of them."""
-    with without_hooks(old and old.module), without_hooks(new and new.module):
-        if old:
+    with ExitStack() as hidden:
+        for loaded in (*old.values(), *new.values()):
+            hidden.enter_context(without_hooks(loaded.module))
+        for skill_id in old:
             registry.unregister(skill_id)
+        registered: list[str] = []
         try:
-            if new:
-                _register(registry, skill_id, new)
-        except Exception:  # registries may raise anything; the old module then stays
-            if old:
-                _register(registry, skill_id, old)
+            for skill_id, loaded in new.items():
+                _register(registry, skill_id, loaded)
+                registered.append(skill_id)
+        except Exception:  # registries may raise anything; the old modules then stay
+            for skill_id in registered:
+                registry.unregister(skill_id)
+            for skill_id, loaded in old.items():
+                _register(registry, skill_id, loaded)
             raise
 
 
@@ -215,24 +239,6 @@ def _register(registry: Registry, skill_id: str, loaded: Loaded) -> None:
     version = loaded.metadata.get("version")
     version = version if isinstance(version, str) else None
     registry.register(skill_id, loaded.module, version=version, metadata=loaded.metadata)
-
-
-@contextmanager
-def without_hooks(module: Any) -> Generator[None]:
-    """Hide a module's hooks from the registry, since they are run elsewhere.
-
-    Hooks of a module without a `__dict__` can't be hidden, and run twice.
-    """
-    hidden: dict[str, Any] = dict.fromkeys(("on_load", "on_unload"))
-    attributes = getattr(module, "__dict__", {})
-    own = {name: attributes[name] for name in hidden.keys() & attributes}
-    attributes |= hidden
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del attributes[name]
-        attributes |= own
 
 
 def _unload(skill_id: str, module: Any) -> None:
