@@ -1,0 +1,229 @@
+"""The commands of documentation pages work, one after the other, as a reader types them.
+
+The blocks of a page that has ```` ```shell ```` blocks make a session in an empty folder:
+
+- a block with `title="NAME"` is a file of that name,
+- `shell` runs in bash, with the exported variables and the folder of earlier blocks,
+- `shell test="serve"` starts a server in a terminal of its own, which ends when the next one starts,
+- `shell test="fails"` must fail,
+- `python test="session"` is a program that needs the server,
+- `text test="output"` is the output of the block before, in which `…` stands for any text,
+- `test="no"` is not run.
+
+Port 8000 of a page becomes a free port.
+"""
+
+import contextlib
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PATIENCE = 300
+"""Seconds after which a test fails if a command has not ended, or a server not started."""
+
+FENCE = re.compile(
+    r'^(?P<indent> *)```(?P<language>\w+)(?P<options>(?: \w+="[^"\n]*")*)\n(?P<code>.*?)^ *```$',
+    re.DOTALL | re.MULTILINE,
+)
+SMOKE = "README.md"
+"""The page whose session runs by default."""
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    line: int
+    language: str
+    options: dict[str, str]
+    code: str
+
+
+def blocks(page: Path) -> list[Block]:
+    """Return the fenced blocks of a page."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(
+            text.count("\n", 0, match.start()) + 1,
+            match["language"],
+            dict(re.findall(r'(\w+)="([^"]*)"', match["options"])),
+            re.sub(f"^{match['indent']}", "", match["code"], flags=re.MULTILINE),
+        )
+        for match in FENCE.finditer(text)
+    ]
+
+
+PAGES = [
+    page
+    for location in ("*.md", "docs/**/*.md")
+    for page in sorted(ROOT.glob(location))
+    if any(block.language == "shell" for block in blocks(page))
+]
+
+
+def cases() -> Iterator[object]:
+    for page in PAGES:
+        name = str(page.relative_to(ROOT))
+        marks = [pytest.mark.process, *([pytest.mark.smoke] if name == SMOKE else [])]
+        yield pytest.param(page, marks=marks, id=name)
+
+
+def environment(folder: Path, port: int) -> dict[str, str]:
+    """Return the variables of a terminal that only has this project's environment activated."""
+    kept = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE")}
+    return kept | {
+        "APCORE_A2A_PORT": str(port),
+        "COLUMNS": "100",
+        "HOME": str(folder),
+        "LC_ALL": "C.UTF-8",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "TERM": "dumb",  # a terminal without colors
+        "UVICORN_PORT": str(port),
+    }
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def in_terminal(command: str, folder: Path, variables: dict[str, str]) -> tuple[int, str]:
+    """Run a bash command in a terminal; return its exit code and what it shows."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    ) as shell:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError), os.fdopen(ours, "rb", buffering=0) as terminal:
+            while chunk := terminal.read(65536):  # raises OSError once the command has ended
+                shown += chunk
+        code = shell.wait(PATIENCE)
+    return code, shown.decode().replace("\r\n", "\n")
+
+
+@contextmanager
+def serving(command: str, folder: Path, variables: dict[str, str], port: int) -> Iterator[None]:
+    """Run a server in the background until the block ends."""
+    log = folder / ".server.log"
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            ["bash", "-c", command],
+            cwd=folder,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as server,
+    ):
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while not listens(port):
+                assert server.poll() is None, log.read_text()
+                assert time.monotonic() < deadline, log.read_text()
+                time.sleep(0.05)  # there is no event to wait for in another process
+            yield
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGTERM)
+            server.wait(PATIENCE)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0
+
+
+def shows(expected: str, shown: str) -> bool:
+    """Return whether *shown* has the lines of *expected*, in which `…` stands for any text.
+
+    >>> shows("a …\\nc", "a b\\nc")
+    True
+    """
+    wanted = "\n".join(line.rstrip() for line in expected.strip("\n").splitlines())
+    plain = "\n".join(line.rstrip() for line in shown.splitlines())
+    return re.search(f"^{re.escape(wanted).replace('…', '.*')}$", plain, re.MULTILINE) is not None
+
+
+@dataclass
+class Session:
+    """A reader of a page, with a folder and terminals.
+
+    Attributes:
+        folder: The folder, which is empty at first.
+        port: The port of the page's server.
+        shown: The output of the last block that ran.
+    """
+
+    folder: Path
+    port: int
+    shown: str = ""
+
+    def code(self, block: Block) -> str:
+        """Return a block's code, for the session's port."""
+        return block.code.replace(":8000", f":{self.port}")
+
+    def run(self, command: str, *, fails: bool = False) -> None:
+        """Run a command in the session's terminal."""
+        state = self.folder / ".state"
+        script = f"set -e; [ ! -f {state} ] || . {state}\n{command}\n"
+        script += f"{{ export -p; echo cd \"'$PWD'\"; }} > {state}"
+        code, self.shown = in_terminal(script, self.folder, environment(self.folder, self.port))
+        assert (code != 0) == fails, self.shown
+
+    def server(self, block: Block) -> contextlib.AbstractContextManager[None]:
+        """Return a block's server, as a context."""
+        variables = environment(self.folder, self.port)
+        return serving(self.code(block), self.folder, variables, self.port)
+
+
+@pytest.mark.parametrize("page", [*cases()])
+def test_the_commands_of_a_page_work_as_a_reader_types_them(page: Path, tmp_path: Path) -> None:
+    session = Session(tmp_path, free_port())
+    with contextlib.ExitStack() as servers:
+        for block in blocks(page):
+            place = f"{page.relative_to(ROOT)}:{block.line}"
+            match block.language, block.options:
+                case _, {"test": "no"}:
+                    pass
+                case _, {"title": name}:
+                    (tmp_path / name).write_text(session.code(block), encoding="utf-8")
+                case "shell", {"test": "serve"}:
+                    servers.close()
+                    servers.enter_context(session.server(block))
+                case "shell", options:
+                    session.run(session.code(block), fails=options.get("test") == "fails")
+                case "python", {"test": "session"}:
+                    (tmp_path / ".example.py").write_text(session.code(block), encoding="utf-8")
+                    session.run("python .example.py")
+                    printed = re.findall(r"^ *#> (.*)$", block.code, re.MULTILINE)
+                    assert session.shown.splitlines() == printed, place
+                case "text", {"test": "output"}:
+                    shown = session.shown.replace(f":{session.port}", ":8000")
+                    assert shows(block.code, shown), f"{place} shows:\n{shown}"
+
+
+def test_pages_have_commands() -> None:
+    assert {ROOT / SMOKE, ROOT / "docs/tutorial.md"} <= {*PAGES}

@@ -1,0 +1,82 @@
+"""Hook of MkDocs: adapt pages that are also read on GitHub, and docstrings.
+
+Links that lead out of the site, such as to the code, become links to the repository. A link to a
+file that does not exist stays as it is, so that MkDocs reports it.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from markdown.extensions import Extension
+from markdown.preprocessors import Preprocessor
+
+REPOSITORY = "https://github.com/aipartnerup/apcore-a2a/blob/main/"
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+LINK = re.compile(r"(\]\(|^\[[^\]\n]+\]: )(\.{0,2}[\w./-]+)(#[\w-]+)?(?=[)\s])", re.MULTILINE)
+FENCE_OPTIONS = re.compile(r'^( *```+\w+)((?: \w+="[^"\n]*")+) *$', re.MULTILINE)
+TITLE = re.compile(r"# (.+)")
+
+
+def on_config(config: Any) -> Any:
+    """List all decisions in the navigation, and render docstrings' examples as code."""
+    pages = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.glob("decisions/0*.md"))
+    config.nav[-1]["Project"].append(
+        {"Decisions": ["decisions/README.md", *({title(page): page} for page in pages)]}
+    )
+    config.markdown_extensions.append(Doctests())
+    return config
+
+
+def title(page: str) -> str:
+    """Return the heading of a page."""
+    heading = TITLE.match((DOCS / page).read_text(encoding="utf-8"))
+    return heading.group(1) if heading else page
+
+
+def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
+    """Return the page's Markdown for the site."""
+    folder = (DOCS / page.file.src_uri).parent
+
+    def link(match: re.Match[str]) -> str:
+        before, path, anchor = match.group(1), match.group(2), match.group(3) or ""
+        target = (folder / path).resolve()
+        outside = not target.is_relative_to(DOCS) or target.is_relative_to(DOCS / "internal")
+        if not outside or not target.exists():
+            return match.group()
+        return f"{before}{REPOSITORY}{target.relative_to(ROOT).as_posix()}{anchor}"
+
+    return FENCE_OPTIONS.sub(fence, LINK.sub(link, markdown))
+
+
+def fence(match: re.Match[str]) -> str:
+    """Keep of a fence's options only the title; the others are for the tests."""
+    titles = re.findall(r' title="[^"]*"', match.group(2))
+    return match.group(1) + "".join(titles)
+
+
+class Doctests(Extension):
+    """Fences around examples that begin with `>>>`, which docstrings have without any."""
+
+    def extendMarkdown(self, md: Any) -> None:
+        """Run before fences are parsed, whose priority is 25."""
+        md.preprocessors.register(Fences(md), "doctests", 30)
+
+
+class Fences(Preprocessor):
+    """Put a fence around each paragraph that begins with `>>>`."""
+
+    def run(self, lines: list[str]) -> list[str]:
+        """Return the lines with fences."""
+        fenced: list[str] = []
+        is_example = False
+        for line in [*lines, ""]:
+            if line.startswith(">>> ") and not is_example and (not fenced or not fenced[-1]):
+                is_example = True
+                fenced.append("```pycon")
+            elif is_example and not line:
+                is_example = False
+                fenced.append("```")
+            fenced.append(line)
+        return fenced
