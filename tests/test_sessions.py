@@ -2,7 +2,7 @@
 
 The blocks of a page that has ```` ```shell ```` blocks make a session in an empty folder:
 
-- a block with `title="NAME"` is a file of that name,
+- a block with `title="NAME"` is a file of that name, which is there from the beginning,
 - `shell` runs in bash, with the exported variables and the folder of earlier blocks,
 - `shell test="serve"` starts a server in a terminal of its own, which ends when the next one starts,
 - `shell test="fails"` must fail,
@@ -202,14 +202,19 @@ class Session:
 @pytest.mark.parametrize("page", [*cases()])
 def test_the_commands_of_a_page_work_as_a_reader_types_them(page: Path, tmp_path: Path) -> None:
     session = Session(tmp_path, free_port())
+    for block in blocks(page):
+        if "title" in block.options:
+            file = tmp_path / block.options["title"]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(session.code(block), encoding="utf-8")
     with contextlib.ExitStack() as servers:
         for block in blocks(page):
             place = f"{page.relative_to(ROOT)}:{block.line}"
             match block.language, block.options:
                 case _, {"test": "no"}:
                     pass
-                case _, {"title": name}:
-                    (tmp_path / name).write_text(session.code(block), encoding="utf-8")
+                case _, {"title": _}:
+                    pass
                 case "shell", {"test": "serve"}:
                     servers.close()
                     servers.enter_context(session.server(block))
