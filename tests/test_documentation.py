@@ -10,6 +10,9 @@ from pathlib import Path
 from traceback import walk_tb
 
 import pytest
+from a2a.utils.errors import A2A_ERROR_REASONS, JSON_RPC_ERROR_CODE_MAP
+from apcore_a2a_client import A2AServerError
+from apcore_a2a_server.bindings.rest import STATUSES
 from pytest_examples import CodeExample, EvalExample, find_examples
 
 ROOT = Path(__file__).parents[1]
@@ -136,3 +139,21 @@ def test_the_events_in_logs_are_those_that_the_operations_page_lists() -> None:
     logged = set(re.findall(r'"event": "(\w+)"', code))
     assert logged <= listed
     assert {name for name in listed if f'"{name}"' not in code} == set()
+
+
+def test_the_page_of_errors_has_their_codes_reasons_and_exceptions() -> None:
+    page = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (-32\d{3}) \| (\d{3})[^|]*\| `(\w+)`[^|]*\| `(\w+)` \|", page, re.M)
+    listed = {reason: (int(code), int(status)) for code, status, reason, _ in rows}
+    protocol = {
+        reason: (JSON_RPC_ERROR_CODE_MAP[kind], STATUSES[kind][0])
+        for kind, reason in A2A_ERROR_REASONS.items()
+    }
+    assert listed | protocol == listed
+    classes = {kind.__name__: kind.code for kind in descendants(A2AServerError)}
+    assert {name: int(code) for code, *_, name in rows if name in classes} == classes
+
+
+def descendants(kind: type[A2AServerError]) -> list[type[A2AServerError]]:
+    """Return the classes below *kind*."""
+    return [each for child in kind.__subclasses__() for each in (child, *descendants(child))]

@@ -40,7 +40,9 @@ class Page(HTMLParser):
         """Collect the addresses in a tag."""
         values = {name: value or "" for name, value in attrs}
         for name in LOADED & values.keys():
-            self.addresses += re.split(r",\s+", values[name]) if name == "srcset" else [values[name]]
+            self.addresses += (
+                re.split(r",\s+", values[name]) if name == "srcset" else [values[name]]
+            )
         if tag == "link" and not NOT_LOADED & set(values.get("rel", "").split()):
             self.addresses.append(values.get("href", ""))
         self.addresses += CSS_URL.findall(values.get("style", ""))
