@@ -1,7 +1,7 @@
 """Python examples in the documentation run and print what they claim, and links are valid.
 
 An example fenced as `python test="lint"` is only linted: it serves until it is interrupted. Those
-with `title="FILE"` or `test="session"` are linted here and run in `test_sessions.py`.
+with `title="…"`, `packages="…"` or `test="session"` are linted here and run in `test_sessions.py`.
 """
 
 import re
@@ -71,7 +71,8 @@ def test_an_example_runs_and_prints_what_it_claims(
 
     eval_example.lint_ruff(example)
     settings = example.prefix_settings()
-    if "title" not in settings and settings.get("test") not in ("lint", "session"):
+    elsewhere = {"title", "packages"} & settings.keys()
+    if not elsewhere and settings.get("test") not in ("lint", "session"):
         failure = run(example, eval_example)
         assert failure is None, failure
 

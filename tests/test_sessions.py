@@ -8,6 +8,8 @@ The blocks of a page that has ```` ```shell ```` blocks make a session in an emp
 - `shell test="fails"` must fail,
 - `python test="session"` is a program that needs the server,
 - `text test="output"` is the output of the block before, in which `…` stands for any text,
+- `python packages="…"` and `javascript packages="…"` are programs for other packages, which need
+  the page's first server; they are tests of their own, skipped if the packages can't be installed,
 - `test="no"` is not run.
 
 Port 8000 of a page becomes a free port.
@@ -29,6 +31,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from tests.e2e.environments import node_modules, python_environment, tool
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 300
@@ -78,6 +82,15 @@ def cases() -> Iterator[object]:
         name = str(page.relative_to(ROOT))
         marks = [pytest.mark.process, *([pytest.mark.smoke] if name == SMOKE else [])]
         yield pytest.param(page, marks=marks, id=name)
+
+
+FOREIGN = [
+    pytest.param(page, block, marks=[pytest.mark.process, pytest.mark.soak], id=packages)
+    for page in PAGES
+    for block in blocks(page)
+    if (packages := block.options.get("packages"))
+]
+"""Programs in pages that use other packages."""
 
 
 def environment(folder: Path, port: int) -> dict[str, str]:
@@ -189,6 +202,22 @@ class Session:
         code, self.shown = in_terminal(script, self.folder, environment(self.folder, self.port))
         assert (code != 0) == fails, self.shown
 
+    def program(self, block: Block, command: str) -> None:
+        """Run a block with an interpreter, and compare what it prints with its `#>` marks."""
+        file = self.folder / ("example.mjs" if block.language == "javascript" else "example.py")
+        file.write_text(self.code(block), encoding="utf-8")
+        self.run(f"{command} {file.name} 2>errors.log || {{ cat errors.log; exit 1; }}")
+        printed = re.findall(r"^ *(?:#|//)> (.*)$", block.code, re.MULTILINE)
+        assert self.shown.splitlines() == printed, block.line
+
+    def write_files(self, page: Path) -> None:
+        """Write the files of a page."""
+        for block in blocks(page):
+            if "title" in block.options:
+                file = self.folder / block.options["title"]
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(self.code(block), encoding="utf-8")
+
     def server(self, block: Block) -> contextlib.AbstractContextManager[None]:
         """Return a block's server, as a context."""
         variables = environment(self.folder, self.port)
@@ -198,11 +227,7 @@ class Session:
 @pytest.mark.parametrize("page", [*cases()])
 def test_the_commands_of_a_page_work_as_a_reader_types_them(page: Path, tmp_path: Path) -> None:
     session = Session(tmp_path, free_port())
-    for block in blocks(page):
-        if "title" in block.options:
-            file = tmp_path / block.options["title"]
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(session.code(block), encoding="utf-8")
+    session.write_files(page)
     with contextlib.ExitStack() as servers:
         for block in blocks(page):
             place = f"{page.relative_to(ROOT)}:{block.line}"
@@ -217,13 +242,27 @@ def test_the_commands_of_a_page_work_as_a_reader_types_them(page: Path, tmp_path
                 case "shell", options:
                     session.run(session.code(block), fails=options.get("test") == "fails")
                 case "python", {"test": "session"}:
-                    (tmp_path / ".example.py").write_text(session.code(block), encoding="utf-8")
-                    session.run("python .example.py")
-                    printed = re.findall(r"^ *#> (.*)$", block.code, re.MULTILINE)
-                    assert session.shown.splitlines() == printed, place
+                    session.program(block, "python")
                 case "text", {"test": "output"}:
                     shown = session.shown.replace(f":{session.port}", ":8000")
                     assert shows(block.code, shown), f"{place} shows:\n{shown}"
+
+
+@pytest.mark.parametrize(("page", "block"), FOREIGN)
+def test_a_program_with_another_package_prints_what_the_page_says(
+    page: Path, block: Block, tmp_path: Path
+) -> None:
+    packages = block.options["packages"].split()
+    if block.language == "javascript":
+        (tmp_path / "node_modules").symlink_to(node_modules(*packages) / "node_modules")
+        command = tool("node")
+    else:
+        command = str(python_environment("page", *packages))
+    session = Session(tmp_path, free_port())
+    session.write_files(page)
+    server = next(each for each in blocks(page) if each.options.get("test") == "serve")
+    with session.server(server):
+        session.program(block, command)
 
 
 def test_pages_have_commands() -> None:
