@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apcore_a2a_core import EXTENSION_URI
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from tools import docs_hook
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = {path.parent.name: path.parent for path in ROOT.glob("packages/*/pyproject.toml")}
@@ -168,6 +171,15 @@ def test_every_package_has_a_readme_a_license_and_a_type_marker(name: str) -> No
     assert f"pip install {name}" in re.sub(r"[\"']", "", readme)
     assert license_text == (ROOT / "LICENSE").read_bytes()
     assert (PACKAGES[name] / "src" / MODULES[name] / "py.typed").is_file()
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_every_package_names_the_repository_that_the_extension_has(name: str) -> None:
+    repository = project(name)["urls"]["Repository"]
+
+    assert EXTENSION_URI.startswith(f"{repository}/extensions/")
+    assert {url.startswith(repository) for url in project(name)["urls"].values()} == {True}
+    assert f"{repository}/blob/main/" == docs_hook.REPOSITORY
 
 
 def test_every_member_is_covered_by_every_check() -> None:

@@ -1,4 +1,4 @@
-"""Hook of MkDocs: adapt pages that are also read on GitHub, and docstrings.
+"""Hook of MkDocs: adapt pages that are also read on GitHub.
 
 Links that lead out of the site, such as to the code, become links to the repository. A link to a
 file that does not exist stays as it is, so that MkDocs reports it.
@@ -7,9 +7,6 @@ file that does not exist stays as it is, so that MkDocs reports it.
 import re
 from pathlib import Path
 from typing import Any
-
-from markdown.extensions import Extension
-from markdown.preprocessors import Preprocessor
 
 REPOSITORY = "https://github.com/aipartnerup/apcore-a2a/blob/main/"
 ROOT = Path(__file__).resolve().parents[1]
@@ -20,12 +17,11 @@ TITLE = re.compile(r"# (.+)")
 
 
 def on_config(config: Any) -> Any:
-    """List all decisions in the navigation, and render docstrings' examples as code."""
+    """List all decisions in the navigation."""
     pages = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.glob("decisions/0*.md"))
     config.nav[-1]["Project"].append(
         {"Decisions": ["decisions/README.md", *({title(page): page} for page in pages)]}
     )
-    config.markdown_extensions.append(Doctests())
     return config
 
 
@@ -54,29 +50,3 @@ def fence(match: re.Match[str]) -> str:
     """Keep of a fence's options only the title; the others are for the tests."""
     titles = re.findall(r' title="[^"]*"', match.group(2))
     return match.group(1) + "".join(titles)
-
-
-class Doctests(Extension):
-    """Fences around examples that begin with `>>>`, which docstrings have without any."""
-
-    def extendMarkdown(self, md: Any) -> None:
-        """Run before fences are parsed, whose priority is 25."""
-        md.preprocessors.register(Fences(md), "doctests", 30)
-
-
-class Fences(Preprocessor):
-    """Put a fence around each paragraph that begins with `>>>`."""
-
-    def run(self, lines: list[str]) -> list[str]:
-        """Return the lines with fences."""
-        fenced: list[str] = []
-        is_example = False
-        for line in [*lines, ""]:
-            if line.startswith(">>> ") and not is_example and (not fenced or not fenced[-1]):
-                is_example = True
-                fenced.append("```pycon")
-            elif is_example and not line:
-                is_example = False
-                fenced.append("```")
-            fenced.append(line)
-        return fenced
