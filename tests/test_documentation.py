@@ -6,9 +6,11 @@ with `title="…"`, `packages="…"` or `test="session"` are linted here and run
 
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 from traceback import walk_tb
 
+import apcore_a2a
 import pytest
 from a2a.utils.errors import A2A_ERROR_REASONS, JSON_RPC_ERROR_CODE_MAP
 from apcore_a2a_client import A2AServerError
@@ -144,7 +146,7 @@ def test_the_events_in_logs_are_those_that_the_operations_page_lists() -> None:
 
 def test_the_page_of_errors_has_their_codes_reasons_and_exceptions() -> None:
     page = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (-32\d{3}) \| (\d{3})[^|]*\| `(\w+)`[^|]*\| `(\w+)` \|", page, re.M)
+    rows = re.findall(r"^\| (-32\d{3}) \| (\d{3})[^|]*\| `(\w+)`[^|<]*<br>`(\w+)` \|", page, re.M)
     listed = {reason: (int(code), int(status)) for code, status, reason, _ in rows}
     protocol = {
         reason: (JSON_RPC_ERROR_CODE_MAP[kind], STATUSES[kind][0])
@@ -158,3 +160,17 @@ def test_the_page_of_errors_has_their_codes_reasons_and_exceptions() -> None:
 def descendants(kind: type[A2AServerError]) -> list[type[A2AServerError]]:
     """Return the classes below *kind*."""
     return [each for child in kind.__subclasses__() for each in (child, *descendants(child))]
+
+
+@pytest.mark.parametrize("part", ["core", "server"])
+def test_the_reference_of_the_api_lists_what_is_public(part: str) -> None:
+    page = (ROOT / "docs" / "api" / f"{part}.md").read_text(encoding="utf-8")
+    module = import_module(f"apcore_a2a_{part}")
+
+    assert {*module.__all__} <= {*re.findall(rf"^::: {module.__name__}\.(\w+)$", page, re.M)}
+
+
+def test_the_reference_of_the_facade_names_all_that_it_offers() -> None:
+    page = (ROOT / "docs/api/facade.md").read_text(encoding="utf-8")
+
+    assert {*re.findall(r"`(\w+)`", page)} >= {*apcore_a2a.__all__}

@@ -1,5 +1,9 @@
-"""Hook of MkDocs: show examples in docstrings, which begin with `>>>`, as code."""
+"""Hook of MkDocs: show examples in docstrings as code.
 
+They begin with `>>>`, or have a fence with options for the tests.
+"""
+
+import re
 from typing import Any
 
 from markdown.extensions import Extension
@@ -12,8 +16,11 @@ def on_config(config: Any) -> Any:
     return config
 
 
+FENCE_OPTIONS = re.compile(r'(```\w+)(?: \w+="[^"]*")+ *$')
+
+
 class Doctests(Extension):
-    """Fences around examples that begin with `>>>`, which docstrings have without any."""
+    """Fences, without options, around all examples."""
 
     def extendMarkdown(self, md: Any) -> None:
         """Run before fences are parsed, whose priority is 25."""
@@ -34,5 +41,5 @@ class Fences(Preprocessor):
             elif is_example and not line:
                 is_example = False
                 fenced.append("```")
-            fenced.append(line)
+            fenced.append(FENCE_OPTIONS.sub(r"\1", line) if "title=" not in line else line)
         return fenced
