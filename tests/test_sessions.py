@@ -18,11 +18,13 @@ Port 8000 of a page becomes a free port.
 import contextlib
 import os
 import pty
+import random
 import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -108,10 +110,12 @@ def environment(folder: Path, port: int) -> dict[str, str]:
 
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+    """Return a free port below those that the system gives to programs that ask for any."""
+    for port in random.sample(range(20_000, 32_000), 100):
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("None of 100 ports is free")
 
 
 def in_terminal(command: str, folder: Path, variables: dict[str, str]) -> tuple[int, str]:
@@ -127,11 +131,14 @@ def in_terminal(command: str, folder: Path, variables: dict[str, str]) -> tuple[
         start_new_session=True,
     ) as shell:
         os.close(theirs)
+        limit = threading.Timer(PATIENCE, shell.kill)
+        limit.start()
         shown = b""
         with contextlib.suppress(OSError), os.fdopen(ours, "rb", buffering=0) as terminal:
             while chunk := terminal.read(65536):  # raises OSError once the command has ended
                 shown += chunk
         code = shell.wait(PATIENCE)
+        limit.cancel()
     return code, shown.decode().replace("\r\n", "\n")
 
 
