@@ -199,7 +199,7 @@ class Session:
 
     def code(self, block: Block) -> str:
         """Return a block's code, for the session's port."""
-        return block.code.replace(":8000", f":{self.port}")
+        return re.sub(r"(?<=[:=])8000\b", str(self.port), block.code)
 
     def run(self, command: str, *, fails: bool = False) -> None:
         """Run a command in the session's terminal."""
