@@ -131,10 +131,10 @@ class InProcessStore(Store):
             raise LeaseLostError
         # Set the version before the first await: of two concurrent changes, the second is stale.
         task_log.version = record.version
-        has_ended = record.task.status.state in TERMINAL
-        is_saved = not change.state_events or await self._save_state(change, task_log, has_ended)
-        if task_log.webhooks:
-            self._outbox.add(record, task_log.webhooks, change.state_events)
+        has_ended, state_events = record.task.status.state in TERMINAL, change.state_events
+        is_saved = not state_events or await self._save_state(change, task_log, has_ended)
+        if state_events and task_log.webhooks:
+            self._outbox.add(record, task_log.webhooks, state_events)
         task_log.events += change.events
         if len(task_log.events) > 2 * self.retention.max_events:
             del task_log.events[: -self.retention.max_events]

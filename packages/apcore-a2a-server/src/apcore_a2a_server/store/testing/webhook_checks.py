@@ -87,6 +87,14 @@ async def webhooks_are_notified_of_each_state_in_order(store: Store) -> None:
 
 
 @check
+async def webhooks_are_not_notified_of_chunks(store: Store) -> None:
+    record, lease = await begun(store, webhooks=[hook("w1"), hook("w2")])
+    await settle_all(store)
+    await store.change(said_more(record, "no state", lease))
+    assert not await claim_due(store)
+
+
+@check
 async def a_notification_that_is_not_settled_is_due_again(store: Store) -> None:
     await begun(store, webhooks=[hook()])
     (first,) = await claim_due(store)
