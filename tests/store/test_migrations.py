@@ -1,5 +1,6 @@
 """Stores of earlier schema versions are migrated with all they hold."""
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -14,9 +15,12 @@ from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_core.states import WORKING
 from apcore_a2a_core.values import read_json
 from apcore_a2a_server.store import Store, open_store
+from apcore_a2a_server.store.exceptions import SchemaError
 from apcore_a2a_server.store.maintenance import check, migrate
 from apcore_a2a_server.store.port import unpack_payload
-from apcore_a2a_server.store.postgres.database import driver
+from apcore_a2a_server.store.postgres import PostgresStore
+from apcore_a2a_server.store.postgres.database import CONNECTION_OPTIONS, driver
+from apcore_a2a_server.store.postgres.schema import MIGRATION_LOCK
 from apcore_a2a_server.store.protobuf_bodies import as_json
 from apcore_a2a_server.store.testing.samples import begun, new_record, said_more
 from apcore_a2a_server.store.webhooks import Webhook
@@ -111,6 +115,32 @@ async def test_bodies_in_protobuf_become_json_in_a_database(
     assert await migrate(server.url) == (3, 5)
     await verify(open_store(server.url), record)
     assert (await check(server.url)).tasks["working"] == 1
+
+
+async def test_a_migration_may_take_longer_than_other_statements(
+    server: Database, connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apcore_a2a_server.store.postgres.store.SHORTEST_TIMEOUT", 1.0)
+    monkeypatch.setitem(CONNECTION_OPTIONS, "command_timeout", 1.0)
+    store = PostgresStore(server.url, lease_seconds=1)
+    await connection.execute(f"SELECT pg_advisory_lock({MIGRATION_LOCK})")
+    starting = asyncio.create_task(store.start())
+    await asyncio.wait([starting], timeout=1.5)  # longer than a statement may take
+    await connection.execute(f"SELECT pg_advisory_unlock({MIGRATION_LOCK})")
+    await starting
+    assert await store.get("t1") is None
+    await store.close()
+
+
+async def test_a_newer_schema_is_refused_with_both_versions(server: Database) -> None:
+    store = PostgresStore(server.url)
+    server.clear()
+    await store.start()
+    await store.close()
+    server.sql("INSERT INTO apcore_a2a.migrations VALUES (77)")
+    with pytest.raises(SchemaError, match="^The store's tables have version 77,"):
+        await store.start()
+    server.clear()
 
 
 def test_an_old_body_is_read_by_the_type_in_its_first_byte() -> None:

@@ -1,12 +1,14 @@
 """Stores that open existing or missing databases."""
 
+import asyncio
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from apcore_a2a_server.store import UnavailableError
+from apcore_a2a_server.store import StoreError, UnavailableError
 from apcore_a2a_server.store.postgres import PostgresStore
+from apcore_a2a_server.store.postgres.database import Database as Connections
 from apcore_a2a_server.store.sqlite import SqliteStore
 from apcore_a2a_server.store.testing import begun
 
@@ -74,3 +76,16 @@ async def test_the_files_are_for_their_owner_only(tmp_path: Path) -> None:
     endings = ("", "-wal", "-shm", ".lock")
     assert modes(tmp_path) == {f"agent.db{ending}": "0o600" for ending in endings}
     await store.close()
+
+
+async def test_a_database_that_is_closed_waits_for_its_statements(server: Database) -> None:
+    database = Connections(server.url, 1, lambda: 10)
+    await database.open()
+    async with database.session() as session:
+        closing_down = asyncio.create_task(database.close())
+        await asyncio.sleep(0)
+        assert await session.connection.fetchval("SELECT 1") == 1
+    await closing_down
+    with pytest.raises(StoreError, match="not open"):
+        async with database.session():
+            pass

@@ -142,9 +142,9 @@ class Database(Queries):
                 async with asyncio.timeout(CLOSE_TIMEOUT):
                     await pool.close()
 
-    async def connect(self) -> Any:
-        """Return a new connection outside the pool."""
-        return await driver.connect(self._url, **CONNECTION_OPTIONS)
+    async def connect(self, **options: Any) -> Any:
+        """Return a new connection outside the pool; *options* replace `CONNECTION_OPTIONS`."""
+        return await driver.connect(self._url, **{**CONNECTION_OPTIONS, **options})
 
     async def fetch_batch(
         self, statement: Statement, batch: Sequence[Mapping[str, Any]]
@@ -164,11 +164,12 @@ class Database(Queries):
             UnavailableError: The database can't be reached, or has not replied in time; the
                 statement may have been run or not.
         """
-        if self._pool is None:
+        pool = self._pool  # `close` waits for the connection, but drops its own reference at once
+        if pool is None:
             raise StoreError("The store is not open")
         try:
             async with asyncio.timeout(seconds or self._timeout()):
-                connection = await self._pool.acquire()
+                connection = await pool.acquire()
                 try:
                     yield Session(connection)
                 except (TimeoutError, asyncio.CancelledError):
@@ -177,9 +178,9 @@ class Database(Queries):
                     connection.terminate()
                     raise
                 finally:
-                    await self._pool.release(connection)
+                    await pool.release(connection)
         except UNAVAILABLE_ERRORS as error:
-            await self._pool.expire_connections()  # the other connections are lost as well
+            await pool.expire_connections()  # the other connections are lost as well
             if isinstance(error, asyncpg.DiskFullError):
                 raise DiskFullError(f"The database's disk is full: {error}") from error
             raise UnavailableError(f"The database can't be reached: {error}") from error

@@ -32,7 +32,7 @@ from .database import BACKGROUND_TIMEOUT, DATABASE_ERRORS, Database, select, sql
 from .notify import ChangeNotifier
 from .outbox import DatabaseOutbox, add_webhook
 from .rows import chunk_parameters, create_parameters, owner_bytes, record_of, state_parameters
-from .schema import migrate
+from .schema import MIGRATIONS, migrate, version_of
 
 TIMEOUT_FRACTION_OF_LEASE = 0.2  # of a statement: a renewal must leave time to retry
 SHORTEST_TIMEOUT = 3.0  # seconds
@@ -77,12 +77,23 @@ class PostgresStore(DatabaseOutbox):
         database = self._database
         try:
             await database.open()
-            async with database.session() as session:
-                await migrate(session.connection)
+            await self._migrate()
             self._notifier = ChangeNotifier(database.connect, database.execute, self._report_change)
         except DATABASE_ERRORS as error:
             await self.close()
             raise unavailable_error(error) from None
+
+    async def _migrate(self) -> None:
+        """Migrate the schema, unless it is the latest version already."""
+        async with self._database.session() as session:
+            if await version_of(session.connection) == len(MIGRATIONS):
+                return
+        # A migration of a large database takes minutes, for which other replicas wait.
+        connection = await self._database.connect(command_timeout=None)
+        try:
+            await migrate(connection)
+        finally:
+            connection.terminate()
 
     async def close(self) -> None:
         """Close all connections."""
