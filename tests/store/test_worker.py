@@ -1,7 +1,8 @@
-"""Writes that share a commit in a SQLite file: a failing one is rolled back alone."""
+"""Transactions in a SQLite file: jobs that share a commit, and jobs that read."""
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,3 +50,31 @@ async def test_work_that_fails_halfway_is_rolled_back_without_affecting_the_rest
     with sqlite3.connect(path) as reader:
         assert reader.execute("SELECT number FROM numbers").fetchall() == [(1,), (2,), (4,)]
     reader.close()
+
+
+async def test_all_statements_of_a_job_that_reads_see_the_same_state(tmp_path: Path) -> None:
+    path, reading, written = tmp_path / "numbers.db", threading.Event(), threading.Event()
+
+    def open_worker(*, writes: bool) -> Worker:
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE IF NOT EXISTS numbers (number INTEGER PRIMARY KEY)")
+        worker = Worker(connection, path, writes=writes)
+        worker.start()
+        return worker
+
+    def read_twice(connection: sqlite3.Connection) -> list[int]:
+        counts = list(connection.execute("SELECT count(*) FROM numbers").fetchone())
+        reading.set()
+        written.wait()
+        return counts + list(connection.execute("SELECT count(*) FROM numbers").fetchone())
+
+    writer, reader = open_worker(writes=True), open_worker(writes=False)
+    counting = asyncio.ensure_future(reader.call(read_twice))
+    await asyncio.to_thread(reading.wait)
+    await writer.call(add(1))
+    written.set()
+    assert await counting == [0, 0]
+    assert await reader.call(read_twice) == [1, 1]
+    await writer.close()
+    await reader.close()

@@ -42,7 +42,7 @@ class _Job:
 
 
 class Worker(threading.Thread):
-    """A thread that runs jobs in order; jobs that are queued at the same time share a commit.
+    """A thread that runs jobs in order; jobs that are queued at the same time share a transaction.
 
     Each job is done completely or not at all. Its caller gets the result once it is on disk.
 
@@ -120,14 +120,11 @@ class Worker(threading.Thread):
         Raises:
             sqlite3.Error: The file can't be used.
         """
-        if not self._writes:
-            for job in jobs:
-                _run_job(self._connection, job)
-            return True
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
+            # Jobs that only read need a transaction too: their statements must see the same state.
+            self._connection.execute("BEGIN IMMEDIATE" if self._writes else "BEGIN")
             # After an outage, a transaction without changes would succeed on a full disk too.
-            if self.is_failing:
+            if self.is_failing and self._writes:
                 _touch(self._connection)
             # A savepoint for each job would cost every batch a journal of its own. Jobs that fail
             # after they have changed something are rare, and then the batch is run again.
