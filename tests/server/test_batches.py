@@ -20,8 +20,13 @@ from .test_stateful import Clock, Loop
 pytestmark = pytest.mark.anyio
 
 
-async def writes(peer: Peer, task_id: str, last: int) -> list[bytes]:
-    """Subscribe through ASGI until the stream ends, and return the bodies of all writes."""
+async def writes(
+    peer: Peer, task_id: str, last: int, header_counts: list[int] | None = None
+) -> list[bytes]:
+    """Subscribe through ASGI until the stream ends, and return the bodies of all writes.
+
+    Like a user's middleware it adds a header; *header_counts* gets the number of headers before.
+    """
     bodies: list[bytes] = []
     request = peer.request("subscribe", {"id": task_id}, {"Last-Event-ID": str(last)})
     received = [{"type": "http.request", "body": request.content, "more_body": False}]
@@ -32,6 +37,10 @@ async def writes(peer: Peer, task_id: str, last: int) -> list[bytes]:
     async def send(message: Any) -> None:
         if message["type"] == "http.response.body":
             bodies.append(message["body"])
+        else:
+            if header_counts is not None:
+                header_counts.append(len(message["headers"]))
+            message["headers"].append((b"x-user", b"1"))
 
     path = ROUTES["subscribe"][1].format(id=task_id) if peer.way == "REST" else "/"
     scope = {"type": "http", "method": "POST", "path": path, "query_string": b""}
@@ -72,6 +81,14 @@ async def test_events_that_wait_share_a_write(way: str) -> None:
             write, end = await writes(peer, sent[0].body["id"], last)
             assert frames(way, write) == sent[last:]
             assert end == b""
+
+
+async def test_a_header_that_middleware_adds_to_a_stream_is_not_on_the_next_one() -> None:
+    async with serving({"work": chunks(1)}) as peer:
+        task_id, header_counts = (await peer.send()).task["id"], list[int]()
+        for _ in range(2):
+            await writes(peer, task_id, 0, header_counts)
+    assert header_counts[0] == header_counts[1]
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -11,9 +11,11 @@ from contextlib import suppress
 from typing import Any
 
 import h11
+import httpx
 import pytest
 from apcore_a2a_core import InputRequiredError
-from apcore_a2a_server import Limits
+from apcore_a2a_server import InMemoryTaskStore, Limits
+from apcore_a2a_server.store import Event, UnavailableError
 
 from .asking import state_of
 from .inloop import NEEDS_APPROVAL, WAYS, Does, Gate, Peer, Streams, gapless, serving, true
@@ -166,6 +168,34 @@ async def test_a_task_runs_until_its_last_reader_disconnects(way: str) -> None:
                 assert await peer.state(task_id) == "working"
         await are_canceled(gate)
         assert await end_of(peer, task_id) == LOST
+
+
+class FailingStore(InMemoryTaskStore):
+    """A store whose events can't be read while it is down."""
+
+    is_down = False
+
+    async def events(self, task_id: str, after: int, limit: int = 1000) -> list[Event] | None:
+        if self.is_down:
+            raise UnavailableError("The store is down")
+        return await super().events(task_id, after, limit)
+
+
+@every_way
+async def test_a_task_runs_on_if_its_stream_ends_because_the_store_fails(way: str) -> None:
+    steps, store = Steps(), FailingStore()
+    options: Any = {"limits": Limits(disconnect_grace=0), "task_store": store}
+    async with serving({"work": Streams(steps)}, way, **options) as peer, peer.stream() as stream:
+        task = await stream.next()
+        await steps.started.wait()
+        store.is_down = True
+        steps.push({"n": 1})
+        with pytest.raises(httpx.RemoteProtocolError):
+            await stream.rest()
+        store.is_down = False
+        await peer.get(task.body["id"])  # by then, the server has handled the end of the stream
+        steps.end()
+        await peer.until(task.body["id"], "completed")
 
 
 @every_way

@@ -53,11 +53,11 @@ FOUND_TENANT = "apcore_a2a.found_tenant"
 """Key of the `Tenant` in the ASGI scope of a request in a tenant."""
 NO_STORE = (b"cache-control", b"private, no-store")
 """Responses are only for their caller (RFC 9111 §5.2.2.5)."""
-EVENT_STREAM_HEADERS = [
+EVENT_STREAM_HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
-]
+)
 """The last one turns off buffering in nginx."""
 KEEP_ALIVE = b": keep-alive\n\n"
 """A comment of server-sent events."""
@@ -165,9 +165,15 @@ async def respond(
     await send({"type": "http.response.body", "body": body})
 
 
+def event_stream_start() -> Message:
+    """Return the start of a response with events."""
+    # a list for each response, since a user's middleware may add to it
+    return {"type": "http.response.start", "status": 200, "headers": [*EVENT_STREAM_HEADERS]}
+
+
 async def send_event(send: Send, value: Any) -> None:
     """Answer with one server-sent event."""
-    await send({"type": "http.response.start", "status": 200, "headers": EVENT_STREAM_HEADERS})
+    await send(event_stream_start())
     await send({"type": "http.response.body", "body": b"data: %s\n\n" % dump_json(value)})
 
 
@@ -202,19 +208,19 @@ async def send_events(send: Send, connection: Connection, stream: Stream) -> Non
         connection: The connection of the request.
         stream: The events.
     """
-    await send({"type": "http.response.start", "status": 200, "headers": EVENT_STREAM_HEADERS})
-    try:
-        with connection.watched():
-            async with aclosing(stream.events):
-                async for batch in stream.events:
-                    await _send_batch(send, batch, stream)
-                    del batch  # it may be large, and the wait for the next one long
-            await send({"type": "http.response.body", "body": b""})
+    await send(event_stream_start())
     # a disconnect shows in `receive`, or in a failing `send`: which one depends on the server
-    except ClientDisconnectedError:
-        pass
-    except OSError:  # ASGI 2.4
-        connection.disconnected = True
+    with suppress(ClientDisconnectedError), connection.watched():
+        async with aclosing(stream.events):
+            async for batch in stream.events:
+                try:
+                    await _send_batch(send, batch, stream)
+                except OSError:  # ASGI 2.4; not around the loop, since stores raise it too
+                    connection.disconnected = True
+                    return
+                del batch  # it may be large, and the wait for the next one long
+        with suppress(OSError):  # the client has all events
+            await send({"type": "http.response.body", "body": b""})
 
 
 async def _send_batch(send: Send, batch: Sequence[Event], stream: Stream) -> None:
