@@ -105,7 +105,7 @@ def test_calls_that_outlast_the_shutdown_get_the_failed_task(folder: Path, tmp_p
 
 
 @pytest.mark.process
-def test_serving_without_grpc_imports_none_of_it() -> None:
+def test_serving_without_grpc_and_rates_imports_none_of_their_libraries() -> None:
     code = """
 import sys
 from apcore import Registry
@@ -118,7 +118,7 @@ class Module:
 registry = Registry()
 registry.register("work", Module())
 create_app(registry)
-print([name for name in sys.modules if name.split(".")[0] == "grpc"])
+print([name for name in sys.modules if name.split(".")[0] in ("grpc", "limits")])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -138,7 +138,7 @@ async def test_a_newer_schema_is_refused_with_both_versions(server: Database) ->
     await store.start()
     await store.close()
     server.sql("INSERT INTO apcore_a2a.migrations VALUES (77)")
-    with pytest.raises(SchemaError, match="^The store's tables have version 77,"):
+    with pytest.raises(SchemaError, match=r"^The store's tables have version 77,"):
         await store.start()
     server.clear()
 

@@ -18,7 +18,7 @@ from apcore_a2a_server.engine.process import ProcessState
 from apcore_a2a_server.engine.setup import Setup
 from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.middleware import RateLimiter
-from apcore_a2a_server.middleware.rates import storage_of
+from apcore_a2a_server.middleware.rates import MEMORY, storage_of
 from apcore_a2a_server.modules.access import Access
 from apcore_a2a_server.modules.approval import install_approval
 from apcore_a2a_server.modules.processes import ProcessPool
@@ -35,7 +35,7 @@ from apcore_a2a_server.store.live import LiveTasks
 from .cards import CardPages
 from .figures import Figures
 from .health import HealthPage
-from .options import Settings
+from .options import AUTH_RATE_LIMIT, Settings
 from .sharing import check_server
 from .tenant_names import RESERVED, check_name, read_tenants
 
@@ -173,14 +173,17 @@ class Agent:
 def _limiter(rate: str | None, settings: Settings, option: str) -> RateLimiter | None:
     """Return the limiter for the rate of an option, which all bindings share."""
     storage = settings.rate_limit_storage
-    storage_of(storage)  # reject an invalid URL even if there is no rate limit
+    if storage != MEMORY:
+        storage_of(storage)  # reject an invalid URL even if there is no rate limit
     return RateLimiter(rate, storage, option) if rate else None
 
 
 def _refusals(settings: Settings) -> RateLimiter | None:
     """Return the limiter of refused credentials, which counts in this process alone."""
     rate = settings.auth_rate_limit
-    return RateLimiter(rate, option="auth_rate_limit") if rate else None
+    # without authentication only a rate that was set is checked: limiters take 150 ms to import
+    is_unused = settings.auth is None and rate == AUTH_RATE_LIMIT
+    return RateLimiter(rate, option="auth_rate_limit") if rate and not is_unused else None
 
 
 def _metrics(settings: Settings, figures: Figures) -> "Metrics | None":

@@ -27,6 +27,7 @@ NOT_A_HOST_NAME = re.compile(r"[/@?#\s]|^[^:]*:[^:]*$|\]:|^$")
 """Matches URLs and names with a port, but not IPv6 addresses, which have several colons."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 GRPC_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s/:\[\]]+):\d{1,5}")
+AUTH_RATE_LIMIT = "100/minute"
 MAX_VALUES = 100_000
 MAX_PARTS = 1000
 """The longest array that the dialects decode, in items."""
@@ -158,7 +159,7 @@ class Settings:
         None, "Calls per skill by all clients together.", otherwise="no limit"
     )
     auth_rate_limit: str | None = option(
-        "100/minute", "Requests per client address that authentication refuses."
+        AUTH_RATE_LIMIT, "Requests per client address that authentication refuses."
     )
     rate_limit_storage: str = option("memory://", "Storage of rate limit counters.", is_secret=True)
     client_key: "ClientKey | None" = option(

@@ -1,4 +1,7 @@
-"""Rate limits for requests and calls."""
+"""Rate limits for requests and calls.
+
+The library `limits` is imported late: it takes 150 ms, and most agents have no rate limits.
+"""
 
 import math
 import time
@@ -6,11 +9,6 @@ from collections.abc import Collection
 from inspect import isawaitable
 from typing import Any
 
-from limits import parse_many
-from limits.aio.strategies import SlidingWindowCounterRateLimiter as SharedLimiter
-from limits.errors import ConfigurationError
-from limits.storage import storage_from_string
-from limits.strategies import SlidingWindowCounterRateLimiter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from apcore_a2a_server.fields import OptionError
@@ -19,7 +17,7 @@ from .auth import caller_of, client_of
 from .errors import Refusal, is_public, refuse
 
 MEMORY = "memory://"
-"""The URL of a storage in this process."""
+"""The URL of the storage in this process."""
 
 
 class RateLimiter:
@@ -51,6 +49,8 @@ class RateLimiter:
     """
 
     def __init__(self, rate: str, storage: str = MEMORY, option: str = "rate_limit") -> None:
+        from limits import aio, parse_many, strategies
+
         counts = storage_of(storage)
         try:
             self._items = parse_many(rate)
@@ -59,10 +59,8 @@ class RateLimiter:
         if not self._items or any(item.amount < 1 for item in self._items):
             raise OptionError(option, f"must look like 10/second;100/minute, not {rate!r}")
         # Not the asynchronous memory storage: at every hit, it checks all keys for expiry.
-        kind: Any = (
-            SharedLimiter if storage.startswith("async+") else SlidingWindowCounterRateLimiter
-        )
-        self._strategy = kind(counts)
+        library: Any = aio.strategies if storage.startswith("async+") else strategies
+        self._strategy = library.SlidingWindowCounterRateLimiter(counts)
 
     async def wait(self, *key: str) -> int:
         """Count a use by *key* and return 0, or return the seconds until one is allowed."""
@@ -93,6 +91,9 @@ def storage_of(uri: str) -> Any:
         ValueError: It can't be used. The message names only the scheme of *uri*, which may contain
             a password.
     """
+    from limits.errors import ConfigurationError
+    from limits.storage import storage_from_string
+
     try:
         return storage_from_string(uri)
     except ConfigurationError as error:
