@@ -104,7 +104,7 @@ class InProcessStore(Store):
         except Exception:  # a user's store may raise anything: then there is no task
             del self._logs[task_id]
             if send_key is not None:
-                del self._send_keys[record.owner, send_key.text]
+                self._send_keys.pop((record.owner, send_key.text), None)
             if task_log.webhooks:
                 await self.write_webhooks(task_id, ())
             raise
@@ -114,10 +114,15 @@ class InProcessStore(Store):
 
     async def _reserve(self, owner: str, send_key: SendKey, task_id: str) -> None:
         """Reserve an idempotency key for a task, unless another existing task has it."""
-        digest, holder_id = self._send_keys.get((owner, send_key.text), (send_key.digest, ""))
-        if holder_id and (holder_id in self._logs or await self.get(holder_id) is not None):
-            raise send_key.conflict(digest, holder_id)
-        self._send_keys[owner, send_key.text] = send_key.digest, task_id
+        name = owner, send_key.text
+        while holder := self._send_keys.get(name):
+            digest, holder_id = holder
+            if holder_id in self._logs or await self.get(holder_id) is not None:
+                raise send_key.conflict(digest, holder_id)
+            # another send may have reserved the key while a slow store was read: look again
+            if self._send_keys.get(name) is holder:
+                del self._send_keys[name]
+        self._send_keys[name] = send_key.digest, task_id
         if len(self._send_keys) > self.retention.max_logs:
             self._send_keys.popitem(last=False)
 
@@ -167,12 +172,12 @@ class InProcessStore(Store):
             raise
         try:
             await self.save(change.record)
-        except (Exception, BaseExceptionGroup):  # a user's store may raise anything
-            if not has_ended:
-                task_log.version = change.base
-                await self._undo_webhook(change, previous_webhooks)
-                raise
-            return False
+        except BaseException as error:  # a user's store may raise anything, or it was cancelled
+            if has_ended and isinstance(error, Exception | BaseExceptionGroup):
+                return False
+            task_log.version = change.base
+            await self._undo_webhook(change, previous_webhooks)
+            raise
         return True
 
     async def webhooks(self, task_id: str) -> Sequence[Webhook]:
@@ -312,11 +317,19 @@ class InProcessStore(Store):
     async def claim(self, limit: int, running: Collection[str] = ()) -> Sequence[Claim]:
         """Lease up to *limit* orphaned tasks, and paused tasks whose deadline has passed."""
         claims: list[Claim] = []
-        for task_id, task_log in [*self._logs.items()]:
-            if task_log.is_claimable() and task_id not in running and len(claims) < limit:
-                record = await self.get(task_id)
-                if record is not None and not self._must_wait(record, task_log):
-                    claims.append(Claim(record, self._lease(task_id, task_log), task_log.starts))
+        claimable = [
+            (task_id, task_log, task_log.version)
+            for task_id, task_log in self._logs.items()
+            if task_log.is_claimable() and task_id not in running
+        ]
+        for task_id, task_log, version in claimable:
+            if len(claims) == limit:
+                break
+            record = await self.get(task_id)
+            # a task may be answered or canceled while a slow store is read
+            if record is None or task_log.version != version or self._must_wait(record, task_log):
+                continue
+            claims.append(Claim(record, self._lease(task_id, task_log), task_log.starts))
         return claims
 
     def _must_wait(self, record: TaskRecord, task_log: _TaskLog) -> bool:

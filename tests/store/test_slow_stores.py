@@ -1,0 +1,111 @@
+"""Tasks in a user's store that takes its time: what happens meanwhile is not lost."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from apcore_a2a_core.records import TaskListResult, TaskRecord
+from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED, WORKING
+from apcore_a2a_server.store import InMemoryTaskStore, Retention, SendKey
+from apcore_a2a_server.store.custom_stores import ScannedStore
+from apcore_a2a_server.store.exceptions import RepeatedError
+from apcore_a2a_server.store.testing import begun, new_record, went_on
+
+pytestmark = pytest.mark.anyio
+
+
+class SlowStore(InMemoryTaskStore):
+    """A user's store whose reads and writes wait while it is held, and can fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moves = asyncio.Event()
+        self.moves.set()
+        self.waiting = 0
+        self.fails = False
+
+    async def _wait(self) -> None:
+        self.waiting += 1
+        await self.moves.wait()
+        self.waiting -= 1
+        if self.fails:
+            raise ConnectionError
+
+    async def save(self, record: TaskRecord) -> None:
+        await self._wait()
+        await super().save(record)
+
+    async def get(self, task_id: str, owner: str | None = None) -> TaskRecord | None:
+        await self._wait()
+        return await super().get(task_id, owner)
+
+    async def list(
+        self, context_id: str | None = None, cursor: str | None = None, limit: int = 50
+    ) -> TaskListResult:
+        await self._wait()
+        return await super().list(context_id, cursor, limit)
+
+
+async def held(inner: SlowStore, count: int = 1) -> None:
+    """Wait until *count* calls wait in the store, which is held."""
+    async with asyncio.timeout(60):
+        while inner.waiting < count:  # noqa: ASYNC110  # there is no event
+            await asyncio.sleep(0)
+
+
+async def test_the_key_of_a_deleted_task_is_given_to_one_of_two_new_ones() -> None:
+    inner, key = SlowStore(), SendKey("key", b"body")
+    store = ScannedStore(inner)
+    record, lease = await begun(store, key=key)
+    await store.change(went_on(record, COMPLETED, lease))
+    await inner.delete("t1")
+    inner.moves.clear()
+    sends = [
+        asyncio.create_task(begun(store, new_record(task_id), key=key)) for task_id in ("t2", "t3")
+    ]
+    await held(inner, 2)
+    inner.moves.set()
+    outcomes = await asyncio.gather(*sends, return_exceptions=True)
+    assert [isinstance(outcome, RepeatedError) for outcome in outcomes].count(True) == 1
+
+
+async def test_a_task_that_is_answered_while_it_is_claimed_is_left_alone() -> None:
+    inner = SlowStore()
+    store = ScannedStore(inner)
+    record, lease = await begun(store)
+    paused = went_on(record, INPUT_REQUIRED, lease)
+    paused.record.deadline = 1.0
+    await store.change(paused)
+    inner.moves.clear()
+    claiming = asyncio.create_task(store.claim(10))
+    await held(inner)
+    answering = asyncio.create_task(store.change(went_on(paused.record, WORKING, run=True)))
+    await held(inner, 2)
+    inner.moves.set()
+    new_lease = await answering
+    assert not await claiming
+    assert new_lease is not None
+    assert not await store.renew([new_lease])
+
+
+async def test_a_change_that_is_cancelled_while_it_is_saved_can_be_made_again() -> None:
+    inner = SlowStore()
+    store = ScannedStore(inner)
+    record, lease = await begun(store)
+    inner.moves.clear()
+    change = went_on(record, INPUT_REQUIRED, lease)
+    changing = asyncio.create_task(store.change(change))
+    await held(inner)
+    changing.cancel()
+    await asyncio.wait([changing])
+    inner.moves.set()
+    await store.change(change)
+
+
+async def test_a_send_that_fails_forgets_its_key_even_if_there_are_too_many() -> None:
+    inner = SlowStore()
+    store = ScannedStore(inner)
+    store.retention = replace(Retention(), max_logs=0)
+    inner.fails = True
+    with pytest.raises(ConnectionError):
+        await begun(store, key=SendKey("key", b"body"))
