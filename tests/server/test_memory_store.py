@@ -401,6 +401,16 @@ async def test_a_full_store_evicts_tasks_of_the_same_owner_first() -> None:
     assert await store.get("t0") is None
 
 
+async def test_a_full_store_deletes_expired_tasks_before_others() -> None:
+    store = InMemoryTaskStore(ttl=0, max_capacity=3)
+    await store.save(record("working", WORKING, owner="ada", context="open"))
+    await store.save(record("ended", owner="ada", context="open"))
+    await store.save(record("expired", owner="bob"))
+    await store.save(record("new", WORKING, owner="ada"))
+    assert await kept(store, owner="ada") == ["new", "ended", "working"]
+    assert await kept(store, owner="bob") == []
+
+
 async def test_a_foreign_task_is_not_decoded() -> None:
     store = InMemoryTaskStore()
     await store.save(record("t", owner="ada"))

@@ -338,7 +338,13 @@ class InMemoryTaskStore(InProcessStore):
                 self._sweep_in(self._ttl)
 
     def _make_room(self, owner: str) -> None:
-        """Delete an ended task, if possible of *owner*: owners should not evict each other's."""
+        """Delete the expired tasks, or if there are none, an ended one.
+
+        It is one of *owner* if possible: owners should not evict each other's.
+        """
+        self._drop_expired()
+        if len(self._tasks) < self._max_capacity:
+            return
         oldest = self._oldest_ended(owner)
         if oldest is None:
             raise StoreFullError
