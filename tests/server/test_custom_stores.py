@@ -8,7 +8,9 @@ from typing import Any
 
 import httpx
 import pytest
+from a2a.server.context import ServerCallContext
 from a2a.server.tasks import InMemoryTaskStore as SdkStore
+from a2a.types import Task as SdkTask
 from apcore_a2a_core.data import TaskPushNotificationConfig
 from apcore_a2a_core.states import TERMINAL
 from apcore_a2a_core.values import dump_json
@@ -435,3 +437,15 @@ async def test_stores_without_limitations_log_nothing(
             async with serving(MODULES, task_store=store):
                 pass
     assert log_of(caplog) == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_tasks_of_other_programs_in_a_store_of_the_sdk_are_left_alone(way: str) -> None:
+    store = SdkStore()
+    await store.save(SdkTask(id="foreign", context_id="c"), ServerCallContext())
+    async with serving({"work": Does(give_back)}, way, task_store=store) as peer:
+        own = (await peer.send()).task["id"]
+        listed = (await peer.ask("list")).result["tasks"]
+        assert [task["id"] for task in listed] == [own]
+        assert (await peer.ask("get", {"id": "foreign"})).code in (-32001, 404)
+    assert await store.get("foreign", ServerCallContext()) is not None

@@ -176,7 +176,7 @@ class SdkStore:
         await self._store.save(to_sdk(replace(record.task, metadata=metadata)), self._context)
 
     async def get(self, task_id: str) -> TaskRecord | None:
-        """Return the record of a task that was saved here."""
+        """Return the record of a task; None if another program has saved it."""
         task = await self._store.get(task_id, self._context)
         return None if task is None else _record_from(task)
 
@@ -189,12 +189,15 @@ class SdkStore:
             include_artifacts=True,
         )
         response = await self._store.list(request, self._context)
-        records = [_record_from(task) for task in response.tasks]
+        records = [record for record in map(_record_from, response.tasks) if record is not None]
         return TaskListResult(records, response.next_page_token or None)
 
 
-def _record_from(stored_task: Any) -> TaskRecord:
+def _record_from(stored_task: Any) -> TaskRecord | None:
+    """Return the record in the metadata of a task; None for a task of another program."""
     task: Task = from_sdk(stored_task)
+    if RECORD_KEY not in task.metadata:
+        return None
     owner, skill, version, resume, messages = task.metadata.pop(RECORD_KEY)
     return TaskRecord(task, owner, skill, version, base64.b64decode(resume) or None, messages)
 
