@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trustme
 from apcore_a2a_server.push import PushSettings, RefusedError
-from apcore_a2a_server.push.guard import Guard
+from apcore_a2a_server.push.guard import BusyError, Guard
 from apcore_a2a_server.push.transport import WebhookResponse, WebhookTransport
 
 from tests.client.raw import (
@@ -95,6 +95,15 @@ async def test_a_name_that_later_resolves_to_an_internal_address_is_not_connecte
             await guard.check(url, "ada")
     assert bird.connections == 0
     assert names.lookups == [(NAME, port_of(bird))] * 5
+
+
+async def test_an_address_that_was_not_resolved_in_time_is_not_called_forbidden() -> None:
+    async def resolve(host: str, port: int, principal: str) -> list[str]:
+        raise BusyError
+
+    async with posting(resolve) as post:
+        answer = await post(f"https://{NAME}/")
+    assert (answer.status, answer.reason) == (0, "its host can't be resolved now")
 
 
 class FakeSystemResolver:

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import httpcore
 
-from .guard import Guard, RefusedError
+from .guard import BusyError, Guard, RefusedError
 from .settings import PushSettings
 from .signing import Headers
 
@@ -82,6 +82,8 @@ class WebhookTransport:
                     continue
         except TimeoutError:
             failure = f"no answer in {self._timeout:g} s"
+        except BusyError:
+            failure = "its host can't be resolved now"
         except RefusedError:
             failure = "its address is not allowed"
         except Exception as error:  # from httpcore, h11, anyio, ssl or the system: log only a type
