@@ -9,9 +9,11 @@ from random import Random
 from typing import Any
 
 import pytest
+from apcore import Identity
 from apcore_a2a_auth import JWTAuthenticator
 from apcore_a2a_server import create_app
-from apcore_a2a_server.middleware import Authentication, RateLimit, RateLimiter
+from apcore_a2a_server.middleware import Authentication, RateLimit, RateLimiter, principal_of
+from apcore_a2a_server.middleware.auth import named_client
 from limits.aio.storage import MemoryStorage
 from starlette.responses import Response
 from starlette.types import ASGIApp
@@ -390,6 +392,18 @@ async def test_a_gateway_may_speak_for_many_clients(auth: Any) -> None:
         assert answers == [200, 200, 429]
     answer = await ask(app, "GET", "/tasks", [("X-API-Key", KEY)], body())
     assert answer.status == 200
+
+
+def test_a_client_that_one_principal_names_is_never_that_of_another() -> None:
+    def key_of(headers: Any, identity: Any) -> str | None:
+        return headers.get("x-user")  # type: ignore[no-any-return]  # headers is Any
+
+    names = ["ada", "ada b", "ada%|b", "ada%", "ada%|"]
+    principals = ["", *(principal_of(Identity(name)) for name in names)]
+    clients = {*principals, ""}
+    for principal, key in product(principals, ["", "b", "b c", "c", "|b", "25|b"]):
+        clients.add(named_client(key_of, {"x-user": key}, principal, None))
+    assert len(clients) == len(principals) + 6 * len(principals)
 
 
 async def test_a_client_key_that_fails_fails_the_request(

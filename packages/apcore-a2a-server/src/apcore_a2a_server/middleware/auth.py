@@ -306,13 +306,16 @@ def named_client(
 ) -> str:
     """Return the principal and the client that *client_key* names, joined; "" if it names none.
 
+    No two principals can share a client, whatever the client is called: `principal_of` escapes "%"
+    and "|", so no principal contains "%|".
+
     Raises:
         TypeError: *client_key* returned neither a string nor None.
     """
     key: Any = client_key(headers, identity)
     if not isinstance(key, str | None):
         raise TypeError(f"client_key returned {type(key).__name__}, not str or None")
-    return "" if key is None else f"{principal} {key}"
+    return "" if key is None else f"{principal}%|{key}"
 
 
 def client_of(scope: Scope) -> str:
