@@ -78,6 +78,11 @@ async def version_of(connection: Any) -> int:
     return schema_version
 
 
+async def is_latest(connection: Any) -> bool:
+    """Return whether the schema has the latest version."""
+    return await version_of(connection) == len(MIGRATIONS)
+
+
 async def version(url: str) -> int:
     """Return the schema version of a database; 0 for an empty one.
 
