@@ -247,7 +247,7 @@ def test_an_interrupted_creation_of_tables_is_undone(action: str, tmp_path: Path
         assert check(cli, store).code == 0
     else:
         assert (outcome.code, outcome.out) == (2, "")
-        assert outcome.err == "apcore-a2a: The store has no tables yet: apcore-a2a store migrate\n"
+        assert outcome.err == "apcore-a2a: The store has no tables yet: run apcore-a2a store migrate\n"
 
 
 def test_a_read_only_file_can_be_checked(tmp_path: Path, cli: Cli) -> None:
@@ -312,7 +312,7 @@ def test_migrate_creates_the_tables_once(store: AnyStore, cli: Cli) -> None:
         store.path.touch()
     outcome = check(cli, store)
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.err == "apcore-a2a: The store has no tables yet: apcore-a2a store migrate\n"
+    assert outcome.err == "apcore-a2a: The store has no tables yet: run apcore-a2a store migrate\n"
 
     created, again = (cli("store", "migrate", "--store", store.address) for _ in range(2))
     assert (created.code, again.code) == (0, 0)
@@ -332,7 +332,7 @@ def test_older_tables_are_reported_and_migrated(
     more = (*migrations, f"CREATE TABLE {filled_store.prefix}later (number INTEGER)")
     monkeypatch.setattr(f"{package}.schema.MIGRATIONS", more)
 
-    message = f"have version {old}, and this package knows {new}: apcore-a2a store migrate\n"
+    message = f"have version {old}, but this package supports {new}: run apcore-a2a store migrate\n"
     for action in ("check", "prune"):
         refused = cli("store", action, "--store", filled_store.address)
         assert refused.code == 2

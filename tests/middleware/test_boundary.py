@@ -35,7 +35,7 @@ async def test_an_unhandled_exception_becomes_an_error_without_details(
     assert (answer.status, answer.json["error"]["status"]) == (500, "INTERNAL")
     assert SECRET not in answer.body.decode()
     (record,) = caplog.records
-    assert (record.levelno, record.name) == (logging.ERROR, "apcore_a2a.guards")
+    assert (record.levelno, record.name) == (logging.ERROR, "apcore_a2a.middleware")
     assert record.exc_info
 
 

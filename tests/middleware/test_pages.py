@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from apcore_a2a_server import create_app
 from apcore_a2a_server.middleware import FrontMiddleware
-from apcore_a2a_server.middleware.front import HEADERS
+from apcore_a2a_server.middleware.front import PAGE_HEADERS
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
@@ -47,14 +47,14 @@ OTHERS = {
 async def test_other_answers_have_no_such_headers(kind: str) -> None:
     sent = dict(OTHERS[kind].headers)
     assert await headers_of(OTHERS[kind]) == sent
-    assert not sent.keys() & HEADERS.keys()
+    assert not sent.keys() & PAGE_HEADERS.keys()
 
 
-@pytest.mark.parametrize("name", [*HEADERS, *map(str.upper, HEADERS)])
+@pytest.mark.parametrize("name", [*PAGE_HEADERS, *map(str.upper, PAGE_HEADERS)])
 async def test_headers_of_the_page_itself_are_kept(name: str) -> None:
     headers = await headers_of(HTMLResponse("", headers={name: "mine"}))
     assert headers[name.lower()] == "mine"
-    assert HEADERS.keys() <= headers.keys()
+    assert PAGE_HEADERS.keys() <= headers.keys()
 
 
 async def test_each_header_is_set_once() -> None:
@@ -69,7 +69,7 @@ async def test_each_header_is_set_once() -> None:
 
     await ask(with_recorder)
     names = [name for name, _ in starts[0]["headers"]]
-    assert len(names) == len({*names}) > len(HEADERS)
+    assert len(names) == len({*names}) > len(PAGE_HEADERS)
 
 
 async def test_body_and_status_are_not_changed() -> None:
@@ -100,7 +100,7 @@ async def test_an_answer_may_have_no_headers() -> None:
 @pytest.mark.parametrize("media_type", [b"Text/HTML", b"TEXT/HTML; charset=utf-8"])
 async def test_media_types_are_case_insensitive(media_type: bytes) -> None:
     headers = await headers_of(answering((b"content-type", media_type)))
-    assert HEADERS.keys() <= headers.keys()
+    assert PAGE_HEADERS.keys() <= headers.keys()
 
 
 async def test_pages_of_a_wrapped_application_have_the_headers_too() -> None:
@@ -115,4 +115,4 @@ async def test_no_answer_of_an_agent_is_an_html_page() -> None:
     app = create_app(registry_of({"work": Does(give_back)}), url="http://x", auth=authenticator())
     for path in (CARD, "/health", "/"):
         headers = (await ask(app, path=path)).headers
-        assert not headers.keys() & HEADERS.keys()
+        assert not headers.keys() & PAGE_HEADERS.keys()

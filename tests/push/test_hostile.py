@@ -46,7 +46,7 @@ pytestmark = pytest.mark.anyio
 
 TOKEN = "open-sesame"
 SILENT = Reply(silent=True)
-TOO_MANY = "too many notifications wait"
+TOO_MANY = "too many pending notifications"
 
 
 @contextmanager

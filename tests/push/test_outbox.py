@@ -113,9 +113,9 @@ def test_pending_notifications_are_limited_and_a_webhook_over_the_limit_fails(
         tasks = [caller.send(url=dead.url) for _ in range(6)]
         assert caller.metrics()["webhooks_pending"] <= 10
         eventually(lambda: caller.config(tasks[-1])["status"] == "failed")
-        assert caller.config(tasks[-1])["reason"] == "too many notifications wait"
+        assert caller.config(tasks[-1])["reason"] == "too many pending notifications"
         assert caller.config(tasks[0])["status"] == "active"
-    assert any("too many notifications wait" in line for line in warnings_of(caplog))
+    assert any("too many pending notifications" in line for line in warnings_of(caplog))
 
 
 def test_pending_notifications_are_tried_once_more_at_shutdown(

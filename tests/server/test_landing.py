@@ -9,7 +9,7 @@ import pytest
 from apcore_a2a_auth import APIKeyAuthenticator
 from apcore_a2a_server import create_app
 from apcore_a2a_server.bindings.landing import landing_page
-from apcore_a2a_server.middleware.front import HEADERS
+from apcore_a2a_server.middleware.front import PAGE_HEADERS
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -49,7 +49,7 @@ async def test_a_browser_gets_a_page_with_the_name_and_working_links(accept: str
         response = await http.get("/agent/", headers={"Accept": accept})
         assert response.status_code == 200
         assert response.headers["content-type"] == "text/html; charset=utf-8"
-        assert HEADERS.items() <= dict(response.headers).items()
+        assert PAGE_HEADERS.items() <= dict(response.headers).items()
         assert "<h1>Ada&#x27;s agent</h1>" in response.text
         page = Links(response.text)
         assert [urljoin("/agent/", link) for link in page.links] == [

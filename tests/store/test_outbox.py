@@ -66,7 +66,7 @@ async def test_the_backlog_of_each_principal_is_limited_separately() -> None:
         await begun(store, new_record(name), [hook(task_id=name)])
     await begun(store, new_record("t4", "bob"), [hook(task_id="t4")])
     failures = [(await store.webhooks(name))[0].failure for name in ("t1", "t2", "t3", "t4")]
-    assert failures == ["", "", "too many notifications wait", ""]
+    assert failures == ["", "", "too many pending notifications", ""]
     assert store.backlog.pending == 6
     assert await store.limit_backlog(4) == 2
     assert [bool(webhook.failure) for webhook in store._webhooks["t3"]] == [True]

@@ -56,8 +56,8 @@ REQUESTS = {
 }
 """The type of the request of each method."""
 IDENTITY_ONLY = 1
-"""The compression algorithms that are accepted, as a bit set: none. A compressed message may be a
-thousand times as large as it arrives, and gRPC checks its size too late."""
+"""Bit set of the accepted compression algorithms: none. A decompressed message may be a thousand
+times as large as it arrived, and gRPC checks its size too late."""
 MIN_PING_INTERVAL = 10
 """Seconds between two pings of a client; clients that ping more often are disconnected."""
 PING_TIMEOUT = 20
@@ -71,7 +71,7 @@ MAX_DETAILS = 2048
 MAX_MESSAGE = 300
 """Characters of the message of a status, each of which may take twelve bytes of metadata."""
 EXTENSIONS_KEY = "a2a-extensions"
-"""The metadata with the extensions that a client wants to use, and in answers those we have."""
+"""The metadata with the extensions that a client requests, and in responses those in use."""
 DETAILS_KEY = "grpc-status-details-bin"
 DETAILS = error_details_pb2.DESCRIPTOR
 """The types of details, which `ParseDict` finds once they have been imported."""
@@ -105,11 +105,12 @@ class GrpcLimits:
         return self.max_calls + OTHER_CALLS
 
 
-class Turns:
-    """Turns of clients to have their messages read.
+class ReadSlots:
+    """Slots for the messages that are being read.
 
-    gRPC keeps a message until it is complete, and only then shows its size. Few messages are read
-    at a time, each of which may have the maximum size; of one client, half of them.
+    gRPC buffers a message until it is complete, and shows its size only then. So few messages are
+    read at a time that all of them may have the maximum size; one client has at most half of the
+    slots.
 
     Args:
         total: The number of messages that are read at a time.
@@ -122,7 +123,7 @@ class Turns:
 
     @asynccontextmanager
     async def wait(self, client: str) -> AsyncGenerator[None]:
-        """Wait for a turn of *client*, and keep it during the block."""
+        """Wait for a slot for *client*, and hold it during the block."""
         own = self._of_clients.get(client)
         if own is None:
             own = self._of_clients[client] = asyncio.Semaphore(self._per_client)
@@ -195,7 +196,7 @@ def _channel_options(limits: GrpcLimits) -> list[tuple[str, int]]:
         "grpc.max_connection_idle_ms": IDLE_TIMEOUT,
     }
     return [
-        ("grpc.http2.bdp_probe", 0),  # or messages whose turn has not come arrive all the same
+        ("grpc.http2.bdp_probe", 0),  # or messages arrive that have no read slot yet
         ("grpc.max_receive_message_length", limits.max_body),
         ("grpc.compression_enabled_algorithms_bitset", IDENTITY_ONLY),
         ("grpc.so_reuseport", 0),  # or another process could listen on the same port unnoticed
@@ -227,7 +228,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     Args:
         mapper: Converts exceptions into JSON-RPC errors.
-        memory: The bytes that the process keeps; half of them for messages that arrive.
+        memory: The limit of the bytes that the process keeps; arriving messages get half of it.
         limits: The limits of messages and calls.
         auth: The authenticator of callers; None to allow anonymous calls.
         limiter: Counts the requests of each client; None for any number.
@@ -260,8 +261,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._client_key = client_key
         self._logs_access = logs_access
         self._on_response = on_response
-        self._turns = asyncio.Lock()
-        self._reads = Turns(max(memory.limit // 2 // limits.max_body, 2))
+        self._parse_lock = asyncio.Lock()
+        self._read_slots = ReadSlots(max(memory.limit // 2 // limits.max_body, 2))
         per_client = share_of(limits.open_calls, limits.client_share)
         self._calls = Places(("calls", "are open"), limits.open_calls, per_client)
 
@@ -389,7 +390,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             return body
         BodyBytes(self._memory, caller.client, caller.connection, is_kept=True).grow(len(body))
         if len(body) > LARGE_BODY:
-            async with self._turns:  # of many that arrive together, one is parsed at a time
+            async with self._parse_lock:  # of many that arrive together, one is parsed at a time
                 await asyncio.sleep(0)
         return parse_message(request_type, body, self._limits.max_values)
 
@@ -402,7 +403,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         slowest = self._limits.max_body / MIN_BYTES_PER_SECOND
         try:
             timeout = self._limits.request_timeout + slowest
-            async with asyncio.timeout(timeout), self._reads.wait(client):
+            async with asyncio.timeout(timeout), self._read_slots.wait(client):
                 body = await anext(requests, None)
         except TimeoutError:
             return Failure(408, "DEADLINE_EXCEEDED", "The request did not arrive in time")
@@ -411,7 +412,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return body
 
     def _failed(self, error: Exception) -> "Failure":
-        """Return the failure for an exception, in the same words as JSON-RPC."""
+        """Return the failure for an exception, with the same message as in JSON-RPC."""
         rpc_error = self._mapper.to_jsonrpc_error(error)
         status, code = STATUSES.get(type(error), (500, "INTERNAL"))
         seconds = error.retry_after if isinstance(error, TooMuchError) else None

@@ -52,7 +52,7 @@ CLOSE = (b"connection", b"close")
 FOUND_TENANT = "apcore_a2a.found_tenant"
 """Key of the `Tenant` in the ASGI scope of a request in a tenant."""
 NO_STORE = (b"cache-control", b"private, no-store")
-"""Responses are only for their caller (RFC 9111 §5.2.2.5)."""
+"""The header of responses that only their caller may keep (RFC 9111 §5.2.2.5)."""
 EVENT_STREAM_HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -67,7 +67,7 @@ EXTENSION_NAMES = frozenset(header.decode() for header in EXTENSION_HEADERS)
 EXTENSIONS = frozenset({EXTENSION_URI.encode()})
 """The extensions on the agent's card."""
 LARGE_BODY = 64 * 1024  # bytes
-"""From this size on, bodies are decoded in a thread."""
+"""Size from which bodies are decoded in a thread."""
 DRAIN_FACTOR = 8
 """Multiple of the limit up to which a larger body is read, so that the connection can stay open."""
 
@@ -244,7 +244,7 @@ async def _send_batch(send: Send, batch: Sequence[Event], stream: Stream) -> Non
 
 
 MANY_PARTS = 1000
-"""Parts from which on a task takes some milliseconds to convert to 0.3."""
+"""Number of parts above which a task is converted in a thread: it takes milliseconds."""
 
 
 async def dump(encode: Callable[[Payload], Document], payload: Payload) -> bytes:
@@ -274,7 +274,7 @@ class Endpoint(ABC):
     Args:
         handler: The operations of the protocol.
         mapper: Converts exceptions into JSON-RPC errors.
-        memory: The bytes that the process keeps.
+        memory: Counts and limits the bytes that the process keeps.
         max_body: Maximum size of a body, in bytes.
         max_values: Maximum number of JSON values in a body.
     """
@@ -375,7 +375,7 @@ class DirectRouter:
         self._routes = routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the connection on."""
+        """Pass the connection to its route, or to Starlette."""
         route = None
         if scope["type"] == "http" and TENANT not in scope:
             route = self._routes.get((scope["method"], path_of(scope)))

@@ -33,7 +33,7 @@ class JsonRpc(Endpoint):
         handler: The operations of the protocol.
         mapper: Converts exceptions into JSON-RPC errors.
         landing: Responds to methods other than POST.
-        memory: The bytes that the process keeps.
+        memory: Counts and limits the bytes that the process keeps.
         max_body: Maximum size of a body, in bytes.
         max_values: Maximum number of JSON values in a body.
     """

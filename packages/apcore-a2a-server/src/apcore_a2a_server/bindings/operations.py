@@ -31,7 +31,7 @@ from apcore_a2a_server.store import DiskFullError, UnavailableError
 from .http import Stream, dump
 
 LARGE_PAGE = 1024 * 1024  # bytes
-"""The tasks of a page beyond this size are encoded in a thread."""
+"""Size of a page from which its further tasks are encoded in a thread."""
 
 Operation: TypeAlias = Callable[[Handler, Request], Awaitable[Any]]
 

@@ -74,7 +74,7 @@ class Handler:
         tasks: The live tasks of this process, and the store behind them.
         watchers: Counts the clients that wait for each task.
         streams: Limits open streams.
-        keep_alive: Seconds without an event after which a stream sends a sign of life.
+        keep_alive: Seconds without an event after which a stream sends a keep-alive.
         card: Makes the extended card for a caller; None if no caller is authenticated.
         push: The push configs of tasks; None if push notifications are off.
         tenants: The tenants; None if there are none.

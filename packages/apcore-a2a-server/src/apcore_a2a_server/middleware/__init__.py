@@ -36,7 +36,7 @@ __all__ = [
     "set_up_logging",
 ]
 
-logger = logging.getLogger("apcore_a2a.guards")
+logger = logging.getLogger("apcore_a2a.middleware")
 
 
 def build_middleware(

@@ -66,7 +66,8 @@ def _scheme(scheme: Any) -> a2a.SecurityScheme:
         return scheme
     if not isinstance(scheme, dict) or "type" not in scheme:
         raise ValueError(
-            "A security scheme must be a SecurityScheme of the SDK, or a dict in OpenAPI's format"
+            "A security scheme must be a SecurityScheme of the SDK, or a dict with the type and "
+            "the other members of a scheme in OpenAPI"
         )
     from a2a.compat.v0_3.conversions import to_core_security_scheme
     from a2a.compat.v0_3.types import SecurityScheme
@@ -88,7 +89,7 @@ CALLER = "apcore_a2a.caller"
 CLIENT = "apcore_a2a.client"
 """Key of the client in an ASGI scope, if a `client_key` has named it."""
 ADDRESS_BUCKETS = 2**14
-"""Number of counters of refusals. Addresses share them, so that many addresses need no more."""
+"""Counters of refusals, which client addresses share: many addresses need no more memory."""
 RETRY_AFTER = "5"
 """Seconds until clients may retry if the authenticator fails."""
 
@@ -363,7 +364,7 @@ def principal_of(identity: Identity, namespace: str = "") -> str:
     """
     name = getattr(identity, "id", None)
     if not isinstance(name, str) or not name:
-        raise TypeError("The authenticator returned an object without an id")
+        raise TypeError(f"The authenticator returned {type(identity).__name__} without an id")
     attrs: Mapping[str, Any] = getattr(identity, "attrs", None) or {}
     issuer = attrs.get("iss")
     if not isinstance(issuer, str | None):

@@ -13,7 +13,7 @@ from .auth import headers_of
 from .errors import SAFE_METHODS, Refusal, is_public, refuse
 from .logs import begin_request, log_request
 
-logger = logging.getLogger("apcore_a2a.guards")
+logger = logging.getLogger("apcore_a2a.middleware")
 
 CLIENT_CLOSED_REQUEST = 499
 """The status in the log if the client disconnected before there was one, as in nginx."""
@@ -21,9 +21,9 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 """The names by which a machine reaches itself, whatever DNS says."""
 HOST_HEADER = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/?#@,]+?)\.?)(?::[0-9]*)?", re.ASCII)
-NO_ORIGIN = SAFE_METHODS | {"OPTIONS"}
+CROSS_ORIGIN_METHODS = SAFE_METHODS | {"OPTIONS"}
 """Methods that pages of other origins may use: only CORS lets them read the responses."""
-HEADERS = {
+PAGE_HEADERS = {
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'",
     "cross-origin-opener-policy": "same-origin",
     "referrer-policy": "no-referrer",
@@ -172,7 +172,9 @@ def is_foreign(scope: Scope, allowed: Collection[str]) -> bool:
         scope: The ASGI scope of the request.
         allowed: Allowed origins beside the agent's own; "*" for all.
     """
-    if scope["method"] in NO_ORIGIN or b"origin" not in [name for name, _ in scope["headers"]]:
+    if scope["method"] in CROSS_ORIGIN_METHODS or b"origin" not in [
+        name for name, _ in scope["headers"]
+    ]:
         return False
     headers = headers_of(scope)
     origin = headers["origin"]
@@ -215,6 +217,6 @@ def protect_page(start: Message) -> None:
         if name == b"content-type":
             if value.lower().startswith(b"text/html"):
                 headers = MutableHeaders(scope=start)
-                for header, text in HEADERS.items():
+                for header, text in PAGE_HEADERS.items():
                     headers.setdefault(header, text)
             return

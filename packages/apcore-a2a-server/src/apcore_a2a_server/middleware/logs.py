@@ -23,7 +23,7 @@ access_logger = logging.getLogger("apcore_a2a.access")
 request_facts: ContextVar[dict[str, object] | None] = ContextVar("request_facts", default=None)
 
 TEXT_FIELDS = ("client", "principal", "task", "skill")
-"""Facts about a request that a line of text shows after the message."""
+"""Facts about a request that follow the message in a line of text."""
 FORMATS = ("text", "json")
 LEVELS = ("debug", "info", "warning", "error")
 CHATTY = ("apcore", "httpx", "uvicorn", "watchfiles")

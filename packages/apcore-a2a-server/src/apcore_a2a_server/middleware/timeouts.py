@@ -44,7 +44,9 @@ def request_timeout_protocol(seconds: float) -> type["RequestTimeoutProtocol"]:
         ```
     """
     if not 0 < seconds <= MAX_SECONDS:
-        raise OptionError("request_timeout", "must be greater than 0 and at most an hour")
+        raise OptionError(
+            "request_timeout", f"must be greater than 0 and at most an hour, not {seconds:g}"
+        )
     return type("RequestTimeout", (RequestTimeoutProtocol,), {"seconds": seconds})
 
 

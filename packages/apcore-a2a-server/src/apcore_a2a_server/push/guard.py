@@ -29,7 +29,7 @@ Resolve: TypeAlias = Callable[[str, int, str], Awaitable[list[str]]]
 """Resolves a host, a port and a principal to the addresses of the host."""
 
 MAX_URL = 2048
-"""Characters."""
+"""Characters of a URL."""
 CACHE_SIZE = 1000
 """Entries of each cache of decisions; resolved addresses are never cached."""
 DEFAULT_PORTS = (443, 8443)

@@ -54,7 +54,7 @@ def schemes_of(config: TaskPushNotificationConfig) -> list[str]:
 
 
 CACHE_SIZE = 1000
-"""URLs whose secrets are cached."""
+"""Number of URLs whose secrets are cached."""
 
 
 class Signer:

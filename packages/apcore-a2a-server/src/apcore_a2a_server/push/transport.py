@@ -88,7 +88,7 @@ class WebhookTransport:
             failure = "its address is not allowed"
         except Exception as error:  # from httpcore, h11, anyio, ssl or the system: log only a type
             failure = type(error).__name__
-        # A status counts even if reading the body failed: the receiver has decided by then.
+        # A status counts even if reading the rest fails: the receiver has decided by then.
         return result or WebhookResponse(0, failure)
 
     async def close(self) -> None:

@@ -19,7 +19,7 @@ from .queries import Page, Query
 from .urls import open_store
 from .webhooks import Webhook
 
-logger = logging.getLogger("apcore_a2a.stores")
+logger = logging.getLogger("apcore_a2a.store")
 
 PAGE_SIZE = 200
 """Records that are read at a time when a store is scanned."""
@@ -90,7 +90,9 @@ class ScannedStore(InProcessStore):
             InvalidParamsError: There is more than one.
         """
         if len(webhooks) > 1:
-            raise InvalidParamsError("This agent keeps one push configuration for each task")
+            raise InvalidParamsError(
+                "This agent keeps one push configuration for each task: delete it first"
+            )
         if not webhooks:
             await self._store.delete_push_config(task_id)
         for webhook in webhooks:

@@ -73,8 +73,10 @@ class SchemaError(UnavailableError):
     """The store's tables do not exist yet, or their version is not the one this package knows."""
 
     def __init__(self, actual: int, supported: int) -> None:
-        advice = "update apcore-a2a-server" if actual > supported else "apcore-a2a store migrate"
-        versions = f"version {actual}, and this package knows {supported}"
+        advice = (
+            "update apcore-a2a-server" if actual > supported else "run apcore-a2a store migrate"
+        )
+        versions = f"version {actual}, but this package supports {supported}"
         super().__init__(
             f"The store's tables have {versions}: {advice}"
             if actual

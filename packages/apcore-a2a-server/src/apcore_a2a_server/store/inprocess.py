@@ -22,7 +22,7 @@ from .outbox import Outbox
 from .port import Change, Claim, Event, Lease, NewTask, SendKey, Store, pack_payload, unpack_payload
 from .webhooks import Backlog, ClaimRequest, Notification, Webhook, with_webhook
 
-logger = logging.getLogger("apcore_a2a.stores")
+logger = logging.getLogger("apcore_a2a.store")
 
 
 @dataclass(slots=True)
@@ -51,9 +51,9 @@ class _TaskLog:
 
 
 _EndedLog: TypeAlias = tuple[float, int, tuple[bytes, ...]]
-"""The log of a task that has ended: when it may be deleted, its first version, its events.
+"""The log of an ended task: when it may be deleted, its first version and its events.
 
-There are many. The garbage collector does not have to scan tuples of numbers and bytes.
+There are many, and the garbage collector does not scan tuples of numbers and bytes.
 """
 
 
@@ -381,7 +381,7 @@ class InProcessStore(Store):
                 self.drop_log(task_id)
 
     def drop_log(self, task_id: str) -> None:
-        """Delete the log of an ended task; readers of the last one still need its last event."""
+        """Delete the log of an ended task, unless it is the newest: its readers still need it."""
         if task_id == next(reversed(self._ended_logs), None):
             return
         _, _, packed_events = self._ended_logs.pop(task_id, _NO_LOG)

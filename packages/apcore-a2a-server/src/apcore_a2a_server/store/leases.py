@@ -156,8 +156,8 @@ class LeaseKeeper:
         last_check = time.monotonic()
         while True:
             now, lease_seconds = time.monotonic(), self._store.lease_seconds
-            # A lease that is not known yet was taken after the last check: count from there,
-            # which may stop its run a little early, but never late.
+            # A new lease was taken after the last check. Counting from that check may stop its run
+            # a little early, but never late.
             leases = self._tasks.leases()
             self._renewed_at = {lease: self._renewed_at.get(lease, last_check) for lease in leases}
             for lease, renewed_at in self._renewed_at.items():

@@ -26,10 +26,10 @@ from .exceptions import NotSavedError, StaleError
 from .port import PROGRESS, Change, Claim, Event, Lease, NewTask, SendKey, Store
 from .webhooks import Webhook
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("apcore_a2a.store")
 
 SETTLED_RECHECK = 3600
-"""Seconds after which a blocking send looks whether its task was deleted elsewhere."""
+"""Seconds after which a blocking send checks whether another replica has deleted its task."""
 
 OnState: TypeAlias = Callable[[TaskRecord | None, TaskRecord], None]
 """Takes a task before and after a change of its state; for a new task, None and the task."""
@@ -156,7 +156,7 @@ class LiveTask:
         lock: held by the one request or run that is changing the task.
         client: the client that runs or answers it, once `count_for` has named it.
         size: about how many bytes it takes in memory, here or in the store.
-        kept: how many of them it takes here.
+        kept: how many of these bytes are kept here, and not counted by the store.
     """
 
     record: TaskRecord
@@ -386,7 +386,7 @@ class LiveTasks:
 
     def leases(self) -> list[Lease]:
         """Return the leases of all tasks that this process runs."""
-        # a copy, made at once: the heartbeat asks from its own thread
+        # a copy, made in one step: the heartbeat calls this from its own thread
         return [live.lease for live in [*self._live.values()] if live.lease is not None]
 
     def running(self) -> list[str]:
@@ -434,7 +434,7 @@ class LiveTasks:
 
         Raises:
             TaskNotFoundError: The task was deleted.
-            DrainingError: The task was handed over; asking again finds it elsewhere.
+            DrainingError: The task was handed over; another request finds it at another replica.
         """
         with Waiter(self.waiters, task_id, 0, SETTLED_RECHECK) as waiter:
             while True:

@@ -65,7 +65,7 @@ class _LargeMessages:
         self._uses: Counter[int] = Counter()
 
     def replace(self, old: Iterable[bytes], new: Iterable[bytes]) -> None:
-        """Count the messages that a task or a conversation has now instead of others."""
+        """Count the *new* messages of a task or a conversation, and no longer its *old* ones."""
         for body in new:
             if len(body) >= LARGE_MESSAGE:
                 self.bytes += 0 if self._uses[id(body)] else len(body)
@@ -404,7 +404,7 @@ class InMemoryTaskStore(InProcessStore):
 def _large_messages(
     task: Task, context: _Context, old_task: StoredTask | None
 ) -> tuple[bytes, ...]:
-    """Return the large messages of a history; those that are kept already are not kept again."""
+    """Return the large messages of a history, if possible as objects that are kept already."""
     kept = [*(old_task.large if old_task else ()), *context.bodies]
     bodies = [body for body in map(dump_json, task.history) if len(body) >= LARGE_MESSAGE]
     return tuple(next((same for same in kept if same == body), body) for body in bodies)

@@ -272,7 +272,7 @@ class Outbox:
             self._on_due()
             return
         heappush(self._scheduled, (time.monotonic() + seconds, queue.ticket, queue))
-        # Old entries stay in the heap until they are due; drop them when they could be the most.
+        # Outdated entries stay in the heap until they are due: drop them when they may be the most.
         if len(self._scheduled) > self._compact_at:
             self._scheduled = [entry for entry in self._scheduled if entry[2].ticket == entry[1]]
             heapify(self._scheduled)

@@ -58,7 +58,8 @@ class Event(Struct, frozen=True):
         """Return the first event of a task with the large messages that its record still has."""
         task = structs.replace(self.payload)
         if isinstance(task, Task):
-            fill(task, *((), 0) if record is None else (record.task.history, record.first))
+            history, first = ((), 0) if record is None else (record.task.history, record.first)
+            fill(task, history, first)
         return Event(self.version, task)
 
 
@@ -168,7 +169,7 @@ class NewTask:
         return [event.without_large() for event in self.events]
 
 
-# not frozen: there is one for each chunk, and it takes four times as long to make a frozen one
+# not frozen: there is one for each chunk, and to make a frozen one takes four times as long
 @dataclass(slots=True)
 class Change:
     """One change of a task, which is stored completely or refused.
@@ -181,8 +182,8 @@ class Change:
         run: whether the writer runs the task from now on, under a new lease.
         webhook: a webhook to add to the task; it replaces the one with the same id.
         restart: whether the writer starts the task's module again, under a lease that it claimed.
-        known_messages: how many messages the task had before, if the writer knows it: a store
-            need not look at them.
+        known_messages: how many messages the task had before, as far as the writer knows: a store
+            need not read these.
     """
 
     record: TaskRecord
@@ -262,8 +263,8 @@ class Store(ABC):
 
         Args:
             retention: How much history to keep; None for what was set before.
-            on_change: Callback for changes made by other replicas. It is a hint: a store may call
-                it never, and none calls it for every change.
+            on_change: Callback for changes made by other replicas. Callers must poll as well: a
+                store may never call it, and none calls it for every change.
         """
         self.retention = retention or self.retention
         self._on_change = on_change or self._on_change

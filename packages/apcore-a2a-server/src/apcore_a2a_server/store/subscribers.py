@@ -16,9 +16,9 @@ from .live import LiveTasks, Waiter
 from .port import Event
 
 Events: TypeAlias = AsyncGenerator[Sequence[Event]]
-"""The events of a stream: each item has all that are known by then, and is not delayed for more.
+"""The events of a stream: each item has all that are known by then, and does not wait for more.
 
-An item without events is a sign of life, after a time without any.
+An empty item is a keep-alive, after a time without events.
 """
 
 
@@ -41,7 +41,7 @@ async def follow(
         first: An event to begin with: a snapshot of the task at version *after*.
         until: The states in which the stream ends: `SETTLED`, or `TERMINAL` to read on at a pause.
         on_pause: Called when the reader has all events of a paused task, perhaps repeatedly.
-        idle: Seconds without an event after which there is a sign of life.
+        idle: Seconds without an event after which a keep-alive is yielded.
     """
     if first is not None:
         yield (first,)

@@ -15,14 +15,14 @@ from msgspec import Struct
 
 from .queries import Query
 
-FEW = 100
-"""Up to so many ended tasks are searched one by one; lists of so few would take more memory."""
+MAX_UNLISTED = 100
+"""Number of tasks up to which all are searched one by one: lists would take more memory."""
 
 MAX_BLOCK = 512
-"""The largest number of items in a block: adding or removing an item moves at most so many."""
+"""The most items in a block, and so the most that adding or removing one has to move."""
 
 END = 2**63 - 1
-"""A position behind all tasks."""
+"""A position after all tasks."""
 
 T = TypeVar("T")
 ContextKey: TypeAlias = tuple[str, str]
@@ -33,14 +33,14 @@ _updated = attrgetter("updated")
 _time = attrgetter("time")
 
 
-# There are many, so the garbage collector does not scan them; nor would it find cycles of them.
+# There are many, and they form no cycles: the garbage collector need not scan them.
 class StoredTask(Struct, gc=False):
     """A task as bytes, and values for queries that need not read them.
 
     Attributes:
         key: the key of its conversation.
         data: the task, with gaps for the large messages of its history.
-        large: these messages; its conversation has the same objects.
+        large: the large messages; its conversation has the same objects.
         time: the time of its status, in seconds since 1970.
         created: the number of the save that created it.
         updated: the number of its last save.
@@ -85,7 +85,7 @@ class StoredTask(Struct, gc=False):
 
 
 class Listing(Generic[T]):
-    """Items in the order of a number that each has, and no two have in common.
+    """Items sorted by a number that is different for each of them.
 
     Most items are added at the end, and removed at the beginning.
 
@@ -109,7 +109,7 @@ class Listing(Generic[T]):
     def __init__(self, number_of: Callable[[T], int]) -> None:
         self._number_of = number_of
         self._blocks: list[list[T]] = [[]]
-        """Never none; only a single one may be empty."""
+        """At least one; a block is empty only if there are no others."""
 
     def __len__(self) -> int:
         return sum(map(len, self._blocks))
@@ -155,7 +155,7 @@ class Listing(Generic[T]):
 
         Args:
             value: The value.
-            key: A function that gives no item a lower value than one with a lower number.
+            key: A function whose values never decrease in the order of the items.
         """
         index = self._block_before(value, key)
         earlier = sum(map(len, self._blocks[:index]))
@@ -178,7 +178,7 @@ class EndedTasks:
         self.created: Listing[StoredTask] = Listing(_created)
         self.updated: Listing[StoredTask] = Listing(_updated)
         self._disorder = 0
-        """The number of the last task whose time was before that of the task before it."""
+        """The number of the last task whose time was earlier than that of the task before it."""
 
     def add(self, task: StoredTask) -> None:
         """Add a task that has ended now."""
@@ -195,11 +195,11 @@ class EndedTasks:
 
     @property
     def is_in_order(self) -> bool:
-        """Whether later tasks have later times: no clock was set back."""
+        """Whether the times never decrease; they do if a clock was set back."""
         return not self.updated.count_before(self._disorder, _updated)
 
     def since(self, time: float) -> Iterable[StoredTask]:
-        """Return the tasks that have ended since a time, and maybe others."""
+        """Return the tasks that have ended since a time, and perhaps earlier ones."""
         earlier = self.updated.count_before(time, _time) if self.is_in_order else 0
         return islice(self.updated.before(END), len(self.updated) - earlier)
 
@@ -208,33 +208,33 @@ class TaskIndex(Struct, gc=False):
     """The tasks of one owner, or of one conversation.
 
     Attributes:
-        few: the tasks that are not listed, by id: all, or those that have not ended.
-        listed: ended tasks by state, if there are many.
+        unlisted: tasks by id: all of them, or if `listed` is used those that have not ended.
+        listed: the ended tasks by state, if there are many tasks.
     """
 
-    few: dict[str, StoredTask] = {}
+    unlisted: dict[str, StoredTask] = {}
     listed: dict[TaskState, EndedTasks] | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.few or self.listed)
+        return bool(self.unlisted or self.listed)
 
     def __iter__(self) -> Iterator[StoredTask]:
-        return chain(self.few.values(), *(ended.updated for ended in self._lists()))
+        return chain(self.unlisted.values(), *(ended.updated for ended in self._lists()))
 
     def add(self, task: StoredTask) -> None:
         """Add a task that was saved now."""
-        self.few[task.id] = task
+        self.unlisted[task.id] = task
         if not task.has_ended:
             return
         if self.listed:
             self._list(task)
-        elif len(self.few) > FEW:
-            for ended_task in [*filter(_has_ended, self.few.values())]:
+        elif len(self.unlisted) > MAX_UNLISTED:
+            for ended_task in [*filter(_has_ended, self.unlisted.values())]:
                 self._list(ended_task)
 
     def _list(self, task: StoredTask) -> None:
-        """Move an ended task from the few to its list."""
-        del self.few[task.id]
+        """Move an ended task to the list of its state."""
+        del self.unlisted[task.id]
         self.listed = self.listed or {}
         if task.state not in self.listed:
             self.listed[task.state] = EndedTasks()
@@ -247,7 +247,7 @@ class TaskIndex(Struct, gc=False):
 
     def remove(self, task: StoredTask) -> None:
         """Remove a task that was added."""
-        if self.few.pop(task.id, None) is None and self.listed:
+        if self.unlisted.pop(task.id, None) is None and self.listed:
             self.listed[task.state].remove(task)
             if not self.listed[task.state].updated:
                 del self.listed[task.state]
@@ -255,7 +255,7 @@ class TaskIndex(Struct, gc=False):
     def ended(self) -> Iterator[StoredTask]:
         """Return the tasks that have ended, oldest end first."""
         listed = merge(*(ended.updated for ended in self._lists()), key=_updated)
-        return chain(listed, filter(_has_ended, self.few.values()))
+        return chain(listed, filter(_has_ended, self.unlisted.values()))
 
     def find(self, query: Query, position: int) -> tuple[Iterable[StoredTask], int]:
         """Return the tasks with a state and a time, newest first, and how many there are in all.
@@ -266,7 +266,7 @@ class TaskIndex(Struct, gc=False):
         """
         number_of, since = attrgetter(query.order), query.after or 0
         ended = self._lists(query.state)
-        searched: Iterable[StoredTask] = self.few.values()
+        searched: Iterable[StoredTask] = self.unlisted.values()
         if since and not (query.order == "updated" and all(each.is_in_order for each in ended)):
             searched, ended = chain(searched, *(each.since(since) for each in ended)), []
         matching = sorted(

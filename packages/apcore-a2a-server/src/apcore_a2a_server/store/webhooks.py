@@ -10,9 +10,9 @@ from apcore_a2a_core.data import Task, TaskPushNotificationConfig
 from apcore_a2a_core.errors import clean
 from apcore_a2a_core.records import Payload, Version
 
-TOO_MANY = "too many notifications wait"
+TOO_MANY = "too many pending notifications"
 """Failure of a webhook whose owner has too many pending notifications."""
-WEBHOOK_GONE = "the webhook is gone"
+WEBHOOK_GONE = "the webhook was deleted"
 """Failure of a notification whose webhook was deleted."""
 MAX_WEBHOOKS = 10
 """Webhooks that a task may have."""

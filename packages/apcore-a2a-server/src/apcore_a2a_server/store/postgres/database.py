@@ -166,7 +166,7 @@ class Database(Queries):
         """
         pool = self._pool  # `close` waits for the connection, but drops its own reference at once
         if pool is None:
-            raise StoreError("The store is not open")
+            raise StoreError("The store is not open: call its `start` first")
         try:
             async with asyncio.timeout(seconds or self._timeout()):
                 connection = await pool.acquire()

@@ -16,10 +16,10 @@ from .database import sql
 logger = logging.getLogger("apcore_a2a.store")
 
 CHANNEL = "apcore_a2a_changes"
-BATCH_PAUSE = 0.01  # seconds between batches, in which further notifications are collected
+BATCH_PAUSE = 0.01  # seconds between two batches
 LINES_PER_PAYLOAD = 100  # a UUID and a version each; PostgreSQL takes 8,000 bytes
 RECONNECT_PAUSE = 1.0  # seconds before a lost connection is replaced
-HEARTBEAT_INTERVAL = 5.0  # seconds without a notification after which a connection is tested
+HEARTBEAT_INTERVAL = 5.0  # seconds between two tests of the connection
 
 
 class ChangeNotifier:

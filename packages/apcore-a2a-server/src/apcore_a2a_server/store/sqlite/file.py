@@ -126,7 +126,7 @@ class FileStore(Store):
             return
         folder = self.path.absolute().parent
         if not folder.is_dir():
-            raise UnavailableError(f"There is no folder {folder}")
+            raise UnavailableError(f"There is no folder {folder}: create it first")
         try:
             self._lock.acquire()
             writer, reader = await asyncio.to_thread(connect, self.path)
@@ -171,7 +171,7 @@ class FileStore(Store):
         """
         worker = self._writer if writes else self._reader
         if worker is None:
-            raise StoreError("The store is not open")
+            raise StoreError("The store is not open: call its `start` first")
         return worker
 
 
