@@ -1,15 +1,17 @@
-"""Tasks in a user's store that takes its time: what happens meanwhile is not lost."""
+"""Tasks in a user's store that is slow or fails: nothing is lost by it."""
 
 import asyncio
 from dataclasses import replace
 
 import pytest
+from apcore_a2a_core.data import TaskPushNotificationConfig
 from apcore_a2a_core.records import TaskListResult, TaskRecord
 from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED, WORKING
 from apcore_a2a_server.store import InMemoryTaskStore, Retention, SendKey
 from apcore_a2a_server.store.custom_stores import ScannedStore
 from apcore_a2a_server.store.exceptions import RepeatedError
 from apcore_a2a_server.store.testing import begun, new_record, went_on
+from apcore_a2a_server.store.testing.webhook_checks import hook
 
 pytestmark = pytest.mark.anyio
 
@@ -38,6 +40,10 @@ class SlowStore(InMemoryTaskStore):
     async def get(self, task_id: str, owner: str | None = None) -> TaskRecord | None:
         await self._wait()
         return await super().get(task_id, owner)
+
+    async def get_push_config(self, task_id: str) -> TaskPushNotificationConfig | None:
+        await self._wait()
+        return await super().get_push_config(task_id)
 
     async def list(
         self, context_id: str | None = None, cursor: str | None = None, limit: int = 50
@@ -109,3 +115,18 @@ async def test_a_send_that_fails_forgets_its_key_even_if_there_are_too_many() ->
     inner.fails = True
     with pytest.raises(ConnectionError):
         await begun(store, key=SendKey("key", b"body"))
+
+
+async def test_notifications_are_given_up_even_if_the_store_cannot_be_read() -> None:
+    inner = SlowStore()
+    store = ScannedStore(inner)
+    for task_id in ("t1", "t2"):
+        record, lease = await begun(store, new_record(task_id), [hook(task_id=task_id)])
+        await store.change(went_on(record, COMPLETED, lease))
+    inner.fails = True
+    assert await store.limit_backlog(1) == 6
+    inner.fails = False
+    assert await store.limit_backlog(1) == 0
+    for task_id in ("t1", "t2"):
+        assert [webhook.failure != "" for webhook in await store.webhooks(task_id)] == [True]
+        assert await inner.get_push_config(task_id) is not None

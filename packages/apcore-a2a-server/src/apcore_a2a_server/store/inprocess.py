@@ -270,7 +270,11 @@ class InProcessStore(Store):
         self._delivers = True
         dead_letters = self._outbox.limit(max_pending)
         for task_id in self._outbox.tasks_with_failures():
-            await self._save_failures(task_id)
+            try:
+                await self._save_failures(task_id)
+            except Exception as error:  # a user's store may raise anything; the next call retries
+                reason = type(error).__name__
+                logger.debug("Task %s: failed webhooks were not saved: %s", task_id, reason)
         return dead_letters
 
     async def mark_due(self) -> None:
