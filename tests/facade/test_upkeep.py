@@ -247,7 +247,9 @@ def test_an_interrupted_creation_of_tables_is_undone(action: str, tmp_path: Path
         assert check(cli, store).code == 0
     else:
         assert (outcome.code, outcome.out) == (2, "")
-        assert outcome.err == "apcore-a2a: The store has no tables yet: run apcore-a2a store migrate\n"
+        assert (
+            outcome.err == "apcore-a2a: The store has no tables yet: run apcore-a2a store migrate\n"
+        )
 
 
 def test_a_read_only_file_can_be_checked(tmp_path: Path, cli: Cli) -> None:

@@ -16,7 +16,7 @@ from apcore_a2a_core import EXTENSION_URI
 from apcore_a2a_server import InMemoryTaskStore, Limits
 from apcore_a2a_server.bindings.grpc import host_of
 from apcore_a2a_server.push import PushSettings
-from apcore_a2a_server.store import TaskRecord
+from apcore_a2a_server.store import Event, TaskRecord, UnavailableError
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc.error_details_pb2 import (  # type: ignore[import-untyped]  # no py.typed
     BadRequest,
@@ -528,6 +528,26 @@ async def test_the_task_of_a_client_that_disconnects_while_it_is_created_is_canc
         await true(lambda: not caller.peer.served.engine.runs)
         (task,) = (await caller.stub.ListTasks(pb.ListTasksRequest())).tasks
         assert task.status.state == pb.TASK_STATE_CANCELED
+
+
+async def test_a_stream_that_the_store_interrupts_may_be_retried() -> None:
+    class FailingStore(InMemoryTaskStore):
+        async def events(self, task_id: str, after: int, limit: int = 1000) -> list[Event] | None:
+            if after:
+                raise UnavailableError("The store is down")
+            return await super().events(task_id, after, limit)
+
+    gate = Gate()
+    async with calling(modules(gate), task_store=FailingStore()) as caller:
+
+        async def read() -> None:
+            async for _ in caller.stub.SendStreamingMessage(message("wait")):
+                gate.opened.set()
+
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await read()
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert caught.value.details() == "The task store can't be reached"
 
 
 async def test_a_non_blocking_task_outlives_its_client() -> None:

@@ -45,9 +45,11 @@ from apcore_a2a_server.middleware.errors import GRPC_NAMES, Refusal
 from apcore_a2a_server.middleware.logs import begin_request, log_request
 from apcore_a2a_server.middleware.rates import check_rate
 from apcore_a2a_server.middleware.timeouts import MIN_BYTES_PER_SECOND
+from apcore_a2a_server.store import UnavailableError
 
 from .compat import CALLER, SdkRequestHandler
 from .http import LARGE_BODY
+from .operations import store_down
 from .rest import STATUSES
 
 REQUESTS = {
@@ -413,6 +415,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def _failed(self, error: Exception) -> "Failure":
         """Return the failure for an exception, with the same message as in JSON-RPC."""
+        if isinstance(error, UnavailableError):  # from the events of a stream
+            error = store_down(error)
         rpc_error = self._mapper.to_jsonrpc_error(error)
         status, code = STATUSES.get(type(error), (500, "INTERNAL"))
         seconds = error.retry_after if isinstance(error, TooMuchError) else None

@@ -128,10 +128,13 @@ async def call(method: str, params: Any, handler: Handler, caller: Caller) -> An
     request = Request(params, caller, _last_event_id(caller), dialect.version)
     try:
         return await operation(handler, request)
-    except DiskFullError:  # errors of stores have no code in the protocol
-        raise StoreDownError(DISK_FULL) from None
-    except UnavailableError:
-        raise StoreDownError from None
+    except UnavailableError as error:
+        raise store_down(error) from None
+
+
+def store_down(error: UnavailableError) -> StoreDownError:
+    """Return the error for clients instead of one of the store, which has no code for them."""
+    return StoreDownError(DISK_FULL) if isinstance(error, DiskFullError) else StoreDownError()
 
 
 async def _dump_page(
