@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 from apcore import AlwaysDenyHandler, ApprovalResult, AutoApproveHandler, Executor
-from apcore_a2a_core.states import INPUT_REQUIRED
+from apcore_a2a_core.states import CANCELED, INPUT_REQUIRED
 from apcore_a2a_server import InMemoryTaskStore, Limits
+from apcore_a2a_server.engine.change import NewState, change
+from apcore_a2a_server.engine.pauses import Pause
 from apcore_a2a_server.store import TaskRecord
 from pydantic import BaseModel
 
@@ -641,6 +643,23 @@ async def test_answers_do_not_exceed_the_limit_of_runs() -> None:
         assert most == 2
         no = await say(peer, tasks[0], peer.part(text="no"))
         assert state_of(no) in ("rejected", "completed")
+
+
+async def test_a_pause_that_another_replica_has_ended_counts_until_its_timer_fires(
+    till: Till,
+) -> None:
+    async with serving(paying(till)) as peer:
+        tasks, paused = peer.served.setup.tasks, peer.served.setup.capacity.paused
+        task = await pause(peer)
+        record = await tasks.get(task["id"])
+        assert record is not None
+        assert record.resume is not None
+        canceled = NewState(CANCELED)
+        await change(tasks, task["id"], canceled, expect=(INPUT_REQUIRED,))
+        peer.served.engine.expiries.schedule(task["id"], Pause.unpack(record.resume), 0, "ada")
+        assert len(paused) == 1
+        await true(lambda: len(paused) == 0)
+        assert await peer.state(task["id"]) == "canceled"
 
 
 class FailsAtFirstPause(InMemoryTaskStore):

@@ -386,6 +386,8 @@ class Expiries:
             self._on_expired(reply_to, pause)
 
     def _on_timeout(self, task_id: str, pause_id: str) -> None:
+        # first of all give up its place: the task may have been answered at another replica
+        self.cancel(task_id, pause_id)
         expiring = self._expire_stored(task_id, pause_id)
         self._background.start(expiring, f"Failing expired task {task_id}")
 
