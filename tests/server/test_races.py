@@ -1,7 +1,9 @@
 """Concurrent operations: each task ends exactly once and nothing leaks."""
 
 import asyncio
+import threading
 from collections import Counter
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from a2a.utils.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
+from apcore import Executor
 from apcore_a2a_core.data import (
     CancelTaskRequest,
     GetTaskRequest,
@@ -34,8 +37,22 @@ from apcore_a2a_server.engine.clients import Caller, Connection
 from apcore_a2a_server.engine.handler import Handler, Request
 from apcore_a2a_server.store import Page, Query, TaskRecord
 from apcore_a2a_server.store.live import LiveTasks
+from pydantic import BaseModel, Field
 
-from .inloop import NEEDS_APPROVAL, Does, Gate, Streams, always, gapless, give_back, serving, true
+from tests.serving import PATIENCE
+
+from .inloop import (
+    NEEDS_APPROVAL,
+    Does,
+    Gate,
+    Streams,
+    always,
+    gapless,
+    give_back,
+    registry_of,
+    serving,
+    true,
+)
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
 
@@ -525,3 +542,44 @@ async def test_a_task_that_is_listed_before_its_save_returns_ends_once() -> None
         assert ends(log) == [CANCELED]
         assert (await handler.get(get(canceled.id))).status.state == CANCELED
         await true(lambda: not peer.served.engine.runs and asyncio.all_tasks() <= before | {sent})
+
+
+class Guests(BaseModel):
+    text: str
+    number: int = Field(default=0, le=8)
+
+
+class HoldsRefusal(Executor):
+    """An executor whose check of a number that is too large ends when the test lets it."""
+
+    reached = threading.Event()
+    let_go = threading.Event()
+
+    def validate(self, module_id: str, inputs: Any = None, context: Any = None) -> Any:
+        if inputs.get("number") == 9:
+            self.reached.set()
+            assert self.let_go.wait(PATIENCE)
+        return super().validate(module_id, inputs, context)
+
+
+async def test_an_answer_counts_if_the_one_before_it_was_refused() -> None:
+    async def work(inputs: Inputs, context: Any) -> Inputs:
+        if not inputs.get("number"):
+            context.services.ask("How many?", field="number")
+        return inputs
+
+    registry = registry_of({"work": Does(work, input_schema=Guests)})
+    with closing(HoldsRefusal(registry)) as executor:
+        async with serving(executor) as peer:
+            handler, before = peer.served.handler, asyncio.all_tasks()
+            task = await handler.send(sending())
+            refused = asyncio.create_task(handler.send(sending("9", task_id=task.id)))
+            await true(executor.reached.is_set)
+            counted = asyncio.create_task(handler.send(sending("5", task_id=task.id)))
+            for _ in range(20):  # with tasks in memory, it waits for the other answer by now
+                await asyncio.sleep(0)
+            executor.let_go.set()
+            done, _ = await asyncio.gather(counted, refused)
+            assert done.status.state == COMPLETED
+            assert done.artifacts[0].parts[0].data == {"text": "hello", "number": 5}
+            await true(lambda: asyncio.all_tasks() == before)

@@ -217,19 +217,21 @@ class Engine:
         if run.answer is None:  # an answer lets a task end, which frees memory
             self._setup.memory.check(call.caller.client)
         await self._setup.capacity.check(call, self.runs.values())
-        # two answers to one pause may arrive together: the second waits for the run of the first
-        current_run = self.runs.get(call.message.task_id)
-        if current_run is None or current_run.task.done():
-            self.launch(run)
-            current_run = run
+        # of answers that arrive together, the first counts; if it is refused, the next one does
+        while (earlier := self.runs.get(call.message.task_id)) and not earlier.task.done():
+            await asyncio.wait({earlier.admitted})
+            if earlier.admitted.exception() is None:
+                return False
+            await asyncio.wait({earlier.task})
+        self.launch(run)
         try:
             # shielded: the future is the run's, and must survive a client that disconnects
-            await asyncio.shield(current_run.admitted)
+            await asyncio.shield(run.admitted)
         except (RepeatedError, UnavailableError):
             raise
         except Exception as error:  # modules, middleware and stores may raise anything
             raise refusal(self._setup.explain(error, call)) from None
-        return current_run is run and run.lease is not None
+        return run.lease is not None
 
     def launch(self, run: Run) -> None:
         """Start *run* as an asyncio task, without checking any limit."""
