@@ -7,7 +7,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,7 +24,7 @@ from apcore_a2a_server.modules.approval import Approvals
 from apcore_a2a_server.modules.conversation import input_request
 from apcore_a2a_server.store.live import LiveTasks
 
-from .call import Call
+from .call import Call, members_of
 from .change import NewState, change
 from .clients import Places
 from .messages import agent_message, new_id
@@ -112,7 +112,7 @@ class Pause:
 
     def pack(self) -> bytes:
         """Serialize the pause for the store."""
-        return json.dumps(asdict(self)).encode()
+        return json.dumps(members_of(self)).encode()
 
     @classmethod
     def unpack(cls, packed_pause: bytes) -> "Pause":
