@@ -1,5 +1,6 @@
 """Questions of modules, answered in words."""
 
+import json
 from contextlib import closing
 from datetime import date
 from pathlib import Path
@@ -164,6 +165,46 @@ async def test_choices_that_are_numbers_are_not_counted() -> None:
         task = await say(peer, {})
         assert asked(task)[0] == "How many?\n- 2\n- 4"
         assert contents(await say(peer, "2", taskId=task["id"])) == [{"n": 2}]
+
+
+@pytest.mark.parametrize("wrong", [True, "2", 3])
+async def test_data_that_is_none_of_the_choices_is_refused(wrong: Any) -> None:
+    schema = {"properties": {"n": {"type": ["integer", "boolean", "string"]}}}
+    modules = {
+        "one": asks("How many?", "n", choices=[1, 2]),
+        "two": asks("How many?", choices=[1, 2], schema=schema),
+    }
+    async with serving(modules) as peer:
+        for skill in modules:
+            task = await say(peer, {"x": 1}, skill=skill)
+            params = peer.wire.params(skill, peer.part(data={"n": wrong}), taskId=task["id"])
+            answer = await peer.ask("send", params)
+            assert answer.code == -32602
+            assert "The answer must be one of 1, 2" in answer.response.text
+
+
+async def test_text_that_is_none_of_the_choices_is_asked_for_again_without_an_input_for_it() -> (
+    None
+):
+    async def action(inputs: Inputs, context: Any) -> Inputs:
+        if context.services.answer is None:
+            context.services.ask("When?", choices=["Friday", "Saturday"])
+        return {"answer": context.services.answer}
+
+    async with serving({"work": Does(action, input_schema=Booking)}) as peer:
+        task = await say(peer, "Oslo")
+        task = await say(peer, "Sunday", taskId=task["id"])
+        assert asked(task)[1]["problem"] == "The answer must be one of: Friday, Saturday"
+        done = await say(peer, "friday", taskId=task["id"])
+        assert contents(done) == [{"answer": [{"text": "friday"}]}]
+
+
+async def test_the_reason_why_an_answer_does_not_fit_is_short() -> None:
+    schema = {"properties": {"a": {"type": "object", "additionalProperties": False}}}
+    async with serving({"work": asks("Which?", schema=schema)}) as peer:
+        task = await say(peer, {"x": 1})
+        task = await say(peer, json.dumps({"a": {"n" * 5000: 1}}), taskId=task["id"])
+        assert len(asked(task)[1]["problem"]) < 600
 
 
 async def test_a_text_answer_without_a_field_becomes_the_answer() -> None:
@@ -367,13 +408,23 @@ async def test_an_answer_that_chooses_no_skill_is_asked_for_again() -> None:
         problems = {
             "nope": "The answer names no skill of this agent",
             "9": "The answer names no skill of this agent",
-            "math.add": "The answer amount must be a number; the skill takes JSON with: ",
+            "math.add": "The message does not fit math.add: amount must be a number; the skill ",
         }
         for text, problem in problems.items():
             task = (await send_to_any(peer, peer.part(text=text), taskId=task["id"])).task
             assert asked(task)[0].startswith(problem)
         done = (await send_to_any(peer, peer.part(text="text.echo"), taskId=task["id"])).task
         assert contents(done) == [{"text": "hi"}]
+
+
+async def test_the_name_of_several_skills_chooses_none_of_them() -> None:
+    modules = {"math.add": Does(give_back), "math_add": Does(give_back)}
+    async with serving(modules, default_skill="ask") as peer:
+        task = (await send_to_any(peer, peer.part(text="hi"))).task
+        task = (await send_to_any(peer, peer.part(text="Math Add"), taskId=task["id"])).task
+        assert asked(task)[1]["problem"] == "The answer names several skills: choose one by its id"
+        done = (await send_to_any(peer, peer.part(text="math_add"), taskId=task["id"])).task
+        assert done["metadata"]["skillId"] == "math_add"
 
 
 async def test_a_chosen_skill_asks_for_approval() -> None:

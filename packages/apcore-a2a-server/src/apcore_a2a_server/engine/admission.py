@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from a2a.utils.errors import (
+    ContentTypeNotSupportedError,
     InvalidParamsError,
     MethodNotFoundError,
     TaskNotFoundError,
@@ -24,7 +25,7 @@ from apcore_a2a_server.modules.skills import CHOICE, Skill
 from apcore_a2a_server.modules.threads import large_values
 from apcore_a2a_server.store import Query, TaskRecord, Version
 
-from .answers import Answer, choose_skill, original_call, read_answer
+from .answers import Answer, choose_skill, original_parts, read_answer
 from .call import Call, Resumption
 from .clients import Caller
 from .messages import idempotency_key, is_detached, named_skill, new_id, split_parts, wants_text
@@ -223,15 +224,16 @@ class Admission:
     async def _chosen(self, pause: Pause, request: SendMessageRequest, caller: Caller) -> Answer:
         """Return the answer to the question which skill to call, for the original message."""
         parts, named = request.message.parts, _skill_of(request, caller)
+        names = self._names(await self._callable_skills(caller))
         try:
-            names = self._names(await self._callable_skills(caller))
-            skill_id = choose_skill(pause, parts, names, named)
-            skill, converter = self.setup.skills.get(skill_id), self.setup.converter
-            inputs, other_parts = await self._converted(
-                pause.inputs, original_call, pause, skill, converter
-            )
-        except (PartError, MethodNotFoundError) as error:
+            skill = self.setup.skills.get(choose_skill(pause, parts, names, named))
+        except PartError as error:
             return Answer(CHOICE, pause.inputs, (), is_text=True, problem=f"The answer {error}")
+        try:
+            inputs, other_parts = await self._split(original_parts(pause), skill)
+        except (InvalidParamsError, ContentTypeNotSupportedError) as error:
+            problem = f"The message does not fit {skill.id}: {error.message}"
+            return Answer(CHOICE, pause.inputs, (), is_text=True, problem=problem)
         return Answer(skill, inputs, other_parts, is_text=True)
 
     async def _skill(self, skill_id: str, caller: Caller) -> Skill:

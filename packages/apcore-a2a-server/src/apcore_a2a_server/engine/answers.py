@@ -5,15 +5,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
-from apcore_a2a_core import PartConverter, PartError
+from a2a.utils.errors import InvalidParamsError
+from apcore_a2a_core import PartConverter, PartError, clean
 from apcore_a2a_core.data import Part
 from apcore_a2a_core.parts import parse_inputs
 from apcore_a2a_core.schema import properties_of, resolved
-from apcore_a2a_core.text_values import choose, fields_of, scalar_property, value_of_text, word_of
+from apcore_a2a_core.text_values import choose, fields_of, kind_of, scalar_property, value_of_text
 from apcore_a2a_core.values import is_object
 from jsonschema_rs import FancyRegexOptions, ReferencingError, ValidationError
-from msgspec import UNSET, convert, to_builtins
+from msgspec import UNSET, convert, json, to_builtins
 
 from apcore_a2a_server.modules.skills import Skill
 from apcore_a2a_server.modules.validation import BACKTRACK_LIMIT, validator_of
@@ -23,6 +23,8 @@ from .pauses import Pause
 
 ANSWER = "answer"
 """The input that a text becomes if the question does not say which."""
+MAX_REASON = 500
+"""Characters of the reason why an answer does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Answer:
         inputs: Its inputs: those of the paused call, with the answer.
         other_parts: The parts of the message that are not inputs, as JSON.
         is_text: Whether the answer is text.
-        problem: Why the text is no answer, as a sentence; empty if it is one.
+        problem: Why the text is no answer, for the client; empty if it is one.
     """
 
     skill: Skill
@@ -44,7 +46,7 @@ class Answer:
     problem: str = ""
 
 
-class Target(NamedTuple):
+class TextInput(NamedTuple):
     """The input that an answer in text becomes."""
 
     name: str
@@ -56,12 +58,14 @@ class Target(NamedTuple):
 def read_answer(
     pause: Pause, parts: Sequence[Part], skill: Skill, converter: PartConverter
 ) -> Answer:
-    """Return the answer in the parts of a message.
+    """Return the answer in the parts of a message, merged over the inputs of the paused call.
 
-    Data is merged over the inputs. Text becomes one input, and overwrites no other one.
+    If a part is data, the data are the answer. Otherwise it is the text, which becomes one input,
+    or several if it is a JSON object of inputs.
 
     Raises:
-        InvalidParamsError: The message has no text, and its parts are no input.
+        InvalidParamsError: The message has no text, and its parts are no input; or its data do not
+            fit the question.
         ContentTypeNotSupportedError: The skill does not take the parts' media types.
     """
     texts = _texts(parts)
@@ -76,28 +80,28 @@ def read_answer(
         return Answer(skill, pause.inputs, other_parts, is_text=True, problem=problem)
     if added is None:  # the skill takes no such input: it finds the text in the conversation
         return Answer(skill, pause.inputs, [to_builtins(part) for part in parts], is_text=True)
-    problem = _violation(pause, added)
+    problem = _violation(pause, skill, added)
     return Answer(skill, {**pause.inputs, **added}, other_parts, is_text=True, problem=problem)
 
 
 def _data_answer(
     pause: Pause, parts: Sequence[Part], skill: Skill, converter: PartConverter
 ) -> Answer:
-    """Return the answer in the first part that is no text."""
-    texts = [part for part in parts if part.text is not UNSET]
+    """Return the answer in the parts that are not text."""
+    texts = [to_builtins(part) for part in parts if part.text is not UNSET]
     others = [part for part in parts if part.text is UNSET]
     added, other_parts = split_parts(converter, others, skill)
-    if problem := _violation(pause, added):
+    if problem := _violation(pause, skill, added):
         raise InvalidParamsError(problem)
-    texts_as_json = [to_builtins(part) for part in texts]
-    return Answer(skill, {**pause.inputs, **added}, [*texts_as_json, *other_parts])
+    return Answer(skill, {**pause.inputs, **added}, [*texts, *other_parts])
 
 
-def _violation(pause: Pause, added: Mapping[str, Any]) -> str:
+def _violation(pause: Pause, skill: Skill, added: Mapping[str, Any]) -> str:
     """Return why inputs do not fit the choices or the schema of a question; empty if they do."""
-    name = pause.field or ANSWER
-    if pause.choices and name in added and added[name] not in pause.choices:
-        return f"The answer must be one of: {', '.join(map(word_of, pause.choices))}"
+    text_input = _text_input(pause, skill)
+    name = ANSWER if text_input is None else text_input.name
+    if pause.choices and name in added and not _is_among(added[name], pause.choices):
+        return f"The answer must be {kind_of({'enum': pause.choices}, {})}"
     if pause.schema is None or (pause.field and pause.field not in added):
         return ""
     is_object_of_inputs = not pause.field and properties_of(resolved(pause.schema, pause.schema))
@@ -107,10 +111,17 @@ def _violation(pause: Pause, added: Mapping[str, Any]) -> str:
         validator_of(pause.schema, options).validate(value)
     except ValidationError as error:  # its message has "value" in place of the value
         path = ".".join(map(str, error.instance_path))
-        return f"The answer does not fit: {path}{': ' if path else ''}{error.message}"
+        reason = f"{path}{': ' if path else ''}{error.message}"  # may have long names of members
+        return f"The answer does not fit: {clean(reason, MAX_REASON)}"
     except (ValueError, ReferencingError):  # the schema can't be checked in linear time
         return ""
     return ""
+
+
+def _is_among(value: Any, choices: Sequence[Any]) -> bool:
+    """Return whether a value is one of the choices as JSON; for Python, `True == 1`."""
+    encoded = json.encode(value, order="sorted")
+    return any(json.encode(choice, order="sorted") == encoded for choice in choices)
 
 
 def _inputs_in(pause: Pause, skill: Skill, text: str) -> dict[str, Any] | None:
@@ -119,30 +130,30 @@ def _inputs_in(pause: Pause, skill: Skill, text: str) -> dict[str, Any] | None:
     Raises:
         PartError: The text is no answer.
     """
-    target = _target(pause, skill)
+    text_input = _text_input(pause, skill)
     inputs: dict[str, Any] = {}
     with suppress(PartError):
         inputs = parse_inputs(text)
-    if inputs and inputs.keys() <= _names(pause, skill, target):
+    if inputs and inputs.keys() <= _input_names(pause, skill, text_input):
         return inputs
-    if target is None:
-        if pause.schema is None:
-            return None
+    if text_input is None and pause.schema is not None:
         raise PartError(f"must be {fields_of(pause.schema)}")
-    if pause.choices:
-        return {target.name: choose(text, pause.choices, by_number=True)}
-    return {target.name: value_of_text(text, target.schema, target.root)}
+    choice = choose(text, pause.choices, by_number=True) if pause.choices else None
+    if text_input is None:
+        return None
+    name, schema, root = text_input
+    return {name: choice if pause.choices else value_of_text(text, schema, root)}
 
 
-def _names(pause: Pause, skill: Skill, target: Target | None) -> set[str]:
+def _input_names(pause: Pause, skill: Skill, text_input: TextInput | None) -> set[str]:
     """Return the names of the inputs that an answer can have."""
     names = {*properties_of(resolved(skill.schema, skill.schema or {}))}
     if pause.schema is not None and not pause.field:
         names |= {*properties_of(resolved(pause.schema, pause.schema))}
-    return names | ({target.name} if target else set())
+    return names | ({text_input.name} if text_input else set())
 
 
-def _target(pause: Pause, skill: Skill) -> Target | None:
+def _text_input(pause: Pause, skill: Skill) -> TextInput | None:
     """Return the input that text becomes; None if there is none.
 
     It is the field of the question, the one text of its schema, the one required input that is
@@ -153,30 +164,30 @@ def _target(pause: Pause, skill: Skill) -> Target | None:
     properties = properties_of(schema)
     if pause.field:
         if pause.schema is not None:
-            return Target(pause.field, pause.schema, pause.schema)
-        return Target(pause.field, properties.get(pause.field, {}), root)
+            return TextInput(pause.field, pause.schema, pause.schema)
+        return TextInput(pause.field, properties.get(pause.field, {}), root)
     if pause.schema is not None:
-        asked = properties_of(resolved(pause.schema, pause.schema))
-        if not asked:
-            return Target(ANSWER, pause.schema, pause.schema)
+        members = properties_of(resolved(pause.schema, pause.schema))
+        if not members:
+            return TextInput(ANSWER, pause.schema, pause.schema)
         name = scalar_property(pause.schema)
-        return None if name is None else Target(name, asked[name], pause.schema)
+        return None if name is None else TextInput(name, members[name], pause.schema)
     missing = [name for name in schema.get("required", ()) if name not in pause.inputs]
     name = missing[0] if len(missing) == 1 else ANSWER
     if name not in properties and schema.get("additionalProperties") is False:
         return None
-    return Target(name, properties.get(name, {}), root)
+    return TextInput(name, properties.get(name, {}), root)
 
 
 def choose_skill(
-    pause: Pause, parts: Sequence[Part], skills: Mapping[str, str], named: str | None
+    pause: Pause, parts: Sequence[Part], names: Mapping[str, str], named: str | None
 ) -> str:
     """Return the id of the skill that an answer chooses.
 
     Args:
         pause: The pause in which the client was asked.
         parts: The parts of the answer.
-        skills: The names of the skills that the client may call, by id.
+        names: The names of the skills that the client may call, by id.
         named: The skill that the metadata of the answer names.
 
     Raises:
@@ -189,27 +200,21 @@ def choose_skill(
     choices = pause.choices or []
     with suppress(PartError):
         skill_id = choose(text, choices, by_number=True)
-        if skill_id in skills:
+        if skill_id in names:
             return str(skill_id)
-    ids_by_name = {name: skill_id for skill_id, name in skills.items() if skill_id in choices}
-    with suppress(PartError):
-        return ids_by_name[choose(text, ids_by_name)]
-    raise PartError("names no skill of this agent")
-
-
-def original_call(
-    pause: Pause, skill: Skill, converter: PartConverter
-) -> tuple[dict[str, Any], list[Any]]:
-    """Return the inputs and other parts of the message that a client has sent without a skill.
-
-    Raises:
-        PartError: Its parts are no input for the skill.
-    """
-    parts = [convert(part, Part) for part in pause.inputs["parts"]]
     try:
-        return split_parts(converter, parts, skill)
-    except (InvalidParamsError, ContentTypeNotSupportedError) as error:
-        raise PartError(str(error.message)) from None
+        name = choose(text, [names[skill_id] for skill_id in choices if skill_id in names])
+    except PartError:
+        raise PartError("names no skill of this agent") from None
+    skill_ids = [skill_id for skill_id in choices if names.get(skill_id) == name]
+    if len(skill_ids) > 1:
+        raise PartError("names several skills: choose one by its id")
+    return str(skill_ids[0])
+
+
+def original_parts(pause: Pause) -> list[Part]:
+    """Return the parts of the message that a client has sent without a skill."""
+    return [convert(part, Part) for part in pause.inputs["parts"]]
 
 
 def _texts(parts: Sequence[Part]) -> list[str]:
