@@ -1,6 +1,7 @@
 """Concurrent operations: each task ends exactly once and nothing leaks."""
 
 import asyncio
+import json
 import threading
 from collections import Counter
 from contextlib import closing
@@ -35,6 +36,7 @@ from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.engine.change import NewState, change
 from apcore_a2a_server.engine.clients import Caller, Connection
 from apcore_a2a_server.engine.handler import Handler, Request
+from apcore_a2a_server.modules.threads import large_values
 from apcore_a2a_server.store import Page, Query, TaskRecord
 from apcore_a2a_server.store.live import LiveTasks
 from pydantic import BaseModel, Field
@@ -583,3 +585,28 @@ async def test_an_answer_counts_if_the_one_before_it_was_refused() -> None:
             assert done.status.state == COMPLETED
             assert done.artifacts[0].parts[0].data == {"text": "hello", "number": 5}
             await true(lambda: asyncio.all_tasks() == before)
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+async def test_large_messages_and_answers_are_read_beside_the_event_loop(as_text: bool) -> None:
+    """They have too many members to be inputs, so that nothing else is done with them."""
+
+    async def work(inputs: Inputs, context: Any) -> None:
+        context.services.ask("Which?", schema={"properties": {"a": {}, "b": {}}})
+
+    members = {f"n{number}": number for number in range(6000)}
+    part = Part(text=json.dumps(members)) if as_text else Part(data=members)
+    let_go = threading.Event()
+    async with serving({"work": Does(work, input_schema=Guests)}) as peer:
+        handler = peer.served.handler
+        task = await handler.send(sending("hello"))
+        for task_id in ("", task.id):
+            let_go.clear()
+            request = sending(task_id=task_id)
+            request.message.message.parts = [part]
+            in_the_way = asyncio.create_task(large_values.call(let_go.wait, PATIENCE))
+            sent = asyncio.create_task(outcome(handler.send(request)))
+            await true(lambda: large_values.pending == 2)
+            let_go.set()
+            assert await in_the_way
+            assert await sent == ("done" if as_text else "InvalidParamsError")

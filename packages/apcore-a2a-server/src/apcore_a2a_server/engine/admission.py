@@ -42,6 +42,8 @@ MAX_MISSPELLED = 100
 """Characters of an unknown skill id up to which close ones are looked for."""
 MAX_COMPARED = 300
 """Number of skills up to which close ids are looked for; comparing 300 takes some 3 ms."""
+LONG_JSON = 4096
+"""Characters from which on JSON in text takes too long to convert on the event loop."""
 MAX_LISTED = 100
 """Number of skills that an error lists."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -193,9 +195,8 @@ class Admission:
                 approved = approval_in(message, pause)
             elif pause.question is not None:
                 # the module runs again from its beginning, so it needs its earlier inputs too
-                answer = await self._converted(
-                    message.parts, read_answer, pause, message.parts, skill, self.setup.converter
-                )
+                converter, given = self.setup.converter, message.parts
+                answer = await _converted(given, read_answer, pause, given, skill, converter)
             parts = [to_builtins(part) for part in message.parts]
             resumption = Resumption(parts, approved, pause.state)
         else:
@@ -295,15 +296,7 @@ class Admission:
 
     async def _split(self, parts: Sequence[Part], skill: Skill) -> tuple[dict[str, Any], list[Any]]:
         """Split parts into the inputs of *skill* and other parts, these as JSON."""
-        converter = self.setup.converter
-        data = [part.data for part in parts]
-        return await self._converted(data, split_parts, converter, parts, skill)
-
-    async def _converted(self, value: object, convert: Callable[..., T], *arguments: Any) -> T:
-        """Call *convert*, in a thread if *value* is large."""
-        if is_large(value):
-            return await large_values.call(convert, *arguments)
-        return convert(*arguments)
+        return await _converted(parts, split_parts, self.setup.converter, parts, skill)
 
     def _check_message(self, message: Message) -> None:
         if not message.parts:
@@ -316,6 +309,15 @@ class Admission:
                 reason = f"must have at most {MAX_ID} characters, and no control characters"
                 raise invalid(f"message.{field}", reason)
         message.message_id = message.message_id or new_id()
+
+
+async def _converted(parts: Sequence[Part], convert: Callable[..., T], *arguments: Any) -> T:
+    """Call *convert*, in a thread if the parts take long to convert."""
+    texts = "".join(part.text or "" for part in parts)
+    is_long_json = len(texts) > LONG_JSON and texts.lstrip().startswith("{")
+    if is_long_json or is_large([part.data for part in parts]):
+        return await large_values.call(convert, *arguments)
+    return convert(*arguments)
 
 
 def _skill_of(request: SendMessageRequest, caller: Caller) -> str | None:
