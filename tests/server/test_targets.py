@@ -199,6 +199,18 @@ def test_a_target_names_its_skills(target: Any, skills: set[str], write: Write) 
     assert skills_of(target) == skills
 
 
+def test_only_the_classes_of_a_target_are_created_and_once(write: Write) -> None:
+    counting = "\n        created = 0\n        def __init__(self):\n            Echo.created += 1"
+    write("base.py", ONE_CLASS + counting)
+    write("greet.py", FUNCTIONS + "\n    from base import Echo")
+
+    assert skills_of("greet.py") == {"greet.hello", "math.add"}
+    assert sys.modules["base"].Echo.created == 0
+    sys.modules["base"].Echo.module_id = "echo"
+    assert skills_of("base:Echo") == {"echo"}
+    assert sys.modules["base"].Echo.created == 1
+
+
 def test_modules_can_be_given_as_objects() -> None:
     def more(number: int) -> int:
         """Add one."""
@@ -267,6 +279,11 @@ def test_two_targets_with_the_same_skill_are_refused(write: Write) -> None:
         ("partial.py", "class Echo lacks output_schema\n"),
         ("wrong.py", "input_schema and output_schema of class Echo must be pydantic models"),
         ("empty.py", "empty.py could not be loaded: No Module subclass found in file\nA module"),
+        ("needs.py", r"Echo can't be created: TypeError; its __init__ must work without arg"),
+        ("needs", r"Echo can't be created: TypeError; its __init__ must work without arg"),
+        ("needs:Echo", r"Echo can't be created: TypeError; its __init__ must work without arg"),
+        ("~no-such-user/skills", "There is no file or folder ~no-such-user/skills\n"),
+        ("x" * 5000, "There is no file, folder or Python module x+\n"),
     ],
 )
 def test_a_wrong_target_is_refused_with_the_reason(target: Any, problem: str, write: Write) -> None:
@@ -282,6 +299,7 @@ def test_a_wrong_target_is_refused_with_the_reason(target: Any, problem: str, wr
     write("partial.py", ONE_CLASS.replace("output_schema = ", ""))
     write("wrong.py", ONE_CLASS.replace("schema = Text", "schema = dict"))
     write("empty.py", "")
+    write("needs.py", ONE_CLASS + "\n        def __init__(self, url):\n            pass")
 
     with pytest.raises((TargetError, NoModulesError), match=f"(?s){problem}"):
         executor_of(target)

@@ -143,9 +143,11 @@ def folder_of(target: Any) -> Path | None:
     """Return the folder that a target names, if it is a single one."""
     if isinstance(target, SEVERAL) and len(target) == 1:
         (target,) = target
-    if isinstance(target, str | PathLike) and Path(cast("str", target)).is_dir():
-        return Path(cast("str", target))
-    return None
+    if isinstance(target, PathLike):
+        path: Path | None = Path(cast("PathLike[str]", target))
+    else:
+        path = _existing_path(target) if isinstance(target, str) else None
+    return path if path is not None and path.is_dir() else None
 
 
 def discover(folder: Path, *, allow_empty: bool = False) -> Registry:
@@ -186,20 +188,30 @@ def discover(folder: Path, *, allow_empty: bool = False) -> Registry:
 
 def _named(target: str, allow_empty: bool) -> Any:
     """Return what a text names: a path, or else a Python module or an attribute of one."""
-    path = Path(target).expanduser()
-    if path.exists():
+    path = _existing_path(target)
+    if path is not None:
         return _at_path(path, allow_empty)
     name, colon, attribute = target.rpartition(":")
     owner = name if colon else target
     if owner.endswith((".py", ".yaml", ".yml")) or re.search(r"[/\\]", owner):
-        if not (colon and Path(owner).is_file()):
+        file = _existing_path(owner) if colon else None
+        if file is None or not file.is_file():
             raise TargetError(f"There is no file or folder {clean(owner, 500)}\n{FORMATS}")
-        namespace = _import_file(Path(owner), _free_name(Path(owner)))
+        namespace = _import_file(file, _free_name(file))
     else:
         namespace = _import(owner, target)
     if not colon:
         return _in_namespace(namespace, target, target)
     return load(_attribute(namespace, attribute, owner), allow_empty=allow_empty)
+
+
+def _existing_path(text: str) -> Path | None:
+    """Return the path that a text names; None if nothing is there."""
+    try:
+        path = Path(text).expanduser()
+        return path if path.exists() else None
+    except (OSError, RuntimeError, ValueError):  # it is too long, or has an unknown home or a NUL
+        return None
 
 
 def _at_path(path: Path, allow_empty: bool) -> Any:
@@ -222,7 +234,7 @@ def _at_path(path: Path, allow_empty: bool) -> Any:
         raise NoModulesError(f"{path} could not be loaded: {reason}\n{MODULE_FORMAT}") from None
     if errors := validate_module(module_class):
         raise NoModulesError(f"{path}: class {module_class.__name__}: {'; '.join(errors)}")
-    return {module_id: module_class()}
+    return {module_id: _create(module_class)}
 
 
 def _in_file(file: Path, module_id: str, name: str) -> Any:
@@ -245,12 +257,13 @@ def _in_namespace(namespace: ModuleType, module_id: str, label: str) -> Any:
     for client in clients.values():
         return client
     modules: dict[str, Any] = {}
+    own_names = (namespace.__name__, FunctionModule.__module__)
     for value in vars(namespace).values():
+        is_own = getattr(value, "__module__", "") in own_names
+        if inspect.isclass(value) and not is_own:
+            continue  # only imported here: nothing of it must run
         module = _as_module(value)
-        if module is not None and getattr(value, "__module__", "") in (
-            namespace.__name__,
-            FunctionModule.__module__,
-        ):
+        if module is not None and is_own:
             modules[_id_of(module, namespace.__name__, module_id)] = module
     if not modules:
         raise NoModulesError(f"There are no modules in {label}\n{MODULE_FORMAT}")
@@ -284,7 +297,20 @@ def _as_module(value: Any) -> Any:
         return value
     if validate_module(value):
         return None
-    return value() if inspect.isclass(value) else value
+    return _create(value) if inspect.isclass(value) else value
+
+
+def _create(module_class: type[Any]) -> Any:
+    """Return a module of a class.
+
+    Raises:
+        TargetError: Its `__init__` takes arguments, or raises an exception.
+    """
+    try:
+        return module_class()
+    except Exception as error:  # the code of users may raise anything
+        problem = f"{module_class.__name__} can't be created: {reason_of(error)}"
+        raise TargetError(f"{problem}; its __init__ must work without arguments") from None
 
 
 def _id_of(module: Any, name: str = "", module_id: str = "") -> str:
@@ -444,8 +470,14 @@ def _attribute(namespace: ModuleType, path: str, owner: str) -> Any:
             hint = suggestion(name, [each for each in dir(value) if not each.startswith("_")])
             raise TargetError(f"{owner} has no attribute {clean(name, 200)}{hint}")
         value = getattr(value, name)
-    has_modules = _executor(value) is not None or not missing_methods(value, Registry)
-    if not has_modules and not isinstance(value, SEVERAL) and _as_module(value) is None:
+    has_modules = (
+        isinstance(value, SEVERAL)
+        or _executor(value) is not None
+        or not missing_methods(value, Registry)
+        # the module of a class is created later, by `load`
+        or (not validate_module(value) if inspect.isclass(value) else _as_module(value) is not None)
+    )
+    if not has_modules:
         kind = type(value).__name__
         raise TargetError(f"{owner}:{path} is of type {kind}, which has no modules\n{FORMATS}")
     return value
