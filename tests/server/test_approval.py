@@ -18,6 +18,8 @@ from apcore_a2a_server.engine.pauses import Pause
 from apcore_a2a_server.store import TaskRecord
 from pydantic import BaseModel
 
+from tests.serving import PATIENCE
+
 from .asking import Json, state_of
 from .inloop import (
     NEEDS_APPROVAL,
@@ -660,6 +662,31 @@ async def test_a_pause_that_another_replica_has_ended_counts_until_its_timer_fir
         assert len(paused) == 1
         await true(lambda: len(paused) == 0)
         assert await peer.state(task["id"]) == "canceled"
+
+
+class Hangs(Executor):
+    """An executor whose check of a call ends when the test lets it."""
+
+    let_go = threading.Event()
+    ended = threading.Event()
+
+    def validate(self, *args: Any, **options: Any) -> Any:
+        assert self.let_go.wait(PATIENCE)
+        try:
+            return super().validate(*args, **options)
+        finally:
+            self.ended.set()
+
+
+async def test_a_check_before_approval_that_hangs_ends_with_the_time_limit(till: Till) -> None:
+    with closing(Hangs(registry_of(paying(till)))) as executor:
+        async with serving(executor, execution_timeout=0.05) as peer:
+            answer = await peer.send("work", peer.part(data={"amount": 5}))
+            assert not executor.let_go.is_set()
+            executor.let_go.set()
+            assert answer.message == "Execution timed out"
+            assert not peer.served.engine.runs
+            await true(executor.ended.is_set)
 
 
 class FailsAtFirstPause(InMemoryTaskStore):

@@ -52,20 +52,20 @@ EVENTS_PER_YIELD = 10
 """Number of chunks and messages after which a run yields to the event loop, for its readers."""
 
 MAX_PROGRESS = 10_000
-"""Characters of a message about the work so far that are sent."""
+"""Characters of a progress message that are sent."""
 MAX_REPLY = 32 * 1024
-"""Size of the text of an output that becomes a message in the history, in bytes."""
+"""Maximum size of the text of an output that becomes a message in the history, in bytes."""
 
 COPIES_WHILE_PAUSED = 4
-"""How often a paused task stores its inputs again.
+"""Number of copies of its inputs that a paused task adds.
 
-A request for approval has them, once in the task and once in the conversation; the stored pause
-has them to resume the call, and in the call to approve.
+The request for approval has two, in the task and in the conversation; the stored pause has two,
+in the call to resume and in the call to approve.
 """
 
 
-class _Told:
-    """The awaitable of something that is done."""
+class _Done:
+    """An awaitable that is done already."""
 
     def __await__(self) -> Generator[Any, None, None]:
         yield from ()
@@ -78,8 +78,8 @@ class Run:
         setup: The dependencies of runs.
         call: The call to run.
         answer: For a paused task: the transition back to working, and the pause that it ends.
-        restart: For a task that another replica has lost: the update that begins it anew.
-        lease: For such a task: the lease to run it.
+        restart: After a failover: the update that starts the task again.
+        lease: After a failover: the lease to run the task.
 
     Attributes:
         task: The asyncio task; set when the run is launched.
@@ -142,10 +142,10 @@ class Run:
             await self.begin()
 
     async def begin(self) -> None:
-        """Do the same for any task, also for one that is started again.
+        """Bring the A2A task into the state working, also one that is started again.
 
-        The execute step calls this when the module begins: a module that waits for a thread when
-        its replica is lost was not started.
+        The execute step calls this just before the module, once a thread or process is free: if
+        this replica is lost before, the attempt does not count.
         """
         if not self.admitted.done():
             try:
@@ -162,7 +162,7 @@ class Run:
         if self.restart is not None:
             await self._change(self.restart)
             return self.lease
-        # a task or an answer that is stored is counted there, and no more as a body
+        # from here on, the memory of the message is counted with the task, not as a request body
         connection = self.call.caller.connection
         connection.on_stored()
         self._setup.memory.keep_for(connection, task_id)
@@ -178,18 +178,26 @@ class Run:
         return tasks.lease_of(task_id)
 
     async def _preflight(self) -> None:
-        """Raise the error with which the executor would refuse the call."""
+        """Raise the error with which the executor would refuse the call.
+
+        The time limit also holds here, since a module's own check may hang.
+        """
         if self.call.question is not None:
             return
         call, context, access = self.call, await self._context(), self._setup.access
-        await access.preflight(call.skill.id, call.inputs, context, client=self.client)
+        try:
+            async with asyncio.timeout(self._time_limit):
+                await access.preflight(call.skill.id, call.inputs, context, client=self.client)
+        except TimeoutError:
+            raise self._timeout_error() from None
 
     async def main(self) -> None:
         """Run the call, and write its outcome to the A2A task."""
         time_limit = asyncio.timeout(self._time_limit)
         try:
             async with time_limit:
-                # set inside: the event loop keeps the context of the timer, even a canceled one
+                # set after the timer has started: the timer keeps a copy of the context, and the
+                # event loop keeps the timer, even a canceled one
                 current.set(self)
                 updates = await self._execute()
             await self._change(*updates)
@@ -200,7 +208,7 @@ class Run:
                 await self._fail(error)
                 return
             self.token.cancel()
-            await self._fail(ModuleTimeoutError(self.call.skill.id, int(self._time_limit * 1000)))
+            await self._fail(self._timeout_error())
         except BaseException as error:  # modules may raise anything; only their task must fail
             # a cancellation of the run itself passes; one that the module raised fails the task
             asyncio_task = asyncio.current_task()
@@ -213,17 +221,19 @@ class Run:
             # circle, inputs are freed at once and need not wait for the garbage collector
             current.set(None)
 
+    def _timeout_error(self) -> ModuleTimeoutError:
+        return ModuleTimeoutError(self.call.skill.id, int(self._time_limit * 1000))
+
     async def _execute(self) -> list[Update]:
         """Call the module; return the updates that complete the task."""
         if self.call.question is not None:
             raise self.call.question
         if self.answer is not None:
             await self.begin()
-        call, executor, context = self.call, self._setup.executor, await self._context()
         if not self._setup.has_steps and not self.admitted.done():
-            access = self._setup.access
-            await access.preflight(call.skill.id, call.inputs, context, client=self.client)
+            await self._preflight()
             await self.begin()
+        call, executor, context = self.call, self._setup.executor, await self._context()
         if self._setup.approval_policy.is_for_server(call.skill):
             approval_key = call_key(call.skill.id, call.inputs)
             if approval_key not in self.approvals.granted:
@@ -236,7 +246,7 @@ class Run:
         return await self._complete(await executor.call_async(call.skill.id, inputs, context))
 
     async def _stream(self, chunks: Any) -> list[Update]:
-        """Write each chunk as it comes; a skill that does not stream has one, its output."""
+        """Write each chunk as it comes; a skill that does not stream yields one, its output."""
         output: Any = None
         try:
             async for chunk in chunks:
@@ -268,7 +278,7 @@ class Run:
         return text_field_of(self._setup.skills.get_definition(module_id))
 
     async def tell(self, text: str, data: Any) -> None:
-        """Write an event about the work so far; do nothing if the task has ended.
+        """Write an event that reports progress; do nothing if the task has ended.
 
         Raises:
             OutputError: The data is no JSON, or too large.
@@ -293,13 +303,13 @@ class Run:
             await self.tell(report.text, report.data)
 
     def _tell_from_anywhere(self, text: str, data: Any) -> Awaitable[None]:
-        """Write progress from any thread; from one without an event loop, wait until it is."""
+        """Call `tell` from any thread; in one without an event loop, return when it is done."""
         telling, loop = self.tell(text, data), self.admitted.get_loop()
         try:
             running_loop = asyncio.get_running_loop()
         except RuntimeError:
             asyncio.run_coroutine_threadsafe(telling, loop).result()
-            return _Told()
+            return _Done()
         if running_loop is loop:
             return telling
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(telling, loop))
@@ -313,21 +323,17 @@ class Run:
         return [NewParts(artifact, last=True), completed] if artifact.parts else [completed]
 
     def _reply(self) -> Message | None:
-        """Return the text of the output as a message for the history.
-
-        A module that reads its own conversation finds there what it has said.
-        """
+        """Return the text of the output as a message for the history, which later runs read."""
         text = "".join(self._reply_texts).encode()[:MAX_REPLY].decode(errors="ignore")
         return self._message(text) if text else None
 
     async def _artifact(self, output: Any) -> Artifact:
         skill = self.call.skill
+        arguments = output, skill.descriptor, skill.text_field
         if is_large(output):
-            artifact = await large_values.call(
-                artifact_of, output, skill.descriptor, skill.text_field
-            )
+            artifact = await large_values.call(artifact_of, *arguments)
         else:
-            artifact = artifact_of(output, skill.descriptor, skill.text_field)
+            artifact = artifact_of(*arguments)
         for part in artifact.parts:
             if part.text is not UNSET and self._reply_size < MAX_REPLY:
                 self._reply_texts.append(part.text[:MAX_REPLY])
@@ -342,15 +348,15 @@ class Run:
         return artifact
 
     async def _fail(self, error: BaseException) -> None:
-        """Refuse the call if its task does not work yet; otherwise pause or end the task."""
+        """Refuse the call if its task is not working yet; otherwise pause or end the task."""
         error_type = type(error).__name__
         if error_type == "ApprovalPendingError" or input_request(error):
             await self._pause(error)
         elif not self.admitted.done() and self.restart is None:
             exception = error if isinstance(error, Exception) else RuntimeError(error_type)
             self.admitted.set_exception(self._refusal or exception)
-            # a write whose result is unknown may have created or resumed a durable task, which
-            # another replica may run by now; without such a write the task is still ours to fail
+            # if the result of a write is unknown, a durable task may exist by now, and another
+            # replica may run it; without such a write, only this run can fail the task
             if self._refusal is None or not self._setup.tasks.store.is_durable:
                 await self._try_change(NewState(FAILED, self._message("Not admitted")))
         elif error_type == "ExecutionCancelledError":
@@ -425,10 +431,9 @@ class Run:
             raise StaleTaskError from None
 
     def _give_up_task(self) -> None:
-        """Leave the A2A task to its lease: it is unknown whether its change was saved.
+        """Stop renewing the lease of the A2A task, since it is unknown whether a change was saved.
 
-        Forgetting the task stops the renewal of its lease: if it is still working when the lease
-        expires, a replica claims it.
+        If the task is still working when the lease expires, a replica claims it.
         """
         task_id = self.call.message.task_id
         message, event = "Task %s: its change could not be saved", "task_not_saved"
