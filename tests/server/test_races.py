@@ -1,6 +1,7 @@
 """Concurrent operations: each task ends exactly once and nothing leaks."""
 
 import asyncio
+import gc
 import json
 import threading
 from collections import Counter
@@ -31,13 +32,13 @@ from apcore_a2a_core.data import (
     TaskStatus,
     TaskStatusUpdateEvent,
 )
-from apcore_a2a_core.states import CANCELED, COMPLETED, INPUT_REQUIRED, TERMINAL, WORKING
+from apcore_a2a_core.states import CANCELED, COMPLETED, FAILED, INPUT_REQUIRED, TERMINAL, WORKING
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.engine.change import NewState, change
 from apcore_a2a_server.engine.clients import Caller, Connection
 from apcore_a2a_server.engine.handler import Handler, Request
 from apcore_a2a_server.modules.threads import large_values
-from apcore_a2a_server.store import Page, Query, TaskRecord
+from apcore_a2a_server.store import Change, Page, Query, TaskRecord, UnavailableError
 from apcore_a2a_server.store.live import LiveTasks
 from pydantic import BaseModel, Field
 
@@ -610,3 +611,23 @@ async def test_large_messages_and_answers_are_read_beside_the_event_loop(as_text
             let_go.set()
             assert await in_the_way
             assert await sent == ("done" if as_text else "InvalidParamsError")
+
+
+class GoneAtShutdown(InMemoryTaskStore):
+    """A store that does not respond when a task fails."""
+
+    async def change(self, change: Change) -> Any:
+        if change.record.task.status.state == FAILED:
+            raise UnavailableError
+        return await super().change(change)
+
+
+async def test_a_shutdown_with_a_store_that_fails_leaves_no_exception_unread(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gate = Gate()
+    async with serving({"work": Does(gate)}, task_store=GoneAtShutdown()) as peer:
+        await peer.start()
+        await gate.reached.wait()
+    gc.collect()
+    assert [record.name for record in caplog.records if record.name == "asyncio"] == []

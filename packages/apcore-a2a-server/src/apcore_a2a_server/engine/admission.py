@@ -75,9 +75,8 @@ class Admission:
         Raises:
             TaskNotFoundError: The caller may not call the skill.
         """
-        skill_id = self._skill_for(request, caller) or ""
-        verdicts = await self.setup.access.verdicts([skill_id], caller.identity)
-        if skill_id and not verdicts[skill_id].allowed:
+        skill_id = self._skill_for(request, caller)
+        if skill_id and not await self._callable_of([skill_id], caller):
             raise TaskNotFoundError
 
     async def own_task(self, task_id: str, caller: Caller) -> TaskRecord:
@@ -258,9 +257,7 @@ class Admission:
         known = self.setup.skills.list()
         if len(skill_id) > MAX_MISSPELLED or len(known) > MAX_COMPARED:
             return []
-        closest = get_close_matches(skill_id, known)
-        verdicts = await self.setup.access.verdicts(closest, caller.identity)
-        return [each for each in closest if verdicts[each].allowed]
+        return await self._callable_of(get_close_matches(skill_id, known), caller)
 
     def _skill_for(self, request: SendMessageRequest, caller: Caller) -> str | None:
         """Return the skill that a message is for; None if it names none and there are several."""
@@ -286,8 +283,11 @@ class Admission:
         return InputRequiredError("Which skill?", {"skills": skills}, choices=names)
 
     async def _callable_skills(self, caller: Caller, limit: int | None = None) -> list[str]:
-        """Return the ids of skills, at most *limit*, without those the caller may not call."""
-        skill_ids = self.setup.skills.list()[:limit]
+        """Return the ids of the skills that the caller may call, among the first *limit*."""
+        return await self._callable_of(self.setup.skills.list()[:limit], caller)
+
+    async def _callable_of(self, skill_ids: Sequence[str], caller: Caller) -> list[str]:
+        """Return those of the skills that the caller may call."""
         verdicts = await self.setup.access.verdicts(skill_ids, caller.identity)
         return [skill_id for skill_id in skill_ids if verdicts[skill_id].allowed]
 

@@ -182,8 +182,9 @@ class Engine:
         remaining = [run for task_id, run in self.runs.items() if task_id not in released_ids]
         failures = [self._end_run(run, FAILED, "Server shutdown") for run in remaining]
         if failures:
-            writes = [*map(asyncio.ensure_future, failures)]
-            await asyncio.wait(writes, timeout=SHUTDOWN_WRITE_TIMEOUT)
+            # `gather` takes the errors of a store that fails, which asyncio would log otherwise
+            writes = asyncio.gather(*failures, return_exceptions=True)
+            await asyncio.wait({writes}, timeout=SHUTDOWN_WRITE_TIMEOUT)
         for run in self.runs.values():
             run.task.cancel()
 
