@@ -9,7 +9,7 @@ from a2a.utils.errors import MethodNotFoundError
 from apcore_a2a_core import ErrorMapper, Executor, PartConverter, SchemaConverter
 
 from apcore_a2a_server.engine.admission import Admission
-from apcore_a2a_server.engine.clients import Places, Streams, Watchers, share_of
+from apcore_a2a_server.engine.clients import Places, Streams, Watchers
 from apcore_a2a_server.engine.engine import Engine
 from apcore_a2a_server.engine.failover import Recovery
 from apcore_a2a_server.engine.handler import Handler
@@ -21,6 +21,7 @@ from apcore_a2a_server.middleware import RateLimiter
 from apcore_a2a_server.middleware.rates import MEMORY, storage_of
 from apcore_a2a_server.modules.access import Access
 from apcore_a2a_server.modules.approval import install_approval
+from apcore_a2a_server.modules.fairness import share_of
 from apcore_a2a_server.modules.processes import ProcessPool
 from apcore_a2a_server.modules.skills import Skills
 from apcore_a2a_server.modules.steps import install_steps

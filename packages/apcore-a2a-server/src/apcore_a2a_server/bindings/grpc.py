@@ -28,7 +28,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.json_format import ParseDict
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # no py.typed
 
-from apcore_a2a_server.engine.clients import Caller, Connection, Places, share_of
+from apcore_a2a_server.engine.clients import Caller, Connection, Places
 from apcore_a2a_server.engine.handler import Handler
 from apcore_a2a_server.engine.limits import BodyBytes, Memory
 from apcore_a2a_server.errors import TooMuchError
@@ -45,6 +45,7 @@ from apcore_a2a_server.middleware.errors import GRPC_NAMES, Refusal
 from apcore_a2a_server.middleware.logs import begin_request, log_request
 from apcore_a2a_server.middleware.rates import check_rate
 from apcore_a2a_server.middleware.timeouts import MIN_BYTES_PER_SECOND
+from apcore_a2a_server.modules.fairness import share_of
 from apcore_a2a_server.store import UnavailableError
 
 from .compat import CALLER, SdkRequestHandler

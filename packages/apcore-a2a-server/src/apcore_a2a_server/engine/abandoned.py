@@ -1,8 +1,8 @@
-"""Modules with a method `on_abandoned` learn that a paused task has ended without them.
+"""The call of a module's method `on_abandoned` after its paused task has ended without an answer.
 
 A module may have left something open for the answer: a task of another agent, or a session. The
-method is called at most once for a pause, by the process whose change ended the task; not if that
-process is killed just then.
+process whose change ended the task calls the method once for a pause, or never, if that process is
+killed just then.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from .pauses import Pause
 from .setup import Setup
 
 
-async def tell_module(setup: Setup, reply_to: Message, pause: Pause) -> None:
+async def call_on_abandoned(setup: Setup, reply_to: Message, pause: Pause) -> None:
     """Call `on_abandoned` of the module of an ended task, if it has that method.
 
     Args:

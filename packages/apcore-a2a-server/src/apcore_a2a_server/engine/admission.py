@@ -37,21 +37,21 @@ T = TypeVar("T")
 MAX_ID = 256
 """Maximum number of characters in the ids of a message."""
 MAX_PAUSED = 200
-"""Number of paused tasks of a context among which an answer without a task id is matched."""
+"""Number of paused tasks of a context that an answer without a task id is matched with."""
 MAX_MISSPELLED = 100
-"""Characters of an unknown skill id up to which close ones are looked for."""
+"""Maximum length of an unknown skill id for which similar ids are suggested, in characters."""
 MAX_COMPARED = 300
-"""Number of skills up to which close ids are looked for; comparing 300 takes some 3 ms."""
+"""Maximum number of skills among which similar ids are looked for; 300 take some 3 ms."""
 LONG_JSON = 4096
 """Characters from which on JSON in text takes too long to convert on the event loop."""
 MAX_LISTED = 100
-"""Number of skills that an error lists."""
+"""Maximum number of skills that an error lists."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Converts requests into calls, or refuses them.
+    """The checks that turn a request into a call, or refuse it.
 
     Attributes:
         setup: The dependencies of runs.
@@ -70,7 +70,7 @@ class Admission:
         """Refuse a caller who may not call the skill, as if the task did not exist.
 
         apcore checks access for every call that reaches it. This check is for requests that are
-        refused before: their errors must not reveal that the skill exists.
+        refused earlier: their errors must not reveal that the skill exists.
 
         Raises:
             TaskNotFoundError: The caller may not call the skill.
@@ -137,6 +137,7 @@ class Admission:
             InvalidParamsError: No skill is named, or the parts are no input for it.
             ContentTypeNotSupportedError: The skill does not take the parts' media types.
             MethodNotFoundError: The skill does not exist.
+            TaskNotFoundError: The client would be asked which skill, and may call none.
         """
         message, skill_id = request.message, self._skill_for(request, caller)
         question: InputRequiredError | None = None
@@ -177,8 +178,8 @@ class Admission:
     ) -> tuple[Call, Pause]:
         """Return the call that resumes a paused task, and the pause.
 
-        The arguments are those of `new_call`; whether the message approves the call is decided
-        later.
+        The other arguments are those of `new_call`. Whether the message approves the call is
+        decided later, by `answered`.
 
         Raises:
             InvalidParamsError: The pause is for input, and the parts are no input.
@@ -253,7 +254,7 @@ class Admission:
             raise MethodNotFoundError(message, data) from None
 
     async def _closest_skills(self, skill_id: str, caller: Caller) -> list[str]:
-        """Return the ids that *skill_id* may be a misspelling of, if the caller may call them."""
+        """Return the ids similar to *skill_id*, of skills that the caller may call."""
         known = self.setup.skills.list()
         if len(skill_id) > MAX_MISSPELLED or len(known) > MAX_COMPARED:
             return []
@@ -267,8 +268,9 @@ class Admission:
         """Return the question which skill to call.
 
         Raises:
-            InvalidParamsError: The client is not asked: its message must name a skill. The error
-                lists them.
+            InvalidParamsError: Clients are not asked: the message must name a skill. The error
+                lists the skills.
+            TaskNotFoundError: The caller may call no skill.
         """
         if not self.asks_for_skill:
             hint = "name one of the agent's skills, or start the agent with --default-skill"

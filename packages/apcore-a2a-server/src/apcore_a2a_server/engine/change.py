@@ -87,7 +87,7 @@ class NewState:
 
 @dataclass(frozen=True, slots=True)
 class NewProgress:
-    """A message about the work so far: an event, which changes nothing in the task."""
+    """A progress message: an event that changes nothing in the task."""
 
     message: Message
 
@@ -270,7 +270,7 @@ async def change(
     raise StaleTaskError
 
 
-def _successor(record: TaskRecord, updates: int) -> TaskRecord:
+def _successor(record: TaskRecord, update_count: int) -> TaskRecord:
     """Return the record to apply that many updates to, with the version after them.
 
     Its task is another object with the same members, since readers may hold the current one. Parts
@@ -281,7 +281,7 @@ def _successor(record: TaskRecord, updates: int) -> TaskRecord:
         structs.replace(record.task),
         record.owner,
         record.skill,
-        record.version + updates,
+        record.version + update_count,
         record.resume,
         record.messages,
         record.deadline,

@@ -132,8 +132,8 @@ class Caller:
         connection: The connection of the request.
         root_path: The path at which the agent is mounted, if the request has one.
         tenant: The tenant that the request is for; None if it is for the whole agent.
-        client: Whom limits count: the principal, the client address of an anonymous caller, or
-            whatever `client_key` names.
+        client: The key that limits count by: the principal, the client address of an anonymous
+            caller, or the value of `client_key`.
         scheme: The scheme of the request's URL.
     """
 
@@ -157,7 +157,7 @@ OnAbandoned: TypeAlias = Callable[[str], Coroutine[Any, Any, None]]
 
 
 class Watchers:
-    """The clients that wait for each task; reports tasks that have lost all of them.
+    """The clients that wait for each task, and a report of each task that has lost all of them.
 
     Only a disconnect makes a task abandoned. A client that got its response, or that the server
     itself disconnects, does not count (FR-MSG-005). Nor does an observer, which has subscribed to
@@ -212,19 +212,19 @@ class Watchers:
 
 
 class Places:
-    """Counts what is in use, and limits it in total and for each client.
+    """A counter of things in use, with a limit in total and one for each client.
 
     Args:
-        used: Description of what is in use, for refusals: "tasks" and "are running".
+        used: The things and their state, for error messages: "tasks" and "are running".
         total: Maximum for all clients.
         per_client: Maximum for one client; None for no limit.
 
     Example:
         ```python
-        from apcore_a2a_server.engine.clients import Places, share_of
+        from apcore_a2a_server.engine.clients import Places
         from apcore_a2a_server.errors import TooMuchError
 
-        streams = Places(("streams", "are open"), 10, share_of(10, 0.5))
+        streams = Places(("streams", "are open"), 10, per_client=5)
         for _ in range(5):
             streams.take("ada")
         try:
@@ -279,16 +279,8 @@ class Places:
         self.enter(client)
 
 
-def share_of(total: int, share: float | None, limit: int | None = None) -> int | None:
-    """Return how much of *total* one client may have: its share, at least one, and *limit*."""
-    if share is None:
-        return limit
-    part = max(int(total * share), 1)
-    return part if limit is None else min(part, limit)
-
-
 class Streams(Places):
-    """Counts open streams and limits them, in total and for each client.
+    """The counter of open streams, with a limit in total and one for each client.
 
     Args:
         total: Maximum number of open streams.

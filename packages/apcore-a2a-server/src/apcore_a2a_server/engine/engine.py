@@ -22,7 +22,7 @@ from apcore_a2a_server.store import (
     with_webhook,
 )
 
-from .abandoned import tell_module
+from .abandoned import call_on_abandoned
 from .call import Call, Ticket
 from .change import NewState, change
 from .messages import agent_message
@@ -38,13 +38,13 @@ SHUTDOWN_WRITE_TIMEOUT = 1
 
 
 class Engine:
-    """Runs calls, at most one for each task.
+    """The runs of this process, at most one for each task.
 
     Args:
         setup: The dependencies of runs.
 
     Attributes:
-        expiries: Timers of the tasks that this process has paused.
+        expiries: The timers of the tasks that this process has paused.
         runs: Runs in progress, by task id.
     """
 
@@ -122,9 +122,9 @@ class Engine:
         return True
 
     def count_running(self) -> int:
-        """Return the number of runs, without those of tasks that other replicas run by now.
+        """Return the number of runs, without those that have lost their lease.
 
-        A run that has lost its lease is stopped, but its module may take its time to end.
+        Another replica runs their tasks by now, but their modules may take a while to stop.
         """
         lease_of, runs = self._setup.tasks.lease_of, self.runs.items()
         return sum(run.lease in (None, lease_of(task_id)) for task_id, run in runs)
@@ -152,9 +152,9 @@ class Engine:
         self.expiries.cancel(record.task.id)
 
     def _on_abandoned(self, reply_to: Message, pause: Pause) -> None:
-        """Tell the module of a paused task that the task has ended without it."""
-        telling = tell_module(self._setup, reply_to, pause)
-        self._background.start(telling, f"Telling {pause.skill_id} of its abandoned task")
+        """Call `on_abandoned` of the module whose paused task has ended without an answer."""
+        calling = call_on_abandoned(self._setup, reply_to, pause)
+        self._background.start(calling, f"Calling on_abandoned of {pause.skill_id}")
 
     async def abandon(self, task_id: str) -> None:
         """Cancel a running task that has no clients and no working webhook (FR-MSG-005)."""
@@ -174,7 +174,7 @@ class Engine:
         self.expiries.cancel_all()
         if runs := [*self.runs.values()]:
             await asyncio.wait([run.task for run in runs], timeout=seconds)
-            # a task may still be on its way into the store, where it could not be failed
+            # a task that the store is still saving can't be failed yet
             admissions = [run.admitted for run in runs if run.restart is None]
             if admissions:
                 await asyncio.wait(admissions, timeout=SHUTDOWN_WRITE_TIMEOUT)

@@ -31,14 +31,14 @@ UNREADABLE = (
     TypeError,
     ValueError,
 )
-"""Errors for a stored call of another release, or whose message is gone or no input any more."""
+"""Errors of reading a stored call: another release wrote it, or its message is gone or no input."""
 LOST_TEXT = "Replica lost while running"
 LOST_AGAIN_TEXT = "Replica lost while running: started {} times, which is the limit"
 RESTART_TEXT = "Started again: the replica that ran it was lost"
 
 
 class Recovery:
-    """Resumes or ends the tasks that this replica has claimed.
+    """Failover of the tasks that this replica has claimed: it runs or ends them.
 
     Args:
         setup: The dependencies of runs.
@@ -60,7 +60,7 @@ class Recovery:
         if record.task.status.state in PAUSED:
             await self._engine.expiries.expire(reply_to, Pause.unpack(record.resume or b""))
             return
-        # from here on the task is live in this process, so that its lease is renewed
+        # from here on the task is live in this process, which renews its lease
         await live_tasks.adopt(claim)
         may_start = claim.attempts <= len(live_tasks.store.restart_pauses)
         call = self._repeated_call(claim) if may_start else None

@@ -15,13 +15,13 @@ from .call import Call
 from .clients import Connection, Places
 
 ROOM_FRACTION = 32
-"""Part of the bound that is freed at a time, so that few requests have to free any."""
+"""Divisor: a 32nd of the bound is freed at a time, so that few requests have to free any."""
 
 RESERVE_FRACTION = 8
-"""Part of the bound that is left to others by a client that exceeds its share."""
+"""Divisor: an 8th of the bound is left to others by a client that exceeds its share."""
 
 UNCOUNTED_BODY = 4096
-"""Bytes up to which a body is not counted."""
+"""Maximum size of a body that is not counted, in bytes."""
 
 
 class Memory:
@@ -62,14 +62,14 @@ class Memory:
     def keep_for(self, connection: Connection, task_id: str) -> None:
         """Keep a task as long as the request lasts that has started it, even if the task ends."""
         self._awaited[connection] = task_id
-        # a request that has ended already does not call it, but its connection is soon gone
+        # a request that has ended already does not call this, but soon its connection is deleted
         connection.callback(self._awaited.pop, connection, None)
 
     def take(self, client: str, size: int) -> None:
         """Count *size* bytes for a client, a principal or an address.
 
         Raises:
-            TooMuchError: The bound is reached, also without the tasks that may be deleted.
+            TooMuchError: The bound is reached, even after evicting ended tasks.
         """
         self.check(client, size)
         self.bodies += size
@@ -86,7 +86,7 @@ class Memory:
         """Make room for *size* bytes of a client, and for others if it exceeds its share.
 
         Raises:
-            TooMuchError: There is none.
+            TooMuchError: There is not enough, even after evicting ended tasks.
         """
         if self._excess(client, size) <= 0:
             return
@@ -95,7 +95,7 @@ class Memory:
         awaited_ids = {*self._awaited.values()}
         self._tasks.store.evict(max(self._excess(client, size), 0) + room, client, awaited_ids)
         if self._excess(client, size) > 0:
-            raise TooMuchError(f"The agent keeps as much as it may: memory, {self.limit} bytes")
+            raise TooMuchError(f"The agent's memory is full; its limit is {self.limit} bytes")
 
     def exceeds_share(self, client: str, size: int = 0) -> bool:
         """Return whether a client's bodies and unfinished tasks exceed its share.
@@ -114,10 +114,10 @@ class Memory:
 
 
 class BodyBytes:
-    """The bytes of one request's body, as they are counted.
+    """The counted bytes of one request's body.
 
     Args:
-        memory: The bytes of all.
+        memory: The memory of the process, which counts them.
         client: The client that sends the body.
         connection: The connection of the request.
         is_kept: Whether the body is kept until the request ends, also if its task is stored.
@@ -134,7 +134,7 @@ class BodyBytes:
         self._size = 0
 
     def grow(self, size: int) -> None:
-        """Count *size* bytes in all.
+        """Count the body with *size* bytes, as much as has arrived so far.
 
         Small bodies are not counted: tasks can be canceled even if there is no memory for more.
 
@@ -152,7 +152,7 @@ class BodyBytes:
         self._size = size
 
     def release(self) -> None:
-        """Stop counting them: the request has ended, or its task counts instead."""
+        """Stop counting the body: the request has ended, or its task counts instead."""
         self._memory.release(self._client, self._size)
         self._size = 0
 

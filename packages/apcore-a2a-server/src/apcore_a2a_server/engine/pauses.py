@@ -245,7 +245,7 @@ def answered(pause: Pause, message: Message, problem: str = "") -> NewState:
     if problem:
         return asked_again(pause, message, problem)
     is_approved = approval_in(message, pause)
-    # a module that has asked for a yes or a no is told of either
+    # a module that has asked for a yes or a no gets either answer
     if is_approved or (is_approved is False and pause.wants_verdict):
         return NewState(WORKING, received=message)
     if is_approved is False:
@@ -386,7 +386,7 @@ class Expiries:
             self._on_expired(reply_to, pause)
 
     def _on_timeout(self, task_id: str, pause_id: str) -> None:
-        # first of all give up its place: the task may have been answered at another replica
+        # free the place first: the task may have been answered at another replica
         self.cancel(task_id, pause_id)
         expiring = self._expire_stored(task_id, pause_id)
         self._background.start(expiring, f"Failing expired task {task_id}")

@@ -36,7 +36,7 @@ AccessCheck: TypeAlias = Callable[[str, Identity | None], Awaitable[Verdict]]
 
 
 class Access:
-    """Checks whether an executor would refuse calls, without calling any module.
+    """Checks of whether an executor would refuse calls, made without calling any module.
 
     It uses the executor's access rules if they are an apcore ACL, and `Executor.validate`
     otherwise.

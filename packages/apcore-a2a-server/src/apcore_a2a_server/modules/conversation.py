@@ -76,11 +76,11 @@ class History(Sequence[dict[str, Any]]):
 
 
 Tell: TypeAlias = Callable[[str, Any], Awaitable[None]]
-"""Writes an event with a text and data about the work so far."""
+"""Writes a progress event with a text and data."""
 
 
 async def _drop_progress(text: str, data: Any) -> None:
-    """Drop a message about the work so far: there is no task."""
+    """Drop a progress message, since there is no task."""
 
 
 @dataclass(slots=True, eq=False)  # a frozen one takes twice as long to make

@@ -1,8 +1,8 @@
 """Fairness between clients: waiting calls start in turns of clients, within shares of all places.
 
-What a client has beyond its share does not count against the others: it may have all places while
-they want none, and they still get theirs. While it does, more than all places are taken, up to
-half as many more for a share of one half.
+A client may exceed its share while others need no places. The others still get their shares, so
+that more places than the limit are taken for a while: up to half as many more, if the share of a
+client is one half.
 """
 
 import asyncio
@@ -14,35 +14,43 @@ from typing import Generic, NamedTuple, TypeVar
 T = TypeVar("T")
 
 
+def share_of(total: int, share: float | None, limit: int | None = None) -> int | None:
+    """Return how much of *total* one client may have: its share, at least one, and *limit*."""
+    if share is None:
+        return limit
+    part = max(int(total * share), 1)
+    return part if limit is None else min(part, limit)
+
+
 class Room(NamedTuple):
-    """Whether clients may have another of a number of places.
+    """The free places among a number of them, for each client.
 
     Attributes:
         limit: The number of places.
-        part: How many of them are the share of one client; None for all.
-        holders: The clients that have places, each as often as it has one.
+        per_client: The number of places in the share of one client; None for all.
+        holders: The clients that have places, once for each place.
     """
 
     limit: int
-    part: int | None
+    per_client: int | None
     holders: Sequence[str]
 
     @classmethod
     def of(cls, limit: int, share: float | None, holders: Sequence[str]) -> "Room":
-        """Return the room where each client's share is a part of all places, at least one."""
-        return cls(limit, None if share is None else max(int(limit * share), 1), holders)
+        """Return the room in which each client's share is a part of all places, at least one."""
+        return cls(limit, share_of(limit, share), holders)
 
     def may_have(self, client: str) -> bool:
         """Return whether *client* may have another place, if there is one."""
         if len(self.holders) < self.limit:
             return True
-        return self.part is not None and self.holders.count(client) < self.part
+        return self.per_client is not None and self.holders.count(client) < self.per_client
 
     def has_any(self) -> bool:
-        """Return whether there is a place for a client that may have another."""
-        if len(self.holders) < self.limit or self.part is None:
+        """Return whether there is a free place for any client."""
+        if len(self.holders) < self.limit or self.per_client is None:
             return len(self.holders) < self.limit
-        return sum(min(n, self.part) for n in Counter(self.holders).values()) < self.limit
+        return sum(min(n, self.per_client) for n in Counter(self.holders).values()) < self.limit
 
 
 def _anyone(client: str) -> bool:
@@ -61,14 +69,14 @@ class FairQueue(Generic[T]):
         return bool(self._waiting)
 
     def add(self, client: str, item: T) -> None:
-        """Add an item behind the others of its client."""
+        """Add an item after the others of its client."""
         self._waiting.setdefault(client, OrderedDict())[item] = None
 
     def pop(self, may_have: Callable[[str], bool] = _anyone) -> tuple[str, T] | None:
-        """Remove the next item, of the clients that *may_have* one.
+        """Remove and return the next item of a client that *may_have* one.
 
         Returns:
-            Its client, and the item; None if there is none.
+            The client and the item; None if there is none.
         """
         for client, items in self._waiting.items():
             if may_have(client):
@@ -88,7 +96,7 @@ class FairQueue(Generic[T]):
 
 
 class FairSemaphore:
-    """Bounds how many calls run at a time; others wait for their turn.
+    """A bound on how many calls run at a time; others wait for their turn.
 
     Args:
         limit: How many calls run at a time.
@@ -102,7 +110,7 @@ class FairSemaphore:
 
     @asynccontextmanager
     async def place(self, client: str) -> AsyncGenerator[None]:
-        """Hold a place for *client* in the block, as soon as there is one."""
+        """Wait for a place for *client*, and hold it during the block."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(client, turn)
         self._give_places()

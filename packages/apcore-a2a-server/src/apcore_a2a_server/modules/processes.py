@@ -170,7 +170,7 @@ def _start(descriptor: int) -> "subprocess.Popen[bytes]":
 
 
 class ProcessPool:
-    """Runs modules in processes, as many at a time as there are cores.
+    """A pool of processes for modules that compute, as many as there are cores.
 
     A process is started when none is free, and kept for further calls. If its call is canceled or
     out of time, it is ended.
@@ -190,7 +190,7 @@ class ProcessPool:
         self._free: list[_Worker] = []
         self._busy: set[_Worker] = set()
         self._not_loaded: set[bytes] = set()
-        """Modules that could not be loaded in a process."""
+        """Packed modules that could not be loaded in a process."""
         self._starting: set[asyncio.Task[_Worker]] = set()
 
     async def run(

@@ -1,9 +1,9 @@
 """Redaction of inputs and outputs for logs, compiled once for each set of rules.
 
 apcore redacts three times per call, and each time indexes the JSON Schema and matches every name
-with every pattern: a quarter of a small call. What it would return is here found in one pass,
-with the verdicts on names cached. For schemas with `x-sensitive`, for patterns of values, and for
-values of other types than JSON's, apcore's own function is called.
+with every pattern: a quarter of a small call. `Redaction` returns the same in one pass, and caches
+the verdicts on names. It calls apcore's own function for schemas with `x-sensitive`, for patterns
+of values, and for values of other types than JSON's.
 """
 
 from contextvars import ContextVar
@@ -14,12 +14,12 @@ from apcore.utils.redaction import redact_sensitive
 from apcore_a2a_core.values import is_array, is_object
 
 MAX_NAME = 64
-"""Characters up to which the verdict on a name is cached: clients choose the names."""
+"""Maximum length of a name whose verdict is cached, in characters: clients choose the names."""
 ATOMS = frozenset({str, int, float, bool, bytes})
 """Types whose values need not be copied."""
 
-ours: ContextVar[bool] = ContextVar("apcore_a2a_ours", default=False)
-"""Whether apcore's steps in this context leave redaction to us."""
+skips_redaction: ContextVar[bool] = ContextVar("apcore_a2a_skips_redaction", default=False)
+"""Whether apcore's steps in this context must not redact, since `Redaction` does it instead."""
 
 
 class SchemaStandIn:
@@ -34,7 +34,7 @@ class SchemaStandIn:
     @property
     def model_json_schema(self) -> Any:
         """The method with which apcore gets the JSON Schema; None while we redact instead."""
-        return None if ours.get() else self.json_schema
+        return None if skips_redaction.get() else self.json_schema
 
     @property
     def has_marks(self) -> bool:

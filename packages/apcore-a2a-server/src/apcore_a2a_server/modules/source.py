@@ -64,7 +64,7 @@ def _discover_acl(rules: Any, config: Any) -> Any:
     """Return the rules that `acl.root` of the config names, if any."""
     try:
         acl = rules.discover(config)
-    except Exception as error:  # of the config, of YAML, of the file system
+    except Exception as error:  # from the config, YAML or the file system
         raise ValueError(f"acl.root of the config: {error}") from None
     # apcore treats a missing file as no rules. Only the default path may be missing: an operator
     # who sets another path expects access to be restricted.
@@ -79,5 +79,5 @@ def _load_acl(rules: Any, path: Path) -> Any:
         raise OptionError("acl", f"must be a file: there is no file {path}")
     try:
         return rules.load(str(path))
-    except Exception as error:  # of the config, of YAML, of the file system
+    except Exception as error:  # from the config, YAML or the file system
         raise OptionError("acl", f"can't be read: {path}: {error}") from None

@@ -22,7 +22,7 @@ from .access import step_of, strategy_of
 from .approval import PipelineRun, current
 from .conversation import InputRequiredModuleError
 from .processes import NotPortableError
-from .redaction import Redaction, SchemaStandIn, ours
+from .redaction import Redaction, SchemaStandIn, skips_redaction
 from .skills import computes, is_asynchronous, time_limit
 from .threads import ThreadPool, large_values, slow_checks
 from .validation import bound_schemas, needs_stand_in
@@ -87,7 +87,7 @@ class OffLoop(BaseStep):
         if isinstance(ctx.output_stream, ModuleStream):
             ctx.output = ctx.output_stream.whole(ctx.output)
         schema = getattr(ctx.module, self._schema, None)
-        # only other modules have called this one so far
+        # no client has called this module yet, only other modules: it has no stand-ins so far
         kind = schema if isinstance(schema, type) else type(schema)
         if not isinstance(schema, SchemaStandIn) and needs_stand_in(kind):
             bound_schemas(ctx.module_id, ctx.module)
@@ -104,11 +104,11 @@ class OffLoop(BaseStep):
     async def _execute(self, ctx: PipelineContext) -> StepResult:
         if self._redact is None:
             return await self._step.execute(ctx)
-        token = ours.set(True)
+        token = skips_redaction.set(True)
         try:
             result = await self._step.execute(ctx)
         finally:
-            ours.reset(token)
+            skips_redaction.reset(token)
         schema = getattr(ctx.module, self._schema, None)
         if isinstance(schema, SchemaStandIn):
             redacted = self._redact(getattr(ctx, self._value), schema)
@@ -190,7 +190,7 @@ async def _call(run: PipelineRun, module: Any, inputs: Any, context: object) -> 
         execute = module.execute if run.admitted.done() else _with_begin(run, module.execute)
         return await run.threads.run(execute, inputs, context, client=run.client)
     except InputRequiredError as error:
-        raise _as_apcores(error) from None
+        raise _as_apcore_error(error) from None
     except (SystemExit, KeyboardInterrupt, TimeoutError) as error:
         raise _as_module_error(error) from None
 
@@ -243,7 +243,7 @@ class ModuleStream:
                             self._texts.append(text)
                     yield chunk
         except InputRequiredError as error:
-            raise _as_apcores(error) from None
+            raise _as_apcore_error(error) from None
         except (SystemExit, KeyboardInterrupt) as error:
             raise _as_module_error(error) from None
 
@@ -252,8 +252,8 @@ class ModuleStream:
         return merged | {self._text_field: "".join(self._texts)} if self._texts else merged
 
 
-def _as_apcores(error: InputRequiredError) -> InputRequiredError:
-    # a nested call has it as apcore's already
+def _as_apcore_error(error: InputRequiredError) -> InputRequiredError:
+    # a nested call has converted it already
     return error if isinstance(error, ModuleError) else InputRequiredModuleError(error)
 
 

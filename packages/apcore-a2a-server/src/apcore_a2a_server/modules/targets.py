@@ -42,7 +42,7 @@ FORMATS = (
     "for an APCore, Registry, Executor or list of modules."
 )
 UNCALLED = "The decorator of an APCore, or `module` imported from apcore, is not called"
-SEVERAL: tuple[type[Any], ...] = (list, tuple)
+SEQUENCES: tuple[type[Any], ...] = (list, tuple)
 
 
 class TargetError(ValueError):
@@ -111,7 +111,7 @@ def load(target: Any, *, allow_empty: bool = False) -> Any:
         return _at_path(Path(cast("PathLike[str]", target)), allow_empty)
     if isinstance(target, str):
         return _named(target, allow_empty)
-    if isinstance(target, SEVERAL):
+    if isinstance(target, SEQUENCES):
         return combine([load(each, allow_empty=allow_empty) for each in target])
     if isinstance(target, ModuleType):
         return _in_namespace(target, target.__name__, target.__name__)
@@ -141,7 +141,7 @@ def combine(sources: Sequence[Any]) -> Any:
 
 def folder_of(target: Any) -> Path | None:
     """Return the folder that a target names, if it is a single one."""
-    if isinstance(target, SEVERAL) and len(target) == 1:
+    if isinstance(target, SEQUENCES) and len(target) == 1:
         (target,) = target
     if isinstance(target, PathLike):
         path: Path | None = Path(cast("PathLike[str]", target))
@@ -318,16 +318,20 @@ def _id_of(module: Any, name: str = "", module_id: str = "") -> str:
 
     Args:
         module: The module.
-        name: The name of its Python module, with which the ids that apcore makes up begin.
+        name: The name of its Python module, with which the ids that apcore generates begin.
         module_id: The id to begin with instead.
 
     Raises:
         TargetError: It has no id.
     """
-    made_up = re.sub(r"[^a-z0-9_.]", "_", name.lower()) + "."
+    generated_prefix = re.sub(r"[^a-z0-9_.]", "_", name.lower()) + "."
     own = getattr(module, "module_id", None)
     if isinstance(own, str):
-        return f"{module_id}.{own.removeprefix(made_up)}" if own.startswith(made_up) else own
+        return (
+            f"{module_id}.{own.removeprefix(generated_prefix)}"
+            if own.startswith(generated_prefix)
+            else own
+        )
     kind = type(module).__name__
     if not module_id:
         raise TargetError(f"The module {kind} has no id: give it an attribute module_id")
@@ -348,7 +352,7 @@ def _add(registry: Any, source: Any) -> None:
                     registry.register(module_id, module, metadata=metadata)
             else:
                 registry.register(module_id, module)
-        except Exception as error:  # of on_load, or the registry's own, such as for a used id
+        except Exception as error:  # from on_load or the registry, such as for an id that is used
             raise TargetError(f"{module_id} can't be served: {reason_of(error)}") from None
 
 
@@ -471,7 +475,7 @@ def _attribute(namespace: ModuleType, path: str, owner: str) -> Any:
             raise TargetError(f"{owner} has no attribute {clean(name, 200)}{hint}")
         value = getattr(value, name)
     has_modules = (
-        isinstance(value, SEVERAL)
+        isinstance(value, SEQUENCES)
         or _executor(value) is not None
         or not missing_methods(value, Registry)
         # the module of a class is created later, by `load`

@@ -129,7 +129,7 @@ class _Thread(threading.Thread):
 
 
 class ThreadPool:
-    """Runs synchronous modules in threads.
+    """A pool of threads for synchronous modules.
 
     At most `limit` modules run at a time, which lets many wait for a network or a disk. As many
     that compute would starve the event loop, for all share one interpreter lock: so another call
@@ -176,7 +176,7 @@ class ThreadPool:
 
     @property
     def running(self) -> int:
-        """The number of calls that have a thread, those that are stuck left out."""
+        """The number of calls that have a thread and are not stuck."""
         return len(self._running)
 
     @property
@@ -186,7 +186,7 @@ class ThreadPool:
             return self._stuck.total()
 
     def is_full(self, client: str) -> bool:
-        """Return whether so many threads are stuck that no more calls of *client* are taken."""
+        """Return whether too many threads are stuck to take another call of *client*."""
         if not self._stuck:
             return False
         with self._lock:
@@ -229,7 +229,7 @@ class ThreadPool:
             self._running.add(call)
             call.start(self._thread())
         if self._waiting and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(WINDOW * _turn(), self._look_again)
+            self._timer = asyncio.get_running_loop().call_later(WINDOW * _turn(), self._retry)
 
     def _next(self) -> _Call | None:
         """Return the next call that has a place, of the clients in turn; None if none has."""
@@ -239,7 +239,7 @@ class ThreadPool:
         waiting = self._waiting.pop(lambda client: all(room.may_have(client) for room in rooms))
         return None if waiting is None else waiting[1]
 
-    def _look_again(self) -> None:
+    def _retry(self) -> None:
         self._timer = None
         self._start_waiting()
 
@@ -308,12 +308,12 @@ def _turn() -> float:
 
 
 class SideThreads:
-    """Threads for what the server itself computes at length, beside the event loop.
+    """Threads for long computations of the server itself, beside the event loop.
 
     Event loops of several threads may use them.
 
     Args:
-        number: How many calls run at a time; others wait, and start in turns of clients.
+        number: How many calls run at a time; others wait, and clients take turns.
 
     Attributes:
         pending: How many calls run or wait.
@@ -339,7 +339,7 @@ class SideThreads:
             call = result, partial(copy_context().run, function, *args)
             with self._lock:
                 self._waiting.add(client, call)
-            # a thread that gets free makes the next call, which may be another one
+            # the thread takes the next call in turn, which may be another one than this
             self._pool.submit(self._call_next)
             return await asyncio.wrap_future(result)
         finally:
@@ -365,9 +365,9 @@ def _settle(result: "Future[Any]", function: Callable[[], Any]) -> None:
 
 
 large_values = SideThreads(1)
-"""For large values: all of it computes, so that more threads would be no faster."""
+"""The thread for large values; they need only the CPU, so that more threads would be no faster."""
 slow_checks = SideThreads(2)
-"""For checks that wait for another process."""
+"""The threads for checks that wait for another process."""
 
 
 def count_cores() -> int:

@@ -193,11 +193,11 @@ def check_in_process(check: Json, data: Any) -> list[Json]:
         data: The value.
     """
     data_as_json = to_jsonable_python(data, bytes_mode="base64", fallback=str)
-    question = json.dumps({**check, "data": data_as_json})
+    request = json.dumps({**check, "data": data_as_json})
     command = [sys.executable, "-I", str(CHILD)]
     try:
-        child = subprocess.run(  # our own file, and no text of a client
-            command, input=question.encode(), capture_output=True, timeout=CHILD_TIMEOUT, check=True
+        child = subprocess.run(  # the command has our own file, and no text of a client
+            command, input=request.encode(), capture_output=True, timeout=CHILD_TIMEOUT, check=True
         )
     except subprocess.SubprocessError:
         return [TOO_LONG]

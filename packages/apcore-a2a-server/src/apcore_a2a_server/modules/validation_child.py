@@ -1,7 +1,7 @@
 """A program that checks JSON with a schema or with patterns, and is killed when that takes long.
 
-It reads a question with `data`, and with a `schema` or `patterns`, and writes the violations. It
-imports nothing of ours, and of the libraries only the one it needs, so that it starts fast.
+It reads a request with `data`, and with a `schema` or `patterns`, and writes the violations. It
+imports none of our modules, and only the library that the check needs, so that it starts fast.
 """
 
 import json
@@ -18,13 +18,13 @@ MAX_VIOLATIONS = 100
 
 
 def main() -> None:
-    """Answer one question."""
-    question = json.load(sys.stdin)
+    """Read one request, and write its violations."""
+    request = json.load(sys.stdin)
     violations: list[dict[str, str]] = []
-    if "schema" in question:
-        violations = validate(question["schema"], question["data"])
+    if "schema" in request:
+        violations = validate(request["schema"], request["data"])
     else:
-        match(question["patterns"], question["data"], has_json=question["has_json"])
+        match(request["patterns"], request["data"], has_json=request["has_json"])
     json.dump(violations, sys.stdout)
 
 
