@@ -15,9 +15,9 @@ import pytest
 import yaml
 from apcore_a2a_server import create_app
 from apcore_a2a_server.modules import openapi_calls
+from apcore_a2a_server.modules.importing import TargetError
 from apcore_a2a_server.modules.openapi import load_api
 from apcore_a2a_server.modules.openapi_document import variable_of
-from apcore_a2a_server.modules.targets import TargetError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import (

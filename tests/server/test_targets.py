@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from apcore import APCore, Executor, Registry
 from apcore.decorator import module
+from apcore_a2a_server.modules.importing import TargetError
 from apcore_a2a_server.modules.loading import NoModulesError
 from apcore_a2a_server.modules.source import executor_of
-from apcore_a2a_server.modules.targets import TargetError
 
 from .modules import Echo
 from .test_serve import agent_with, card_of

@@ -21,10 +21,10 @@ from apcore_a2a_core import clean
 from apcore_a2a_core.values import is_object
 from apcore_toolkit import OpenAPIScanner, derive_module_id
 
+from .importing import TargetError
 from .loading import reason_of
 from .openapi_calls import Api, ApiModule
 from .openapi_document import Document, DocumentError, label_of, warn
-from .targets import TargetError
 
 logger = logging.getLogger("apcore_a2a_server")
 

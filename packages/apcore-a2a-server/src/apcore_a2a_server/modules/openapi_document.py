@@ -13,6 +13,7 @@ from apcore_a2a_core.values import is_array, is_object
 
 from apcore_a2a_server.fields import OPENAPI_TOKEN
 
+from .importing import TargetError
 from .openapi_calls import (
     HEADER_VALUE,
     PLACEHOLDER,
@@ -24,7 +25,6 @@ from .openapi_calls import (
     path_pattern,
 )
 from .openapi_schemas import SUBSCHEMA_LISTS, Schemas
-from .targets import TargetError
 
 logger = logging.getLogger("apcore_a2a_server")
 

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
@@ -16,12 +14,19 @@ from typing import Any, NamedTuple, cast
 
 import apcore
 from apcore.decorator import FunctionModule
-from apcore.errors import ModuleLoadError
 from apcore.registry import resolve_entry_point, validate_module
 from apcore_a2a_core import Executor, Registry, clean, missing_methods
 
 from apcore_a2a_server.fields import suggestion
 
+from .importing import (
+    FORMATS,
+    TargetError,
+    free_name,
+    import_file,
+    import_module_of,
+    make_importable,
+)
 from .loading import (
     CLIENTS,
     MODULE_FORMAT,
@@ -37,16 +42,8 @@ from .loading import (
 logger = logging.getLogger("apcore_a2a_server")
 
 BINDINGS = "*.binding.yaml"
-FORMATS = (
-    "A target is a folder, a .py file, a .binding.yaml file, package.module, or module:attribute "
-    "for an APCore, Registry, Executor or list of modules."
-)
 UNCALLED = "The decorator of an APCore, or `module` imported from apcore, is not called"
 SEQUENCES: tuple[type[Any], ...] = (list, tuple)
-
-
-class TargetError(ValueError):
-    """A target that can't be served; the message says what was given, and what is expected."""
 
 
 class Extension(NamedTuple):
@@ -197,9 +194,9 @@ def _named(target: str, allow_empty: bool) -> Any:
         file = _existing_path(owner) if colon else None
         if file is None or not file.is_file():
             raise TargetError(f"There is no file or folder {clean(owner, 500)}\n{FORMATS}")
-        namespace = _import_file(file, _free_name(file))
+        namespace = import_file(file, free_name(file))
     else:
-        namespace = _import(owner, target)
+        namespace = import_module_of(owner, target)
     if not colon:
         return _in_namespace(namespace, target, target)
     return load(_attribute(namespace, attribute, owner), allow_empty=allow_empty)
@@ -223,10 +220,10 @@ def _at_path(path: Path, allow_empty: bool) -> Any:
         raise TargetError(f"{path} is neither Python nor a file of bindings\n{FORMATS}")
     if not path.is_file():
         return discover(path, allow_empty=allow_empty)
-    _make_importable(path.parent)
+    make_importable(path.parent)
     module_id = re.sub(r"\W", "_", path.stem).lower()
     if creates_modules(path):
-        return _in_file(path, module_id, _free_name(path))
+        return _in_file(path, module_id, free_name(path))
     try:
         module_class = resolve_entry_point(path)
     except apcore.ModuleError as error:
@@ -239,7 +236,7 @@ def _at_path(path: Path, allow_empty: bool) -> Any:
 
 def _in_file(file: Path, module_id: str, name: str) -> Any:
     """Import a file that creates modules; return them, as in `_in_namespace`."""
-    return _in_namespace(_import_file(file, name), module_id, file.name)
+    return _in_namespace(import_file(file, name), module_id, file.name)
 
 
 def _in_namespace(namespace: ModuleType, module_id: str, label: str) -> Any:
@@ -366,7 +363,7 @@ def _metadata(registry: Any, module_id: str) -> dict[str, Any]:
 
 
 def _bind(registry: Any, file: Path) -> None:
-    _make_importable(file.parent)
+    make_importable(file.parent)
     try:
         apcore.BindingLoader().load_bindings(str(file), registry)
     except Exception as error:  # apcore's errors, and those of the code that the file names
@@ -433,40 +430,6 @@ def _executor(source: Any) -> Any:
     return None if missing_methods(executor, Executor) else executor
 
 
-def _import_file(file: Path, name: str) -> ModuleType:
-    """Import a file as the Python module *name*.
-
-    Raises:
-        TargetError: Its code raises an exception.
-    """
-    _make_importable(file.parent)
-    spec = spec_from_file_location(name, file)
-    assert spec
-    assert spec.loader
-    # In `sys.modules`, pydantic and dataclasses find the names in annotations.
-    namespace = sys.modules[name] = module_from_spec(spec)
-    try:
-        spec.loader.exec_module(namespace)
-    except Exception as error:  # the code of users may raise anything
-        del sys.modules[name]
-        raise TargetError(f"{file} can't be imported: {_reason(error, file)}") from None
-    return namespace
-
-
-def _import(name: str, target: str) -> ModuleType:
-    problem = f"There is no file, folder or Python module {clean(target, 500)}\n{FORMATS}"
-    if not all(part.isidentifier() for part in name.split(".")):
-        raise TargetError(problem)
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name and f"{name}.".startswith(f"{error.name}."):
-            raise TargetError(problem) from None
-        raise TargetError(f"{name} can't be imported: {reason_of(error)}") from None
-    except Exception as error:  # the code of users may raise anything
-        raise TargetError(f"{name} can't be imported: {reason_of(error)}") from None
-
-
 def _attribute(namespace: ModuleType, path: str, owner: str) -> Any:
     value: Any = namespace
     for name in path.split("."):
@@ -485,22 +448,3 @@ def _attribute(namespace: ModuleType, path: str, owner: str) -> Any:
         kind = type(value).__name__
         raise TargetError(f"{owner}:{path} is of type {kind}, which has no modules\n{FORMATS}")
     return value
-
-
-def _reason(error: Exception, file: Path) -> str:
-    wrapped = ModuleLoadError(module_id=str(file.absolute()), reason="")
-    wrapped.__cause__ = error
-    return reason_of(wrapped)
-
-
-def _free_name(file: Path) -> str:
-    """Return the name under which to import a file: its own, unless another module has it."""
-    name = re.sub(r"\W", "_", file.stem)
-    return f"apcore_ext_{name}" if name in {*sys.modules, *sys.stdlib_module_names} else name
-
-
-def _make_importable(folder: Path) -> None:
-    """Let files import their neighbors; at the end of the path, so that they hide no others."""
-    path = str(folder.resolve())
-    if path not in sys.path:
-        sys.path.append(path)

@@ -1,0 +1,80 @@
+"""Imports of the files and Python modules that targets name."""
+
+import re
+import sys
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+from apcore.errors import ModuleLoadError
+from apcore_a2a_core import clean
+
+from .loading import reason_of
+
+FORMATS = (
+    "A target is a folder, a .py file, a .binding.yaml file, package.module, or module:attribute "
+    "for an APCore, Registry, Executor or list of modules."
+)
+
+
+class TargetError(ValueError):
+    """A target that can't be served; the message says what was given, and what is expected."""
+
+
+def import_file(file: Path, name: str) -> ModuleType:
+    """Import a file as the Python module *name*.
+
+    Raises:
+        TargetError: Its code raises an exception.
+    """
+    make_importable(file.parent)
+    spec = spec_from_file_location(name, file)
+    assert spec
+    assert spec.loader
+    # In `sys.modules`, pydantic and dataclasses find the names in annotations.
+    namespace = sys.modules[name] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(namespace)
+    except Exception as error:  # the code of users may raise anything
+        del sys.modules[name]
+        raise TargetError(f"{file} can't be imported: {_reason(error, file)}") from None
+    return namespace
+
+
+def import_module_of(name: str, target: str) -> ModuleType:
+    """Import the Python module *name*, the first part of a target.
+
+    Raises:
+        TargetError: There is none, or its code raises an exception.
+    """
+    problem = f"There is no file, folder or Python module {clean(target, 500)}\n{FORMATS}"
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise TargetError(problem)
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{name}.".startswith(f"{error.name}."):
+            raise TargetError(problem) from None
+        raise TargetError(f"{name} can't be imported: {reason_of(error)}") from None
+    except Exception as error:  # the code of users may raise anything
+        raise TargetError(f"{name} can't be imported: {reason_of(error)}") from None
+
+
+def _reason(error: Exception, file: Path) -> str:
+    wrapped = ModuleLoadError(module_id=str(file.absolute()), reason="")
+    wrapped.__cause__ = error
+    return reason_of(wrapped)
+
+
+def free_name(file: Path) -> str:
+    """Return the name under which to import a file: its own, unless another module has it."""
+    name = re.sub(r"\W", "_", file.stem)
+    return f"apcore_ext_{name}" if name in {*sys.modules, *sys.stdlib_module_names} else name
+
+
+def make_importable(folder: Path) -> None:
+    """Let files import their neighbors; at the end of the path, so that they hide no others."""
+    path = str(folder.resolve())
+    if path not in sys.path:
+        sys.path.append(path)
