@@ -1,7 +1,5 @@
 """Changes of tasks that come too late are refused; a refused creation leaves nothing behind."""
 
-from dataclasses import replace
-
 import pytest
 from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED, WORKING
 from apcore_a2a_server.engine.change import NewState, change, create
@@ -9,6 +7,7 @@ from apcore_a2a_server.errors import StaleTaskError
 from apcore_a2a_server.store import InMemoryTaskStore, Lease, NewTask, StoreFullError
 from apcore_a2a_server.store.live import LiveTasks
 from apcore_a2a_server.store.testing.samples import new_record
+from msgspec.structs import replace
 
 pytestmark = pytest.mark.anyio
 FIRST, SECOND = b"the first question", b"the second question"

@@ -154,10 +154,9 @@ def artifact_of(
     >>> artifact_of({"n": 2**70}).parts[0].data["n"] == 2**70
     True
     """
-    schema = object_of(descriptor, "output_schema")
     if text_field is None:
         text_field = text_field_of(descriptor)
-    parts = parts_of(unwrap(output, schema), text_field)
+    parts = parts_of(unwrap(output, descriptor), text_field)
     return Artifact(artifact_id="result", name="result", parts=parts)
 
 
@@ -280,7 +279,7 @@ def check_json(media_type: str) -> None:
         raise MediaTypeError(f"Data must be {JSON}, not {clean(media_type, 100)}")
 
 
-def unwrap(output: object, schema: Json) -> object:
+def unwrap(output: object, descriptor: object) -> object:
     """Return *output* without the `{"result": …}` that apcore puts around values.
 
     If apcore generated the schema from a function, clients are promised the object, so only text
@@ -288,6 +287,7 @@ def unwrap(output: object, schema: Json) -> object:
     """
     if not is_object(output) or list(output) != ["result"]:
         return output
+    schema = object_of(descriptor, "output_schema")
     root_type = schema.get("type", "object")  # one name or a list
     is_generated = schema.get("title") == "OutputModel" and list(properties_of(schema)) == [
         "result"

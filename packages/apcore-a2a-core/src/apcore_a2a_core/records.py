@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from a2a.types import Task as SdkTask
+from msgspec import Struct
 from msgspec.structs import replace
 
 from .data import (
@@ -23,8 +24,7 @@ Payload: TypeAlias = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 """Content of a task event: the task itself, a change of its state, or of an artifact."""
 
 
-@dataclass(slots=True)
-class TaskRecord:
+class TaskRecord(Struct):
     """A task and the server's bookkeeping for it.
 
     Attributes:

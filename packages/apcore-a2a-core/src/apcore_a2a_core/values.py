@@ -137,16 +137,14 @@ def is_large(value: object, limit: int = LARGE) -> bool:
     >>> is_large({"a": [1, 2]}), is_large([0] * 1000)
     (False, True)
     """
-    pending: list[Any] = [value]
-    count = 0
-    while pending and count <= limit:
-        item = pending.pop()
+    found: list[Any] = [value]
+    for item in found:  # grows meanwhile
         kind = item.__class__
         if kind is dict or kind is list:
-            count += len(item)
-            if count <= limit:
-                pending += item.values() if kind is dict else item
-    return count > limit
+            if len(found) + len(item) > limit + 1:
+                return True
+            found += item.values() if kind is dict else item
+    return False
 
 
 def dump_json(value: Any) -> bytes:

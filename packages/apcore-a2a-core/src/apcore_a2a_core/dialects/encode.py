@@ -27,7 +27,6 @@ Document: TypeAlias = Json | Data
 """A JSON object, in which our data may stand for their JSON; see `values.dump_json`."""
 
 STREAMED: dict[type[Payload], str] = {
-    Task: "task",
     TaskStatusUpdateEvent: "statusUpdate",
     TaskArtifactUpdateEvent: "artifactUpdate",
 }
@@ -66,12 +65,9 @@ class V1:
             history_length: The number of messages that a task has at most; None for all.
             until: The states in which the stream ends; 0.3 marks such an event as `final`.
         """
-        return {STREAMED[type(payload)]: self._payload(payload, history_length)}
-
-    def _payload(self, payload: Payload, history_length: int | None) -> Document:
         if isinstance(payload, Task):
-            return self.task(payload, history_length)
-        return self.message(payload)
+            return {"task": self.task(payload, history_length)}
+        return {STREAMED[type(payload)]: self.message(payload)}
 
     def error(self, error: Json) -> Json:
         """Return a JSON-RPC error object (§9.5), whose details are a list of typed objects."""
@@ -100,9 +96,12 @@ class V03(V1):
         until: frozenset[TaskState] = SETTLED,
     ) -> Document:
         """Return the result of one event of a stream: the payload itself."""
+        if isinstance(payload, Task):
+            return self.task(payload, history_length)
+        document = self.message(payload)
         if isinstance(payload, TaskStatusUpdateEvent):
-            return {**self.message(payload), "final": payload.status.state in until}
-        return self._payload(payload, history_length)
+            document["final"] = payload.status.state in until
+        return document
 
     def error(self, error: Json) -> Json:
         """Return *error* unchanged."""

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from a2a.utils.errors import A2AError
@@ -11,6 +10,7 @@ from apcore_a2a_core import EXTENSION_URI, ErrorMapper
 from apcore_a2a_core.data import Task, TaskArtifactUpdateEvent
 from apcore_a2a_core.dialects import BodySizeError, Document
 from apcore_a2a_core.values import dump_json
+from msgspec import Struct
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -29,8 +29,7 @@ from apcore_a2a_server.store.subscribers import Events
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class HttpRequest:
+class HttpRequest(Struct):
     """A request whose body has been read."""
 
     scope: Scope
@@ -260,12 +259,12 @@ async def dump(encode: Callable[[Payload], Document], payload: Payload) -> bytes
 
 
 def _part_count(payload: Payload) -> int:
+    if isinstance(payload, TaskArtifactUpdateEvent):
+        return len(payload.artifact.parts)
     if isinstance(payload, Task):
-        parts = [each.parts for each in payload.artifacts] + [
-            each.parts for each in payload.history
-        ]
-        return sum(map(len, parts))
-    return len(payload.artifact.parts) if isinstance(payload, TaskArtifactUpdateEvent) else 0
+        artifact_parts = sum(len(each.parts) for each in payload.artifacts)
+        return artifact_parts + sum(len(each.parts) for each in payload.history)
+    return 0
 
 
 class Endpoint(ABC):

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
@@ -11,6 +11,7 @@ from apcore_a2a_core import InputRequiredError, PartConverter
 from apcore_a2a_core.data import Message
 from apcore_a2a_core.records import LARGE_MESSAGE
 from apcore_a2a_core.values import size_of
+from msgspec import Struct, field
 
 from apcore_a2a_server.modules.approval import Approvals
 from apcore_a2a_server.modules.skills import Skill
@@ -36,8 +37,7 @@ class Resumption:
     state: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """A call of a skill for one task.
 
     Attributes:
@@ -82,8 +82,7 @@ class Call:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(Struct, frozen=True):
     """The result of admission.
 
     Attributes:

@@ -6,8 +6,6 @@ the task, and writes record and events in one transaction.
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Protocol
 
 from apcore_a2a_core.authoring import USAGE, add_usage
 from apcore_a2a_core.data import (
@@ -21,6 +19,7 @@ from apcore_a2a_core.data import (
 )
 from apcore_a2a_core.records import trim
 from apcore_a2a_core.states import NAMES, SETTLED, TRANSITIONS, WORKING
+from apcore_a2a_core.values import size_of
 from msgspec import Struct, structs
 
 from apcore_a2a_server.errors import InvalidStateTransitionError, StaleTaskError
@@ -35,7 +34,11 @@ from .messages import now
 logger = logging.getLogger(__name__)
 
 
-class Update(Protocol):
+EVENT_SIZE = 200
+"""About the bytes of an event besides its parts or its message."""
+
+
+class Update(Struct, frozen=True):
     """A change of a task that results in one event."""
 
     def apply(self, record: TaskRecord) -> Payload:
@@ -43,11 +46,15 @@ class Update(Protocol):
 
         Readers may hold the old members: they are replaced, not changed.
         """
-        ...
+        raise NotImplementedError
+
+    @property
+    def growth(self) -> int | None:
+        """About how many bytes it adds to the task and its log; None if both must be measured."""
+        return None
 
 
-@dataclass(frozen=True, slots=True)
-class NewState:
+class NewState(Update, frozen=True):
     """A transition to another state.
 
     Attributes:
@@ -85,8 +92,7 @@ class NewState:
         return set_status(record, self)
 
 
-@dataclass(frozen=True, slots=True)
-class NewProgress:
+class NewProgress(Update, frozen=True):
     """A progress message: an event that changes nothing in the task."""
 
     message: Message
@@ -99,11 +105,24 @@ class NewProgress:
             task_id=task.id, context_id=task.context_id, status=status, metadata=PROGRESS
         )
 
+    @property
+    def growth(self) -> int:
+        """The bytes of the event, which only the log has."""
+        return EVENT_SIZE + size_of(self.message)
 
-class NewParts(Struct, frozen=True):
-    """Parts of the task's artifact: they replace it, or with `append` are added to it."""
+
+class NewParts(Update, frozen=True):
+    """Parts of the task's artifact: they replace it, or with `append` are added to it.
+
+    Attributes:
+        artifact: The parts, in an artifact.
+        size: The size of the parts as JSON, in bytes.
+        append: Whether they are added.
+        last: Whether there are no further ones.
+    """
 
     artifact: Artifact
+    size: int
     append: bool = False
     last: bool = False
 
@@ -119,9 +138,16 @@ class NewParts(Struct, frozen=True):
         fold(record.task, artifact_update)
         return artifact_update
 
+    @property
+    def growth(self) -> int:
+        """The bytes of the parts, which the artifact and the log both have.
 
-@dataclass(frozen=True, slots=True)
-class Restart:
+        To measure a growing artifact for each chunk would take quadratic time.
+        """
+        return EVENT_SIZE + 2 * self.size
+
+
+class Restart(Update, frozen=True):
     """A new run of a working task after failover; it drops the artifacts of the earlier run."""
 
     message: Message
@@ -241,7 +267,7 @@ async def change(
         InvalidStateTransitionError: The state machine does not allow an update.
         InvalidParamsError: The task has too many push configs.
     """
-    is_restart = Restart in map(type, updates)
+    is_restart = isinstance(updates[0], Restart)  # which comes alone
     for _ in range(MAX_CHANGE_ATTEMPTS):
         live_task = tasks.current(task_id) or await tasks.open(task_id)
         if live_task is None:
@@ -257,11 +283,14 @@ async def change(
                 raise StaleTaskError
             new_record = _successor(current, len(updates))
             payloads = [update.apply(new_record) for update in updates]
+            growth = updates[0].growth if len(updates) == 1 else None
             # a run that is started again may be started once more, from the same message
             if not is_restart and new_record.task.history is not current.task.history:
                 trim(new_record.task, tasks.max_history)
             try:
-                await tasks.write(live_task, new_record, payloads, webhook, restart=is_restart)
+                await tasks.write(
+                    live_task, new_record, payloads, webhook, restart=is_restart, growth=growth
+                )
             except StaleError:
                 continue
             return new_record

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from apcore_a2a_core import Identity
+from msgspec import Struct, field
 from starlette.types import Receive
 
 from apcore_a2a_server.errors import TooMuchError
@@ -121,8 +121,7 @@ class Watch:
             request_task.cancel()
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """The sender of a request.
 
     Attributes:

@@ -7,7 +7,7 @@ Streams carry the versions of events. The SDK's `RequestHandler` has no place fo
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,8 @@ from apcore_a2a_core.data import (
 from apcore_a2a_core.dialects import invalid
 from apcore_a2a_core.records import seconds_of
 from apcore_a2a_core.states import NAMES, PAUSED, TERMINAL
+from msgspec import Struct
+from msgspec.structs import replace
 
 from apcore_a2a_server.errors import StaleTaskError, TooMuchError
 from apcore_a2a_server.modules.tenants import Tenants
@@ -47,8 +49,7 @@ EARLY_REFUSALS = (errors.InvalidParamsError, errors.ContentTypeNotSupportedError
 """Refusals of a message that come before apcore checks access to the skill."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A decoded request.
 
     Attributes:

@@ -17,7 +17,7 @@ from apcore_a2a_core.data import Message, Part, Role, Task
 from apcore_a2a_core.states import FAILED, INPUT_REQUIRED, PAUSED, REJECTED, WORKING
 from apcore_a2a_core.text_values import has_numbers, word_of
 from apcore_a2a_core.values import is_array, is_object, object_of
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from apcore_a2a_server.errors import StaleTaskError
 from apcore_a2a_server.modules.approval import Approvals
@@ -253,14 +253,14 @@ def answered(pause: Pause, message: Message, problem: str = "") -> NewState:
         return NewState(REJECTED, rejection, received=message)
     # neither yes nor no: ask again, with the id and the deadline of the first question
     explanation = agent_message(message, HOW_TO_ANSWER, *question_parts(pause)[1:])
-    return replace(input_required(pause, explanation), received=message)
+    return structs.replace(input_required(pause, explanation), received=message)
 
 
 def asked_again(pause: Pause, message: Message, problem: str) -> NewState:
     """Return the transition that repeats a question, with its id and its deadline."""
     question = (pause.question or "")[:MAX_QUESTION]
     explanation = agent_message(message, *_input_parts(pause, question, problem))
-    return replace(input_required(pause, explanation), received=message)
+    return structs.replace(input_required(pause, explanation), received=message)
 
 
 def problem_of(refusal: InvalidParamsError) -> str:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Generator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -12,7 +11,7 @@ from apcore import CancelToken, Context
 from apcore.errors import ModuleTimeoutError
 from apcore_a2a_core import OutputError, Progress, Usage, to_json
 from apcore_a2a_core.authoring import USAGE, add_usage
-from apcore_a2a_core.data import Artifact, Json, Message, Part, Task, TaskStatus
+from apcore_a2a_core.data import Json, Message, Part, Task, TaskStatus
 from apcore_a2a_core.parts import artifact_of, with_texts
 from apcore_a2a_core.schema import text_field_of
 from apcore_a2a_core.states import (
@@ -26,6 +25,7 @@ from apcore_a2a_core.states import (
 )
 from apcore_a2a_core.values import is_large, size_of
 from msgspec import UNSET, to_builtins
+from msgspec.structs import replace
 
 from apcore_a2a_server.errors import StaleTaskError
 from apcore_a2a_server.modules.approval import ApprovalPendingError, call_key, current
@@ -266,9 +266,9 @@ class Run:
         return await self._complete(output)
 
     async def _append(self, chunk: Any) -> None:
-        artifact = await self._artifact(chunk)
-        if artifact.parts:
-            await self._change(NewParts(artifact, append=self._chunk_count > 0))
+        new_parts = await self._new_parts(chunk)
+        if new_parts.artifact.parts:
+            await self._change(new_parts)
             self._chunk_count += 1
             if self._chunk_count % EVENTS_PER_YIELD == 0:
                 await asyncio.sleep(0)
@@ -316,18 +316,23 @@ class Run:
 
     async def _complete(self, output: Any) -> list[Update]:
         await self.begin()
-        artifact = await self._artifact(output)
+        new_parts = await self._new_parts(output, last=True)
         metadata = added_metadata(self._metadata)
         reply = self._reply() if self._reply_texts else None
         completed = NewState(COMPLETED, metadata=metadata, reply=reply)
-        return [NewParts(artifact, last=True), completed] if artifact.parts else [completed]
+        return [new_parts, completed] if new_parts.artifact.parts else [completed]
 
     def _reply(self) -> Message | None:
         """Return the text of the output as a message for the history, which later runs read."""
         text = "".join(self._reply_texts).encode()[:MAX_REPLY].decode(errors="ignore")
         return self._message(text) if text else None
 
-    async def _artifact(self, output: Any) -> Artifact:
+    async def _new_parts(self, output: Any, *, last: bool = False) -> NewParts:
+        """Convert a chunk or, as the *last* parts, an output.
+
+        Raises:
+            OutputError: It is no JSON, or makes the artifact too large.
+        """
         skill = self.call.skill
         arguments = output, skill.descriptor, skill.text_field
         if is_large(output):
@@ -342,10 +347,11 @@ class Run:
             # chunks of text are joined, so each JSON has its own lines
             end = "\n" if self.call.streaming and skill.streams else ""
             artifact.parts = with_texts(artifact.parts, only=self.call.wants_text, end=end)
-        self._artifact_size += size_of(artifact.parts)
+        size = size_of(artifact.parts)
+        self._artifact_size += size
         if self._artifact_size > self._setup.max_artifact:
             raise OutputError(f"more than {self._setup.max_artifact} bytes")
-        return artifact
+        return NewParts(artifact, size, append=self._chunk_count > 0 and not last, last=last)
 
     async def _fail(self, error: BaseException) -> None:
         """Refuse the call if its task is not working yet; otherwise pause or end the task."""

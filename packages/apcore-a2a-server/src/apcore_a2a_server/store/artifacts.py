@@ -19,7 +19,8 @@ def append_parts(
 ) -> None:
     """Append parts to a list, and join text to a last text of up to *max_joined* characters."""
     for part in new_parts:
-        if parts and _are_joinable(parts[-1], part) and len(parts[-1].text or "") < max_joined:
+        is_text = part.text is not UNSET and bool(parts) and _are_joinable(parts[-1], part)
+        if is_text and len(parts[-1].text or "") < max_joined:
             # a new part, since readers may hold the old one
             parts[-1] = replace(part, text=f"{parts[-1].text}{part.text}")
         else:
@@ -27,9 +28,9 @@ def append_parts(
 
 
 def _are_joinable(part: Part, next_part: Part) -> bool:
+    """Return whether a text can be joined to a part before it."""
     return (
         part.text is not UNSET
-        and next_part.text is not UNSET
         and part.media_type == next_part.media_type
         and not (part.filename or part.metadata or next_part.filename or next_part.metadata)
     )

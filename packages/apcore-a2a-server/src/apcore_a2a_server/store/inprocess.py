@@ -10,12 +10,12 @@ import time
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Collection, Container, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_core.states import SETTLED, TERMINAL
+from msgspec import Struct, field
 
 from .exceptions import LeaseLostError, NotSavedError, StaleError
 from .outbox import Outbox
@@ -25,8 +25,7 @@ from .webhooks import Backlog, ClaimRequest, Notification, Webhook, with_webhook
 logger = logging.getLogger("apcore_a2a.store")
 
 
-@dataclass(slots=True)
-class _TaskLog:
+class _TaskLog(Struct):
     """The events, lease and webhooks of a task that can still change."""
 
     version: int
@@ -136,13 +135,15 @@ class InProcessStore(Store):
             raise LeaseLostError
         # Set the version before the first await: of two concurrent changes, the second is stale.
         task_log.version = record.version
-        has_ended, state_events = record.task.status.state in TERMINAL, change.state_events
+        state_events, has_ended = change.state_events, record.task.status.state in TERMINAL
         is_saved = not state_events or await self._save_state(change, task_log, has_ended)
-        if state_events and task_log.webhooks:
-            self._outbox.add(record, task_log.webhooks, state_events)
         task_log.events += change.events
         if len(task_log.events) > 2 * self.retention.max_events:
             del task_log.events[: -self.retention.max_events]
+        if not state_events:  # a chunk changes nothing else
+            return change.lease
+        if task_log.webhooks:
+            self._outbox.add(record, task_log.webhooks, state_events)
         if not is_saved:
             raise NotSavedError
         if has_ended:

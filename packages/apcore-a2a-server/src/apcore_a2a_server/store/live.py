@@ -11,19 +11,18 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from a2a.utils.errors import TaskNotFoundError
-from apcore_a2a_core.data import TaskArtifactUpdateEvent
 from apcore_a2a_core.records import Payload, TaskRecord
 from apcore_a2a_core.states import PAUSED, SETTLED, TERMINAL, WORKING
 from apcore_a2a_core.values import size_of
+from msgspec import Struct, field
 
 from apcore_a2a_server.errors import DrainingError
 
 from .exceptions import NotSavedError, StaleError
-from .port import PROGRESS, Change, Claim, Event, Lease, NewTask, SendKey, Store
+from .port import Change, Claim, Event, Lease, NewTask, SendKey, Store
 from .webhooks import Webhook
 
 logger = logging.getLogger("apcore_a2a.store")
@@ -145,8 +144,7 @@ class Waiters:
         return [*self._of_task]
 
 
-@dataclass(slots=True)
-class LiveTask:
+class LiveTask(Struct):
     """A task that may still change.
 
     Attributes:
@@ -254,11 +252,13 @@ class LiveTasks:
         webhook: Webhook | None = None,
         *,
         restart: bool = False,
+        growth: int | None = None,
     ) -> None:
         """Store *record* with the events that lead to it; the caller holds the task's lock.
 
         A change from paused to working gives this process the lease to run the task. With
         *restart*, its module is started again under the lease that this process has claimed.
+        *growth* is about how many bytes the change adds, if that is known.
 
         Raises:
             StaleError: The task has changed since *live* was read.
@@ -294,7 +294,7 @@ class LiveTasks:
         if is_over or (live.lease is None and self.store.is_shared):
             self._remove(record.task.id)
         else:
-            self._grow(live, payloads)
+            self._grow(live, growth)
         # Wake readers last: they look at the record and the events that were set above.
         self.waiters.wake(record.task.id, record.version)
         if restart or previous.task.status.state != record.task.status.state:
@@ -358,20 +358,15 @@ class LiveTasks:
         if record.task.status.state not in PAUSED:
             record.resume = None
 
-    def _grow(self, live: LiveTask, payloads: Sequence[Payload]) -> None:
-        """Count a task anew after a change."""
+    def _grow(self, live: LiveTask, growth: int | None) -> None:
+        """Count a task after a change, which adds *growth* bytes; None if it must be measured."""
         if self._live.get(live.record.task.id) is not live:
             self._add(live)
-        # the sum of the chunks, which the artifact and the log both have: measuring the whole
-        # artifact for each chunk would take quadratic time
-        sizes = [size_of(each) for each in payloads if isinstance(each, TaskArtifactUpdateEvent)]
-        if len(sizes) == len(payloads):
-            kept_growth = growth = 2 * sum(sizes)
-        elif payloads[0].metadata == PROGRESS:  # which only the log has
-            kept_growth = growth = sum(map(size_of, payloads))
-        else:
-            growth = max(_size(live.record) - live.size, 0)
-            kept_growth = 0 if self.store.counts_tasks else growth
+        if growth is not None:
+            self._count(live, live.size + growth, live.kept + growth)
+            return
+        growth = max(_size(live.record) - live.size, 0)
+        kept_growth = 0 if self.store.counts_tasks else growth
         self._count(live, live.size + growth, live.kept + kept_growth)
 
     def hand_over(self, task_id: str) -> None:

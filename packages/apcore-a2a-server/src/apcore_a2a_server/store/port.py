@@ -99,8 +99,7 @@ OnChange: TypeAlias = Callable[[str, int], None]
 """Takes the id of a task that another replica has changed, and the task's new version."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(Struct, frozen=True):
     """The right of one replica to run a task, until it expires by the store's clock.
 
     Attributes:
@@ -146,8 +145,7 @@ class SendKey:
         return (RepeatedError if digest == self.digest else KeyReusedError)(task_id)
 
 
-@dataclass(frozen=True, slots=True)
-class NewTask:
+class NewTask(Struct, frozen=True):
     """A new task; all of it is stored, or nothing.
 
     Attributes:
@@ -169,9 +167,7 @@ class NewTask:
         return [event.without_large() for event in self.events]
 
 
-# not frozen: there is one for each chunk, and to make a frozen one takes four times as long
-@dataclass(slots=True)
-class Change:
+class Change(Struct):
     """One change of a task, which is stored completely or refused.
 
     Attributes:

@@ -3,13 +3,13 @@
 import json
 import time
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict
 from sqlite3 import Connection, Row
 
 from apcore_a2a_core.data import Message
 from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_core.states import SETTLED
 from apcore_a2a_core.values import dump_json, read_json
+from msgspec.structs import asdict
 
 from apcore_a2a_server.store.exceptions import LeaseLostError, StaleError
 from apcore_a2a_server.store.page_tokens import PageTokens

@@ -1,10 +1,9 @@
 """The checks of large messages, which a store may keep only once."""
 
-from dataclasses import replace
-
 from apcore_a2a_core.data import Message, Part, Task
 from apcore_a2a_core.records import LARGE_MESSAGE, TaskRecord
 from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED, WORKING
+from msgspec.structs import replace
 
 from apcore_a2a_server.store.port import Store
 from apcore_a2a_server.store.queries import Query

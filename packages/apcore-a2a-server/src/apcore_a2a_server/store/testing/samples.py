@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from copy import deepcopy
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeAlias
 
@@ -19,6 +18,7 @@ from apcore_a2a_core.data import (
 )
 from apcore_a2a_core.records import Payload, TaskRecord
 from apcore_a2a_core.states import SUBMITTED, WORKING
+from msgspec.structs import replace
 
 from apcore_a2a_server.store.port import Change, Event, Lease, NewTask, SendKey, Store
 from apcore_a2a_server.store.webhooks import Webhook

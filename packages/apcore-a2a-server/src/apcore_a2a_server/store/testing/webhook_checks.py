@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from a2a.utils.errors import InvalidParamsError
 from apcore_a2a_core.data import Task, TaskPushNotificationConfig
 from apcore_a2a_core.records import LARGE_MESSAGE
 from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED
+from msgspec.structs import replace
 
 from apcore_a2a_server.store.exceptions import StaleError
 from apcore_a2a_server.store.port import Retention, Store
