@@ -163,8 +163,7 @@ def artifact_of(
 def _members(part: Mapping[str, Any] | Part | SdkPart) -> Mapping[str, Any]:
     """Return the members of a part."""
     if isinstance(part, Part):
-        members = {name: getattr(part, name) for name in CONTENT}
-        return {name: value for name, value in members.items() if value is not UNSET}
+        return {name: value for name in CONTENT if (value := getattr(part, name)) is not UNSET}
     return part if isinstance(part, Mapping) else MessageToDict(part)
 
 

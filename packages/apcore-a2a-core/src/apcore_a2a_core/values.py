@@ -41,6 +41,7 @@ LONG_TEXT = 64 * 1024
 MAX_NESTING = 64
 """Maximum depth of nested objects and arrays in a JSON text."""
 
+CONTAINERS = frozenset({dict, list})
 LARGE = 500
 """Number of values above which checking a value takes too long for the event loop."""
 
@@ -139,11 +140,10 @@ def is_large(value: object, limit: int = LARGE) -> bool:
     """
     found: list[Any] = [value]
     for item in found:  # grows meanwhile
-        kind = item.__class__
-        if kind is dict or kind is list:
+        if item.__class__ in CONTAINERS:
             if len(found) + len(item) > limit + 1:
                 return True
-            found += item.values() if kind is dict else item
+            found += item.values() if item.__class__ is dict else item
     return False
 
 
@@ -235,6 +235,14 @@ def to_json(obj: object, *, max_depth: int = MAX_DEPTH) -> Any:
         raise OutputError("a value that JSON cannot represent", path) from error
 
 
+def _name_of(key: Any, path: list[str | int]) -> str:
+    """Return the name in JSON for a key that is no string."""
+    if isinstance(key, tuple):
+        raise OutputError("a key that JSON cannot represent", path)
+    name: str = next(iter(to_jsonable_python({key: None})))
+    return name
+
+
 def _converted(obj: Any, path: list[str | int], max_depth: int) -> Any:
     """Return *obj* as JSON; after an error, *path* has the keys that lead to the faulty value."""
     kind = obj.__class__
@@ -257,9 +265,7 @@ def _converted(obj: Any, path: list[str | int], max_depth: int) -> Any:
     if kind is dict:
         members: dict[str, Any] = {}
         for key, item in obj.items():
-            if isinstance(key, tuple):
-                raise OutputError("a key that JSON cannot represent", path)
-            name = key if type(key) is str else next(iter(to_jsonable_python({key: None})))
+            name = key if key.__class__ is str else _name_of(key, path)
             path.append(name)
             if not name.isascii():
                 name.encode()

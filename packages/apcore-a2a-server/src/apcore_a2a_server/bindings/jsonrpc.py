@@ -21,6 +21,7 @@ from .operations import DIALECT_03, DIALECT_1, METHODS, perform, read_params
 
 VERSIONS = frozenset({"", "0.3", "1.0"})
 """Accepted protocol versions, without patch numbers; the method name decides the dialect."""
+ID_TYPES = frozenset({str, int, float, type(None)})
 MISSING_ID = "The request must have an id: a string or a number"
 STREAMS_OF_0_3 = frozenset({"message/stream", "tasks/resubscribe"})
 """Methods that always respond with a stream, even to refuse a request (A2A 0.3 §3.3.1)."""
@@ -81,14 +82,15 @@ class JsonRpc(Endpoint):
             del body
             if not is_object(envelope):
                 raise errors.InvalidRequestError("The request must be one JSON object")
-            response["id"] = envelope["id"] if _has_id(envelope) else None
+            has_id = _has_id(envelope)
+            response["id"] = envelope["id"] if has_id else None
             method = _method(envelope)
             dialect = METHODS[method][0]
             log_context(operation=method)
             if version not in VERSIONS:
                 raise errors.VersionNotSupportedError
             message = await self.decode(request, read_params, method, _params(envelope))
-            if not _has_id(envelope):  # A2A has no notifications: the errors above come first
+            if not has_id:  # A2A has no notifications: the errors above come first
                 raise errors.InvalidRequestError(MISSING_ID)
             result = await perform(method, message, self.handler, request.caller)
         except Exception as error:  # the mapper decides what clients see of any exception
@@ -142,9 +144,8 @@ def check_media_type(headers: Mapping[str, str]) -> None:
 def _has_id(envelope: Json) -> bool:
     """Return whether a request has a valid id (JSON-RPC 2.0 §4)."""
     request_id = envelope.get("id", False)
-    # bool is a subclass of int, and JSON like 1e999 is read as infinity
-    is_id = isinstance(request_id, str | int | float | None) and not isinstance(request_id, bool)
-    return is_id and request_id not in (inf, -inf)
+    # JSON like 1e999 is read as infinity
+    return type(request_id) in ID_TYPES and request_id not in (inf, -inf)
 
 
 def _method(envelope: Json) -> str:

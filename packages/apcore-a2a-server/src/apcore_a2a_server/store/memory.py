@@ -294,18 +294,15 @@ class InMemoryTaskStore(InProcessStore):
             self._set_messages(context, tuple(latest))
 
     def _set_messages(self, context: _Context, messages: tuple[tuple[str, bytes], ...]) -> None:
-        old_bodies = context.bodies
         self._bytes -= context.size
+        self._large.replace(context.bodies, [body for _, body in messages])
         context.messages = messages
         self._bytes += context.size
-        self._large.replace(old_bodies, context.bodies)
 
     def _add(self, stored: StoredTask, context: _Context) -> None:
         """Count a task, and put it into the indexes."""
         self._tasks[stored.id] = stored
-        if stored.owner not in self._owners:
-            self._owners[stored.owner] = TaskIndex()
-        self._owners[stored.owner].add(stored)
+        self._owners.setdefault(stored.owner, TaskIndex()).add(stored)
         context.tasks.add(stored)
         if stored.has_ended:
             self._by_end.add(stored)
@@ -316,9 +313,10 @@ class InMemoryTaskStore(InProcessStore):
 
     def _remove(self, stored: StoredTask, context: _Context) -> None:
         """Undo `_add`, except that the task keeps its place in the order of creation."""
-        self._owners[stored.owner].remove(stored)
-        if not self._owners[stored.owner]:
-            del self._owners[stored.owner]
+        owner = stored.owner
+        self._owners[owner].remove(stored)
+        if not self._owners[owner]:
+            del self._owners[owner]
         context.tasks.remove(stored)
         if stored.has_ended:
             self._by_end.remove(stored)
