@@ -10,7 +10,6 @@ import json
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -134,6 +133,7 @@ async def _create_and_complete(store: Any) -> None:
     """Write what a send writes: a working task, then its artifact and its final state."""
     from apcore_a2a_core.states import COMPLETED
     from apcore_a2a_server.store.testing.samples import begun, new_record, said_more, went_on
+    from msgspec.structs import replace
 
     task_id = str(uuid4())
     record, lease = await begun(store, new_record(task_id, context_id=task_id))
