@@ -122,6 +122,10 @@ def is_count(value: object) -> TypeGuard[int]:
     return type(value) is int and 0 <= value <= MAX_SAFE
 
 
+REPORTS = (Progress, Usage)
+"""What a streaming module may yield besides chunks."""
+
+
 def add_usage(earlier: object, reported: object) -> object:
     """Return *reported* usage, with the tokens of *earlier* usage added to its own.
 

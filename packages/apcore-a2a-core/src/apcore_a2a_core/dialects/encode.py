@@ -192,7 +192,7 @@ def _part(part: Part) -> Json:
         result: Json = {"kind": "text", "text": part.text}
     elif part.data is UNSET:
         result = {"kind": "file", "file": file_03(part)}
-    elif is_object(part.data):
+    elif part.data.__class__ is dict:
         result = {"kind": "data", "data": part.data}
     else:
         result = {"kind": "data", "data": {"value": part.data}}

@@ -10,7 +10,7 @@ from typing import Any
 from apcore import CancelToken, Context
 from apcore.errors import ModuleTimeoutError
 from apcore_a2a_core import OutputError, Progress, Usage, to_json
-from apcore_a2a_core.authoring import USAGE, add_usage
+from apcore_a2a_core.authoring import REPORTS, USAGE, add_usage
 from apcore_a2a_core.data import Json, Message, Part, Task, TaskStatus
 from apcore_a2a_core.parts import artifact_of, with_texts
 from apcore_a2a_core.schema import text_field_of
@@ -253,7 +253,7 @@ class Run:
                 if not self.admitted.done():
                     await self.begin()
                 # apcore's own executor passes none on: our step has taken them
-                if isinstance(chunk, (Progress, Usage)):
+                if isinstance(chunk, REPORTS):
                     await self.take_report(chunk)
                 elif self.call.skill.streams:
                     await self._append(chunk)

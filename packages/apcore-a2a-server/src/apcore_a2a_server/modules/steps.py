@@ -15,7 +15,8 @@ from apcore import ModuleError
 from apcore.builtin_steps import BuiltinExecute
 from apcore.errors import ModuleTimeoutError
 from apcore.pipeline import BaseStep, PipelineContext, Step, StepResult
-from apcore_a2a_core import Executor, InputRequiredError, Progress, Usage
+from apcore_a2a_core import Executor, InputRequiredError
+from apcore_a2a_core.authoring import REPORTS
 from apcore_a2a_core.values import is_large, is_object
 
 from .access import step_of, strategy_of
@@ -234,7 +235,7 @@ class ModuleStream:
             await run.begin()
             async with aclosing(self._chunks) as chunks:
                 async for chunk in chunks:
-                    if isinstance(chunk, (Progress, Usage)):
+                    if isinstance(chunk, REPORTS):
                         await run.take_report(chunk)
                         continue
                     if name is not None and is_object(chunk):

@@ -263,8 +263,10 @@ class LiveTasks:
         Raises:
             StaleError: The task has changed since *live* was read.
         """
-        previous, is_over = live.record, record.task.status.state in TERMINAL
-        run = previous.task.status.state in PAUSED and record.task.status.state == WORKING
+        previous = live.record
+        state_before, state = previous.task.status.state, record.task.status.state
+        is_over = state in TERMINAL
+        run = state_before in PAUSED and state == WORKING
         events = _numbered(payloads, record.version - len(payloads) + 1)
         try:
             change = Change(
@@ -297,7 +299,7 @@ class LiveTasks:
             self._grow(live, growth)
         # Wake readers last: they look at the record and the events that were set above.
         self.waiters.wake(record.task.id, record.version)
-        if restart or previous.task.status.state != record.task.status.state:
+        if restart or state_before != state:
             self._report(previous, record)
 
     async def adopt(self, claim: Claim) -> None:
