@@ -123,7 +123,7 @@ def is_count(value: object) -> TypeGuard[int]:
 
 
 REPORTS = (Progress, Usage)
-"""What a streaming module may yield besides chunks."""
+"""Types of values that a streaming module may yield besides chunks."""
 
 
 def add_usage(earlier: object, reported: object) -> object:
