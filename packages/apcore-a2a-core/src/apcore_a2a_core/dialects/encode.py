@@ -21,7 +21,6 @@ from apcore_a2a_core.data import (
 )
 from apcore_a2a_core.records import Payload, Version, shortened
 from apcore_a2a_core.states import NAMES, SETTLED
-from apcore_a2a_core.values import is_object
 
 Document: TypeAlias = Json | Data
 """A JSON object, in which our data may stand for their JSON; see `values.dump_json`."""
