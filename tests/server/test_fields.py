@@ -50,7 +50,7 @@ async def test_the_keywords_are_typed() -> None:
     modules = registry()
 
     assert_type(create_app(modules, name="Echo", limits=Limits(max_parts=2)), Starlette)
-    with pytest.raises(OptionError, match=r"^max_runs must be a whole number, 1 or more$"):
+    with pytest.raises(OptionError, match=r"^max_runs must be a whole number, 1 or more, not '2'$"):
         await async_serve(modules, max_runs="2")  # type: ignore[arg-type]  # wrong on purpose
 
 

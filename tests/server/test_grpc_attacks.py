@@ -247,8 +247,9 @@ async def sent_at_last(caller: Caller) -> None:
 
 async def test_a_client_may_have_half_of_the_open_calls(eight_calls: dict[str, Any]) -> None:
     async with eve_and_ada(**eight_calls) as (eve, ada):
-        async with calls_without_message(eve, 10) as calls:
-            await true(lambda: sum(call.done() for call in calls) == 6)
+        # eight at most: gRPC itself refuses more before their client is known
+        async with calls_without_message(eve, 8) as calls:
+            await true(lambda: sum(call.done() for call in calls) == 4)
             for call in calls:
                 if call.done():
                     assert await call.code() == Code.RESOURCE_EXHAUSTED
