@@ -15,6 +15,7 @@ from apcore_a2a_server import create_app
 from apcore_a2a_server.middleware import Authentication, RateLimit, RateLimiter, principal_of
 from apcore_a2a_server.middleware.auth import named_client
 from limits.aio.storage import MemoryStorage
+from limits.storage import MemoryStorage as SyncMemoryStorage
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
@@ -187,6 +188,12 @@ class SlowStorage(MemoryStorage):
         return await super().acquire_sliding_window_entry(key, limit, expiry, amount)
 
 
+class NearStorage(SyncMemoryStorage):
+    """Synchronous storage that is not the library's own."""
+
+    STORAGE_SCHEME = ["near"]  # noqa: RUF012  # as in its base class
+
+
 async def test_concurrent_requests_do_not_exceed_the_limit(clock: Clock) -> None:
     app = limited("2/minute;3/hour", "async+far://")
     answers = await asyncio.gather(*(ask(app) for _ in range(20)))
@@ -210,6 +217,12 @@ def test_an_invalid_rate_is_refused_at_once(rate: str) -> None:
 @pytest.mark.parametrize("storage", ["", "memory", "nowhere://", "async+nowhere://"])
 def test_an_invalid_storage_is_refused_at_once(storage: str) -> None:
     with pytest.raises(ValueError, match="storage"):
+        RateLimiter("1/minute", storage)
+
+
+@pytest.mark.parametrize("storage", ["redis://127.0.0.1", "memcached://127.0.0.1", "near://"])
+def test_a_storage_that_would_block_the_event_loop_is_refused(storage: str) -> None:
+    with pytest.raises(ValueError, match=r"async\+redis://"):
         RateLimiter("1/minute", storage)
 
 

@@ -18,6 +18,8 @@ from .errors import Refusal, is_public, refuse
 
 MEMORY = "memory://"
 """The URL of the storage in this process."""
+ASYNC = "async+"
+"""The prefix of the URLs of asynchronous storages."""
 
 
 class RateLimiter:
@@ -25,7 +27,8 @@ class RateLimiter:
 
     Args:
         rate: One or more rates, such as `100/minute` or `10/second;100/minute`.
-        storage: A storage URL of the `limits` library, such as `async+redis://…`.
+        storage: `memory://`, or the URL of an asynchronous storage of the `limits` library, such
+            as `async+redis://…`.
         option: The name of the option that sets the rate, for error messages.
 
     Raises:
@@ -59,7 +62,7 @@ class RateLimiter:
         if not self._items or any(item.amount < 1 for item in self._items):
             raise OptionError(option, f"must look like 10/second;100/minute, not {rate!r}")
         # Not the asynchronous memory storage: at every hit, it checks all keys for expiry.
-        library: Any = aio.strategies if storage.startswith("async+") else strategies
+        library: Any = aio.strategies if storage.startswith(ASYNC) else strategies
         self._strategy = library.SlidingWindowCounterRateLimiter(counts)
 
     async def wait(self, *key: str) -> int:
@@ -94,6 +97,9 @@ def storage_of(uri: str) -> Any:
     from limits.errors import ConfigurationError
     from limits.storage import storage_from_string
 
+    if not uri.startswith((MEMORY, ASYNC)):  # it would block the event loop at every request
+        problem = "must be memory:// or asynchronous, such as async+redis://…"
+        raise OptionError("rate_limit_storage", problem)
     try:
         return storage_from_string(uri)
     except ConfigurationError as error:
