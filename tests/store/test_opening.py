@@ -2,8 +2,12 @@
 
 import asyncio
 import sqlite3
+import threading
 from contextlib import closing
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
 
 import pytest
 from apcore_a2a_server.store import StoreError, UnavailableError
@@ -62,6 +66,35 @@ async def test_a_file_in_use_is_refused_under_any_name(tmp_path: Path, link: str
     other = SqliteStore(alias)
     await other.start()
     await other.close()
+
+
+async def test_a_file_stays_locked_until_the_thread_of_a_canceled_start_has_left_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, may_connect, threads = tmp_path / "agent.db", threading.Event(), SimpleQueue[Thread]()
+
+    def connect(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        threads.put(threading.current_thread())
+        may_connect.wait()
+        return sqlite3.Connection(*args, **kwargs)
+
+    store = SqliteStore(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", connect)
+        starting = asyncio.create_task(store.start())
+        thread = await asyncio.to_thread(threads.get)
+    try:
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        for late in (store, SqliteStore(path)):
+            with pytest.raises(UnavailableError, match="in use"):
+                await late.start()
+    finally:
+        may_connect.set()
+    await asyncio.to_thread(thread.join)
+    await store.start()
+    await store.close()
 
 
 def modes(folder: Path) -> dict[str, str]:

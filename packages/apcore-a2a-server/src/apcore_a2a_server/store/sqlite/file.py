@@ -5,8 +5,9 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from sqlite3 import Connection
 from types import CoroutineType
@@ -79,7 +80,9 @@ class ProcessLock:
             OSError: The file can't be opened.
         """
         real_path = self._path.resolve()
-        self._lock_file = FileLock(f"{real_path}.lock", timeout=0, is_singleton=False, mode=0o600)
+        self._lock_file = FileLock(
+            f"{real_path}.lock", timeout=0, is_singleton=False, mode=0o600, thread_local=False
+        )
         try:
             self._lock_file.acquire()
             self._descriptor = os.open(real_path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -95,6 +98,27 @@ class ProcessLock:
         if self._lock_file is not None:
             self._lock_file.release()
         self._descriptor = self._lock_file = None
+
+
+async def _connect_in_thread(path: Path, lock: ProcessLock) -> tuple[Connection, Connection]:
+    """Call `connect` in a thread, which releases the file when it ends after a cancellation."""
+    pool = ThreadPoolExecutor(1, "open-sqlite")
+    connecting = pool.submit(connect, path)
+    pool.shutdown(wait=False)
+    try:
+        return await asyncio.wrap_future(connecting)
+    except asyncio.CancelledError:
+        # the thread may still migrate the file, which no other process may use until then
+        connecting.add_done_callback(partial(_abandon, lock))
+        raise
+
+
+def _abandon(lock: ProcessLock, connecting: "Future[tuple[Connection, Connection]]") -> None:
+    """Close the connections that no caller gets, if there are any, and release the file."""
+    if not connecting.cancelled() and connecting.exception() is None:
+        for connection in connecting.result():
+            connection.close()
+    lock.release()
 
 
 class FileStore(Store):
@@ -127,14 +151,18 @@ class FileStore(Store):
         folder = self.path.absolute().parent
         if not folder.is_dir():
             raise UnavailableError(f"There is no folder {folder}: create it first")
+        lock = ProcessLock(self.path)
         try:
-            self._lock.acquire()
-            writer, reader = await asyncio.to_thread(connect, self.path)
+            lock.acquire()
+            writer, reader = await _connect_in_thread(self.path, lock)
+        except asyncio.CancelledError:  # the thread releases the file
+            raise
         except BaseException as error:  # release the file whatever went wrong
-            self._lock.release()
+            lock.release()
             if isinstance(error, sqlite3.Error | OSError) and not isinstance(error, StoreError):
                 raise UnavailableError(f"{self.path} can't be used: {error}") from error
             raise
+        self._lock = lock
         self._loop = asyncio.get_running_loop()
         self._writer = Worker(writer, self.path, writes=True)
         self._reader = Worker(reader, self.path, writes=False)
