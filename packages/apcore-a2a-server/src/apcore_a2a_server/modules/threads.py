@@ -333,17 +333,18 @@ class SideThreads:
             args: Its arguments.
             client: The client whose call it is.
         """
-        self.pending += 1
+        result: Future[T] = Future()
+        call = result, partial(copy_context().run, function, *args)
+        with self._lock:
+            self.pending += 1
+            self._waiting.add(client, call)
         try:
-            result: Future[T] = Future()
-            call = result, partial(copy_context().run, function, *args)
-            with self._lock:
-                self._waiting.add(client, call)
             # the thread takes the next call in turn, which may be another one than this
             self._pool.submit(self._call_next)
             return await asyncio.wrap_future(result)
         finally:
-            self.pending -= 1
+            with self._lock:
+                self.pending -= 1
 
     def _call_next(self) -> None:
         with self._lock:
