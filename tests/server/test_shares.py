@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from apcore_a2a_server import Limits
 from apcore_a2a_server.fields import OptionError
-from apcore_a2a_server.modules.threads import ThreadPool, slow_checks
+from apcore_a2a_server.modules.threads import ThreadPool, large_values, slow_checks
 from apcore_a2a_server.modules.threads import _Call as Call  # noqa: PLC2701 - it measures
 
 from .asking import Answer
@@ -385,6 +385,29 @@ async def test_slow_checks_are_made_in_turns_of_clients() -> None:
             holds[1].set()
             await asyncio.gather(*calls, return_exceptions=True)
     assert served == ["ada", "bob", "cat", "ada", "ada"]
+
+
+MANY = {f"n{number}": number for number in range(1500)}
+
+
+@pytest.mark.parametrize("content", [{"text": "a" * 100_000}, {"data": MANY}], ids=["size", "n"])
+async def test_large_values_are_handled_in_turns_of_clients(content: Any) -> None:
+    served, hold = list[str](), threading.Event()
+
+    async def serve(inputs: Inputs, context: Any) -> None:
+        served.append(context.identity.id)
+
+    async with serving({"work": Does(serve, input_schema={})}, auth=Headers()) as peer:
+        calls: list[asyncio.Future[Any]] = [asyncio.ensure_future(large_values.call(hold.wait))]
+        try:
+            for name in ["ada"] * 3 + ["bob"]:
+                params = peer.wire.params("work", peer.part(**content))
+                calls.append(asyncio.ensure_future(peer.ask("send", params, {"x-name": name})))
+                await true(lambda: large_values.pending == len(calls))
+        finally:
+            hold.set()
+            await asyncio.gather(*calls)
+    assert served.index("bob") <= 1
 
 
 class Checks(Does):

@@ -48,10 +48,10 @@ def _unary_method(name: str, response_type: type[Message] = Empty) -> Any:
 
     async def method(self: "SdkRequestHandler", message: Any, context: ServerCallContext) -> Any:
         with _caller(context) as caller:
-            params = await _read(name, message)
+            params = await _read(name, message, caller)
             result = await call(name, params, self.handler, caller)
             if isinstance(result, Task | ListTasksResponse):
-                return await _adapted(result, params)
+                return await _adapted(result, params, caller)
             return ParseDict(result, response_type(), ignore_unknown_fields=True)
 
     return method
@@ -64,12 +64,12 @@ def _stream_method(name: str) -> Any:
         self: "SdkRequestHandler", message: Any, context: ServerCallContext
     ) -> AsyncGenerator[Any]:
         with _caller(context) as caller:
-            params = await _read(name, message)
+            params = await _read(name, message, caller)
             events = await call(name, params, self.handler, caller)
             async with aclosing(events):
                 async for batch in events:
                     for event in batch:
-                        yield await _adapted(event.payload, params)
+                        yield await _adapted(event.payload, params, caller)
 
     return method
 
@@ -121,14 +121,14 @@ def request_handler(app: Starlette) -> SdkRequestHandler:
     return SdkRequestHandler(app.state.agent.handler)
 
 
-async def _read(method: str, message: Message) -> Any:
+async def _read(method: str, message: Message, caller: Caller) -> Any:
     """Check a request in the SDK's types, as if it had come as JSON; a large one in a thread.
 
     Raises:
         InvalidParamsError: It is invalid.
     """
     if message.ByteSize() > LARGE_BODY:
-        return await large_values.call(_checked, method, message)
+        return await large_values.call(_checked, method, message, client=caller.client)
     return _checked(method, message)
 
 
@@ -141,7 +141,7 @@ def _checked(method: str, message: Message) -> Any:
     return read_params(method, document)
 
 
-async def _adapted(result: Any, params: Any) -> Any:
+async def _adapted(result: Any, params: Any, caller: Caller) -> Any:
     """Return the result in the SDK's types, as the request asks for it (§3.2.4)."""
     length = history_length(params)
     if isinstance(result, Task):
@@ -150,7 +150,7 @@ async def _adapted(result: Any, params: Any) -> Any:
         artifacts = params.include_artifacts
         result.tasks = [shortened(task, length, artifacts=artifacts) for task in result.tasks]
     if size_of(result) > LARGE_BODY:
-        return await large_values.call(to_sdk, result)
+        return await large_values.call(to_sdk, result, client=caller.client)
     return to_sdk(result)
 
 

@@ -182,12 +182,14 @@ class Stream(NamedTuple):
     Attributes:
         events: The events.
         encode: Converts an event to a dialect.
+        client: The client that reads them.
         prefix: Bytes before each converted event.
         suffix: Bytes after it.
     """
 
     events: Events
     encode: Callable[[Payload], Document]
+    client: str
     prefix: bytes = b""
     suffix: bytes = b""
 
@@ -232,7 +234,7 @@ async def _send_batch(send: Send, batch: Sequence[Event], stream: Stream) -> Non
             size = 0
         payload = event.payload
         if _part_count(payload) > MANY_PARTS:
-            document = await dump(stream.encode, payload)
+            document = await dump(stream.encode, payload, stream.client)
         else:  # `dump` would do the same, but a coroutine for each event is costly
             document = dump_json(stream.encode(payload))
         frame = b"id: %d\ndata: %s%s%s\n\n"
@@ -246,15 +248,16 @@ MANY_PARTS = 1000
 """Number of parts above which a task is converted in a thread: it takes milliseconds."""
 
 
-async def dump(encode: Callable[[Payload], Document], payload: Payload) -> bytes:
+async def dump(encode: Callable[[Payload], Document], payload: Payload, client: str) -> bytes:
     """Return a task or an event as JSON, converted in a thread if it has many parts.
 
     Args:
         encode: Converts it to a dialect.
         payload: The task or the event.
+        client: The client that it is for.
     """
     if _part_count(payload) > MANY_PARTS:
-        return await large_values.call(lambda: dump_json(encode(payload)))
+        return await large_values.call(lambda: dump_json(encode(payload)), client=client)
     return dump_json(encode(payload))
 
 
@@ -336,7 +339,7 @@ class Endpoint(ABC):
         one large body is decoded at a time.
         """
         if request.size > LARGE_BODY:
-            return await large_values.call(function, *args)
+            return await large_values.call(function, *args, client=request.caller.client)
         return function(*args)
 
     @abstractmethod

@@ -104,14 +104,15 @@ async def perform(
     if isinstance(result, Task):
         # not by `isinstance`, which is slow for structs when it fails
         to_dialect = dialect.sent if type(params) is SendMessageRequest else dialect.task
-        return await dump(partial(to_dialect, history_length=length), result)
+        return await dump(partial(to_dialect, history_length=length), result, caller.client)
     if isinstance(result, ListTasksResponse):
-        return await _dump_page(dialect, params, result, length)
+        return await _dump_page(dialect, params, result, length, caller.client)
     if not isinstance(result, AsyncGenerator):
         return result
     # a subscription stays open while the task is paused; the stream of a send ends there
     until = TERMINAL if isinstance(params, SubscribeToTaskRequest) else SETTLED
-    return Stream(result, partial(dialect.event, history_length=length, until=until))
+    encode = partial(dialect.event, history_length=length, until=until)
+    return Stream(result, encode, caller.client)
 
 
 async def call(method: str, params: Any, handler: Handler, caller: Caller) -> Any:
@@ -139,7 +140,11 @@ def store_down(error: UnavailableError) -> StoreDownError:
 
 
 async def _dump_page(
-    dialect: V1, request: ListTasksRequest, page: ListTasksResponse, length: int | None
+    dialect: V1,
+    request: ListTasksRequest,
+    page: ListTasksResponse,
+    length: int | None,
+    client: str,
 ) -> bytes:
     """Return a page as JSON; in 1.0, artifacts are left out unless requested (§3.1.4)."""
     artifacts = dialect.version == "0.3" or request.include_artifacts
@@ -147,7 +152,8 @@ async def _dump_page(
     size = 0
     for task in page.tasks:
         encode = partial(_dump_task, dialect, task, length, artifacts=artifacts)
-        tasks.append(await large_values.call(encode) if size > LARGE_PAGE else encode())
+        is_large = size > LARGE_PAGE
+        tasks.append(await large_values.call(encode, client=client) if is_large else encode())
         size += len(tasks[-1])
     empty_page = dump_json({**_page_members(dialect, page), "tasks": []})
     return empty_page.removesuffix(b"]}") + b",".join(tasks) + b"]}"

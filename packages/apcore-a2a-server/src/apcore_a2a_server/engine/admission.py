@@ -147,7 +147,7 @@ class Admission:
             skill, inputs = CHOICE, {"parts": [to_builtins(part) for part in message.parts]}
         else:
             skill = await self._skill(skill_id, caller)
-            inputs, other_parts = await self._split(message.parts, skill)
+            inputs, other_parts = await self._split(message.parts, skill, caller)
         has_history, key = bool(message.context_id), idempotency_key(request, caller.headers)
         message.task_id = new_id()
         message.context_id = message.context_id or new_id()
@@ -196,7 +196,8 @@ class Admission:
             elif pause.question is not None:
                 # the module runs again from its beginning, so it needs its earlier inputs too
                 converter, given = self.setup.converter, message.parts
-                answer = await _converted(given, read_answer, pause, given, skill, converter)
+                arguments = pause, given, skill, converter
+                answer = await _converted(given, caller, read_answer, *arguments)
             parts = [to_builtins(part) for part in message.parts]
             resumption = Resumption(parts, approved, pause.state)
         else:
@@ -231,7 +232,7 @@ class Admission:
         except PartError as error:
             return Answer(CHOICE, pause.inputs, (), is_text=True, problem=f"The answer {error}")
         try:
-            inputs, other_parts = await self._split(original_parts(pause), skill)
+            inputs, other_parts = await self._split(original_parts(pause), skill, caller)
         except (InvalidParamsError, ContentTypeNotSupportedError) as error:
             problem = f"The message does not fit {skill.id}: {error.message}"
             return Answer(CHOICE, pause.inputs, (), is_text=True, problem=problem)
@@ -296,9 +297,11 @@ class Admission:
     def _names(self, skill_ids: Sequence[str]) -> dict[str, str]:
         return {skill_id: self.setup.skills.name(skill_id) for skill_id in skill_ids}
 
-    async def _split(self, parts: Sequence[Part], skill: Skill) -> tuple[dict[str, Any], list[Any]]:
+    async def _split(
+        self, parts: Sequence[Part], skill: Skill, caller: Caller
+    ) -> tuple[dict[str, Any], list[Any]]:
         """Split parts into the inputs of *skill* and other parts, these as JSON."""
-        return await _converted(parts, split_parts, self.setup.converter, parts, skill)
+        return await _converted(parts, caller, split_parts, self.setup.converter, parts, skill)
 
     def _check_message(self, message: Message) -> None:
         if not message.parts:
@@ -313,12 +316,14 @@ class Admission:
         message.message_id = message.message_id or new_id()
 
 
-async def _converted(parts: Sequence[Part], convert: Callable[..., T], *arguments: Any) -> T:
+async def _converted(
+    parts: Sequence[Part], caller: Caller, convert: Callable[..., T], *arguments: Any
+) -> T:
     """Call *convert*, in a thread if the parts take long to convert."""
     texts = "".join(part.text or "" for part in parts)
     is_long_json = len(texts) > LONG_JSON and texts.lstrip().startswith("{")
     if is_long_json or is_large([part.data for part in parts]):
-        return await large_values.call(convert, *arguments)
+        return await large_values.call(convert, *arguments, client=caller.client)
     return convert(*arguments)
 
 

@@ -336,7 +336,7 @@ class Run:
         skill = self.call.skill
         arguments = output, skill.descriptor, skill.text_field
         if is_large(output):
-            artifact = await large_values.call(artifact_of, *arguments)
+            artifact = await large_values.call(artifact_of, *arguments, client=self.client)
         else:
             artifact = artifact_of(*arguments)
         for part in artifact.parts:

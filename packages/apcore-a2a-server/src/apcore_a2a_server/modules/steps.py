@@ -96,7 +96,7 @@ class OffLoop(BaseStep):
         if getattr(schema, "is_slow", False):
             return await slow_checks.call(self._run, ctx, client=run.client)
         if is_large(getattr(ctx, self._value)):
-            return await large_values.call(self._run, ctx)
+            return await large_values.call(self._run, ctx, client=run.client)
         return await self._execute(ctx)
 
     def _run(self, ctx: PipelineContext) -> StepResult:
