@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from a2a.types import Message, Part
 from apcore import Registry
-from apcore.decorator import module
+from apcore.decorator import FunctionModule, module
 from apcore_a2a_core import (
     ErrorMapper,
     MediaTypeError,
@@ -210,6 +210,37 @@ def test_a_linked_file_has_uri_name_and_media_type(part: Any, descriptor: Descri
 def test_an_attached_file_is_passed_in_base64(part: Any, descriptor: Describe) -> None:
     inputs = input_of(part, BYTES, descriptor)
     assert inputs == {"bytes": "aGk/", "name": "a.txt", "mimeType": "text/x"}
+
+
+def test_a_function_gets_only_the_members_of_a_file_that_are_its_parameters(
+    descriptor: Describe,
+) -> None:
+    def read(data: bytes) -> dict[str, Any]:
+        return {"data": data}
+
+    def read_named(data: bytes, name: str) -> dict[str, Any]:
+        return {"data": data, "name": name}
+
+    def read_all(data: bytes, **more: Any) -> dict[str, Any]:
+        return {"data": data, **more}
+
+    file = {"raw": "aGk/", "filename": "a.txt"}
+    members = {"data": "aGk/", "name": "a.txt", "mimeType": "text/plain"}
+    functions: list[tuple[Callable[..., Any], list[str]]] = [
+        (read, ["data"]),
+        (read_named, ["data", "name"]),
+        (read_all, [*members]),
+    ]
+    for function, names in functions:
+        schema = FunctionModule(function, "read").input_schema.model_json_schema()
+        inputs = input_of(file, schema, descriptor)
+        assert function(**inputs) == {name: members[name] for name in names}
+
+
+def test_a_file_has_no_members_that_the_schema_forbids(descriptor: Describe) -> None:
+    schema = {"properties": {"url": STRING, "name": STRING}, "additionalProperties": False}
+    inputs = input_of({"url": URI}, schema, descriptor)
+    assert inputs == {"url": URI, "name": "report%202.pdf"}
 
 
 def test_a_null_member_is_ignored(descriptor: Describe) -> None:

@@ -17,7 +17,14 @@ from .data import Artifact, Base64, Json, Part
 from .errors import MediaTypeError, PartError, clean
 from .files import file_inputs, file_members, is_file_part, takes_any_files
 from .media_types import JSON, TEXT, type_of_file
-from .schema import SchemaConverter, properties_of, resolved, text_field_of, text_property
+from .schema import (
+    SchemaConverter,
+    properties_of,
+    resolved,
+    takes,
+    text_field_of,
+    text_property,
+)
 from .sdk import to_sdk
 from .skill_mapper import input_modes
 from .text_values import fields_of, scalar_property, takes_nothing, value_of_text
@@ -214,7 +221,8 @@ def leading_texts(parts: Parts) -> list[str]:
 def as_file(content: str, keys: Sequence[str], file: Mapping[str, Any], schema: Json) -> Json:
     """Return a file as inputs, with *content* under the first of *keys* that the module takes.
 
-    If it takes none of them, a file in base64 becomes the first property for such files.
+    Its `name` and `mimeType` are added unless the schema excludes them. If the module takes none
+    of *keys*, a file in base64 becomes the first property for such files.
 
     Raises:
         MediaTypeError: The module takes no such file.
@@ -223,7 +231,8 @@ def as_file(content: str, keys: Sequence[str], file: Mapping[str, Any], schema: 
     key = next((key for key in keys if key in properties), None)
     name, media_type = name_and_type(content, keys, file)
     if key is not None:
-        return {key: content, "name": name, "mimeType": media_type}
+        details = {"name": name, "mimeType": media_type}
+        return {key: content, **{each: details[each] for each in details if takes(each, schema)}}
     if "bytes" in keys and (inputs := file_inputs(content, name, media_type, schema, {})):
         return inputs
     accepted = " or ".join(input_modes(schema))

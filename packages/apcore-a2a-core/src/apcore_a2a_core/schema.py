@@ -178,6 +178,20 @@ def properties_of(schema: Schema) -> Json:
     return object_at(schema, "properties") or {}
 
 
+def takes(name: str, schema: Schema) -> bool:
+    """Return whether *schema* has the property *name*, or may have properties that it lacks.
+
+    apcore calls a decorated function with its inputs as keywords, but the schema that it makes
+    from one without `**kwargs` does not exclude others.
+
+    >>> takes("n", {}), takes("n", {"additionalProperties": False})
+    (True, False)
+    """
+    is_generated = schema.get("title") == "InputModel"
+    takes_more = schema.get("additionalProperties", not is_generated) is not False
+    return takes_more or name in properties_of(schema)
+
+
 def text_property(schema: Schema) -> str | None:
     """Return the property that takes plain text: the only one, or the only required one.
 
