@@ -196,7 +196,20 @@ async def test_text_that_is_none_of_the_choices_is_asked_for_again_without_an_in
         task = await say(peer, "Sunday", taskId=task["id"])
         assert asked(task)[1]["problem"] == "The answer must be one of: Friday, Saturday"
         done = await say(peer, "friday", taskId=task["id"])
-        assert contents(done) == [{"answer": [{"text": "friday"}]}]
+        assert contents(done) == [{"answer": [{"text": "Friday"}]}]
+
+
+async def test_a_number_becomes_the_choice_for_a_skill_without_an_input_for_it() -> None:
+    async def action(inputs: Inputs, context: Any) -> Inputs:
+        if context.services.answer is None:
+            context.services.ask("When?", choices=["Friday", {"in": "days"}])
+        return {"parts": [*context.services.answer, *context.services.parts]}
+
+    async with serving({"work": Does(action, input_schema=Booking)}) as peer:
+        for text, part in (("1", {"text": "Friday"}), ("2", {"data": {"in": "days"}})):
+            task = await say(peer, "Oslo")
+            done = await say(peer, text, taskId=task["id"])
+            assert contents(done) == [{"parts": [part, part]}]
 
 
 async def test_the_reason_why_an_answer_does_not_fit_is_short() -> None:

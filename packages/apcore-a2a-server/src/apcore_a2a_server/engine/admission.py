@@ -198,7 +198,7 @@ class Admission:
                 converter, given = self.setup.converter, message.parts
                 arguments = pause, given, skill, converter
                 answer = await _converted(given, caller, read_answer, *arguments)
-            parts = [to_builtins(part) for part in message.parts]
+            parts = answer.message_parts or [to_builtins(part) for part in message.parts]
             resumption = Resumption(parts, approved, pause.state)
         else:
             answer, resumption = await self._chosen(pause, request, caller), None

@@ -37,6 +37,7 @@ class Answer:
         other_parts: The parts of the message that are not inputs, as JSON.
         is_text: Whether the answer is text.
         problem: Why the text is no answer, for the client; empty if it is one.
+        message_parts: What the module gets as the parts of the message; None for its own.
     """
 
     skill: Skill
@@ -44,6 +45,7 @@ class Answer:
     other_parts: Sequence[Any]
     is_text: bool = False
     problem: str = ""
+    message_parts: Sequence[Any] | None = None
 
 
 class TextInput(NamedTuple):
@@ -79,9 +81,18 @@ def read_answer(
         problem = f"The answer {error}"
         return Answer(skill, pause.inputs, other_parts, is_text=True, problem=problem)
     if added is None:  # the skill takes no such input: it finds the text in the conversation
-        return Answer(skill, pause.inputs, [to_builtins(part) for part in parts], is_text=True)
+        all_parts = [to_builtins(part) for part in parts]
+        if pause.choices:
+            all_parts = [_chosen_part(pause.choices, text), *other_parts]
+        return Answer(skill, pause.inputs, all_parts, is_text=True, message_parts=all_parts)
     problem = _violation(pause, skill, added)
     return Answer(skill, {**pause.inputs, **added}, other_parts, is_text=True, problem=problem)
+
+
+def _chosen_part(choices: Sequence[Any], text: str) -> dict[str, Any]:
+    """Return the choice that a text names, as a part: a number says nothing to the module."""
+    choice = choose(text, choices, by_number=True)
+    return {"text" if isinstance(choice, str) else "data": choice}
 
 
 def _data_answer(
