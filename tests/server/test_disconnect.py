@@ -1,6 +1,7 @@
 """Clients that disconnect: which tasks are canceled, and that nothing leaks."""
 
 import asyncio
+import logging
 import os
 import random
 import socket
@@ -182,7 +183,9 @@ class FailingStore(InMemoryTaskStore):
 
 
 @every_way
-async def test_a_task_runs_on_if_its_stream_ends_because_the_store_fails(way: str) -> None:
+async def test_a_task_runs_on_if_its_stream_ends_because_the_store_fails(
+    way: str, caplog: pytest.LogCaptureFixture
+) -> None:
     steps, store = Steps(), FailingStore()
     options: Any = {"limits": Limits(disconnect_grace=0), "task_store": store}
     async with serving({"work": Streams(steps)}, way, **options) as peer, peer.stream() as stream:
@@ -196,6 +199,8 @@ async def test_a_task_runs_on_if_its_stream_ends_because_the_store_fails(way: st
         await peer.get(task.body["id"])  # by then, the server has handled the end of the stream
         steps.end()
         await peer.until(task.body["id"], "completed")
+    logged = [record for record in caplog.records if record.name.startswith("apcore_a2a")]
+    assert [record.exc_info for record in logged if record.levelno >= logging.WARNING] == [None]
 
 
 @every_way

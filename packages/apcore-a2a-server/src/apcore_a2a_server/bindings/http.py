@@ -1,5 +1,6 @@
 """HTTP for JSON-RPC and REST: read the body, identify the caller, send JSON or events."""
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
@@ -23,10 +24,12 @@ from apcore_a2a_server.middleware.errors import TENANT, path_of
 from apcore_a2a_server.middleware.tenant_paths import agent_root_path
 from apcore_a2a_server.modules.tenants import Tenant
 from apcore_a2a_server.modules.threads import large_values
-from apcore_a2a_server.store import Event, Payload
+from apcore_a2a_server.store import Event, Payload, UnavailableError
 from apcore_a2a_server.store.subscribers import Events
 
 T = TypeVar("T")
+
+logger = logging.getLogger("apcore_a2a_server")
 
 
 class HttpRequest(Struct):
@@ -204,12 +207,23 @@ async def send_events(send: Send, connection: Connection, stream: Stream) -> Non
     The `id` of each event is its version of the task. Events that wait already share a write; for
     a batch without any, a comment keeps the connection alive.
 
+    If the store can't be used, one line is logged for the stream: there may be many of them.
+
     Args:
         send: ASGI's `send`.
         connection: The connection of the request.
         stream: The events.
     """
     await send(event_stream_start())
+    try:
+        await _send_batches(send, connection, stream)
+    except UnavailableError as error:
+        # The response stays incomplete, so that the client knows that events may be missing.
+        reason, extra = type(error).__name__, {"event": "stream_interrupted"}
+        logger.warning("A stream was interrupted: %s", reason, extra=extra)
+
+
+async def _send_batches(send: Send, connection: Connection, stream: Stream) -> None:
     # a disconnect shows in `receive`, or in a failing `send`: which one depends on the server
     with suppress(ClientDisconnectedError), connection.watched():
         async with aclosing(stream.events):
