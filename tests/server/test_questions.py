@@ -403,6 +403,32 @@ async def test_the_client_is_asked_which_skill_to_call(way: str, answer: str) ->
         assert done["metadata"]["skillId"] == "text.echo"
 
 
+@pytest.mark.parametrize("answer", ["work_70", "Work 70", "WORK_7", "7"])
+async def test_a_question_lists_some_of_many_skills_and_any_can_be_chosen(answer: str) -> None:
+    modules = {f"work_{number}": Does(give_back) for number in range(1, 81)}
+    async with serving(modules, default_skill="ask") as peer:
+        task = (await send_to_any(peer, peer.part(text="hi"))).task
+        question, data = asked(task)
+        assert len(question.splitlines()) == 52
+        assert question.endswith("\n… and 30 more")
+        assert [skill["id"] for skill in data["data"]["skills"]] == data["choices"]
+        assert (len(data["choices"]), data["data"]["more"]) == (50, 30)
+        done = (await send_to_any(peer, peer.part(text=answer), taskId=task["id"])).task
+        chosen = data["choices"][6] if answer == "7" else answer.lower().replace(" ", "_")
+        assert done["metadata"]["skillId"] == chosen
+
+
+async def test_a_question_has_the_names_of_skills_as_they_are_now() -> None:
+    modules = {name: Does(give_back) for name in ("one", "two")}
+    registry = registry_of(modules)
+    async with serving(registry, default_skill="ask") as peer:
+        for alias in ("First", "Second"):
+            registry.unregister("one")
+            registry.register("one", Does(give_back, display={"a2a": {"alias": alias}}))
+            task = (await send_to_any(peer, peer.part(text="hi"))).task
+            assert asked(task)[1]["data"]["skills"][0] == {"id": "one", "name": alias}
+
+
 async def test_the_skill_may_be_chosen_with_data_or_metadata() -> None:
     async with serving(shop(), default_skill="ask") as peer:
         for named in (True, False):

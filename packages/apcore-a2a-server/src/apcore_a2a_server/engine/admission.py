@@ -29,7 +29,7 @@ from .answers import Answer, choose_skill, original_parts, read_answer
 from .call import Call, Resumption
 from .clients import Caller
 from .messages import idempotency_key, is_detached, named_skill, new_id, split_parts, wants_text
-from .pauses import Pause, approval_in, is_expired, is_late_answer
+from .pauses import MAX_CHOICES, Pause, approval_in, is_expired, is_late_answer
 from .setup import Setup
 
 T = TypeVar("T")
@@ -279,11 +279,14 @@ class Admission:
             raise InvalidParamsError(
                 f"Missing required parameter: metadata.skillId; {hint}", {"skills": listed}
             )
-        names = self._names(await self._callable_skills(caller))
-        if not names:
+        skill_ids = await self._callable_skills(caller)
+        if not skill_ids:
             raise TaskNotFoundError
+        names = self._names(skill_ids[:MAX_CHOICES])  # each such task stores them
         skills = [{"id": skill_id, "name": name} for skill_id, name in names.items()]
-        return InputRequiredError("Which skill?", {"skills": skills}, choices=names)
+        unlisted = len(skill_ids) - len(skills)
+        data = {"skills": skills, "more": unlisted} if unlisted else {"skills": skills}
+        return InputRequiredError("Which skill?", data, choices=names)
 
     async def _callable_skills(self, caller: Caller, limit: int | None = None) -> list[str]:
         """Return the ids of the skills that the caller may call, among the first *limit*."""

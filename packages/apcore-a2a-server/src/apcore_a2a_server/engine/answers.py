@@ -213,11 +213,13 @@ def choose_skill(
         skill_id = choose(text, choices, by_number=True)
         if skill_id in names:
             return str(skill_id)
+    with suppress(PartError):  # the question may not list all skills
+        return str(choose(text, names))
     try:
-        name = choose(text, [names[skill_id] for skill_id in choices if skill_id in names])
+        name = choose(text, names.values())
     except PartError:
         raise PartError("names no skill of this agent") from None
-    skill_ids = [skill_id for skill_id in choices if names.get(skill_id) == name]
+    skill_ids = [skill_id for skill_id in names if names[skill_id] == name]
     if len(skill_ids) > 1:
         raise PartError("names several skills: choose one by its id")
     return str(skill_ids[0])

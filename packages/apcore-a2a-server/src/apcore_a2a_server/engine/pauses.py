@@ -37,7 +37,7 @@ MAX_ARGUMENTS = 20
 MAX_VALUE = 200
 """Characters of an argument or a choice that are shown."""
 MAX_CHOICES = 50
-"""Number of choices that a question shows as text."""
+"""Number of choices that a question shows as text, and of skills that a client is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +199,9 @@ def _choice_lines(pause: Pause) -> list[str]:
         f"{number}. {label}" if numbered else f"- {label}"
         for number, label in enumerate(labels[:MAX_CHOICES], 1)
     ]
-    hidden_count = len(labels) - MAX_CHOICES
+    hidden_count = len(labels) - len(lines)
+    if not pause.skill_id:
+        hidden_count += pause.data.get("more", 0)
     return [*lines, f"… and {hidden_count} more"] if hidden_count > 0 else lines
 
 

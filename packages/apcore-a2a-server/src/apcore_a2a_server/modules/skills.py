@@ -85,6 +85,7 @@ class Skills:
         """The number of changes of the registry."""
         self._caches_schemas = schema_cache
         self._skills: dict[str, Skill | None] = {}
+        self._names: dict[str, str] = {}
         self._lock = threading.Lock()
         subscribe: Any = getattr(registry, "on", None)
         for event in ("register", "unregister") if subscribe else ():
@@ -113,8 +114,16 @@ class Skills:
 
     def name(self, skill_id: str) -> str:
         """Return the name of a skill on the card; its id if it has none."""
-        skill = SkillMapper().to_skill(self.get_definition(skill_id))
-        return skill_id if skill is None else skill.name
+        try:
+            return self._names[skill_id]
+        except KeyError:
+            generation = self.generation
+        card_skill = SkillMapper().to_skill(self.get_definition(skill_id))
+        name = skill_id if card_skill is None else card_skill.name
+        with self._lock:  # see `_load`
+            if generation == self.generation:
+                self._names[skill_id] = name
+        return name
 
     def is_discoverable(self, skill_id: str) -> bool:
         """Return whether `list` has the skill."""
@@ -188,6 +197,7 @@ class Skills:
         with self._lock:
             self.generation += 1
             self._skills.pop(module_id, None)
+            self._names.pop(module_id, None)
 
 
 def _check_callable(skill_id: str, schema: Mapping[str, Any]) -> None:
