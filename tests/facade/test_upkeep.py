@@ -19,13 +19,13 @@ from apcore_a2a_core.data import TaskPushNotificationConfig
 from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED
 from apcore_a2a_server.store import SendKey, Store, Webhook, open_store
 from apcore_a2a_server.store.sqlite.schema import MIGRATIONS
-from apcore_a2a_server.store.testing.samples import begun, new_record, said_more, went_on
+from apcore_a2a_server.store.testing.samples import begun, chunk_change, new_record, state_change
 from apcore_a2a_server.store.testing.webhook_checks import settle_all
 
 from tests.store.conftest import server as server
 from tests.store.disks import read_only
 from tests.store.postgresql import Database
-from tests.store.replicas import hold, replica
+from tests.store.replicas import check_log, replica
 
 from .processes import COMMAND, PATIENCE, run
 from .remote import Cli, Outcome, plain, screen
@@ -117,19 +117,19 @@ def with_store(address: str, action: Callable[[Store], Awaitable[None]]) -> None
 async def fill(store: Store) -> None:
     webhook = Webhook(TaskPushNotificationConfig(id="c", url="https://a.example"))
     record, lease = await begun(store, new_record("done"), [webhook], SendKey("k", b"digest"))
-    chunk = said_more(record, "so far", lease)
+    chunk = chunk_change(record, "so far", lease)
     await store.change(chunk)
-    await store.change(went_on(chunk.record, COMPLETED, lease))
+    await store.change(state_change(chunk.record, COMPLETED, lease))
     await settle_all(store)
     await begun(store, new_record("runs", context_id="c2"))
     record, lease = await begun(store, new_record("asks", context_id="c3"))
-    await store.change(went_on(record, INPUT_REQUIRED, lease))
+    await store.change(state_change(record, INPUT_REQUIRED, lease))
 
 
 async def end_many(store: Store, count: int = 50) -> None:
     for number in range(count):
         record, lease = await begun(store, new_record(f"t{number:02}", context_id=f"c{number}"))
-        await store.change(went_on(record, COMPLETED, lease))
+        await store.change(state_change(record, COMPLETED, lease))
 
 
 def check(cli: Cli, store: AnyStore, *options: str) -> Outcome:
@@ -209,7 +209,7 @@ def test_a_check_changes_nothing_and_does_not_affect_a_running_agent(
                 assert agent.ended(once) == ["completed"]
             seen = [number for number, _ in events]
         assert agent.ended(task_id) == ["completed"]
-        hold(agent.events(task_id))
+        check_log(agent.events(task_id))
         assert seen[-1] == len(agent.events(task_id))
         assert check(cli, store).code == 0
         assert "WARNING" not in agent.process.log.partition("Press Ctrl+C to stop")[2]

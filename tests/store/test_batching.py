@@ -9,7 +9,7 @@ from apcore_a2a_core.data import Part, TaskState
 from apcore_a2a_core.states import CANCELED, COMPLETED
 from apcore_a2a_server.store import RepeatedError, SendKey, StaleError
 from apcore_a2a_server.store.postgres import PostgresStore
-from apcore_a2a_server.store.testing.samples import begun, new_record, went_on
+from apcore_a2a_server.store.testing.samples import begun, new_record, state_change
 
 from .postgresql import Database
 
@@ -62,9 +62,9 @@ async def test_of_two_conflicting_changes_in_one_commit_only_the_first_succeeds(
     record, lease = await begun(store)
     other, other_lease = await begun(store, new_record("t2"))
     outcomes = await asyncio.gather(
-        store.change(went_on(record, COMPLETED, lease)),
-        store.change(went_on(record, CANCELED)),
-        store.change(went_on(other, COMPLETED, other_lease)),
+        store.change(state_change(record, COMPLETED, lease)),
+        store.change(state_change(record, CANCELED)),
+        store.change(state_change(other, COMPLETED, other_lease)),
         return_exceptions=True,
     )
     assert [type(outcome) for outcome in outcomes] == [type(None), StaleError, type(None)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED
 from apcore_a2a_server.store.sqlite import SqliteStore
-from apcore_a2a_server.store.testing.samples import begun, new_record, said_more, went_on
+from apcore_a2a_server.store.testing.samples import begun, chunk_change, new_record, state_change
 
 from .invariants import Observed, Violated, check
 
@@ -26,10 +26,10 @@ async def fill(path: Path) -> None:
         record = new_record(task_id)
         record.skill = skill
         record, lease = await begun(store, record)
-        chunk = said_more(record, "more", lease)
+        chunk = chunk_change(record, "more", lease)
         await store.change(chunk)
         state = COMPLETED if task_id == "done" else INPUT_REQUIRED
-        await store.change(went_on(chunk.record, state, lease))
+        await store.change(state_change(chunk.record, state, lease))
     await store.close()
 
 

@@ -22,7 +22,7 @@ from apcore_a2a_server.store.postgres import PostgresStore
 from apcore_a2a_server.store.postgres.database import CONNECTION_OPTIONS, driver
 from apcore_a2a_server.store.postgres.schema import MIGRATION_LOCK
 from apcore_a2a_server.store.protobuf_bodies import as_json
-from apcore_a2a_server.store.testing.samples import begun, new_record, said_more
+from apcore_a2a_server.store.testing.samples import begun, chunk_change, new_record
 from apcore_a2a_server.store.webhooks import Webhook
 
 from .postgresql import Database
@@ -58,7 +58,7 @@ async def fill(address: str) -> TaskRecord:
         Part(raw=Base64("aGk=")),
     ]
     record, lease = await begun(store, record, [Webhook(HOOK, "0.3")])
-    change = said_more(record, "chunk", lease)
+    change = chunk_change(record, "chunk", lease)
     await store.change(change)
     await store.close()
     return change.record

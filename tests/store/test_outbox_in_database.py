@@ -11,7 +11,7 @@ from apcore_a2a_core.states import COMPLETED
 from apcore_a2a_server.store.postgres import PostgresStore
 from apcore_a2a_server.store.postgres.database import Session
 from apcore_a2a_server.store.postgres.outbox import save_webhooks
-from apcore_a2a_server.store.testing import begun, new_record, went_on
+from apcore_a2a_server.store.testing import begun, new_record, state_change
 from apcore_a2a_server.store.testing.webhook_checks import claim_due, hook
 
 from .postgresql import Database
@@ -39,7 +39,7 @@ async def test_a_change_that_waits_for_a_new_webhook_notifies_it(server: Databas
         record, lease = await begun(store)
         async with other.transaction():
             await save_webhooks(Session(other), "t1", [hook()], [])
-            change = asyncio.create_task(store.change(went_on(record, COMPLETED, lease)))
+            change = asyncio.create_task(store.change(state_change(record, COMPLETED, lease)))
             await until_lock_wait(watcher)
         await change
         assert [notification.version for notification in await claim_due(store)] == [3]
@@ -108,7 +108,7 @@ async def test_a_change_during_the_settling_of_the_previous_notification_is_due(
             for _ in range(record.version - 1):
                 await other.settle(*await claim_due(other, seconds=60))
             (last,) = await claim_due(other, seconds=60)
-            change = store.change(went_on(record, COMPLETED, lease))
+            change = store.change(state_change(record, COMPLETED, lease))
             await asyncio.gather(change, other.settle(last))
             assert [
                 notification.version for notification in await claim_due(other, seconds=60)

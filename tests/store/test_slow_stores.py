@@ -10,7 +10,7 @@ from apcore_a2a_core.states import COMPLETED, INPUT_REQUIRED, WORKING
 from apcore_a2a_server.store import InMemoryTaskStore, Retention, SendKey
 from apcore_a2a_server.store.custom_stores import ScannedStore
 from apcore_a2a_server.store.exceptions import RepeatedError
-from apcore_a2a_server.store.testing import begun, new_record, went_on
+from apcore_a2a_server.store.testing import begun, new_record, state_change
 from apcore_a2a_server.store.testing.webhook_checks import hook
 
 pytestmark = pytest.mark.anyio
@@ -63,7 +63,7 @@ async def test_the_key_of_a_deleted_task_is_given_to_one_of_two_new_ones() -> No
     inner, key = SlowStore(), SendKey("key", b"body")
     store = ScannedStore(inner)
     record, lease = await begun(store, key=key)
-    await store.change(went_on(record, COMPLETED, lease))
+    await store.change(state_change(record, COMPLETED, lease))
     await inner.delete("t1")
     inner.moves.clear()
     sends = [
@@ -79,13 +79,13 @@ async def test_a_task_that_is_answered_while_it_is_claimed_is_left_alone() -> No
     inner = SlowStore()
     store = ScannedStore(inner)
     record, lease = await begun(store)
-    paused = went_on(record, INPUT_REQUIRED, lease)
+    paused = state_change(record, INPUT_REQUIRED, lease)
     paused.record.deadline = 1.0
     await store.change(paused)
     inner.moves.clear()
     claiming = asyncio.create_task(store.claim(10))
     await held(inner)
-    answering = asyncio.create_task(store.change(went_on(paused.record, WORKING, run=True)))
+    answering = asyncio.create_task(store.change(state_change(paused.record, WORKING, run=True)))
     await held(inner, 2)
     inner.moves.set()
     new_lease = await answering
@@ -99,7 +99,7 @@ async def test_a_change_that_is_cancelled_while_it_is_saved_can_be_made_again() 
     store = ScannedStore(inner)
     record, lease = await begun(store)
     inner.moves.clear()
-    change = went_on(record, INPUT_REQUIRED, lease)
+    change = state_change(record, INPUT_REQUIRED, lease)
     changing = asyncio.create_task(store.change(change))
     await held(inner)
     changing.cancel()
@@ -122,7 +122,7 @@ async def test_notifications_are_given_up_even_if_the_store_cannot_be_read() -> 
     store = ScannedStore(inner)
     for task_id in ("t1", "t2"):
         record, lease = await begun(store, new_record(task_id), [hook(task_id=task_id)])
-        await store.change(went_on(record, COMPLETED, lease))
+        await store.change(state_change(record, COMPLETED, lease))
     inner.fails = True
     assert await store.limit_backlog(1) == 6
     inner.fails = False

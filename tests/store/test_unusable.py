@@ -21,7 +21,7 @@ from apcore_a2a_server.store.port import Claim, SendKey
 from apcore_a2a_server.store.postgres import PostgresStore
 from apcore_a2a_server.store.sqlite import SqliteStore, file
 from apcore_a2a_server.store.sqlite.worker import Worker
-from apcore_a2a_server.store.testing.samples import begun, new_record, went_on
+from apcore_a2a_server.store.testing.samples import begun, new_record, state_change
 
 from .disks import small_disk
 from .postgresql import Database
@@ -54,14 +54,14 @@ async def test_an_io_error_prevents_writes_but_not_reads(store: SqliteStore) -> 
         with pytest.raises(UnavailableError, match="disk I/O error"):
             await begun(store, new_record("t2"))
         with pytest.raises(UnavailableError):
-            await store.change(went_on(record, COMPLETED, lease))
+            await store.change(state_change(record, COMPLETED, lease))
         assert await store.get("t1") == record
         assert await store.get("t2") is None
         for work in (store.claim(1), store.check()):
             with pytest.raises(UnavailableError):
                 await work
     await store.check()
-    await store.change(went_on(record, COMPLETED, lease))
+    await store.change(state_change(record, COMPLETED, lease))
 
 
 async def test_all_changes_in_a_failed_commit_get_the_same_error(store: SqliteStore) -> None:
@@ -142,7 +142,7 @@ async def database(server: Database) -> AsyncIterator[PostgresStore]:
 
 
 async def fill_until_refused(store: PostgresStore, size: int = 0) -> UnavailableError:
-    """Store tasks until the store refuses one; return the error."""
+    """Store tasks with *size* random bytes each until the store refuses one; return the error."""
     for number in count():
         record = new_record(f"more-{number}")
         record.task.history[0].parts.append(Part(text=os.urandom(size).hex()))
@@ -156,15 +156,15 @@ async def fill_until_refused(store: PostgresStore, size: int = 0) -> Unavailable
 @pytest.fixture
 def small(server: Database) -> Iterator[None]:
     """Create a tablespace `small` on a small disk."""
-    with TemporaryDirectory() as folder, ExitStack() as ending:
+    with TemporaryDirectory() as folder, ExitStack() as cleanup:
         Path(folder).chmod(0o755)
         try:
-            ending.enter_context(small_disk(Path(folder, "disk"), 2 << 20, server.owner))
+            cleanup.enter_context(small_disk(Path(folder, "disk"), 2 << 20, server.owner))
         except PermissionError as error:
             pytest.skip(f"Can't mount a small disk: {error}")
         server.sql(f"CREATE TABLESPACE small LOCATION '{folder}/disk'")
-        ending.callback(server.sql, "DROP TABLESPACE small")
-        ending.callback(server.clear)
+        cleanup.callback(server.sql, "DROP TABLESPACE small")
+        cleanup.callback(server.clear)
         yield
 
 
@@ -180,7 +180,7 @@ async def test_a_database_with_a_full_disk_prevents_writes_but_not_reads(
     assert str(error).startswith("The database's disk is full: ")
     assert await database.get("t1") == record
     server.sql("ALTER TABLE apcore_a2a.messages SET TABLESPACE pg_default")
-    await database.change(went_on(record, COMPLETED, lease))
+    await database.change(state_change(record, COMPLETED, lease))
 
 
 async def test_a_database_that_became_a_standby_prevents_writes_but_not_reads(
@@ -196,5 +196,5 @@ async def test_a_database_that_became_a_standby_prevents_writes_but_not_reads(
     assert await database.get("t1") == record
     server.sql("ALTER SYSTEM RESET default_transaction_read_only")
     server.sql("SELECT pg_reload_conf()")
-    await database.change(went_on(record, COMPLETED, lease))
+    await database.change(state_change(record, COMPLETED, lease))
     await database.check()

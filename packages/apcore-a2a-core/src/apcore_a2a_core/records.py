@@ -72,7 +72,7 @@ class TaskRecord(Struct):
         """Time of the latest change of state, in seconds since 1970."""
         return seconds_of(self.task.status.timestamp)
 
-    def said(self) -> list[Message]:
+    def stored_messages(self) -> list[Message]:
         """Return the stored messages: the history, and the message of the current status."""
         message = self.task.status.message
         return [*self.task.history, *([] if message is None else [message])]
@@ -80,11 +80,11 @@ class TaskRecord(Struct):
     @property
     def first(self) -> int:
         """The number of earlier messages, which the history no longer has."""
-        return self.messages - len(self.said())
+        return self.messages - len(self.stored_messages())
 
-    def said_since(self, count: int) -> list[Message]:
-        """Return the stored messages after the first *count* of the task."""
-        return self.said()[count - self.messages :] if self.messages > count else []
+    def messages_after(self, count: int) -> list[Message]:
+        """Return those of the task's stored messages that come after its first *count*."""
+        return self.stored_messages()[count - self.messages :] if self.messages > count else []
 
 
 def seconds_of(timestamp: str) -> float:

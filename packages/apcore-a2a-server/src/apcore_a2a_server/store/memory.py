@@ -286,7 +286,7 @@ class InMemoryTaskStore(InProcessStore):
 
     def _add_messages(self, context: _Context, record: TaskRecord, known_count: int) -> None:
         """Add the task's new messages to its conversation; *known_count* of them are not new."""
-        if new_messages := record.said_since(known_count):
+        if new_messages := record.messages_after(known_count):
             task_id = record.task.id
             bodies = [(task_id, dump_json(message)) for message in new_messages]
             latest = [*context.messages, *bodies][-self._max_history :]

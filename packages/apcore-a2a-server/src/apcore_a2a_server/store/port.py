@@ -341,7 +341,9 @@ class Store(ABC):
         knows the order of all messages overrides it.
         """
         page = await self.query(Query(owner, context_id, limit=limit))
-        messages = [message for record in page.records[::-1] for message in record.said()]
+        messages = [
+            message for record in page.records[::-1] for message in record.stored_messages()
+        ]
         return messages[-limit:]
 
     @abstractmethod

@@ -30,7 +30,7 @@ def owner_text(owner: bytes) -> str:
 
 def create_parameters(new_task: NewTask) -> dict[str, Any]:
     """Return the parameters of a new task, without its lease."""
-    messages = new_task.record.said_since(0)
+    messages = new_task.record.messages_after(0)
     return {
         **task_columns(new_task.record),
         **_event_arrays(new_task.slim_events()),
@@ -55,7 +55,7 @@ def chunk_parameters(change: Change) -> dict[str, Any]:
 
 def state_parameters(change: Change) -> dict[str, Any]:
     """Return the parameters of a change of state, without its lease."""
-    messages = change.record.said_since(change.known_messages)
+    messages = change.record.messages_after(change.known_messages)
     return {
         **chunk_parameters(change),
         **change_columns(change),

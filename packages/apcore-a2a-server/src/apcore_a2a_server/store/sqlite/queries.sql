@@ -121,18 +121,18 @@ UPDATE tasks SET expires = :expires
 WHERE id = :task_id AND epoch = :epoch AND expires IS NOT NULL;
 
 -- expired_leases: Return tasks whose lease has expired, or whose deadline has passed.
--- Leases expire by the monotonic clock (`now`), deadlines by the time of day (`time`). The rows
+-- Leases expire by the monotonic clock, deadlines by the time of day (`now`). The rows
 -- have the epoch that `claim` sets. The column `attempts` counts starts after the first one;
 -- `pauses` has, as JSON, the seconds from each start to the next. A clock that was set back must
 -- not make a pause longer.
 SELECT owner, skill, version, resume, messages, deadline, id, body, body_version,
     epoch + 1 AS epoch, attempts + 1 AS attempts
-FROM tasks WHERE expires <= :now AND (resume IS NULL OR :time NOT BETWEEN started
+FROM tasks WHERE expires <= :monotonic_now AND (resume IS NULL OR :now NOT BETWEEN started
     AND started + coalesce(json_extract(:pauses, '$[' || attempts || ']'), 0))
 UNION ALL
 SELECT owner, skill, version, resume, messages, deadline, id, body, body_version,
     epoch + 1, attempts + 1
-FROM tasks WHERE expires IS NULL AND deadline <= :time
+FROM tasks WHERE expires IS NULL AND deadline <= :now
 LIMIT :limit;
 
 -- claim: Lease a task.

@@ -224,17 +224,17 @@ class SqliteStore(FileOutbox):
         self, connection: Connection, limit: int, running: Collection[str] = ()
     ) -> Sequence[Claim]:
         """Lease up to *limit* orphaned tasks, and paused tasks whose deadline has passed."""
-        now, excluded = time.monotonic(), frozenset(running)
+        monotonic_now, excluded = time.monotonic(), frozenset(running)
         parameters = {
-            "now": now,
-            "time": time.time(),
+            "monotonic_now": monotonic_now,
+            "now": time.time(),
             "pauses": json.dumps([*self.restart_pauses]),
             "limit": limit + len(excluded),
         }
         expired_rows = connection.execute(sql.expired_leases, parameters).fetchall()
         rows = [row for row in expired_rows if row["id"] not in excluded][:limit]
         for row in rows:
-            new_lease = {"task_id": row["id"], "expires": now + self.lease_seconds}
+            new_lease = {"task_id": row["id"], "expires": monotonic_now + self.lease_seconds}
             connection.execute(sql.claim, new_lease)
         return [
             Claim(_record(connection, row), Lease(row["id"], row["epoch"]), row["attempts"])
@@ -260,10 +260,10 @@ def _add_events(connection: Connection, task_id: str, events: Iterable[Event]) -
 
 
 def _add_messages(connection: Connection, record: TaskRecord, stored_count: int) -> None:
-    """Add the task's new messages to its conversation; *stored_count* of them are not new."""
+    """Add the task's messages after the first *stored_count* to its conversation."""
     task = record.task
     common = {"owner": record.owner, "context_id": task.context_id, "task_id": task.id}
-    bodies = (dump_json(message) for message in record.said_since(stored_count))
+    bodies = (dump_json(message) for message in record.messages_after(stored_count))
     connection.executemany(sql.add_message, [{**common, "body": body} for body in bodies])
 
 

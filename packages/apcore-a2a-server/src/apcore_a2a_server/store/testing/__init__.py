@@ -20,7 +20,7 @@ With pytest it is `@pytest.mark.parametrize("check", CHECKS)`.
 
 from apcore_a2a_server.store.testing import checks, message_checks, webhook_checks
 
-from .samples import CHECKS, LEASE, Check, begun, new_record, said_more, went_on
+from .samples import CHECKS, LEASE, Check, begun, chunk_change, new_record, state_change
 
 __all__ = [
     "CHECKS",
@@ -28,9 +28,9 @@ __all__ = [
     "Check",
     "begun",
     "checks",
+    "chunk_change",
     "message_checks",
     "new_record",
-    "said_more",
+    "state_change",
     "webhook_checks",
-    "went_on",
 ]

@@ -16,7 +16,17 @@ from apcore_a2a_server.store.exceptions import (
 from apcore_a2a_server.store.port import Change, Retention, SendKey, Store
 from apcore_a2a_server.store.queries import Order, Query
 
-from .samples import LEASE, begun, check, new_record, raises, said_more, stored, versions, went_on
+from .samples import (
+    LEASE,
+    begun,
+    check,
+    chunk_change,
+    new_record,
+    raises,
+    state_change,
+    stored,
+    versions,
+)
 
 # Records
 
@@ -47,7 +57,7 @@ async def a_returned_record_is_a_copy(store: Store) -> None:
 @check
 async def a_change_of_state_is_stored_completely(store: Store) -> None:
     record, lease = await begun(store)
-    change = went_on(record, INPUT_REQUIRED, lease)
+    change = state_change(record, INPUT_REQUIRED, lease)
     change.record.resume, change.record.messages = b"\x00 the paused call", 7
     await store.change(change)
     assert await stored(store) == change.record
@@ -57,10 +67,10 @@ async def a_change_of_state_is_stored_completely(store: Store) -> None:
 async def chunks_add_up_to_the_artifact(store: Store) -> None:
     record, lease = await begun(store)
     for text in ("one", "two", "three"):
-        change = said_more(record, text, lease)
+        change = chunk_change(record, text, lease)
         await store.change(change)
         record = change.record
-    await store.change(went_on(record, COMPLETED, lease))
+    await store.change(state_change(record, COMPLETED, lease))
     (artifact,) = (await stored(store)).task.artifacts
     assert [part.text for part in artifact.parts] == ["one", "two", "three"]
     assert await versions(store, "t1") == [1, 2, 3, 4, 5, 6]
@@ -72,8 +82,8 @@ async def chunks_add_up_to_the_artifact(store: Store) -> None:
 @check
 async def a_change_made_from_an_old_version_is_refused(store: Store) -> None:
     record, lease = await begun(store)
-    await store.change(went_on(record, INPUT_REQUIRED, lease))
-    await raises(StaleError, store.change(went_on(record, COMPLETED)))
+    await store.change(state_change(record, INPUT_REQUIRED, lease))
+    await raises(StaleError, store.change(state_change(record, COMPLETED)))
     assert (await stored(store)).task.status.state == INPUT_REQUIRED
     assert await versions(store, "t1") == [1, 2, 3]
 
@@ -82,23 +92,23 @@ async def a_change_made_from_an_old_version_is_refused(store: Store) -> None:
 async def an_unknown_task_cannot_be_changed(store: Store) -> None:
     record = new_record("t9")
     record.version = 2
-    await raises(StaleError, store.change(went_on(record, COMPLETED)))
+    await raises(StaleError, store.change(state_change(record, COMPLETED)))
     assert await store.get("t9") is None
 
 
 @check
 async def an_ended_task_cannot_be_changed(store: Store) -> None:
     record, lease = await begun(store)
-    last_change = went_on(record, COMPLETED, lease)
+    last_change = state_change(record, COMPLETED, lease)
     await store.change(last_change)
-    await raises(StaleError, store.change(went_on(record, INPUT_REQUIRED, lease)))
+    await raises(StaleError, store.change(state_change(record, INPUT_REQUIRED, lease)))
     assert await stored(store) == last_change.record
 
 
 @check
 async def only_one_of_concurrent_changes_is_accepted(store: Store) -> None:
     record, _ = await begun(store)
-    changes = [went_on(record, COMPLETED) for _ in range(10)]
+    changes = [state_change(record, COMPLETED) for _ in range(10)]
     outcomes = await asyncio.gather(*map(store.change, changes), return_exceptions=True)
     refused = [outcome for outcome in outcomes if isinstance(outcome, StaleError)]
     assert len(refused) == 9, outcomes
@@ -111,7 +121,7 @@ async def only_one_of_concurrent_changes_is_accepted(store: Store) -> None:
 @check
 async def events_are_numbered_without_gaps_and_stored_unchanged(store: Store) -> None:
     record, lease = await begun(store)
-    change = said_more(record, "\x00 nothing is lost", lease)
+    change = chunk_change(record, "\x00 nothing is lost", lease)
     await store.change(change)
     events = await store.events("t1", 0)
     assert events is not None
@@ -123,7 +133,7 @@ async def events_are_numbered_without_gaps_and_stored_unchanged(store: Store) ->
 @check
 async def events_are_read_from_any_version_on(store: Store) -> None:
     record, lease = await begun(store)
-    await store.change(went_on(record, COMPLETED, lease))
+    await store.change(state_change(record, COMPLETED, lease))
     assert await versions(store, "t1", 1) == [2, 3]
     assert await versions(store, "t1", 3) == []
     assert await versions(store, "t1", 0, 2) == [1, 2]
@@ -134,7 +144,7 @@ async def a_trimmed_log_never_skips_events(store: Store) -> None:
     store.retention = Retention(max_events=5)
     record, lease = await begun(store)
     for number in range(30):
-        change = said_more(record, str(number), lease)
+        change = chunk_change(record, str(number), lease)
         await store.change(change)
         record = change.record
     assert await store.events("t1", 0) is None
@@ -194,7 +204,7 @@ async def a_module_is_started_again_after_pauses_that_grow(store: Store) -> None
         assert time.monotonic() - started > pause / 2  # the clocks of stores are not monotonic
         assert [claim.attempts for claim in claims] == [starts]
         lease = claims[0].lease
-        change = went_on(record, WORKING, lease, restart=True)
+        change = state_change(record, WORKING, lease, restart=True)
         change.record.resume = record.resume
         await store.change(change)
         record = change.record
@@ -212,11 +222,11 @@ async def a_task_that_cannot_be_started_again_is_claimed_without_a_pause(store: 
 async def an_answer_resets_the_number_of_starts(store: Store) -> None:
     store.restart_pauses = (0, 60)
     record, lease = await begun(store)
-    again = went_on(record, WORKING, lease, restart=True)
+    again = state_change(record, WORKING, lease, restart=True)
     await store.change(again)
-    paused = went_on(again.record, INPUT_REQUIRED, lease)
+    paused = state_change(again.record, INPUT_REQUIRED, lease)
     await store.change(paused)
-    answered = went_on(paused.record, WORKING, run=True)
+    answered = state_change(paused.record, WORKING, run=True)
     answered.record.resume = b"the packed call"
     new_lease = await store.change(answered)
     assert new_lease is not None
@@ -240,18 +250,18 @@ async def a_write_under_a_lost_lease_is_refused(store: Store) -> None:
     record, lease = await begun(store)
     await store.release([lease])
     (claim,) = await store.claim(10)
-    await raises(LeaseLostError, store.change(said_more(record, "late", lease)))
+    await raises(LeaseLostError, store.change(chunk_change(record, "late", lease)))
     assert [*await store.renew([lease, claim.lease])] == [lease]
     await store.release([lease])
     assert not await store.claim(10)
-    await store.change(went_on(claim.record, COMPLETED, claim.lease))
+    await store.change(state_change(claim.record, COMPLETED, claim.lease))
 
 
 @check
 async def a_running_task_can_be_ended_without_its_lease(store: Store) -> None:
     record, lease = await begun(store)
-    await store.change(went_on(record, COMPLETED))
-    await raises(StaleError, store.change(said_more(record, "late", lease)))
+    await store.change(state_change(record, COMPLETED))
+    await raises(StaleError, store.change(chunk_change(record, "late", lease)))
     assert [*await store.renew([lease])] == [lease]
 
 
@@ -259,11 +269,11 @@ async def a_running_task_can_be_ended_without_its_lease(store: Store) -> None:
 async def a_paused_task_has_no_lease_until_it_runs_again(store: Store) -> None:
     store.lease_seconds = LEASE
     record, lease = await begun(store)
-    paused = went_on(record, INPUT_REQUIRED, lease)
+    paused = state_change(record, INPUT_REQUIRED, lease)
     assert await store.change(paused) is None
     await asyncio.sleep(2 * LEASE)
     assert not await store.claim(10)
-    new_lease = await store.change(went_on(paused.record, WORKING, run=True))
+    new_lease = await store.change(state_change(paused.record, WORKING, run=True))
     assert new_lease is not None
     assert new_lease.epoch > lease.epoch
     assert not await store.renew([new_lease])
@@ -272,7 +282,7 @@ async def a_paused_task_has_no_lease_until_it_runs_again(store: Store) -> None:
 @check
 async def a_paused_task_is_claimed_after_its_deadline(store: Store) -> None:
     record, lease = await begun(store)
-    paused = went_on(record, INPUT_REQUIRED, lease)
+    paused = state_change(record, INPUT_REQUIRED, lease)
     paused.record.deadline = await store.now() + LEASE
     await store.change(paused)
     assert await stored(store) == paused.record
@@ -281,14 +291,14 @@ async def a_paused_task_is_claimed_after_its_deadline(store: Store) -> None:
     (claim,) = await store.claim(10)
     assert claim.record == paused.record
     assert not await store.claim(10)
-    await store.change(went_on(claim.record, FAILED))
+    await store.change(state_change(claim.record, FAILED))
     assert not await store.claim(10)
 
 
 @check
 async def renewing_a_lost_lease_does_not_move_a_deadline(store: Store) -> None:
     record, lease = await begun(store)
-    paused = went_on(record, INPUT_REQUIRED, lease)
+    paused = state_change(record, INPUT_REQUIRED, lease)
     paused.record.deadline = await store.now() + 60
     await store.change(paused)
     assert [*await store.renew([lease])] == [lease]
@@ -329,7 +339,7 @@ async def pages_have_the_owners_tasks_newest_first(store: Store) -> None:
 async def pages_by_update_have_the_latest_change_first_and_a_total(store: Store) -> None:
     begins = [await begun(store, new_record(f"t{number}")) for number in range(3)]
     record, lease = begins[0]
-    await store.change(went_on(record, COMPLETED, lease))
+    await store.change(state_change(record, COMPLETED, lease))
     page = await store.query(Query("ada", order="updated", limit=2))
     assert [record.task.id for record in page.records] == ["t0", "t2"]
     assert page.total == 3
@@ -376,7 +386,7 @@ async def anonymous_callers_list_anonymous_tasks_only(store: Store) -> None:
 async def a_conversation_has_its_messages_in_order(store: Store) -> None:
     for number in range(3):
         record, lease = await begun(store, new_record(f"t{number}"))
-        await store.change(went_on(record, COMPLETED, lease))
+        await store.change(state_change(record, COMPLETED, lease))
     await begun(store, new_record("other", owner="bob"))
     messages = await store.conversation("ada", "c1", 10)
     assert [message.message_id for message in messages] == ["m-t0", "m-t1", "m-t2"]
@@ -395,7 +405,7 @@ async def expired_conversations_are_deleted_and_others_kept(store: Store) -> Non
     last_changes: dict[str, Change] = {}
     for context_id in ("over", "half"):
         record, lease = await begun(store, new_record(context_id, context_id=context_id))
-        last_changes[context_id] = went_on(record, COMPLETED, lease)
+        last_changes[context_id] = state_change(record, COMPLETED, lease)
         await store.change(last_changes[context_id])
     await begun(store, new_record("works", context_id="half"))
     assert await store.prune() == 0
@@ -415,7 +425,7 @@ async def the_oldest_of_too_many_ended_tasks_are_deleted(store: Store) -> None:
         return
     for number in range(5):
         record, lease = await begun(store, new_record(f"t{number}"))
-        await store.change(went_on(record, COMPLETED, lease))
+        await store.change(state_change(record, COMPLETED, lease))
     store.retention = Retention(max_logs=2)
     assert await store.prune() == 3
     page = await store.query(Query("ada"))
@@ -426,7 +436,7 @@ async def the_oldest_of_too_many_ended_tasks_are_deleted(store: Store) -> None:
 async def the_last_event_can_be_read_however_short_the_retention(store: Store) -> None:
     store.retention = Retention(max_logs=0, log_ttl=0)
     record, lease = await begun(store)
-    await store.change(went_on(record, COMPLETED, lease))
+    await store.change(state_change(record, COMPLETED, lease))
     assert await versions(store, record.task.id, after=2) == [3]
 
 

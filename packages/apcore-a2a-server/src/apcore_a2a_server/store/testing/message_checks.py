@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from apcore_a2a_server.store.port import Store
 from apcore_a2a_server.store.queries import Query
 
-from .samples import begun, check, new_record, stored, went_on
+from .samples import begun, check, new_record, state_change, stored
 
 LARGE_TEXT = "\x00large" * LARGE_MESSAGE
 """A text of a message that a store keeps only once."""
@@ -34,7 +34,7 @@ async def large_messages_are_returned_wherever_they_belong(store: Store) -> None
     assert isinstance(events[0].payload, Task)
     assert events[0].payload.history == [first_message]
 
-    paused = went_on(record, INPUT_REQUIRED, lease)
+    paused = state_change(record, INPUT_REQUIRED, lease)
     paused.record.task.history.append(Message(message_id="small", parts=[Part(text="?")]))
     paused.record.task.history.append(_message("large", LARGE_TEXT[::-1]))
     paused.record.messages = 3
@@ -43,7 +43,7 @@ async def large_messages_are_returned_wherever_they_belong(store: Store) -> None
     page = await store.query(Query("ada", "c1"))
     assert page.records == [paused.record]
 
-    resumed = went_on(paused.record, WORKING, run=True)
+    resumed = state_change(paused.record, WORKING, run=True)
     del resumed.record.task.history[0]  # the oldest message does not fit any more
     resumed_lease = await store.change(replace(resumed, known_messages=3))
     assert resumed_lease is not None
@@ -51,7 +51,7 @@ async def large_messages_are_returned_wherever_they_belong(store: Store) -> None
     await store.release([resumed_lease])
     (claim,) = await store.claim(10)
     assert claim.record == resumed.record
-    await store.change(went_on(resumed.record, COMPLETED, claim.lease))
+    await store.change(state_change(resumed.record, COMPLETED, claim.lease))
     assert (await stored(store)).task.history == resumed.record.task.history
     events = await store.events("t1", 0)
     assert events is not None

@@ -55,7 +55,7 @@ async def begun(
     return record, await store.create(NewTask(record, events, webhooks, key))
 
 
-def went_on(
+def state_change(
     record: TaskRecord,
     state: TaskState,
     lease: Lease | None = None,
@@ -70,7 +70,7 @@ def went_on(
     return Change(changed, record.version, events, lease, run, restart=restart)
 
 
-def said_more(record: TaskRecord, text: str, lease: Lease | None = None) -> Change:
+def chunk_change(record: TaskRecord, text: str, lease: Lease | None = None) -> Change:
     """Return a change that adds a chunk to the task's artifact."""
     changed, is_first = _next_version(record), not record.task.artifacts
     artifact = Artifact(artifact_id="a", parts=[Part(text=text)])

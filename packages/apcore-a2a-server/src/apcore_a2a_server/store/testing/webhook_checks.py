@@ -14,7 +14,7 @@ from apcore_a2a_server.store.exceptions import StaleError
 from apcore_a2a_server.store.port import Retention, Store
 from apcore_a2a_server.store.webhooks import MAX_WEBHOOKS, ClaimRequest, Notification, Webhook
 
-from .samples import LEASE, begun, check, new_record, raises, said_more, stored, went_on
+from .samples import LEASE, begun, check, chunk_change, new_record, raises, state_change, stored
 
 
 def hook(config_id: str = "w1", host: str = "a.example", task_id: str = "t1") -> Webhook:
@@ -77,9 +77,9 @@ async def webhooks_are_notified_of_each_state_in_order(store: Store) -> None:
     assert {first.webhook.config.id, second.webhook.config.id} == {"w1", "w2"}
     assert (first.task_id, first.owner, first.version, first.attempts) == ("t1", "ada", 1, 1)
     assert isinstance(first.payload, Task)
-    chunk = said_more(record, "no state", lease)
+    chunk = chunk_change(record, "no state", lease)
     await store.change(chunk)
-    await store.change(went_on(chunk.record, COMPLETED, lease))
+    await store.change(state_change(chunk.record, COMPLETED, lease))
     assert not await claim_due(store), "later notifications wait for the claimed ones"
     for notification in (first, second):
         await store.settle(notification)
@@ -90,7 +90,7 @@ async def webhooks_are_notified_of_each_state_in_order(store: Store) -> None:
 async def webhooks_are_not_notified_of_chunks(store: Store) -> None:
     record, lease = await begun(store, webhooks=[hook("w1"), hook("w2")])
     await settle_all(store)
-    await store.change(said_more(record, "no state", lease))
+    await store.change(chunk_change(record, "no state", lease))
     assert not await claim_due(store)
 
 
@@ -115,10 +115,10 @@ async def a_failed_webhook_gets_no_notifications(store: Store) -> None:
     assert await store.give_up(failing, "status 500") == 2
     assert await store.give_up(failing, "status 500") == 0
     assert [webhook.failure for webhook in await store.webhooks("t1")] == ["status 500", ""]
-    change = went_on(record, INPUT_REQUIRED, lease)
+    change = state_change(record, INPUT_REQUIRED, lease)
     await store.change(change)
     await store.save_webhooks("t1", [Webhook(failing.webhook.config, "0.3", "status 500")])
-    await store.change(went_on(change.record, COMPLETED))
+    await store.change(state_change(change.record, COMPLETED))
     await store.postpone(working, 0)
     assert not await claim_due(store)
     await store.limit_backlog(100)
@@ -146,7 +146,7 @@ async def a_replaced_webhook_is_notified_at_once(store: Store) -> None:
 async def a_webhook_that_is_added_later_is_notified_of_later_states(store: Store) -> None:
     record, lease = await begun(store)
     await store.save_webhooks("t1", [hook()])
-    await store.change(went_on(record, INPUT_REQUIRED, lease))
+    await store.change(state_change(record, INPUT_REQUIRED, lease))
     assert await settle_all(store) == [("w1", 3)]
 
 
@@ -192,7 +192,7 @@ async def a_task_is_kept_until_its_notifications_are_settled(store: Store) -> No
     if not store.is_durable:
         return
     record, lease = await begun(store, webhooks=[hook()])
-    await store.change(went_on(record, COMPLETED, lease))
+    await store.change(state_change(record, COMPLETED, lease))
     store.retention = Retention(log_ttl=0, max_logs=0)
     await asyncio.sleep(0.01)
     assert await store.prune() == 0
@@ -204,10 +204,10 @@ async def a_task_is_kept_until_its_notifications_are_settled(store: Store) -> No
 async def a_webhook_added_with_a_change_is_notified_of_it(store: Store) -> None:
     record, lease = await begun(store, webhooks=[hook("w1"), hook("w2")])
     await settle_all(store)
-    change = went_on(record, INPUT_REQUIRED, lease)
+    change = state_change(record, INPUT_REQUIRED, lease)
     replacement, addition = hook("w2", "b.example"), hook("w3")
     await store.change(replace(change, webhook=replacement))
-    await store.change(replace(went_on(change.record, COMPLETED), webhook=addition))
+    await store.change(replace(state_change(change.record, COMPLETED), webhook=addition))
     webhooks = await store.webhooks("t1")
     assert sorted((webhook.config.id, webhook.host) for webhook in webhooks) == [
         ("w1", "a.example"),
@@ -221,7 +221,7 @@ async def a_webhook_added_with_a_change_is_notified_of_it(store: Store) -> None:
 @check
 async def a_webhook_of_a_refused_change_is_not_added(store: Store) -> None:
     record, lease = await begun(store, webhooks=[hook("w1")])
-    change = went_on(record, COMPLETED, lease)
+    change = state_change(record, COMPLETED, lease)
     stale_change = replace(change, base=change.base - 1, webhook=hook("w2"))
     await raises(StaleError, store.change(stale_change))
     await store.save_webhooks("t1", [hook(f"w{number}") for number in range(MAX_WEBHOOKS)])
@@ -240,7 +240,7 @@ async def the_listener_is_called_when_a_notification_is_due(store: Store) -> Non
     assert not calls
     await store.save_webhooks("t1", [hook()])
     calls.clear()
-    await store.change(went_on(record, COMPLETED, lease))
+    await store.change(state_change(record, COMPLETED, lease))
     assert calls
     await begun(store, new_record("t2"), [hook(task_id="t2")])
     assert len(calls) > 1
