@@ -20,10 +20,10 @@ def takes_text_only(card: AgentCard, skill_id: str | None) -> bool:
 
 
 def message_of(content: Any, files: Sequence[Part] = (), *, text_only: bool = False) -> Message:
-    """Return a message of an input, followed by files.
+    """Return a message with an input, followed by files.
 
     Args:
-        content: The input; None for none: without files, that is an empty object.
+        content: The input. None sends only the files, or an empty object if there are none.
         files: The files.
         text_only: Whether to send JSON as text, for agents that take nothing else.
     """

@@ -78,7 +78,7 @@ def serve(ctx: click.Context, /, **_: Any) -> int:
 def _targets(
     ctx: click.Context, targets: Sequence[str], folder: str | None, *, has_api: bool
 ) -> list[str | Path]:
-    """Return the targets, and the folder of modules if it has a flag or there are no targets."""
+    """Return the targets, and the folder of modules if a flag sets it or there are no targets."""
     if Path.cwd().as_posix() not in sys.path:  # as `python -m` does, for package.module
         sys.path.insert(0, str(Path.cwd()))
     is_flag = ctx.get_parameter_source("extensions_dir") is ParameterSource.COMMANDLINE
@@ -112,7 +112,7 @@ def _keywords(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
     """Convert the options of the command into keywords of `serve`."""
     auth = authenticator(_pop_options(options, AuthOptions), partial(as_written, ctx))
     limits = Limits(**_pop_options(options, Limits))
-    push = _notifications(ctx, options)
+    push = _push_notifications(ctx, options)
     keywords = {OPTIONS[name].field: value for name, value in options.items()}
     return keywords | {"auth": auth, "limits": limits, "push_notifications": push}
 
@@ -123,7 +123,7 @@ def _pop_options(options: dict[str, Any], declared_in: Any) -> dict[str, Any]:
     return {name: options.pop(name) for name in names}
 
 
-def _notifications(ctx: click.Context, options: dict[str, Any]) -> bool | PushSettings:
+def _push_notifications(ctx: click.Context, options: dict[str, Any]) -> bool | PushSettings:
     """Remove the options for webhooks from *options*; return the value of `push_notifications`.
 
     Raises:
@@ -147,12 +147,12 @@ def _notifications(ctx: click.Context, options: dict[str, Any]) -> bool | PushSe
         raise CommandConfigurationError(f"{written} {error.problem}") from None
 
 
-def authenticator(chosen: dict[str, Any], spell: Callable[[str], str]) -> Any:
+def authenticator(chosen: dict[str, Any], option_name: Callable[[str], str]) -> Any:
     """Return the authenticator that the `--auth-…` options describe, or None if none is set.
 
     Args:
         chosen: The values of the options, by name.
-        spell: Function that returns the name of an option as the user wrote it.
+        option_name: Function that returns the name of an option as the user wrote it.
 
     Raises:
         ValueError: The options are invalid or incomplete.
@@ -160,13 +160,16 @@ def authenticator(chosen: dict[str, Any], spell: Callable[[str], str]) -> Any:
     kind = chosen.pop("auth_type", None)
     if kind is None:
         if chosen:
-            raise ValueError(f"{spell(next(iter(chosen)))} needs --auth-type bearer or apikey")
+            option = option_name(next(iter(chosen)))
+            raise ValueError(f"{option} needs --auth-type bearer or apikey")
         return None
     package: Any = import_part("auth", "--auth-type")
     try:
-        return _bearer(package, chosen) if kind == "bearer" else _api_key(package, chosen, spell)
+        if kind == "bearer":
+            return _bearer(package, chosen)
+        return _api_key(package, chosen, option_name)
     except package.ConfigurationError as error:
-        names = ", ".join(map(spell, chosen)) or SECRET_VARIABLE
+        names = ", ".join(map(option_name, chosen)) or SECRET_VARIABLE
         raise ValueError(f"--auth-type {kind} with {names}: {error}") from None
 
 
@@ -184,10 +187,10 @@ def _bearer(package: Any, chosen: Mapping[str, Any]) -> Any:
     return package.JWTAuthenticator(**options)
 
 
-def _api_key(package: Any, chosen: Mapping[str, Any], spell: Callable[[str], str]) -> Any:
+def _api_key(package: Any, chosen: Mapping[str, Any], option_name: Callable[[str], str]) -> Any:
     key = chosen.get("auth_key")
     if bearer_options := [name for name in chosen if name != "auth_key"]:
-        raise ValueError(f"{spell(bearer_options[0])} applies only to --auth-type bearer")
+        raise ValueError(f"{option_name(bearer_options[0])} applies only to --auth-type bearer")
     if not key:
         raise ValueError("--auth-type apikey needs --auth-key: a key, or a file with several")
     keys = _file_or_text(key)

@@ -1,4 +1,4 @@
-"""`apcore-a2a webhooks`: `secret` for the receivers of push notifications."""
+"""`apcore-a2a webhooks secret`: the secret that receivers verify push notifications with."""
 
 import click
 from apcore_a2a_server.fields import OptionError
