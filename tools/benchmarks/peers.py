@@ -28,14 +28,14 @@ REQUIREMENTS = {
     ADAPTER: ["a2a-adapter==0.2.14"],
 }
 AGENTS = OWN | {name: ", ".join(required) for name, required in REQUIREMENTS.items()}
-"""The servers, with what they are."""
+"""The servers, and what each runs."""
 AGENTS[FASTA2A] += ", does not wait"
 SERVING = ["starlette", "uvicorn", "httptools", "uvloop"]
 """Packages that serve each agent in Python, all in the versions of this environment."""
 STACK = STACKS["uvloop"]
 (SENDING,) = (scenario for scenario in STEADY if scenario.name == SEND)
 BUSY_SEND = replace(SENDING, connections=(BUSY,), expect_from={FASTA2A: b'"state":"'})
-REASON = 100  # characters
+MAX_REASON_LENGTH = 100  # characters
 WARM_UP = 1000  # requests; V8 compiles only what has run often
 
 Program = Sequence[str]
@@ -98,16 +98,16 @@ def checks(results: Results) -> list[Check]:
 
 def _row(name: str, results: Results) -> list[str]:
     figures = {agent: results.figures.get(Key(STACK.name, agent, SEND, BUSY)) for agent in AGENTS}
-    own, bare = figures[name], figures["bare"]
-    wrong = [line for line in results.failures if line.startswith(f"{name} on ")]
-    if own is None or bare is None or wrong:
-        reason = results.unavailable.get(name) or next(iter(wrong), "no figures")
-        return [name, f"not run: {shorten(reason, REASON)}", "", "", "", ""]
+    peer, bare = figures[name], figures["bare"]
+    failures = [line for line in results.failures if line.startswith(f"{name} on ")]
+    if peer is None or bare is None or failures:
+        reason = results.unavailable.get(name) or next(iter(failures), "no figures")
+        return [name, f"not run: {shorten(reason, MAX_REASON_LENGTH)}", "", "", "", ""]
     return [
         name,
         AGENTS[name],
-        f"{own.rate:,.0f}",
-        f"{own.rate / bare.rate:.2f}",
-        f"{own.cpu * 1e6:.0f}",
-        f"{own.cpu / bare.cpu:.2f}",
+        f"{peer.rate:,.0f}",
+        f"{peer.rate / bare.rate:.2f}",
+        f"{peer.cpu * 1e6:.0f}",
+        f"{peer.cpu / bare.cpu:.2f}",
     ]
