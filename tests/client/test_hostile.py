@@ -66,7 +66,10 @@ def _collect_garbage() -> Iterator[None]:
 
 
 def failure(kind: str, url: str, operation: str, *args: Any, **options: Any) -> A2AError:
-    """Return the error of an operation that fails: one of ours, a timeout only with *timeout*."""
+    """Return the error, one of ours, of an operation that fails.
+
+    It is a timeout only if the caller has set one: by default the tests do not run into it.
+    """
     timeout = options.setdefault("timeout", 5.0)
     with Client(kind, url, **options) as client, pytest.raises(A2AError) as caught:
         client.do(operation, *(args or OPERATIONS.get(operation, ())))
@@ -436,7 +439,7 @@ BAD_CARDS: dict[str, Any] = {
     "tags": {"name": "x", "skills": [{"id": "s", "tags": [5]}]},
     "schemes": {"name": "x", "securitySchemes": []},
     "scheme": {"name": "x", "securitySchemes": {"k": None}},
-    "scheme of no kind": {"name": "x", "securitySchemes": {"k": {}}},
+    "scheme without a type": {"name": "x", "securitySchemes": {"k": {}}},
     "scheme's name": {"name": "x", "securitySchemes": {"k": {"type": "apiKey", "name": []}}},
     "requirements": {"name": "x", "securityRequirements": "k"},
     "requirement": {"name": "x", "securityRequirements": ["k"]},
@@ -458,23 +461,23 @@ ODD_CARDS: dict[str, Any] = {
     "lists of schemes": {"securityRequirements": [{"schemes": [[], {}]}]},
     "old requirement": {"security": [{"k": 5}, 5]},
     "old requirements": {"security": 5},
-    "name with a line's end": {
+    "name with a line break": {
         "securitySchemes": {"k": {"type": "apiKey", "in": "header", "name": "x\r\ny: z"}}
     },
-    "name of no ASCII": {
+    "name beyond ASCII": {
         "securitySchemes": {"k": {"type": "apiKey", "in": "header", "name": "schlüssel"}}
     },
     "empty name": {"securitySchemes": {"k": {"type": "apiKey", "in": "header", "name": ""}}},
-    "cookie with a line's end": {
+    "cookie with a line break": {
         "securitySchemes": {"k": {"type": "apiKey", "in": "cookie", "name": "x\r\ny: z"}}
     },
-    "cookie of no ASCII": {
+    "cookie beyond ASCII": {
         "securitySchemes": {"k": {"type": "apiKey", "in": "cookie", "name": "keks\u20ac"}}
     },
-    "half a character": {
+    "lone surrogate": {
         "securitySchemes": {"k": {"type": "apiKey", "in": "query", "name": "\ud800"}}
     },
-    "null in a name": {"securitySchemes": {"k": {"type": "apiKey", "in": "query", "name": "a\0b"}}},
+    "NUL in a name": {"securitySchemes": {"k": {"type": "apiKey", "in": "query", "name": "a\0b"}}},
     "unknown place": {"securitySchemes": {"k": {"type": "apiKey", "in": "moon", "name": "k"}}},
 }
 
@@ -802,7 +805,7 @@ RESULTS: dict[str, Any] = {
             "of a kind that is a list": {"kind": ["text"]},
             "of two contents": {"text": "a", "url": "b"},
             "of text that is a number": {"text": 5},
-            "of no base64": {"raw": "%%%"},
+            "of invalid base64": {"raw": "%%%"},
             "of base64 beyond ASCII": {"raw": "äöü"},
             "of raw that is a list": {"raw": [1]},
             "of a file that is a string": {"kind": "file", "file": "x"},
@@ -842,15 +845,15 @@ def test_a_malformed_result_raises_one_of_our_errors_or_is_accepted(
         streams = "text/event-stream" in request.headers["accept"]
         return events(answer) if streams else reply(answer)
 
-    escaped = {}
+    foreign_errors = {}
     with (
         raw(agent(script, **card("/", binding, version))) as server,
         Client(kind, server.url) as client,
     ):
         for name, result in RESULTS.items():
             results.append(result)
-            escaped[name] = foreign_error(client, operation)
-    assert not {name: error for name, error in escaped.items() if error}
+            foreign_errors[name] = foreign_error(client, operation)
+    assert not {name: error for name, error in foreign_errors.items() if error}
 
 
 @wires
@@ -917,27 +920,28 @@ def test_a_malformed_error_raises_one_of_our_errors(
 @wires
 @streams
 @pytest.mark.parametrize("as_event", [True, False], ids=["event", "answer"])
-def test_an_error_on_a_stream_is_raised(
+def test_an_error_instead_of_events_is_raised(
     kind: str, operation: str, binding: str, version: str, as_event: bool
 ) -> None:
     error = {"code": -32001, "message": "no such task"}
     body = {"jsonrpc": "2.0", "id": 1, "error": error}
     script = fixed(*(events(body) if as_event else reply(body)))
     with raw(agent(script, **card("/", binding, version))) as server:
-        error_on_stream = failure(kind, server.url, operation)
+        raised = failure(kind, server.url, operation)
     if binding == "JSONRPC" or as_event:
-        assert isinstance(error_on_stream, TaskNotFoundError)
-        assert str(error_on_stream) == "no such task"
+        assert isinstance(raised, TaskNotFoundError)
+        assert str(raised) == "no such task"
 
 
 @wires
-@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("earlier_events", [0, 1])
 def test_an_error_in_a_stream_is_raised_after_the_events_before_it(
-    kind: str, where: str, binding: str, version: str
+    kind: str, earlier_events: int, binding: str, version: str
 ) -> None:
     def script(request: Request) -> Iterable[Step]:
-        first = wrapped(request, {"task": task(state="TASK_STATE_WORKING")})
-        return events(*[first][: where == "after"], {"error": {"code": -32001, "message": "no"}})
+        event = wrapped(request, {"task": task(state="TASK_STATE_WORKING")})
+        earlier = [event] * earlier_events
+        return events(*earlier, {"error": {"code": -32001, "message": "no"}})
 
     seen: list[Any] = []
     with (
@@ -946,7 +950,7 @@ def test_an_error_in_a_stream_is_raised_after_the_events_before_it(
         pytest.raises(TaskNotFoundError),
     ):
         client.do("stream_message", "hi", into=seen)
-    assert len(seen) == (where == "after")
+    assert len(seen) == earlier_events
 
 
 # Streams
@@ -1096,10 +1100,10 @@ def test_a_client_can_be_used_after_failed_calls(kind: str, operation: str) -> N
         events(b"data: x\n\n", then=HOLD if operation == "stream_message" else CLOSE),
         reply(HTML, 500),
     ] * 30
-    left: Iterator[Iterable[Step]] = iter(faults)
+    remaining: Iterator[Iterable[Step]] = iter(faults)
 
     def script(request: Request) -> Iterable[Step]:
-        fault = next(left, None)
+        fault = next(remaining, None)
         if fault is not None:
             return fault
         return reply(card("/")) if request.is_card else ok(request)

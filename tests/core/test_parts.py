@@ -29,7 +29,10 @@ STRING = {"type": "string"}
 CITY = {"type": "object", "properties": {"city": STRING, "days": {}}, "required": ["city"]}
 FILE = {"type": "object", "properties": {"uri": STRING, "name": STRING, "mimeType": STRING}}
 BYTES = {"type": "object", "properties": {"bytes": STRING, "name": STRING, "mimeType": STRING}}
+OPTIONAL = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {}}}
+ONE_REQUIRED = {"properties": {"n": {"type": "integer"}, "unit": STRING}, "required": ["n"]}
 PNG = b"\x89PNG\r\n\x1a\n...."
+URI = "https://example.org/docs/report%202.pdf?v=1"
 
 
 def input_of(part: Any, schema: Any, descriptor: Describe) -> Any:
@@ -63,10 +66,13 @@ def test_json_and_parts_of_the_sdk_give_the_same_input(data: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("data", [[1], "x", 3, True])
-@pytest.mark.parametrize("wrap", [dict, lambda data: ParseDict({"data": data["data"]}, Part())])
-def test_data_that_is_not_an_object_is_refused(wrap: Any, data: Any, descriptor: Describe) -> None:
+@pytest.mark.parametrize("part_type", [dict, Part])
+def test_data_that_is_not_an_object_is_refused(
+    part_type: type, data: Any, descriptor: Describe
+) -> None:
+    part = {"data": data} if part_type is dict else ParseDict({"data": data}, Part())
     with pytest.raises(PartError, match="object"):
-        input_of(wrap({"data": data}), CITY, descriptor)
+        input_of(part, CITY, descriptor)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +101,7 @@ def test_several_leading_texts_are_joined(descriptor: Describe) -> None:
     assert split(texts, descriptor(input_schema=None)) == ("one\ntwo", [])
     assert split(texts + more, descriptor(input_schema=CITY)) == ({"city": "one\ntwo"}, more)
     halves: list[Any] = [{"text": '{"a": 1,'}, {"text": '"b": 2}'}]
-    assert split(halves, descriptor(input_schema=TWO)) == ({"a": 1, "b": 2}, [])
+    assert split(halves, descriptor(input_schema=OPTIONAL)) == ({"a": 1, "b": 2}, [])
 
 
 def test_a_module_without_inputs_accepts_any_text(descriptor: Describe) -> None:
@@ -108,17 +114,14 @@ def test_a_module_without_inputs_accepts_any_text(descriptor: Describe) -> None:
         converter.split([{"data": [1]}], described)
 
 
-NUMBER_OF = {"properties": {"n": {"type": "integer"}, "unit": STRING}, "required": ["n"]}
-
-
 def test_text_becomes_the_value_of_the_one_required_scalar(descriptor: Describe) -> None:
-    assert input_of({"text": " 5\n"}, NUMBER_OF, descriptor) == {"n": 5}
-    assert input_of({"text": '{"n": 5, "unit": "m"}'}, NUMBER_OF, descriptor) == {
+    assert input_of({"text": " 5\n"}, ONE_REQUIRED, descriptor) == {"n": 5}
+    assert input_of({"text": '{"n": 5, "unit": "m"}'}, ONE_REQUIRED, descriptor) == {
         "n": 5,
         "unit": "m",
     }
     with pytest.raises(PartError) as caught:
-        input_of({"text": "five"}, NUMBER_OF, descriptor)
+        input_of({"text": "five"}, ONE_REQUIRED, descriptor)
     assert str(caught.value) == (
         "n must be a whole number; the skill takes JSON with: n (integer), unit (string, optional)"
     )
@@ -147,16 +150,13 @@ def test_text_for_a_single_property_may_be_the_whole_input_as_json(
     assert input_of({"text": content}, CITY, descriptor) == inputs
 
 
-TWO = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {}}}
-
-
 @pytest.mark.parametrize(
     ("content", "inputs"), [('{"a": 2.0}', {"a": 2}), (' {"z": null} ', {"z": None})]
 )
 def test_text_for_an_object_schema_is_parsed(
     content: str, inputs: Any, descriptor: Describe
 ) -> None:
-    assert input_of({"text": content}, TWO, descriptor) == inputs
+    assert input_of({"text": content}, OPTIONAL, descriptor) == inputs
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_invalid_json_is_refused_with_the_required_message(
     content: str, descriptor: Describe
 ) -> None:
     with pytest.raises(PartError) as caught:
-        input_of({"text": content}, TWO, descriptor)
+        input_of({"text": content}, OPTIONAL, descriptor)
     fields = "the skill takes JSON with: a (integer, optional), b (any, optional)"
     assert str(caught.value) == f"Invalid JSON in TextPart: {fields}"
 
@@ -178,10 +178,7 @@ def test_invalid_json_is_refused_with_the_required_message(
 )
 def test_json_that_is_not_a_valid_input_is_refused(content: str, descriptor: Describe) -> None:
     with pytest.raises(PartError):
-        input_of({"text": content}, TWO, descriptor)
-
-
-URI = "https://example.org/docs/report%202.pdf?v=1"
+        input_of({"text": content}, OPTIONAL, descriptor)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +241,7 @@ def test_a_file_has_no_members_that_the_schema_forbids(descriptor: Describe) -> 
 
 
 def test_a_null_member_is_ignored(descriptor: Describe) -> None:
-    assert input_of({"text": None, "data": {"n": 1}}, TWO, descriptor) == {"n": 1}
+    assert input_of({"text": None, "data": {"n": 1}}, OPTIONAL, descriptor) == {"n": 1}
     assert input_of({"text": "hi", "data": None, "file": None}, STRING, descriptor) == "hi"
     file = {"bytes": None, "uri": URI, "name": None}
     assert input_of({"kind": "file", "file": file}, FILE, descriptor)["uri"] == URI
@@ -269,7 +266,7 @@ def test_a_file_is_passed_in_the_member_that_the_schema_has(descriptor: Describe
     ("part", "schema"),
     [
         ({"url": "http://[bad"}, FILE),
-        ({"url": URI}, TWO),
+        ({"url": URI}, OPTIONAL),
         ({"raw": "aGk="}, FILE),
         ({"kind": "text"}, CITY),
         ({"kind": "text", "text": 7}, CITY),
@@ -289,7 +286,7 @@ def test_malformed_parts_are_refused(part: Any, schema: Any, descriptor: Describ
 @pytest.mark.parametrize(
     ("part", "schema"),
     [
-        ({"url": URI}, TWO),
+        ({"url": URI}, OPTIONAL),
         ({"raw": "aGk="}, FILE),
         (Part(raw=b"hi", media_type="image/png"), CITY),
         ({"data": {}, "mediaType": "text/csv"}, CITY),
@@ -311,7 +308,7 @@ def test_a_media_type_that_the_skill_does_not_take_has_an_error_of_its_own(
     "media_type", ["application/json", "Application/JSON; charset=utf-8", "application/geo+json"]
 )
 def test_data_of_every_media_type_of_json_is_taken(media_type: str, descriptor: Describe) -> None:
-    assert input_of({"data": {"a": 1}, "mediaType": media_type}, TWO, descriptor) == {"a": 1}
+    assert input_of({"data": {"a": 1}, "mediaType": media_type}, OPTIONAL, descriptor) == {"a": 1}
 
 
 def test_a_message_without_parts_is_refused(descriptor: Describe) -> None:
@@ -323,7 +320,7 @@ def test_a_message_without_parts_is_refused(descriptor: Describe) -> None:
 def test_the_first_matching_part_is_the_input_and_the_others_are_kept_unchanged(
     descriptor: Describe,
 ) -> None:
-    described = descriptor(input_schema=TWO)
+    described = descriptor(input_schema=OPTIONAL)
     parts: list[Any] = [{"text": "look at this"}, {"data": {"a": 1}}, {"data": {"a": 2}}]
     assert converter.split(parts, described) == ({"a": 1}, [parts[0], parts[2]])
     message = ParseDict({"parts": parts}, Message())
@@ -334,19 +331,19 @@ def test_the_first_matching_part_is_the_input_and_the_others_are_kept_unchanged(
 
 def test_if_no_part_matches_the_error_of_the_first_is_raised(descriptor: Describe) -> None:
     with pytest.raises(PartError, match="Invalid JSON in TextPart"):
-        converter.split([{"text": "x"}, {"data": 3}], descriptor(input_schema=TWO))
+        converter.split([{"text": "x"}, {"data": 3}], descriptor(input_schema=OPTIONAL))
 
 
 def test_an_approval_token_of_a_client_is_removed(descriptor: Describe) -> None:
     data = {"_approval_token": "stolen", "a": 1, "inner": {"_approval_token": "mine"}}
     kept = {"a": 1, "inner": {"_approval_token": "mine"}}
     for part in ({"data": data}, {"text": json.dumps(data)}, ParseDict({"data": data}, Part())):
-        assert input_of(part, TWO, descriptor) == kept
+        assert input_of(part, OPTIONAL, descriptor) == kept
 
 
 def test_an_input_with_too_many_keys_is_refused(descriptor: Describe) -> None:
     with pytest.raises(PartError, match="keys"):
-        input_of({"data": {str(i): 1 for i in range(5001)}}, TWO, descriptor)
+        input_of({"data": {str(i): 1 for i in range(5001)}}, OPTIONAL, descriptor)
 
 
 def parts_of(output: object, described: Any = None) -> list[Part]:
@@ -499,7 +496,7 @@ def test_a_file_that_fits_no_member_is_refused(descriptor: Describe) -> None:
         input_of({"url": URI}, schema, descriptor)
 
 
-@pytest.mark.parametrize(("schema", "inputs"), [(CITY, {"city": ""}), (TWO, {})])
+@pytest.mark.parametrize(("schema", "inputs"), [(CITY, {"city": ""}), (OPTIONAL, {})])
 def test_a_module_that_reads_files_takes_a_message_of_files_only(
     schema: Any, inputs: Any, descriptor: Describe
 ) -> None:

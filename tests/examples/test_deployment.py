@@ -79,11 +79,11 @@ def test_nginx_has_the_addresses_of_the_containers(services: dict[str, Any]) -> 
 
 
 def test_the_upstreams_differ_only_in_their_addresses() -> None:
-    here, there = (
+    replicas, compose = (
         re.sub(r"server \S+", "server", (FOLDER / name).read_text())
         for name in ("replicas.conf", "compose-replicas.conf")
     )
-    assert here == there
+    assert replicas == compose
 
 
 def test_no_file_contains_a_password(services: dict[str, Any]) -> None:

@@ -102,7 +102,7 @@ MODULES = {
     "asks": "requires_approval=True",
     "wants": "",
 }
-MORE = {"steps": STREAM, "ticks": TICKS, "wants": WANTS}
+EXTRA_METHODS = {"steps": STREAM, "ticks": TICKS, "wants": WANTS}
 
 
 def modules(home: Path) -> Path:
@@ -111,7 +111,7 @@ def modules(home: Path) -> Path:
     folder.mkdir(exist_ok=True)
     for name, annotations in MODULES.items():
         source = MODULE.format(kind=name.capitalize(), annotations=annotations)
-        (folder / f"{name}.py").write_text(source + MORE.get(name, ""))
+        (folder / f"{name}.py").write_text(source + EXTRA_METHODS.get(name, ""))
     return folder
 
 
@@ -259,10 +259,10 @@ def status_texts(events: list[tuple[int, Json]]) -> list[str]:
     return [part["text"] for s in statuses if "message" in s for part in s["message"]["parts"]]
 
 
-def hold(events: list[tuple[int, Json]]) -> None:
+def check_log(events: list[tuple[int, Json]]) -> None:
     """Check the log of a task that has ended: no gaps, and one final state at the end."""
     versions = [version for version, _ in events]
     assert versions == list(range(1, len(versions) + 1)), "there are gaps"
     states = [state_of(e["statusUpdate"]) for _, e in events if "statusUpdate" in e]
     assert [state for state in states if state in ENDED] == states[-1:], states
-    assert "statusUpdate" in events[-1][1], "something came behind the end"
+    assert "statusUpdate" in events[-1][1], "an event follows the final state"

@@ -13,7 +13,7 @@ from tests.server.conftest import eventually
 
 from .nginx import PROGRAM, before
 from .postgresql import Database
-from .replicas import Agent, Json, hold, replica
+from .replicas import Agent, Json, check_log, replica
 
 pytestmark = pytest.mark.process
 
@@ -57,5 +57,5 @@ def test_streams_are_not_buffered_and_resume_on_another_replica(
         seen = [stream.result() for stream in streams]
     assert sorted(broke for *_, broke in seen) == [False, False, True]
     for events, took, _ in seen:
-        hold(events)
+        check_log(events)
         assert took > STEPS * SECONDS / 2

@@ -14,7 +14,7 @@ from tests.server.asking import check_no_leaks
 from tests.server.conftest import eventually
 
 from .disks import fill, small_disk
-from .replicas import LEASE, TIMEOUT, Replica, hold, notes, replica, status_texts
+from .replicas import LEASE, TIMEOUT, Replica, check_log, notes, replica, status_texts
 
 pytestmark = pytest.mark.process
 
@@ -62,7 +62,7 @@ def check_after_lost_leases(agent: Replica, runs: list[str]) -> None:
     assert agent.ended(*runs) == ["completed", "failed"]
     assert [agent.starts(task_id) for task_id in runs] == [2, 1]
     for task_id in runs:
-        hold(agent.events(task_id))
+        check_log(agent.events(task_id))
     assert status_texts(agent.events(runs[1])) == ["Replica lost while running"]
 
 
@@ -89,7 +89,7 @@ def test_requests_that_cannot_be_stored_are_refused_and_running_tasks_recover(
         assert "can't be reached" not in agent.process.log
         assert agent.ended(*done) == ["completed"] * 10
         for task_id in done:
-            hold(agent.events(task_id))
+            check_log(agent.events(task_id))
         assert len(agent.ask("ListTasks")["result"]["tasks"]) == 13
         eventually(
             lambda: [n.event for n in notes(tmp_path) if n.task_id in runs].count("end") == 2
@@ -99,9 +99,9 @@ def test_requests_that_cannot_be_stored_are_refused_and_running_tasks_recover(
         make_room(agent, filler)
         assert agent.ended(*runs) == ["completed", "completed"]
         for task_id in runs:
-            hold(agent.events(task_id))
+            check_log(agent.events(task_id))
             assert agent.starts(task_id) == 1
-        hold([first, *streams])
+        check_log([first, *streams])
         assert agent.ended(agent.start("once", seconds=0)) == ["completed"]
         # failed health checks are logged too, with the text of their error on loopback
         assert agent.process.log.count("can't be written: disk is full") == 1

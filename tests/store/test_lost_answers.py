@@ -8,7 +8,7 @@ import pytest
 
 from .postgresql import Database
 from .proxies import Wire
-from .replicas import LEASE, hold, replica
+from .replicas import LEASE, check_log, replica
 
 pytestmark = pytest.mark.process
 
@@ -33,7 +33,7 @@ def test_a_task_whose_creation_was_not_confirmed_still_runs(
         task_id = agent.ask("SendMessage", **SEND)["result"]["task"]["id"]
         assert agent.ended(task_id) == ["completed"]
         assert agent.starts(task_id) == 1
-        hold(agent.events(task_id))
+        check_log(agent.events(task_id))
 
 
 def test_a_replica_without_database_responses_still_shuts_down(

@@ -10,7 +10,7 @@ import pytest
 from tests.server.conftest import eventually
 
 from .postgresql import Database, database
-from .replicas import LEASE, Replica, hold, notes, replica, status_texts
+from .replicas import LEASE, Replica, check_log, notes, replica, status_texts
 
 pytestmark = pytest.mark.process
 
@@ -25,7 +25,7 @@ def test_any_replica_knows_every_task(tmp_path: Path, store: str) -> None:
     with replica(tmp_path, store) as one, replica(tmp_path, store) as other:
         task_id = one.start("again", seconds=0)
         assert other.ended(task_id) == ["completed"]
-        hold(other.events(task_id))
+        check_log(other.events(task_id))
         listed = other.ask("ListTasks")["result"]["tasks"]
         assert [task["id"] for task in listed] == [task_id]
         asks = one.start("asks", seconds=0)
@@ -42,7 +42,7 @@ def test_a_cancel_reaches_the_module_on_another_replica(tmp_path: Path, store: s
         assert answer["result"]["status"]["state"] == "TASK_STATE_CANCELED"
         assert one.ended(task_id) == ["canceled"]
         eventually(lambda: [note.event for note in notes(tmp_path)] == ["begin", "cancel"])
-        hold(one.events(task_id))
+        check_log(one.events(task_id))
 
 
 def test_a_stream_is_complete_on_another_replica(tmp_path: Path, store: str) -> None:
@@ -51,7 +51,7 @@ def test_a_stream_is_complete_on_another_replica(tmp_path: Path, store: str) -> 
             task_id = next(events)[1]["task"]["id"]
             seen = other.events(task_id)
             assert [*events][-1] == seen[-1]
-        hold(seen)
+        check_log(seen)
         assert len(seen) == 13
         assert other.events(task_id, after=7) == seen[7:]
 
@@ -65,7 +65,7 @@ def test_the_tasks_of_a_killed_replica_are_taken_over(tmp_path: Path, store: str
             one.process.signal(signal.SIGKILL)
         assert other.ended(*again, *once) == ["completed"] * 10 + ["failed"] * 10
         for task_id in (*again, *once):
-            hold(other.events(task_id))
+            check_log(other.events(task_id))
         assert {other.starts(task_id) for task_id in once} == {1}
         assert {other.starts(task_id) for task_id in again} == {2}
         assert status_texts(other.events(once[0])) == ["Replica lost while running"]
@@ -81,7 +81,7 @@ def test_a_replica_suspended_past_its_lease_writes_nothing_more(tmp_path: Path, 
         assert other.ended(*again, *once) == ["completed"] * 10 + ["failed"] * 10
         eventually(lambda: len(notes(tmp_path)) == 60)  # the resumed runs were canceled, too
         for task_id in (*again, *once):
-            hold(one.events(task_id))
+            check_log(one.events(task_id))
 
 
 def test_tasks_of_a_stopped_replica_are_taken_over_at_once(tmp_path: Path, store: str) -> None:
@@ -137,7 +137,7 @@ def test_only_one_of_racing_answers_and_cancels_takes_effect(tmp_path: Path, sto
             thread.join()
         one.ended(*tasks)
         for task_id in tasks:
-            hold(other.events(task_id))
+            check_log(other.events(task_id))
             assert one.starts(task_id) <= 1
 
 
@@ -159,7 +159,7 @@ def test_a_short_database_outage_loses_no_work(tmp_path: Path) -> None:
         eventually(lambda: {at.client.get("/health").status_code for at in (one, other)} == {200})
         assert other.ended(*tasks) == ["completed"] * 4
         for task_id in tasks:
-            hold(one.events(task_id))
+            check_log(one.events(task_id))
             assert one.starts(task_id) == 1
         assert one.ended(one.start("once", seconds=0)) == ["completed"]
         assert "connection floor" not in one.process.log + other.process.log, (

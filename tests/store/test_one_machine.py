@@ -15,7 +15,7 @@ from tests.client.foreign import free_port
 from tests.facade.processes import Process, process
 from tests.server.conftest import eventually
 
-from .replicas import SERVE, hold, modules, replica, status_texts
+from .replicas import SERVE, check_log, modules, replica, status_texts
 
 pytestmark = pytest.mark.process
 
@@ -41,7 +41,7 @@ def test_after_a_kill_every_task_resumes_or_fails(tmp_path: Path, store: str) ->
         said = second.task(once)["status"]["message"]["parts"][0]["text"]
         assert said == "Replica lost while running"
         for task_id in (done, again, once):
-            hold(second.events(task_id))
+            check_log(second.events(task_id))
         assert "Started again: the replica that ran it was lost" in status_texts(
             second.events(again)
         )
@@ -61,7 +61,7 @@ def test_a_stream_that_runs_again_replaces_its_artifact(tmp_path: Path, store: s
         (artifact,) = second.task(task_id)["artifacts"]
         assert [part["data"]["seconds"] for part in artifact["parts"]] == [0, 1, 2, 3, 4]
         log = second.events(task_id)
-        hold(log)
+        check_log(log)
         chunks = [event["artifactUpdate"] for _, event in log if "artifactUpdate" in event]
         assert [chunk.get("append", False) for chunk in chunks].count(False) == 2
 
