@@ -1,8 +1,8 @@
 """The call of a module's method `on_abandoned` after its paused task has ended without an answer.
 
 A module may have left something open for the answer: a task of another agent, or a session. The
-process whose change ended the task calls the method once for a pause, or never, if that process is
-killed just then.
+process whose change ended the task calls the method, at most once for each pause: if that process
+is killed first, the method is never called.
 """
 
 import asyncio

@@ -8,9 +8,9 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 MAX_JOINED = 16 * 1024
-"""Characters of a text part to which further text is joined.
+"""Length in characters at which a text part is full, so that further text becomes a new part.
 
-Without a bound, the tokens of a long text would be copied again for each token.
+Without a bound, each token of a long text would copy all the tokens before it.
 """
 
 
@@ -19,8 +19,8 @@ def append_parts(
 ) -> None:
     """Append parts to a list, and join text to a last text of up to *max_joined* characters."""
     for part in new_parts:
-        is_text = part.text is not UNSET and bool(parts) and _are_joinable(parts[-1], part)
-        if is_text and len(parts[-1].text or "") < max_joined:
+        is_joinable = bool(parts) and _are_joinable(parts[-1], part)
+        if is_joinable and len(parts[-1].text or "") < max_joined:
             # a new part, since readers may hold the old one
             parts[-1] = replace(part, text=f"{parts[-1].text}{part.text}")
         else:
@@ -28,9 +28,10 @@ def append_parts(
 
 
 def _are_joinable(part: Part, next_part: Part) -> bool:
-    """Return whether a text can be joined to a part before it."""
+    """Return whether both parts are texts that can become one part."""
     return (
         part.text is not UNSET
+        and next_part.text is not UNSET
         and part.media_type == next_part.media_type
         and not (part.filename or part.metadata or next_part.filename or next_part.metadata)
     )
