@@ -39,13 +39,14 @@ class SkillMapper:
 
     def _skill(self, descriptor: Any) -> a2a.AgentSkill:
         overlay = overlay_of(descriptor)
-        description = _words(overlay.get("description")) or _words(descriptor.description)
+        description = _stripped(overlay.get("description")) or _stripped(descriptor.description)
         if not description:
             raise ValueError("missing description")
+        guidance = _stripped(overlay.get("guidance"))
         return a2a.AgentSkill(
             id=descriptor.module_id,
             name=overlay.get("alias") or self._humanize_module_id(descriptor.module_id),
-            description="\n\n".join(filter(None, [description, _words(overlay.get("guidance"))])),
+            description="\n\n".join(filter(None, [description, guidance])),
             tags=self._build_tags(descriptor),
             examples=self._build_examples(descriptor),
             input_modes=self._compute_input_modes(descriptor),
@@ -83,7 +84,7 @@ class SkillMapper:
         return {"apcore": {"annotations": {**vars(annotations)}}} if annotations else None
 
 
-def _words(text: Any) -> Any:
+def _stripped(text: Any) -> Any:
     """Return *text* without surrounding whitespace; other values unchanged."""
     return text.strip() if isinstance(text, str) else text
 
