@@ -24,7 +24,7 @@ class Subcommand(NamedTuple):
         wrong_code: The exit code for wrong arguments.
         interrupted_code: The exit code after Ctrl+C.
         argument_errors: Exceptions that report wrong arguments, with messages for the user.
-        unexpected_message: The message for any other exception, which it formats.
+        unexpected_message: The message for any other exception; a format string that gets it.
     """
 
     module: str
