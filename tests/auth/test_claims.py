@@ -63,7 +63,7 @@ def test_the_type_is_user_unless_a_claim_says_otherwise(kind: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("roles", "found"),
+    ("roles", "expected"),
     [
         (["admin", "operator"], ("admin", "operator")),
         ("admin operator", ("admin", "operator")),
@@ -80,8 +80,8 @@ def test_the_type_is_user_unless_a_claim_says_otherwise(kind: Any) -> None:
     ],
     ids=str,
 )
-def test_roles_are_a_list_or_a_delimited_string(roles: Any, found: tuple[str, ...]) -> None:
-    assert identity_of(roles=roles).roles == found
+def test_roles_are_a_list_or_a_delimited_string(roles: Any, expected: tuple[str, ...]) -> None:
+    assert identity_of(roles=roles).roles == expected
 
 
 @pytest.mark.parametrize("path", ["realm_access.roles", "a.b.c.roles", "https://x.org/roles"])

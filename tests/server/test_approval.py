@@ -130,14 +130,14 @@ async def test_a_no_rejects_the_task_for_good(word: str, till: Till) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("typed", [False, True])
+@pytest.mark.parametrize("as_text", [False, True])
 @pytest.mark.parametrize(("approved", "state"), [(True, "completed"), (False, "rejected")])
 async def test_an_answer_can_be_data(
-    way: str, approved: bool, state: str, typed: bool, till: Till
+    way: str, approved: bool, state: str, as_text: bool, till: Till
 ) -> None:
     async with serving(paying(till), way) as peer:
         data = {"approved": approved, "comment": "as we said"}
-        part = peer.part(text=json.dumps(data)) if typed else peer.part(data=data)
+        part = peer.part(text=json.dumps(data)) if as_text else peer.part(data=data)
         task = await say(peer, await pause(peer), part)
         assert state_of(task) == state
         assert bool(till.paid) == approved
@@ -532,13 +532,13 @@ async def test_the_servers_own_executor_is_closed_with_it(till: Till) -> None:
         async with serving(app) as peer:
             await pause(peer)
 
-    def idle() -> int:
+    def open_idle_loops() -> int:
         loops = [it for it in gc.get_objects() if isinstance(it, asyncio.AbstractEventLoop)]
         return sum(not (loop.is_closed() or loop.is_running()) for loop in loops)
 
-    before = idle()
+    before = open_idle_loops()
     await serve()
-    assert idle() == before
+    assert open_idle_loops() == before
 
 
 CONTRADICTIONS: list[list[Json]] = [
@@ -643,8 +643,8 @@ async def test_answers_do_not_exceed_the_limit_of_runs() -> None:
         responses = await asyncio.gather(*sends)
         assert sorted(answer.status_code for answer in responses) == [200] * 2 + [429] * 4
         assert most == 2
-        no = await say(peer, tasks[0], peer.part(text="no"))
-        assert state_of(no) in ("rejected", "completed")
+        task = await say(peer, tasks[0], peer.part(text="no"))
+        assert state_of(task) in ("rejected", "completed")
 
 
 async def test_a_pause_that_another_replica_has_ended_counts_until_its_timer_fires(

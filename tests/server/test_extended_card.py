@@ -228,19 +228,19 @@ async def test_the_public_card_reveals_nothing_about_hidden_skills() -> None:
                 assert "hidden" not in (await peer.client.get(page)).text
 
 
-# Ways to get the extended card
+# Paths and methods of the extended card
 
 
 async def test_every_method_and_path_returns_the_same_extended_card(peer: Peer) -> None:
     async with acting(peer, "olga") as olga:
         answers = await card_responses(olga.client)
-    one = answers[EXTENDED].content
-    assert json.loads(one)["skills"]
+    card = answers[EXTENDED].content
+    assert json.loads(card)["skills"]
     assert len(answers) == 12
-    for way, answer in answers.items():
-        assert answer.status_code == 200, way
-        assert answer.json().get("result", answer.json()) == json.loads(one)
-        assert one in answer.content, way
+    for source, answer in answers.items():
+        assert answer.status_code == 200, source
+        assert answer.json().get("result", answer.json()) == json.loads(card)
+        assert card in answer.content, source
 
 
 async def test_every_method_and_path_names_the_same_url_under_a_prefix() -> None:

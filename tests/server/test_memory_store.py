@@ -38,13 +38,13 @@ def record(
     seconds: int = 0,
     **others: Any,
 ) -> TaskRecord:
-    time = datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
-    status = TaskStatus(state=state, timestamp=Timestamp(time))
+    timestamp = datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+    status = TaskStatus(state=state, timestamp=Timestamp(timestamp))
     task = Task(id=task_id, context_id=context, status=status)
     return TaskRecord(task, owner, "skill", **others)
 
 
-async def kept(store: InMemoryTaskStore, **query: Any) -> list[str]:
+async def listed_ids(store: InMemoryTaskStore, **query: Any) -> list[str]:
     """Return the ids of the listed tasks."""
     page = await store.query(Query(**{"owner": "", "limit": 1000, **query}))
     return [each.task.id for each in page.records]
@@ -93,7 +93,7 @@ async def test_a_task_is_deleted_once() -> None:
     await store.save(record("t"))
     assert [await store.delete("t"), await store.delete("t")] == [True, False]
     assert await store.get("t") is None
-    assert await kept(store) == await kept(store, context_id="c") == []
+    assert await listed_ids(store) == await listed_ids(store, context_id="c") == []
 
 
 async def test_push_configs_are_deleted_with_their_task() -> None:
@@ -119,24 +119,24 @@ async def test_the_retention_of_a_task_starts_at_its_end() -> None:
     assert await store.get("ends") is not None
     await true(lambda: len(store) == 2)
     assert await store.get("ends") is None
-    assert await kept(store) == ["paused", "works"]
+    assert await listed_ids(store) == ["paused", "works"]
 
 
 async def test_the_tasks_of_a_conversation_expire_together() -> None:
-    """They expire together, counted from the last end (FR-CTX-004)."""
+    """Their retention starts when the last of them ends (FR-CTX-004)."""
     store = InMemoryTaskStore(ttl=0.8)
     await store.save(record("first", context="talk"))
     await store.save(record("last", WORKING, context="talk"))
     await store.save(record("foreign", context="talk", owner="eve"))
     await true(lambda: len(store) == 2)
-    assert await kept(store, context_id="talk") == ["last", "first"]
+    assert await listed_ids(store, context_id="talk") == ["last", "first"]
     await store.save(record("last", context="talk"))
     await asyncio.sleep(0.4)
     await store.save(record("again", context="talk"))
     await asyncio.sleep(0.5)
-    assert await kept(store, context_id="talk") == ["again", "last", "first"]
+    assert await listed_ids(store, context_id="talk") == ["again", "last", "first"]
     await true(lambda: len(store) == 0)
-    assert await kept(store, context_id="talk") == []
+    assert await listed_ids(store, context_id="talk") == []
 
 
 async def test_an_expired_conversation_starts_over() -> None:
@@ -200,7 +200,7 @@ async def test_an_expired_task_is_not_found_even_before_its_removal() -> None:
     time.sleep(0.02)  # noqa: ASYNC251  # nothing may run meanwhile
     assert len(store) == 1
     assert await store.get("t") is None
-    assert await kept(store) == await kept(store, order="updated") == []
+    assert await listed_ids(store) == await listed_ids(store, order="updated") == []
     assert (await store.list()).records == []
 
 
@@ -211,9 +211,9 @@ async def test_the_oldest_ended_tasks_are_evicted_for_new_ones() -> None:
     await store.save(record("first"))
     await store.save(record("second"))
     await store.save(record("new 1"))
-    assert await kept(store) == ["new 1", "second", "works"]
+    assert await listed_ids(store) == ["new 1", "second", "works"]
     await store.save(record("new 2"))
-    assert await kept(store) == ["new 2", "new 1", "works"]
+    assert await listed_ids(store) == ["new 2", "new 1", "works"]
     assert len(store) == 3
 
 
@@ -225,7 +225,7 @@ async def test_tasks_that_have_not_ended_are_never_evicted() -> None:
         await store.save(record("new"))
     await store.save(record("works", FAILED))
     await store.save(record("new"))
-    assert await kept(store) == ["new", "waits"]
+    assert await listed_ids(store) == ["new", "waits"]
 
 
 async def test_the_default_capacity_is_ten_thousand_tasks() -> None:
@@ -257,8 +257,8 @@ async def test_a_change_moves_a_task_to_the_front_only_in_update_order() -> None
     for number in range(3):
         await store.save(record(str(number), WORKING))
     await store.save(record("0"))
-    assert await kept(store, order="updated") == ["0", "2", "1"]
-    assert await kept(store, order="created") == ["2", "1", "0"]
+    assert await listed_ids(store, order="updated") == ["0", "2", "1"]
+    assert await listed_ids(store, order="created") == ["2", "1", "0"]
 
 
 async def test_the_last_page_has_no_cursor_even_when_it_is_full() -> None:
@@ -292,9 +292,11 @@ async def test_owners_see_only_their_own_tasks() -> None:
         await store.save(record(f"of {owner}", owner=owner))
     for owner in ("me", "you", ""):
         for order in ("created", "updated"):
-            assert await kept(store, owner=owner, order=order) == [f"of {owner}"]
-            assert await kept(store, owner=owner, order=order, context_id="c") == [f"of {owner}"]
-    assert await kept(store, owner="unknown") == []
+            assert await listed_ids(store, owner=owner, order=order) == [f"of {owner}"]
+            assert await listed_ids(store, owner=owner, order=order, context_id="c") == [
+                f"of {owner}"
+            ]
+    assert await listed_ids(store, owner="unknown") == []
 
 
 @pytest.mark.parametrize("order", ["created", "updated"])
@@ -303,11 +305,11 @@ async def test_tasks_are_found_by_context_state_and_time(order: str) -> None:
     await store.save(record("a", WORKING, context="one", seconds=10))
     await store.save(record("b", COMPLETED, context="one", seconds=20))
     await store.save(record("c", WORKING, context="two", seconds=30))
-    assert await kept(store, order=order, context_id="one") == ["b", "a"]
-    assert await kept(store, order=order, state=WORKING) == ["c", "a"]
-    assert await kept(store, order=order, state=WORKING, context_id="one") == ["a"]
-    assert await kept(store, order=order, after=20.0) == ["c", "b"]
-    assert await kept(store, order=order, context_id="three") == []
+    assert await listed_ids(store, order=order, context_id="one") == ["b", "a"]
+    assert await listed_ids(store, order=order, state=WORKING) == ["c", "a"]
+    assert await listed_ids(store, order=order, state=WORKING, context_id="one") == ["a"]
+    assert await listed_ids(store, order=order, after=20.0) == ["c", "b"]
+    assert await listed_ids(store, order=order, context_id="three") == []
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -336,10 +338,10 @@ async def test_a_store_full_of_running_tasks_refuses_a_message(way: str) -> None
 
 async def test_ended_tasks_are_evicted_for_new_messages() -> None:
     async with serving({"work": always({})}, max_tasks=3) as peer:
-        made = [(await peer.send()).task["id"] for _ in range(5)]
+        task_ids = [(await peer.send()).task["id"] for _ in range(5)]
         listed = (await peer.by("0.3").ask("list")).result["tasks"]
-        assert [task["id"] for task in listed] == made[:1:-1]
-        assert (await peer.ask("get", {"id": made[0]})).code == -32001
+        assert [task["id"] for task in listed] == [*reversed(task_ids[2:])]
+        assert (await peer.ask("get", {"id": task_ids[0]})).code == -32001
 
 
 async def test_an_ended_task_expires_after_the_configured_time() -> None:
@@ -407,8 +409,8 @@ async def test_a_full_store_deletes_expired_tasks_before_others() -> None:
     await store.save(record("ended", owner="ada", context="open"))
     await store.save(record("expired", owner="bob"))
     await store.save(record("new", WORKING, owner="ada"))
-    assert await kept(store, owner="ada") == ["new", "ended", "working"]
-    assert await kept(store, owner="bob") == []
+    assert await listed_ids(store, owner="ada") == ["new", "ended", "working"]
+    assert await listed_ids(store, owner="bob") == []
 
 
 async def test_a_foreign_task_is_not_decoded() -> None:

@@ -149,13 +149,13 @@ async def test_a_task_is_subscribed_to(sdk: Sdk, path: str) -> None:
 
 
 async def test_tasks_are_listed(sdk: Sdk) -> None:
-    made = [(await sdk.call("SendMessage", message()))["result"]["task"] for _ in range(3)]
+    tasks = [(await sdk.call("SendMessage", message()))["result"]["task"] for _ in range(3)]
     page = (await sdk.call("ListTasks", {"pageSize": 2, "includeArtifacts": True}))["result"]
-    assert [task["id"] for task in page["tasks"]] == [made[2]["id"], made[1]["id"]]
+    assert [task["id"] for task in page["tasks"]] == [tasks[2]["id"], tasks[1]["id"]]
     assert page["totalSize"] == 3
     params = {"pageSize": 2, "pageToken": page["nextPageToken"]}
     (last,) = (await sdk.client.get("/tasks", params=params, headers=MODERN)).json()["tasks"]
-    assert last["id"] == made[0]["id"]
+    assert last["id"] == tasks[0]["id"]
 
 
 async def test_a_task_is_canceled(sdk: Sdk) -> None:
@@ -210,19 +210,19 @@ async def test_errors_have_the_codes_of_the_protocol(
 async def test_push_configs_are_created_read_listed_and_deleted() -> None:
     hook = {"id": "c1", "url": "http://127.0.0.1:9/hook", "token": "t-1"}
     async with behind_the_sdk(push_notifications=PushSettings(dev=True)) as sdk:
-        task = (await sdk.call("SendMessage", message()))["result"]["task"]["id"]
-        task_ref, expected = {"taskId": task}, {"taskId": task, **hook}
-        one = {**task_ref, "id": "c1"}
-        made = await sdk.call("CreateTaskPushNotificationConfig", expected)
-        assert made["result"] == expected
-        assert (await sdk.call("GetTaskPushNotificationConfig", one))["result"] == expected
-        listed = await sdk.call("ListTaskPushNotificationConfigs", task_ref)
-        assert listed["result"] == {"configs": [expected]}
-        path = f"/tasks/{task}/pushNotificationConfigs"
+        task_id = (await sdk.call("SendMessage", message()))["result"]["task"]["id"]
+        config = {"taskId": task_id, **hook}
+        config_ids = {"taskId": task_id, "id": "c1"}
+        created = await sdk.call("CreateTaskPushNotificationConfig", config)
+        assert created["result"] == config
+        assert (await sdk.call("GetTaskPushNotificationConfig", config_ids))["result"] == config
+        listed = await sdk.call("ListTaskPushNotificationConfigs", {"taskId": task_id})
+        assert listed["result"] == {"configs": [config]}
+        path = f"/tasks/{task_id}/pushNotificationConfigs"
         assert (await sdk.client.get(path, headers=MODERN)).json() == listed["result"]
-        assert "error" not in await sdk.call("DeleteTaskPushNotificationConfig", one)
-        gone = await sdk.call("GetTaskPushNotificationConfig", one)
-        assert gone["error"]["code"] == -32001
+        assert "error" not in await sdk.call("DeleteTaskPushNotificationConfig", config_ids)
+        deleted = await sdk.call("GetTaskPushNotificationConfig", config_ids)
+        assert deleted["error"]["code"] == -32001
 
 
 async def test_a_module_continues_the_callers_trace(sdk: Sdk) -> None:

@@ -30,7 +30,7 @@ http {{
 
 
 @contextmanager
-def before(home: Path, *replicas: Replica) -> Iterator[Agent]:
+def behind_nginx(home: Path, *replicas: Replica) -> Iterator[Agent]:
     """Run nginx in front of *replicas* and yield the agent that clients see."""
     assert PROGRAM is not None
     port = free_port()

@@ -133,7 +133,7 @@ class Balancer(Proxy):
         raise ConnectionRefusedError
 
 
-class Wire(Proxy):
+class CuttableLink(Proxy):
     """A link to one server that can be cut like a network: no byte passes, no connection closes.
 
     Bytes sent in the meantime are not lost: as with TCP, they arrive when the link is restored.

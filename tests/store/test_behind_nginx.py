@@ -11,7 +11,7 @@ import pytest
 
 from tests.server.conftest import eventually
 
-from .nginx import PROGRAM, before
+from .nginx import PROGRAM, behind_nginx
 from .postgresql import Database
 from .replicas import Agent, Json, check_log, replica
 
@@ -22,18 +22,18 @@ STEPS, SECONDS = 20, 0.2
 
 def follow(site: Agent) -> tuple[list[tuple[int, Json]], float, bool]:
     """Read a stream to its end; return its events, the seconds it took, and whether it broke."""
-    events, begun, broke = list[tuple[int, Json]](), 0.0, False
+    events, started_at, broke = list[tuple[int, Json]](), 0.0, False
     try:
         with site.stream("steps", seconds=SECONDS, steps=STEPS) as stream:
             for event in stream:
-                begun = begun or time.monotonic()
+                started_at = started_at or time.monotonic()
                 events.append(event)
     except httpx.RemoteProtocolError:
         broke = True
         # nginx does not resend a POST that was in flight to the killed replica: it answers 502
         eventually(lambda: site.client.get("/health").status_code == 200)
         events += site.events(events[0][1]["task"]["id"], after=events[-1][0])
-    return events, time.monotonic() - begun, broke
+    return events, time.monotonic() - started_at, broke
 
 
 @pytest.mark.skipif(
@@ -45,7 +45,7 @@ def test_streams_are_not_buffered_and_resume_on_another_replica(
     server.clear()
     with ExitStack() as stack:
         replicas = [stack.enter_context(replica(tmp_path, server.url)) for _ in range(3)]
-        site = stack.enter_context(before(tmp_path, *replicas))
+        site = stack.enter_context(behind_nginx(tmp_path, *replicas))
         assert site.client.get("/health").json()["status"] == "healthy"
         assert site.client.get("/metrics").status_code == 404
         starts = tmp_path / "starts"

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from .postgresql import Database
-from .proxies import Wire
+from .proxies import CuttableLink
 from .replicas import LEASE, check_log, replica
 
 pytestmark = pytest.mark.process
@@ -24,12 +24,15 @@ def test_a_task_whose_creation_was_not_confirmed_still_runs(
     tmp_path: Path, server: Database
 ) -> None:
     server.clear()
-    with Wire(server.port) as wire, replica(tmp_path, wire.rerouted(server.url), LEASE) as agent:
+    with (
+        CuttableLink(server.port) as link,
+        replica(tmp_path, link.rerouted(server.url), LEASE) as agent,
+    ):
         agent.ended(agent.start("again", seconds=0))  # opens a connection
-        wire.cut(there=False)
+        link.cut(there=False)
         refused = agent.client.post("/", json=agent.request("SendMessage", **SEND))
         assert refused.status_code == httpx.codes.SERVICE_UNAVAILABLE
-        wire.heal()
+        link.heal()
         task_id = agent.ask("SendMessage", **SEND)["result"]["task"]["id"]
         assert agent.ended(task_id) == ["completed"]
         assert agent.starts(task_id) == 1
@@ -41,9 +44,12 @@ def test_a_replica_without_database_responses_still_shuts_down(
 ) -> None:
     server.clear()
     url = server.url
-    with Wire(server.port) as wire, replica(tmp_path, wire.rerouted(url), lease=15) as agent:
+    with (
+        CuttableLink(server.port) as link,
+        replica(tmp_path, link.rerouted(url), lease=15) as agent,
+    ):
         agent.start("again", seconds=60)
         agent.start("once", seconds=60)
-        wire.cut()
+        link.cut()
         assert agent.process.end(signal.SIGTERM) == 0
         assert "Traceback" not in agent.process.log

@@ -11,7 +11,7 @@ from apcore_a2a_server.store.postgres.database import Statement
 from apcore_a2a_server.store.postgres.notify import ChangeNotifier
 
 from .postgresql import Database
-from .proxies import Wire
+from .proxies import CuttableLink
 
 pytestmark = [pytest.mark.anyio, pytest.mark.smoke]
 driver: Any = asyncpg
@@ -22,13 +22,13 @@ async def test_a_connection_that_hangs_is_replaced(
 ) -> None:
     monkeypatch.setattr(notify, "HEARTBEAT_INTERVAL", 0.2)
     received = asyncio.Queue[tuple[str, int]]()
-    made: list[Any] = []
-    with Wire(server.port) as wire:
-        addresses: Iterator[str] = iter([wire.rerouted(server.url), server.url])
+    connections: list[Any] = []
+    with CuttableLink(server.port) as link:
+        addresses: Iterator[str] = iter([link.rerouted(server.url), server.url])
 
         async def connect() -> Any:
-            made.append(await driver.connect(next(addresses)))
-            return made[-1]
+            connections.append(await driver.connect(next(addresses)))
+            return connections[-1]
 
         async def execute(statement: Statement, **values: Any) -> None:
             await other.execute(statement.text, *statement.arguments(values))
@@ -36,9 +36,9 @@ async def test_a_connection_that_hangs_is_replaced(
         other = await driver.connect(server.url)
         notifier = ChangeNotifier(connect, execute, lambda *change: received.put_nowait(change))
         await _notify_until_received(notifier, received)
-        wire.cut()
+        link.cut()
         await _notify_until_received(notifier, received)
-        assert len(made) == 2
+        assert len(connections) == 2
         await notifier.close()
         await other.close()
 

@@ -17,7 +17,7 @@ from tests.push.receiver import OK, Delivery, Receiver, Reply, free_port, receiv
 from tests.server.conftest import eventually
 
 from .postgresql import Database
-from .proxies import Wire
+from .proxies import CuttableLink
 from .replicas import LEASE, Replica, modules
 
 pytestmark = pytest.mark.process
@@ -146,16 +146,16 @@ def test_a_process_shuts_down_in_time_when_the_database_hangs(
 ) -> None:
     server.clear()
     with (
-        Wire(server.port) as wire,
+        CuttableLink(server.port) as link,
         receiving(lambda delivery: Reply(silent=True)) as receiver,
-        serving(tmp_path, wire.rerouted(server.url), push={"timeout": 600}) as agent,
+        serving(tmp_path, link.rerouted(server.url), push={"timeout": 600}) as agent,
     ):
         for _ in range(8):
             send(agent, receiver.url)
         receiver.wait(8)
-        wire.cut()
+        link.cut()
         assert agent.process.end(signal.SIGTERM) == 0
-        wire.heal()
+        link.heal()
 
 
 def test_a_suspended_process_repeats_no_notification_that_others_have_delivered(

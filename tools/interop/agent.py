@@ -1,4 +1,4 @@
-"""The agent that the clients call: five skills, each an agent of its own (a tenant)."""
+"""The agent that the clients call: five skills, each of them also the only skill of a tenant."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 
 from tests.store.fleet import Fleet, wait_for_tasks
-from tests.store.proxies import Wire
+from tests.store.proxies import CuttableLink
 from tests.store.replicas import TIMEOUT, Note, Replica, notes
 from tests.store.trials import Trial
 
@@ -28,18 +28,18 @@ def cut_one_off(
     """Cut one of three replicas off from the database for longer than its leases last."""
     url = trial.server.url
     with (
-        Wire(trial.server.port) as wire,
-        three_replicas(trial, lease, [wire.rerouted(url), url, url]) as (agents, receiver, clients),
+        CuttableLink(trial.server.port) as link,
+        three_replicas(trial, lease, [link.rerouted(url), url, url]) as (agents, receiver, clients),
     ):
         for number in range(rounds):
             start_tasks(trial, clients, tasks, seconds)
             trial.say(f"round {number + 1} of {rounds}")
-            wire.cut()
+            link.cut()
             begun = time.monotonic()
             _check_takeover(trial, agents, begun, lease, seconds)
             start_tasks(trial, clients, tasks // 4, 0)
             time.sleep(max(begun + cut - time.monotonic(), 0))
-            wire.heal()
+            link.heal()
             healed = time.monotonic()
             serves(agents.replicas[0])
             trial.took("until it served again", time.monotonic() - healed, RECOVERY)
