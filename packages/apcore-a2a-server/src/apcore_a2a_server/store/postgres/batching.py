@@ -11,13 +11,11 @@ RunBatch: TypeAlias = Callable[[Sequence[Parameters]], Awaitable[Sequence[Any]]]
 PendingCall: TypeAlias = "tuple[Parameters, asyncio.Future[Any]]"
 
 MAX_BATCH = 100  # calls
-MAX_BATCH_BYTES = 4 * 1024 * 1024  # of their tasks, events and messages, unless it is one call
+MAX_BATCH_BYTES = 4 * 1024 * 1024  # of tasks, events and messages; a larger call runs alone
 
 
 class BatchedStatement:
     """A statement that is run in batches: calls made while a batch runs form the next one.
-
-    Each set of parameters has `event_bodies`, and may have a `body`.
 
     When a batch fails, each of its calls is run alone, so that only the faulty one fails.
 
@@ -71,7 +69,10 @@ class BatchedStatement:
 
 
 def _batch_size(calls: Sequence[Parameters]) -> int:
-    """Return how many of the first calls form a batch: its commit must not take too long."""
+    """Return how many of the first calls form a batch: its commit must not take too long.
+
+    A call's size is that of its `body`, `resume`, `event_bodies` and `message_bodies`, if any.
+    """
     total = 0
     for count, parameters in enumerate(calls):
         total += len(parameters.get("body", b"")) + len(parameters.get("resume") or b"")
