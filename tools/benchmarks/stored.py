@@ -13,6 +13,8 @@ from typing import Any
 MEMORY, SQLITE, POSTGRESQL = NAMES = ("memory", "sqlite", "postgresql")
 SCRATCH = "/var/tmp"
 """Folder that survives a reboot (FHS §5.15), so it is on a disk, unlike some /tmp."""
+PARENT_ID, OWN_TICKS, ENDED_CHILDREN_TICKS = 1, slice(11, 13), slice(13, 15)
+"""Positions of fields in the result of `_stat`."""
 WRITES = ("create", "change")
 READS = ("get", "events", "query", "conversation", "webhooks")
 
@@ -100,8 +102,10 @@ def _database() -> Iterator[Place | None]:
 
 def tree_cpu(pid: int) -> float:
     """Return the CPU seconds of a process and all its children; NaN without /proc."""
-    own = _stat(Path(f"/proc/{pid}/stat"))
-    return sum(map(int, own[11:13])) / os.sysconf("SC_CLK_TCK") + children_cpu(pid) if own else nan
+    stat = _stat(Path(f"/proc/{pid}/stat"))
+    if not stat:
+        return nan
+    return sum(map(int, stat[OWN_TICKS])) / os.sysconf("SC_CLK_TCK") + children_cpu(pid)
 
 
 def children_cpu(pid: int) -> float:
@@ -110,13 +114,15 @@ def children_cpu(pid: int) -> float:
     Children that have ended are included once the process has waited for them.
     """
     stats = map(_stat, Path("/proc").glob("[0-9]*/stat"))
-    ticks = sum(sum(map(int, stat[11:13])) for stat in stats if stat and int(stat[1]) == pid)
-    ticks += sum(map(int, _stat(Path(f"/proc/{pid}/stat"))[13:15]))
+    ticks = sum(
+        sum(map(int, stat[OWN_TICKS])) for stat in stats if stat and int(stat[PARENT_ID]) == pid
+    )
+    ticks += sum(map(int, _stat(Path(f"/proc/{pid}/stat"))[ENDED_CHILDREN_TICKS]))
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _stat(path: Path) -> list[str]:
-    """Return the fields of a process behind its name (proc(5)); none if it has ended."""
+    """Return the fields after the name of a process (proc(5)); none if it has ended."""
     try:
         return path.read_text().rpartition(")")[2].split()
     except OSError:
