@@ -59,21 +59,22 @@ async def give_up_on_the_card() -> None:
 
     with raw(script) as server:
         async with A2AClient(server.url) as client:
-            with pytest.raises(TimeoutError) as kept:
+            with pytest.raises(TimeoutError) as caught:
                 await asyncio.wait_for(client.get_card(), 0.1)
             assert (await asyncio.wait_for(client.get_card(), 2)).name == "raw"
-    assert kept.value is not None  # its traceback keeps the frames that had to be closed alive
+    # Used here, so that its traceback keeps the frames of the abandoned call until the end.
+    assert caught.value is not None
 
 
 @pytest.mark.clock
 @kinds
-@pytest.mark.parametrize("what", ["card", "send", "stream"])
-def test_the_timeout_of_a_call_covers_all_its_requests(kind: str, what: str) -> None:
+@pytest.mark.parametrize("unanswered", ["card", "send", "stream"])
+def test_the_timeout_of_a_call_covers_all_its_requests(kind: str, unanswered: str) -> None:
     def script(request: Request) -> Iterable[Step]:
         if request.is_card:
-            return [HOLD] if what == "card" else reply(card("/"))
+            return [HOLD] if unanswered == "card" else reply(card("/"))
         if request.json["method"] == "SendMessage":
-            return [HOLD] if what == "send" else rpc(request, result=WORKING)
+            return [HOLD] if unanswered == "send" else rpc(request, result=WORKING)
         return events(then=HOLD)
 
     with raw(script) as server, Client(kind, server.url, timeout=20) as client:
@@ -123,9 +124,9 @@ def test_a_changed_part_of_a_snapshot_is_another_chunk(kind: str) -> None:
         if request.json["method"] == "SendMessage":
             return rpc(request, result=WORKING)
         data = parts.pop(0)
-        made = [{"artifactId": "a", "parts": [{"data": data}]}]
+        artifacts = [{"artifactId": "a", "parts": [{"data": data}]}]
         state = "TASK_STATE_WORKING" if parts else "TASK_STATE_COMPLETED"
-        return rpc(request, result=task(state=state, artifacts=made))
+        return rpc(request, result=task(state=state, artifacts=artifacts))
 
     with (
         raw(agent(script, capabilities={})) as server,
@@ -156,10 +157,10 @@ def test_credentials_are_not_sent_to_the_url_of_a_redirected_card(kind: str) -> 
     def script(request: Request) -> Iterable[Step]:
         return reply(card("http://localhost:1/"))
 
-    with raw(script) as stranger:
-        elsewhere = stranger.url.replace("127.0.0.1", "localhost")
+    with raw(script) as other:
+        other_origin = other.url.replace("127.0.0.1", "localhost")
         with (
-            raw(lambda _: reply(b"", 302, location=elsewhere)) as server,
+            raw(lambda _: reply(b"", 302, location=other_origin)) as server,
             Client(kind, server.url, auth="Bearer s3cr3t") as client,
             pytest.raises(CredentialsRefusedError, match="localhost:1") as caught,
         ):

@@ -304,11 +304,10 @@ def test_a_page_of_tasks_is_read_in_both_versions() -> None:
 
 def test_unknown_fields_are_sent_to_0_3() -> None:
     part = Part(text="hi", extra={"new": 1})
-    given = params(
-        "SendMessage", {"message": Message((part,), Role.USER, extra={"x": 2}).to_dict()}
-    )
-    assert given["message"]["x"] == 2
-    assert given["message"]["parts"] == [{"kind": "text", "text": "hi", "new": 1}]
+    message = Message((part,), Role.USER, extra={"x": 2})
+    converted = params("SendMessage", {"message": message.to_dict()})
+    assert converted["message"]["x"] == 2
+    assert converted["message"]["parts"] == [{"kind": "text", "text": "hi", "new": 1}]
 
 
 def test_conversion_does_not_change_its_input() -> None:

@@ -1,4 +1,4 @@
-"""Modules for the tests that do what the examples do not."""
+"""Modules for the tests, which do what those of the examples do not."""
 
 import asyncio
 from collections import defaultdict

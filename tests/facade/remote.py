@@ -219,8 +219,8 @@ class FakeAgent:
         self.bodies.append(body)
         result = self.results[body["method"]]
         if isasyncgenfunction(result):
-            coming = (self._line(body, event) async for event in result())
-            return StreamingResponse(coming, media_type="text/event-stream")
+            later_lines = (self._line(body, event) async for event in result())
+            return StreamingResponse(later_lines, media_type="text/event-stream")
         if callable(result):
             result = await result()
         if isinstance(result, Response):
@@ -236,7 +236,7 @@ class FakeAgent:
         return f"data: {json.dumps(reply)}\n\n"
 
 
-def sends(value: Json) -> Json:
+def send_result(value: Json) -> Json:
     """Return the answer to SendMessage that contains the task *value*."""
     return {"result": {"task": value}}
 
@@ -247,11 +247,11 @@ def status(state: str = "WORKING") -> Json:
 
 
 def report(text: str, *data: Any) -> Json:
-    """Return the event of a message about the work so far."""
+    """Return the event of a message about the progress of a task."""
     parts = [{"text": text}, *({"data": each} for each in data)]
     event = status()
-    said = {"role": "ROLE_AGENT", "messageId": text, "parts": parts}
-    event["statusUpdate"]["status"]["message"] = said
+    message = {"role": "ROLE_AGENT", "messageId": text, "parts": parts}
+    event["statusUpdate"]["status"]["message"] = message
     return event
 
 
@@ -290,7 +290,7 @@ def check_harmless(outcome: Outcome) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run in a home without configuration, and with a terminal of 80 columns."""
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("APCORE")]:
@@ -386,7 +386,7 @@ def plain(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "")
 
 
-def left_by(text: str) -> list[str]:
+def shown_lines(text: str) -> list[str]:
     """Return the lines that a terminal shows after *text*, without those that are empty."""
     rows, row, column = [""], 0, 0
     for count, command, control, written in re.findall(
@@ -400,7 +400,8 @@ def left_by(text: str) -> list[str]:
             column = 0
         elif control:
             row += 1
-            rows += [""] * (row == len(rows))
+            if row == len(rows):
+                rows.append("")
         elif written:
             line = rows[row].ljust(column)
             rows[row] = line[:column] + written + line[column + len(written) :]

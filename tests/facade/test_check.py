@@ -13,8 +13,8 @@ from starlette.routing import Route
 
 from tests.serving import running
 
-from .remote import CARD, Cli, FakeAgent, Json, sends, task
-from .remote import _elsewhere as _elsewhere
+from .remote import CARD, Cli, FakeAgent, Json, send_result, task
+from .remote import _clean_environment as _clean_environment
 from .remote import agent as agent
 from .remote import cli as cli
 
@@ -64,7 +64,7 @@ def test_an_agent_that_breaks_the_protocol_fails(cli: Cli) -> None:
     card = {"capabilities": {"streaming": True}, "skills": [SKILL]}
     fake = FakeAgent(
         card,
-        SendMessage=sends(task("COMPLETED", {"text": "done"})),
+        SendMessage=send_result(task("COMPLETED", {"text": "done"})),
         GetTask={"result": task("WORKING")},
         SendStreamingMessage=[{"message": {"role": "ROLE_AGENT", "messageId": "m", "parts": []}}],
         CancelTask=NOT_FOUND,
@@ -241,7 +241,7 @@ def test_wrong_requests_have_the_credentials_of_the_others(cli: Cli) -> None:
 def test_a_dangerous_skill_is_called_only_if_it_is_named(tag: str, cli: Cli) -> None:
     fake = FakeAgent(
         {"skills": [{**SKILL, "tags": [tag]}]},
-        SendMessage=sends(task("COMPLETED", {"text": "done"})),
+        SendMessage=send_result(task("COMPLETED", {"text": "done"})),
         GetTask=NOT_FOUND,
         CancelTask=NOT_FOUND,
     )
@@ -254,7 +254,7 @@ def test_a_dangerous_skill_is_called_only_if_it_is_named(tag: str, cli: Cli) -> 
 def test_the_example_of_the_only_skill_is_sent(cli: Cli) -> None:
     fake = FakeAgent(
         {"skills": [{**SKILL, "examples": ['{"n": 1}']}]},
-        SendMessage=sends(task("COMPLETED", {"text": "done"})),
+        SendMessage=send_result(task("COMPLETED", {"text": "done"})),
         GetTask=NOT_FOUND,
         CancelTask=NOT_FOUND,
     )

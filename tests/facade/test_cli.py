@@ -63,7 +63,7 @@ Write = Callable[..., str]
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run in a home and a working directory without configuration."""
     monkeypatch.chdir(tmp_path)
     for name, value in environment(tmp_path).items():

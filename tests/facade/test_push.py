@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run in a home and a working directory with modules and without configuration."""
     monkeypatch.chdir(tmp_path)
     extensions(tmp_path, "echo.py", "nap.py")

@@ -22,12 +22,12 @@ from .remote import (
     Json,
     check_harmless,
     report,
-    sends,
+    send_result,
     status,
     task,
     text_chunk,
 )
-from .remote import _elsewhere as _elsewhere
+from .remote import _clean_environment as _clean_environment
 from .remote import agent as agent
 from .remote import cli as cli
 
@@ -37,7 +37,7 @@ COMMANDS = ("card", "call", "tasks")
 
 def call_with_result(cli: Cli, result: Json, *options: str) -> Any:
     """Run `call` against an agent that answers with this task."""
-    with running(FakeAgent(SendMessage=sends(result)).app) as url:
+    with running(FakeAgent(SendMessage=send_result(result)).app) as url:
         return cli("call", url, "x", *options)
 
 
@@ -133,7 +133,7 @@ def test_progress_messages_are_printed_to_stderr(options: list[str], cli: Cli) -
     ]
     fake = FakeAgent(
         {"capabilities": {"streaming": True}},
-        SendMessage=sends(task("WORKING")),
+        SendMessage=send_result(task("WORKING")),
         GetTask={"result": task("WORKING")},
         SubscribeToTask=events,
         SendStreamingMessage=events,
@@ -173,7 +173,7 @@ def test_an_agent_without_streaming_can_be_called_with_stream(cli: Cli) -> None:
 
 def test_a_long_task_is_polled_if_the_agent_cannot_stream(cli: Cli) -> None:
     completed = {"result": task("COMPLETED", {"text": "late"})}
-    fake = FakeAgent(SendMessage=sends(task("WORKING")), GetTask=completed)
+    fake = FakeAgent(SendMessage=send_result(task("WORKING")), GetTask=completed)
     with running(fake.app) as url:
         outcome = cli("call", url, "x")
 
@@ -272,7 +272,7 @@ def test_input_is_read_from_standard_input(
 
 def test_files_are_sent(agent: str, tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "é.csv").write_text("a\n1\n")
-    fake = FakeAgent(SendMessage=sends(task()))
+    fake = FakeAgent(SendMessage=send_result(task()))
     with running(fake.app) as url:
         assert cli("call", url, "x", "--file", "é.csv", "--file", "é.csv").code == 0
         assert cli("call", url, "x", "--input", "{}", "--file", "é.csv").code == 0
@@ -315,7 +315,7 @@ def test_wrong_arguments_exit_with_1_before_any_request(
     options: list[str], message: str, tmp_path: Path, cli: Cli
 ) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff")
-    fake = FakeAgent(SendMessage=sends(task("COMPLETED", {"text": "done"})))
+    fake = FakeAgent(SendMessage=send_result(task("COMPLETED", {"text": "done"})))
     with running(fake.app) as url:
         outcome = cli("call", url, "x", *options)
 
@@ -421,7 +421,7 @@ def skills(*ids: str, **members: Any) -> Json:
 
 @pytest.mark.parametrize("ids", [(), ("one",), ("one", "two")])
 def test_without_a_skill_the_only_one_is_called(ids: tuple[str, ...], cli: Cli) -> None:
-    fake = FakeAgent(skills(*ids), SendMessage=sends(task("COMPLETED", {"text": "done"})))
+    fake = FakeAgent(skills(*ids), SendMessage=send_result(task("COMPLETED", {"text": "done"})))
     with running(fake.app) as url:
         outcome = cli("call", url, "--input", "hi")
 
@@ -462,7 +462,7 @@ TEXT_ONLY = {"defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/p
 def test_json_is_sent_as_text_to_agents_that_take_only_text(
     card: Json, part: Json, cli: Cli
 ) -> None:
-    fake = FakeAgent(card, SendMessage=sends(task("COMPLETED", {"text": "done"})))
+    fake = FakeAgent(card, SendMessage=send_result(task("COMPLETED", {"text": "done"})))
     with running(fake.app) as url:
         assert cli("call", url, "--input", '{"city": "Zürich"}').code == 0
 

@@ -8,14 +8,14 @@ from apcore_a2a_client import SyncA2AClient
 
 from tests.serving import running
 
-from .remote import HOSTILE, Cli, FakeAgent, Json, Outcome, check_harmless, sends, task
-from .remote import _elsewhere as _elsewhere
+from .remote import HOSTILE, Cli, FakeAgent, Json, Outcome, check_harmless, send_result, task
+from .remote import _clean_environment as _clean_environment
 from .remote import agent as agent
 from .remote import cli as cli
 
 
 def save(cli: Cli, folder: Path, *parts: Json) -> Outcome:
-    with running(FakeAgent(SendMessage=sends(task("COMPLETED", *parts))).app) as url:
+    with running(FakeAgent(SendMessage=send_result(task("COMPLETED", *parts))).app) as url:
         return cli("call", url, "x", "--output", str(folder))
 
 
@@ -107,7 +107,7 @@ def test_hostile_names_stay_in_the_folder(name: str, tmp_path: Path, cli: Cli) -
 def test_hostile_names_of_artifacts_stay_in_the_folder_too(tmp_path: Path, cli: Cli) -> None:
     completed = task("COMPLETED", {"text": "theirs"})
     completed["artifacts"][0]["name"] = "~/../-rf"
-    with running(FakeAgent(SendMessage=sends(completed)).app) as url:
+    with running(FakeAgent(SendMessage=send_result(completed)).app) as url:
         cli("call", url, "x", "--output", "saved")
 
     assert [path.name for path in (tmp_path / "saved").iterdir()] == ["rf.txt"]

@@ -25,11 +25,11 @@ from .remote import (
     Outcome,
     check_harmless,
     report,
-    sends,
+    send_result,
     status,
     task,
 )
-from .remote import _elsewhere as _elsewhere
+from .remote import _clean_environment as _clean_environment
 from .remote import agent as agent
 from .remote import cli as cli
 
@@ -44,7 +44,7 @@ KEY_CARD: Json = {
 
 def call_with(cli: Cli, *options: str, card: Json | None = None) -> tuple[Outcome, dict[str, str]]:
     """Run `call` with options; return its outcome and the headers of its request."""
-    fake = FakeAgent(card, SendMessage=sends(task("COMPLETED", {"text": "done"})))
+    fake = FakeAgent(card, SendMessage=send_result(task("COMPLETED", {"text": "done"})))
     with running(fake.app) as url:
         outcome = cli("call", url, "x", *options)
     return outcome, dict(fake.requests[-1].headers)
@@ -118,7 +118,7 @@ def test_secrets_in_files_and_variables_cause_no_warning(
 @pytest.fixture
 def elsewhere() -> Iterator[FakeAgent]:
     """Run an agent at an origin that only a card names; yield it with its URL."""
-    fake = FakeAgent(SendMessage=sends(task("COMPLETED", {"text": "done"})))
+    fake = FakeAgent(SendMessage=send_result(task("COMPLETED", {"text": "done"})))
     with running(fake.app) as fake.url:
         yield fake
 
@@ -176,7 +176,7 @@ def test_an_agent_that_calls_itself_localhost_gets_the_credentials(
 ) -> None:
     """An agent that listens on all interfaces and has no `url=` does so."""
     monkeypatch.setenv("APCORE_A2A_AUTH", SECRET)
-    fake = FakeAgent(SendMessage=sends(task("COMPLETED", {"text": "done"})))
+    fake = FakeAgent(SendMessage=send_result(task("COMPLETED", {"text": "done"})))
     with running(fake.app) as url:
         interface = dict(fake.card["supportedInterfaces"][0])
         interface["url"] = url.replace("127.0.0.1", "localhost")
@@ -302,7 +302,7 @@ def test_hostile_error_messages_are_cleaned(agent: str, cli: Cli) -> None:
     errors = [{"field": HOSTILE, "message": HOSTILE}]
     error = {"code": -32602, "message": HOSTILE, "data": {"errors": errors}}
     said: list[Json] = [{"text": HOSTILE}, {"data": {HOSTILE: HOSTILE}}]
-    for answer in ({"error": error}, sends(task("FAILED", said=said))):
+    for answer in ({"error": error}, send_result(task("FAILED", said=said))):
         with running(FakeAgent(SendMessage=answer).app) as url:
             outcome = cli("call", url, "x")
         assert outcome.code == 3
@@ -318,7 +318,9 @@ def test_an_agent_cannot_forge_lines_of_the_commands_output(cli: Cli) -> None:
 
 
 def test_a_lone_surrogate_is_printed_as_json(cli: Cli) -> None:
-    with running(FakeAgent(SendMessage=sends(task("COMPLETED", {"text": "a\ud800"}))).app) as url:
+    with running(
+        FakeAgent(SendMessage=send_result(task("COMPLETED", {"text": "a\ud800"}))).app
+    ) as url:
         outcome = cli("call", url, "x")
 
     assert (outcome.code, outcome.err) == (0, "")
@@ -330,7 +332,7 @@ def test_deeply_nested_results_cause_no_recursion_error(depth: int, cli: Cli) ->
     value: Any = 1
     for _ in range(depth):
         value = [value]
-    with running(FakeAgent(SendMessage=sends(task("COMPLETED", {"data": value}))).app) as url:
+    with running(FakeAgent(SendMessage=send_result(task("COMPLETED", {"data": value}))).app) as url:
         outcome = cli("call", url, "x")
 
     assert "RecursionError" not in outcome.err
@@ -376,7 +378,7 @@ def test_an_interrupted_call_cancels_its_task(tmp_path: Path) -> None:
 
     fake = FakeAgent(
         {"capabilities": {"streaming": True}},
-        SendMessage=sends(task("WORKING")),
+        SendMessage=send_result(task("WORKING")),
         SubscribeToTask=follow,
         CancelTask={"result": task("CANCELED")},
     )
@@ -469,7 +471,7 @@ def test_a_closed_pipe_ends_the_command_quietly(
 @pytest.mark.process
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_json_is_printed_to_terminals_without_unicode(encoding: str, tmp_path: Path) -> None:
-    fake = FakeAgent({"name": "☃"}, SendMessage=sends(task("FAILED", said=[{"text": "☃"}])))
+    fake = FakeAgent({"name": "☃"}, SendMessage=send_result(task("FAILED", said=[{"text": "☃"}])))
     with running(fake.app) as url:
         outcomes = []
         for arguments in (["card", url], ["call", url, "x"]):

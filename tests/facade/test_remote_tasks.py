@@ -5,7 +5,7 @@ import pytest
 from tests.serving import running
 
 from .remote import Cli, FakeAgent, Json, task
-from .remote import _elsewhere as _elsewhere
+from .remote import _clean_environment as _clean_environment
 from .remote import agent as agent
 from .remote import cli as cli
 

@@ -21,22 +21,22 @@ from .remote import (
     HOSTILE,
     FakeAgent,
     Json,
-    left_by,
     plain,
     report,
     screen,
-    sends,
+    send_result,
+    shown_lines,
     status,
     task,
     text_chunk,
 )
-from .remote import _elsewhere as _elsewhere
+from .remote import _clean_environment as _clean_environment
 from .remote import agent as agent
 
 
 @pytest.fixture
 def terminal(
-    _elsewhere: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    _clean_environment: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Terminal:
     """Return the printer for terminals, on one without colors."""
     monkeypatch.setenv("TERM", "dumb")
@@ -388,7 +388,7 @@ def test_messages_about_the_work_are_shown_in_one_line(
 
     fake = FakeAgent(
         {"capabilities": {"streaming": True}},
-        SendMessage=sends(task("WORKING")),
+        SendMessage=send_result(task("WORKING")),
         SubscribeToTask=events,
         SendStreamingMessage=events,
     )
@@ -400,7 +400,7 @@ def test_messages_about_the_work_are_shown_in_one_line(
         seen.set()
         assert shown.end() == 0
 
-    assert left_by(shown.text) == left
+    assert shown_lines(shown.text) == left
 
 
 @pytest.mark.process
@@ -436,7 +436,7 @@ def test_the_option_json_prints_json_on_a_terminal(agent: str, tmp_path: Path) -
 
 @pytest.mark.process
 def test_hostile_text_is_escaped_on_a_real_terminal(tmp_path: Path) -> None:
-    hostile = sends(task("INPUT_REQUIRED", {"text": HOSTILE}, said=[{"text": HOSTILE}]))
+    hostile = send_result(task("INPUT_REQUIRED", {"text": HOSTILE}, said=[{"text": HOSTILE}]))
     with (
         running(FakeAgent(SendMessage=hostile).app) as url,
         screen(tmp_path, "call", url, "x", NO_COLOR="1", TERM="dumb") as shown,
@@ -456,7 +456,7 @@ def test_hostile_text_is_escaped_on_a_real_terminal(tmp_path: Path) -> None:
 def test_credentials_go_to_another_origin_only_after_a_yes(
     answer: str, code: int, tmp_path: Path
 ) -> None:
-    other = FakeAgent(SendMessage=sends(task("COMPLETED", {"text": "done"})))
+    other = FakeAgent(SendMessage=send_result(task("COMPLETED", {"text": "done"})))
     with running(other.app) as url:
         interface = {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
         card = {"supportedInterfaces": [interface]}

@@ -29,7 +29,7 @@ from tests.store.replicas import check_log, replica
 
 from .processes import COMMAND, PATIENCE, run
 from .remote import Cli, Outcome, plain, screen
-from .remote import _elsewhere as _elsewhere
+from .remote import _clean_environment as _clean_environment
 from .remote import cli as cli
 
 INSERT = (

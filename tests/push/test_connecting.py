@@ -38,10 +38,10 @@ class Canary(TcpServer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.got = b""
+        self.received = b""
 
     async def handle(self, reader: Any, writer: Any) -> None:
-        self.got += await reader.read(2**16)
+        self.received += await reader.read(2**16)
 
 
 @contextmanager
@@ -69,7 +69,7 @@ async def test_a_canary_counts_connections() -> None:
         async with posting(FakeResolver([HERE]), dev=True, timeout=0.2) as post:
             await post(f"http://{NAME}:{port_of(bird)}/")
     assert bird.connections == 1
-    assert bird.got.startswith(b"POST / HTTP/1.1\r\n")
+    assert bird.received.startswith(b"POST / HTTP/1.1\r\n")
 
 
 LATER = [[HERE], [OUTSIDE, HERE], [HERE, OUTSIDE], ["::ffff:127.0.0.1"], ["0.0.0.0"], ["::1"], []]
@@ -80,9 +80,9 @@ async def test_a_name_that_later_resolves_to_an_internal_address_is_not_connecte
     later: list[str],
 ) -> None:
     with canary() as bird:
-        names = FakeResolver([OUTSIDE], later)
+        resolver = FakeResolver([OUTSIDE], later)
         settings = PushSettings(ports=[port_of(bird)], ssl_context=trusting(CA))
-        guard = Guard(settings, names)
+        guard = Guard(settings, resolver)
         transport = WebhookTransport(settings, guard)
         url = f"https://{NAME}:{port_of(bird)}/"
         await guard.check(url, "ada")
@@ -94,10 +94,10 @@ async def test_a_name_that_later_resolves_to_an_internal_address_is_not_connecte
         with pytest.raises(RefusedError):
             await guard.check(url, "ada")
     assert bird.connections == 0
-    assert names.lookups == [(NAME, port_of(bird))] * 5
+    assert resolver.lookups == [(NAME, port_of(bird))] * 5
 
 
-async def test_an_address_that_was_not_resolved_in_time_is_not_called_forbidden() -> None:
+async def test_a_name_that_cannot_be_resolved_now_is_not_reported_as_forbidden() -> None:
     async def resolve(host: str, port: int, principal: str) -> list[str]:
         raise BusyError
 
@@ -122,61 +122,61 @@ class FakeSystemResolver:
 
 async def test_the_name_is_resolved_once_per_check(monkeypatch: pytest.MonkeyPatch) -> None:
     with canary() as bird:
-        names = FakeSystemResolver(monkeypatch, OUTSIDE, HERE)
+        resolver = FakeSystemResolver(monkeypatch, OUTSIDE, HERE)
         url = f"https://{NAME}:{port_of(bird)}/"
         await Guard(PushSettings(ports=[port_of(bird)])).check(url, "ada")
         async with posting(ports=[port_of(bird)]) as post:
             assert (await post(url)).status == 0
     assert bird.connections == 0
-    assert names.lookups == [NAME] * 2
+    assert resolver.lookups == [NAME] * 2
 
 
 async def test_only_the_guard_resolves_names(monkeypatch: pytest.MonkeyPatch) -> None:
     with raw(answer_ok) as server, canary(THERE, port_of(server)) as bird:
-        names = FakeSystemResolver(monkeypatch, HERE, THERE)
+        resolver = FakeSystemResolver(monkeypatch, HERE, THERE)
         async with posting(dev=True, allowed_hosts=[NAME]) as post:
             assert (await post(f"http://{NAME}:{port_of(bird)}/")).status == 200
     assert bird.connections == 0
-    assert names.lookups == [NAME]
+    assert resolver.lookups == [NAME]
 
 
 async def test_the_checked_address_is_connected_to() -> None:
     with raw(answer_and_close) as server, canary(THERE, port_of(server)) as bird:
-        names = FakeResolver([HERE], [THERE])
-        async with posting(names, dev=True, allowed_hosts=[NAME], timeout=1) as post:
+        resolver = FakeResolver([HERE], [THERE])
+        async with posting(resolver, dev=True, allowed_hosts=[NAME], timeout=1) as post:
             url = f"http://{NAME}:{port_of(bird)}/hook"
             assert (await post(url)).status == 200
             assert (server.connections, bird.connections) == (1, 0)
-            assert len(names.lookups) == 1
+            assert len(resolver.lookups) == 1
             await post(url)  # the next connection is checked again
-        assert len(names.lookups) == 2
+        assert len(resolver.lookups) == 2
     assert (server.connections, bird.connections) == (1, 1)
     assert [request.path for request in server.requests] == ["/hook"]
 
 
 async def test_a_kept_connection_is_not_checked_again() -> None:
     with raw(answer_ok) as server:
-        names = FakeResolver([HERE], [OUTSIDE])
-        async with posting(names, dev=True) as post:
+        resolver = FakeResolver([HERE], [OUTSIDE])
+        async with posting(resolver, dev=True) as post:
             statuses = [(await post(f"http://{NAME}:{port_of(server)}/")).status for _ in range(3)]
     assert statuses == [200] * 3
-    assert (server.connections, len(names.lookups)) == (1, 1)
+    assert (server.connections, len(resolver.lookups)) == (1, 1)
 
 
 async def test_the_first_of_several_addresses_is_connected_to() -> None:
     with raw(answer_ok) as server, canary(THERE, port_of(server)) as bird:
-        names = FakeResolver([HERE, THERE, "127.0.0.3"])
-        async with posting(names, dev=True) as post:
+        resolver = FakeResolver([HERE, THERE, "127.0.0.3"])
+        async with posting(resolver, dev=True) as post:
             assert (await post(f"http://{NAME}:{port_of(server)}/")).status == 200
     assert (server.connections, bird.connections) == (1, 0)
 
 
 async def test_the_next_address_is_tried_if_the_first_refuses_the_connection() -> None:
     with raw(answer_ok) as server:
-        names = FakeResolver([THERE, "127.0.0.3", HERE])
-        async with posting(names, dev=True) as post:
+        resolver = FakeResolver([THERE, "127.0.0.3", HERE])
+        async with posting(resolver, dev=True) as post:
             assert (await post(f"http://{NAME}:{port_of(server)}/")).status == 200
-    assert len(names.lookups) == 1
+    assert len(resolver.lookups) == 1
 
 
 async def test_an_attempt_fails_if_all_addresses_refuse_the_connection() -> None:
@@ -215,14 +215,14 @@ async def test_proxies_of_the_environment_are_not_used(
 
 
 async def test_a_configured_proxy_resolves_names_itself() -> None:
-    names = FakeResolver([OUTSIDE])
+    resolver = FakeResolver([OUTSIDE])
     with raw(lambda request: reply(b"", 403 if request.method == "CONNECT" else 200)) as proxy:
-        async with posting(names, dev=True, proxy=proxy.url) as post:
+        async with posting(resolver, dev=True, proxy=proxy.url) as post:
             assert (await post(f"http://{NAME}/hook")).status == 200
             assert (await post(f"https://{NAME}/hook")).status == 0
     requests = [(request.method, request.path) for request in proxy.requests]
     assert requests == [("POST", f"http://{NAME}/hook"), ("CONNECT", f"{NAME}:443")]
-    assert not names.lookups
+    assert not resolver.lookups
 
 
 # TLS
@@ -258,14 +258,14 @@ def secure_server(*names: str, ca: trustme.CA = CA, script: Script = answer_ok) 
 @pytest.mark.parametrize("certified", [NAME, "*.example.com"])
 async def test_tls_and_the_host_header_use_the_name_and_not_the_address(certified: str) -> None:
     with secure_server(certified) as server:
-        names = FakeResolver([HERE])
-        async with posting(names, allowed_hosts=[NAME], ports=[port_of(server)]) as post:
+        resolver = FakeResolver([HERE])
+        async with posting(resolver, allowed_hosts=[NAME], ports=[port_of(server)]) as post:
             assert await post(server.url, b'{"id": "t-1"}') == WebhookResponse(200, "status 200")
     (request,) = server.requests
     assert (request.method, request.path, request.json) == ("POST", "/hook", {"id": "t-1"})
     assert request.headers["host"].partition(":")[0] == NAME
     assert server.names == [NAME]
-    assert len(names.lookups) == 1
+    assert len(resolver.lookups) == 1
 
 
 UNTRUSTED: dict[str, Iterable[Any]] = {
@@ -298,7 +298,7 @@ async def test_a_server_without_tls_gets_no_request() -> None:
         async with posting(FakeResolver([HERE]), dev=True, timeout=0.2) as post:
             assert (await post(f"https://{NAME}:{port_of(bird)}/secret")).status == 0
     assert bird.connections == 1
-    assert b"secret" not in bird.got
+    assert b"secret" not in bird.received
 
 
 async def test_a_literal_address_is_connected_to() -> None:

@@ -63,7 +63,7 @@ def test_an_unknown_keyword_is_refused_with_a_suggestion() -> None:
 
 
 @pytest.mark.parametrize("function", [serve, create_app, async_serve])
-def test_wrong_arguments_are_refused_under_the_name_of_the_function(function: Any) -> None:
+def test_the_error_for_wrong_arguments_names_the_function(function: Any) -> None:
     name = function.__name__
     for options, hint in {
         "max_taks": "did you mean max_tasks?",
@@ -121,9 +121,9 @@ def test_a_value_out_of_bounds_is_refused_with_the_name_of_its_field(
     with pytest.raises(OptionError) as refused:
         Sample(**wrong)
 
-    [(option, given)] = wrong.items()
-    shown = "this value" if option == "names" else repr(given)
-    assert str(refused.value) == f"{option} must {must}, not {shown}"
+    [(name, given)] = wrong.items()
+    shown = "this value" if name == "names" else repr(given)
+    assert str(refused.value) == f"{name} must {must}, not {shown}"
 
 
 def test_values_within_bounds_are_accepted() -> None:
@@ -151,7 +151,7 @@ def test_values_are_read_from_text(name: str, given: Any, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "takes"),
+    ("name", "given", "problem"),
     [
         ("switch", "maybe", "takes on or off, not 'maybe'"),
         ("text", "any", "takes some, other or text, not 'any'"),
@@ -162,12 +162,12 @@ def test_values_are_read_from_text(name: str, given: Any, value: Any) -> None:
     ],
 )
 def test_an_unreadable_value_is_shown_unless_it_is_secret(
-    name: str, given: Any, takes: str
+    name: str, given: Any, problem: str
 ) -> None:
     with pytest.raises(OptionError) as refused:
         OPTIONS[name].read(given)
 
-    assert refused.value.problem == takes
+    assert refused.value.problem == problem
 
 
 def test_names_and_sections_follow_from_the_declaration() -> None:

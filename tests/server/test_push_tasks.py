@@ -24,7 +24,7 @@ from .modules import Inputs
 from .test_disconnect import LOST, are_canceled, end_of, outlast
 from .webhooks import UNREACHABLE, Hooks
 
-ALL = ["submitted", "working", "completed"]
+ALL_STATES = ["submitted", "working", "completed"]
 
 
 class Count(BaseModel):
@@ -89,14 +89,14 @@ def test_the_webhook_of_a_message_gets_every_state_and_is_listed(
 ) -> None:
     hook = {"id": "c1", "url": receiver.url, "token": "t-1"}
     answer = hooks.agent.ask(operation, hooks.sending("echo", hook=hook))
-    task = answer.task_id if operation == "stream" else answer.task["id"]
+    task_id = answer.task_id if operation == "stream" else answer.task["id"]
     receiver.wait(3)
-    assert receiver.states == ALL
+    assert receiver.states == ALL_STATES
     assert {delivery.headers["x-a2a-notification-token"] for delivery in receiver.deliveries} == {
         "t-1"
     }
-    assert hooks.get(task, "c1").result == hooks.shown(task, **hook)
-    assert hooks.ids(task) == ["c1"]
+    assert hooks.get(task_id, "c1").result == hooks.shown(task_id, **hook)
+    assert hooks.ids(task_id) == ["c1"]
 
 
 def test_the_webhook_of_a_message_belongs_to_its_task_whatever_id_it_names(
@@ -104,15 +104,15 @@ def test_the_webhook_of_a_message_belongs_to_its_task_whatever_id_it_names(
 ) -> None:
     another = pause(hooks.agent)
     hook = {"url": receiver.url, "taskId": another}
-    task = hooks.agent.ask("send", hooks.sending("echo", hook=hook)).task["id"]
-    assert [config["taskId"] for config in hooks.of(task)] == [task]
+    task_id = hooks.agent.ask("send", hooks.sending("echo", hook=hook)).task["id"]
+    assert [config["taskId"] for config in hooks.of(task_id)] == [task_id]
     assert hooks.of(another) == []
 
 
 def test_the_webhook_of_a_message_gets_an_id(hooks: Hooks) -> None:
-    task = hooks.agent.ask("send", hooks.sending("echo", hook={"url": UNREACHABLE})).task["id"]
-    (config_id,) = hooks.ids(task)
-    assert (config_id == task) is not hooks.agent.modern
+    task_id = hooks.agent.ask("send", hooks.sending("echo", hook={"url": UNREACHABLE})).task["id"]
+    (config_id,) = hooks.ids(task_id)
+    assert (config_id == task_id) is not hooks.agent.modern
 
 
 def test_a_denied_call_reveals_nothing_about_its_webhook() -> None:
@@ -140,20 +140,20 @@ def test_the_webhook_of_an_answer_gets_the_later_states(
     hooks: Hooks, receiver: Receiver, addressed_by: str
 ) -> None:
     context = str(uuid4())
-    task = pause(hooks.agent, contextId=context)
+    task_id = pause(hooks.agent, contextId=context)
     by_task = addressed_by == "task" or hooks.agent.modern
-    target = {"taskId": task} if by_task else {"contextId": context}
-    assert say(hooks, "yes", {"id": "c1", "url": receiver.url}, **target).task["id"] == task
+    target = {"taskId": task_id} if by_task else {"contextId": context}
+    assert say(hooks, "yes", {"id": "c1", "url": receiver.url}, **target).task["id"] == task_id
     receiver.wait(2)
     assert receiver.states == ["working", "completed"]
-    assert hooks.ids(task) == ["c1"]
+    assert hooks.ids(task_id) == ["c1"]
 
 
 def test_the_webhook_of_an_answer_is_added_to_the_others(hooks: Hooks, receiver: Receiver) -> None:
     hook = {"id": "c1", "url": f"{receiver.url}/first"}
     paused = hooks.agent.ask("send", hooks.sending("pay", hook=hook))
-    task = paused.task["id"]
-    say(hooks, "yes", {"id": "c2", "url": f"{receiver.url}/second"}, taskId=task)
+    task_id = paused.task["id"]
+    say(hooks, "yes", {"id": "c2", "url": f"{receiver.url}/second"}, taskId=task_id)
     receiver.wait(7)
     states_by_path = {
         path: [d.state for d in receiver.deliveries if d.path == path]
@@ -163,37 +163,41 @@ def test_the_webhook_of_an_answer_is_added_to_the_others(hooks: Hooks, receiver:
         "/hook/first": ["submitted", "working", "input-required", "working", "completed"],
         "/hook/second": ["working", "completed"],
     }
-    assert hooks.ids(task) == ["c1", "c2"]
+    assert hooks.ids(task_id) == ["c1", "c2"]
 
 
 def test_an_answer_with_an_invalid_webhook_is_refused(hooks: Hooks) -> None:
-    task = pause(hooks.agent)
-    assert say(hooks, "yes", {"url": "ftp://127.0.0.1/"}, taskId=task).code == -32602
-    assert hooks.agent.ask("get", {"id": task}).state == "input-required"
-    assert hooks.of(task) == []
-    assert say(hooks, "yes", {"url": UNREACHABLE}, taskId=task).state == "completed"
+    task_id = pause(hooks.agent)
+    assert say(hooks, "yes", {"url": "ftp://127.0.0.1/"}, taskId=task_id).code == -32602
+    assert hooks.agent.ask("get", {"id": task_id}).state == "input-required"
+    assert hooks.of(task_id) == []
+    assert say(hooks, "yes", {"url": UNREACHABLE}, taskId=task_id).state == "completed"
 
 
 def test_a_refused_answer_adds_no_webhook(hooks: Hooks) -> None:
     agent = hooks.agent
     paused = agent.send("ask", agent.part(data={"count": 0}))
     assert paused.state == "input-required"
-    task = paused.task["id"]
+    task_id = paused.task["id"]
     wrong = agent.part(data={"count": "many"})
-    params = hooks.sending("ask", wrong, hook={"url": UNREACHABLE}, taskId=task)
+    params = hooks.sending("ask", wrong, hook={"url": UNREACHABLE}, taskId=task_id)
     assert agent.ask("send", params).code == -32602
-    assert agent.ask("get", {"id": task}).state == "input-required"
-    assert hooks.of(task) == []
+    assert agent.ask("get", {"id": task_id}).state == "input-required"
+    assert hooks.of(task_id) == []
 
 
 # Without a client
 
 
 @asynccontextmanager
-async def losing(
+async def without_client(
     way: str, receiver: Receiver, operation: str
 ) -> AsyncIterator[tuple[Peer, str, Gate, Gate]]:
-    """Start a task with a webhook, disconnect its client, and yield both, with gates for tasks."""
+    """Start a task with a webhook and disconnect its client.
+
+    Yields:
+        Another client, the task's id, its gate, and the gate of the skill `other`.
+    """
     gate, other = Gate(), Gate()
     modules = {"work": Does(gate), "other": Does(other)}
     async with serving(
@@ -203,17 +207,17 @@ async def losing(
         if operation == "stream":
             async with peer.streaming("stream", params) as stream:
                 await stream.next()
-                task_id = await working(peer, gate, receiver)
+                task_id = await wait_until_working(peer, gate, receiver)
         else:
             sending = asyncio.create_task(peer.ask("send", params))
-            task_id = await working(peer, gate, receiver)
+            task_id = await wait_until_working(peer, gate, receiver)
             sending.cancel()
             with suppress(asyncio.CancelledError):
                 await sending
         yield peer, task_id, gate, other
 
 
-async def working(peer: Peer, gate: Gate, receiver: Receiver) -> str:
+async def wait_until_working(peer: Peer, gate: Gate, receiver: Receiver) -> str:
     """Wait until the only task is running and no notification is pending; return its id."""
     await gate.reached.wait()
     (task_id,) = peer.served.engine.runs
@@ -233,12 +237,12 @@ each_operation = pytest.mark.parametrize("operation", ["send", "stream"])
 async def test_a_task_with_a_webhook_keeps_running_without_its_client(
     way: str, operation: str, receiver: Receiver
 ) -> None:
-    async with losing(way, receiver, operation) as (peer, task_id, gate, other):
+    async with without_client(way, receiver, operation) as (peer, task_id, gate, other):
         await outlast(peer, other)
         assert await peer.state(task_id) == "working"
         gate.opened.set()
         await asyncio.to_thread(receiver.wait, 3)
-        assert receiver.states == ALL
+        assert receiver.states == ALL_STATES
 
 
 @every_way
@@ -248,7 +252,7 @@ async def test_a_task_whose_webhook_has_failed_is_canceled_with_its_client(
     way: str, operation: str
 ) -> None:
     with receiving(lambda delivery: Reply(500)) as receiver:
-        async with losing(way, receiver, operation) as (peer, task_id, gate, _):
+        async with without_client(way, receiver, operation) as (peer, task_id, gate, _):
             await are_canceled(gate)
             assert await end_of(peer, task_id) == LOST
 
@@ -267,7 +271,7 @@ async def test_a_task_whose_webhook_was_deleted_is_canceled_with_its_client(
         params = hooks.sending("work", hook={"id": "c1", "url": receiver.url})
         async with peer.streaming("stream", params) as stream:
             await stream.next()
-            task_id = await working(peer, gate, receiver)
+            task_id = await wait_until_working(peer, gate, receiver)
             assert (await peer.ask("push delete", hooks.naming(task_id, "c1"))).error is None
         await are_canceled(gate)
         assert await end_of(peer, task_id) == LOST

@@ -87,13 +87,13 @@ async def test_the_answer_to_a_question_says_what_its_client_accepts() -> None:
         assert contents((await peer.ask("send", params)).task) == ['{"total": 5}']
 
 
-async def test_with_text_results_data_has_its_text_beside_it() -> None:
+async def test_with_text_results_data_is_followed_by_its_text() -> None:
     async with serving({"work": always({"total": 5})}, text_results=True) as peer:
         assert contents((await send(peer)).task) == [{"total": 5}, '{"total": 5}']
         assert contents((await send(peer, "text/plain")).task) == ['{"total": 5}']
 
 
-async def test_with_text_results_a_result_that_has_text_is_as_it_is() -> None:
+async def test_with_text_results_a_result_that_has_text_is_unchanged() -> None:
     module = always({"text": "five", "total": 5})
     module.output_schema = Reply  # type: ignore[misc]  # of this module alone
     async with serving({"work": module}, text_results=True) as peer:
@@ -256,7 +256,7 @@ async def test_a_task_that_still_streams_has_its_texts_joined(url: str, tmp_path
         assert contents(await peer.get(task_id)) == ["abc"]
 
 
-class Sees(Middleware):
+class OutputRecorder(Middleware):
     """A middleware that records the outputs that it sees."""
 
     def __init__(self) -> None:
@@ -268,7 +268,7 @@ class Sees(Middleware):
 
 
 class Short(BaseModel):
-    """An output that only the whole text of `count_to_three` does not fit."""
+    """An output with room for each chunk of `count_to_three`, but not for its whole text."""
 
     model_config = ConfigDict(json_schema_extra={"x-text-field": "text"})
 
@@ -282,13 +282,13 @@ async def count_to_three(inputs: Inputs, context: Any) -> Any:
 
 
 async def test_middleware_sees_the_whole_output_of_a_stream() -> None:
-    module, sees = Streams(count_to_three), Sees()
+    module, recorder = Streams(count_to_three), OutputRecorder()
     module.output_schema = Reply  # type: ignore[misc]  # of this module alone
-    executor = Executor(registry_of({"work": module}), middlewares=[sees])
+    executor = Executor(registry_of({"work": module}), middlewares=[recorder])
     with closing(executor):
         async with serving(executor) as peer, peer.stream("work", peer.part(data={})) as stream:
             frames = await stream.rest()
-    assert sees.outputs == [{"text": "one two three", "n": 2}]
+    assert recorder.outputs == [{"text": "one two three", "n": 2}]
     chunks = [frame.parts[0] for frame in frames if frame.kind == "artifact"]
     assert chunks == ["one ", "two ", "three"]
 
@@ -297,24 +297,24 @@ async def test_an_outer_module_gets_the_chunks_of_a_stream_as_they_are() -> None
     async def outer(inputs: Inputs, context: Any) -> Inputs:
         return {"n": [each async for each in context.executor.stream("inner", {}, context)]}
 
-    inner, sees = Streams(count_to_three), Sees()
+    inner, recorder = Streams(count_to_three), OutputRecorder()
     inner.output_schema = Reply  # type: ignore[misc]  # of this module alone
-    executor = Executor(registry_of({"work": Does(outer), "inner": inner}), middlewares=[sees])
+    executor = Executor(registry_of({"work": Does(outer), "inner": inner}), middlewares=[recorder])
     with closing(executor):
         async with serving(executor) as peer:
             (output,) = contents((await send(peer)).task)
     assert [chunk["text"] for chunk in output["n"]] == ["one ", "two ", "three"]
-    assert sees.outputs[0] == {"text": "one two three", "n": 2}
+    assert recorder.outputs[0] == {"text": "one two three", "n": 2}
 
 
 async def test_output_validation_checks_the_whole_output_of_a_stream(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    module, sees = Streams(count_to_three), Sees()
+    module, recorder = Streams(count_to_three), OutputRecorder()
     module.output_schema = Short  # type: ignore[misc]  # of this module alone
-    executor = Executor(registry_of({"work": module}), middlewares=[sees])
+    executor = Executor(registry_of({"work": module}), middlewares=[recorder])
     with closing(executor):
         async with serving(executor) as peer, peer.stream("work", peer.part(data={})) as stream:
             await stream.rest()
-    assert not sees.outputs
+    assert not recorder.outputs
     assert "Post-stream validation/middleware failed" in caplog.text
