@@ -111,9 +111,8 @@ class GrpcLimits:
 class ReadSlots:
     """Slots for the messages that are being read.
 
-    gRPC buffers a message until it is complete, and shows its size only then. So few messages are
-    read at a time that all of them may have the maximum size; one client has at most half of the
-    slots.
+    gRPC buffers a message until it is complete, and shows its size only then. So the slots are few
+    enough that all messages in them may have the maximum size; one client has at most half of them.
 
     Args:
         total: The number of messages that are read at a time.
@@ -291,7 +290,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self, handler: Any, path: str, requests: AsyncIterator[bytes], context: Any
     ) -> Any:
         """Answer one call; return the response unless it is a stream, which is written here."""
-        began, status = time.perf_counter(), 499  # in case that the client disconnects
+        began, status = time.perf_counter(), 499  # in case the client disconnects
         host = host_of(context.peer())
         begin_request(host)
         try:
@@ -350,17 +349,22 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self, headers: Mapping[str, str], connection: Connection, address: str
     ) -> Caller | Refusal:
         """Return the caller, or the refusal of its call."""
-        known: tuple[str, Identity | None] | Refusal = ("", None)
+        authenticated: tuple[str, Identity | None] | Refusal = ("", None)
         if self._auth is not None:
-            known = await authenticate(self._auth, headers, self._scheme, address, self._refusals)
-        if isinstance(known, Refusal):
-            return known
-        name = "" if self._client_key is None else named_client(self._client_key, headers, *known)
-        client = name or known[0] or address
+            authenticated = await authenticate(
+                self._auth, headers, self._scheme, address, self._refusals
+            )
+        if isinstance(authenticated, Refusal):
+            return authenticated
+        principal, identity = authenticated
+        client = ""
+        if self._client_key is not None:
+            client = named_client(self._client_key, headers, principal, identity)
+        client = client or principal or address
         refusal = None
         if self._limiter is not None:
-            refusal = await check_rate(self._limiter, known[0], client)
-        return refusal or Caller(*known, headers, connection, client=client)
+            refusal = await check_rate(self._limiter, principal, client)
+        return refusal or Caller(principal, identity, headers, connection, client=client)
 
     def _hold_place(self, client: str, context: Any) -> None:
         """Count a call of *client* until its response has been sent.
@@ -393,7 +397,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             return body
         BodyBytes(self._memory, caller.client, caller.connection, is_kept=True).grow(len(body))
         if len(body) > LARGE_BODY:
-            async with self._parse_lock:  # of many that arrive together, one is parsed at a time
+            async with self._parse_lock:  # let the event loop do other work between large ones
                 await asyncio.sleep(0)
         return parse_message(request_type, body, self._limits.max_values)
 
@@ -484,7 +488,8 @@ def _headers_of(metadata: Iterable[tuple[str, str | bytes]] | None) -> dict[str,
 def host_of(peer: str) -> str:
     """Return the address of a peer such as `ipv4:192.0.2.1:5000`; "" if it has none.
 
-    A socket for both versions of IP gives IPv4 addresses as those of IPv6: both have one rate.
+    A socket for both versions of IP shows IPv4 clients with IPv6 addresses that contain their own.
+    They are converted back, so that limits see one address for a client.
     """
     version, _, address = unquote(peer).partition(":")
     host = address.rpartition(":")[0].strip("[]")

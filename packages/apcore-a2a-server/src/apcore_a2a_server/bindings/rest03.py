@@ -22,7 +22,7 @@ ROUTES = [
         ("GET", "tasks", "tasks/list"),
         ("GET", TASK, "tasks/get"),
         ("POST", f"{TASK}:cancel", "tasks/cancel"),
-        # POST in the text and in JavaScript, GET in the protocol buffers and in Python
+        # POST in the specification and the JavaScript SDK, GET in the .proto and the Python SDK
         ("POST", f"{TASK}:subscribe", "tasks/resubscribe"),
         ("GET", f"{TASK}:subscribe", "tasks/resubscribe"),
         ("POST", PUSH, SET_PUSH),

@@ -160,8 +160,8 @@ class Watchers:
 
     Only a disconnect makes a task abandoned. A client that got its response, or that the server
     itself disconnects, does not count (FR-MSG-005). Nor does an observer, which has subscribed to
-    a task that is or was paused: it keeps a task that other clients have left, but if it is the
-    only one to disconnect, the task goes on.
+    a task that is or was paused: while it is connected, a task goes on without its other clients,
+    but if no other client has disconnected, its own disconnect does not matter.
 
     Args:
         on_abandoned: Callback for a task whose last client disconnected and did not return.

@@ -56,8 +56,8 @@ PYTHON_STEPS = {
     "input_validation": ("inputs", "input_schema", "redacted_inputs"),
     "output_validation": ("output", "output_schema", "redacted_output"),
 }
-"""apcore's steps that take some 30 us per JSON value; the names of the value, of its schema, and of
-the redacted value in the context."""
+"""apcore's steps that take some 30 us per JSON value. For each, the names of the value and of its
+schema, and the name of the redacted value in the context."""
 
 
 class OffLoop(BaseStep):
@@ -211,8 +211,8 @@ def _with_begin(run: PipelineRun, execute: Callable[..., Any]) -> Callable[..., 
 class ModuleStream:
     """The chunks of a module, and the text that they make together.
 
-    apcore merges chunks for output validation and middleware: of a text in several chunks it
-    would show them the last one only.
+    apcore merges chunks for output validation and middleware, but it would show them only the last
+    chunk of a text.
 
     Args:
         run: The run that the call belongs to.
