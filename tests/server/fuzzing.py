@@ -45,7 +45,9 @@ KINDS = {
 }
 """Placeholders for the ids of tasks, each with the task's skill and state."""
 
-MISDOING, PUTTING = ([{"what": what} for what in cases] for cases in (MISDEEDS, OUTPUTS))
+MISDEED_INPUTS, OUTPUT_INPUTS = (
+    [{"what": what} for what in cases] for cases in (MISDEEDS, OUTPUTS)
+)
 EVIL, EVIL_TEXT = "^(a+)+$", "a" * 60 + "!"
 """A pattern, and a text that takes Python's `re` years."""
 COSTLY: Json = {
@@ -68,11 +70,11 @@ INPUTS: dict[str, list[Json]] = {
     "approve": [{"text": "now"}],
     "nested": [{"what": "echo"}, {"what": "nowhere"}],
     "costly": [{"text": "aaaa"}, {"text": EVIL_TEXT}, {"list": [[n] for n in range(3000)]}],
-    "raises": MISDOING,
-    "raises.later": MISDOING,
-    "raises.stream": MISDOING,
-    "puts": PUTTING,
-    "puts.stream": PUTTING,
+    "raises": MISDEED_INPUTS,
+    "raises.later": MISDEED_INPUTS,
+    "raises.stream": MISDEED_INPUTS,
+    "puts": OUTPUT_INPUTS,
+    "puts.stream": OUTPUT_INPUTS,
 }
 """Skills, each with inputs: the first one is accepted."""
 
@@ -93,11 +95,11 @@ WELL_KNOWN: dict[str, Json] = {
 }
 
 
-def described(descriptor: Descriptor) -> Json:
+def message_schema(descriptor: Descriptor) -> Json:
     """Return the JSON Schema of a protobuf message, with one alternative per `oneof` member."""
     if descriptor.name in WELL_KNOWN:
         return WELL_KNOWN[descriptor.name]
-    members = {field.json_name: _described(field) for field in descriptor.fields}
+    members = {field.json_name: _field_schema(field) for field in descriptor.fields}
     choices = [field.json_name for field in descriptor.fields if _is_choice(field)]
     needed = [field.json_name for field in descriptor.fields if _is_required(field)]
     fixed = {name: schema for name, schema in members.items() if name not in choices}
@@ -106,9 +108,9 @@ def described(descriptor: Descriptor) -> Json:
     return {"anyOf": [{**whole, "properties": properties} for properties in alternatives]}
 
 
-def _described(field: FieldDescriptor) -> Json:
+def _field_schema(field: FieldDescriptor) -> Json:
     if field.message_type is not None:
-        schema = described(field.message_type)
+        schema = message_schema(field.message_type)
     elif field.enum_type is not None:
         schema = {"enum": [value.name for value in field.enum_type.values]}
     else:
@@ -135,7 +137,7 @@ def request_schema(method: str) -> Json:
         "jsonrpc": {"const": "2.0"},
         "id": {"type": ["string", "integer"]},
         "method": {"const": method},
-        "params": described(getattr(a2a, METHODS[method][1].__name__).DESCRIPTOR),
+        "params": message_schema(getattr(a2a, METHODS[method][1].__name__).DESCRIPTOR),
     }
     return {"type": "object", "properties": members, "required": [*members]}
 
@@ -231,7 +233,7 @@ LEAVES: dict[str, Values] = {
     "date-time": st.sampled_from(TIMES),
     "base64": st.sampled_from(BASE64),
 }
-REAL: dict[str, Values] = {
+MEANINGFUL: dict[str, Values] = {
     "id": tasks,
     "taskId": tasks,
     "contextId": st.sampled_from(["c1", "c2"]),
@@ -271,9 +273,9 @@ def values(schema: Json) -> Values:
 
 
 def _objects(members: Json, required: Any) -> Values:
-    real = {} if "jsonrpc" in members else REAL
+    meaningful = {} if "jsonrpc" in members else MEANINGFUL
     made = {
-        name: mostly(real[name], values(schema)) if name in real else values(schema)
+        name: mostly(meaningful[name], values(schema)) if name in meaningful else values(schema)
         for name, schema in members.items()
     }
     needed = {name: made.pop(name) for name in required if name in made}
@@ -290,7 +292,7 @@ OLD_FILES = {"url": "uri", "raw": "bytes"}
 CONTENTS = {"url": st.sampled_from(URLS), "raw": st.sampled_from(BASE64)}
 contents = st.sampled_from(["text", "text", "data", "data", "data", "url", "raw"])
 targets = st.sampled_from([None] * 4 + [*KINDS])
-fits = st.one_of(
+valid_calls = st.one_of(
     *(st.tuples(st.just(skill), st.sampled_from(inputs)) for skill, inputs in INPUTS.items())
 )
 
@@ -306,7 +308,7 @@ def part_of(kind: str, content: Any, *, modern: bool) -> Json:
 
 def aimed(draw: st.DrawFn, params: Json, *, modern: bool) -> Json:
     """Turn *params* into a send that likely runs: a valid input, or an answer to a known task."""
-    (skill, inputs), task = draw(fits), draw(targets)
+    (skill, inputs), task = draw(valid_calls), draw(targets)
     kind = draw(contents)
     content = draw(CONTENTS[kind]) if kind in CONTENTS else inputs
     part = part_of(kind, json.dumps(inputs) if kind == "text" else content, modern=modern)

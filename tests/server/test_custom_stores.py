@@ -140,37 +140,37 @@ async def test_a_task_is_streamed_and_read_again(way: str, store: Any) -> None:
         assert gapless(frames)
         task_id = frames[0].body["id"]
         assert contents(await peer.get(task_id)) == [{"n": 0}, {"n": 1}, {"n": 2}]
-        async with peer.subscribe(task_id, 2) as back:
-            assert await back.rest() == frames[2:]
+        async with peer.subscribe(task_id, 2) as resumed:
+            assert await resumed.rest() == frames[2:]
 
 
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_new_server_finds_and_resumes_a_paused_task(way: str, store: Any) -> None:
-    kept = store()
-    async with serving(MODULES, way, task_store=kept) as peer:
+    same_store = store()
+    async with serving(MODULES, way, task_store=same_store) as peer:
         task = (await peer.send("pay", contextId="ours")).task
         assert task["metadata"] == {"skillId": "pay"}
-    async with serving(MODULES, way, task_store=kept) as peer:
+    async with serving(MODULES, way, task_store=same_store) as peer:
         assert await peer.get(task["id"]) == task
         target = {"contextId": "ours"} if way == "0.3" else {"taskId": task["id"]}
         message = peer.wire.params("", peer.part(text="yes"), **target)["message"]
         answer = await peer.ask("send", {"message": message})
         assert answer.task["id"] == task["id"]
         assert contents(answer.task) == [{"text": "hello"}]
-    async with serving(MODULES, way, task_store=kept) as peer:
+    async with serving(MODULES, way, task_store=same_store) as peer:
         assert await peer.get(task["id"]) == answer.task
         assert (await peer.send("pay", taskId=task["id"])).code == -32004
 
 
 @pytest.mark.parametrize("store", STORES)
 async def test_event_ids_continue_in_a_new_server(store: Any) -> None:
-    kept = store()
-    async with serving(MODULES, task_store=kept) as peer, peer.stream("pay") as stream:
+    same_store = store()
+    async with serving(MODULES, task_store=same_store) as peer, peer.stream("pay") as stream:
         before = await stream.rest()
     task_id = before[0].body["id"]
     async with (
-        serving(MODULES, task_store=kept) as peer,
+        serving(MODULES, task_store=same_store) as peer,
         peer.stream("pay", peer.part(text="yes"), taskId=task_id) as stream,
     ):
         after = await stream.rest()
@@ -181,17 +181,17 @@ async def test_event_ids_continue_in_a_new_server(store: Any) -> None:
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_new_server_can_cancel_a_paused_task(way: str, store: Any) -> None:
-    kept = store()
-    async with serving(MODULES, way, task_store=kept) as peer:
+    same_store = store()
+    async with serving(MODULES, way, task_store=same_store) as peer:
         task = (await peer.send("pay")).task
-    async with serving(MODULES, way, task_store=kept) as peer:
+    async with serving(MODULES, way, task_store=same_store) as peer:
         assert (await peer.ask("cancel", {"id": task["id"]})).state == "canceled"
 
 
 @pytest.mark.parametrize("store", STORES)
-async def test_250_tasks_are_listed_page_by_page(store: Any) -> None:
+async def test_many_tasks_are_listed_page_by_page(store: Any) -> None:
     async with serving(MODULES, task_store=store()) as peer:
-        made = [task["id"] for task in [(await peer.send()).task for _ in range(230)]]
+        task_ids = [(await peer.send()).task["id"] for _ in range(230)]
         for client, token in ((peer, "nextPageToken"), (peer.by("0.3"), "nextCursor")):
             listed: list[str] = []
             cursor: Any = None
@@ -201,7 +201,7 @@ async def test_250_tasks_are_listed_page_by_page(store: Any) -> None:
                 page = (await client.ask("list", {**size, name: cursor})).result
                 listed += [task["id"] for task in page["tasks"]]
                 cursor = page.get(token, "")
-            assert sorted(listed) == sorted(made)
+            assert sorted(listed) == sorted(task_ids)
             assert len(page["tasks"]) == 50
 
 
@@ -415,9 +415,9 @@ def log_of(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
 async def test_the_limitations_of_a_store_are_logged_once_at_the_start(
     store: Any, begins: str, ends: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kept = store()
+    same_store = store()
     with caplog.at_level(logging.INFO):
-        app = app_of(registry_of(MODULES), task_store=kept)
+        app = app_of(registry_of(MODULES), task_store=same_store)
         assert log_of(caplog) == []
         for _ in range(2):  # an application may be started again
             async with serving(app):

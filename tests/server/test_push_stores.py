@@ -45,18 +45,18 @@ def webhook(name: str = "c1", task_id: str = "t") -> Webhook:
     return Webhook(Config(id=name, task_id=task_id, url=UNREACHABLE), "0.3")
 
 
-async def ask(peer: Peer, operation: str, task: str, config_id: str = "", **config: Any) -> Any:
+async def ask(peer: Peer, operation: str, task_id: str, config_id: str = "", **config: Any) -> Any:
     """Call an operation on push configs; return the error code and the result."""
     hooks = Hooks(peer.wire)
     sets = operation == "push set"
-    params = hooks.setting(task, **config) if sets else hooks.naming(task, config_id)
+    params = hooks.setting(task_id, **config) if sets else hooks.naming(task_id, config_id)
     answer = await peer.ask(operation, params)
     return answer.code, None if answer.error else answer.result
 
 
-async def hooks_of(peer: Peer, task: str) -> list[Json]:
+async def hooks_of(peer: Peer, task_id: str) -> list[Json]:
     """Return all push configs of a task in the form of 1.0."""
-    _, result = await ask(peer, "push list", task)
+    _, result = await ask(peer, "push list", task_id)
     return [plain(each) for each in (result["configs"] if peer.wire.modern else result)]
 
 
@@ -107,12 +107,12 @@ async def test_the_memory_store_has_the_three_push_config_methods_of_the_srs() -
 @every_way
 async def test_an_evicted_task_has_no_push_configs(way: str) -> None:
     async with serving(MODULES, way, push_notifications=QUICK, max_tasks=1) as peer:
-        task = (await peer.send()).task["id"]
-        await ask(peer, "push set", task, **HOOK)
-        assert await hooks_of(peer, task)
+        task_id = (await peer.send()).task["id"]
+        await ask(peer, "push set", task_id, **HOOK)
+        assert await hooks_of(peer, task_id)
         await peer.send()
         for operation in ("push set", "push get", "push list", "push delete"):
-            assert await ask(peer, operation, task, "c1", **HOOK) == (-32001, None)
+            assert await ask(peer, operation, task_id, "c1", **HOOK) == (-32001, None)
 
 
 # In users' stores
@@ -122,48 +122,54 @@ async def test_an_evicted_task_has_no_push_configs(way: str) -> None:
 async def test_a_users_store_keeps_the_push_config_of_a_task(way: str) -> None:
     store = DictStore()
     async with serving(MODULES, way, task_store=store, push_notifications=QUICK) as peer:
-        task = (await peer.send()).task["id"]
-        assert await hooks_of(peer, task) == []
-        assert (await ask(peer, "push set", task, **HOOK))[0] is None
-        kept = store.configs[task]
-        assert (kept.id, kept.url, kept.token, kept.task_id) == ("c1", UNREACHABLE, "t-1", task)
-        assert await hooks_of(peer, task) == [{"taskId": task, **HOOK}]
-        assert (await ask(peer, "push set", task, id="c1", url=f"{UNREACHABLE}/new"))[0] is None
-        assert store.configs[task].url == f"{UNREACHABLE}/new"
-        assert (await ask(peer, "push delete", task, "c1"))[0] is None
-        assert (store.configs, await hooks_of(peer, task)) == ({}, [])
+        task_id = (await peer.send()).task["id"]
+        assert await hooks_of(peer, task_id) == []
+        assert (await ask(peer, "push set", task_id, **HOOK))[0] is None
+        kept = store.configs[task_id]
+        assert (kept.id, kept.url, kept.token, kept.task_id) == ("c1", UNREACHABLE, "t-1", task_id)
+        assert await hooks_of(peer, task_id) == [{"taskId": task_id, **HOOK}]
+        assert (await ask(peer, "push set", task_id, id="c1", url=f"{UNREACHABLE}/new"))[0] is None
+        assert store.configs[task_id].url == f"{UNREACHABLE}/new"
+        assert (await ask(peer, "push delete", task_id, "c1"))[0] is None
+        assert (store.configs, await hooks_of(peer, task_id)) == ({}, [])
 
 
 @every_way
 async def test_a_users_store_keeps_its_one_push_config_and_refuses_a_second(way: str) -> None:
     store = DictStore()
     async with serving(MODULES, way, task_store=store, push_notifications=QUICK) as peer:
-        task = (await peer.send("pay")).task["id"]
-        await ask(peer, "push set", task, **HOOK)
-        assert await ask(peer, "push set", task, id="c2", url=UNREACHABLE) == (-32602, None)
-        more = Hooks(peer.wire).sending("pay", hook={"id": "c2", "url": UNREACHABLE}, taskId=task)
+        task_id = (await peer.send("pay")).task["id"]
+        await ask(peer, "push set", task_id, **HOOK)
+        assert await ask(peer, "push set", task_id, id="c2", url=UNREACHABLE) == (-32602, None)
+        more = Hooks(peer.wire).sending(
+            "pay", hook={"id": "c2", "url": UNREACHABLE}, taskId=task_id
+        )
         assert (await peer.ask("send", more)).code == -32602
-        assert await peer.state(task) == "input-required"
-        assert await hooks_of(peer, task) == [{"taskId": task, **HOOK}]
+        assert await peer.state(task_id) == "input-required"
+        assert await hooks_of(peer, task_id) == [{"taskId": task_id, **HOOK}]
 
 
-async def replied(peer: Peer, task: str) -> Json:
+async def approve(peer: Peer, task_id: str) -> Json:
     """Approve a paused task and return it."""
     part = peer.part(text="yes")
-    return (await peer.send("pay", part, taskId=task)).task
+    return (await peer.send("pay", part, taskId=task_id)).task
 
 
 @every_way
-@pytest.mark.parametrize("kept", [DictStore, InMemoryTaskStore])
-async def test_a_push_config_survives_a_restart_and_keeps_its_version(way: str, kept: Any) -> None:
-    store, other = kept(), "1.0" if way == "0.3" else "0.3"
+@pytest.mark.parametrize("store_type", [DictStore, InMemoryTaskStore])
+async def test_a_push_config_survives_a_restart_and_keeps_its_version(
+    way: str, store_type: Any
+) -> None:
+    store, other = store_type(), "1.0" if way == "0.3" else "0.3"
     with receiving() as receiver:
         async with serving(MODULES, way, task_store=store, push_notifications=QUICK) as peer:
-            task = (await peer.send("pay")).task["id"]
-            await ask(peer, "push set", task, **{**HOOK, "url": receiver.url})
+            task_id = (await peer.send("pay")).task["id"]
+            await ask(peer, "push set", task_id, **{**HOOK, "url": receiver.url})
         async with serving(MODULES, other, task_store=store, push_notifications=QUICK) as peer:
-            assert await hooks_of(peer, task) == [{"taskId": task, **HOOK, "url": receiver.url}]
-            await replied(peer, task)
+            assert await hooks_of(peer, task_id) == [
+                {"taskId": task_id, **HOOK, "url": receiver.url}
+            ]
+            await approve(peer, task_id)
             await asyncio.to_thread(receiver.wait, 2)
     assert receiver.states == ["working", "completed"]
     old = {"id" in delivery.json for delivery in receiver.deliveries}
@@ -176,14 +182,14 @@ async def test_the_failure_of_a_webhook_survives_a_restart() -> None:
         async with serving(MODULES, "0.3", task_store=store, push_notifications=QUICK) as peer:
             hook = {**HOOK, "url": receiver.url}
             params = Hooks(peer.wire).sending("pay", hook=hook)
-            task = (await peer.ask("send", params)).task["id"]
+            task_id = (await peer.ask("send", params)).task["id"]
             await asyncio.to_thread(receiver.wait, 1)
-            await true(lambda: "500" in store.configs[task].tenant)
+            await true(lambda: "500" in store.configs[task_id].tenant)
         async with serving(MODULES, "0.3", task_store=store, push_notifications=QUICK) as peer:
-            _, config = await ask(peer, "push get", task)
+            _, config = await ask(peer, "push get", task_id)
             assert (config["status"], config["reason"]) == ("failed", "status 500")
             assert "tenant" not in config["pushNotificationConfig"]
-            await replied(peer, task)
+            await approve(peer, task_id)
         assert len(receiver) == 1
 
 
@@ -195,6 +201,8 @@ class Refusing(DictStore):
 
 
 class RefusingAll(Refusing):
+    """A store that raises when a push config is saved or deleted."""
+
     async def delete_push_config(self, task_id: str) -> bool:
         raise RuntimeError(SECRET)
 
@@ -239,23 +247,23 @@ async def test_a_full_store_keeps_no_push_config_of_a_refused_task() -> None:
 @every_way
 async def test_a_push_config_that_cannot_be_saved_does_not_affect_the_task(way: str) -> None:
     async with serving(MODULES, way, task_store=Refusing(), push_notifications=QUICK) as peer:
-        task = (await peer.send("pay")).task["id"]
-        assert await ask(peer, "push set", task, **HOOK) == (-32603, None)
-        assert await hooks_of(peer, task) == []
-        assert (await replied(peer, task))["status"]["state"].lower().endswith("completed")
+        task_id = (await peer.send("pay")).task["id"]
+        assert await ask(peer, "push set", task_id, **HOOK) == (-32603, None)
+        assert await hooks_of(peer, task_id) == []
+        assert (await approve(peer, task_id))["status"]["state"].lower().endswith("completed")
 
 
 async def test_a_webhook_failure_that_cannot_be_saved_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class Once(DictStore):
+    class SavesConfigOnce(DictStore):
         async def save_push_config(self, task_id: str, config: Any) -> None:
             if task_id in self.configs:
                 raise RuntimeError(SECRET)
             await super().save_push_config(task_id, config)
 
     with receiving(lambda delivery: Reply(500)) as receiver:
-        async with serving(MODULES, task_store=Once(), push_notifications=QUICK) as peer:
+        async with serving(MODULES, task_store=SavesConfigOnce(), push_notifications=QUICK) as peer:
             params = Hooks(peer.wire).sending("work", hook={**HOOK, "url": receiver.url})
             assert (await peer.ask("send", params)).state == "completed"
             await true(lambda: "webhooks not saved" in caplog.text)
@@ -270,8 +278,8 @@ async def test_without_push_notifications_the_store_is_not_asked_for_push_config
         save_push_config = delete_push_config = get_push_config  # type: ignore[assignment]  # none is called
 
     async with serving(MODULES, task_store=Plain()) as peer:
-        task = (await peer.send("pay")).task["id"]
-        assert (await replied(peer, task))["status"]["state"] == "TASK_STATE_COMPLETED"
+        task_id = (await peer.send("pay")).task["id"]
+        assert (await approve(peer, task_id))["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
 async def test_with_a_store_of_the_sdk_push_configs_are_kept_in_memory() -> None:
@@ -280,12 +288,12 @@ async def test_with_a_store_of_the_sdk_push_configs_are_kept_in_memory() -> None
         async with serving(MODULES, task_store=store, push_notifications=QUICK) as peer:
             hook = {**HOOK, "url": receiver.url}
             params = Hooks(peer.wire).sending("pay", hook=hook)
-            task = (await peer.ask("send", params)).task["id"]
-            assert await hooks_of(peer, task) == [{"taskId": task, **hook}]
-            await replied(peer, task)
+            task_id = (await peer.ask("send", params)).task["id"]
+            assert await hooks_of(peer, task_id) == [{"taskId": task_id, **hook}]
+            await approve(peer, task_id)
             await asyncio.to_thread(receiver.wait, 5)
-            assert await hooks_of(peer, task) == [{"taskId": task, **hook}]
+            assert await hooks_of(peer, task_id) == [{"taskId": task_id, **hook}]
         async with serving(MODULES, task_store=store, push_notifications=QUICK) as peer:
-            assert await hooks_of(peer, task) == []
+            assert await hooks_of(peer, task_id) == []
     states = ["submitted", "working", "input-required", "working", "completed"]
     assert receiver.states == states

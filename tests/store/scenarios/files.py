@@ -24,13 +24,13 @@ def kill_over_a_file(trial: Trial, *, rounds: int) -> None:
     path, observed = trial.home / "agent.db", Observed()
     for number in range(1, rounds + 1):
         with replica(trial.home, f"sqlite:///{path}", LEASE) as agent:
-            ended = threading.Event()
+            killed = threading.Event()
             with ThreadPoolExecutor(SENDERS) as threads:
                 for _ in range(SENDERS):
-                    threads.submit(_keep_sending, agent, observed, ended, trial.random)
-                ended.wait(trial.random.uniform(0.2, 1))
+                    threads.submit(_keep_sending, agent, observed, killed, trial.random)
+                killed.wait(trial.random.uniform(0.2, 1))
                 agent.process.signal(signal.SIGKILL)
-                ended.set()
+                killed.set()
         with closing(sqlite3.connect(path)) as file:
             assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         if number % 20 == 0 or number == rounds:
@@ -40,10 +40,10 @@ def kill_over_a_file(trial: Trial, *, rounds: int) -> None:
 
 
 def _keep_sending(
-    agent: Replica, observed: Observed, ended: threading.Event, random: Random
+    agent: Replica, observed: Observed, killed: threading.Event, random: Random
 ) -> None:
     """Start tasks until the agent is gone."""
-    while not ended.is_set():
+    while not killed.is_set():
         skill = random.choice(["once", "again", "again", "asks"])
         try:
             observed.tasks.add(agent.start(skill, seconds=random.choice([0, 0.05, 1])))
