@@ -132,13 +132,18 @@ async def _store(address: str, callers: int, seconds: float) -> dict[str, float]
 async def _create_and_complete(store: Any) -> None:
     """Write what a send writes: a working task, then its artifact and its final state."""
     from apcore_a2a_core.states import COMPLETED
-    from apcore_a2a_server.store.testing.samples import begun, new_record, said_more, went_on
+    from apcore_a2a_server.store.testing.samples import (
+        begun,
+        chunk_change,
+        new_record,
+        state_change,
+    )
     from msgspec.structs import replace
 
     task_id = str(uuid4())
     record, lease = await begun(store, new_record(task_id, context_id=task_id))
-    artifact = said_more(record, "hello")
-    end = went_on(artifact.record, COMPLETED)
+    artifact = chunk_change(record, "hello")
+    end = state_change(artifact.record, COMPLETED)
     events = [*artifact.events, *end.events]
     await store.change(replace(end, base=record.version, events=events, lease=lease))
 
