@@ -34,7 +34,7 @@ from tests.server.inloop import Does, app_of, give_back, registry_of, serving, t
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.principals import ADA, Headers
 from tests.server.test_custom_stores import DictStore
-from tests.server.test_push_stores import HOOK, MODULES, QUICK, ask, hooks_of
+from tests.server.test_push_stores import HOOK, MODULES, QUICK, approve, ask
 from tests.serving import PATIENCE, running
 
 from .agents import Caller, HeldModule, agent
@@ -201,7 +201,7 @@ async def test_a_store_that_hangs_for_one_task_does_not_delay_others() -> None:
         async with asyncio.timeout(PATIENCE):
             assert (await ask(peer, "push set", other, **HOOK))[0] is None
             assert (await peer.ask("cancel", {"id": other})).state == "canceled"
-            assert (await hooks_of(peer, third))["status"]["state"] == "TASK_STATE_COMPLETED"
+            assert (await approve(peer, third))["status"]["state"] == "TASK_STATE_COMPLETED"
         assert not hanging.done()
         store.gate.set()
         assert (await hanging)[0] is None
@@ -218,7 +218,7 @@ async def test_an_invalid_url_in_the_store_fails_its_webhook_but_no_task(
             assert (await ask(peer, "push set", task, **{**HOOK, "token": TOKEN}))[0] is None
             store.configs[task].url = broken.config.url
     async with serving(MODULES, task_store=store, push_notifications=QUICK) as peer:
-        assert (await hooks_of(peer, tasks[0]))["status"]["state"] == "TASK_STATE_COMPLETED"
+        assert (await approve(peer, tasks[0]))["status"]["state"] == "TASK_STATE_COMPLETED"
         assert (await peer.ask("cancel", {"id": tasks[1]})).state == "canceled"
         await true(lambda: all("not allowed" in store.configs[task].tenant for task in tasks))
     async with posting(dev=True) as post:
