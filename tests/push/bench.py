@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from apcore_a2a_core.data import (
@@ -130,7 +130,7 @@ class Bench:
         assert entry
         task = structs.replace(entry.record.task, status=TaskStatus(state=state))
         event = TaskStatusUpdateEvent(task_id="t", context_id="c", status=task.status)
-        changed = replace(entry.record, task=task, version=entry.record.version + 1)
+        changed = structs.replace(entry.record, task=task, version=entry.record.version + 1)
         async with entry.lock:
             await self.tasks.write(entry, changed, [event])
 

@@ -293,20 +293,6 @@ def test_a_program_can_configure_its_own_logging(folder: Path, tmp_path: Path) -
     assert all(line.startswith("mine: ") for line in agent.log.splitlines())
 
 
-@pytest.mark.process
-def test_threads_of_a_served_agent_take_short_turns(folder: Path, tmp_path: Path) -> None:
-    say = "print('turns', sys.getswitchinterval(), file=sys.stderr)"
-    at_exit = f"import atexit, sys; atexit.register(lambda: {say});"
-    command = served(folder)
-    command[2] = at_exit + command[2]
-
-    with process(command, tmp_path) as agent:
-        agent.answers_at(agent.url)
-        agent.end(signal.SIGTERM)
-
-    assert "turns 0.001" in agent.log
-
-
 # Where it listens
 
 

@@ -3,20 +3,15 @@
 import asyncio
 import gc
 import threading
-import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-from contextvars import copy_context
-from math import inf
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
 from apcore_a2a_server import Limits
 from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.modules.threads import ThreadPool, large_values, slow_checks
-from apcore_a2a_server.modules.threads import _Call as Call  # noqa: PLC2701 - it measures
 
 from .asking import Answer
 from .inloop import (
@@ -322,44 +317,6 @@ async def test_modules_that_compute_for_one_client_let_those_of_other_clients_st
     finally:
         release.set()
         await asyncio.gather(*calls)
-
-
-class Clock:
-    """A thread that has used the CPU for some seconds."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.calls: SimpleQueue[Any] = SimpleQueue()
-
-    def cpu_time(self) -> float:
-        return self.seconds
-
-
-@pytest.mark.parametrize("turn", [0.005, 0.00125])
-async def test_a_thread_counts_as_computing_for_32_turns(turn: float) -> None:
-    thread: Any = Clock()
-    begin, window = time.monotonic() + 1, 4 * turn
-    call = Call(lambda: None, (), copy_context(), asyncio.Future())
-    call.start(thread)
-    assert call.computes_until == inf
-    thread.seconds = 0.03  # more than 2 % of that second
-    call.measure(begin, turn)
-    assert call.computes_until == begin + 32 * turn
-    call.measure(begin + 2 * window, turn)
-    assert call.computes_until == begin + 32 * turn
-    thread.seconds += window
-    call.measure(begin + 2.5 * window, turn)  # half a window is too short
-    assert call.computes_until == begin + 32 * turn
-    call.measure(begin + 4 * window, turn)
-    assert call.computes_until == begin + 4 * window + 32 * turn
-
-
-async def test_a_thread_that_waits_from_the_start_counts_for_one_window() -> None:
-    begin, call = time.monotonic() + 1, Call(lambda: None, (), copy_context(), asyncio.Future())
-    waiting: Any = Clock()
-    call.start(waiting)
-    call.measure(begin, 0.001)
-    assert call.computes_until == begin
 
 
 async def test_slow_checks_are_made_in_turns_of_clients() -> None:

@@ -44,13 +44,13 @@ class Nothing(BaseModel):
     text: str = ""
 
 class Count:
-    description = "Streams ten chunks over a tenth of a second"
+    description = "Streams ten chunks over 0.3 s: some streams outlast the shutdown of a hasty round"
     input_schema = Nothing
     output_schema = Nothing
 
     async def stream(self, inputs, context):
         for number in range(10):
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.03)
             yield {"text": str(number)}
 
     async def execute(self, inputs, context):
@@ -199,7 +199,8 @@ serve(sys.argv[1], task_store=store, **json.loads(sys.argv[2]))
 ends = {}
 for record in asyncio.run(store.list(limit=100_000)).records:
     status = record.task.status
-    ends[record.task.id] = [NAMES[status.state], *(part.text for part in status.message.parts)]
+    parts = status.message.parts if status.message else []
+    ends[record.task.id] = [NAMES[status.state], *(part.text for part in parts)]
 with open(sys.argv[3], "w") as file:
     json.dump(ends, file)
 """

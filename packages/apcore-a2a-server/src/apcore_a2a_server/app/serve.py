@@ -4,7 +4,6 @@ import asyncio
 import gc
 import logging
 import socket
-import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
@@ -55,12 +54,6 @@ LAST_RESPONSES_TIMEOUT = 1.0
 """Seconds for responses to be sent after the drain; streams that are still open are closed."""
 ABORT_TIMEOUT = 0.5
 """Seconds for tasks to be failed after a second signal."""
-SWITCH_INTERVAL = 0.001
-"""Seconds for which a thread may keep the interpreter lock while others wait for it.
-
-With Python's 5 ms, the event loop would wait for each of its turns five times as long when modules
-compute. They get a few per cent less done.
-"""
 PUBLISH_INTERVAL = 1.0
 """Seconds between two publications of a worker's figures."""
 
@@ -114,7 +107,6 @@ class Server(uvicorn.Server):
         if self.started:
             app: Any = self.config.app
             self._announce(Started(len(self._agent.setup.skills), app.state.explorer))
-        sys.setswitchinterval(SWITCH_INTERVAL)
         # Objects created so far live as long as the process: the collector need not scan them.
         gc.collect()
         gc.freeze()

@@ -5,7 +5,6 @@ Clients get them in turn, and one client can't keep others from getting any.
 
 import asyncio
 import os
-import sys
 import threading
 import time
 from collections import Counter
@@ -25,18 +24,15 @@ T = TypeVar("T")
 
 _inside: ContextVar[bool] = ContextVar("apcore_a2a_in_thread", default=False)
 
-WINDOW = 4
-"""Turns over which the CPU time of a thread is measured. A turn is Python's switch interval."""
-COMPUTING_MEMORY = 32
-"""Turns for which a thread counts as computing after a window in which it did.
-
-It may well get no turn in the next ones. A module that waits counts too, if it has computed a
-little to send its own request.
-"""
-MIN_TURN = 0.00125
-"""Seconds of a turn for these two, at least: clocks of threads are not exact."""
+WINDOW = 0.02
+"""Seconds over which the CPU time of a thread is measured."""
 COMPUTING_SHARE = 0.02
 """Part of a window that a thread must use the CPU to count as computing."""
+COMPUTING_MEMORY = 0.16
+"""Seconds that a thread counts as computing after such a window.
+
+Threads that compute take turns of 5 ms, so that one of them may well get none in a window.
+"""
 SPARE_THREADS = 2
 """Threads that may compute beyond the number of cores: now and then one waits for a disk."""
 HAS_CPU_CLOCKS = hasattr(time, "pthread_getcpuclockid")
@@ -77,18 +73,13 @@ class _Call:
         self._measured, self._cpu_time = time.monotonic(), thread.cpu_time()
         thread.calls.put(self)
 
-    def measure(self, now: float, turn: float) -> None:
-        """Find out whether the thread computes, if a window has passed since the last time.
-
-        Args:
-            now: The time, by `time.monotonic`.
-            turn: The length of a turn, in seconds.
-        """
+    def measure(self, now: float) -> None:
+        """Find out whether the thread computes, if a window has passed since the last time."""
         elapsed = now - self._measured
-        if HAS_CPU_CLOCKS and self.thread is not None and elapsed >= WINDOW * turn:
+        if HAS_CPU_CLOCKS and self.thread is not None and elapsed >= WINDOW:
             cpu_time = self.thread.cpu_time()
             if cpu_time - self._cpu_time > COMPUTING_SHARE * elapsed:
-                self.computes_until = now + COMPUTING_MEMORY * turn
+                self.computes_until = now + COMPUTING_MEMORY
             elif self.computes_until == inf:  # its first window
                 self.computes_until = now
             self._measured, self._cpu_time = now, cpu_time
@@ -229,7 +220,7 @@ class ThreadPool:
             self._running.add(call)
             call.start(self._thread())
         if self._waiting and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(WINDOW * _turn(), self._retry)
+            self._timer = asyncio.get_running_loop().call_later(WINDOW, self._retry)
 
     def _next(self) -> _Call | None:
         """Return the next call that has a place, of the clients in turn; None if none has."""
@@ -247,9 +238,9 @@ class ThreadPool:
         """Return what limits the calls that may start now; nothing if any may."""
         if len(self._running) < min(self.computing_limit, self._limit):
             return ()
-        now, turn = time.monotonic(), _turn()
+        now = time.monotonic()
         for call in self._running:
-            call.measure(now, turn)
+            call.measure(now)
         computing = [call.client for call in self._running if now < call.computes_until]
         if len(self._running) < self._limit and len(computing) < self.computing_limit:
             return ()
@@ -300,11 +291,6 @@ class ThreadPool:
             else:
                 call.result.set_exception(error)
         self._start_waiting()
-
-
-def _turn() -> float:
-    """Return how long a thread keeps the interpreter lock while others wait for it, in seconds."""
-    return max(sys.getswitchinterval(), MIN_TURN)
 
 
 class SideThreads:
