@@ -228,7 +228,14 @@ def site() -> Iterator[str]:
     """Serve an agent under /agent, and another whose page is /other/tools/ui."""
     app = create_app(registry(), url="http://site.test/agent", explorer=True, shutdown_timeout=0)
     other = create_app(registry(), url="http://x.test", explorer=True, explorer_path="/tools/ui")
-    with running(Starlette(routes=[Mount("/agent", app), Mount("/other", other)])) as url:
+
+    @asynccontextmanager
+    async def lifespan(site: Starlette) -> AsyncIterator[None]:
+        async with app.router.lifespan_context(app), other.router.lifespan_context(other):
+            yield
+
+    routes = [Mount("/agent", app), Mount("/other", other)]
+    with running(Starlette(routes=routes, lifespan=lifespan)) as url:
         yield url
 
 

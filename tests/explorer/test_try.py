@@ -246,9 +246,9 @@ def replace_schema(page: Page, skill: str, schema: Any) -> None:
     page.route("**/agent-card.json", answer)
 
 
-def test_a_skill_without_a_schema_is_tried_with_json(visit: Visit) -> None:
-    view = SkillView(visit, "form.tree")  # its recursive schema is not on the card
-    expect(view.area.get_by_role("heading", name="Form")).to_have_count(0)
+def test_a_skill_with_a_recursive_schema_is_tried_with_json(visit: Visit) -> None:
+    view = SkillView(visit, "form.tree")
+    expect(view.area.get_by_role("heading", name="Form")).to_be_visible()
     view.json.fill('{"label": "root", "children": [{"label": "leaf"}]}')
     view.send()
     view.expect_result('"root"')

@@ -44,7 +44,7 @@ class Nothing(BaseModel):
     text: str = ""
 
 class Count:
-    description = "Streams ten chunks over 0.3 s: some streams outlast the shutdown of a hasty round"
+    description = "Streams ten chunks over 0.3 s, longer than a hasty shutdown"
     input_schema = Nothing
     output_schema = Nothing
 
