@@ -40,7 +40,7 @@ from .raw import (
     task,
 )
 
-pytestmark = pytest.mark.rotating("kind", "way")
+pytestmark = pytest.mark.rotating("kind", "dialect")
 
 SECRET = "s3cr3t"
 HIDDEN = [SECRET, base64.b64encode(f"{SECRET}:{SECRET}".encode()).decode()]

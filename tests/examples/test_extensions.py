@@ -20,7 +20,7 @@ from apcore import (
 )
 
 from tests.server.asking import Answer
-from tests.server.inloop import WAYS, Peer, content_of, serving
+from tests.server.inloop import DIALECTS, Peer, content_of, serving
 from tests.serving import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -356,7 +356,7 @@ class TestOrdersPrice:
 
 
 class TestUnitsConvert:
-    @pytest.fixture(params=WAYS)
+    @pytest.fixture(params=DIALECTS)
     async def peer(self, request: pytest.FixtureRequest) -> AsyncIterator[Peer]:
         async with serving(str(EXTENSIONS), request.param) as peer:
             yield peer

@@ -212,10 +212,10 @@ def served(folder: Path, **options: Any) -> list[str]:
 
 
 @contextmanager
-def asking(process: Process, way: str = "1.0") -> Iterator[Agent]:
+def asking(process: Process, dialect: str = "1.0") -> Iterator[Agent]:
     """Connect to the agent that *process* serves, with connections kept alive."""
     with httpx.Client(base_url=process.url, trust_env=False, timeout=PATIENCE) as client:
-        yield Agent(client, way)
+        yield Agent(client, dialect)
 
 
 def run(

@@ -23,7 +23,7 @@ from tests.serving import PATIENCE, running
 from . import leaky
 from .asking import LEAK, Agent, Answer, Json
 from .conftest import eventually
-from .inloop import WAYS, Does
+from .inloop import DIALECTS, ActionModule
 from .leaky import FAILURES, FRAGMENTS, OUTPUT, forging
 from .test_custom_stores import DictStore
 
@@ -219,7 +219,7 @@ class Site:
         self.client = httpx.Client(
             base_url=url, headers=CREDENTIALS, trust_env=False, timeout=PATIENCE, event_hooks=hooks
         )
-        self.agents = [Crawler(self.client, way) for way in WAYS]
+        self.agents = [Crawler(self.client, dialect) for dialect in DIALECTS]
         self.part = part
         self.answers: list[str] = []
         self.visits = 0
@@ -287,7 +287,7 @@ class Breakable:
         return super().__getattribute__(name)
 
 
-class LeakyModule(Breakable, Does):
+class LeakyModule(Breakable, ActionModule):
     """A module with one attribute that raises."""
 
 

@@ -22,7 +22,7 @@ from google.rpc.error_details_pb2 import (  # type: ignore[import-untyped]  # no
 from tests.serving import PATIENCE
 
 from .calling import Caller, calling, connected, details_of, message
-from .inloop import Does, Gate, give_back, true
+from .inloop import ActionModule, Gate, give_back, wait_until
 from .inloop import anyio_backend as anyio_backend
 from .test_grpc import failure
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 Code = grpc.StatusCode
 SEND = "/lf.a2a.v1.A2AService/SendMessage"
 STREAM = "/lf.a2a.v1.A2AService/SendStreamingMessage"
-MODULES: dict[str, object] = {"work": Does(give_back)}
+MODULES: dict[str, object] = {"work": ActionModule(give_back)}
 TIMEOUT = 0.2
 """Seconds in which a request must arrive, if its test waits for that."""
 
@@ -189,16 +189,16 @@ async def test_calls_beyond_the_limit_are_refused_at_once(monkeypatch: pytest.Mo
     monkeypatch.setattr(binding.CallInterceptor, "_read", noted_read)
     gate = Gate()
     options: Any = {"max_runs": 2, "max_streams": 1, "limits": Limits(client_share=None)}
-    async with calling({"wait": Does(gate)}, **options) as caller:
+    async with calling({"wait": ActionModule(gate)}, **options) as caller:
         task = await caller.start("wait")
         held = asyncio.ensure_future(caller.send("wait"))
-        await true(lambda: len(caller.peer.served.engine.runs) == 2)
+        await wait_until(lambda: len(caller.peer.served.engine.runs) == 2)
         subscription = caller.stub.SubscribeToTask(pb.SubscribeToTaskRequest(id=task.id))
         await subscription.read()
         before = len(reads)
         third = caller.channel.stream_unary(SEND)()
         await third.wait_for_connection()
-        await true(lambda: len(reads) > before)
+        await wait_until(lambda: len(reads) > before)
         error = await failure(caller.stub.ListTasks(pb.ListTasksRequest()))
         assert error.code() == Code.RESOURCE_EXHAUSTED
         third.cancel()
@@ -249,7 +249,7 @@ async def test_a_client_may_have_half_of_the_open_calls(eight_calls: dict[str, A
     async with eve_and_ada(**eight_calls) as (eve, ada):
         # eight at most: gRPC itself refuses more before their client is known
         async with calls_without_message(eve, 8) as calls:
-            await true(lambda: sum(call.done() for call in calls) == 4)
+            await wait_until(lambda: sum(call.done() for call in calls) == 4)
             for call in calls:
                 if call.done():
                     assert await call.code() == Code.RESOURCE_EXHAUSTED
@@ -270,7 +270,7 @@ async def test_the_share_of_open_calls_can_be_chosen(
         eve_and_ada(**eight_calls, limits=Limits(client_share=share)) as (eve, ada),
         calls_without_message(eve, 10) as calls,
     ):
-        await true(lambda: sum(call.done() for call in calls) == (8 if share == 0.25 else 2))
+        await wait_until(lambda: sum(call.done() for call in calls) == (8 if share == 0.25 else 2))
         if share == 0.25:
             await ada.send()
         else:
@@ -315,16 +315,16 @@ async def test_many_clients_that_leave_leave_nothing_behind(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     gate = Gate()
-    modules = {"wait": Does(gate), "work": Does(give_back)}
+    modules = {"wait": ActionModule(gate), "work": ActionModule(give_back)}
     async with calling(modules, limits=Limits(disconnect_grace=0)) as caller:
         served = caller.peer.served
         for method in ("SendMessage", "SendStreamingMessage"):
             calls = [getattr(caller.stub, method)(message("wait")) for _ in range(50)]
-            await true(lambda: len(served.engine.runs) == 50)
+            await wait_until(lambda: len(served.engine.runs) == 50)
             for call in calls:
                 call.cancel()
-            await true(lambda: not served.engine.runs)
-        await true(lambda: len(served.handler.streams) == 0)
+            await wait_until(lambda: not served.engine.runs)
+        await wait_until(lambda: len(served.handler.streams) == 0)
         assert not served.handler.watchers._watchers
         gc.collect()
         await caller.send()

@@ -24,7 +24,7 @@ from tests.serving import PATIENCE
 
 from .calling import message
 from .conftest import eventually
-from .inloop import Does, give_back, registry_of
+from .inloop import ActionModule, give_back, registry_of
 
 Code = grpc.StatusCode
 
@@ -125,7 +125,7 @@ print([name for name in sys.modules if name.split(".")[0] in ("grpc", "limits")]
 
 
 def work() -> Any:
-    return registry_of({"work": Does(give_back)})
+    return registry_of({"work": ActionModule(give_back)})
 
 
 def test_without_grpcio_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from .asking import Agent, Json
 
-pytestmark = pytest.mark.rotating("agent", "rpc", "way")
+pytestmark = pytest.mark.rotating("agent", "rpc", "dialect")
 
 
 def in_proto_spelling(value: Any) -> Any:

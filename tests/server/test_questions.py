@@ -20,9 +20,9 @@ from tests.serving import PATIENCE, running
 
 from .asking import Json, state_of
 from .inloop import (
+    DIALECTS,
     NEEDS_APPROVAL,
-    WAYS,
-    Does,
+    ActionModule,
     Peer,
     app_of,
     content_of,
@@ -48,7 +48,7 @@ class Booking(BaseModel):
     meal: Literal["Lunch", "Dinner"] | None = None
 
 
-def asks(question: str, field: str | None = None, **options: Any) -> Does:
+def asks(question: str, field: str | None = None, **options: Any) -> ActionModule:
     """Return a module that asks until it has the field, or else `answer`; it returns its inputs."""
     schema = options.pop("input_schema", None)
 
@@ -57,10 +57,10 @@ def asks(question: str, field: str | None = None, **options: Any) -> Does:
             context.services.ask(question, field=field, **options)
         return inputs
 
-    return Does(action, input_schema=schema)
+    return ActionModule(action, input_schema=schema)
 
 
-def books(question: str, field: str | None = None, **options: Any) -> Does:
+def books(question: str, field: str | None = None, **options: Any) -> ActionModule:
     """Return the same with the inputs of a booking."""
     return asks(question, field, input_schema=Booking, **options)
 
@@ -81,9 +81,9 @@ def asked(task: Json) -> tuple[str, Json]:
     return text, data["input"]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_text_answer_becomes_the_field_of_the_question(way: str) -> None:
-    async with serving({"work": asks("For which day?", "day")}, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_text_answer_becomes_the_field_of_the_question(dialect: str) -> None:
+    async with serving({"work": asks("For which day?", "day")}, dialect) as peer:
         task = await say(peer, {"guests": 2})
         assert asked(task)[1]["field"] == "day"
         done = await say(peer, "Friday", taskId=task["id"])
@@ -108,7 +108,7 @@ async def test_a_text_answer_is_converted_and_overwrites_no_other_input(
         assert contents(done) == [{"city": "Oslo", field: value}]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize(
     ("field", "text", "problem"),
     [
@@ -119,9 +119,9 @@ async def test_a_text_answer_is_converted_and_overwrites_no_other_input(
     ],
 )
 async def test_a_text_answer_that_does_not_fit_is_asked_for_again_with_the_reason(
-    way: str, field: str, text: str, problem: str
+    dialect: str, field: str, text: str, problem: str
 ) -> None:
-    async with serving({"work": books("Which?", field)}, way) as peer:
+    async with serving({"work": books("Which?", field)}, dialect) as peer:
         task = await say(peer, "Oslo")
         _, first = asked(task)
         for number in range(2):
@@ -191,7 +191,7 @@ async def test_text_that_is_none_of_the_choices_is_asked_for_again_without_an_in
             context.services.ask("When?", choices=["Friday", "Saturday"])
         return {"answer": context.services.answer}
 
-    async with serving({"work": Does(action, input_schema=Booking)}) as peer:
+    async with serving({"work": ActionModule(action, input_schema=Booking)}) as peer:
         task = await say(peer, "Oslo")
         task = await say(peer, "Sunday", taskId=task["id"])
         assert asked(task)[1]["problem"] == "The answer must be one of: Friday, Saturday"
@@ -205,7 +205,7 @@ async def test_a_number_becomes_the_choice_for_a_skill_without_an_input_for_it()
             context.services.ask("When?", choices=["Friday", {"in": "days"}])
         return {"parts": [*context.services.answer, *context.services.parts]}
 
-    async with serving({"work": Does(action, input_schema=Booking)}) as peer:
+    async with serving({"work": ActionModule(action, input_schema=Booking)}) as peer:
         for text, part in (("1", {"text": "Friday"}), ("2", {"data": {"in": "days"}})):
             task = await say(peer, "Oslo")
             done = await say(peer, text, taskId=task["id"])
@@ -233,7 +233,7 @@ async def test_a_text_answer_that_the_skill_has_no_place_for_is_in_the_conversat
             raise ModuleError("INPUT_REQUIRED", "Which?")
         return {"inputs": inputs, "parts": context.services.parts}
 
-    async with serving({"work": Does(action, input_schema=Booking)}) as peer:
+    async with serving({"work": ActionModule(action, input_schema=Booking)}) as peer:
         task = await say(peer, "Oslo")
         done = await say(peer, "the second", taskId=task["id"])
         assert contents(done) == [{"inputs": {"city": "Oslo"}, "parts": [{"text": "the second"}]}]
@@ -275,7 +275,7 @@ async def test_a_question_for_several_inputs_takes_json() -> None:
             context.services.ask("Which?", schema=schema)
         return inputs
 
-    async with serving({"work": Does(action)}) as peer:
+    async with serving({"work": ActionModule(action)}) as peer:
         task = await say(peer, {})
         task = await say(peer, "1 and 2", taskId=task["id"])
         assert asked(task)[1]["problem"] == "The answer must be JSON with: a (integer), b (any)"
@@ -298,7 +298,7 @@ async def test_a_malformed_question_fails_the_task(details: Json) -> None:
     async def action(inputs: Inputs, context: Any) -> Inputs:
         raise ModuleError("INPUT_REQUIRED", "Which?", details)
 
-    async with serving({"work": Does(action)}) as peer:
+    async with serving({"work": ActionModule(action)}) as peer:
         assert state_of(await say(peer, {})) == "failed"
 
 
@@ -309,9 +309,9 @@ async def test_an_answer_in_text_and_data_is_its_data() -> None:
         assert contents(done) == [{"guests": 2, "day": "Friday"}]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_an_answer_that_does_not_fit_is_asked_for_again_in_a_stream(way: str) -> None:
-    async with serving({"work": asks("How many?", "n", choices=[1, 2])}, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_answer_that_does_not_fit_is_asked_for_again_in_a_stream(dialect: str) -> None:
+    async with serving({"work": asks("How many?", "n", choices=[1, 2])}, dialect) as peer:
         task = await say(peer, {})
         async with peer.stream("work", peer.part(text="3"), taskId=task["id"]) as stream:
             frames = await stream.rest()
@@ -344,9 +344,9 @@ async def test_the_sdk_answers_in_words() -> None:
 
 def shop() -> dict[str, Any]:
     return {
-        "math.add": Does(give_back, input_schema=Payment),
-        "text.echo": Does(give_back),
-        "pay": Does(give_back, annotations=NEEDS_APPROVAL),
+        "math.add": ActionModule(give_back, input_schema=Payment),
+        "text.echo": ActionModule(give_back),
+        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
     }
 
 
@@ -357,16 +357,16 @@ async def send_to_any(peer: Peer, *parts: Json, **members: Any) -> Any:
     return await peer.ask("send", params)
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_the_only_skill_gets_messages_without_a_skill_id(way: str) -> None:
-    async with serving({"text.echo": Does(give_back)}, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_the_only_skill_gets_messages_without_a_skill_id(dialect: str) -> None:
+    async with serving({"text.echo": ActionModule(give_back)}, dialect) as peer:
         answer = await send_to_any(peer, peer.part(text="hi"))
         assert contents(answer.task) == [{"text": "hi"}]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_the_error_for_a_message_without_a_skill_lists_the_skills(way: str) -> None:
-    async with serving(shop(), way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_the_error_for_a_message_without_a_skill_lists_the_skills(dialect: str) -> None:
+    async with serving(shop(), dialect) as peer:
         answer = await send_to_any(peer, peer.part(text="hi"))
         assert answer.code == -32602
         assert "metadata.skillId" in answer.response.text
@@ -375,9 +375,9 @@ async def test_the_error_for_a_message_without_a_skill_lists_the_skills(way: str
             assert skill_id in answer.response.text
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_an_unknown_skill_gets_the_closest_ids(way: str) -> None:
-    async with serving(shop(), way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_unknown_skill_gets_the_closest_ids(dialect: str) -> None:
+    async with serving(shop(), dialect) as peer:
         answer = await peer.send("math.ad", peer.part(data={}))
         assert answer.code == -32601
         assert "Skill not found: math.ad (did you mean math.add?)" in answer.response.text
@@ -386,10 +386,10 @@ async def test_an_unknown_skill_gets_the_closest_ids(way: str) -> None:
         assert "did you mean" not in answer.response.text
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("answer", ["text.echo", "Text Echo", "TEXT.ECHO.", "{number}"])
-async def test_the_client_is_asked_which_skill_to_call(way: str, answer: str) -> None:
-    async with serving(shop(), way, default_skill="ask") as peer:
+async def test_the_client_is_asked_which_skill_to_call(dialect: str, answer: str) -> None:
+    async with serving(shop(), dialect, default_skill="ask") as peer:
         task = (await send_to_any(peer, peer.part(text="hi"))).task
         question, data = asked(task)
         lines = question.splitlines()
@@ -405,7 +405,7 @@ async def test_the_client_is_asked_which_skill_to_call(way: str, answer: str) ->
 
 @pytest.mark.parametrize("answer", ["work_70", "Work 70", "WORK_7", "7"])
 async def test_a_question_lists_some_of_many_skills_and_any_can_be_chosen(answer: str) -> None:
-    modules = {f"work_{number}": Does(give_back) for number in range(1, 81)}
+    modules = {f"work_{number}": ActionModule(give_back) for number in range(1, 81)}
     async with serving(modules, default_skill="ask") as peer:
         task = (await send_to_any(peer, peer.part(text="hi"))).task
         question, data = asked(task)
@@ -419,12 +419,12 @@ async def test_a_question_lists_some_of_many_skills_and_any_can_be_chosen(answer
 
 
 async def test_a_question_has_the_names_of_skills_as_they_are_now() -> None:
-    modules = {name: Does(give_back) for name in ("one", "two")}
+    modules = {name: ActionModule(give_back) for name in ("one", "two")}
     registry = registry_of(modules)
     async with serving(registry, default_skill="ask") as peer:
         for alias in ("First", "Second"):
             registry.unregister("one")
-            registry.register("one", Does(give_back, display={"a2a": {"alias": alias}}))
+            registry.register("one", ActionModule(give_back, display={"a2a": {"alias": alias}}))
             task = (await send_to_any(peer, peer.part(text="hi"))).task
             assert asked(task)[1]["data"]["skills"][0] == {"id": "one", "name": alias}
 
@@ -457,7 +457,7 @@ async def test_an_answer_that_chooses_no_skill_is_asked_for_again() -> None:
 
 
 async def test_the_name_of_several_skills_chooses_none_of_them() -> None:
-    modules = {"math.add": Does(give_back), "math_add": Does(give_back)}
+    modules = {"math.add": ActionModule(give_back), "math_add": ActionModule(give_back)}
     async with serving(modules, default_skill="ask") as peer:
         task = (await send_to_any(peer, peer.part(text="hi"))).task
         task = (await send_to_any(peer, peer.part(text="Math Add"), taskId=task["id"])).task
@@ -518,7 +518,7 @@ async def test_only_skills_that_the_caller_may_call_are_told() -> None:
 
 
 def test_a_skill_with_the_id_ask_leaves_no_word_for_asking() -> None:
-    registry = registry_of({"ask": Does(give_back), "work": Does(give_back)})
+    registry = registry_of({"ask": ActionModule(give_back), "work": ActionModule(give_back)})
     with pytest.raises(OptionError, match="rename"):
         app_of(registry, default_skill="ask")
     assert app_of(registry)

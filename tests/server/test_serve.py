@@ -53,11 +53,11 @@ def registry_of(**modules: object) -> Registry:
 
 
 @contextmanager
-def agent_with(source: Any = None, way: str = "1.0", **options: Any) -> Iterator[Agent]:
+def agent_with(source: Any = None, dialect: str = "1.0", **options: Any) -> Iterator[Agent]:
     """Serve an agent with these options in a thread."""
     source = source or registry_of(echo=Echo(), slow=Slow())
     with running(source, **options) as url, httpx.Client(base_url=url, trust_env=False) as client:
-        yield Agent(client, way)
+        yield Agent(client, dialect)
 
 
 def card_of(agent: Agent) -> Json:

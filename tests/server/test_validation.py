@@ -31,7 +31,7 @@ from typing_extensions import TypedDict
 from .asking import Json
 from .inloop import (
     NEEDS_APPROVAL,
-    Does,
+    ActionModule,
     Peer,
     always,
     app_of,
@@ -58,9 +58,9 @@ def text_like(pattern: str) -> Json:
     return schema_of(text={"type": "string", "pattern": pattern})
 
 
-def taking(schema: Any) -> Does:
+def taking(schema: Any) -> ActionModule:
     """Return a module that takes inputs of a schema, and returns them."""
-    return Does(give_back, input_schema=schema)
+    return ActionModule(give_back, input_schema=schema)
 
 
 async def fields(peer: Peer, skill: str, data: Json) -> list[str]:
@@ -112,9 +112,9 @@ async def test_a_pattern_that_backtracks_in_python_is_matched_at_once(place: str
         assert await fields(peer, "work", inputs(EVIL_TEXT)) != []
 
 
-@pytest.mark.parametrize("way", ["0.3", "1.0", "REST"])
-async def test_a_refused_text_is_told_with_its_field(way: str) -> None:
-    async with serving({"work": taking(text_like(EVIL))}, way) as peer:
+@pytest.mark.parametrize("dialect", ["0.3", "1.0", "REST"])
+async def test_a_refused_text_is_told_with_its_field(dialect: str) -> None:
+    async with serving({"work": taking(text_like(EVIL))}, dialect) as peer:
         assert await fields(peer, "work", {"text": EVIL_TEXT}) == ["text"]
 
 
@@ -126,8 +126,8 @@ async def test_a_stream_an_answer_and_an_approved_call_are_checked_too() -> None
 
     modules = {
         "work": taking(text_like(EVIL)),
-        "ask": Does(ask, input_schema=text_like(EVIL)),
-        "pay": Does(give_back, input_schema=text_like(EVIL), annotations=NEEDS_APPROVAL),
+        "ask": ActionModule(ask, input_schema=text_like(EVIL)),
+        "pay": ActionModule(give_back, input_schema=text_like(EVIL), annotations=NEEDS_APPROVAL),
     }
     async with serving(modules) as peer:
         evil = peer.part(data={"text": EVIL_TEXT})
@@ -141,7 +141,7 @@ async def test_a_stream_an_answer_and_an_approved_call_are_checked_too() -> None
 
 
 async def test_an_output_is_checked_in_bounded_time() -> None:
-    module = Does(give_back, output_schema=text_like(EVIL))
+    module = ActionModule(give_back, output_schema=text_like(EVIL))
     async with serving({"work": module}) as peer:
         assert await state(peer, "work", {"text": FITS}) == "completed"
         assert await state(peer, "work", {"text": EVIL_TEXT}) == "failed"
@@ -152,7 +152,7 @@ async def test_a_module_that_only_others_call_is_checked_in_bounded_time() -> No
         output: Inputs = await context.executor.call_async("system.inner", inputs, context)
         return output
 
-    registry = registry_of({"outer": Does(call)})
+    registry = registry_of({"outer": ActionModule(call)})
     registry.register_internal("system.inner", taking(text_like(EVIL)))
     async with serving(registry) as peer:
         assert await state(peer, "outer", {"text": FITS}) == "completed"
@@ -347,7 +347,7 @@ async def test_a_model_that_only_other_modules_use_is_matched_in_a_process() -> 
             return {"errors": error.details["errors"]}
         return output
 
-    registry = registry_of({"outer": Does(call)})
+    registry = registry_of({"outer": ActionModule(call)})
     registry.register_internal("system.inner", taking(Flags))
     async with serving(registry) as peer:
         for text, output in [("aA", {"text": "aA"}), (LONG.upper(), {"errors": [TOO_LONG]})]:
@@ -450,7 +450,7 @@ async def test_20_000_objects_are_found_to_be_unique(kind: str) -> None:
     # the keys are not counted against the limit of 5,000: lists hold the values
     items = [[number, [number]] for number in range(20_000)]
     schema = schema_of(list={"type": "array", "uniqueItems": True})
-    async with serving({"work": Does(give_back, **{kind: schema})}) as peer:
+    async with serving({"work": ActionModule(give_back, **{kind: schema})}) as peer:
         assert await state(peer, "work", {"list": items}) == "completed"
         answer = await peer.send("work", peer.part(data={"list": [*items, items[0]]}))
         assert answer.code == -32602 if kind == "input_schema" else answer.state == "failed"
@@ -479,7 +479,7 @@ async def test_more_errors_of_a_model_than_a_thousand_are_counted(count: int, to
 async def test_large_values_pass_unchanged(schema_cache: bool) -> None:
     data = {"list": [{"a": number, "b": [str(number)]} for number in range(2000)]}
     schema = schema_of(list={"type": "array", "items": schema_of(a={"type": "integer"})})
-    module = Does(give_back, input_schema=schema, output_schema=schema)
+    module = ActionModule(give_back, input_schema=schema, output_schema=schema)
     limits = Limits(schema_cache=schema_cache)
     async with serving({"work": module}, limits=limits) as peer:
         answer = await peer.send("work", peer.part(data=data))
@@ -716,7 +716,7 @@ async def test_no_request_holds_up_others(attack: str) -> None:
         return {"count": len(inputs)}
 
     skill, made = ATTACKS[attack]
-    modules = {name: Does(count, input_schema=schema) for name, schema in SKILLS.items()}
+    modules = {name: ActionModule(count, input_schema=schema) for name, schema in SKILLS.items()}
     whole = body(skill, made())
     async with serving(modules) as peer:
         await post(peer, body(skill, "{}"))
