@@ -308,5 +308,5 @@ def test_empty_data_lines_count_towards_the_limit(line: bytes) -> None:
 
 
 @pytest.mark.parametrize("line", [b"x" * 150 + b"\n", b": " + b"x" * 90 + b"\n", b"id: 1234\n"])
-def test_the_limit_applies_to_each_other_line_separately(line: bytes) -> None:
+def test_the_limit_applies_to_each_line_other_than_data_separately(line: bytes) -> None:
     assert parsed([line] * 100 + [b"data: x\n\n"], LIMIT)[0][0] == b"x"

@@ -185,7 +185,7 @@ def test_texts_that_a_snapshot_has_joined_are_not_repeated(kind: str) -> None:
 
 
 @kinds
-def test_a_stream_that_resumes_after_the_sign_begins_with_the_restart(kind: str) -> None:
+def test_a_stream_resumed_after_the_restart_was_announced_begins_with_it(kind: str) -> None:
     script = streaming(*OURS, numbered=True)
     with raw(script) as server, Client(kind, server.url) as client:
         events = client.do("stream_message", "hi")

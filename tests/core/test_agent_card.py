@@ -96,7 +96,9 @@ def test_missing_options_have_defaults(build: Build, full_registry: Registry) ->
 
 
 @pytest.mark.parametrize("blank", [" ", "\n\t "])
-def test_a_description_of_blanks_is_none(build: Build, full_registry: Registry, blank: str) -> None:
+def test_a_blank_description_counts_as_missing(
+    build: Build, full_registry: Registry, blank: str
+) -> None:
     assert build(full_registry, description=blank).description == "apcore agent with 2 skills"
 
 
@@ -338,7 +340,9 @@ def test_the_merged_card_reads_back_as_the_same_card_of_protocol_1(shown: AgentC
     assert read == expected
 
 
-def test_the_merged_card_has_all_members_of_the_sdks(build: Build, full_registry: Registry) -> None:
+def test_the_merged_card_has_all_members_that_the_sdk_writes(
+    build: Build, full_registry: Registry
+) -> None:
     card = build(
         full_registry, capabilities=AgentCapabilities(streaming=True, extended_agent_card=True)
     )

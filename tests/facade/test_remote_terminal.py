@@ -372,7 +372,7 @@ def test_the_progress_is_shown_and_an_interrupt_cancels(agent: str, tmp_path: Pa
         (["--stream", "--json"], ['"The sources "', '"agree."']),
     ],
 )
-def test_messages_about_the_work_are_shown_in_one_line(
+def test_progress_messages_are_shown_in_one_line(
     options: list[str], left: list[str], tmp_path: Path
 ) -> None:
     seen = threading.Event()

@@ -424,7 +424,7 @@ def test_the_message_names_the_option(arguments: Any, run_command: Any) -> None:
     ("arguments", "names"),
     [(arguments, name) for arguments, name, _ in [*IGNORED_OPTIONS, *SHOWN_SECRETS]],
 )
-def test_no_option_is_ignored_and_no_secret_shown(
+def test_no_option_is_ignored_and_no_secret_is_shown(
     arguments: Any, names: str, run_command: Any
 ) -> None:
     code, printed = run_command(*arguments)

@@ -502,7 +502,7 @@ async def test_equal_names_of_several_authenticators_are_several_principals() ->
         assert chained == ["jwt|ada", "apikey|ada", "jwt2|ada", "ada", "2|ada"]
 
 
-async def test_an_issuer_is_no_namespace_and_a_claim_can_not_choose_one() -> None:
+async def test_neither_an_issuer_nor_a_claim_chooses_the_namespace_of_a_principal() -> None:
     auth = JWTAuthenticator(HMAC_SECRETS[0])
     token = bearing(HMAC_SECRETS[0], iss="apikey", namespace="apikey", sub="x|ada")
     assert await principal_for(auth, token) == "jwt|apikey|x%7Cada"

@@ -230,7 +230,7 @@ async def test_a_subscription_stays_open_at_a_pause(caller: Caller) -> None:
     assert last.status_update.status.state == pb.TASK_STATE_COMPLETED
 
 
-async def test_an_idempotency_key_repeats_nothing() -> None:
+async def test_a_send_with_a_used_idempotency_key_returns_the_same_task() -> None:
     async with calling(modules(), {"idempotency-key": "k1"}) as caller:
         first, second = await caller.send("work", n=5), await caller.send("work", n=5)
         assert first.id == second.id

@@ -94,7 +94,7 @@ async def test_too_many_values_are_refused_unparsed(body: bytes) -> None:
     assert details_of(error, ErrorInfo)
 
 
-async def test_a_text_of_any_content_is_no_value() -> None:
+async def test_the_content_of_a_text_does_not_count_as_values() -> None:
     async with calling(MODULES, limits=Limits(max_values=100)) as caller:
         text = "*\n\x00," * 10_000
         task = await caller.send("work", text=text)
@@ -300,7 +300,7 @@ async def test_a_call_is_open_until_its_response_is_read(eight_calls: dict[str, 
 
 
 @pytest.mark.parametrize("data", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 100, b"PRI * HTTP/2.0"])
-async def test_a_connection_that_speaks_something_else_is_closed(data: bytes) -> None:
+async def test_a_connection_that_speaks_another_protocol_is_closed(data: bytes) -> None:
     async with calling(MODULES, request_timeout=TIMEOUT) as caller:
         host, _, port = caller.address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -311,7 +311,7 @@ async def test_a_connection_that_speaks_something_else_is_closed(data: bytes) ->
         await caller.send()
 
 
-async def test_many_clients_that_leave_leave_nothing_behind(
+async def test_many_disconnecting_clients_leak_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     gate = Gate()
@@ -331,7 +331,7 @@ async def test_many_clients_that_leave_leave_nothing_behind(
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
-async def test_wrong_credentials_hold_nothing() -> None:
+async def test_a_call_with_wrong_credentials_holds_no_place() -> None:
     keys = APIKeyAuthenticator({"the key of ada": Identity("ada")})
     async with calling(MODULES, {"x-api-key": "the key of ada"}, auth=keys) as caller:
         call = caller.channel.stream_unary(SEND)(metadata=[("x-api-key", "wrong")])

@@ -436,7 +436,7 @@ async def leaks(scope: Scope, receive: Receive, send: Send) -> None:
         raise leaky.LedgerError(leaky.issue_secrets())
 
 
-def test_the_crawl_detects_leaks_and_other_loggers_forge_no_lines() -> None:
+def test_the_crawl_detects_leaks_and_no_logger_can_forge_lines() -> None:
     with capturing_output() as capture, served(leaks) as url:
         site = Site(url, capture)
         with closing(site.client):
@@ -469,5 +469,5 @@ def test_the_crawl_detects_a_forged_line(text: str) -> None:
 MARKS = {*SECRETS, *OWN, *CREDENTIALS.values(), 'File "x"', "x.py", "site-packages", __file__}
 
 
-def test_the_crawl_detects_each_mark() -> None:
+def test_the_crawl_detects_each_secret_and_each_internal() -> None:
     assert [mark for mark in MARKS if not leak_in_answer(f"an answer with {mark} in it")] == []

@@ -263,7 +263,7 @@ async def test_beyond_its_share_a_client_leaves_memory_to_others() -> None:
         assert (await send_large(peer)).state == "completed"
 
 
-async def test_unfinished_tasks_and_bodies_of_a_client_share_its_share() -> None:
+async def test_unfinished_tasks_and_bodies_of_a_client_count_towards_one_share() -> None:
     gate = Gate()
     options: Any = {"limits": Limits(memory=8 * UNIT), "max_body": 7 * UNIT}
     async with serving({"work": ActionModule(gate)}, **options) as peer:
@@ -335,7 +335,9 @@ async def test_paused_tasks_of_one_client_leave_memory_to_others() -> None:
         assert (await send_large(ada, "pay")).state == "input-required"
 
 
-async def test_paused_tasks_of_a_durable_store_exceed_no_share(tmp_path: Path) -> None:
+async def test_paused_tasks_in_a_durable_store_do_not_count_towards_the_share(
+    tmp_path: Path,
+) -> None:
     modules = {"pay": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
     async with ada_and_bob(modules, task_store=SqliteStore(tmp_path / "agent.db")) as (ada, bob):
         paused = [(await send_large(ada, "pay")).task["id"] for _ in range(12)]

@@ -148,7 +148,7 @@ async def test_data_that_does_not_fit_is_refused() -> None:
         assert contents(done) == [{"city": "Oslo", "meal": "Lunch", "guests": 2}]
 
 
-async def test_the_choices_of_a_question_are_listed_and_can_be_named_or_counted() -> None:
+async def test_the_choices_of_a_question_are_listed_and_chosen_by_name_or_number() -> None:
     async with serving({"work": asks("When?", "day", choices=("Friday", "Saturday"))}) as peer:
         for text, day in (("saturday", "Saturday"), ("1", "Friday")):
             task = await say(peer, {"guests": 2})
@@ -160,7 +160,7 @@ async def test_the_choices_of_a_question_are_listed_and_can_be_named_or_counted(
             assert contents(await say(peer, text, taskId=task["id"]))[0]["day"] == day
 
 
-async def test_choices_that_are_numbers_are_not_counted() -> None:
+async def test_choices_that_are_numbers_are_chosen_only_by_value() -> None:
     async with serving({"work": asks("How many?", "n", choices=[2, 4])}) as peer:
         task = await say(peer, {})
         assert asked(task)[0] == "How many?\n- 2\n- 4"
@@ -227,7 +227,7 @@ async def test_a_text_answer_without_a_field_becomes_the_answer() -> None:
         assert contents(done) == [{"text": "hi", "answer": "Ann\nLee"}]
 
 
-async def test_a_text_answer_that_the_skill_has_no_place_for_is_in_the_conversation() -> None:
+async def test_a_text_answer_that_fits_no_input_is_in_the_parts_of_the_message() -> None:
     async def action(inputs: Inputs, context: Any) -> Inputs:
         if not context.services.history:
             raise ModuleError("INPUT_REQUIRED", "Which?")
@@ -418,7 +418,7 @@ async def test_a_question_lists_some_of_many_skills_and_any_can_be_chosen(answer
         assert done["metadata"]["skillId"] == chosen
 
 
-async def test_a_question_has_the_names_of_skills_as_they_are_now() -> None:
+async def test_a_question_lists_the_current_names_of_skills() -> None:
     modules = {name: ActionModule(give_back) for name in ("one", "two")}
     registry = registry_of(modules)
     async with serving(registry, default_skill="ask") as peer:
@@ -456,7 +456,7 @@ async def test_an_answer_that_chooses_no_skill_is_asked_for_again() -> None:
         assert contents(done) == [{"text": "hi"}]
 
 
-async def test_the_name_of_several_skills_chooses_none_of_them() -> None:
+async def test_a_name_shared_by_several_skills_chooses_none_of_them() -> None:
     modules = {"math.add": ActionModule(give_back), "math_add": ActionModule(give_back)}
     async with serving(modules, default_skill="ask") as peer:
         task = (await send_to_any(peer, peer.part(text="hi"))).task
@@ -503,7 +503,7 @@ async def test_a_task_that_waits_for_its_skill_can_be_canceled_and_expires() -> 
         assert late.code == -32004
 
 
-async def test_only_skills_that_the_caller_may_call_are_told() -> None:
+async def test_only_skills_that_the_caller_may_call_are_listed() -> None:
     rules = [ACLRule(["*"], ["text.echo", "pay"], "allow")]
     with closing(Executor(registry_of(shop()), acl=ACL(rules, "deny"))) as executor:
         async with serving(executor) as peer:
@@ -517,7 +517,7 @@ async def test_only_skills_that_the_caller_may_call_are_told() -> None:
             assert asked(task)[1]["problem"] == "The answer names no skill of this agent"
 
 
-def test_a_skill_with_the_id_ask_leaves_no_word_for_asking() -> None:
+def test_a_skill_with_the_id_ask_cannot_be_the_default_skill() -> None:
     registry = registry_of({"ask": ActionModule(give_back), "work": ActionModule(give_back)})
     with pytest.raises(OptionError, match="rename"):
         app_of(registry, default_skill="ask")

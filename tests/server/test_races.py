@@ -627,7 +627,7 @@ class GoneAtShutdown(InMemoryTaskStore):
         return await super().change(change)
 
 
-async def test_a_shutdown_with_a_store_that_fails_leaves_no_exception_unread(
+async def test_a_shutdown_with_a_failing_store_leaves_no_exception_unretrieved(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     gate = Gate()

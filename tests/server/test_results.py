@@ -76,7 +76,7 @@ async def test_a_skill_without_an_output_schema_may_have_files() -> None:
         assert task["artifacts"][0]["parts"][0]["mediaType"] == "image/png"
 
 
-async def test_the_answer_to_a_question_says_what_its_client_accepts() -> None:
+async def test_the_media_types_accepted_with_an_answer_apply_to_its_result() -> None:
     async def ask(inputs: Inputs, context: Any) -> Inputs:
         if context.services.answer is None:
             context.services.ask("Which?")

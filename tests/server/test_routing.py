@@ -41,7 +41,9 @@ async def answer_of(app: ASGIApp, method: str, path: str, **scope: Any) -> Answe
 
 
 @pytest.mark.parametrize("options", [{}, {"tenants": {"work": "work"}}], ids=str)
-async def test_each_request_is_answered_as_by_a_search(options: dict[str, Any]) -> None:
+async def test_each_request_is_answered_as_by_a_search_through_the_routes(
+    options: dict[str, Any],
+) -> None:
     app = agent(**options)
     plain = searching(app)
     statuses = set[int]()

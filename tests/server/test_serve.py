@@ -386,7 +386,7 @@ def test_an_unsupported_source_is_refused_with_its_missing_methods(source: Any, 
         create_app(source)
 
 
-def test_an_agent_may_start_without_modules_if_told(tmp_path: Path) -> None:
+def test_an_agent_may_start_without_modules_if_configured(tmp_path: Path) -> None:
     modules = Registry()
     with agent_with(modules, allow_empty=True) as agent:
         assert card_of(agent)["skills"] == []

@@ -80,7 +80,7 @@ class Sitter:
         self.abandoned.append((inputs, services.state, services.task_id))
 
 
-def test_a_conversation_has_the_services_of_modules() -> None:
+def test_modules_get_their_services_from_the_conversation() -> None:
     services: Services = Conversation("t1", "c1")
     with pytest.raises(InputRequiredError) as asked:
         services.ask("Which?", ["a", "b"], state=5)
@@ -90,7 +90,7 @@ def test_a_conversation_has_the_services_of_modules() -> None:
         services.approve("Sure?")
 
 
-async def test_progress_outside_of_a_task_goes_nowhere() -> None:
+async def test_progress_reported_outside_of_a_task_is_ignored() -> None:
     await Conversation("t1", "c1").progress("Reading")
 
 
@@ -203,7 +203,7 @@ async def test_a_module_learns_of_a_yes_and_of_a_no(dialect: str, text: str, ver
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_metadata_of_a_module_becomes_that_of_its_task_and_its_last_status(
+async def test_metadata_set_by_a_module_is_in_its_task_and_its_last_status(
     dialect: str,
 ) -> None:
     async def count(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
@@ -269,7 +269,7 @@ class OtherExecutor:
         return None
 
 
-async def test_reports_are_taken_from_other_executors() -> None:
+async def test_progress_and_usage_are_taken_from_other_executors() -> None:
     async def work(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
         yield Progress("Reading")
         yield {"text": "Done"}
@@ -506,7 +506,7 @@ async def test_the_state_of_a_question_survives_a_restart(tmp_path: Any) -> None
     assert [state for state, *_ in sitter.runs] == [None, {"session": 7}]
 
 
-async def test_a_call_that_another_replica_repeats_knows_the_same() -> None:
+async def test_a_call_repeated_by_another_replica_keeps_its_message_and_its_answer() -> None:
     async with serving({"work": ActionModule(give_back, annotations=REPEATABLE)}) as peer:
         setup = peer.served.engine._setup  # no public way leads there
         skill, message = setup.skills.get("work"), Message(message_id="m-1", task_id="t")

@@ -132,7 +132,7 @@ async def ask(inputs: Inputs, context: Any) -> Inputs:
     return inputs
 
 
-async def test_asking_without_a_free_place_fails_but_asking_again_does_not() -> None:
+async def test_a_first_question_without_a_free_place_fails_but_a_repeated_one_does_not() -> None:
     async with serving({"ask": ActionModule(ask)}, max_tasks=2, auth=Headers()) as peer:
         first = (await sent(peer, ADA, "ask", wait=True)).task
         failed = await sent(peer, ADA, "ask", wait=True)
@@ -224,7 +224,7 @@ async def test_a_single_client_may_use_all_threads_and_others_still_get_theirs()
     assert counted(held.started) == {"ada": 9, "bob": 3, "cat": 1}
 
 
-async def test_without_shares_clients_wait_for_each_other() -> None:
+async def test_without_shares_one_client_may_take_all_threads() -> None:
     pool, held = ThreadPool(4), Held()
     async with calling(pool, held) as call:
         for name in ("ada", "ada", "ada", "ada", "bob"):
@@ -303,7 +303,9 @@ async def test_a_client_whose_threads_are_stuck_does_not_keep_others_out() -> No
         assert (await peer.ask("send", fine, ADA)).state == "completed"
 
 
-async def test_modules_that_compute_for_one_client_let_those_of_other_clients_start() -> None:
+async def test_modules_that_compute_for_one_client_do_not_keep_those_of_others_from_starting() -> (
+    None
+):
     release, started = threading.Event(), list[str]()
 
     def compute(name: str) -> None:
@@ -400,7 +402,7 @@ async def test_calls_that_need_approval_are_checked_in_turns_of_clients() -> Non
     assert module.checked == ["ada", "ada", "bob", "cat", "ada", "ada"]
 
 
-async def test_streams_that_pause_give_their_places_back() -> None:
+async def test_streams_that_pause_release_their_places() -> None:
     async def source(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
         yield {"n": 1}
         context.services.ask("And?")

@@ -436,7 +436,7 @@ async def test_the_log_of_an_ended_task_expires() -> None:
 
 @pytest.mark.parametrize(("length", "kept"), [(None, 1), (0, 0), (1, 1), (5, 1)])
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_stream_shows_as_much_history_as_requested(
+async def test_a_stream_has_as_much_history_as_requested(
     dialect: str, length: int | None, kept: int
 ) -> None:
     async with serving({"work": Streams(three)}, dialect) as peer:

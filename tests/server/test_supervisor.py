@@ -96,7 +96,7 @@ def test_a_worker_that_cannot_be_forked_does_not_end_the_others(tmp_path: Path) 
     assert sorted(lines[4:]) == ["ended 0", "ended 1"]
 
 
-def test_a_worker_that_is_killed_while_it_reports_counts_as_one_that_did_not_serve(
+def test_a_worker_killed_while_it_reports_readiness_counts_as_not_ready(
     tmp_path: Path,
 ) -> None:
     done = run(HALF_A_REPORT, tmp_path)

@@ -348,7 +348,7 @@ async def approved_task(peer: Any) -> str:
     ],
 )
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_task_shows_as_much_history_as_requested(
+async def test_a_task_has_as_much_history_as_requested(
     dialect: str, length: float | None, kept: list[str]
 ) -> None:
     modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
@@ -363,7 +363,7 @@ async def test_a_task_shows_as_much_history_as_requested(
 
 @pytest.mark.parametrize(("length", "kept"), [(None, 3), (0, 0), (1, 1), (2, 2), (9, 3)])
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_send_shows_as_much_history_as_requested(
+async def test_a_send_returns_as_much_history_as_requested(
     dialect: str, length: int | None, kept: int
 ) -> None:
     modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}

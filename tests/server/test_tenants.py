@@ -441,7 +441,7 @@ async def test_a_limit_per_client_counts_runs_of_all_tenants() -> None:
 
 
 @pytest.mark.parametrize("principal", ["", "ada", "https://idp|a|b", "%25", "a%7Cb"])
-def test_an_owner_leads_back_to_its_principal_and_tenant(principal: str) -> None:
+def test_principal_and_tenant_can_be_read_from_an_owner(principal: str) -> None:
     tenant = Tenant("billing", "billing.ask")
     owner = owner_of(tenant, principal)
     assert principal_and_tenant(owner, "billing.ask") == (principal, tenant)

@@ -113,7 +113,7 @@ async def test_a_pattern_that_backtracks_in_python_is_matched_at_once(place: str
 
 
 @pytest.mark.parametrize("dialect", ["0.3", "1.0", "REST"])
-async def test_a_refused_text_is_told_with_its_field(dialect: str) -> None:
+async def test_a_refused_text_is_reported_with_its_field(dialect: str) -> None:
     async with serving({"work": taking(text_like(EVIL))}, dialect) as peer:
         assert await fields(peer, "work", {"text": EVIL_TEXT}) == ["text"]
 
@@ -178,7 +178,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.parametrize(
     "pattern", [EVIL, "^[a-z]{1,20}$", r"\d+", "(?i)x", r"\p{L}+", "^(?:a|b)*$"]
 )
-def test_a_pattern_that_is_matched_in_linear_time_is_not_told(
+def test_a_pattern_that_is_matched_in_linear_time_causes_no_warning(
     caplog: pytest.LogCaptureFixture, pattern: str
 ) -> None:
     app_of(registry_of({"work": taking(text_like(pattern))}))
@@ -188,7 +188,7 @@ def test_a_pattern_that_is_matched_in_linear_time_is_not_told(
 @pytest.mark.parametrize(
     "pattern", ["^(?=a)(a|aa)+$", "^(?!x)(a|aa)+$", r"^(a|aa)+\1$", "(?<!b)(a|aa)+$"]
 )
-async def test_a_pattern_with_look_around_is_told_and_gets_limited_steps(
+async def test_a_pattern_with_look_around_causes_a_warning_and_gets_limited_steps(
     caplog: pytest.LogCaptureFixture, pattern: str
 ) -> None:
     async with serving({"work": taking(text_like(pattern))}) as peer:
@@ -206,7 +206,7 @@ class Python(BaseModel):
 
 
 @pytest.mark.parametrize("schema", [text_like("(?P<x>^)(a+)+\\Z"), Python])
-async def test_a_pattern_that_only_python_matches_is_told_and_matched_in_a_process(
+async def test_a_pattern_that_only_python_matches_causes_a_warning_and_is_matched_in_a_process(
     caplog: pytest.LogCaptureFixture, schema: Any
 ) -> None:
     async with serving({"work": taking(schema)}) as peer:
@@ -431,7 +431,7 @@ async def test_a_debugged_pattern_is_matched_like_any_other() -> None:
         assert await fields(peer, "work", {"text": "b"}) == ["text"]
 
 
-def test_a_sloppy_schema_without_patterns_stays_with_apcore(
+def test_an_invalid_schema_without_patterns_is_left_to_apcore(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     module = taking(schema_of(text={"type": "string", "required": True}))
@@ -456,7 +456,7 @@ async def test_20_000_objects_are_found_to_be_unique(kind: str) -> None:
         assert answer.code == -32602 if kind == "input_schema" else answer.state == "failed"
 
 
-async def test_of_a_large_input_the_first_violation_is_told_alone() -> None:
+async def test_only_the_first_violation_of_a_large_input_is_reported() -> None:
     schema = schema_of(list={"type": "array", "items": {"type": "number"}})
     async with serving({"work": taking(schema)}) as peer:
         assert await fields(peer, "work", {"list": ["x"] * 3}) == ["list.0", "list.1", "list.2"]
@@ -468,7 +468,9 @@ class Numbers(BaseModel):
 
 
 @pytest.mark.parametrize(("count", "told"), [(MAX_ERRORS, 100), (MAX_ERRORS + 1, 1)])
-async def test_more_errors_of_a_model_than_a_thousand_are_counted(count: int, told: int) -> None:
+async def test_more_than_a_thousand_errors_of_a_model_are_only_counted(
+    count: int, told: int
+) -> None:
     async with serving({"work": taking(Numbers)}) as peer:
         answer = await peer.send("work", peer.part(data={"list": ["x"] * count}))
         assert len(answer.fields) == told
@@ -494,7 +496,7 @@ async def test_large_values_pass_unchanged(schema_cache: bool) -> None:
             ]
 
 
-async def test_pages_of_large_tasks_are_those_of_small_ones_in_0_3() -> None:
+async def test_pages_of_large_tasks_hold_as_many_as_those_of_small_ones_in_0_3() -> None:
     async with serving({"work": always({"list": [*range(20_000)]})}, "0.3") as peer:
         for _ in range(3):
             await peer.send("work")
@@ -548,7 +550,9 @@ def cases() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("schema", "data"), [*cases()])
-def test_violations_have_the_paths_and_keywords_of_apcores_own(schema: Json, data: Any) -> None:
+def test_violations_have_the_same_paths_and_keywords_as_those_of_apcore(
+    schema: Json, data: Any
+) -> None:
     module = registry_of({"work": taking(schema)}).get("work")
     assert module is not None
     apcores = module.input_schema
@@ -559,7 +563,7 @@ def test_violations_have_the_paths_and_keywords_of_apcores_own(schema: Json, dat
 
 
 @pytest.mark.parametrize("schema", [{"$ref": "http://127.0.0.1/x"}, {"$ref": "file:///etc/passwd"}])
-def test_a_schema_is_never_read_from_elsewhere(schema: Json) -> None:
+def test_a_reference_to_another_document_is_never_fetched(schema: Json) -> None:
     with pytest.raises(ValueError, match="not part of the schema"):
         LinearSchema(schema)
 
@@ -711,7 +715,7 @@ def seconds_of_loads(whole: bytes) -> float:
 
 @pytest.mark.clock
 @pytest.mark.parametrize("attack", ATTACKS)
-async def test_no_request_holds_up_others(attack: str) -> None:
+async def test_no_validation_delays_other_requests(attack: str) -> None:
     async def count(inputs: Inputs, context: Any) -> Inputs:
         return {"count": len(inputs)}
 

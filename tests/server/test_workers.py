@@ -88,7 +88,7 @@ def test_the_counts_of_a_worker_outlive_it() -> None:
 
 
 @pytest.mark.anyio
-async def test_health_is_that_of_all_workers() -> None:
+async def test_health_covers_all_workers() -> None:
     figures = Figures(2)
     async with serving(app_of_two(figures)) as peer:
         assert (await health_of(peer))[1]["workers"] == 1
