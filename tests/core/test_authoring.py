@@ -1,4 +1,4 @@
-"""Names for authors of modules, where the examples in their docstrings do not say it all."""
+"""Names for authors of modules: behavior that the examples in their docstrings do not show."""
 
 from typing import Any
 

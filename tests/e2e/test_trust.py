@@ -341,7 +341,7 @@ def test_a_denial_does_not_reveal_whether_the_skill_is_busy(issuer: Issuer) -> N
         assert agent.send("payroll.wait").code == -32001
 
 
-# With apcore as it was
+# With the oldest and the newest apcore
 
 
 RULES = """

@@ -391,7 +391,7 @@ IGNORED_OPTIONS = [
     (("--config", "rules.yaml"), "acl.root", "it exits with 2 and apcore's message"),
     (("--config", "nowhere.yaml"), "acl.root", "it serves without rules"),
 ]
-"""Options, a word of the message, and the mistake that must not happen."""
+"""Options, a word that the message must contain, and the mistake that the test guards against."""
 SHOWN_SECRETS = [
     (("--config", "list.yaml"), "auth_key", "a value that is not a string is shown"),
     ((*BEARER, "--auth-kye", KEY), "--auth-key", "a misspelled option is shown with its value"),

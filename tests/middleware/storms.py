@@ -72,7 +72,7 @@ class Hosts:
             _check_refusal(answer)
 
     def check_rest(self) -> None:
-        """Nothing is left over."""
+        """Check nothing: no state is left over."""
 
 
 def _is_allowed(host: str) -> bool:
@@ -172,4 +172,4 @@ class Credentials:
             yield
 
     def check_rest(self) -> None:
-        """Nothing is left over."""
+        """Check nothing: no state is left over."""

@@ -1,4 +1,4 @@
-"""Without credentials only the public pages are accessible, and by no other name."""
+"""Without credentials only the public pages are accessible, and only by their exact paths."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -88,12 +88,12 @@ class ManualTransport(WebhookTransport):
         return await self._new.get()
 
     async def answer(self, *statuses: int) -> None:
-        """WebhookResponse the next attempts with these statuses."""
+        """Answer the next attempts with these statuses."""
         for status in statuses:
             (await self.next()).answer.set_result(answer_with(status))
 
     def answer_all(self) -> None:
-        """WebhookResponse all attempts, those in flight and those to come, with 200."""
+        """Answer all attempts, those in flight and those to come, with 200."""
         self._always = OK
         for attempt in self.attempts:
             if not attempt.answer.done():

@@ -94,7 +94,7 @@ class Log(NamedTuple):
 
     text: list[str]
     json: list[str]
-    beside: list[str]
+    other_output: list[str]
 
     @property
     def records(self) -> list[str]:
@@ -123,11 +123,11 @@ class OutputCapture:
     """Captures the output that an operator reads."""
 
     def __init__(self) -> None:
-        self.text, self.json, self.beside = LogSink(), LogSink(), LogSink()
+        self.text, self.json, self.other_output = LogSink(), LogSink(), LogSink()
 
     def take(self) -> Log:
         """Return the output captured since the last call."""
-        return Log(self.text.take(), self.json.take(), self.beside.take())
+        return Log(self.text.take(), self.json.take(), self.other_output.take())
 
 
 def handler_of(form: str, sink: LogSink) -> logging.Handler:
@@ -149,7 +149,7 @@ def capturing_output() -> Iterator[OutputCapture]:
     levels, handlers = [logger.level for logger in loggers], root.handlers
     try:
         root.handlers = [handler_of("text", capture.text), handler_of("json", capture.json)]
-        with redirect_stderr(capture.beside):
+        with redirect_stderr(capture.other_output):
             yield capture
     finally:
         root.handlers = handlers

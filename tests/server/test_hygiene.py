@@ -399,7 +399,7 @@ def check_log(log: Log) -> None:
         assert leak_in_log(record) is None, record
         assert forged_line_in(record) is None, record
         assert "Exception in ASGI" not in record
-    assert not log.beside
+    assert not log.other_output
 
 
 @pytest.mark.parametrize("error", ["LedgerError", "a code of its own"])
@@ -448,7 +448,7 @@ def test_the_crawl_detects_leaks_and_no_logger_can_forge_lines() -> None:
     assert [forged_line_in(record) for record in log.records] == [None] * 4
     assert "Exception in ASGI" in log.text[1]
     assert [json.loads(record)["level"] for record in log.json] == ["WARNING", "ERROR"]
-    assert "".join(log.beside).startswith(leaky.PATH)
+    assert "".join(log.other_output).startswith(leaky.PATH)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Direct ways to the most frequent requests, which behave like Starlette's routing."""
+"""The direct routes of the most frequent requests, which behave like Starlette's routing."""
 
 from itertools import product
 from typing import Any

@@ -385,7 +385,7 @@ async def test_progress_is_an_event_that_stays_in_no_history(dialect: str, modul
         task = await peer.get(frames[-1].body["taskId"])
         assert contents(task) == [{"done": True}]
         assert len(task["history"]) == 1
-        # who comes later gets the same events again
+        # later readers get the same events again
         async with peer.subscribe(task["id"], last=2) as stream:
             assert [frame.id for frame in await stream.rest()] == [*range(3, 1 + len(frames))]
 
@@ -508,7 +508,7 @@ async def test_the_state_of_a_question_survives_a_restart(tmp_path: Any) -> None
 
 async def test_a_call_repeated_by_another_replica_keeps_its_message_and_its_answer() -> None:
     async with serving({"work": ActionModule(give_back, annotations=REPEATABLE)}) as peer:
-        setup = peer.served.engine._setup  # no public way leads there
+        setup = peer.served.engine._setup  # nothing public gives access to it
         skill, message = setup.skills.get("work"), Message(message_id="m-1", task_id="t")
         resumption = Resumption([{"text": "Ann"}], True, {"session": 7})
         call = Call(

@@ -167,7 +167,7 @@ async def test_a_model_that_apcore_makes_of_a_schema_is_checked_in_bounded_time(
         assert await fields(peer, "work", {"text": EVIL_TEXT}) == ["text"]
 
 
-# What is told at start
+# Warnings at the start
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -505,7 +505,7 @@ async def test_pages_of_large_tasks_hold_as_many_as_those_of_small_ones_in_0_3()
         assert result["nextCursor"]
 
 
-# The same violations as before
+# The same violations as those of apcore
 
 
 CASES: list[tuple[Json, list[Any]]] = [
@@ -594,7 +594,7 @@ def test_a_module_that_cannot_be_modified_keeps_its_schema(name: str) -> None:
     assert getattr(Fixed(), name) == text_like(EVIL)
 
 
-# Others beside
+# Other requests in the meantime
 
 
 def body(skill: str, data: str) -> bytes:
@@ -671,11 +671,11 @@ ATTACKS: dict[str, tuple[str, Callable[[], str]]] = {
 }
 
 HOLD, HOLD_RATIO = 0.1, 4.0
-"""Seconds for which a request may hold up others, and times of `json.loads`."""
+"""Time for which a request may hold up others: in seconds, and as a multiple of `json.loads`."""
 
 
 async def longest_hold(peer: Peer, whole: bytes) -> float:
-    """Return the longest time between two ticks of 1 ms beside a request.
+    """Return the longest time between two ticks of 1 ms while a request is processed.
 
     The process's CPU time is measured, which other processes do not add to.
     """

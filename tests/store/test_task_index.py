@@ -1,4 +1,4 @@
-"""Lists of tasks in the memory store: pages and totals as of a plain search, in constant time."""
+"""Lists of tasks in the memory store: pages and totals equal those of a plain search, in constant time."""
 
 import asyncio
 import sqlite3

@@ -76,7 +76,7 @@ class OffLoop(BaseStep):
             setattr(self, name, value)
         self._step = step
         self._value, self._schema, self._redacted = SLOW_STEPS[step.name]
-        # the rules of older versions of apcore are not known
+        # in older versions of apcore, the step does not have its rules
         rules = getattr(step, "_redaction", None)
         self._redact = None if rules is None else Redaction(rules)
 

@@ -51,8 +51,8 @@ class _Call:
         thread: The thread that makes the call; None until it starts.
         ended: Whether the function has returned or raised.
         abandoned: Whether the caller was cancelled, so that the result is dropped.
-        computes_until: When the thread stops to count as computing, by `time.monotonic`, unless
-            it is measured to compute again; never before it was measured once.
+        computes_until: When the thread stops counting as computing, by `time.monotonic`, unless a
+            later measurement finds that it still computes; infinite before the first one.
     """
 
     function: Callable[..., Any]
