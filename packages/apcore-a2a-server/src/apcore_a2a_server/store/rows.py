@@ -54,7 +54,7 @@ def event_columns(event: Event) -> dict[str, Any]:
 
 
 def missing_messages(task: Task, first: int = 0) -> dict[str, Any] | None:
-    """Return the parameters of a query for the messages that a history lacks; None if it lacks none.
+    """Return the parameters of a query for the messages that a history lacks; None if for none.
 
     Args:
         task: The task.
