@@ -316,10 +316,10 @@ async def measure_stall(work: Awaitable[object]) -> tuple[float, float]:
     """
     task, busy, blocked = asyncio.ensure_future(work), 0.0, 0.0
     while not task.done():
-        begin = thread_time(), perf_counter()
+        started_at = thread_time(), perf_counter()
         await asyncio.sleep(TICK)
-        busy = max(busy, thread_time() - begin[0])
-        blocked = max(blocked, perf_counter() - begin[1])
+        busy = max(busy, thread_time() - started_at[0])
+        blocked = max(blocked, perf_counter() - started_at[1])
     await task
     return busy, blocked
 

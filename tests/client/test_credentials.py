@@ -135,8 +135,8 @@ def test_an_interface_at_the_agents_own_origin_is_preferred(kind: str) -> None:
             {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
             for url in (other.url, "/here")
         ]
-        given = agent(ok, supportedInterfaces=interfaces)
-        with raw(given) as server, Client(kind, server.url, auth=SECRET) as client:
+        script = agent(ok, supportedInterfaces=interfaces)
+        with raw(script) as server, Client(kind, server.url, auth=SECRET) as client:
             client.do("get_task", "t-1")
             assert [request.path for request in server.calls] == ["/here"]
         assert other.connections == 0

@@ -291,10 +291,14 @@ async def test_a_task_of_a_nonblocking_send_can_be_awaited_later(dialect: str, k
         assert not task.status.state.is_settled
         waiting = asyncio.create_task(client.wait(task))
         gate.opened.set()
-        done = await waiting
-        assert (done.id, done.status.state, done.value) == (task.id, "completed", {"done": True})
-        assert await client.wait(task) == done
-        assert await client.wait(done) is done
+        finished = await waiting
+        assert (finished.id, finished.status.state, finished.value) == (
+            task.id,
+            "completed",
+            {"done": True},
+        )
+        assert await client.wait(task) == finished
+        assert await client.wait(finished) is finished
 
 
 @each_dialect
@@ -355,12 +359,12 @@ async def test_a_single_file_is_returned_as_its_bytes(dialect: str, kind: str) -
 @each_dialect
 @each_kind
 async def test_integers_and_floats_keep_their_types(dialect: str, kind: str) -> None:
-    given = {"small": 5, "large": 2**53, "negative": -3, "float": 0.5, "zero": 0, "yes": True}
+    numbers = {"small": 5, "large": 2**53, "negative": -3, "float": 0.5, "zero": 0, "yes": True}
     async with agent({"seen": samples.Seen()}, dialect, kind) as client:
-        seen = json.loads((await client.call("seen", given))["seen"])
-    assert seen == given
+        seen = json.loads((await client.call("seen", numbers))["seen"])
+    assert seen == numbers
     assert {name: type(value) for name, value in seen.items()} == {
-        name: type(value) for name, value in given.items()
+        name: type(value) for name, value in numbers.items()
     }
 
 
@@ -495,8 +499,8 @@ async def test_a_reply_completes_missing_input(dialect: str, kind: str) -> None:
         with pytest.raises(InputRequired, match="in which unit"):
             await client.call("units.convert", "5 km", context_id="talk")
         (paused,) = [task async for task in client.iter_tasks("talk", state="input-required")]
-        done = await client.reply(paused, "mi")
-    assert done.value["text"] == "5 km = 3.10686 mi"
+        answered = await client.reply(paused, "mi")
+    assert answered.value["text"] == "5 km = 3.10686 mi"
 
 
 @each_dialect
@@ -512,8 +516,10 @@ async def test_waiting_for_a_resumed_task_lasts_to_its_end(dialect: str, kind: s
         working = await client.get_task(paused.id)
         waiting = asyncio.create_task(client.wait(working))
         gate.opened.set()
-        done = [await replying, await waiting]
-    assert [(task.status.state, task.value) for task in done] == [("completed", {"done": True})] * 2
+        finished = [await replying, await waiting]
+    assert [(task.status.state, task.value) for task in finished] == [
+        ("completed", {"done": True})
+    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -744,10 +750,10 @@ async def test_reading_a_task_stops_at_a_pause_and_closes_the_stream(
 async def test_a_subscription_can_start_after_a_known_event(dialect: str, kind: str) -> None:
     async with agent({"count": streaming_module({"n": 1}, {"n": 2})}, dialect, kind) as client:
         task = await client.send_message({}, skill="count", blocking=False)
-        done = await client.wait(task)
+        finished = await client.wait(task)
         whole = [event async for event in client.subscribe(task.id, last_event_id="0")]
         rest = [event async for event in client.subscribe(task.id, last_event_id="2")]
-    assert done.status.state == TaskState.COMPLETED
+    assert finished.status.state == TaskState.COMPLETED
     assert rest == whole[2:]
     assert kinds_of(rest)[-1] == "completed"
     assert isinstance(rest[-1], TaskStatusUpdateEvent)

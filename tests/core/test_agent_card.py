@@ -411,14 +411,14 @@ print(json.dumps(card_to_dict(AgentCard.FromString(sys.stdin.buffer.read()))))
 def test_a_card_has_the_same_json_in_every_process(shown: AgentCard) -> None:
     wire = shown.SerializeToString()
     for seed in ("1", "2", "3"):
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-c", PROGRAM],
             input=wire,
             env={**os.environ, "PYTHONHASHSEED": seed},
             check=True,
             capture_output=True,
         )
-        assert done.stdout.decode().strip() == json.dumps(card_to_dict(shown))
+        assert result.stdout.decode().strip() == json.dumps(card_to_dict(shown))
 
 
 MANY = """
@@ -470,7 +470,7 @@ def test_a_card_of_a_hundred_modules_takes_little_longer_than_their_definitions(
     The time in milliseconds depends on the machine; the benchmark measures it.
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", MANY], env=env, check=True, capture_output=True, text=True
     )
-    assert float(done.stdout) <= 2
+    assert float(result.stdout) <= 2

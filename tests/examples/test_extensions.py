@@ -405,9 +405,9 @@ class TestUnitsConvert:
         paused = await self.say(peer, "2 kg")
         task_id = paused.task["id"]
         assert (await self.say(peer, answer, taskId=task_id)).state == "input-required"
-        done = await self.say(peer, "g", taskId=task_id)
-        assert done.task["id"] == task_id
-        assert done.data["text"] == "2 kg = 2000 g"
+        answered = await self.say(peer, "g", taskId=task_id)
+        assert answered.task["id"] == task_id
+        assert answered.data["text"] == "2 kg = 2000 g"
 
     async def test_missing_parts_are_taken_from_earlier_messages(self, peer: Peer) -> None:
         answers = {

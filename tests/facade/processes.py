@@ -108,8 +108,8 @@ UNMEASURED = {"COVERAGE_PROCESS_CONFIG": "", "COVERAGE_PROCESS_START": ""}
 
 def environment(home: Path, variables: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return this process's environment without apcore's variables."""
-    kept = {name: text for name, text in os.environ.items() if not name.startswith("APCORE")}
-    return {**kept, "HOME": str(home), **(variables or {})}
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith("APCORE")}
+    return {**inherited, "HOME": str(home), **(variables or {})}
 
 
 def free_port() -> int:

@@ -231,9 +231,9 @@ async def test_a_page_of_another_origin_is_refused_even_with_credentials(
 
 
 async def test_a_request_with_several_origins_is_refused() -> None:
-    both = [("Origin", PAGE), ("Origin", PAGE)]
+    two_origins = [("Origin", PAGE), ("Origin", PAGE)]
     assert (
-        await ask(FrontMiddleware(unreachable, allowed_origins=[PAGE]), "POST", "/", both)
+        await ask(FrontMiddleware(unreachable, allowed_origins=[PAGE]), "POST", "/", two_origins)
     ).status == 403
 
 

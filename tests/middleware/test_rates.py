@@ -102,8 +102,8 @@ async def test_no_window_has_more_than_twice_the_rate(clock: Clock, storage: str
         clock.now += random.random() * 8
         if not await limiter.wait("ada"):
             accepted.append(clock.now)
-    most = max(sum(begin <= one < begin + 60 for one in accepted) for begin in accepted)
-    assert most <= 10
+    most_in_a_minute = max(sum(begin <= one < begin + 60 for one in accepted) for begin in accepted)
+    assert most_in_a_minute <= 10
     assert 250 <= len(accepted) <= 5 * 61
 
 
@@ -359,8 +359,8 @@ async def test_a_flood_of_refused_credentials_is_not_logged(
     caplog.set_level(logging.INFO)
     tokens = JWTAuthenticator("0123456789abcdef0123456789abcdef")
     app = Authentication(Response(), tokens, refusals=RateLimiter("3/minute"))
-    bad = [("Authorization", "Bearer x.y.z")]
-    assert await statuses(app, 50, headers=bad) == [401] * 3 + [429] * 47
+    refused_headers = [("Authorization", "Bearer x.y.z")]
+    assert await statuses(app, 50, headers=refused_headers) == [401] * 3 + [429] * 47
     assert [record.getMessage() for record in caplog.records] == ["Token refused: malformed"] * 3
 
 

@@ -249,10 +249,10 @@ def test_a_refusal_is_sent_before_the_body_arrives(url: str, expect: str) -> Non
 
 def test_a_pipelined_request_needs_credentials_too(url: str) -> None:
     with connected(url) as line:
-        both = request("/tasks", f"X-API-Key: {KEY}\r\n", verb="GET")
+        pipelined = request("/tasks", f"X-API-Key: {KEY}\r\n", verb="GET")
         line.send(
             request("/health", verb="GET")
-            + both
+            + pipelined
             + request("/tasks", "Connection: close\r\n", verb="GET")
         )
         answers = re.findall(rb"HTTP/1.1 (\d+)", line.read_all())

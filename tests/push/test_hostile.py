@@ -100,9 +100,9 @@ def test_endless_answers_end_and_do_not_slow_down_the_agent(name: str) -> None:
     times: list[float] = []
 
     def measure_health() -> float:
-        began = time.monotonic()
+        started_at = time.monotonic()
         assert caller._http.get("/health").status_code == 200
-        return time.monotonic() - began
+        return time.monotonic() - started_at
 
     with (
         raw(lambda _: endless(*FLOODS[name])) as server,
@@ -326,8 +326,12 @@ class RandomReceiver:
             choice, naps = self._random.random(), self._random.random() * 0.1
         if choice < 0.15:
             time.sleep(naps)
-        bad = (0.08, Reply(500)), (0.1, Reply(503, {"retry-after": "0"})), (0.105, Reply(410))
-        for bound, chosen_reply in (*bad, (0.13, Reply(cut=b""))):
+        bad_replies = (
+            (0.08, Reply(500)),
+            (0.1, Reply(503, {"retry-after": "0"})),
+            (0.105, Reply(410)),
+        )
+        for bound, chosen_reply in (*bad_replies, (0.13, Reply(cut=b""))):
             if choice < bound:
                 return chosen_reply
         with self._lock:

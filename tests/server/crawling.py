@@ -162,13 +162,13 @@ def served(app: Any) -> Iterator[str]:
     """Serve *app* without uvicorn's own log handlers, as `serve` does."""
     loggers = [logging.getLogger(name) for name in ("uvicorn", "uvicorn.access")]
     with running(app) as url:
-        kept = [logger.handlers for logger in loggers]
+        original_handlers = [logger.handlers for logger in loggers]
         try:
             for logger in loggers:
                 logger.handlers, logger.propagate = [], True
             yield url
         finally:
-            for logger, handlers in zip(loggers, kept, strict=True):
+            for logger, handlers in zip(loggers, original_handlers, strict=True):
                 logger.handlers, logger.propagate = handlers, False
 
 

@@ -216,8 +216,8 @@ def probes(operation: str) -> Iterator[Probe]:
             for route in (*ROUTES[operation], *ROUTES_03[operation]):
                 verb, path = route.split()
                 rest = {k: v for k, v in params.items() if k not in ("id", "taskId")}
-                given = params if operation == "send" else rest
-                yield Probe(verb, tenant + path, given, "", headers)
+                sent_params = params if operation == "send" else rest
+                yield Probe(verb, tenant + path, sent_params, "", headers)
 
 
 IDS = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")

@@ -620,13 +620,13 @@ async def test_every_pipeline_strategy_requires_approval(strategy: str, till: Ti
 
 
 async def test_answers_do_not_exceed_the_limit_of_runs() -> None:
-    running = most = 0
+    running = most_running = 0
     refused = asyncio.Event()
 
     async def work(inputs: Inputs, context: Any) -> Inputs:
-        nonlocal running, most
+        nonlocal running, most_running
         running += 1
-        most = max(most, running)
+        most_running = max(most_running, running)
         await refused.wait()
         running -= 1
         return {}
@@ -646,7 +646,7 @@ async def test_answers_do_not_exceed_the_limit_of_runs() -> None:
         refused.set()
         responses = await asyncio.gather(*sends)
         assert sorted(answer.status_code for answer in responses) == [200] * 2 + [429] * 4
-        assert most == 2
+        assert most_running == 2
         task = await say(peer, tasks[0], peer.part(text="no"))
         assert state_of(task) in ("rejected", "completed")
 

@@ -305,8 +305,8 @@ async def test_the_context_has_the_servers_deadline(limit: float) -> None:
     gate.opened.set()
     async with serving({"work": ActionModule(gate)}, execution_timeout=limit) as peer:
         assert (await peer.send()).state == "completed"
-    left = gate.contexts[0].global_deadline - time.time()
-    assert limit - 5 < left <= limit
+    remaining = gate.contexts[0].global_deadline - time.time()
+    assert limit - 5 < remaining <= limit
 
 
 async def test_apcores_default_timeout_does_not_shorten_the_servers() -> None:

@@ -145,8 +145,8 @@ async def test_the_conversation_has_approvals_and_answers_in_order(dialect: str)
         await say(peer, "hello", contextId=context_id)
         question = "agent: Approval required for module pay\ntext: pay it"
         assert texts(listener.conversations[0].history) == ["user: pay it", question]
-        done = await say(peer, "yes", None, contextId=context_id, taskId=paused["id"])
-        assert (done["id"], state_of(done)) == (paused["id"], "completed")
+        answered = await say(peer, "yes", None, contextId=context_id, taskId=paused["id"])
+        assert (answered["id"], state_of(answered)) == (paused["id"], "completed")
         said = ["user: pay it", question, "user: hello", "user: yes"]
         assert texts(listener.conversations[1].history) == said
 
@@ -174,9 +174,9 @@ async def test_a_conversation_belongs_to_its_principal() -> None:
 @pytest.mark.parametrize("store", [InMemoryTaskStore, DictStore])
 async def test_a_conversation_keeps_its_latest_messages(store: Any) -> None:
     listener = Listener()
-    given = store(max_history=3) if store is InMemoryTaskStore else store()
+    task_store = store(max_history=3) if store is InMemoryTaskStore else store()
     async with serving(
-        {"work": ActionModule(listener)}, task_store=given, limits=Limits(max_history=3)
+        {"work": ActionModule(listener)}, task_store=task_store, limits=Limits(max_history=3)
     ) as peer:
         for number in range(6):
             await say(peer, str(number), contextId="c")
@@ -251,12 +251,12 @@ async def test_a_module_asks_for_input_and_continues_with_the_next_message(diale
         assert {*pending_input} == {"id", "skill", "data", "expiresAt"}
         assert pending_input["expiresAt"].endswith("Z")
         params = peer.wire.params("book", peer.part(data={"day": "Friday"}), taskId=task["id"])
-        done = (await peer.ask("send", {"message": params["message"]})).task
-        assert done["id"] == task["id"]
-        (output,) = contents(done)
+        answered = (await peer.ask("send", {"message": params["message"]})).task
+        assert answered["id"] == task["id"]
+        (output,) = contents(answered)
         assert output["booked"] == {"city": "Oslo", "day": "Friday"}
         assert output["said"][-2] == "agent: Which day in Oslo?"
-        assert len(done["history"]) == 3
+        assert len(answered["history"]) == 3
 
 
 async def test_in_0_3_more_input_reaches_the_task_by_its_context_alone() -> None:
@@ -265,8 +265,8 @@ async def test_in_0_3_more_input_reaches_the_task_by_its_context_alone() -> None
         params = peer.wire.params(
             "book", peer.part(data={"day": "Friday"}), contextId=task["contextId"]
         )
-        done = (await peer.ask("send", {"message": params["message"]})).task
-        assert (done["id"], state_of(done)) == (task["id"], "completed")
+        answered = (await peer.ask("send", {"message": params["message"]})).task
+        assert (answered["id"], state_of(answered)) == (task["id"], "completed")
 
 
 @pytest.mark.parametrize("dialect", ["1.0", "REST"])
@@ -276,9 +276,9 @@ async def test_in_1_0_a_message_that_names_only_a_context_starts_a_new_task(dial
         {"pay": ActionModule(listener, annotations=NEEDS_APPROVAL)}, dialect
     ) as peer:
         paused = await say(peer, "pay it", "pay")
-        other = await say(peer, "yes", "pay", contextId=paused["contextId"])
-        assert other["id"] != paused["id"]
-        assert other["contextId"] == paused["contextId"]
+        other_task = await say(peer, "yes", "pay", contextId=paused["contextId"])
+        assert other_task["id"] != paused["id"]
+        assert other_task["contextId"] == paused["contextId"]
         assert state_of(await peer.get(paused["id"])) == "input-required"
         assert not listener.conversations
 
@@ -295,8 +295,10 @@ async def test_an_invalid_answer_is_refused_and_the_task_stays_paused(dialect: s
             params = peer.wire.params("book", wrong, taskId=task["id"])
             assert (await peer.ask("send", params)).code == code
         assert await peer.get(task["id"]) == task
-        right = peer.wire.params("book", peer.part(data={"day": "Monday"}), taskId=task["id"])
-        assert (await peer.ask("send", right)).state == "completed"
+        valid_answer = peer.wire.params(
+            "book", peer.part(data={"day": "Monday"}), taskId=task["id"]
+        )
+        assert (await peer.ask("send", valid_answer)).state == "completed"
 
 
 async def test_a_module_may_ask_repeatedly() -> None:
@@ -467,7 +469,7 @@ async def test_an_answer_to_an_earlier_question_is_ignored() -> None:
 async def test_arguments_are_shown_in_readable_form() -> None:
     modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
     async with serving(modules) as peer:
-        given = {
+        arguments = {
             "file_name": "a\x1b[31m\nb",
             "force": True,
             "owner": None,
@@ -475,7 +477,7 @@ async def test_arguments_are_shown_in_readable_form() -> None:
             "long": "y" * 300,
             **{f"k{n}": n for n in range(30)},
         }
-        task = (await peer.send("work", peer.part(data=given))).task
+        task = (await peer.send("work", peer.part(data=arguments))).task
         text, data = (content_of(part) for part in task["status"]["message"]["parts"])
         lines = text.splitlines()
         assert lines[:5] == [
@@ -487,4 +489,4 @@ async def test_arguments_are_shown_in_readable_form() -> None:
         ]
         assert lines[5] == f"long: {'y' * 200}…"
         assert lines[-1] == "… and 15 more"
-        assert data["approval"]["arguments"] == given
+        assert data["approval"]["arguments"] == arguments

@@ -116,9 +116,9 @@ async def test_by_default_a_client_has_three_to_five_seconds_to_reconnect() -> N
     both = Both()
     async with serving(both.modules) as peer:
         await both.lose(peer)
-        begun = time.monotonic()
+        started_at = time.monotonic()
         await are_canceled(*both.gates.values())
-        assert 3 <= time.monotonic() - begun < 5
+        assert 3 <= time.monotonic() - started_at < 5
 
 
 @every_dialect

@@ -120,8 +120,10 @@ registry.register("work", Module())
 create_app(registry)
 print([name for name in sys.modules if name.split(".")[0] in ("grpc", "limits")])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout == "[]\n"
 
 
 def work() -> Any:

@@ -160,8 +160,8 @@ async def test_a_resumed_call_sees_the_identity_of_the_answering_caller(
     paused = await sent(peer, headers_of("ada", "old"), skill, {"first": 1})
     assert state_of(paused) == "input-required"
     answer = {"more": 1, "approved": True}
-    done = await sent(peer, headers_of("ada", "new"), skill, answer, taskId=paused["id"])
-    assert contents(done) == [facts("ada", "new")]
+    answered = await sent(peer, headers_of("ada", "new"), skill, answer, taskId=paused["id"])
+    assert contents(answered) == [facts("ada", "new")]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

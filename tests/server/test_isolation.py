@@ -122,15 +122,15 @@ def test_a_foreign_id_gets_the_same_response_as_an_unknown_one(
 
 
 def seconds(client: httpx.Client, probe: Probe, subject: Subject) -> float:
-    begin = time.perf_counter()
+    started_at = time.perf_counter()
     ask(client, probe, subject)
-    return time.perf_counter() - begin
+    return time.perf_counter() - started_at
 
 
 def gap(client: httpx.Client, probe: Probe, subjects: tuple[Subject, Subject]) -> float:
     """Return the ratio, at least 1, of the median times of two subjects probed alternately."""
-    took = [[seconds(client, probe, subject) for subject in subjects] for _ in range(40)]
-    medians: list[float] = [median(each) for each in zip(*took, strict=True)]
+    durations = [[seconds(client, probe, subject) for subject in subjects] for _ in range(40)]
+    medians: list[float] = [median(each) for each in zip(*durations, strict=True)]
     return max(medians) / min(medians)
 
 
@@ -140,10 +140,10 @@ def gap(client: httpx.Client, probe: Probe, subjects: tuple[Subject, Subject]) -
 def test_a_foreign_id_takes_as_long_as_an_unknown_one(store: str, state: str) -> None:
     with world_of(store, "another name") as world, world.stranger() as client:
         subject = world.owner.subjects[state]
-        both = subject, subject.unknown()
+        subjects = subject, subject.unknown()
         for method, params in TIMED:
             probe = Probe("POST", "/", params, method, {})
-            gaps = (gap(client, probe, both) for _ in range(5))
+            gaps = (gap(client, probe, subjects) for _ in range(5))
             assert any(each < 1.3 for each in gaps), probe
 
 

@@ -469,11 +469,11 @@ async def test_the_least_memory_is_enough_for_the_largest_body(dialect: str) -> 
     def limits(memory: int) -> dict[str, Any]:
         return {"limits": Limits(memory=memory), "max_body": 7 * UNIT}
 
-    for given in (-1, 0, 1, 8 * UNIT - 1):
+    for limit in (-1, 0, 1, 8 * UNIT - 1):
         with pytest.raises(
-            OptionError, match=rf"^memory must be {8 * UNIT} or more.*, not {given};"
+            OptionError, match=rf"^memory must be {8 * UNIT} or more.*, not {limit};"
         ):
-            Settings(**limits(given))
+            Settings(**limits(limit))
     async with serving({"work": always({})}, dialect, **limits(8 * UNIT)) as peer:
         text = "x" * (7 * UNIT - 1000)  # the rest of the message has a few hundred bytes
         assert (await peer.send("work", peer.part(text=text))).state == "completed"

@@ -319,10 +319,10 @@ async def test_a_client_in_all_processes_does_not_keep_others_out(
         await wait_until(lambda: names_in(path) == ["ada"] * 2 + ["bob"])
         let_go(path)
         ended = [await client.until(task_id, "completed") for client, task_id in tasks]
-        used = {int(task["artifacts"][0]["parts"][0]["data"]["process"]) for task in ended}
-        assert len(used) == 3
+        process_ids = {int(task["artifacts"][0]["parts"][0]["data"]["process"]) for task in ended}
+        assert len(process_ids) == 3
         await wait_until(
-            lambda: sum(map(is_running, used)) == 2
+            lambda: sum(map(is_running, process_ids)) == 2
         )  # as many are kept as there are cores
     assert names_in(path).count("ada") == 3
 

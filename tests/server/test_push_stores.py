@@ -66,9 +66,9 @@ async def hooks_of(peer: Peer, task_id: str) -> list[Json]:
 async def test_push_configs_keep_their_order_and_are_deleted_with_their_task() -> None:
     store = InMemoryTaskStore()
     await store.save(record("t"))
-    both = [webhook("c2"), webhook("c1")]
-    await store.save_webhooks("t", both)
-    assert [*await store.webhooks("t")] == both
+    webhooks = [webhook("c2"), webhook("c1")]
+    await store.save_webhooks("t", webhooks)
+    assert [*await store.webhooks("t")] == webhooks
     assert await store.delete("t")
     await store.save(record("t"))
     assert not await store.webhooks("t")
@@ -89,8 +89,8 @@ async def test_push_configs_are_evicted_with_their_task() -> None:
         await store.save(record(name, state))
         await store.save_webhooks(name, [webhook(task_id=name)])
     assert await store.get("ended") is None
-    kept = {name: len(await store.webhooks(name)) for name in ("working", "ended", "new")}
-    assert kept == {"working": 1, "ended": 0, "new": 1}
+    webhook_counts = {name: len(await store.webhooks(name)) for name in ("working", "ended", "new")}
+    assert webhook_counts == {"working": 1, "ended": 0, "new": 1}
 
 
 async def test_the_memory_store_has_the_three_push_config_methods_of_the_srs() -> None:
@@ -125,8 +125,13 @@ async def test_a_users_store_keeps_the_push_config_of_a_task(dialect: str) -> No
         task_id = (await peer.send()).task["id"]
         assert await hooks_of(peer, task_id) == []
         assert (await ask(peer, "push set", task_id, **HOOK))[0] is None
-        kept = store.configs[task_id]
-        assert (kept.id, kept.url, kept.token, kept.task_id) == ("c1", UNREACHABLE, "t-1", task_id)
+        stored = store.configs[task_id]
+        assert (stored.id, stored.url, stored.token, stored.task_id) == (
+            "c1",
+            UNREACHABLE,
+            "t-1",
+            task_id,
+        )
         assert await hooks_of(peer, task_id) == [{"taskId": task_id, **HOOK}]
         assert (await ask(peer, "push set", task_id, id="c1", url=f"{UNREACHABLE}/new"))[0] is None
         assert store.configs[task_id].url == f"{UNREACHABLE}/new"
@@ -172,8 +177,8 @@ async def test_a_push_config_survives_a_restart_and_keeps_its_version(
             await approve(peer, task_id)
             await asyncio.to_thread(receiver.wait, 2)
     assert receiver.states == ["working", "completed"]
-    old = {"id" in delivery.json for delivery in receiver.deliveries}
-    assert old == {dialect == "0.3"}
+    versions = {"id" in delivery.json for delivery in receiver.deliveries}
+    assert versions == {dialect == "0.3"}
 
 
 async def test_the_failure_of_a_webhook_survives_a_restart() -> None:

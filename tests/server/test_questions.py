@@ -86,8 +86,8 @@ async def test_a_text_answer_becomes_the_field_of_the_question(dialect: str) -> 
     async with serving({"work": asks("For which day?", "day")}, dialect) as peer:
         task = await say(peer, {"guests": 2})
         assert asked(task)[1]["field"] == "day"
-        done = await say(peer, "Friday", taskId=task["id"])
-        assert contents(done) == [{"guests": 2, "day": "Friday"}]
+        answered = await say(peer, "Friday", taskId=task["id"])
+        assert contents(answered) == [{"guests": 2, "day": "Friday"}]
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ async def test_a_text_answer_is_converted_and_overwrites_no_other_input(
 ) -> None:
     async with serving({"work": books("Which?", field)}) as peer:
         task = await say(peer, "Oslo")
-        done = await say(peer, text, taskId=task["id"])
-        assert contents(done) == [{"city": "Oslo", field: value}]
+        answered = await say(peer, text, taskId=task["id"])
+        assert contents(answered) == [{"city": "Oslo", field: value}]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -133,8 +133,8 @@ async def test_a_text_answer_that_does_not_fit_is_asked_for_again_with_the_reaso
             assert again.pop("problem") == reason
             assert again == first
             assert len(task["history"]) == 3 + 2 * number
-        right = {"guests": "2", "day": "2026-11-27", "meal": "LUNCH"}[field]
-        assert state_of(await say(peer, right, taskId=task["id"])) == "completed"
+        valid_text = {"guests": "2", "day": "2026-11-27", "meal": "LUNCH"}[field]
+        assert state_of(await say(peer, valid_text, taskId=task["id"])) == "completed"
 
 
 async def test_data_that_does_not_fit_is_refused() -> None:
@@ -144,8 +144,8 @@ async def test_data_that_does_not_fit_is_refused() -> None:
             params = peer.wire.params("work", peer.part(data=wrong), taskId=task["id"])
             assert (await peer.ask("send", params)).code == -32602
         assert await peer.get(task["id"]) == task
-        done = await say(peer, {"meal": "Lunch", "guests": 2}, taskId=task["id"])
-        assert contents(done) == [{"city": "Oslo", "meal": "Lunch", "guests": 2}]
+        answered = await say(peer, {"meal": "Lunch", "guests": 2}, taskId=task["id"])
+        assert contents(answered) == [{"city": "Oslo", "meal": "Lunch", "guests": 2}]
 
 
 async def test_the_choices_of_a_question_are_listed_and_chosen_by_name_or_number() -> None:
@@ -195,8 +195,8 @@ async def test_text_that_is_none_of_the_choices_is_asked_for_again_without_an_in
         task = await say(peer, "Oslo")
         task = await say(peer, "Sunday", taskId=task["id"])
         assert asked(task)[1]["problem"] == "The answer must be one of: Friday, Saturday"
-        done = await say(peer, "friday", taskId=task["id"])
-        assert contents(done) == [{"answer": [{"text": "Friday"}]}]
+        answered = await say(peer, "friday", taskId=task["id"])
+        assert contents(answered) == [{"answer": [{"text": "Friday"}]}]
 
 
 async def test_a_number_becomes_the_choice_for_a_skill_without_an_input_for_it() -> None:
@@ -208,8 +208,8 @@ async def test_a_number_becomes_the_choice_for_a_skill_without_an_input_for_it()
     async with serving({"work": ActionModule(action, input_schema=Booking)}) as peer:
         for text, part in (("1", {"text": "Friday"}), ("2", {"data": {"in": "days"}})):
             task = await say(peer, "Oslo")
-            done = await say(peer, text, taskId=task["id"])
-            assert contents(done) == [{"parts": [part, part]}]
+            answered = await say(peer, text, taskId=task["id"])
+            assert contents(answered) == [{"parts": [part, part]}]
 
 
 async def test_the_reason_why_an_answer_does_not_fit_is_short() -> None:
@@ -223,8 +223,8 @@ async def test_the_reason_why_an_answer_does_not_fit_is_short() -> None:
 async def test_a_text_answer_without_a_field_becomes_the_answer() -> None:
     async with serving({"work": asks("What is your name?")}) as peer:
         task = await say(peer, "hi")
-        done = await say(peer, "Ann", "Lee", taskId=task["id"])
-        assert contents(done) == [{"text": "hi", "answer": "Ann\nLee"}]
+        answered = await say(peer, "Ann", "Lee", taskId=task["id"])
+        assert contents(answered) == [{"text": "hi", "answer": "Ann\nLee"}]
 
 
 async def test_a_text_answer_that_fits_no_input_is_in_the_parts_of_the_message() -> None:
@@ -235,8 +235,10 @@ async def test_a_text_answer_that_fits_no_input_is_in_the_parts_of_the_message()
 
     async with serving({"work": ActionModule(action, input_schema=Booking)}) as peer:
         task = await say(peer, "Oslo")
-        done = await say(peer, "the second", taskId=task["id"])
-        assert contents(done) == [{"inputs": {"city": "Oslo"}, "parts": [{"text": "the second"}]}]
+        answered = await say(peer, "the second", taskId=task["id"])
+        assert contents(answered) == [
+            {"inputs": {"city": "Oslo"}, "parts": [{"text": "the second"}]}
+        ]
 
 
 class Payment(BaseModel):
@@ -279,8 +281,8 @@ async def test_a_question_for_several_inputs_takes_json() -> None:
         task = await say(peer, {})
         task = await say(peer, "1 and 2", taskId=task["id"])
         assert asked(task)[1]["problem"] == "The answer must be JSON with: a (integer), b (any)"
-        done = await say(peer, '{"a": 1, "b": [2]}', taskId=task["id"])
-        assert contents(done) == [{"a": 1, "b": [2]}]
+        answered = await say(peer, '{"a": 1, "b": [2]}', taskId=task["id"])
+        assert contents(answered) == [{"a": 1, "b": [2]}]
 
 
 @pytest.mark.parametrize(
@@ -305,8 +307,8 @@ async def test_a_malformed_question_fails_the_task(details: Json) -> None:
 async def test_an_answer_in_text_and_data_is_its_data() -> None:
     async with serving({"work": asks("When?", "day")}) as peer:
         task = await say(peer, {"guests": 2})
-        done = await say(peer, "on this day", {"day": "Friday"}, taskId=task["id"])
-        assert contents(done) == [{"guests": 2, "day": "Friday"}]
+        answered = await say(peer, "on this day", {"day": "Friday"}, taskId=task["id"])
+        assert contents(answered) == [{"guests": 2, "day": "Friday"}]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -398,9 +400,9 @@ async def test_the_client_is_asked_which_skill_to_call(dialect: str, answer: str
         assert data["data"]["skills"][0] == {"id": "math.add", "name": "Math Add"}
         number = next(line for line in lines if "text.echo (Text Echo)" in line).partition(".")[0]
         text = answer.format(number=number)
-        done = (await send_to_any(peer, peer.part(text=text), taskId=task["id"])).task
-        assert contents(done) == [{"text": "hi"}]
-        assert done["metadata"]["skillId"] == "text.echo"
+        answered = (await send_to_any(peer, peer.part(text=text), taskId=task["id"])).task
+        assert contents(answered) == [{"text": "hi"}]
+        assert answered["metadata"]["skillId"] == "text.echo"
 
 
 @pytest.mark.parametrize("answer", ["work_70", "Work 70", "WORK_7", "7"])
@@ -413,9 +415,9 @@ async def test_a_question_lists_some_of_many_skills_and_any_can_be_chosen(answer
         assert question.endswith("\n… and 30 more")
         assert [skill["id"] for skill in data["data"]["skills"]] == data["choices"]
         assert (len(data["choices"]), data["data"]["more"]) == (50, 30)
-        done = (await send_to_any(peer, peer.part(text=answer), taskId=task["id"])).task
+        answered = (await send_to_any(peer, peer.part(text=answer), taskId=task["id"])).task
         chosen = data["choices"][6] if answer == "7" else answer.lower().replace(" ", "_")
-        assert done["metadata"]["skillId"] == chosen
+        assert answered["metadata"]["skillId"] == chosen
 
 
 async def test_a_question_lists_the_current_names_of_skills() -> None:
@@ -452,8 +454,8 @@ async def test_an_answer_that_chooses_no_skill_is_asked_for_again() -> None:
         for text, problem in problems.items():
             task = (await send_to_any(peer, peer.part(text=text), taskId=task["id"])).task
             assert asked(task)[0].startswith(problem)
-        done = (await send_to_any(peer, peer.part(text="text.echo"), taskId=task["id"])).task
-        assert contents(done) == [{"text": "hi"}]
+        answered = (await send_to_any(peer, peer.part(text="text.echo"), taskId=task["id"])).task
+        assert contents(answered) == [{"text": "hi"}]
 
 
 async def test_a_name_shared_by_several_skills_chooses_none_of_them() -> None:
@@ -462,8 +464,8 @@ async def test_a_name_shared_by_several_skills_chooses_none_of_them() -> None:
         task = (await send_to_any(peer, peer.part(text="hi"))).task
         task = (await send_to_any(peer, peer.part(text="Math Add"), taskId=task["id"])).task
         assert asked(task)[1]["problem"] == "The answer names several skills: choose one by its id"
-        done = (await send_to_any(peer, peer.part(text="math_add"), taskId=task["id"])).task
-        assert done["metadata"]["skillId"] == "math_add"
+        answered = (await send_to_any(peer, peer.part(text="math_add"), taskId=task["id"])).task
+        assert answered["metadata"]["skillId"] == "math_add"
 
 
 async def test_a_chosen_skill_asks_for_approval() -> None:
@@ -472,8 +474,8 @@ async def test_a_chosen_skill_asks_for_approval() -> None:
         task = (await send_to_any(peer, peer.part(text="pay"), taskId=task["id"])).task
         text = content_of(task["status"]["message"]["parts"][0])
         assert text.startswith("Approval required for module pay")
-        done = (await send_to_any(peer, peer.part(text="yes"), taskId=task["id"])).task
-        assert contents(done) == [{"text": "hi"}]
+        answered = (await send_to_any(peer, peer.part(text="yes"), taskId=task["id"])).task
+        assert contents(answered) == [{"text": "hi"}]
 
 
 async def test_the_chosen_skill_is_stored_with_the_task(tmp_path: Path) -> None:
@@ -488,8 +490,8 @@ async def test_the_chosen_skill_is_stored_with_the_task(tmp_path: Path) -> None:
         assert record.skill == "pay"
         wrong = await peer.send("text.echo", peer.part(text="yes"), taskId=task["id"])
         assert wrong.code == -32602
-        done = (await send_to_any(peer, peer.part(text="yes"), taskId=task["id"])).task
-        assert contents(done) == [{"text": "hi"}]
+        answered = (await send_to_any(peer, peer.part(text="yes"), taskId=task["id"])).task
+        assert contents(answered) == [{"text": "hi"}]
 
 
 async def test_a_task_that_waits_for_its_skill_can_be_canceled_and_expires() -> None:

@@ -110,21 +110,21 @@ async def test_the_descriptions_of_modules_do_not_change() -> None:
 
 
 async def test_the_schema_is_generated_once() -> None:
-    made = 0
+    generated = 0
 
     class Counted(Order):
         @classmethod
         def model_json_schema(cls, *args: Any, **options: Any) -> Any:
-            nonlocal made
-            made += 1
+            nonlocal generated
+            generated += 1
             return super().model_json_schema(*args, **options)
 
     async with serving({"work": ActionModule(sums, input_schema=Counted)}) as peer:
         await peer.send("work", peer.part(data=ORDER))
-        first = made
+        first = generated
         for _ in range(5):
             assert contents((await peer.send("work", peer.part(data=ORDER))).task) == [{"total": 2}]
-        assert made == first
+        assert generated == first
 
 
 async def test_the_users_class_is_not_modified() -> None:

@@ -265,14 +265,14 @@ async def test_a_call_that_is_canceled_while_it_waits_keeps_its_arguments_no_lon
         call("ada")
         await wait_until(lambda: held.started)
         argument = Held()
-        kept = weakref.ref(argument)
+        argument_ref = weakref.ref(argument)
         waiting = asyncio.ensure_future(pool.run(print, argument, client="ada"))
         await asyncio.sleep(0)  # it waits now
         waiting.cancel()
         await asyncio.wait([waiting])
         del argument, waiting
         gc.collect()
-        assert kept() is None
+        assert argument_ref() is None
 
 
 async def test_a_client_whose_threads_are_stuck_does_not_keep_others_out() -> None:
@@ -294,13 +294,13 @@ async def test_a_client_whose_threads_are_stuck_does_not_keep_others_out() -> No
                 await asyncio.to_thread(started.acquire)
                 assert (await peer.ask("cancel", {"id": task_id}, ADA)).state == "canceled"
             assert (await peer.ask("send", {**hanging, **options}, ADA)).response.status_code == 429
-            fine = peer.wire.params("work", peer.part(data={}))
-            assert (await peer.ask("send", fine, BOB)).state == "completed"
-            assert (await peer.ask("send", fine, CAT)).state == "completed"
+            valid_call = peer.wire.params("work", peer.part(data={}))
+            assert (await peer.ask("send", valid_call, BOB)).state == "completed"
+            assert (await peer.ask("send", valid_call, CAT)).state == "completed"
         finally:
             release.set()
         await wait_until(lambda: peer.served.setup.threads.stuck == 0)
-        assert (await peer.ask("send", fine, ADA)).state == "completed"
+        assert (await peer.ask("send", valid_call, ADA)).state == "completed"
 
 
 async def test_modules_that_compute_for_one_client_do_not_keep_those_of_others_from_starting() -> (

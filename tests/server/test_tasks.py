@@ -104,8 +104,8 @@ def test_a_task_has_ids_a_timestamp_and_its_first_message(agent: Agent) -> None:
 def test_a_message_of_the_srs_without_an_id_gets_one(old: Agent) -> None:
     message = {"role": "user", "parts": [{"type": "text", "text": "hello"}]}
     params = {"message": message, "metadata": {"skillId": "echo"}}
-    (kept,) = old.ask("send", params).task["history"]
-    assert is_uuid4(kept["messageId"])
+    (message,) = old.ask("send", params).task["history"]
+    assert is_uuid4(message["messageId"])
 
 
 def test_the_context_of_the_message_is_kept(agent: Agent) -> None:
@@ -122,8 +122,8 @@ def test_a_context_beside_the_message_is_kept(rpc: Agent) -> None:
 def test_the_skill_id_is_in_the_params_or_else_in_the_message(agent: Agent) -> None:
     params = agent.params("echo")
     named = {**params["message"], "metadata": {"skillId": "mirror"}}
-    both = agent.ask("send", {"message": named, "metadata": {"skillId": "echo"}})
-    assert both.task["metadata"]["skillId"] == "echo"
+    answer = agent.ask("send", {"message": named, "metadata": {"skillId": "echo"}})
+    assert answer.task["metadata"]["skillId"] == "echo"
     alone = agent.ask("send", {"message": named})
     assert alone.task["metadata"]["skillId"] == "mirror"
 
@@ -377,10 +377,10 @@ async def test_a_send_returns_as_much_history_as_requested(
 
 def test_tasks_are_listed_by_context_newest_first(rpc: Agent) -> None:
     context = f"listed {rpc.dialect}"
-    made = [rpc.send("echo", contextId=context).task for _ in range(3)]
+    created = [rpc.send("echo", contextId=context).task for _ in range(3)]
     other = rpc.send("echo").task
     tasks = rpc.ask("list", {"contextId": context}).result["tasks"]
-    assert [task["id"] for task in tasks] == [task["id"] for task in reversed(made)]
+    assert [task["id"] for task in tasks] == [task["id"] for task in reversed(created)]
     everything = rpc.ask("list", {}).result["tasks"]
     assert everything[0]["id"] == other["id"]
 
@@ -486,9 +486,9 @@ async def test_a_task_makes_only_the_transitions_of_the_state_machine(
         with pytest.raises(InvalidStateTransitionError):
             await change(tasks, "t", NewState(new), expect=EVERY_STATE)
         assert [said.levelname for said in caplog.records] == ["ERROR"]
-        kept = await tasks.get("t")
-        assert kept is not None
-        assert (kept.task.status.state, kept.version) == (old, 1)
+        stored = await tasks.get("t")
+        assert stored is not None
+        assert (stored.task.status.state, stored.version) == (old, 1)
 
 
 def test_an_invalid_transition_is_an_internal_error_to_clients() -> None:

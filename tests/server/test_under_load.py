@@ -566,15 +566,15 @@ async def p95(url: str) -> float:
     """Return the 95th percentile in seconds of the durations of consecutive sends to *url*."""
     agent = Agent(cast(Any, None), "1.0")
     params = agent.params("echo", agent.part(data={"text": "hello"}))
-    request, took = request_of(url, "1.0", "send", params), list[float]()
+    request, durations = request_of(url, "1.0", "send", params), list[float]()
     with closing(RawConnection(url)) as line:
         for _ in range(SENDS):
-            begun = time.perf_counter()
+            started_at = time.perf_counter()
             response = await line.ask(request)
-            took.append(time.perf_counter() - begun)
+            durations.append(time.perf_counter() - started_at)
             assert response is not None
             assert response.status_code == 200
-    return quantiles(took, n=20)[-1]
+    return quantiles(durations, n=20)[-1]
 
 
 @asynccontextmanager

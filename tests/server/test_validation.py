@@ -719,9 +719,9 @@ async def test_no_validation_delays_other_requests(attack: str) -> None:
     async def count(inputs: Inputs, context: Any) -> Inputs:
         return {"count": len(inputs)}
 
-    skill, made = ATTACKS[attack]
+    skill, make_data = ATTACKS[attack]
     modules = {name: ActionModule(count, input_schema=schema) for name, schema in SKILLS.items()}
-    whole = body(skill, made())
+    whole = body(skill, make_data())
     async with serving(modules) as peer:
         await post(peer, body(skill, "{}"))
         allowed = max(HOLD, HOLD_RATIO * min(seconds_of_loads(whole) for _ in range(3)))

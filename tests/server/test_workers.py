@@ -159,9 +159,9 @@ def test_workers_need_fork(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.process
 def test_the_command_names_the_flag_that_it_refuses(tmp_path: Path) -> None:
     extensions(tmp_path)
-    done = run(["serve", "--workers", "2"], tmp_path)
-    assert done.returncode == 1
-    assert "--workers must be 1 with the memory store" in done.stderr
+    result = run(["serve", "--workers", "2"], tmp_path)
+    assert result.returncode == 1
+    assert "--workers must be 1 with the memory store" in result.stderr
 
 
 # Other servers

@@ -11,7 +11,7 @@ from tests.store.proxies import CuttableLink
 from tests.store.replicas import TIMEOUT, Note, Replica, notes
 from tests.store.trials import Trial
 
-from .outages import RECOVERY, refused, serves
+from .outages import RECOVERY, check_refused, wait_until_serving
 from .work import finish_tasks, start_tasks, three_replicas
 
 READ_TIMEOUT = 3.0
@@ -35,13 +35,13 @@ def cut_one_off(
             start_tasks(trial, clients, tasks, seconds)
             trial.say(f"round {number + 1} of {rounds}")
             link.cut()
-            begun = time.monotonic()
-            _check_takeover(trial, agents, begun, lease, seconds)
+            started_at = time.monotonic()
+            _check_takeover(trial, agents, started_at, lease, seconds)
             start_tasks(trial, clients, tasks // 4, 0)
-            time.sleep(max(begun + cut - time.monotonic(), 0))
+            time.sleep(max(started_at + cut - time.monotonic(), 0))
             link.heal()
             healed = time.monotonic()
-            serves(agents.replicas[0])
+            wait_until_serving(agents.replicas[0])
             trial.took("until it served again", time.monotonic() - healed, RECOVERY)
             finish_tasks(trial, clients, receiver)
 
@@ -53,9 +53,9 @@ def _check_takeover(
     replica, at = agents.replicas[0], time.time()
     ends = asyncio.run(_lease_ends(trial.server.url, at_work(replica)))
     assert ends, "no task was running"
-    refused(trial, replica, "GetTask", READ_TIMEOUT, id="unknown")
+    check_refused(trial, replica, "GetTask", READ_TIMEOUT, id="unknown")
     limit = READ_TIMEOUT + CHANGE_RETRY_SHARE * lease
-    refused(trial, replica, "CancelTask", limit, id=next(iter(ends)))
+    check_refused(trial, replica, "CancelTask", limit, id=next(iter(ends)))
     canceled = _canceled(replica, set(ends))
     late = {note.task_id: note.at - ends[note.task_id] for note in canceled}
     stopped, limit = max(note.at for note in canceled) - at, min(ends.values()) - at
