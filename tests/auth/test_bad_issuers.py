@@ -309,10 +309,10 @@ async def test_the_scheme_of_an_issuer_is_case_insensitive(trusted: Issuer, issu
 
 
 async def measure_stall(work: Awaitable[object]) -> tuple[float, float]:
-    """Return the longest time for which nothing else ran during *work*.
+    """Return the longest time for which nothing else ran during *work*, measured in two ways.
 
-    Both are in seconds: of this thread's CPU time, which other load on the machine does not
-    affect, and of the wall clock, which includes waiting.
+    The first is CPU time of this thread, which other load on the machine does not affect; the
+    second is wall-clock time, which includes waiting. Both are in seconds.
     """
     task, busy, blocked = asyncio.ensure_future(work), 0.0, 0.0
     while not task.done():

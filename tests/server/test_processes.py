@@ -279,7 +279,7 @@ def let_go(path: Path) -> None:
     Path(f"{path}.go").touch()
 
 
-async def test_waiting_calls_get_processes_in_turns_of_clients(
+async def test_clients_take_turns_at_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "count_cores", lambda: 1)

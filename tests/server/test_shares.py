@@ -326,7 +326,7 @@ async def test_modules_that_compute_for_one_client_do_not_keep_those_of_others_f
         await asyncio.gather(*calls)
 
 
-async def test_slow_checks_are_made_in_turns_of_clients() -> None:
+async def test_clients_take_turns_at_slow_checks() -> None:
     served, holds = list[str](), [threading.Event(), threading.Event()]
     only_python = {"type": "string", "pattern": r"(?P<x>^)\w+\Z"}
 
@@ -355,7 +355,7 @@ MANY = {f"n{number}": number for number in range(1500)}
 
 
 @pytest.mark.parametrize("content", [{"text": "a" * 100_000}, {"data": MANY}], ids=["size", "n"])
-async def test_large_values_are_handled_in_turns_of_clients(content: Any) -> None:
+async def test_clients_take_turns_at_large_values(content: Any) -> None:
     served, hold = list[str](), threading.Event()
 
     async def serve(inputs: Inputs, context: Any) -> None:
@@ -388,7 +388,7 @@ class Checks(ActionModule):
         return []
 
 
-async def test_calls_that_need_approval_are_checked_in_turns_of_clients() -> None:
+async def test_clients_take_turns_at_checks_before_approval() -> None:
     module = Checks()
     async with serving({"work": module}, auth=Headers()) as peer:
         calls = list[asyncio.Task[Answer]]()

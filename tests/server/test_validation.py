@@ -467,14 +467,14 @@ class Numbers(BaseModel):
     list: list[float]
 
 
-@pytest.mark.parametrize(("count", "told"), [(MAX_ERRORS, 100), (MAX_ERRORS + 1, 1)])
+@pytest.mark.parametrize(("count", "reported"), [(MAX_ERRORS, 100), (MAX_ERRORS + 1, 1)])
 async def test_more_than_a_thousand_errors_of_a_model_are_only_counted(
-    count: int, told: int
+    count: int, reported: int
 ) -> None:
     async with serving({"work": taking(Numbers)}) as peer:
         answer = await peer.send("work", peer.part(data={"list": ["x"] * count}))
-        assert len(answer.fields) == told
-        assert (f"Has {count} errors" in answer.response.text) is (told == 1)
+        assert len(answer.fields) == reported
+        assert (f"Has {count} errors" in answer.response.text) is (reported == 1)
 
 
 @pytest.mark.parametrize("schema_cache", [True, False])

@@ -15,7 +15,7 @@ from a2a.utils.errors import InvalidParamsError
 from apcore_a2a_core import clean, load_json, to_json
 from apcore_a2a_core.data import Message, Part, Role, Task
 from apcore_a2a_core.states import FAILED, INPUT_REQUIRED, PAUSED, REJECTED, WORKING
-from apcore_a2a_core.text_values import has_numbers, word_of
+from apcore_a2a_core.text_values import can_be_numbered, word_of
 from apcore_a2a_core.values import is_array, is_object, object_of
 from msgspec import UNSET, structs
 
@@ -194,7 +194,7 @@ def _choice_lines(pause: Pause) -> list[str]:
     if not pause.skill_id:
         names = [clean(skill["name"], MAX_VALUE) for skill in pause.data["skills"]]
         labels = [f"{label} ({name})" for label, name in zip(labels, names, strict=True)]
-    numbered = has_numbers(pause.choices or ())
+    numbered = can_be_numbered(pause.choices or ())
     lines = [
         f"{number}. {label}" if numbered else f"- {label}"
         for number, label in enumerate(labels[:MAX_CHOICES], 1)
