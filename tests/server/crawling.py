@@ -213,14 +213,14 @@ class Crawler(Agent):
 class Site:
     """A crawled server, and the component of it that can be broken."""
 
-    def __init__(self, url: str, capture: OutputCapture, part: Any = None) -> None:
+    def __init__(self, url: str, capture: OutputCapture, component: Any = None) -> None:
         hooks: Any = {"response": [self._record]}
         self.url = httpx.URL(url)
         self.client = httpx.Client(
             base_url=url, headers=CREDENTIALS, trust_env=False, timeout=PATIENCE, event_hooks=hooks
         )
         self.agents = [Crawler(self.client, dialect) for dialect in DIALECTS]
-        self.part = part
+        self.component = component
         self.answers: list[str] = []
         self.visits = 0
         self._capture = capture
@@ -367,7 +367,7 @@ def breaks(member: str, number: int, then: Act = WORKS) -> Act:
     def act(site: Site) -> None:
         site.ask("works")
         before = site.agents[0].tasks(site.context)[0]["id"]
-        site.part.broken = (member, number)
+        site.component.broken = (member, number)
         try:
             then(site)
             site.ask(f"new_{site.visits}")
@@ -375,7 +375,7 @@ def breaks(member: str, number: int, then: Act = WORKS) -> Act:
                 agent.look_at(before)
             site.look_again()
         finally:
-            site.part.broken = ("", 0)
+            site.component.broken = ("", 0)
 
     return act
 
@@ -385,14 +385,14 @@ def shows(broken: str = "", **members: Any) -> Act:
 
     def act(site: Site) -> None:
         module = LeakyModule(leaky.works, **members)
-        site.part.register("shy", module)
+        site.component.register("broken", module)
         module.broken = (broken, 0)
         try:
-            asks("shy", "~shy")(site)
+            asks("broken", "~broken")(site)
             site.look_again()
         finally:
             module.broken = ("", 0)
-            site.part.unregister("shy")
+            site.component.unregister("broken")
 
     return act
 

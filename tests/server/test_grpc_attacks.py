@@ -182,11 +182,11 @@ async def test_calls_beyond_the_limit_are_refused_at_once(monkeypatch: pytest.Mo
     monkeypatch.setattr(binding, "OTHER_CALLS", 0)
     reads, read = list[str](), binding.CallInterceptor._read
 
-    async def noted_read(self: Any, requests: Any, client: str) -> Any:
+    async def recorded_read(self: Any, requests: Any, client: str) -> Any:
         reads.append(client)
         return await read(self, requests, client)
 
-    monkeypatch.setattr(binding.CallInterceptor, "_read", noted_read)
+    monkeypatch.setattr(binding.CallInterceptor, "_read", recorded_read)
     gate = Gate()
     options: Any = {"max_runs": 2, "max_streams": 1, "limits": Limits(client_share=None)}
     async with calling({"wait": ActionModule(gate)}, **options) as caller:
@@ -237,8 +237,8 @@ async def calls_without_message(caller: Caller, count: int) -> AsyncIterator[lis
         await call.code()
 
 
-async def sent_at_last(caller: Caller) -> None:
-    """Send a message as often as it is refused, until the server has noticed that calls ended."""
+async def send_until_accepted(caller: Caller) -> None:
+    """Send a message until it is accepted: the server may notice late that calls have ended."""
     while True:
         with suppress(grpc.aio.AioRpcError):
             await caller.send()
@@ -259,7 +259,7 @@ async def test_a_client_may_have_half_of_the_open_calls(eight_calls: dict[str, A
             (retry,) = details_of(error, RetryInfo)
             assert retry.retry_delay.ToSeconds() == 1
             await ada.send()
-        await sent_at_last(eve)
+        await send_until_accepted(eve)
 
 
 @pytest.mark.parametrize("share", [None, 1.0, 0.25])
@@ -296,7 +296,7 @@ async def test_a_call_is_open_until_its_response_is_read(eight_calls: dict[str, 
         for call in calls:
             assert await call.read()
             assert await call.code() == Code.OK
-        await sent_at_last(eve)
+        await send_until_accepted(eve)
 
 
 @pytest.mark.parametrize("data", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 100, b"PRI * HTTP/2.0"])

@@ -168,7 +168,7 @@ def kind_of(schema: object, root: Schema) -> str:
 
 
 def _alternatives(schema: object, root: Schema) -> Iterable[Json]:
-    """Yield the schemas of which a value must match one, except null."""
+    """Yield the alternatives in a schema, without null: a value must match one of them."""
     node = resolved(schema, root)
     branches = node.get("anyOf") or node.get("oneOf")
     for branch in branches if is_array(branches) else [node]:
