@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from apcore import Context, ModuleAnnotations, ModuleExample
 from apcore_a2a_core import Progress, Prompt, Usage
 from apcore_a2a_core.schema import TEXT_FIELD
+from apcore_a2a_core.values import is_array
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from . import parts
@@ -46,7 +47,8 @@ def text_model(*names: str) -> type[BaseModel]:
 
 async def resolved(value: Any) -> Any:
     """Return *value*, or what it resolves to if a callback has returned an awaitable."""
-    return await value if isinstance(value, Awaitable) else value
+    result: Any = await value if inspect.isawaitable(value) else value
+    return result
 
 
 def id_of(name: str) -> str:
@@ -257,7 +259,7 @@ class Agent:
     async def _chunks(self, event: Any, turn: Turn) -> list[Any]:
         """Convert an event to chunks, as the callbacks want them."""
         converted = await resolved(self.part_out(event, turn))
-        chunks: list[Any] = converted if isinstance(converted, list) else [converted]
+        chunks: list[Any] = converted if is_array(converted) else [converted]
         if self.on_event is not None:
             chunks = [
                 await resolved(self.on_event(turn, event, chunk))
@@ -285,7 +287,7 @@ def first_paragraph(docstring: str | None) -> str:
 
 async def _as_generator(values: Any) -> AsyncGenerator[Any]:
     """Yield from whatever `run` returns, and close that at the end."""
-    if isinstance(values, Awaitable):  # `async def run` with a return, instead of a yield
+    if inspect.isawaitable(values):  # `async def run` with a return, instead of a yield
         yield await values
         return
     try:

@@ -9,7 +9,7 @@ import typing
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
-from typing import Any, get_origin
+from typing import Any, TypeGuard, get_origin
 
 from apcore import Context
 from apcore.decorator import generate_input_model
@@ -57,10 +57,11 @@ class FunctionAgent(Agent):
     """
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
-        named: Any = function.func if isinstance(function, partial) else function
+        named: Any = getattr(function, "func", function)  # of functools.partial
         name = getattr(named, "__name__", type(named).__name__)
         doc = first_paragraph(inspect.getdoc(named))
-        defaults = {"name": "agent" if name == "<lambda>" else name, "description": doc}
+        name = "agent" if name == "<lambda>" else name
+        defaults: Json = {"name": name, "description": doc}
         super().__init__(**{**defaults, **options})
         self._function = function
         signature = inspect.signature(function)
@@ -90,7 +91,7 @@ class FunctionAgent(Agent):
         if hasattr(result, "__aiter__"):
             async for value in result:
                 yield value
-        elif isinstance(result, Iterator):
+        elif hasattr(result, "__next__"):
             async for value in _in_threads(result):
                 yield value
         else:
@@ -126,7 +127,7 @@ class ObjectAgent(Agent):
             if isinstance(value := getattr(metadata, name, None), str) and value
         }
         doc = first_paragraph(type(adapter).__doc__)
-        defaults = {"name": type(adapter).__name__, "description": doc, **described}
+        defaults: Json = {"name": type(adapter).__name__, "description": doc, **described}
         super().__init__(**{**defaults, **options})
         self._adapter = adapter
         # abstract bases define `stream` to raise NotImplementedError, so it has to be tried
@@ -202,7 +203,7 @@ def _hints_of(function: Any) -> Mapping[str, Any]:
 
 def _code_of(function: Any) -> Any:
     """Return the function behind a `functools.partial` or an object with `__call__`."""
-    named = function.func if isinstance(function, partial) else function
+    named = getattr(function, "func", function)
     return named if inspect.isroutine(named) else type(named).__call__
 
 
@@ -241,12 +242,16 @@ def _inputs_of(
     return model
 
 
+def _is_model(hint: object) -> TypeGuard[type[BaseModel]]:
+    return isinstance(hint, type) and issubclass(hint, BaseModel)
+
+
 def _output_of(hint: Any) -> Any:
     """Return the schema of what a function returns."""
     is_stream = getattr(get_origin(hint) or hint, "__name__", "") in STREAMS
     if is_stream or hint in (*TEXT_TYPES, type(None), dict) or get_origin(hint) is dict:
         return AgentReply
-    if isinstance(hint, type) and issubclass(hint, BaseModel):
+    if _is_model(hint):
         return hint
     if isinstance(hint, str):  # an annotation that can't be evaluated
         return AgentReply

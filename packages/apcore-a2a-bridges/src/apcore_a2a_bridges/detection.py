@@ -67,7 +67,7 @@ def bridge(agent: Any, **options: Any) -> Any:
     module = find(agent, **options)
     if module is None:
         raise TypeError(
-            f"No bridge fits {full_name(type(agent))}: write a subclass of Agent with the method "
+            f"No bridge fits {full_name(agent.__class__)}: write a subclass of Agent with the method "
             "run, or name one with register_bridge"
         )
     return module
@@ -95,7 +95,7 @@ def is_module(value: Any) -> bool:
     return isinstance(value, Agent) or all(hasattr(value, name) for name in names)
 
 
-def full_name(kind: type) -> str:
+def full_name(kind: type[Any]) -> str:
     """Return the full name of a type, as `register_bridge` takes it."""
     return f"{kind.__module__}.{kind.__qualname__}"
 

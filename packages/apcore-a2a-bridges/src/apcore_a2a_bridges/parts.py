@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeGuard
 
 from apcore_a2a_core import File, Progress, Usage
 from pydantic import BaseModel
@@ -48,9 +48,14 @@ def part_out(event: Any, turn: Turn) -> Any:
         return event.model_dump(mode="json")
     if is_dataclass(event) and not isinstance(event, type):
         return asdict(event)
-    if isinstance(event, Mapping):
+    if is_mapping(event):
         return {str(name): value for name, value in event.items()}
     return {"result": event}
+
+
+def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
+    """Return whether a value has members by name."""
+    return isinstance(value, Mapping)
 
 
 def meta_key(system: Literal["adk", "a2a"], key: str) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from apcore import Registry
 
 from .agent import Agent
 from .detection import bridge, find
+from .parts import is_mapping
 
 if TYPE_CHECKING:
     from a2a.types import AgentCard
@@ -43,9 +44,11 @@ def to_a2a(agents: Any, **options: Any) -> Starlette:
         app = to_a2a(echo, url="https://agent.example.com")
         ```
     """
-    server = _server("to_a2a")
-    registry, server_options = _divided(agents, options, server.app.options.Settings)
-    app: Starlette = server.create_app(registry, **server_options)
+    with _needing_server("to_a2a"):
+        from apcore_a2a_server import create_app
+        from apcore_a2a_server.app.options import Settings
+    registry, server_options = _divided(agents, options, Settings)
+    app = create_app(registry, **server_options)
     lifespan = app.router.lifespan_context
 
     @asynccontextmanager
@@ -86,9 +89,11 @@ def serve_agent(agents: Any, *, host: str = "127.0.0.1", port: int = 8000, **opt
         serve_agent(echo)
         ```
     """
-    server = _server("serve_agent")
-    registry, server_options = _divided(agents, options, server.app.options.ServeSettings)
-    server.serve(registry, host=host, port=port, **server_options)
+    with _needing_server("serve_agent"):
+        from apcore_a2a_server import serve
+        from apcore_a2a_server.app.options import ServeSettings
+    registry, server_options = _divided(agents, options, ServeSettings)
+    serve(registry, host=host, port=port, **server_options)
 
 
 def build_agent_card(
@@ -121,7 +126,7 @@ def build_agent_card(
 def registry_of(agents: Any, options: Mapping[str, Any]) -> tuple[Registry, dict[str, str]]:
     """Return a registry with the modules of agents, and what describes the only one of them."""
     registry = Registry()
-    if isinstance(agents, Mapping):
+    if is_mapping(agents):
         for module_id, agent in agents.items():
             registry.register(module_id, bridge(agent, **options))
         return registry, {}
@@ -148,29 +153,24 @@ async def close_all(registry: Registry) -> None:
 
 
 def _divided(
-    agents: Any, options: dict[str, Any], settings: Callable[..., Any]
+    agents: Any, options: dict[str, Any], settings: Any
 ) -> tuple[Registry, dict[str, Any]]:
     """Return the registry of agents, and the options that are the server's."""
-    names = {each.name for each in fields(settings)}  # type: ignore[arg-type]  # a dataclass
-    is_several = isinstance(agents, Mapping)
-    shared = () if is_several else ABOUT
+    names = {each.name for each in fields(settings)}
+    shared = () if is_mapping(agents) else ABOUT
     for_bridge = {n: v for n, v in options.items() if n not in names or n in shared}
     for_server = {n: v for n, v in options.items() if n in names}
     registry, about = registry_of(agents, for_bridge)
     return registry, {**about, **for_server}
 
 
-def _server(feature: str) -> Any:
-    """Return the package of the server.
-
-    Raises:
-        ImportError: It is not installed.
-    """
+@contextmanager
+def _needing_server(feature: str) -> Generator[None]:
+    """Say how to install the server if an import in the block fails because it is missing."""
     try:
-        import apcore_a2a_server.app.options
+        yield
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "apcore_a2a_server":
             raise
         message = f"{feature} needs the server part: pip install 'apcore-a2a[server]'"
         raise ImportError(message, name="apcore_a2a_server") from None
-    return apcore_a2a_server

@@ -112,7 +112,8 @@ class Turn:
     @property
     def history(self) -> Sequence[Json]:
         """The messages of the conversation before this turn, as JSON of A2A 1.0."""
-        return self._services.history
+        history: Sequence[Json] = self._services.history
+        return history
 
     @property
     def messages(self) -> list[TextMessage]:
@@ -128,7 +129,8 @@ class Turn:
     @property
     def parts(self) -> Sequence[Json]:
         """The parts of the message that are no input, as JSON of A2A 1.0."""
-        return self._services.parts
+        parts: Sequence[Json] = self._services.parts
+        return parts
 
     @property
     def files(self) -> list[File]:
@@ -138,12 +140,14 @@ class Turn:
     @property
     def request_metadata(self) -> Mapping[str, Any]:
         """The metadata of the request; read only, and chosen by the client."""
-        return self._services.request_metadata
+        metadata: Mapping[str, Any] = self._services.request_metadata
+        return metadata
 
     @property
     def metadata(self) -> Json:
         """The metadata of the task, to fill with JSON; see `Services.metadata`."""
-        return self._services.metadata
+        metadata: Json = self._services.metadata
+        return metadata
 
     @property
     def state(self) -> Any:
@@ -153,7 +157,8 @@ class Turn:
     @property
     def approved(self) -> bool | None:
         """The user's answer to `approve`; None in a turn that does not follow one."""
-        return self._services.approved
+        approved: bool | None = self._services.approved
+        return approved
 
     @property
     def answer(self) -> Any:
