@@ -67,8 +67,8 @@ def bridge(agent: Any, **options: Any) -> Any:
     module = find(agent, **options)
     if module is None:
         raise TypeError(
-            f"No bridge fits {full_name(agent.__class__)}: write a subclass of Agent with the method "
-            "run, or name one with register_bridge"
+            f"No bridge fits {full_name(agent.__class__)}: write a subclass of Agent with the "
+            "method run, or name one with register_bridge"
         )
     return module
 

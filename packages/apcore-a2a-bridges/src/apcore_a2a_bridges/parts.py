@@ -45,7 +45,7 @@ def part_out(event: Any, turn: Turn) -> Any:
     if isinstance(event, bytes | bytearray):
         return File(event)
     if isinstance(event, BaseModel):
-        return event.model_dump(mode="json")
+        return event.model_dump()  # apcore checks the values of Python, such as dates
     if is_dataclass(event) and not isinstance(event, type):
         return asdict(event)
     if is_mapping(event):
