@@ -12,7 +12,7 @@ from a2a.client import ClientConfig, create_client
 from a2a.helpers import new_text_message
 from a2a.types import Role, SendMessageRequest
 from apcore_a2a_bridges import to_a2a
-from apcore_a2a_client import A2AClient, TaskFailedError
+from apcore_a2a_client import A2AClient, Event, Task, TaskFailedError
 from apcore_a2a_server.middleware import RedactingFormatter
 
 from tests.server.inloop import listening
@@ -67,6 +67,12 @@ class Script:
 async def _repeat(texts: Sequence[str]) -> AsyncIterator[str]:
     yield "You said: "
     yield texts[-1]
+
+
+def task_of(event: Event) -> Task:
+    """Return the first event of a stream, which is the task."""
+    assert isinstance(event, Task)
+    return event
 
 
 async def until(event: asyncio.Event) -> None:
@@ -194,7 +200,7 @@ class Acceptance:
         async with client_of(url, "ada") as client:
             if is_streaming:
                 events = client.stream_message("Hello")
-                task_id = (await anext(events)).id
+                task_id = task_of(await anext(events)).id
             else:
                 task_id = (await client.send_message("Hello", blocking=False)).id
             await until(script.begun)
@@ -239,7 +245,7 @@ class Acceptance:
             events = [event async for event in client.stream_message("Hello")]
             with pytest.raises(TaskFailedError) as failed:
                 await client.call(None, "Hello")
-            task = await client.get_task(events[0].id)
+            task = await client.get_task(task_of(events[0]).id)
         assert task.status.state == "failed"
         assert CANARY not in f"{events} {failed.value} {task}"
         # the server redacts exceptions in its own records; those of frameworks are written as is

@@ -14,7 +14,7 @@ from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.principals import Headers
 from tests.serving import PATIENCE
 
-from .acceptance import client_of, serving_agent
+from .acceptance import client_of, serving_agent, task_of
 
 pytestmark = pytest.mark.anyio
 
@@ -72,7 +72,7 @@ async def test_progress_is_seen_by_streams_and_stays_in_no_history() -> None:
 
     async with serving_agent(Says(work)) as url, client_of(url) as client:
         events = [event async for event in client.stream_message("Go")]
-        task = await client.get_task(events[0].id)  # type: ignore[union-attr]  # the task
+        task = await client.get_task(task_of(events[0]).id)
     assert "Reading" in str(events)
     assert "Reading" not in str(task)
     assert task.metadata["usage"] == {"inputTokens": 6, "outputTokens": 2}

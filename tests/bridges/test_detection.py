@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apcore.decorator import module
+from apcore.decorator import FunctionModule
 from apcore_a2a_bridges import (
     Agent,
     bridge,
@@ -60,12 +60,11 @@ def test_an_unknown_type_is_refused_with_the_way_out() -> None:
 
 
 def test_a_module_stays_what_it_is_and_takes_no_options() -> None:
-    @module(id="text.echo", registry=None)
     def echo(text: str) -> str:
         """Say it again."""
         return text
 
-    own = echo.apcore_module
+    own = FunctionModule(echo, "text.echo")
     assert bridge(own) is own
     agent = RobotAgent(Robot())
     assert bridge(agent) is agent
