@@ -74,6 +74,7 @@ class Caller:
         (Caller(), "Hi!", "Caller"),
         (Caller().reverse, "iH", "reverse"),
         (lambda text: text * 2, "HiHi", "agent"),
+        (lambda text, times=3: text * times, "HiHiHi", "agent"),
     ],
 )
 async def test_any_callable_is_an_agent(function: Any, expected: str, name: str) -> None:

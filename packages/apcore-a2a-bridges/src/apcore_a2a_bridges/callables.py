@@ -45,7 +45,7 @@ class FunctionAgent(Agent):
 
     A function of one text gets what the user says, and answers by what it returns or yields. With
     other parameters, they become the typed inputs of the skill, and the return type becomes its
-    output. A parameter called `turn`, or of the type `Turn`, gets the turn; one of apcore's type
+    output. Parameters with a default and no type are left to the function. A parameter called `turn`, or of the type `Turn`, gets the turn; one of apcore's type
     `Context` gets the context.
 
     Functions that are not asynchronous run in threads, where a cancellation does not reach them;
@@ -69,7 +69,11 @@ class FunctionAgent(Agent):
         self._extras = {
             name: kind for name in signature.parameters if (kind := _kind_of_extra(name, hints))
         }
-        parameters = [p for p in signature.parameters.values() if p.name not in self._extras]
+        parameters = [
+            p
+            for p in signature.parameters.values()
+            if p.name not in self._extras and (p.name in hints or p.default is p.empty)
+        ]
         self._only = _text_parameter(parameters, hints)
         self._model: type[BaseModel] | None = None
         if self._only is None:

@@ -106,7 +106,7 @@ def build_agent_card(
         url: The URL of the agent.
         options: Options of `Agent` and of its bridge.
 
-    >>> build_agent_card(print, name="Echo", description="Says it again.").skills[0].id
+    >>> build_agent_card(lambda text: text, name="Echo").skills[0].id
     'echo'
     """
     from a2a.types import AgentCapabilities
