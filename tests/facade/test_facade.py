@@ -7,6 +7,7 @@ from types import ModuleType
 
 import apcore_a2a
 import apcore_a2a_auth
+import apcore_a2a_bridges
 import apcore_a2a_client
 import apcore_a2a_core
 import apcore_a2a_server
@@ -82,7 +83,7 @@ def test_authenticators_need_no_server() -> None:
 
 @pytest.mark.parametrize("name", apcore_a2a.__all__)
 def test_a_name_is_the_same_object_as_in_its_distribution(name: str) -> None:
-    parts = [apcore_a2a_auth, apcore_a2a_client]
+    parts = [apcore_a2a_auth, apcore_a2a_bridges, apcore_a2a_client]
     home = next((part for part in parts if name in part.__all__), apcore_a2a_core)
     home = apcore_a2a_server if name in SERVER_NAMES else home
 
@@ -125,6 +126,7 @@ def test_the_mirrors_together_have_every_name() -> None:
     names = {*adapters.__all__, *server.__all__, "A2AClient", "SyncA2AClient"}
     names |= {"APIKeyAuthenticator", "ChainAuthenticator", "ClaimMapping", "JWTAuthenticator"}
     names |= {"ApprovalRequired", "File", "InputRequiredError", "Progress", "Prompt", "Reply"}
+    names |= {*apcore_a2a.__all__} & {*apcore_a2a_bridges.__all__}
     assert names | {"Services", "Usage"} == {*apcore_a2a.__all__}
 
 

@@ -467,6 +467,7 @@ class Run:
             MappingProxyType(call.metadata),
             metadata=self._metadata,
             tell=self._tell_from_anywhere,
+            principal=call.caller.principal,
         )
         if (resumption := call.resumption) is not None:
             conversation.answer, conversation.state = resumption.answer, resumption.state

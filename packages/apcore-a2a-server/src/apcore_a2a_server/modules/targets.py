@@ -7,6 +7,7 @@ import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from importlib.metadata import entry_points
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
@@ -44,6 +45,9 @@ logger = logging.getLogger("apcore_a2a_server")
 BINDINGS = "*.binding.yaml"
 UNCALLED = "The decorator of an APCore, or `module` imported from apcore, is not called"
 SEQUENCES: tuple[type[Any], ...] = (list, tuple)
+ENTRY_POINT_GROUP, ENTRY_POINT = "apcore_a2a.modules", "module_of"
+"""Entry points of functions that make modules of other objects, such as agents of frameworks. They
+take an object, and return a module, or None if they do not know its type."""
 
 
 class Extension(NamedTuple):
@@ -113,6 +117,8 @@ def load(target: Any, *, allow_empty: bool = False) -> Any:
     if isinstance(target, ModuleType):
         return _in_namespace(target, target.__name__, target.__name__)
     module = _as_module(target)
+    if module is None and not _has_modules(target):
+        module = _bridged(target)
     return target if module is None else {_id_of(module): module}
 
 
@@ -437,14 +443,37 @@ def _attribute(namespace: ModuleType, path: str, owner: str) -> Any:
             hint = suggestion(name, [each for each in dir(value) if not each.startswith("_")])
             raise TargetError(f"{owner} has no attribute {clean(name, 200)}{hint}")
         value = getattr(value, name)
-    has_modules = (
-        isinstance(value, SEQUENCES)
-        or _executor(value) is not None
-        or not missing_methods(value, Registry)
+    if (
+        _has_modules(value)
         # the module of a class is created later, by `load`
         or (not validate_module(value) if inspect.isclass(value) else _as_module(value) is not None)
+    ):
+        return value
+    module = _bridged(value)
+    if module is None:
+        problem = f"{owner}:{path} is of type {type(value).__name__}, which has no modules"
+        hint = "" if _entry_points() else f"\n{BRIDGES_HINT}"
+        raise TargetError(f"{problem}\n{FORMATS}{hint}")
+    return module
+
+
+def _has_modules(value: Any) -> bool:
+    """Return whether an object has modules: a client, an Executor, a Registry, or a collection."""
+    return (
+        isinstance(value, (*SEQUENCES, Mapping))
+        or _executor(value) is not None
+        or not missing_methods(value, Registry)
     )
-    if not has_modules:
-        kind = type(value).__name__
-        raise TargetError(f"{owner}:{path} is of type {kind}, which has no modules\n{FORMATS}")
-    return value
+
+
+BRIDGES_HINT = "Agents of other frameworks need the bridges part: pip install 'apcore-a2a[bridges]'"
+
+
+def _entry_points() -> list[Any]:
+    return [*entry_points(group=ENTRY_POINT_GROUP, name=ENTRY_POINT)]
+
+
+def _bridged(value: Any) -> Any:
+    """Return the module of an agent of another framework, or of a function; None if it is none."""
+    modules = (entry_point.load()(value) for entry_point in _entry_points())
+    return next((module for module in modules if module is not None), None)
