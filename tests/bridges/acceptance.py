@@ -20,13 +20,13 @@ from tests.server.principals import Headers
 from tests.serving import PATIENCE
 
 CANARY = "hunter2"
-"""A text in an exception that must reach nobody."""
+"""A text in an exception that must not reach a client."""
 TOKENS = [f"t{number} " for number in range(20)]
 CONVERSATIONS = 50
 
 
 class Script:
-    """What the model of a framework answers, and a record of what it was told.
+    """The answers of a framework's model, and a record of what it was told.
 
     By default, it repeats the last message that it gets, in two pieces.
 
@@ -231,7 +231,7 @@ class Acceptance:
         assert "Ada" not in other
         assert "Ada" not in foreign
 
-    async def test_texts_of_exceptions_reach_nobody(
+    async def test_texts_of_exceptions_stay_inside(
         self, url: str, script: Script, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO)

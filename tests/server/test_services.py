@@ -39,6 +39,7 @@ from .inloop import (
 )
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
+from .principals import ADA, Headers
 
 pytestmark = pytest.mark.anyio
 
@@ -66,10 +67,12 @@ class Sitter:
 
     def __init__(self) -> None:
         self.runs: list[tuple[Any, Any, str]] = []
-        self.abandoned: list[tuple[Inputs, Any, str]] = []
+        self.principal = ""
+        self.abandoned: list[tuple[Inputs, Any, str, str]] = []
 
     async def execute(self, inputs: Inputs, context: Any) -> Inputs:
         services: Services = context.services
+        self.principal = services.principal
         self.runs.append((services.state, services.answer, services.message_id))
         if services.answer is None:
             services.ask("Your name?", state={"session": 7})
@@ -77,7 +80,7 @@ class Sitter:
 
     async def on_abandoned(self, inputs: Inputs, context: Any) -> None:
         services: Services = context.services
-        self.abandoned.append((inputs, services.state, services.task_id))
+        self.abandoned.append((inputs, services.state, services.task_id, services.principal))
 
 
 def test_modules_get_their_services_from_the_conversation() -> None:
@@ -430,20 +433,26 @@ async def test_the_log_of_progress_counts_as_memory() -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_module_learns_that_its_paused_task_was_canceled(dialect: str) -> None:
     sitter = Sitter()
-    async with serving({"work": sitter}, dialect) as peer:
+    async with serving({"work": sitter}, dialect, auth=Headers()) as peer:
+        peer.client.headers.update(ADA)
         task = (await peer.send("work", peer.part(data={"n": 1}))).task
         await peer.ask("cancel", {"id": task["id"]})
         await wait_until(lambda: sitter.abandoned)
-        assert sitter.abandoned == [({"n": 1}, {"session": 7}, task["id"])]
+        (call,) = sitter.abandoned
+        assert call == ({"n": 1}, {"session": 7}, task["id"], sitter.principal)
+        assert "ada" in sitter.principal
 
 
 async def test_a_module_learns_that_no_answer_came_in_time() -> None:
     sitter = Sitter()
-    async with serving({"work": sitter}, input_timeout=0.1) as peer:
+    async with serving({"work": sitter}, input_timeout=0.1, auth=Headers()) as peer:
+        peer.client.headers.update(ADA)
         task = (await peer.send("work", peer.part(data={"n": 1}))).task
         await peer.until(task["id"], "failed")
         await wait_until(lambda: sitter.abandoned)
-        assert len(sitter.abandoned) == 1
+        (call,) = sitter.abandoned
+        assert call == ({"n": 1}, {"session": 7}, task["id"], sitter.principal)
+        assert "ada" in sitter.principal
 
 
 async def test_a_synchronous_module_learns_that_its_approval_was_refused() -> None:

@@ -45,8 +45,8 @@ class FunctionAgent(Agent):
 
     A function of one text gets what the user says, and answers by what it returns or yields. With
     other parameters, they become the typed inputs of the skill, and the return type becomes its
-    output. Parameters with a default and no type are left to the function. A parameter called `turn`, or of the type `Turn`, gets the turn; one of apcore's type
-    `Context` gets the context.
+    output. Parameters with a default and no type are left to the function. A parameter called
+    `turn`, or of the type `Turn`, gets the turn; one of apcore's type `Context` gets the context.
 
     Functions that are not asynchronous run in threads, where a cancellation does not reach them;
     `turn.is_canceled` tells them of it.

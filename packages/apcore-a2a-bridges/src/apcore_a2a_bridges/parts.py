@@ -13,7 +13,7 @@ from .turn import Turn, file_in
 
 Json = dict[str, Any]
 Chunk: TypeAlias = str | Json | File | Usage | Progress
-"""What an agent yields: text, data, a file, or a report."""
+"""A part of an agent's answer: text, data, a file, or a report."""
 
 FILES = "files"
 """The member of an output with its files."""
@@ -70,8 +70,8 @@ def meta_key(system: Literal["adk", "a2a"], key: str) -> str:
 def as_output(chunk: str | Json | File) -> Json:
     """Return a chunk as an output of a module.
 
-    >>> as_output("Hello")
-    {'text': 'Hello'}
+    >>> as_output("Goodbye")
+    {'text': 'Goodbye'}
     """
     if isinstance(chunk, str):
         return {TEXT: chunk}
@@ -82,10 +82,10 @@ class Output:
     """The sum of the chunks of a turn: the texts joined, all files, and the last data.
 
     >>> output = Output()
-    >>> for chunk in ("Hel", "lo", {"n": 1}):
+    >>> for chunk in ("Good", "bye", {"n": 1}):
     ...     output.add(as_output(chunk))
     >>> output.value()
-    {'n': 1, 'text': 'Hello'}
+    {'n': 1, 'text': 'Goodbye'}
     """
 
     def __init__(self) -> None:

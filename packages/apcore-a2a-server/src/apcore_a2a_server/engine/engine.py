@@ -82,7 +82,7 @@ class Engine:
         transition, webhook = answered(pause, call.message, call.problem), call.webhook
         if pause.expires <= await self._setup.tasks.store.now():
             await self.add_webhook(ticket.task_id, webhook)
-            await self.expiries.expire(call.message, pause)
+            await self.expiries.expire(call.message, pause, call.caller.principal)
             return ticket
         is_first = False
         if transition.state == WORKING:
