@@ -99,16 +99,14 @@ class Agent:
 
 
         class Parrot(Agent):
-            \"\"\"Repeats words.\"\"\"
-
             async def run(self, turn):
                 for word in turn.text.split():
                     yield word + " "
                 yield Usage(input_tokens=len(turn.text))
 
 
-        print(Parrot().module_id, Parrot().description)
-        #> parrot Repeats words.
+        print(Parrot().module_id)
+        #> parrot
         ```
     """
 

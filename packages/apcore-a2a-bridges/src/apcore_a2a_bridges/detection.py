@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
+from apcore import ModuleError
+
 from .agent import Agent
 
 T = TypeVar("T", bound=Callable[..., Any])
 
+UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
+"""Python's message about an argument that a function does not have."""
 ENTRY_POINT_GROUP = "apcore_a2a.bridges"
 """Entry points of other packages: their names are those that `register_bridge` takes."""
 
@@ -40,6 +45,13 @@ _BRIDGES: dict[str, str | Callable[..., Any]] = {
 """Bridges by the full name of a type, or by a short name: `module:class`, or the class itself."""
 
 
+class AgentConfigError(ModuleError, ValueError):
+    """A config that describes no agent; the message says what is wrong."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(code="AGENT_CONFIG_INVALID", message=message)
+
+
 def bridge(agent: Any, **options: Any) -> Any:
     """Return the apcore module of an agent.
 
@@ -56,12 +68,11 @@ def bridge(agent: Any, **options: Any) -> Any:
 
 
         async def echo(text: str) -> str:
-            \"\"\"Say it again.\"\"\"
             return text
 
 
-        print(bridge(echo).module_id, bridge(echo).description)
-        #> echo Say it again.
+        print(bridge(echo).module_id)
+        #> echo
         ```
     """
     module = find(agent, **options)
@@ -142,7 +153,8 @@ def load_bridge(config: Mapping[str, Any]) -> Any:
             of an agent of a framework, such as ``app:graph``; the other members are options.
 
     Raises:
-        ValueError: It names neither a bridge nor an agent, or there is no such bridge.
+        AgentConfigError: It names neither a bridge nor an agent, or there is no such bridge, agent
+            or option.
 
     >>> load_bridge({"agent": "platform:node", "name": "host"}).module_id
     'host'
@@ -154,13 +166,13 @@ def load_bridge(config: Mapping[str, Any]) -> Any:
     args = [] if address is None else [imported(address) if isinstance(address, str) else address]
     if name is None:
         if not args:
-            raise ValueError("A bridge needs the key bridge, agent, or both")
-        return bridge(args[0], **options)
+            raise AgentConfigError("A bridge needs the key bridge, agent, or both")
+        return _made(bridge, args, options)
     target = _registered(str(name))
     if target is None:
         known = ", ".join(sorted(each for each in _BRIDGES if "." not in each))
-        raise ValueError(f"There is no bridge called {name}; known ones are {known}")
-    return _loaded(target)(*args, **options)
+        raise AgentConfigError(f"There is no bridge called {name}; known ones are {known}")
+    return _made(_loaded(target), args, options)
 
 
 load_adapter = load_bridge
@@ -171,19 +183,30 @@ def imported(address: str) -> Any:
     """Return the object at an address, such as ``package.module:name``.
 
     Raises:
-        ValueError: It is no address.
-        ImportError: There is no such module or attribute.
+        AgentConfigError: It is no address, or the module has no such attribute.
+        ImportError: There is no such module.
     """
     module_name, colon, path = address.partition(":")
     if not (colon and module_name and path):
-        raise ValueError(f"The address of an agent is package.module:name, not {address}")
+        raise AgentConfigError(f"The address of an agent is package.module:name, not {address}")
     value = import_module(module_name)
     for name in path.split("."):
         try:
             value = getattr(value, name)
         except AttributeError:
-            raise ImportError(f"{module_name} has no attribute {path}", name=module_name) from None
+            raise AgentConfigError(f"{module_name} has no attribute {path}") from None
     return value
+
+
+def _made(make: Callable[..., Any], args: list[Any], options: Mapping[str, Any]) -> Any:
+    """Return the module that a function makes; say which of its options are wrong."""
+    try:
+        return make(*args, **options)
+    except TypeError as error:
+        name = UNEXPECTED.search(str(error))
+        if name is None:
+            raise
+        raise AgentConfigError(f"There is no option {name[1]}") from None
 
 
 def _registered(name: str) -> str | Callable[..., Any] | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from apcore import Registry
 
 from .agent import Agent
-from .detection import bridge, find
+from .detection import bridge, find, load_bridge
 from .parts import is_mapping
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ def to_a2a(agents: Any, **options: Any) -> Starlette:
 
 
         async def echo(text: str) -> str:
-            \"\"\"Say it again.\"\"\"
             return text
 
 
@@ -82,7 +81,6 @@ def serve_agent(agents: Any, *, host: str = "127.0.0.1", port: int = 8000, **opt
 
 
         async def echo(text: str) -> str:
-            \"\"\"Say it again.\"\"\"
             return text
 
 
@@ -137,10 +135,12 @@ def registry_of(agents: Any, options: Mapping[str, Any]) -> tuple[Registry, dict
 
 
 def module_of(value: Any) -> Any:
-    """Return the apcore module of an agent that a user has named; None if no bridge fits it.
+    """Return the apcore module of an agent, or of its config; None if no bridge fits.
 
     The server finds this function by its entry point, to serve agents beside modules.
     """
+    if is_mapping(value):
+        return load_bridge(value)
     return None if isinstance(value, type) else find(value)
 
 

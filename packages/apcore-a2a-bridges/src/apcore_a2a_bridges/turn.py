@@ -66,6 +66,7 @@ class Turn:
         ```python
         from apcore_a2a_bridges import Turn
 
+
         async def book(text: str, turn: Turn) -> str:
             if turn.answer is None:
                 turn.ask("For which day?", choices=["Friday", "Saturday"])
