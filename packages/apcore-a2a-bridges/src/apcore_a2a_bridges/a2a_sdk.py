@@ -32,8 +32,7 @@ from a2a.types import (
 from a2a.utils.errors import A2AError
 from apcore import ExecutionCancelledError, ModuleError
 from apcore_a2a_core import Progress, to_json
-from apcore_a2a_core.sdk import json_of
-from google.protobuf.json_format import MessageToDict, ParseDict
+from apcore_a2a_core.sdk import json_of, message_of
 from pydantic import BaseModel, ConfigDict, Field
 
 from .agent import Agent, first_paragraph, resolved
@@ -130,7 +129,7 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Part:
     >>> part_in({"text": "Hello"}, turn=None).text
     'Hello'
     """
-    return ParseDict(dict(part), Part(), ignore_unknown_fields=True)
+    return message_of(part, Part())
 
 
 def part_out(event: Any, turn: Turn) -> Any:
@@ -242,7 +241,7 @@ class ExecutorAgent(Agent):
         message = Message(message_id=turn.message_id, role=Role.ROLE_USER)
         message.parts.extend(await self.contents(turn))
         request = SendMessageRequest(message=message)
-        ParseDict(dict(turn.request_metadata), request.metadata)
+        message_of(turn.request_metadata, request.metadata)
         identity = turn.context.identity
         user = UnauthenticatedUser() if identity is None else Caller(identity.id)
         return RequestContext(
@@ -286,11 +285,11 @@ def _described_by(card: AgentCard | None) -> Json:
 def _task_of(turn: Turn) -> Task:
     """Return the task of a turn, as it was when it paused; an empty one in the first turn."""
     stored: Json = {"task": {}} if turn.state is None else turn.state
-    task = ParseDict(stored["task"], Task(), ignore_unknown_fields=True)
+    task = message_of(stored["task"], Task())
     task.id, task.context_id = turn.task_id, turn.session_id
     for message in turn.history:
         if message.get("taskId") == turn.task_id:
-            said = ParseDict(message, Message(), ignore_unknown_fields=True)
+            said = message_of(message, Message())
             said.context_id = turn.session_id
             task.history.append(said)
     return task
@@ -307,17 +306,17 @@ def _recorded(event: SdkEvent, task: Task) -> Iterator[SdkEvent]:
         yield event
     elif isinstance(event, Task):
         known_ids = {artifact.artifact_id for artifact in task.artifacts}
-        task.metadata.update(MessageToDict(event.metadata))
+        task.metadata.update(json_of(event.metadata))
         for artifact in event.artifacts:
             if artifact.artifact_id not in known_ids:
                 yield from _recorded(TaskArtifactUpdateEvent(artifact=artifact), task)
         yield from _recorded(TaskStatusUpdateEvent(status=event.status), task)
     elif isinstance(event, TaskArtifactUpdateEvent):
-        task.metadata.update(MessageToDict(event.metadata))
+        task.metadata.update(json_of(event.metadata))
         _add_artifact(event, task)
         yield event
     else:
-        task.metadata.update(MessageToDict(event.metadata))
+        task.metadata.update(json_of(event.metadata))
         task.status.CopyFrom(event.status)
         is_said = event.status.state == TaskState.TASK_STATE_COMPLETED and not task.artifacts
         yield event.status.message if is_said else event
