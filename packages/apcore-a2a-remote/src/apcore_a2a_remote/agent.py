@@ -5,13 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any, Literal, Self, TypeAlias
 
 from apcore.errors import ModuleError, ModuleNotFoundError
-from apcore_a2a_client import A2AClient, A2ADiscoveryError, A2AError, AgentCard, Event, Message, Task
+from apcore_a2a_client import (
+    A2AClient,
+    A2ADiscoveryError,
+    A2AError,
+    AgentCard,
+    Event,
+    Message,
+    Task,
+)
 from apcore_a2a_client.params import Content
 from apcore_a2a_client.tasks import after
 from apcore_a2a_core import clean
@@ -133,16 +141,26 @@ class RemoteAgent:
         self.wait = wait
         self.receiver = receiver
         self.retries: int = client.get("retries", 3)
-        self._url = url
+        self.url = url
         self._forward = forward
         self._card_ttl = card_ttl
         self._trust = trust
         self._verify = verify_card or (_verifier(trust) if trust != "off" else None)
-        headers = {**client.pop("headers", {}), **({"user-agent": user_agent} if user_agent else {})}
-        self._options = {**client, "auth": auth, "card_ttl": card_ttl, "headers": headers}
+        headers = {
+            **client.pop("headers", {}),
+            **({"user-agent": user_agent} if user_agent else {}),
+        }
+        self._options: dict[str, Any] = {
+            **client,
+            "auth": auth,
+            "card_ttl": card_ttl,
+            "headers": headers,
+        }
         self._clients: dict[asyncio.AbstractEventLoop, A2AClient] = {}
         self._registries: list[tuple[Any, Registered]] = []
         self._card: AgentCard | None = None
+        self.open_calls = 0
+        """The number of calls that are open now."""
         self._is_up = False
         self._watching: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
@@ -262,14 +280,13 @@ class RemoteAgent:
         if client is not None:
             await client.aclose()
 
-    def health(self) -> dict[str, Any]:
-        """Return the state of the agent for the health check."""
-        modules = {name for _, registered in self._registries for name in registered}
-        return {"status": "up" if self._is_up else "down", "modules": len(modules)}
+    def is_ready(self) -> bool:
+        """Return whether the card could be fetched the last time."""
+        return self._is_up
 
     def figures(self) -> dict[str, float]:
-        """Return figures for the metrics."""
-        return {"remotes": 1, "remotes_down": int(not self._is_up)}
+        """Return the number of open calls for the metrics."""
+        return {"open_remote_calls": self.open_calls}
 
     def routes(self) -> Mapping[str, Any]:
         """Return the ASGI application that receives notifications, by its path, if there is one."""
@@ -305,7 +322,7 @@ class RemoteAgent:
         try:
             async for event in events:
                 task = after(task, event)
-                result = on_event(event) if on_event is not None else None
+                result: Any = on_event(event) if on_event is not None else None
                 if hasattr(result, "__await__"):
                     await result
         except BaseException:  # the function may raise anything; the task must not go on
@@ -352,12 +369,21 @@ class RemoteAgent:
     def conversation_of(self, context: Any) -> str | None:
         """Return the id that the conversation of a call has at the agent; None without one."""
         context_id = context.data.get(CONTEXT_ID)
-        return conversation_id(self._url, context.identity, context_id) if context_id else None
+        return conversation_id(self.url, context.identity, context_id) if context_id else None
 
     def headers_for(self, context: Any) -> dict[str, str]:
         """Return the headers of the requests of a call: its trace, and what `forward` returns."""
-        forwarded = self._forward(context) if self._forward else {}
-        return {**trace_headers(context), **forwarded}
+        headers = trace_headers(context)
+        return headers if self._forward is None else {**headers, **self._forward(context)}
+
+    @contextmanager
+    def one_more_call(self) -> Generator[None]:
+        """Count a call while the block runs."""
+        self.open_calls += 1
+        try:
+            yield
+        finally:
+            self.open_calls -= 1
 
     def check_exposed(self, module_id: str, context: Any) -> None:
         """Refuse a call that another agent makes itself, unless the modules are exposed.
@@ -401,8 +427,10 @@ class RemoteAgent:
             logger.info("A task of %s could not be canceled: %s", self.name, reason, extra=extra)
 
     def _new_client(self) -> A2AClient:
-        verify = {} if self._verify is None else {"verify_card": self._verified}
-        return A2AClient(self._url, **{**self._options, **verify})
+        options: dict[str, Any] = {**self._options}
+        if self._verify is not None:
+            options["verify_card"] = self._verified
+        return A2AClient(self.url, **options)
 
     async def _verified(self, card: Mapping[str, Any]) -> None:
         """Verify the signature of a card.
@@ -440,9 +468,12 @@ class RemoteAgent:
         self._card, self._is_up = card, True
 
     def _apply(self, registry: Any, registered: Registered) -> None:
-        """Register the skills of the card; without an await, so that every call finds its module."""
+        """Register the skills of the card.
+
+        There is no await, so that every call finds its module.
+        """
         assert self._card is not None
-        entries = entries_of(self._card, self.name, is_exposed=self.expose)
+        entries = entries_of(self._card, self.name, self.url)
         for module_id in registered.keys() - entries.keys():
             registry.unregister(module_id)
             del registered[module_id]
@@ -490,4 +521,3 @@ def _verifier(trust: str) -> Any:
             raise
         message = f"trust={trust!r} needs the auth part: pip install 'apcore-a2a-remote[trust]'"
         raise ImportError(message, name=error.name) from None
-

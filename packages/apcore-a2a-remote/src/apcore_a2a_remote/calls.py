@@ -24,7 +24,6 @@ from apcore_a2a_client import (
     Part,
     Restarted,
     Task,
-    TaskArtifactUpdateEvent,
     TaskState,
     TaskStatus,
     TaskStatusUpdateEvent,
@@ -148,7 +147,10 @@ class Call:
     async def _chunks(self) -> AsyncGenerator[Json]:
         chain = [*self._context.call_chain]
         deadline = asyncio.get_running_loop().time() + self._seconds
-        with open_calls.one_more(self._context.trace_id, self._agent.max_open, chain):
+        with (
+            self._agent.one_more_call(),
+            open_calls.one_more(self._context.trace_id, self._agent.max_open, chain),
+        ):
             try:
                 async with aclosing(self._events()) as events:
                     while (event := await self._next(events, deadline)) is not None:
@@ -185,8 +187,9 @@ class Call:
             approval = self._approval()
             if approval is None or not self._is_approved_here(approval):
                 return
-            message, task_id = Message.of({"approved": True, "approvalId": approval["id"]}), (
-                self._task_id
+            message, task_id = (
+                Message.of({"approved": True, "approvalId": approval["id"]}),
+                (self._task_id),
             )
             self._output.restart()
 
@@ -243,15 +246,17 @@ class Call:
         return len(self._context.call_chain) <= 1
 
     def _request_metadata(self) -> Json:
-        metadata: Any = self._context.data.get(REQUEST_METADATA) if self._is_outermost else None
-        given = {k: v for k, v in (metadata or {}).items() if k not in NOT_FORWARDED}
+        metadata: Json = {}
+        if self._is_outermost:
+            metadata |= self._context.data.get(REQUEST_METADATA) or {}
+        given = {name: metadata[name] for name in metadata.keys() - NOT_FORWARDED}
         return {**given, HOPS: self._hops}
 
     def _conversation(self) -> str | None:
         """Return the id of the conversation at the agent; None for a new one.
 
         The agent sees one principal, the gateway, whoever calls it. So the id depends on the
-        caller: with another caller's id, nobody can read or continue that caller's conversation.
+        caller: another caller who sends the same id gets another conversation.
         """
         if self._answered is not None:
             return self._answered.context
@@ -407,11 +412,11 @@ def _data_of(message: Message | None) -> Any:
 
 
 def bare_question(text: str, asked: Mapping[str, Any]) -> str:
-    """Return the words of a question, without the problem and the choices around them.
+    r"""Return the words of a question, without the problem and the choices around them.
 
     Agents of this project write these into the text for people; our own server does so again.
 
-    >>> bare_question("Which day?\\n1. Friday", {"choices": ["Friday"]})
+    >>> bare_question("Which day?\n1. Friday", {"choices": ["Friday"]})
     'Which day?'
     """
     lines = text.split("\n")

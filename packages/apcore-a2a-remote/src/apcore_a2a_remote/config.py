@@ -5,12 +5,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from apcore_a2a_core.values import is_object
+from apcore_a2a_core.values import is_array, is_object
 
 from .agent import RemoteAgent
 from .receiver import WebhookReceiver
 
-KEYS = {
+KEYS: dict[str, Any] = {
     "name": str,
     "server_url": str,
     "timeout": (int, float),
@@ -26,7 +26,7 @@ KEYS = {
     "protocol": str,
 }
 """Keys of a remote agent in the config file, and the types of their values."""
-TOKEN_VARIABLE = "APCORE_A2A_REMOTE_TOKEN"  # noqa: S105  # the name of a variable
+TOKEN_VARIABLE = "APCORE_A2A_REMOTE_TOKEN"
 """The environment variable with a bearer token for an agent: `_` and its name follow."""
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
@@ -109,7 +109,7 @@ def seconds_of(duration: float | str) -> float:
 def entries_of_config(value: Any) -> list[Any]:
     """Return the entries in a value of the config file: a list, or objects or URLs by name."""
     if not is_object(value):
-        return value if isinstance(value, list) else [value]
+        return value if is_array(value) else [value]
     return [
         {"name": name, **each} if is_object(each) else {"name": name, "server_url": each}
         for name, each in value.items()

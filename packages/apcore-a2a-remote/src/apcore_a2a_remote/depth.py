@@ -66,8 +66,8 @@ def next_hop(context: Any, limit: int) -> int:
     Raises:
         CallDepthExceededError: There are more than *limit*.
     """
-    metadata: Any = context.data.get(REQUEST_METADATA)
-    passed = metadata.get(HOPS, 0) if isinstance(metadata, Mapping) else 0
+    metadata: Mapping[str, Any] = context.data.get(REQUEST_METADATA) or {}
+    passed = metadata.get(HOPS, 0)
     hops = int(passed) + 1 if isinstance(passed, int | float) and 0 <= passed < 10**6 else limit + 1
     if hops > limit:
         raise CallDepthExceededError(hops, limit, [*context.call_chain])

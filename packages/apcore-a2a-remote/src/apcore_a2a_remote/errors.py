@@ -27,10 +27,10 @@ from apcore.errors import (
 from apcore_a2a_client import (
     A2AAuthError,
     A2AConnectionError,
-    A2AServerError,
     A2ATimeoutError,
     InvalidParamsError,
     Message,
+    ServerBusyError,
     SkillNotFoundError,
     TaskNotFoundError,
     TaskState,
@@ -80,9 +80,7 @@ class RemoteQuestion(InputRequiredError, ModuleError):
     """
 
     def __init__(self, question: str, **members: Any) -> None:
-        InputRequiredError.__init__(self, question)
-        details: dict[str, Any] = self.details | members
-        ModuleError.__init__(self, self.code, question, details)
+        ModuleError.__init__(self, self.code, question, {"data": None, **members})
 
     __str__ = ModuleError.__str__
 
@@ -106,7 +104,7 @@ def error_of(error: Exception, module_id: str, *, is_new: bool, seconds: float) 
         return ACLDeniedError(None, module_id)
     if isinstance(error, A2ATimeoutError):
         return ModuleTimeoutError(module_id, int(seconds * 1000))
-    is_retryable = isinstance(error, A2AConnectionError)
+    is_retryable = isinstance(error, A2AConnectionError | ServerBusyError)
     log_failure(module_id, f"{type(error).__name__}: {error}")
     return RemoteFailedError(retryable=is_retryable)
 
@@ -149,7 +147,8 @@ def error_of_status(status: TaskStatus, module_id: str, *, was_refused: bool) ->
 def details_of(message: Message | None) -> Mapping[str, Any]:
     """Return the error object in a status message; empty if there is none."""
     parts = message.parts if message else ()
-    return next((p.data for p in reversed(parts) if is_object(p.data) and "code" in p.data), {})
+    details: list[dict[str, Any]] = [part.data for part in parts if is_object(part.data)]
+    return next((each for each in reversed(details) if "code" in each), dict[str, Any]())
 
 
 def text_of(message: Message | None) -> str:
@@ -162,13 +161,3 @@ def log_failure(module_id: str, reason: str) -> None:
     """Log why a call has failed: the caller does not get the agent's words."""
     extra = {"event": "remote_call_failed"}
     logger.warning("%s failed: %s", module_id, clean(reason, MAX_LOGGED), extra=extra)
-
-
-def is_uncertain(error: Exception) -> bool:
-    """Return whether a request that failed may have arrived."""
-    return isinstance(error, A2AConnectionError) and error.sent
-
-
-def is_gone(error: Exception) -> bool:
-    """Return whether the agent does not know a task, or has ended it already."""
-    return isinstance(error, A2AServerError)

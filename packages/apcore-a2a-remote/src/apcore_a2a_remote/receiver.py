@@ -82,6 +82,6 @@ class WebhookReceiver:
 
 
 async def _respond(send: Send, status: int) -> None:
-    headers = [(b"content-length", b"0")] if status != 204 else []  # noqa: PLR2004
+    headers = [(b"content-length", b"0")] if status != 204 else []
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b""})

@@ -30,10 +30,12 @@ MAX_SKILLS = 1000
 MAX_DETAILS = 256 * 1024
 """Size of the schemas and examples of a skill, in bytes; a skill with more is left out."""
 MAX_DESCRIPTION = 10_000
+VIA = "apcore_a2a_via"
+"""The annotation with the digests of the agents' URLs through which an exposed skill has come."""
+MAX_VIA = 4
+"""Number of agents through which a skill may have come."""
 MAX_ID = 192
 """Characters of an id in apcore."""
-FLAGS = ("readonly", "destructive", "idempotent")
-"""Annotations of a remote module that its local one has, too."""
 FILES_TOO: Json = {"a2a": {"text_field": TEXT, "files": True}}
 """How agents that tell no schemas are shown: they take text and files, and return text."""
 
@@ -88,7 +90,7 @@ class RemoteSkill:
         if not self.is_typed:
             self.input_schema, self.output_schema, self.schema_of_output = Prompt, None, None
         self.display: Json = FILES_TOO if not self.is_typed else self._display()
-        self.annotations = self._annotations(details.get("annotations"))
+        self.annotations = self._annotations(details.get("annotations"), via_of(details))
         self.examples = [*_examples(details.get("examples"))]
         if agent.timeout is not None:
             self.resources = {"timeout": int(agent.timeout * 1000)}
@@ -118,15 +120,18 @@ class RemoteSkill:
     def _display(self) -> Json:
         return {"a2a": {"text_field": self.text_field}} if self.text_field else {}
 
-    def _annotations(self, told: Any) -> ModuleAnnotations:
+    def _annotations(self, told: Any, via: list[Any]) -> ModuleAnnotations:
         flags: Mapping[str, Any] = told if is_object(told) else {}
         # the agent's own gate asks: to ask here as well would ask twice
         is_gated = self._agent.approve == "local" and flags.get("requires_approval") is True
         return ModuleAnnotations(
-            **{name: flags.get(name) is True for name in FLAGS},
+            readonly=flags.get("readonly") is True,
+            destructive=flags.get("destructive") is True,
+            idempotent=flags.get("idempotent") is True,
             requires_approval=is_gated,
             open_world=True,
             discoverable=self._agent.expose,
+            extra={VIA: [url_digest(self._agent.url), *via]} if self._agent.expose else {},
         )
 
 
@@ -139,30 +144,43 @@ class StreamingRemoteSkill(RemoteSkill):
             yield chunk
 
 
-def entries_of(card: AgentCard, name: str, *, is_exposed: bool) -> dict[str, Entry]:
+def entries_of(card: AgentCard, name: str, url: str) -> dict[str, Entry]:
     """Return the skills on a card by the ids that their modules get.
+
+    Skills that have come to the agent through itself are left out: agents that expose the skills
+    of each other would otherwise add to them at each refresh.
 
     Args:
         card: The card.
         name: The name of the agent here.
-        is_exposed: Whether the modules become skills of our own card. Skills that the agent itself
-            only re-exports are then left out: names would nest without end if it re-exports ours.
+        url: The URL of the agent.
     """
     details = skill_details(card)
     entries: dict[str, Entry] = {}
     for skill in card.skills[:MAX_SKILLS]:
         told = object_at(details, skill.id) or {}
-        is_reexport = bool(told) and skill.id.startswith(PREFIX)
-        if is_reexport and is_exposed:
+        via = via_of(told)
+        if url_digest(url) in via or len(via) >= MAX_VIA:
             continue
         if size_of(told) > MAX_DETAILS:
             extra = {"event": "remote_skill_skipped"}
             logger.warning("Skipping a skill of %s: its schemas are too large", name, extra=extra)
             continue
-        own_id = skill.id.removeprefix(PREFIX) if is_reexport else skill.id
+        own_id = skill.id.removeprefix(PREFIX) if via else skill.id
         module_id = free_id(f"{PREFIX}{name}.{own_id}", entries)
         entries[module_id] = Entry(skill, told, card.capabilities.streaming)
     return entries
+
+
+def via_of(details: Mapping[str, Any]) -> list[Any]:
+    """Return the digests of the URLs through which an exposed skill has come; empty for others."""
+    via = (object_at(details, "annotations", "extra") or {}).get(VIA)
+    return via if is_array(via) else []
+
+
+def url_digest(url: str) -> str:
+    """Return a digest of the URL of an agent."""
+    return sha256(url.rstrip("/").encode()).hexdigest()[:16]
 
 
 def skill_details(card: AgentCard) -> Mapping[str, Any]:

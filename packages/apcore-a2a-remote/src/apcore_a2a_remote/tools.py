@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import Any, Literal
 
 from apcore import Executor
-from apcore_a2a_core import missing_methods
 from apcore_a2a_core import Executor as ExecutorProtocol
+from apcore_a2a_core import missing_methods
 from apcore_a2a_core.schema import SchemaConverter, properties_of
 from apcore_a2a_core.values import is_array, is_object, object_of
 
