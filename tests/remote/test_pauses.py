@@ -177,7 +177,7 @@ async def test_a_stream_that_resumes_after_an_answer_has_the_output() -> None:
     async with chain({"work": Asker()}, "bc") as agents:
         client = agents[0].client
         async with aclosing(client.stream_message({}, skill=skill_of("bc"))) as events:
-            task = [event async for event in events][0]
+            task, *_ = [event async for event in events]
         assert isinstance(task, Task)
         answer = client.stream_message("Friday", task_id=task.id, context_id=task.context_id)
         async with aclosing(answer) as events:

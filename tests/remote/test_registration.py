@@ -319,6 +319,29 @@ async def test_a_slow_card_does_not_hold_up_the_start(monkeypatch: pytest.Monkey
         released.set()
 
 
+async def test_a_slow_refresh_does_not_hold_up_calls() -> None:
+    app = app_of(registry_of({"work": Does(give_back)}), url=None)
+    reached, released = asyncio.Event(), asyncio.Event()
+    is_slow = False
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        if is_slow and scope["type"] == "http" and "agent" in scope["path"]:
+            reached.set()
+            await released.wait()
+        await app(scope, receive, send)
+
+    outer: Any = slow
+    registry = Registry()
+    async with listening(outer) as url, RemoteAgent(url, name="c") as agent:
+        await agent.register(registry)
+        is_slow = True
+        refreshing = asyncio.create_task(agent.refresh())
+        await reached.wait()
+        assert await Executor(registry).call_async("remote.c.work", {"a": 1}) == {"a": 1}
+        released.set()
+        assert await refreshing == ["remote.c.work"]
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [

@@ -81,6 +81,8 @@ class Discovery:
             A2ADiscoveryError: The agent has no card, or an invalid one.
             A2ATimeoutError: Another call did not fetch the card before *deadline*.
         """
+        if self.last_card and monotonic() < self._fresh_until and not refresh:
+            return self.last_card  # even while another call refreshes it
         # Concurrent calls share one fetch and its outcome. They poll for it, since no step waits
         # for a lock; the `finally` below runs even if the fetching caller is cancelled.
         waited = False
@@ -91,7 +93,7 @@ class Discovery:
             yield Sleep(FETCH_POLL_INTERVAL)
         if waited and self._fetch_error:
             raise self._fetch_error
-        if self.last_card and monotonic() < self._fresh_until and (waited or not refresh):
+        if self.last_card and monotonic() < self._fresh_until and waited:
             return self.last_card
         self._fetching, self._fetch_error = True, None
         try:

@@ -153,7 +153,8 @@ class RemoteAgent:
         self._options: dict[str, Any] = {
             **client,
             "auth": auth,
-            "card_ttl": card_ttl,
+            # `watch` refreshes the card before this time is over, so that calls never wait for it
+            "card_ttl": 2 * card_ttl,
             "headers": headers,
         }
         self._clients: dict[asyncio.AbstractEventLoop, A2AClient] = {}
