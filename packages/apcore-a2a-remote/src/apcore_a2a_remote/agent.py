@@ -13,7 +13,6 @@ from typing import Any, Literal, Self, TypeAlias
 from apcore.errors import ModuleError, ModuleNotFoundError
 from apcore_a2a_client import (
     A2AClient,
-    A2ADiscoveryError,
     A2AError,
     AgentCard,
     Event,
@@ -116,7 +115,7 @@ class RemoteAgent:
         max_open: int = 8,
         card_ttl: float = 300,
         trust: Literal["off", "warn", "require"] = "off",
-        verify_card: Callable[[Mapping[str, Any]], Any] | None = None,
+        verify_card: Callable[[dict[str, Any]], Any] | None = None,
         wait: Literal["stream", "poll", "webhook"] = "stream",
         receiver: WebhookReceiver | None = None,
         user_agent: str | None = None,
@@ -433,23 +432,22 @@ class RemoteAgent:
             options["verify_card"] = self._verified
         return A2AClient(self.url, **options)
 
-    async def _verified(self, card: Mapping[str, Any]) -> None:
-        """Verify the signature of a card.
+    async def _verified(self, card: dict[str, Any]) -> None:
+        """Verify a card, or log that it is not trusted.
 
         Raises:
-            A2ADiscoveryError: It is required, and not valid.
+            Exception: It is not trusted, and must be.
         """
         assert self._verify is not None
         try:
-            result = self._verify(card)
+            result: Any = self._verify(card)
             if hasattr(result, "__await__"):
                 await result
-        except Exception as error:  # the verifier is the user's
-            reason = clean(f"{type(error).__name__}: {error}", 300)
+        except Exception as error:  # raising is how a function of the user refuses a card
             if self._trust != "warn":
-                message = f"The card is not trusted: {reason}"
-                raise A2ADiscoveryError(message, url=self.name) from error
+                raise
             extra = {"event": "remote_card_untrusted"}
+            reason = clean(f"{type(error).__name__}: {error}", 300)
             logger.warning("The card of %s is not trusted: %s", self.name, reason, extra=extra)
 
     async def _fetch(self) -> None:
