@@ -11,6 +11,7 @@ from apcore_a2a_client import (
     InvalidParamsError,
     Part,
     SkillNotFoundError,
+    Task,
     TaskArtifactUpdateEvent,
     TaskFailedError,
     TaskStatusUpdateEvent,
@@ -19,7 +20,7 @@ from apcore_a2a_core import File, Progress, Prompt, Usage
 from apcore_a2a_remote import RemoteAgent, RemoteFailedError, RemoteInputError
 from pydantic import BaseModel
 
-from tests.server.inloop import Does, Gate, Streams, give_back, true
+from tests.server.inloop import ActionModule, Gate, Streams, give_back, wait_until
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.modules import Inputs
 
@@ -107,11 +108,13 @@ async def test_a_text_skill_takes_and_streams_text(names: str) -> None:
 @pytest.mark.parametrize("names", NAMES)
 async def test_a_cancel_reaches_the_remote_module(names: str, is_stream: bool) -> None:
     gate = Gate()
-    async with chain({"work": Does(gate)}, names) as agents:
+    async with chain({"work": ActionModule(gate)}, names) as agents:
         client, skill = agents[0].client, skill_of(names)
         if is_stream:
             stream = client.stream_message({"a": 1}, skill=skill)
-            task = await anext(stream)
+            first = await anext(stream)
+            assert isinstance(first, Task)
+            task = first
             following = asyncio.ensure_future(anext(stream))
         else:
             task = await client.send_message({"a": 1}, skill=skill, blocking=False)
@@ -132,7 +135,7 @@ async def states(client: Any) -> list[str]:
 
 async def test_a_lost_caller_cancels_at_the_remote() -> None:
     gate = Gate()
-    async with chain({"work": Does(gate)}, "c") as (agent, remote):
+    async with chain({"work": ActionModule(gate)}, "c") as (agent, remote):
         stream = agent.client.stream_message({"a": 1}, skill="remote.c.work")
         await anext(stream)
         await gate.reached.wait()
@@ -143,7 +146,7 @@ async def test_a_lost_caller_cancels_at_the_remote() -> None:
 
 async def test_a_timeout_cancels_at_the_remote() -> None:
     gate = Gate()
-    async with serving({"work": Does(gate)}) as remote:
+    async with serving({"work": ActionModule(gate)}) as remote:
         registry = Registry()
         async with RemoteAgent(remote.url, name="c", timeout=0.2) as agent:
             await agent.register(registry)
@@ -160,10 +163,11 @@ async def test_the_words_of_a_remote_error_stay_in_its_log(
     async def fail(inputs: Inputs, context: Any) -> Any:
         raise RuntimeError("secret hunter2")
 
-    async with chain({"work": Does(fail)}, names) as agents:
+    async with chain({"work": ActionModule(fail)}, names) as agents:
         with pytest.raises(TaskFailedError) as failed:
             await agents[0].client.call(skill_of(names), {})
-        assert failed.value.data["type"] == "RemoteFailedError"
+        data: Any = failed.value.data
+        assert data["type"] == "RemoteFailedError"
         shown = await agents[0].client.get_task(failed.value.task.id, history_length=10)
         assert "hunter2" not in str(shown.to_dict())
     events = [getattr(record, "event", "") for record in caplog.records]
@@ -184,7 +188,7 @@ async def test_inputs_that_only_the_remote_refuses_are_named() -> None:
 
 
 async def test_a_skill_that_is_gone_is_not_found() -> None:
-    async with serving({"work": Does(give_back)}) as remote:
+    async with serving({"work": ActionModule(give_back)}) as remote:
         registry = Registry()
         async with RemoteAgent(remote.url, name="c") as agent:
             await agent.register(registry)
@@ -195,7 +199,7 @@ async def test_a_skill_that_is_gone_is_not_found() -> None:
 
 async def test_an_agent_that_is_down_fails_its_calls() -> None:
     registry = Registry()
-    async with serving({"work": Does(give_back)}) as remote:
+    async with serving({"work": ActionModule(give_back)}) as remote:
         agent = RemoteAgent(remote.url, name="c", retries=0)
         await agent.register(registry)
     with pytest.raises(RemoteFailedError) as failed:
@@ -241,6 +245,7 @@ async def test_files_usage_progress_and_metadata_pass_through(names: str) -> Non
         table, link = parts[1:]
         assert (table.raw, table.filename, table.media_type) == (b"a,b", "table.csv", "text/csv")
         assert (link.url, link.filename) == ("https://example.com/a.png", "a.png")
+        assert isinstance(events[0], Task)
         task = await agents[0].client.get_task(events[0].id)
         assert task.metadata["usage"] == {"inputTokens": 11, "outputTokens": 3}
         assert task.metadata["model"] == "m-1"
@@ -250,9 +255,9 @@ async def test_a_skill_that_is_not_exposed_is_hidden_from_other_agents() -> None
     async def outer(inputs: Inputs, context: Any) -> Any:
         return await context.executor.call_async("remote.c.work", inputs, context)
 
-    async with serving({"work": Does(give_back)}) as remote:
+    async with serving({"work": ActionModule(give_back)}) as remote:
         agent = RemoteAgent(remote.url, name="c")
-        async with serving({"outer": Does(outer)}, agent) as gateway:
+        async with serving({"outer": ActionModule(outer)}, agent) as gateway:
             assert [skill.id for skill in (await gateway.client.agent_card).skills] == ["outer"]
             assert await gateway.client.call("outer", {"a": 1}) == {"a": 1}
             with pytest.raises((SkillNotFoundError, TaskFailedError)):
@@ -284,8 +289,8 @@ async def test_the_trace_of_the_caller_goes_on_at_the_remote() -> None:
         return {}
 
     trace = "0af7651916cd43dd8448eb211c80319c"
-    async with chain({"work": Does(look)}, "bc") as agents:
+    async with chain({"work": ActionModule(look)}, "bc") as agents:
         headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
         await agents[0].client.call(skill_of("bc"), {}, headers=headers)
     assert seen == [trace]
-    await true(lambda: True)
+    await wait_until(lambda: True)

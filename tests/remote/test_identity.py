@@ -6,10 +6,10 @@ import pytest
 from apcore import ACL, Executor, Identity, Registry
 from apcore.acl import ACLRule
 from apcore.errors import ACLDeniedError
-from apcore_a2a_client import A2AAuthError, CardRefusedError, TaskFailedError
+from apcore_a2a_client import CardRefusedError, TaskFailedError
 from apcore_a2a_remote import RemoteAgent, RemoteFailedError
 
-from tests.server.inloop import Does, app_of, give_back, listening, registry_of
+from tests.server.inloop import ActionModule, app_of, give_back, listening, registry_of
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.modules import Inputs
 
@@ -26,13 +26,13 @@ class Tokens:
         return Identity(name, roles=("admin",) if name == "ada" else ()) if scheme else None
 
 
-def recalls(seen: list[Any]) -> Does:
+def recalls(seen: list[Any]) -> ActionModule:
     async def work(inputs: Inputs, context: Any) -> Any:
         headers = context.identity and context.identity.id
         seen.append((headers, context.services.context_id, len(context.services.history)))
         return {"seen": len(context.services.history)}
 
-    return Does(work)
+    return ActionModule(work)
 
 
 async def test_forward_tells_the_agent_who_the_caller_is() -> None:
@@ -82,9 +82,9 @@ async def test_the_history_of_the_conversation_can_be_read_at_the_agent() -> Non
         return output
 
     agents: dict[str, RemoteAgent] = {}
-    async with serving({"work": Does(give_back)}) as remote:
+    async with serving({"work": ActionModule(give_back)}) as remote:
         agents["c"] = RemoteAgent(remote.url, name="c")
-        async with serving({"outer": Does(outer)}, agents["c"]) as gateway:
+        async with serving({"outer": ActionModule(outer)}, agents["c"]) as gateway:
             for number in range(2):
                 await gateway.client.call("outer", {"n": number}, context_id="talk")
     assert [message.value for message in told[-1]] == [{"n": 0}, {"n": 1}]
@@ -100,7 +100,7 @@ def rules(*denied: str) -> ACL:
 
 
 async def test_each_agent_applies_its_own_rules() -> None:
-    registry = registry_of({"work": Does(give_back), "admin": Does(give_back)})
+    registry = registry_of({"work": ActionModule(give_back), "admin": ActionModule(give_back)})
     denying = Executor(registry, acl=rules("admin"))
     async with listening(app_of(denying, url=None)) as url:
         agent = RemoteAgent(url, name="c", expose=True)
@@ -121,17 +121,19 @@ async def test_each_agent_applies_its_own_rules() -> None:
                 await denied.call_async("remote.g.c.work", {})
 
 
-async def test_the_card_is_fetched_with_the_credentials_of_the_gateway() -> None:
-    async with serving({"work": Does(give_back)}, auth=Tokens()) as remote:
+async def test_the_card_is_fetched_with_the_credentials_of_the_gateway(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving({"work": ActionModule(give_back)}, auth=Tokens()) as remote:
         async with RemoteAgent(remote.url, name="c", auth="Bearer gateway") as agent:
             assert await agent.register(Registry()) == ["remote.c.work"]
         async with RemoteAgent(remote.url, name="c") as anonymous:
             registry = Registry()
             await anonymous.register(registry)
             for module_id in registry.list(visibility=["hidden"]):
-                with pytest.raises(RemoteFailedError) as failed:
+                with pytest.raises(RemoteFailedError):
                     await Executor(registry).call_async(module_id, {})
-                assert isinstance(failed.value.__cause__, A2AAuthError)
+                assert "A2AAuthError" in caplog.text
 
 
 @pytest.mark.parametrize("trust", ["require", "warn"])
@@ -141,19 +143,21 @@ async def test_a_card_that_is_not_trusted_is_refused_or_told(
     async def refuse(card: dict[str, Any]) -> None:
         raise ValueError(f"{card['name']} has the wrong key")
 
-    async with serving({"work": Does(give_back)}) as remote:
-        async with RemoteAgent(remote.url, name="c", trust=trust, verify_card=refuse) as agent:
-            if trust == "require":
-                with pytest.raises(CardRefusedError, match="wrong key"):
-                    await agent.register(Registry())
-            else:
-                assert await agent.register(Registry()) == ["remote.c.work"]
+    async with (
+        serving({"work": ActionModule(give_back)}) as remote,
+        RemoteAgent(remote.url, name="c", trust=trust, verify_card=refuse) as agent,
+    ):
+        if trust == "require":
+            with pytest.raises(CardRefusedError, match="wrong key"):
+                await agent.register(Registry())
+        else:
+            assert await agent.register(Registry()) == ["remote.c.work"]
     events = [getattr(record, "event", "") for record in caplog.records]
     assert ("remote_card_untrusted" in events) == (trust == "warn")
 
 
 async def test_a_denied_skill_of_two_agents_away_is_not_found() -> None:
-    async with chain({"work": Does(give_back)}, "bc") as agents:
+    async with chain({"work": ActionModule(give_back)}, "bc") as agents:
         agents[2].registry.unregister("work")
         with pytest.raises(TaskFailedError, match="Skill not found"):
             await agents[0].client.call("remote.b.c.work", {})

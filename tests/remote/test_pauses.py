@@ -8,7 +8,7 @@ from apcore import Executor, Registry
 from apcore_a2a_client import InputRequired, Message, Part, Task
 from apcore_a2a_remote import RemoteAgent, RemoteQuestion
 
-from tests.server.inloop import NEEDS_APPROVAL, Does, give_back
+from tests.server.inloop import NEEDS_APPROVAL, ActionModule, give_back
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.modules import Inputs
 
@@ -99,7 +99,7 @@ async def test_an_approval_is_asked_for_here_and_given_there(names: str, answer:
         calls.append(inputs)
         return inputs
 
-    async with chain({"work": Does(work, annotations=NEEDS_APPROVAL)}, names) as agents:
+    async with chain({"work": ActionModule(work, annotations=NEEDS_APPROVAL)}, names) as agents:
         task = await ask(agents[0], names, {"path": "a.txt"})
         text, data = question_of(task)
         assert text.splitlines()[0] == "Approval required for module work"
@@ -133,7 +133,7 @@ async def test_an_expired_question_ends_the_task_there() -> None:
 
 
 async def test_approval_may_be_asked_for_here_before_the_agent_is_called() -> None:
-    async with serving({"work": Does(give_back, annotations=NEEDS_APPROVAL)}) as remote:
+    async with serving({"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}) as remote:
         agent = RemoteAgent(remote.url, name="c", expose=True, approve="local")
         async with serving({}, agent) as gateway:
             task = await ask(gateway, "c", {"a": 1})
@@ -151,9 +151,9 @@ async def test_a_module_that_calls_remote_skills_gets_each_answer_once() -> None
         second = await context.executor.call_async("remote.c.work", {"n": 2}, context)
         return {"first": first, "second": second}
 
-    async with serving({"work": asker, "echo": Does(give_back)}) as remote:
+    async with serving({"work": asker, "echo": ActionModule(give_back)}) as remote:
         agent = RemoteAgent(remote.url, name="c")
-        async with serving({"outer": Does(outer)}, agent) as gateway:
+        async with serving({"outer": ActionModule(outer)}, agent) as gateway:
             with pytest.raises(InputRequired) as asked:
                 await gateway.client.call("outer", {})
             task = await gateway.client.reply(asked.value.task, "Friday")

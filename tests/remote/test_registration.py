@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tests.server.inloop import Does, app_of, give_back, listening, registry_of, true
+from tests.server.inloop import ActionModule, app_of, give_back, listening, registry_of, wait_until
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.modules import Inputs
 from tests.serving import listener
@@ -86,10 +86,10 @@ async def test_skills_with_similar_or_long_ids_get_different_modules() -> None:
 
 
 async def test_a_refresh_adds_new_skills_and_removes_those_that_are_gone() -> None:
-    async with serving({"one": Does(give_back)}) as remote:
+    async with serving({"one": ActionModule(give_back)}) as remote:
         agent = RemoteAgent(remote.url, name="c", expose=True)
         async with serving({}, agent) as gateway:
-            remote.registry.register("two", Does(give_back))
+            remote.registry.register("two", ActionModule(give_back))
             remote.registry.unregister("one")
             assert await agent.refresh() == ["remote.c.two"]
             card = await gateway.client.get_card(refresh=True)
@@ -98,7 +98,7 @@ async def test_a_refresh_adds_new_skills_and_removes_those_that_are_gone() -> No
 
 
 async def test_calls_during_refreshes_are_not_lost() -> None:
-    server_modules: dict[str, object] = {"work": Does(give_back)}
+    server_modules: dict[str, object] = {"work": ActionModule(give_back)}
     async with serving(server_modules) as remote:
         agent = RemoteAgent(remote.url, name="c", expose=True)
         async with serving({}, agent) as gateway:
@@ -108,7 +108,7 @@ async def test_calls_during_refreshes_are_not_lost() -> None:
                 number = 0
                 while not stopped:
                     number += 1
-                    module = Does(give_back, description=f"Version {number}.")
+                    module = ActionModule(give_back, description=f"Version {number}.")
                     remote.registry.unregister("work")
                     remote.registry.register("work", module)
                     await agent.refresh()
@@ -135,10 +135,10 @@ async def test_an_agent_that_is_down_at_the_start_comes_later(
         figures = (await http.get(f"{gateway.url}/metrics")).json()
         assert (figures["companions"], figures["companions_not_ready"]) == (1, 1)
         assert (await gateway.client.agent_card).skills == ()
-        app = app_of(registry_of({"work": Does(give_back)}), url=url)
+        app = app_of(registry_of({"work": ActionModule(give_back)}), url=url)
         port = int(url.rpartition(":")[2])
         async with serving_at(app, port):
-            await true(agent.is_ready)
+            await wait_until(agent.is_ready)
             assert await gateway.client.call("remote.c.work", {"a": 1}) == {"a": 1}
             health = (await http.get(f"{gateway.url}/health")).json()
             assert health["companions"] == {"c": "ready"}
@@ -163,7 +163,7 @@ async def serving_at(app: Starlette, port: int) -> AsyncIterator[None]:
 
 async def test_while_an_agent_is_down_its_modules_stay() -> None:
     registry = Registry()
-    async with serving({"work": Does(give_back)}) as remote:
+    async with serving({"work": ActionModule(give_back)}) as remote:
         agent = RemoteAgent(remote.url, name="c", retries=0)
         await agent.register(registry)
         await agent.aclose()
@@ -177,8 +177,9 @@ async def test_while_an_agent_is_down_its_modules_stay() -> None:
 async def test_a_module_of_that_id_stays_and_the_skill_is_left_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with serving({"work": Does(give_back), "more": Does(give_back)}) as remote:
-        registry, own = Registry(), Does(give_back)
+    modules = {"work": ActionModule(give_back), "more": ActionModule(give_back)}
+    async with serving(modules) as remote:
+        registry, own = Registry(), ActionModule(give_back)
         registry.register("remote.c.work", own)
         async with RemoteAgent(remote.url, name="c") as agent:
             assert await agent.register(registry) == ["remote.c.more"]
@@ -193,8 +194,8 @@ async def test_agents_that_expose_each_other_do_not_nest_without_end() -> None:
     b = RemoteAgent(urls[1], name="c", expose=True, retries=0)
     c = RemoteAgent(urls[0], name="b", expose=True, retries=0)
     apps = [
-        app_of(registry_of({"x": Does(give_back)}), url=urls[0], companions=[b]),
-        app_of(registry_of({"y": Does(give_back)}), url=urls[1], companions=[c]),
+        app_of(registry_of({"x": ActionModule(give_back)}), url=urls[0], companions=[b]),
+        app_of(registry_of({"y": ActionModule(give_back)}), url=urls[1], companions=[c]),
     ]
     async with serving_at(apps[0], ports[0]), serving_at(apps[1], ports[1]):
         counts = []
@@ -237,7 +238,7 @@ async def test_a_circle_of_calls_ends() -> None:
 
 
 async def test_the_number_of_hops_bounds_a_circle_through_other_processes() -> None:
-    async with serving({"work": Does(give_back)}) as remote:
+    async with serving({"work": ActionModule(give_back)}) as remote:
         agent = RemoteAgent(remote.url, name="c", expose=True, max_open=3)
         async with serving({}, agent) as gateway:
             call = gateway.client.call
@@ -254,17 +255,18 @@ async def test_open_calls_of_one_trace_are_bounded() -> None:
         await opened.wait()
         return {}
 
-    async with serving({"work": Does(wait)}) as remote:
+    async with serving({"work": ActionModule(wait)}) as remote:
         registry = Registry()
         async with RemoteAgent(remote.url, name="c", max_open=2) as agent:
             await agent.register(registry)
 
-            executor, context = Executor(registry), Context.create()
+            executor = Executor(registry)
+            context: Context[Any] = Context.create()
             calls = [
                 asyncio.create_task(executor.call_async("remote.c.work", {}, context))
                 for _ in range(2)
             ]
-            await true(lambda: agent.open_calls == 2)
+            await wait_until(lambda: agent.open_calls == 2)
             with pytest.raises(CallDepthExceededError):
                 await executor.call_async("remote.c.work", {}, context)
             opened.set()
@@ -300,7 +302,9 @@ async def test_schemas_that_change_at_each_refresh_are_followed() -> None:
             schema = {"type": "object", "properties": {f"p{number}": {"type": "string"}}}
             server.set_skills({"id": "s", "name": "S"}, s={"inputSchema": schema})
             await agent.refresh()
-            assert registry.get_definition("remote.c.s").input_schema == schema
+            definition = registry.get_definition("remote.c.s")
+            assert definition is not None
+            assert definition.input_schema == schema
 
 
 async def test_a_slow_card_does_not_hold_up_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,13 +318,13 @@ async def test_a_slow_card_does_not_hold_up_the_start(monkeypatch: pytest.Monkey
     app = Starlette(routes=[Route("/{path:path}", slow)])
     async with listening(app) as url:
         agent = RemoteAgent(url, name="c")
-        async with serving({"own": Does(give_back)}, agent) as gateway:
+        async with serving({"own": ActionModule(give_back)}, agent) as gateway:
             assert await gateway.client.call("own", {"a": 1}) == {"a": 1}
         released.set()
 
 
 async def test_a_slow_refresh_does_not_hold_up_calls() -> None:
-    app = app_of(registry_of({"work": Does(give_back)}), url=None)
+    app = app_of(registry_of({"work": ActionModule(give_back)}), url=None)
     reached, released = asyncio.Event(), asyncio.Event()
     is_slow = False
 

@@ -14,7 +14,16 @@ from apcore_a2a_remote import RemoteAgent, WebhookReceiver
 from apcore_a2a_server.push import PushSettings
 from starlette.applications import Starlette
 
-from tests.server.inloop import Does, Gate, Streams, app_of, give_back, listening, registry_of, true
+from tests.server.inloop import (
+    ActionModule,
+    Gate,
+    Streams,
+    app_of,
+    give_back,
+    listening,
+    registry_of,
+    wait_until,
+)
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.modules import Inputs
 from tests.serving import PATIENCE
@@ -112,7 +121,7 @@ async def test_a_message_whose_response_is_lost_is_not_a_second_task() -> None:
         return inputs
 
     registry = Registry()
-    async with behind_recorder({"work": Does(work)}, registry, cuts=1, after=0) as behind:
+    async with behind_recorder({"work": ActionModule(work)}, registry, cuts=1, after=1) as behind:
         assert await Executor(registry).call_async("remote.c.work", {"a": 1}) == {"a": 1}
         recorder, _ = behind
         assert recorder.methods == ["SendStreamingMessage"] * 2
@@ -123,10 +132,10 @@ async def test_a_message_whose_response_is_lost_is_not_a_second_task() -> None:
 async def test_a_polled_task_holds_no_connection() -> None:
     gate, registry = Gate(), Registry()
     options = {"wait": "poll"}
-    async with behind_recorder({"work": Does(gate)}, registry, options) as (recorder, _):
+    async with behind_recorder({"work": ActionModule(gate)}, registry, options) as (recorder, _):
         call = asyncio.create_task(Executor(registry).call_async("remote.c.work", {}))
         await gate.reached.wait()
-        await true(lambda: recorder.methods.count("GetTask") > 1)
+        await wait_until(lambda: recorder.methods.count("GetTask") > 1)
         gate.opened.set()
         assert await call == {"done": True}
         assert {*recorder.methods} == {"SendMessage", "GetTask"}
@@ -135,7 +144,7 @@ async def test_a_polled_task_holds_no_connection() -> None:
 async def test_a_polled_task_is_canceled_when_its_call_is() -> None:
     gate, registry = Gate(), Registry()
     options = {"wait": "poll", "timeout": 0.5}
-    async with behind_recorder({"work": Does(gate)}, registry, options):
+    async with behind_recorder({"work": ActionModule(gate)}, registry, options):
         with pytest.raises(ModuleTimeoutError):
             await Executor(registry).call_async("remote.c.work", {})
         await gate.canceled.wait()
@@ -145,7 +154,7 @@ async def test_a_polled_task_is_canceled_when_its_call_is() -> None:
 async def notified(gate: Gate, **options: Any) -> AsyncIterator[tuple[Agent, RemoteAgent]]:
     """Serve a gateway that gets notifications of the tasks of another agent."""
     options = {"push_notifications": PushSettings(dev=True), **options}
-    async with serving({"work": Does(gate)}, **options) as remote:
+    async with serving({"work": ActionModule(gate)}, **options) as remote:
         with_port = Starlette()
         async with listening(with_port) as unused:
             port = int(unused.rpartition(":")[2])
@@ -191,7 +200,7 @@ async def test_a_lost_notification_is_made_up_for_by_polling(
 
 async def test_a_receiver_refuses_requests_without_the_token_of_a_task() -> None:
     gate = Gate()
-    async with notified(gate) as (gateway, agent), httpx.AsyncClient() as http:
+    async with notified(gate) as (_, agent), httpx.AsyncClient() as http:
         assert agent.receiver is not None
         url = agent.receiver.url
         for headers in ({}, {"x-a2a-notification-token": "wrong"}):
@@ -217,7 +226,7 @@ async def test_two_applications_at_one_path_are_refused() -> None:
         RemoteAgent("http://127.0.0.1:1", name=f"c{number}", wait="webhook", receiver=receiver)
         for number, receiver in enumerate(receivers)
     ]
-    modules = registry_of({"own": Does(give_back)})
+    modules = registry_of({"own": ActionModule(give_back)})
     with pytest.raises(ValueError, match="two applications at /a"):
         app_of(modules, companions=agents)
     own_path = WebhookReceiver("http://127.0.0.1:1/health")

@@ -5,34 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from importlib import import_module
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, Self, TypeAlias
 
-from apcore.errors import ModuleError, ModuleNotFoundError
-from apcore_a2a_client import (
-    A2AClient,
-    A2AError,
-    AgentCard,
-    Event,
-    Message,
-    Task,
-)
+from apcore.errors import ModuleError
+from apcore_a2a_client import A2AError, Event, Message, Task
 from apcore_a2a_client.params import Content
 from apcore_a2a_client.tasks import after
 from apcore_a2a_core import clean
 
-from .calls import Pending, conversation_id, trace_headers
+from .calls import Pending
+from .connection import CANCEL_TIMEOUT, Connection, Forward
 from .errors import RemoteFailedError, RemoteQuestion
 from .receiver import WebhookReceiver
-from .skills import entries_of, is_own, module_for
-from .waiting import polled_events
+from .skills import entries_of, module_for
 
 logger = logging.getLogger("apcore_a2a_remote")
 
-Forward: TypeAlias = Callable[[Any], Mapping[str, str]]
-"""Returns the headers that tell an agent on whose behalf it is called, for an apcore Context."""
 Registered: TypeAlias = dict[str, tuple[Any, Any]]
 """Modules by id, each with the entry of the card that it was made from."""
 
@@ -40,14 +30,10 @@ FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Seconds until an agent that can't be reached is tried again; doubled up to the last."""
 START_TIMEOUT = 2.0
 """Seconds that a server waits at its start for the card; its skills come later then."""
-CANCEL_TIMEOUT = 5.0
-"""Seconds for the agent to confirm that a task is canceled."""
 NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
-CONTEXT_ID = "ext.a2a.context_id"
-"""The member of `context.data` with the id of the conversation."""
 
 
-class RemoteAgent:
+class RemoteAgent(Connection):
     """A remote A2A agent, each of whose skills becomes an apcore module.
 
     The modules are called `remote.<name>.<skill>`. They are typed if the agent's card has the
@@ -132,39 +118,27 @@ class RemoteAgent:
             raise ValueError("timeout must be more than 0 seconds")
         if wait == "webhook" and receiver is None:
             raise ValueError('wait="webhook" needs a receiver=WebhookReceiver(…)')
-        self.name = name
-        self.approve = approve
-        self.expose = expose
-        self.timeout = timeout
-        self.max_open = max_open
-        self.wait = wait
-        self.receiver = receiver
-        self.retries: int = client.get("retries", 3)
-        self.url = url
-        self._forward = forward
-        self._card_ttl = card_ttl
-        self._trust = trust
-        self._verify = verify_card or (_verifier(trust) if trust != "off" else None)
-        headers = {
-            **client.pop("headers", {}),
-            **({"user-agent": user_agent} if user_agent else {}),
-        }
-        self._options: dict[str, Any] = {
+        super().__init__(
+            url,
+            name=name,
+            auth=auth,
+            forward=forward,
+            approve=approve,
+            expose=expose,
+            timeout=timeout,
+            max_open=max_open,
+            card_ttl=card_ttl,
+            trust=trust,
+            verify_card=verify_card,
+            wait=wait,
+            receiver=receiver,
+            user_agent=user_agent,
             **client,
-            "auth": auth,
-            # `watch` refreshes the card before this time is over, so that calls never wait for it
-            "card_ttl": 2 * card_ttl,
-            "headers": headers,
-        }
-        self._clients: dict[asyncio.AbstractEventLoop, A2AClient] = {}
+        )
+        self._card_ttl = card_ttl
         self._registries: list[tuple[Any, Registered]] = []
-        self._card: AgentCard | None = None
-        self.open_calls = 0
-        """The number of calls that are open now."""
         self._is_up = False
         self._watching: asyncio.Task[None] | None = None
-        self._background: set[asyncio.Task[None]] = set()
-        self._new_client()  # reports invalid arguments now
 
     def __repr__(self) -> str:
         return f"<RemoteAgent {self.name}>"
@@ -174,31 +148,6 @@ class RemoteAgent:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-    @property
-    def client(self) -> A2AClient:
-        """The client of the running event loop, with connections of its own.
-
-        Use it for what modules do not need, such as `get_task(task_id, history_length=20)`.
-        """
-        loop = asyncio.get_running_loop()
-        try:
-            return self._clients[loop]
-        except KeyError:
-            for ended in [each for each in self._clients if each.is_closed()]:
-                del self._clients[ended]
-            self._clients[loop] = self._new_client()
-            return self._clients[loop]
-
-    @property
-    def card(self) -> AgentCard | None:
-        """The card from which the modules were made; None before the first."""
-        return self._card
-
-    @property
-    def is_own(self) -> bool:
-        """Whether the agent is one of this project, which knows idempotency keys."""
-        return self._card is not None and is_own(self._card)
 
     async def register(self, registry: Any) -> list[str]:
         """Register the agent's skills as modules, and return their ids.
@@ -366,90 +315,6 @@ class RemoteAgent:
         messages = [message for task in reversed(page.tasks) for message in task.history]
         return messages[-history_length:]
 
-    def conversation_of(self, context: Any) -> str | None:
-        """Return the id that the conversation of a call has at the agent; None without one."""
-        context_id = context.data.get(CONTEXT_ID)
-        return conversation_id(self.url, context.identity, context_id) if context_id else None
-
-    def headers_for(self, context: Any) -> dict[str, str]:
-        """Return the headers of the requests of a call: its trace, and what `forward` returns."""
-        headers = trace_headers(context)
-        return headers if self._forward is None else {**headers, **self._forward(context)}
-
-    @contextmanager
-    def one_more_call(self) -> Generator[None]:
-        """Count a call while the block runs."""
-        self.open_calls += 1
-        try:
-            yield
-        finally:
-            self.open_calls -= 1
-
-    def check_exposed(self, module_id: str, context: Any) -> None:
-        """Refuse a call that another agent makes itself, unless the modules are exposed.
-
-        Raises:
-            ModuleNotFoundError: Only modules of this program may call the module.
-        """
-        is_outermost = len(context.call_chain) <= 1
-        if is_outermost and not self.expose and CONTEXT_ID in context.data:
-            raise ModuleNotFoundError(module_id)
-
-    def events(
-        self, message: Message, *, answered: str, headers: Mapping[str, str], **options: Any
-    ) -> AsyncGenerator[Event]:
-        """Send a message, and yield the events of its task, in the way that `wait` says."""
-        if self.wait == "stream":
-            return self.client.stream_message(message, headers=headers, **options)
-        return polled_events(
-            self.client,
-            message,
-            receiver=self.receiver if self.wait == "webhook" else None,
-            answered=answered,
-            headers=headers,
-            **options,
-        )
-
-    async def cancel(self, task_id: str, headers: Mapping[str, str]) -> None:
-        """Cancel a task of the agent, even if the caller is itself canceled meanwhile."""
-        cancelling = asyncio.create_task(self._cancel(task_id, headers))
-        self._background.add(cancelling)
-        cancelling.add_done_callback(self._background.discard)
-        await asyncio.shield(cancelling)
-
-    async def _cancel(self, task_id: str, headers: Mapping[str, str]) -> None:
-        try:
-            async with asyncio.timeout(CANCEL_TIMEOUT):
-                await self.client.cancel_task(task_id, headers=headers)
-        except (A2AError, TimeoutError) as error:
-            extra = {"event": "remote_cancel_failed"}
-            reason = type(error).__name__
-            logger.info("A task of %s could not be canceled: %s", self.name, reason, extra=extra)
-
-    def _new_client(self) -> A2AClient:
-        options: dict[str, Any] = {**self._options}
-        if self._verify is not None:
-            options["verify_card"] = self._verified
-        return A2AClient(self.url, **options)
-
-    async def _verified(self, card: dict[str, Any]) -> None:
-        """Verify a card, or log that it is not trusted.
-
-        Raises:
-            Exception: It is not trusted, and must be.
-        """
-        assert self._verify is not None
-        try:
-            result: Any = self._verify(card)
-            if hasattr(result, "__await__"):
-                await result
-        except Exception as error:  # raising is how a function of the user refuses a card
-            if self._trust != "warn":
-                raise
-            extra = {"event": "remote_card_untrusted"}
-            reason = clean(f"{type(error).__name__}: {error}", 300)
-            logger.warning("The card of %s is not trusted: %s", self.name, reason, extra=extra)
-
     async def _fetch(self) -> None:
         """Fetch the card; the extended one too, if the agent has one for our credentials.
 
@@ -505,18 +370,3 @@ class RemoteAgent:
 def _check(name: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
-
-
-def _verifier(trust: str) -> Any:
-    """Return the verifier of cards.
-
-    Raises:
-        ImportError: It is not installed.
-    """
-    try:
-        return import_module("apcore_a2a_auth").CardVerifier()
-    except ImportError as error:
-        if error.name != "apcore_a2a_auth":
-            raise
-        message = f"trust={trust!r} needs the auth part: pip install 'apcore-a2a-remote[trust]'"
-        raise ImportError(message, name=error.name) from None

@@ -11,11 +11,9 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from math import inf
-from typing import TYPE_CHECKING, Any, NoReturn
-from uuid import NAMESPACE_URL, uuid5
+from typing import Any, NoReturn, Protocol
 
 from apcore.errors import ModuleTimeoutError
-from apcore.trace_context import TraceContext
 from apcore_a2a_client import (
     A2AConnectionError,
     A2AError,
@@ -31,6 +29,7 @@ from apcore_a2a_client import (
 from apcore_a2a_core.authoring import USAGE, add_usage, is_count
 from apcore_a2a_core.values import is_array, is_object, size_of
 
+from .connection import Connection
 from .content import Json, Output, content_of
 from .depth import HOPS, REQUEST_METADATA, next_hop, open_calls
 from .errors import (
@@ -41,10 +40,6 @@ from .errors import (
     log_failure,
     text_of,
 )
-
-if TYPE_CHECKING:
-    from .agent import RemoteAgent
-    from .skills import RemoteSkill
 
 MAX_METADATA = 32 * 1024
 """Size of the metadata of a remote task that is passed on, in bytes."""
@@ -93,6 +88,21 @@ class Pending:
         return {"apcore_a2a_remote": asdict(self)}
 
 
+class Skill(Protocol):
+    """The part of a skill that a call needs; see `RemoteSkill`."""
+
+    module_id: str
+    remote_id: str
+    is_typed: bool
+    text_field: str
+    schema_of_output: Json | None
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether calls need approval here."""
+        ...
+
+
 class Call:
     """A call of a remote skill.
 
@@ -104,7 +114,7 @@ class Call:
     """
 
     def __init__(
-        self, agent: RemoteAgent, skill: RemoteSkill, inputs: Mapping[str, Any], context: Any
+        self, agent: Connection, skill: Skill, inputs: Mapping[str, Any], context: Any
     ) -> None:
         self._agent = agent
         self._skill = skill
@@ -448,15 +458,3 @@ def digest_of(inputs: Mapping[str, Any]) -> str:
     """Return a digest of the inputs of a call."""
     text = json.dumps(inputs, sort_keys=True, default=str)
     return sha256(text.encode()).hexdigest()[:32]
-
-
-def conversation_id(url: str, identity: Any, context_id: str) -> str:
-    """Return the id of a conversation at a remote agent."""
-    attributes: Any = getattr(identity, "attrs", None) or {}
-    principal = "" if identity is None else f"{attributes.get('iss', '')}\n{identity.id}"
-    return str(uuid5(NAMESPACE_URL, f"{url}\n{principal}\n{context_id}"))
-
-
-def trace_headers(context: Any) -> dict[str, str]:
-    """Return the headers that continue the trace of a call (W3C Trace Context)."""
-    return dict(TraceContext.inject(context))

@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from apcore import Context, ModuleAnnotations, ModuleExample
 from apcore_a2a_client import AgentCard, AgentSkill
@@ -16,10 +16,8 @@ from apcore_a2a_core.schema import types_of
 from apcore_a2a_core.values import is_array, is_object, object_at, size_of
 
 from .calls import Call, Pending
+from .connection import Connection
 from .content import TEXT, Json, without_files
-
-if TYPE_CHECKING:
-    from .agent import RemoteAgent
 
 logger = logging.getLogger("apcore_a2a_remote")
 
@@ -70,7 +68,7 @@ class RemoteSkill:
         is_gated: Whether calls need approval here.
     """
 
-    def __init__(self, agent: RemoteAgent, module_id: str, entry: Entry) -> None:
+    def __init__(self, agent: Connection, module_id: str, entry: Entry) -> None:
         skill, details = entry.skill, entry.details
         self._agent = agent
         self.module_id = module_id
@@ -189,11 +187,6 @@ def skill_details(card: AgentCard) -> Mapping[str, Any]:
     return object_at(params, "skills") or {}
 
 
-def is_own(card: AgentCard) -> bool:
-    """Return whether an agent is one of this project, which knows idempotency keys."""
-    return any(extension.uri == EXTENSION_URI for extension in card.capabilities.extensions)
-
-
 def free_id(name: str, taken: Mapping[str, Any]) -> str:
     """Return *name* as the id of a module that is not taken yet.
 
@@ -213,7 +206,7 @@ def free_id(name: str, taken: Mapping[str, Any]) -> str:
     return free
 
 
-def module_for(agent: RemoteAgent, module_id: str, entry: Entry) -> RemoteSkill:
+def module_for(agent: Connection, module_id: str, entry: Entry) -> RemoteSkill:
     """Return the module for a skill."""
     kind = StreamingRemoteSkill if entry.streams else RemoteSkill
     return kind(agent, module_id, entry)
