@@ -94,7 +94,7 @@ def read(*arguments: str) -> dict[str, Any]:
 def test_every_option_of_serve_is_a_flag_unless_a_shell_cannot_express_it() -> None:
     python_only = {option.field for option in DECLARED if option.kind is None}
 
-    assert python_only == {"auth", "client_key", "config", "limits", "ssl_context"}
+    assert python_only == {"auth", "client_key", "companions", "config", "limits", "ssl_context"}
     declared = {each.field for each in (*options_of(ServeSettings), *options_of(Limits))}
     assert declared - python_only <= {each.field for each in OPTIONS.values()}
     assert len(OPTIONS) == len(DECLARED) - len(python_only)

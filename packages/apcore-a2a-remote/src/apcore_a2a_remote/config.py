@@ -5,8 +5,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from apcore_a2a_core.values import is_array, is_object
-
 from .agent import RemoteAgent
 from .receiver import WebhookReceiver
 
@@ -104,13 +102,3 @@ def seconds_of(duration: float | str) -> float:
     if match is None:
         raise ValueError("has a timeout that is no duration such as 30s")
     return float(match[1]) * SECONDS[match[2]]
-
-
-def entries_of_config(value: Any) -> list[Any]:
-    """Return the entries in a value of the config file: a list, or objects or URLs by name."""
-    if not is_object(value):
-        return value if is_array(value) else [value]
-    return [
-        {"name": name, **each} if is_object(each) else {"name": name, "server_url": each}
-        for name, each in value.items()
-    ]

@@ -141,7 +141,7 @@ class Settings:
     )
     allow_empty: bool = option(False, "Start without modules; they may be registered later.")
     companions: Sequence["Companion"] = option(
-        (), "Objects that run with the agent, such as remote agents."
+        (), "Objects that run with the agent, such as `RemoteAgent`."
     )
     config: Any = option(None, "apcore Config that provides `project.*`.")
     auth: "Authenticator | None" = option(
