@@ -107,7 +107,7 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
         source if api is None else [source, api_registry],
         settings.acl,
         settings.config,
-        allow_empty=settings.allow_empty,
+        allow_empty=settings.allow_empty or bool(settings.companions),
     )
     folder = folder_of(source)
     if settings.watch and folder is None:
@@ -137,6 +137,7 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
     tenants = agent.handler.tenants
     tenant_routes = [] if tenants is None else [TenantRoute(tenants, routes, rest)]
     pages = explorer_routes(settings.explorer_path, routes) if settings.explorer else []
+    pages += _companion_routes(agent, [*routes, *pages])
     app = AgentApplication(
         routes=[*tenant_routes, *routes, *pages],
         middleware=_middleware(agent, settings, pages),
@@ -149,7 +150,7 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
     if agent.metrics is not None:
         app.router.routes.append(Route("/metrics", agent.metrics.show))
     app.state.agent = agent
-    app.state.explorer = pages[0].path if pages else None
+    app.state.explorer = pages[0].path if settings.explorer else None
     return app
 
 
@@ -198,6 +199,19 @@ def _routes(agent: Agent, settings: Settings) -> list[Route]:
         Route("/agent/authenticatedExtendedCard", agent.cards.show_extended),
         Route("/v1/{path:path}", Rest03(agent.handler, mapper, **_limits(agent))),
     ]
+
+
+def _companion_routes(agent: Agent, others: Sequence[Route]) -> list[Route]:
+    """Return the routes of the companions.
+
+    Raises:
+        OptionError: The agent itself has one of the paths.
+    """
+    taken = {route.path for route in others}
+    routes = agent.companions.routes()
+    if both := taken & routes.keys():
+        raise OptionError("companions", f"has an application at {min(both)}, a path of the agent")
+    return [Route(path, app) for path, app in routes.items()]
 
 
 def _direct_routes(routes: Sequence[Route]) -> DirectRoutes:

@@ -16,7 +16,7 @@ from apcore_a2a_server.push.settings import PushSettings
 from .tenant_names import read_tenants
 
 if TYPE_CHECKING:  # --help needs this module, and core is slow to import
-    from apcore_a2a_core import Authenticator
+    from apcore_a2a_core import Authenticator, Companion
 
     from apcore_a2a_server.middleware.auth import ClientKey
 
@@ -140,6 +140,9 @@ class Settings:
         None, "Base URL of that API.", metavar="URL", otherwise="servers in the document"
     )
     allow_empty: bool = option(False, "Start without modules; they may be registered later.")
+    companions: Sequence["Companion"] = option(
+        (), "Objects that run with the agent, such as `RemoteAgent`."
+    )
     config: Any = option(None, "apcore Config that provides `project.*`.")
     auth: "Authenticator | None" = option(
         None, "Authenticator, such as a `JWTAuthenticator`.", section="Access"
