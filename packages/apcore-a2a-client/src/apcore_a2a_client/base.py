@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial, update_wrapper
 from types import FunctionType
 from typing import Generic, ParamSpec, TypeVar
@@ -10,9 +10,10 @@ from typing import Generic, ParamSpec, TypeVar
 import httpx
 
 from .agent_urls import agent_url, origins
-from .auth import Credentials, has_credentials, httpx_auth, valid_header
+from .auth import Credentials, has_credentials, httpx_auth
 from .discovery import VERSIONS, Discovery
 from .exchange import Exchange
+from .headers import Headers, HeaderSource, checked_headers
 from .methods import Operations
 
 P = ParamSpec("P")
@@ -36,7 +37,7 @@ class Client(Generic[HttpClient]):
         auth: Credentials | None = None,
         timeout: float | None = 30,
         card_ttl: float = 300,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers | HeaderSource | None = None,
         retries: int = 3,
         http_client: HttpClient | None = None,
         protocol: str | None = None,
@@ -51,17 +52,13 @@ class Client(Generic[HttpClient]):
             raise ValueError(
                 f"timeout must be more than 0 and at most {MAX_TIMEOUT} seconds, not {timeout!r}"
             )
-        checked_headers = {
-            valid_header_name(name).lower(): valid_header(value, f"header {name}")
-            for name, value in (headers or {}).items()
-        }
         self._owns_http = http_client is None
         self._url, trusted_origins = agent_url(url), origins(credentials_for)
         self._http: HttpClient = http_client or self._http_type(limits=LIMITS)
         exchange = Exchange(
             self._http.build_request,
             httpx_auth(auth),
-            checked_headers,
+            headers if callable(headers) else checked_headers(headers),
             timeout,
             retries,
             max_bytes,
@@ -85,14 +82,3 @@ def renamed(operation: Callable[P, T], class_name: str) -> Callable[P, T]:
     copy.__kwdefaults__ = operation.__kwdefaults__
     update_wrapper(copy, operation).__qualname__ = f"{class_name}.{operation.__name__}"
     return copy
-
-
-def valid_header_name(name: str) -> str:
-    """Return *name* if it can be the name of a header (RFC 9110 §5.6.2).
-
-    Raises:
-        ValueError: It can't.
-    """
-    if not name or not all(c.isascii() and (c.isalnum() or c in "!#$%&'*+-.^_`|~") for c in name):
-        raise ValueError(f"{name!r} is not a valid header name")
-    return name

@@ -23,6 +23,7 @@ from .errors import (
     CredentialsRefusedError,
 )
 from .exchange import BufferedResponse, Exchange, RequestSpec, Sleep, Steps
+from .headers import NO_HEADERS, Headers, has_secrets
 
 CARD_PATHS = (b"/.well-known/agent-card.json", b"/.well-known/agent.json")
 MISSING_STATUSES = (404, 405, 410)
@@ -66,8 +67,15 @@ class Discovery:
         self._fresh_until = 0.0
         self._chosen: tuple[AgentCard, Binding] | None = None
 
-    def card(self, *, refresh: bool = False, deadline: float = inf) -> Steps[AgentCard]:
+    def card(
+        self, *, refresh: bool = False, deadline: float = inf, headers: Headers = NO_HEADERS
+    ) -> Steps[AgentCard]:
         """Return the card, fetched if the cached one has expired (FR-CLI-002).
+
+        Args:
+            refresh: Fetch the card even if the cached one has not expired.
+            deadline: When to give up, on the monotonic clock.
+            headers: Further headers of the request, if there is one.
 
         Raises:
             A2ADiscoveryError: The agent has no card, or an invalid one.
@@ -87,19 +95,22 @@ class Discovery:
             return self.last_card
         self._fetching, self._fetch_error = True, None
         try:
-            return (yield from self._fetch(deadline))
+            return (yield from self._fetch(deadline, headers))
         except A2AError as error:
             self._fetch_error = error
             raise
         finally:
             self._fetching = False
 
-    def _fetch(self, deadline: float) -> Steps[AgentCard]:
+    def _fetch(self, deadline: float, headers: Headers) -> Steps[AgentCard]:
         url, fallback_url = self._card_urls
-        response = yield from self._request(url, deadline)
+        response = yield from self._request(url, deadline, headers)
         outcomes = [f"HTTP {response.status} from {redacted(url)}"]
         if response.status in MISSING_STATUSES:
-            url, response = fallback_url, (yield from self._request(fallback_url, deadline))
+            url, response = (
+                fallback_url,
+                (yield from self._request(fallback_url, deadline, headers)),
+            )
             outcomes.append(f"HTTP {response.status} from {redacted(url)}")
         card = self._parse(url, response, ", ".join(outcomes))
         kept_etag = self._etag if response.status == 304 else ""
@@ -109,8 +120,10 @@ class Discovery:
         self._card_urls.sort(key=lambda card_url: card_url != url)
         return card
 
-    def _request(self, url: httpx.URL, deadline: float) -> Steps[BufferedResponse]:
-        headers = {"accept": "application/json"}
+    def _request(
+        self, url: httpx.URL, deadline: float, headers: Headers
+    ) -> Steps[BufferedResponse]:
+        headers = {**headers, "accept": "application/json"}
         if self.last_card and self._etag:
             headers["if-none-match"] = self._etag
         try:
@@ -135,10 +148,11 @@ class Discovery:
                 message = f"No agent card: {error}"
         raise A2ADiscoveryError(message, url=redacted(url), status_code=status)
 
-    def binding(self, deadline: float = inf) -> Steps[Binding]:
+    def binding(self, deadline: float = inf, headers: Headers = NO_HEADERS) -> Steps[Binding]:
         """Return the binding of the first interface in the card that is supported.
 
-        An API key is placed where the card requires it.
+        An API key is placed where the card requires it. *headers* are those of the request to
+        send: the card, which all callers share, is fetched without them.
 
         Raises:
             A2ADiscoveryError: No interface is supported; an http interface is not if the card
@@ -158,15 +172,15 @@ class Discovery:
             card, self._fresh_until = self.last_card, monotonic() + REFRESH_RETRY_DELAY
         chosen_for, binding = self._chosen or (None, None)
         # Callers can add credentials to their own httpx client at any time.
-        if binding is None or chosen_for is not card or not self._may_call(binding.url):
-            binding = self._choose(card)
+        if binding is None or chosen_for is not card or not self._may_call(binding.url, headers):
+            binding = self._choose(card, headers)
             binding.streams = card.capabilities.streaming
             if isinstance(self.exchange.auth, APIKey):
                 self.exchange.auth.place(card)
             self._chosen = card, binding
         return binding
 
-    def _choose(self, card: AgentCard) -> Binding:
+    def _choose(self, card: AgentCard, headers: Headers) -> Binding:
         offered: list[str] = []
         foreign_urls: list[httpx.URL] = []
         for interface in card.supported_interfaces:
@@ -176,7 +190,7 @@ class Discovery:
             offered.append(f"{name} at {location}")
             binding = self._binding_for(interface, url) if url else None
             if binding and self.protocol in (None, binding.version):
-                if self._may_call(binding.url):
+                if self._may_call(binding.url, headers):
                     return binding
                 foreign_urls.append(binding.url)
         if foreign_urls:
@@ -194,13 +208,14 @@ class Discovery:
             return None
         return url if is_agent_url(url) else None
 
-    def _may_call(self, url: httpx.URL) -> bool:
+    def _may_call(self, url: httpx.URL, headers: Headers) -> bool:
         """Return whether requests to *url* may include the client's credentials, if it has any.
 
         Without this check, anyone who can change the card, or redirect requests for it, could get
         the credentials by putting their own URL there.
         """
-        return origin(url) in self.trusted_origins or not self.exchange.has_credentials
+        has_credentials = self.exchange.has_credentials or has_secrets(headers)
+        return origin(url) in self.trusted_origins or not has_credentials
 
     def _binding_for(self, interface: AgentInterface, url: httpx.URL) -> Binding | None:
         """Return the binding for *interface*; None if it is not supported, or not secure."""

@@ -13,7 +13,19 @@ import httpx
 
 from .base import Client, renamed
 from .cards import AgentCard
-from .exchange import AnySteps, Close, Item, Items, Read, Sleep, Step, Steps, translated_errors
+from .exchange import (
+    AnySteps,
+    Close,
+    Invoke,
+    Item,
+    Items,
+    Read,
+    Sleep,
+    Step,
+    Steps,
+    translated_errors,
+    without_await,
+)
 from .methods import Operations
 
 P = ParamSpec("P")
@@ -83,7 +95,7 @@ class SyncA2AClient(Client[httpx.Client]):
         timeout: Seconds for a whole response including retries, and for silence on a stream;
             None for no limit.
         card_ttl: Seconds for which the card is cached.
-        headers: Headers of every request.
+        headers: Headers of every request, or a function that returns them for each request.
         retries: How many times a failed request is retried, where that is safe.
         http_client: The httpx client to use; closing this client leaves it open.
         protocol: `"1.0"` or `"0.3"` to require that version, whatever the card says.
@@ -161,6 +173,8 @@ class SyncA2AClient(Client[httpx.Client]):
     def _perform(self, step: Step, responses: OpenResponses) -> Any:
         if isinstance(step, Sleep):
             return time.sleep(step.seconds)
+        if isinstance(step, Invoke):
+            return without_await(step)
         if isinstance(step, Close):
             del responses[step.response]
             return step.response.close()
