@@ -11,7 +11,7 @@ import httpx
 
 from .agent_urls import agent_url, origins
 from .auth import Credentials, has_credentials, httpx_auth
-from .discovery import VERSIONS, Discovery
+from .discovery import VERSIONS, CardCheck, Discovery
 from .exchange import Exchange
 from .headers import Headers, HeaderSource, checked_headers
 from .methods import Operations
@@ -43,6 +43,7 @@ class Client(Generic[HttpClient]):
         protocol: str | None = None,
         max_bytes: int = 64 * 2**20,
         credentials_for: Iterable[str] = (),
+        verify_card: CardCheck | None = None,
     ) -> None:
         if protocol not in (None, *VERSIONS):
             raise ValueError(f"protocol must be one of {', '.join(VERSIONS)}, not {protocol!r}")
@@ -52,6 +53,8 @@ class Client(Generic[HttpClient]):
             raise ValueError(
                 f"timeout must be more than 0 and at most {MAX_TIMEOUT} seconds, not {timeout!r}"
             )
+        if verify_card is not None and not callable(verify_card):
+            raise TypeError("verify_card must be a function")
         self._owns_http = http_client is None
         self._url, trusted_origins = agent_url(url), origins(credentials_for)
         self._http: HttpClient = http_client or self._http_type(limits=LIMITS)
@@ -64,7 +67,14 @@ class Client(Generic[HttpClient]):
             max_bytes,
             partial(has_credentials, self._http),
         )
-        discovery = Discovery(exchange, self._url, card_ttl, protocol, trusted_origins)
+        discovery = Discovery(
+            exchange,
+            self._url,
+            card_ttl,
+            protocol,
+            trusted_origins,
+            verify_card,
+        )
         self._operations = Operations(discovery)
 
     def __repr__(self) -> str:

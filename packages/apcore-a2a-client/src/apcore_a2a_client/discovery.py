@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from math import inf
 from time import monotonic
+from typing import Any, TypeAlias
 
 import httpx
 
@@ -20,9 +21,11 @@ from .errors import (
     A2AError,
     A2AProtocolError,
     A2ATimeoutError,
+    CardRefusedError,
     CredentialsRefusedError,
+    Json,
 )
-from .exchange import BufferedResponse, Exchange, RequestSpec, Sleep, Steps
+from .exchange import BufferedResponse, Exchange, Invoke, RequestSpec, Sleep, Steps
 from .headers import NO_HEADERS, Headers, has_secrets
 
 CARD_PATHS = (b"/.well-known/agent-card.json", b"/.well-known/agent.json")
@@ -34,6 +37,8 @@ FETCH_POLL_INTERVAL = 0.01
 REFRESH_RETRY_DELAY = 10.0
 """Seconds for which an expired card is used after it could not be refreshed."""
 VERSIONS = ("1.0", "0.3")
+CardCheck: TypeAlias = Callable[[Json], object | Awaitable[object]]
+"""A function, or a coroutine function, that raises an exception to refuse the JSON of a card."""
 BINDINGS: dict[str, type[Binding]] = {"JSONRPC": JSONRPC, "HTTP+JSON": HTTPJSON}
 
 
@@ -46,6 +51,7 @@ class Discovery:
         ttl: Seconds for which a card is cached.
         protocol: The required protocol version; None for any in the card.
         trusted_origins: Origins other than that of `base` to which credentials may be sent.
+        verify_card: Called with the JSON of each card that is fetched, before it is used.
         last_card: The last card that was fetched, even if it has expired; None if there is none.
     """
 
@@ -56,10 +62,13 @@ class Discovery:
         ttl: float,
         protocol: str | None,
         trusted_origins: Collection[Origin] = (),
+        verify_card: CardCheck | None = None,
     ) -> None:
         self.exchange, self.base, self.ttl, self.protocol = exchange, base, ttl, protocol
         self.trusted_origins = {origin(base), *trusted_origins}
+        self.verify_card = verify_card
         self.last_card: AgentCard | None = None
+        self._last_data: Any = None
         self._card_urls = [base.copy_with(raw_path=path_of(base) + path) for path in CARD_PATHS]
         self._etag = ""
         self._fetching = False
@@ -79,6 +88,7 @@ class Discovery:
 
         Raises:
             A2ADiscoveryError: The agent has no card, or an invalid one.
+            CardRefusedError: `verify_card` refused the card.
             A2ATimeoutError: Another call did not fetch the card before *deadline*.
         """
         # Concurrent calls share one fetch and its outcome. They poll for it, since no step waits
@@ -112,9 +122,11 @@ class Discovery:
                 (yield from self._request(fallback_url, deadline, headers)),
             )
             outcomes.append(f"HTTP {response.status} from {redacted(url)}")
-        card = self._parse(url, response, ", ".join(outcomes))
+        card, data = self._parse(url, response, ", ".join(outcomes))
+        yield from self.verify(data, url)
         kept_etag = self._etag if response.status == 304 else ""
         self.last_card, self._etag = card, response.headers.get("etag", kept_etag)
+        self._last_data = data if self.verify_card else None
         self._fresh_until = monotonic() + self.ttl
         # From now on, try the URL that has the card first.
         self._card_urls.sort(key=lambda card_url: card_url != url)
@@ -134,16 +146,32 @@ class Discovery:
         assert isinstance(response, BufferedResponse)
         return response
 
-    def _parse(self, url: httpx.URL, response: BufferedResponse, outcomes: str) -> AgentCard:
+    def verify(self, data: Any, url: httpx.URL) -> Steps[None]:
+        """Pass *data*, the JSON of a card that came from *url*, to `verify_card`.
+
+        Raises:
+            CardRefusedError: The function raised an exception.
+        """
+        if self.verify_card is not None:
+            try:
+                yield Invoke(self.verify_card, (data,))
+            except Exception as error:  # raising is how a function of the user refuses a card
+                raise CardRefusedError(str(error), url=redacted(url)) from error
+
+    def _parse(
+        self, url: httpx.URL, response: BufferedResponse, outcomes: str
+    ) -> tuple[AgentCard, Any]:
+        """Return the card in *response*, and its JSON."""
         status = response.status
         if status == 304 and self.last_card:
-            return self.last_card
+            return self.last_card, self._last_data
         message = f"No agent card: {outcomes}"
         if status in MISSING_STATUSES:
             message += f". Is {redacted(self.base)} the agent's base URL? Check its port and path"
         if status == 200:
             try:
-                return AgentCard.from_dict(load(response.body))
+                data = load(response.body)
+                return AgentCard.from_dict(data), data
             except A2AProtocolError as error:
                 message = f"No agent card: {error}"
         raise A2ADiscoveryError(message, url=redacted(url), status_code=status)
@@ -155,6 +183,7 @@ class Discovery:
         send: the card, which all callers share, is fetched without them.
 
         Raises:
+            CardRefusedError: `verify_card` refused the card.
             A2ADiscoveryError: No interface is supported; an http interface is not if the card
                 was fetched over https.
             CredentialsRefusedError: All supported interfaces are at other origins, and the client
@@ -162,11 +191,15 @@ class Discovery:
         """
         try:
             card = yield from self.card(deadline=deadline)
+        except CardRefusedError:
+            raise
         except (A2ADiscoveryError, A2AConnectionError) as error:
             if self.last_card is None:
-                if self.protocol is None or isinstance(error, A2AConnectionError):
+                # An agent whose card must be verified is not called without one.
+                may_be_absent = self.protocol is not None and self.verify_card is None
+                if isinstance(error, A2AConnectionError) or not may_be_absent:
                     raise
-                return JSONRPC(self.base, self.protocol)
+                return JSONRPC(self.base, str(self.protocol))
             # An expired card is better than none: cards rarely change, and if this one did, the
             # request itself fails.
             card, self._fresh_until = self.last_card, monotonic() + REFRESH_RETRY_DELAY

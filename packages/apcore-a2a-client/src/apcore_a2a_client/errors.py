@@ -4,6 +4,7 @@ A2AError
 ├── A2AConnectionError                      cannot connect, or connection lost; `sent`
 │   └── A2ATimeoutError                     no response in time
 ├── A2ADiscoveryError                       no usable card; `status_code`, `url`
+│   └── CardRefusedError                    the caller's function refused the card
 ├── A2AProtocolError                        the response is not A2A
 ├── CredentialsRefusedError                 the card names a foreign origin; `agent`, `foreign`
 ├── A2AAuthError                            HTTP 401 or 403; `status_code`, `challenge`
@@ -73,6 +74,17 @@ class A2ADiscoveryError(A2AError):
         super().__init__(message if url in message else f"{message} ({url})")
         self.url = url
         self.status_code = status_code
+
+
+class CardRefusedError(A2ADiscoveryError):
+    """The function passed as `verify_card` refused the card; nothing was sent because of it.
+
+    `__cause__` is the exception that the function raised.
+    """
+
+    def __init__(self, message: str, *, url: str, status_code: int | None = None) -> None:
+        reason = message[:MAX_QUOTED]
+        super().__init__(f"Agent card refused: {reason}", url=url, status_code=status_code)
 
 
 class A2AProtocolError(A2AError):

@@ -43,6 +43,7 @@ class Operations:
 
         Raises:
             A2ADiscoveryError: The agent has no card, or an invalid one.
+            CardRefusedError: `verify_card` refused the card.
         """
         given = checked_headers(headers)
         return (yield from self._discovery.card(refresh=refresh, headers=given))
@@ -52,8 +53,12 @@ class Operations:
 
         Raises:
             ExtendedAgentCardNotConfiguredError: The agent has no such card.
+            CardRefusedError: `verify_card` refused the card.
         """
-        return AgentCard.from_dict((yield from self._request(bindings.EXTENDED_CARD, {}, headers)))
+        data = yield from self._request(bindings.EXTENDED_CARD, {}, headers)
+        card = AgentCard.from_dict(data)
+        yield from self._discovery.verify(data, self._discovery.base)
+        return card
 
     def send_message(
         self,

@@ -102,6 +102,8 @@ class SyncA2AClient(Client[httpx.Client]):
         max_bytes: Size limit of a response, and of an event of a stream.
         credentials_for: Origins other than that of *url* to which credentials may be sent, if
             the agent's card points there.
+        verify_card: A function that gets the JSON of each card that is fetched, and raises an
+            exception to refuse it.
 
     Raises:
         ValueError: The URL is not an http(s) URL, or another argument is invalid.
