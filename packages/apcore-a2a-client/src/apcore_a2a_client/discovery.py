@@ -27,6 +27,7 @@ from .errors import (
 )
 from .exchange import BufferedResponse, Exchange, Invoke, RequestSpec, Sleep, Steps
 from .headers import NO_HEADERS, Headers, has_secrets
+from .oauth import ClientCredentials
 
 CARD_PATHS = (b"/.well-known/agent-card.json", b"/.well-known/agent.json")
 MISSING_STATUSES = (404, 405, 410)
@@ -179,15 +180,17 @@ class Discovery:
     def binding(self, deadline: float = inf, headers: Headers = NO_HEADERS) -> Steps[Binding]:
         """Return the binding of the first interface in the card that is supported.
 
-        An API key is placed where the card requires it. *headers* are those of the request to
+        An API key is placed where the card requires it, and OAuth 2 tokens come from the endpoint
+        in the card if no other one is known. *headers* are those of the request to
         send: the card, which all callers share, is fetched without them.
 
         Raises:
             CardRefusedError: `verify_card` refused the card.
             A2ADiscoveryError: No interface is supported; an http interface is not if the card
                 was fetched over https.
-            CredentialsRefusedError: All supported interfaces are at other origins, and the client
-                has credentials.
+            CredentialsRefusedError: All supported interfaces, or the token endpoint in the card,
+                are at other origins, and the client has credentials.
+            TokenUnavailableError: The card has no token endpoint, and the client none either.
         """
         try:
             card = yield from self.card(deadline=deadline)
@@ -210,6 +213,8 @@ class Discovery:
             binding.streams = card.capabilities.streaming
             if isinstance(self.exchange.auth, APIKey):
                 self.exchange.auth.place(card)
+            elif isinstance(self.exchange.auth, ClientCredentials):
+                self.exchange.auth.place(card, self.base, self.trusted_origins)
             self._chosen = card, binding
         return binding
 
