@@ -16,9 +16,11 @@ NAMES = [
     "ConfigurationError",
     "JWTAuthenticator",
     "KeysUnavailableError",
+    "SigningKey",
     "api_key",
     "bearer",
     "hash_key",
+    "mint",
     "oauth2",
     "open_id_connect",
 ]

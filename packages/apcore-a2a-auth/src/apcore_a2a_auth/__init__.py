@@ -5,7 +5,9 @@ from .chain import ChainAuthenticator
 from .claims import ClaimMapping
 from .errors import AuthError, ConfigurationError, KeysUnavailableError
 from .jwt import JWTAuthenticator
+from .minting import mint
 from .schemes import api_key, bearer, oauth2, open_id_connect
+from .signing_keys import SigningKey
 
 __all__ = [
     "APIKeyAuthenticator",
@@ -15,9 +17,11 @@ __all__ = [
     "ConfigurationError",
     "JWTAuthenticator",
     "KeysUnavailableError",
+    "SigningKey",
     "api_key",
     "bearer",
     "hash_key",
+    "mint",
     "oauth2",
     "open_id_connect",
 ]
