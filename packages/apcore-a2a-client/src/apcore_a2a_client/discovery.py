@@ -24,6 +24,7 @@ from .errors import (
     CardRefusedError,
     CredentialsRefusedError,
     Json,
+    is_object,
 )
 from .exchange import BufferedResponse, Exchange, Invoke, RequestSpec, Sleep, Steps
 from .headers import NO_HEADERS, Headers, has_secrets
@@ -39,7 +40,10 @@ REFRESH_RETRY_DELAY = 10.0
 """Seconds for which an expired card is used after it could not be refreshed."""
 VERSIONS = ("1.0", "0.3")
 CardCheck: TypeAlias = Callable[[Json], object | Awaitable[object]]
-"""A function, or a coroutine function, that raises an exception to refuse the JSON of a card."""
+"""A function, or a coroutine function, that raises an exception to refuse the JSON of a card.
+
+If it returns JSON of a card, that one is used instead.
+"""
 BINDINGS: dict[str, type[Binding]] = {"JSONRPC": JSONRPC, "HTTP+JSON": HTTPJSON}
 
 
@@ -124,7 +128,7 @@ class Discovery:
             )
             outcomes.append(f"HTTP {response.status} from {redacted(url)}")
         card, data = self._parse(url, response, ", ".join(outcomes))
-        yield from self.verify(data, url)
+        card = (yield from self.verify(data, url)) or card
         kept_etag = self._etag if response.status == 304 else ""
         self.last_card, self._etag = card, response.headers.get("etag", kept_etag)
         self._last_data = data if self.verify_card else None
@@ -147,17 +151,22 @@ class Discovery:
         assert isinstance(response, BufferedResponse)
         return response
 
-    def verify(self, data: Any, url: httpx.URL) -> Steps[None]:
+    def verify(self, data: Any, url: httpx.URL) -> Steps[AgentCard | None]:
         """Pass *data*, the JSON of a card that came from *url*, to `verify_card`.
+
+        Returns:
+            The card to use instead, if the function returned the JSON of one.
 
         Raises:
             CardRefusedError: The function raised an exception.
         """
-        if self.verify_card is not None:
-            try:
-                yield Invoke(self.verify_card, (data,))
-            except Exception as error:  # raising is how a function of the user refuses a card
-                raise CardRefusedError(str(error), url=redacted(url)) from error
+        if self.verify_card is None:
+            return None
+        try:
+            verified: Any = yield Invoke(self.verify_card, (data,))
+            return AgentCard.from_dict(verified) if is_object(verified) else None
+        except Exception as error:  # raising is how a function of the user refuses a card
+            raise CardRefusedError(str(error), url=redacted(url)) from error
 
     def _parse(
         self, url: httpx.URL, response: BufferedResponse, outcomes: str

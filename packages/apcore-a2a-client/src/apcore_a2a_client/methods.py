@@ -57,8 +57,7 @@ class Operations:
         """
         data = yield from self._request(bindings.EXTENDED_CARD, {}, headers)
         card = AgentCard.from_dict(data)
-        yield from self._discovery.verify(data, self._discovery.base)
-        return card
+        return (yield from self._discovery.verify(data, self._discovery.base)) or card
 
     def send_message(
         self,
