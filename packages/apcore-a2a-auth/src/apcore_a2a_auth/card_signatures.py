@@ -34,6 +34,7 @@ MAX_SIGNATURES = 16
 """Signatures of a card that are verified: each costs time."""
 MAX_DEPTH = 100
 """Depth of a card, in containers."""
+NOT_VALID = "None of its signatures is valid: it was changed, or signed with another key"
 
 
 class CardSigner:
@@ -174,26 +175,29 @@ class CardVerifier:
         failure: Exception = CardSignatureError("None of its signatures is by a known key")
         for signature in signatures:
             try:
-                keys = self._keys_for(signature)
+                for key in self._keys_for(signature):
+                    if _is_valid(message, signature, key):
+                        signed: Json = to_json(json_of(message), max_depth=MAX_DEPTH)
+                        return signed
+                    failure = CardSignatureError(NOT_VALID)
             except KeysUnavailableError as error:
                 failure = error
-                continue
-            for key in keys:
-                if _is_valid(message, signature, key):
-                    signed: Json = to_json(json_of(message), max_depth=MAX_DEPTH)
-                    return signed
-                failure = CardSignatureError(
-                    "None of its signatures is valid: it was changed, or signed with another key"
-                )
         raise failure
 
-    def _keys_for(self, signature: Signature) -> list[VerificationKey]:
-        """Return the keys that may have made *signature*."""
+    def _keys_for(self, signature: Signature) -> Iterator[VerificationKey]:
+        """Yield the keys that may have made *signature*; pinned ones first, without a request.
+
+        Raises:
+            KeysUnavailableError: A key set cannot be fetched.
+        """
         if signature.algorithm not in self._algorithms:
-            return []
-        pinned = [key for key_id, key in self._pinned if key_id in (None, signature.key_id)]
-        fetched = self._sets.find(signature.key_id, signature.jku)
-        return [key for key in [*pinned, *fetched] if signature.algorithm in key.algorithms]
+            return
+        for key_id, key in self._pinned:
+            if key_id in (None, signature.key_id) and signature.algorithm in key.algorithms:
+                yield key
+        for key in self._sets.find(signature.key_id, signature.jku):
+            if signature.algorithm in key.algorithms:
+                yield key
 
 
 def parse_card(card: Json) -> AgentCard:

@@ -285,7 +285,7 @@ class Operations:
 
     def call(
         self,
-        skill: str,
+        skill: str | None,
         input: Content,
         *,
         context_id: str | None = None,
@@ -299,7 +299,7 @@ class Operations:
         caller stops waiting.
 
         Args:
-            skill: The skill.
+            skill: The skill; None lets the agent choose it.
             input: The input of the skill; see the message of `send_message`.
             context_id: The conversation of the call.
             metadata: Further metadata of the request.
@@ -329,7 +329,7 @@ class Operations:
 
     def stream(
         self,
-        skill: str,
+        skill: str | None,
         input: Content,
         *,
         context_id: str | None = None,
@@ -344,7 +344,7 @@ class Operations:
         values then repeat, which is an error unless *on_restart* is given.
 
         Args:
-            skill: The skill.
+            skill: The skill; None lets the agent choose it.
             input: The input of the skill; see the message of `send_message`.
             context_id: The conversation of the call.
             metadata: Further metadata of the request.

@@ -62,7 +62,7 @@ TokenSteps: TypeAlias = Generator[httpx.Request, Answer, str]
 
 
 class Declared(NamedTuple):
-    """What a card says about tokens: the token URL or the issuer, and the scopes it requires."""
+    """A card's source of tokens, a token URL or an issuer, and the scopes it requires."""
 
     location: str
     is_issuer: bool
