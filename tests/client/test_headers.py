@@ -50,7 +50,7 @@ def answer(request: Request) -> Iterable[Step]:
     if "ard" in method:
         result = card("/")
     elif "onfig" in method:
-        is_list = "ist" in method or (request.method, method[-1]) == ("GET", "s")
+        is_list = "list" in method.lower() or (request.method, method[-1]) == ("GET", "s")
         result = {"configs": [CONFIG.to_dict()]} if is_list else CONFIG.to_dict()
     elif method in ("ListTasks", "tasks/list", "/tasks"):
         result = {"tasks": [task()]}
