@@ -19,6 +19,7 @@ __all__ = [
     "InputRequiredError",
     "JWTAuthenticator",
     "Limits",
+    "N8nAgent",
     "PartConverter",
     "Progress",
     "Prompt",
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     )
     from apcore_a2a_bridges import (
         Agent,
+        N8nAgent,
         Turn,
         bridge,
         build_agent_card,
@@ -88,6 +90,7 @@ else:
         "auth": ["APIKeyAuthenticator", "ChainAuthenticator", "ClaimMapping", "JWTAuthenticator"],
         "bridges": [
             "Agent",
+            "N8nAgent",
             "Turn",
             "bridge",
             "build_agent_card",
