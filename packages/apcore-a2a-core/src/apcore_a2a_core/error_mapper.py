@@ -51,6 +51,7 @@ TEMPLATES = {
     "ModuleTimeoutError": ErrorTemplate(-32603, "Execution timed out", "MODULE_TIMEOUT"),
     "OutputError": ErrorTemplate(-32603, "Module output can't be sent: {}", "OUTPUT_ERROR"),
     "PartError": ErrorTemplate(-32602, "{}", "INVALID_PARAMS", "InvalidParamsError"),
+    "RemoteFailedError": ErrorTemplate(-32603, "A remote agent failed", "REMOTE_FAILED"),
     "SchemaValidationError": ErrorTemplate(-32602, "Invalid params", "SCHEMA_VALIDATION_ERROR"),
 }
 PROTOCOL_REASONS = {kind.__name__: reason for kind, reason in A2A_ERROR_REASONS.items()}
