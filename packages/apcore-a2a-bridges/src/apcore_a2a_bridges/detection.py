@@ -31,6 +31,8 @@ _BRIDGES: dict[str, str | Callable[..., Any]] = {
     "pydantic_ai.agent.abstract.AbstractAgent": ".pydantic_ai:PydanticAIAgent",
     # names for `load_bridge`
     "a2a-sdk": ".a2a_sdk:ExecutorAgent",
+    "claude-code": ".coding_agents:ClaudeCodeAgent",
+    "codex": ".coding_agents:CodexAgent",
     "callable": ".callables:FunctionAgent",
     "command": ".command:CommandAgent",
     "crewai": ".crewai:CrewAIAgent",
