@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 
 __all__ = [
     "Agent",
+    "ClaudeCodeAgent",
+    "CodexAgent",
+    "CommandAgent",
     "ExecutorAgent",
     "File",
     "FunctionAgent",
     "N8nAgent",
     "ObjectAgent",
+    "OpenClawAgent",
     "Progress",
     "Turn",
     "Usage",
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
     from .a2a_sdk import ExecutorAgent
     from .agent import Agent
     from .callables import FunctionAgent, ObjectAgent
+    from .coding_agents import ClaudeCodeAgent, CodexAgent
+    from .command import CommandAgent, OpenClawAgent
     from .detection import bridge, load_adapter, load_bridge, register_adapter, register_bridge
     from .n8n import N8nAgent
     from .parts import meta_key, part_in, part_out
@@ -47,6 +53,8 @@ else:
         ".a2a_sdk": ["ExecutorAgent"],
         ".agent": ["Agent"],
         ".callables": ["FunctionAgent", "ObjectAgent"],
+        ".coding_agents": ["ClaudeCodeAgent", "CodexAgent"],
+        ".command": ["CommandAgent", "OpenClawAgent"],
         ".detection": [
             "bridge",
             "load_adapter",

@@ -20,6 +20,7 @@ __all__ = [
     "JWTAuthenticator",
     "Limits",
     "N8nAgent",
+    "OpenClawAgent",
     "PartConverter",
     "Progress",
     "Prompt",
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from apcore_a2a_bridges import (
         Agent,
         N8nAgent,
+        OpenClawAgent,
         Turn,
         bridge,
         build_agent_card,
@@ -91,6 +93,7 @@ else:
         "bridges": [
             "Agent",
             "N8nAgent",
+            "OpenClawAgent",
             "Turn",
             "bridge",
             "build_agent_card",
