@@ -36,13 +36,13 @@ class SigningKey:
 
     Example:
         ```python
+        from apcore_a2a_auth import SigningKey
         from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
         from cryptography.hazmat.primitives.serialization import (
             Encoding,
             NoEncryption,
             PrivateFormat,
         )
-        from apcore_a2a_auth import SigningKey
 
         private = generate_private_key(SECP256R1())
         pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

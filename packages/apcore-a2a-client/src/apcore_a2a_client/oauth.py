@@ -103,7 +103,7 @@ class ClientCredentials(httpx.Auth):
         )
         client = A2AClient("https://agent.example.com", auth=auth)
         print(auth)
-        #> <ClientCredentials gateway at https://login.example.com/>
+        #> <ClientCredentials gateway at https://login.example.com>
         ```
     """
 
