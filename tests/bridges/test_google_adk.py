@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 
 
-class ScriptedLlm(BaseLlm):
+class ScriptedLlm(BaseLlm):  # type: ignore[misc]  # not installed for mypy
     """Says what a script says, piece by piece."""
 
     _script: Script = PrivateAttr()
@@ -47,7 +47,7 @@ class ScriptedLlm(BaseLlm):
         yield LlmResponse(content=content_of(types.Part(text=said)), usage_metadata=used)
 
 
-class Llm(BaseLlm):
+class Llm(BaseLlm):  # type: ignore[misc]  # not installed for mypy
     """Answers by what a function makes of the contents."""
 
     _answer: Any = PrivateAttr()
@@ -131,6 +131,15 @@ async def test_a_client_of_adk_answers_by_a_function_response() -> None:
         part = Part(data=response, metadata={meta_key("adk", "type"): "function_response"})
         task = await client.reply(task, [part])
     assert task.value == "The manager says {'ticket': 7}"
+
+
+async def test_a_conversation_goes_on_after_a_canceled_question() -> None:
+    async with serving_agent(refunding()) as url, client_of(url) as client:
+        task = await client.send_message("A refund, please")
+        await client.cancel_task(task.id)
+        task = await client.send_message("And now?", context_id=task.context_id)
+    assert task.status.state == "completed"
+    assert task.value == "It is pending."
 
 
 async def test_a_session_in_a_database_needs_no_copy(tmp_path: Path) -> None:
@@ -238,7 +247,7 @@ async def test_an_agent_with_schemas_is_typed() -> None:
 
 
 async def test_an_error_of_the_model_fails_the_task() -> None:
-    class Failing(BaseLlm):
+    class Failing(BaseLlm):  # type: ignore[misc]  # not installed for mypy
         async def generate_content_async(self, request: Any, stream: bool = False) -> Any:
             yield LlmResponse(error_code="500", error_message="the password is hunter2")
 

@@ -1,5 +1,6 @@
 """Agents of Strands, whose model follows a script."""
 
+import runpy
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.anyio
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 
 
-class Llm(Model):
+class Llm(Model):  # type: ignore[misc]  # not installed for mypy
     """Streams what a function makes of the messages: pieces of text, or uses of tools."""
 
     def __init__(self, answer: Any) -> None:
@@ -83,7 +84,7 @@ class TestFunction(Acceptance):
 done: list[str] = []
 
 
-@tool
+@tool  # type: ignore[untyped-decorator]  # not installed for mypy
 def delete(key: str) -> str:
     """Delete an object.
 
@@ -119,7 +120,8 @@ async def test_interrupts_are_questions_that_another_process_can_pass_on(
     done.clear()
     store = f"sqlite:///{tmp_path / 'agent.db'}"
     async with serving_agent(deleting(), task_store=store) as url, client_of(url) as client:
-        task = await client.send_message("Delete a")
+        picture = Part(raw=PNG, media_type="image/png")
+        task = await client.send_message([Part(text="Delete a"), picture])
     assert task.status.state == "input-required"
     assert "Are you sure?" in str(task.status.message)
     async with serving_agent(deleting(), task_store=store) as url, client_of(url) as client:
@@ -163,13 +165,17 @@ async def test_files_reach_the_model() -> None:
     ]
 
 
-async def test_nothing_is_printed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    script = Script()
-    async with serving_agent(scripted(script)) as url, client_of(url) as client:
+async def test_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    async with serving_agent(scripted(Script())) as url, client_of(url) as client:
         await client.send_message("Hello")
     assert capsys.readouterr().out == ""
+
+
+def test_the_example_is_an_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    path = Path(__file__).parents[2] / "examples/bridges/strands/agent.py"
+    agent = bridge(runpy.run_path(str(path))["agent"])
+    assert (agent.name, agent.description) == ("assistant", "Answers questions.")
 
 
 def test_its_name_and_description_are_those_of_the_skill() -> None:

@@ -1,4 +1,4 @@
-"""An agent of Strands; serve it with `apcore-a2a serve agent.py:agent`. It needs AWS credentials."""
+"""An agent of Strands, with AWS credentials; run `apcore-a2a serve agent.py:agent`."""
 
 from strands import Agent
 

@@ -153,12 +153,13 @@ class StrandsAgent(Agent):
     def _load(self, agent: Any, turn: Turn) -> None:
         """Give an agent the conversation of a turn: its own, the stored one, or the texts."""
         from strands.handlers.callback_handler import PrintingCallbackHandler, null_callback_handler
-        from strands.types._snapshot import Snapshot
+        from strands.types.session import decode_bytes_values
 
         if isinstance(agent.callback_handler, PrintingCallbackHandler):
             agent.callback_handler = null_callback_handler  # the default prints every answer
         if turn.state is not None:
-            agent.load_snapshot(Snapshot(**turn.state["snapshot"]))
+            stored = decode_bytes_values(turn.state["snapshot"])
+            agent.load_snapshot(type(self._template)(**stored))
             return
         snapshot = self._sessions.get(turn.session_id)
         is_waiting = snapshot is not None and snapshot.data.get("interrupt_state", {}).get(
@@ -183,13 +184,15 @@ class StrandsAgent(Agent):
         return await self.contents(turn)
 
     def _ask(self, turn: Turn, interrupts: Any, snapshot: Any) -> None:
+        from strands.types.session import encode_bytes_values
+
         asked = [to_json({"id": i.id, "name": i.name, "reason": i.reason}) for i in interrupts]
         question = "\n".join(
             each["reason"] if isinstance(each["reason"], str) else each["name"] for each in asked
         )
         ids = [each["id"] for each in asked]
-        # bytes of files that the conversation may have are no JSON
-        state = {"interrupts": ids, "snapshot": to_json(asdict(snapshot))}
+        encoded = encode_bytes_values(asdict(snapshot))  # those of files in the conversation
+        state = {"interrupts": ids, "snapshot": to_json(encoded)}
         turn.ask(question, {"interrupts": asked}, state=state)
 
 
