@@ -105,11 +105,13 @@ def test_there_are_eight_distributions() -> None:
     assert sorted(PACKAGES) == [f"apcore-a2a{name}" for name in names]
 
 
-def test_the_extras_of_the_facade_are_distributions_and_extras_of_the_server() -> None:
+def test_the_extras_of_the_facade_are_distributions_and_their_extras() -> None:
     distributions = {"auth", "bridges", "explorer", "remote", "server"}
     of_the_server = {"grpc", "openapi", "postgres", "sqlite"}
 
-    assert extras("apcore-a2a").keys() == {"all", *distributions, *of_the_server}
+    frameworks = extras("apcore-a2a-bridges").keys() - {"server"}
+
+    assert extras("apcore-a2a").keys() == {"all", *distributions, *of_the_server, *frameworks}
     assert extras("apcore-a2a-server").keys() == of_the_server
 
 

@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING
 
 __all__ = [
     "Agent",
+    "ClaudeCodeAgent",
+    "CodexAgent",
+    "CommandAgent",
+    "ExecutorAgent",
     "File",
     "FunctionAgent",
+    "N8nAgent",
     "ObjectAgent",
+    "OpenClawAgent",
     "Progress",
     "Turn",
     "Usage",
@@ -29,9 +35,13 @@ __all__ = [
 if TYPE_CHECKING:
     from apcore_a2a_core import File, Progress, Usage
 
+    from .a2a_sdk import ExecutorAgent
     from .agent import Agent
     from .callables import FunctionAgent, ObjectAgent
+    from .coding_agents import ClaudeCodeAgent, CodexAgent
+    from .command import CommandAgent, OpenClawAgent
     from .detection import bridge, load_adapter, load_bridge, register_adapter, register_bridge
+    from .n8n import N8nAgent
     from .parts import meta_key, part_in, part_out
     from .serving import build_agent_card, serve_agent, to_a2a
     from .turn import Turn
@@ -40,8 +50,11 @@ else:
 
     _ROOMS = {
         "apcore_a2a_core": ["File", "Progress", "Usage"],
+        ".a2a_sdk": ["ExecutorAgent"],
         ".agent": ["Agent"],
         ".callables": ["FunctionAgent", "ObjectAgent"],
+        ".coding_agents": ["ClaudeCodeAgent", "CodexAgent"],
+        ".command": ["CommandAgent", "OpenClawAgent"],
         ".detection": [
             "bridge",
             "load_adapter",
@@ -49,6 +62,7 @@ else:
             "register_adapter",
             "register_bridge",
         ],
+        ".n8n": ["N8nAgent"],
         ".parts": ["meta_key", "part_in", "part_out"],
         ".serving": ["build_agent_card", "serve_agent", "to_a2a"],
         ".turn": ["Turn"],
