@@ -62,12 +62,16 @@ class Approvals:
 
     def result(self, context: object) -> tuple[bool, Any]:
         """Return whether the call was made in an earlier run, and its result."""
+        if not self._calls:
+            return False, None
         _, key, number = self._calls.get(id(context), (None, "", 0))
         results = self.done.get(key, [])
         return (True, results[number - 1]) if 0 < number <= len(results) else (False, None)
 
     def save_result(self, context: object, output: Any) -> None:
         """Save the result of an approved call, if it can be represented in JSON."""
+        if not self._calls:
+            return
         _, key, _ = self._calls.pop(id(context), (None, "", 0))
         with suppress(TypeError, ValueError):
             if key:

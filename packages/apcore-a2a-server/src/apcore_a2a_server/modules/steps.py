@@ -97,16 +97,24 @@ class OffLoop(BaseStep):
         if isinstance(ctx.output_stream, ModuleStream):
             ctx.output = ctx.output_stream.whole(ctx.output)
         schema = getattr(ctx.module, self._schema, None)
-        # no client has called this module yet, only other modules: it has no stand-ins so far
-        kind = schema if isinstance(schema, type) else type(schema)
-        if not isinstance(schema, SchemaStandIn) and needs_stand_in(kind):
-            bound_schemas(ctx.module_id, ctx.module)
-            schema = getattr(ctx.module, self._schema, None)
-        if getattr(schema, "is_slow", False):
+        if not isinstance(schema, SchemaStandIn):
+            schema = self._stand_in(ctx, schema)
+        if schema is not None and schema.is_slow:
             return await slow_checks.call(self._run, ctx, client=run.client)
         if is_large(getattr(ctx, self._value)):
             return await large_values.call(self._run, ctx, client=run.client)
         return await self._execute(ctx)
+
+    def _stand_in(self, ctx: PipelineContext, schema: Any) -> SchemaStandIn | None:
+        """Return the stand-in for the schema of a module, if it needs one.
+
+        If no client has called the module yet, only other modules, it has no stand-ins so far.
+        """
+        kind = schema if isinstance(schema, type) else type(schema)
+        if needs_stand_in(kind):
+            bound_schemas(ctx.module_id, ctx.module)
+            schema = getattr(ctx.module, self._schema, None)
+        return schema if isinstance(schema, SchemaStandIn) else None
 
     def _run(self, ctx: PipelineContext) -> StepResult:
         return asyncio.run(self._execute(ctx))
@@ -173,6 +181,8 @@ class Execute(BuiltinExecute):
 
     async def _within_limit(self, ctx: PipelineContext, inputs: Any, run: PipelineRun) -> Any:
         seconds = time_limit(ctx.module)
+        if seconds is None:
+            return await _call(run, ctx.module, inputs, ctx.context)
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
@@ -183,8 +193,7 @@ class Execute(BuiltinExecute):
             # The module may keep running in its thread, where only the token can tell it to stop.
             if ctx.context.cancel_token is not None:
                 ctx.context.cancel_token.cancel()
-            milliseconds = int((seconds or 0) * 1000)
-            raise ModuleTimeoutError(ctx.module_id, milliseconds) from None
+            raise ModuleTimeoutError(ctx.module_id, int(seconds * 1000)) from None
 
 
 async def _call(run: PipelineRun, module: Any, inputs: Any, context: object) -> Any:
@@ -283,6 +292,8 @@ class DirectEngine(PipelineEngine):
 
     def __init__(self, executor: apcore.Executor) -> None:
         self._executor = executor
+        self._plain_steps: dict[str, list[Step]] = {}
+        """The steps of each strategy that were found to be plain."""
 
     async def run(
         self,
@@ -294,7 +305,7 @@ class DirectEngine(PipelineEngine):
         """Run the steps; return the output, and a trace that is empty if nothing shows it."""
         # `call_async_with_trace` names the strategy; other calls leave it out
         is_shown = strategy.step_middlewares or ctx.strategy or run_until or ctx.run_until
-        if is_shown or ctx.dry_run or not all(map(_is_plain, strategy.steps)):
+        if is_shown or ctx.dry_run or not self._has_plain_steps(strategy):
             return await super().run(strategy, ctx, run_until=run_until)
         for index, step in enumerate(strategy.steps):
             if type(step) in MIDDLEWARE_STEPS and self._is_idle(step, ctx):
@@ -311,6 +322,14 @@ class DirectEngine(PipelineEngine):
             rest = ExecutionStrategy(strategy.name, steps, validate_dependencies=False)
             return await super().run(rest, ctx)
         return ctx.output, PipelineTrace(ctx.module_id, strategy.name)
+
+    def _has_plain_steps(self, strategy: ExecutionStrategy) -> bool:
+        """Return whether apcore's engine would only call each step; each list is checked once."""
+        is_known = self._plain_steps.get(strategy.name) == strategy.steps
+        if not is_known and all(map(_is_plain, strategy.steps)):
+            self._plain_steps[strategy.name] = [*strategy.steps]
+            is_known = True
+        return is_known
 
     def _is_idle(self, step: Step, ctx: PipelineContext) -> bool:
         """Return whether a step for middlewares changes nothing, since there are none."""
