@@ -90,6 +90,7 @@ class Run:
         client: The client that limits count.
         approvals: The approvals of the A2A task.
         paused: The pause in which the run has ended, if any.
+        ended: The record of the A2A task, once the run has completed it.
         has_place: Whether the run is counted among the client's paused tasks.
         admitted: Future that is done when the A2A task works, or when the call is refused.
         is_repeatable: Whether another replica can repeat the call, since it is stored.
@@ -111,6 +112,7 @@ class Run:
         self.client = call.caller.client
         self.approvals = call.approvals
         self.paused: Pause | None = None
+        self.ended: TaskRecord | None = None
         self.has_place = False
         self.admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._setup = setup
@@ -200,7 +202,7 @@ class Run:
                 # event loop keeps the timer, even a canceled one
                 current.set(self)
                 updates = await self._execute()
-            await self._change(*updates)
+            self.ended = await self._change(*updates)
         except StaleTaskError:  # another caller or replica has ended the task
             return
         except TimeoutError as error:
@@ -426,10 +428,10 @@ class Run:
             return False
         return True
 
-    async def _change(self, *updates: Update) -> None:
+    async def _change(self, *updates: Update) -> TaskRecord:
         tasks, task_id = self._setup.tasks, self.call.message.task_id
         try:
-            await change(tasks, task_id, *updates, expect=(WORKING,), lease=self.lease)
+            return await change(tasks, task_id, *updates, expect=(WORKING,), lease=self.lease)
         except UnavailableError:
             if not tasks.store.is_durable:
                 raise
