@@ -31,12 +31,12 @@ PUBLIC_SKILLS_TTL = 10
 HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|\w[\w.-]{0,252})(:\d{1,5})?", re.ASCII)
 """A `Host` header with a name or an address, and perhaps a port."""
 MAX_HOSTS = 16
-"""Hosts of requests for which cards are cached, if the agent's URL is not set."""
+"""Maximum number of request hosts with cached cards, if the agent's URL is not set."""
 PUBLIC_CACHING = (b"cache-control", b"max-age=300")
 JSON = (b"content-type", b"application/json")
 PRIVATE_CACHING = (b"cache-control", b"private, max-age=300")
 MAX_CARDS = 64
-"""Cached cards; the cache is emptied when it is full."""
+"""Maximum number of cached cards; the cache is emptied when it is full."""
 
 
 class Card(NamedTuple):
