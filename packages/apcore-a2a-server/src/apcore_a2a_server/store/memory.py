@@ -30,7 +30,6 @@ from .queries import Page, Query, parse_cursor
 from .task_index import END, ContextKey, Listing, StoredTask, TaskIndex
 from .webhooks import Webhook
 
-
 _Message: TypeAlias = tuple[str, bytes]
 """The id of a task, and one of its messages."""
 
@@ -424,7 +423,7 @@ class InMemoryTaskStore(InProcessStore):
 
 def _size(messages: Sequence[_Message], limit: float = inf) -> int:
     """Return the number of bytes of those messages that have fewer than *limit*."""
-    return sum([len(body) for _, body in messages if len(body) < limit])
+    return sum(len(body) for _, body in messages if len(body) < limit)
 
 
 def _large_messages(
