@@ -26,6 +26,7 @@ from apcore_a2a.command.serve import serve
 from apcore_a2a_server.app.options import Limits, ServeSettings
 from apcore_a2a_server.fields import (
     KINDS,
+    OBJECTS,
     PAIRS,
     SWITCH,
     options_of,
@@ -94,7 +95,7 @@ def read(*arguments: str) -> dict[str, Any]:
 def test_every_option_of_serve_is_a_flag_unless_a_shell_cannot_express_it() -> None:
     python_only = {option.field for option in DECLARED if option.kind is None}
 
-    assert python_only == {"auth", "client_key", "config", "limits", "ssl_context"}
+    assert python_only == {"auth", "client_key", "companions", "config", "limits", "ssl_context"}
     declared = {each.field for each in (*options_of(ServeSettings), *options_of(Limits))}
     assert declared - python_only <= {each.field for each in OPTIONS.values()}
     assert len(OPTIONS) == len(DECLARED) - len(python_only)
@@ -124,6 +125,7 @@ def test_flags_win_over_variables_and_variables_over_the_file(
 ) -> None:
     values: dict[Any, list[str]] = {KINDS[kind]: examples for kind, examples in VALUES.items()}
     values[PAIRS] = ["a=skill.one", "b=skill.two,c=skill.one", "skills"]
+    values[OBJECTS] = ["a=https://a", "b=https://b,c=https://c", "d=https://d"]
     for option in OPTIONS.values():
         if option.name == "config":
             continue

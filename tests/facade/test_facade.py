@@ -10,6 +10,7 @@ import apcore_a2a_auth
 import apcore_a2a_bridges
 import apcore_a2a_client
 import apcore_a2a_core
+import apcore_a2a_remote
 import apcore_a2a_server
 import apcore_a2a_server.middleware
 import apcore_a2a_server.modules
@@ -83,7 +84,7 @@ def test_authenticators_need_no_server() -> None:
 
 @pytest.mark.parametrize("name", apcore_a2a.__all__)
 def test_a_name_is_the_same_object_as_in_its_distribution(name: str) -> None:
-    parts = [apcore_a2a_auth, apcore_a2a_bridges, apcore_a2a_client]
+    parts = [apcore_a2a_auth, apcore_a2a_bridges, apcore_a2a_client, apcore_a2a_remote]
     home = next((part for part in parts if name in part.__all__), apcore_a2a_core)
     home = apcore_a2a_server if name in SERVER_NAMES else home
 
@@ -127,6 +128,7 @@ def test_the_mirrors_together_have_every_name() -> None:
     names |= {"APIKeyAuthenticator", "ChainAuthenticator", "ClaimMapping", "JWTAuthenticator"}
     names |= {"ApprovalRequired", "File", "InputRequiredError", "Progress", "Prompt", "Reply"}
     names |= {*apcore_a2a.__all__} & {*apcore_a2a_bridges.__all__}
+    names |= {"RemoteAgent", "tools"}
     assert names | {"Services", "Usage"} == {*apcore_a2a.__all__}
 
 

@@ -19,6 +19,7 @@ from .errors import (
     A2AProtocolError,
     A2AServerError,
     A2ATimeoutError,
+    CardRefusedError,
     ContentTypeNotSupportedError,
     CredentialsRefusedError,
     ExtendedAgentCardNotConfiguredError,
@@ -34,9 +35,11 @@ from .errors import (
     TaskFailedError,
     TaskNotCancelableError,
     TaskNotFoundError,
+    TokenUnavailableError,
     UnsupportedOperationError,
     VersionNotSupportedError,
 )
+from .oauth import ClientCredentials
 from .sync import SyncA2AClient
 from .tasks import (
     Artifact,
@@ -73,6 +76,8 @@ __all__ = [
     "AgentSkill",
     "Artifact",
     "AuthenticationInfo",
+    "CardRefusedError",
+    "ClientCredentials",
     "ContentTypeNotSupportedError",
     "CredentialsRefusedError",
     "Event",
@@ -102,6 +107,7 @@ __all__ = [
     "TaskState",
     "TaskStatus",
     "TaskStatusUpdateEvent",
+    "TokenUnavailableError",
     "UnsupportedOperationError",
     "VersionNotSupportedError",
 ]

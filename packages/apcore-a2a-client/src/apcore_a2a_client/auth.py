@@ -15,6 +15,7 @@ import httpx
 
 from .cards import AgentCard
 from .errors import A2AError, A2AProtocolError, is_object
+from .headers import valid_header
 
 Flow: TypeAlias = Generator[httpx.Request, httpx.Response, None]
 AsyncFlow: TypeAlias = AsyncGenerator[httpx.Request, httpx.Response]
@@ -128,17 +129,6 @@ def authorized(request: httpx.Request, token: Any) -> httpx.Request:
     scheme = "" if " " in token else "Bearer "
     request.headers["authorization"] = scheme + valid_header(token)
     return request
-
-
-def valid_header(value: str, label: str = "credentials") -> str:
-    """Return *value* if it can be the value of a header (RFC 9110 §5.5).
-
-    Raises:
-        ValueError: It can't; the message contains only *label*, since the value may be secret.
-    """
-    if not (value.isascii() and value.isprintable() and value.strip() == value and value):
-        raise ValueError(f"The {label} must not be empty or contain characters invalid in a header")
-    return value
 
 
 def httpx_auth(credentials: Credentials | None) -> httpx.Auth | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial, update_wrapper
 from types import FunctionType
 from typing import Generic, ParamSpec, TypeVar
@@ -10,10 +10,12 @@ from typing import Generic, ParamSpec, TypeVar
 import httpx
 
 from .agent_urls import agent_url, origins
-from .auth import Credentials, has_credentials, httpx_auth, valid_header
-from .discovery import VERSIONS, Discovery
+from .auth import Credentials, has_credentials, httpx_auth
+from .discovery import VERSIONS, CardCheck, Discovery
 from .exchange import Exchange
+from .headers import Headers, HeaderSource, checked_headers
 from .methods import Operations
+from .oauth import ClientCredentials
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,12 +38,13 @@ class Client(Generic[HttpClient]):
         auth: Credentials | None = None,
         timeout: float | None = 30,
         card_ttl: float = 300,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers | HeaderSource | None = None,
         retries: int = 3,
         http_client: HttpClient | None = None,
         protocol: str | None = None,
         max_bytes: int = 64 * 2**20,
         credentials_for: Iterable[str] = (),
+        verify_card: CardCheck | None = None,
     ) -> None:
         if protocol not in (None, *VERSIONS):
             raise ValueError(f"protocol must be one of {', '.join(VERSIONS)}, not {protocol!r}")
@@ -51,23 +54,28 @@ class Client(Generic[HttpClient]):
             raise ValueError(
                 f"timeout must be more than 0 and at most {MAX_TIMEOUT} seconds, not {timeout!r}"
             )
-        checked_headers = {
-            valid_header_name(name).lower(): valid_header(value, f"header {name}")
-            for name, value in (headers or {}).items()
-        }
+        if verify_card is not None and not callable(verify_card):
+            raise TypeError("verify_card must be a function")
         self._owns_http = http_client is None
         self._url, trusted_origins = agent_url(url), origins(credentials_for)
         self._http: HttpClient = http_client or self._http_type(limits=LIMITS)
         exchange = Exchange(
             self._http.build_request,
-            httpx_auth(auth),
-            checked_headers,
+            auth.for_agent() if isinstance(auth, ClientCredentials) else httpx_auth(auth),
+            headers if callable(headers) else checked_headers(headers),
             timeout,
             retries,
             max_bytes,
             partial(has_credentials, self._http),
         )
-        discovery = Discovery(exchange, self._url, card_ttl, protocol, trusted_origins)
+        discovery = Discovery(
+            exchange,
+            self._url,
+            card_ttl,
+            protocol,
+            trusted_origins,
+            verify_card,
+        )
         self._operations = Operations(discovery)
 
     def __repr__(self) -> str:
@@ -85,14 +93,3 @@ def renamed(operation: Callable[P, T], class_name: str) -> Callable[P, T]:
     copy.__kwdefaults__ = operation.__kwdefaults__
     update_wrapper(copy, operation).__qualname__ = f"{class_name}.{operation.__name__}"
     return copy
-
-
-def valid_header_name(name: str) -> str:
-    """Return *name* if it can be the name of a header (RFC 9110 §5.6.2).
-
-    Raises:
-        ValueError: It can't.
-    """
-    if not name or not all(c.isascii() and (c.isalnum() or c in "!#$%&'*+-.^_`|~") for c in name):
-        raise ValueError(f"{name!r} is not a valid header name")
-    return name

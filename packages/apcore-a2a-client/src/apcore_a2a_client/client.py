@@ -6,13 +6,25 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from functools import wraps
+from inspect import isawaitable
 from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
 import httpx
 
 from .base import Client, renamed
 from .cards import AgentCard
-from .exchange import AnySteps, Close, Item, Items, Read, Sleep, Step, Steps, translated_errors
+from .exchange import (
+    AnySteps,
+    Close,
+    Invoke,
+    Item,
+    Items,
+    Read,
+    Sleep,
+    Step,
+    Steps,
+    translated_errors,
+)
 from .methods import Operations
 
 P = ParamSpec("P")
@@ -75,17 +87,20 @@ class A2AClient(Client[httpx.AsyncClient]):
     Args:
         url: The agent's base URL, with its card below `/.well-known/`.
         auth: `"Bearer …"`, a function (async or not) that returns a fresh token for each request,
-            an `APIKey`, or any `httpx.Auth`.
+            an `APIKey`, `ClientCredentials`, or any other `httpx.Auth`.
         timeout: Seconds for a whole response including retries, and for silence on a stream;
             None for no limit.
         card_ttl: Seconds for which the card is cached.
-        headers: Headers of every request.
+        headers: Headers of every request, or a function (async or not) that returns them for
+            each request.
         retries: How many times a failed request is retried, where that is safe.
         http_client: The httpx client to use; closing this client leaves it open.
         protocol: `"1.0"` or `"0.3"` to require that version, whatever the card says.
         max_bytes: Size limit of a response, and of an event of a stream.
         credentials_for: Origins other than that of *url* to which credentials may be sent, if
             the agent's card points there.
+        verify_card: A function (async or not) that gets the JSON of each card that is fetched, and
+            raises an exception to refuse it.
 
     Raises:
         ValueError: The URL is not an http(s) URL, or another argument is invalid.
@@ -167,6 +182,9 @@ class A2AClient(Client[httpx.AsyncClient]):
 
         if isinstance(step, Sleep):
             return await sleep(step.seconds)
+        if isinstance(step, Invoke):
+            result = step.function(*step.arguments)
+            return await result if isawaitable(result) else result
         if isinstance(step, Close):
             del responses[step.response]
             return await step.response.aclose()

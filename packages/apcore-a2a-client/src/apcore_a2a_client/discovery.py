@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from math import inf
 from time import monotonic
+from typing import Any, TypeAlias
 
 import httpx
 
@@ -20,9 +21,14 @@ from .errors import (
     A2AError,
     A2AProtocolError,
     A2ATimeoutError,
+    CardRefusedError,
     CredentialsRefusedError,
+    Json,
+    is_object,
 )
-from .exchange import BufferedResponse, Exchange, RequestSpec, Sleep, Steps
+from .exchange import BufferedResponse, Exchange, Invoke, RequestSpec, Sleep, Steps
+from .headers import NO_HEADERS, Headers, has_secrets
+from .oauth import ClientCredentials
 
 CARD_PATHS = (b"/.well-known/agent-card.json", b"/.well-known/agent.json")
 MISSING_STATUSES = (404, 405, 410)
@@ -33,6 +39,11 @@ FETCH_POLL_INTERVAL = 0.01
 REFRESH_RETRY_DELAY = 10.0
 """Seconds for which an expired card is used after it could not be refreshed."""
 VERSIONS = ("1.0", "0.3")
+CardCheck: TypeAlias = Callable[[Json], object | Awaitable[object]]
+"""A function, or a coroutine function, that raises an exception to refuse the JSON of a card.
+
+If it returns JSON of a card, that one is used instead.
+"""
 BINDINGS: dict[str, type[Binding]] = {"JSONRPC": JSONRPC, "HTTP+JSON": HTTPJSON}
 
 
@@ -45,6 +56,7 @@ class Discovery:
         ttl: Seconds for which a card is cached.
         protocol: The required protocol version; None for any in the card.
         trusted_origins: Origins other than that of `base` to which credentials may be sent.
+        verify_card: Called with the JSON of each card that is fetched, before it is used.
         last_card: The last card that was fetched, even if it has expired; None if there is none.
     """
 
@@ -55,10 +67,13 @@ class Discovery:
         ttl: float,
         protocol: str | None,
         trusted_origins: Collection[Origin] = (),
+        verify_card: CardCheck | None = None,
     ) -> None:
         self.exchange, self.base, self.ttl, self.protocol = exchange, base, ttl, protocol
         self.trusted_origins = {origin(base), *trusted_origins}
+        self.verify_card = verify_card
         self.last_card: AgentCard | None = None
+        self._last_data: Any = None
         self._card_urls = [base.copy_with(raw_path=path_of(base) + path) for path in CARD_PATHS]
         self._etag = ""
         self._fetching = False
@@ -66,13 +81,23 @@ class Discovery:
         self._fresh_until = 0.0
         self._chosen: tuple[AgentCard, Binding] | None = None
 
-    def card(self, *, refresh: bool = False, deadline: float = inf) -> Steps[AgentCard]:
+    def card(
+        self, *, refresh: bool = False, deadline: float = inf, headers: Headers = NO_HEADERS
+    ) -> Steps[AgentCard]:
         """Return the card, fetched if the cached one has expired (FR-CLI-002).
+
+        Args:
+            refresh: Fetch the card even if the cached one has not expired.
+            deadline: When to give up, on the monotonic clock.
+            headers: Further headers of the request, if there is one.
 
         Raises:
             A2ADiscoveryError: The agent has no card, or an invalid one.
+            CardRefusedError: `verify_card` refused the card.
             A2ATimeoutError: Another call did not fetch the card before *deadline*.
         """
+        if self.last_card and monotonic() < self._fresh_until and not refresh:
+            return self.last_card  # even while another call refreshes it
         # Concurrent calls share one fetch and its outcome. They poll for it, since no step waits
         # for a lock; the `finally` below runs even if the fetching caller is cancelled.
         waited = False
@@ -83,34 +108,41 @@ class Discovery:
             yield Sleep(FETCH_POLL_INTERVAL)
         if waited and self._fetch_error:
             raise self._fetch_error
-        if self.last_card and monotonic() < self._fresh_until and (waited or not refresh):
+        if self.last_card and monotonic() < self._fresh_until and waited:
             return self.last_card
         self._fetching, self._fetch_error = True, None
         try:
-            return (yield from self._fetch(deadline))
+            return (yield from self._fetch(deadline, headers))
         except A2AError as error:
             self._fetch_error = error
             raise
         finally:
             self._fetching = False
 
-    def _fetch(self, deadline: float) -> Steps[AgentCard]:
+    def _fetch(self, deadline: float, headers: Headers) -> Steps[AgentCard]:
         url, fallback_url = self._card_urls
-        response = yield from self._request(url, deadline)
+        response = yield from self._request(url, deadline, headers)
         outcomes = [f"HTTP {response.status} from {redacted(url)}"]
         if response.status in MISSING_STATUSES:
-            url, response = fallback_url, (yield from self._request(fallback_url, deadline))
+            url, response = (
+                fallback_url,
+                (yield from self._request(fallback_url, deadline, headers)),
+            )
             outcomes.append(f"HTTP {response.status} from {redacted(url)}")
-        card = self._parse(url, response, ", ".join(outcomes))
+        card, data = self._parse(url, response, ", ".join(outcomes))
+        card = (yield from self.verify(data, url)) or card
         kept_etag = self._etag if response.status == 304 else ""
         self.last_card, self._etag = card, response.headers.get("etag", kept_etag)
+        self._last_data = data if self.verify_card else None
         self._fresh_until = monotonic() + self.ttl
         # From now on, try the URL that has the card first.
         self._card_urls.sort(key=lambda card_url: card_url != url)
         return card
 
-    def _request(self, url: httpx.URL, deadline: float) -> Steps[BufferedResponse]:
-        headers = {"accept": "application/json"}
+    def _request(
+        self, url: httpx.URL, deadline: float, headers: Headers
+    ) -> Steps[BufferedResponse]:
+        headers = {**headers, "accept": "application/json"}
         if self.last_card and self._etag:
             headers["if-none-match"] = self._etag
         try:
@@ -121,52 +153,83 @@ class Discovery:
         assert isinstance(response, BufferedResponse)
         return response
 
-    def _parse(self, url: httpx.URL, response: BufferedResponse, outcomes: str) -> AgentCard:
+    def verify(self, data: Any, url: httpx.URL) -> Steps[AgentCard | None]:
+        """Pass *data*, the JSON of a card that came from *url*, to `verify_card`.
+
+        Returns:
+            The card to use instead, if the function returned the JSON of one.
+
+        Raises:
+            CardRefusedError: The function raised an exception.
+        """
+        if self.verify_card is None:
+            return None
+        try:
+            verified: Any = yield Invoke(self.verify_card, (data,))
+            return AgentCard.from_dict(verified) if is_object(verified) else None
+        except Exception as error:  # raising is how a function of the user refuses a card
+            raise CardRefusedError(str(error), url=redacted(url)) from error
+
+    def _parse(
+        self, url: httpx.URL, response: BufferedResponse, outcomes: str
+    ) -> tuple[AgentCard, Any]:
+        """Return the card in *response*, and its JSON."""
         status = response.status
         if status == 304 and self.last_card:
-            return self.last_card
+            return self.last_card, self._last_data
         message = f"No agent card: {outcomes}"
         if status in MISSING_STATUSES:
             message += f". Is {redacted(self.base)} the agent's base URL? Check its port and path"
         if status == 200:
             try:
-                return AgentCard.from_dict(load(response.body))
+                data = load(response.body)
+                return AgentCard.from_dict(data), data
             except A2AProtocolError as error:
                 message = f"No agent card: {error}"
         raise A2ADiscoveryError(message, url=redacted(url), status_code=status)
 
-    def binding(self, deadline: float = inf) -> Steps[Binding]:
+    def binding(self, deadline: float = inf, headers: Headers = NO_HEADERS) -> Steps[Binding]:
         """Return the binding of the first interface in the card that is supported.
 
-        An API key is placed where the card requires it.
+        An API key is placed where the card requires it, and OAuth 2 tokens come from the endpoint
+        in the card if no other one is known. *headers* are those of the request to
+        send: the card, which all callers share, is fetched without them.
 
         Raises:
+            CardRefusedError: `verify_card` refused the card.
             A2ADiscoveryError: No interface is supported; an http interface is not if the card
                 was fetched over https.
-            CredentialsRefusedError: All supported interfaces are at other origins, and the client
-                has credentials.
+            CredentialsRefusedError: All supported interfaces, or the token endpoint in the card,
+                are at other origins, and the client has credentials.
+            TokenUnavailableError: The card has no token endpoint, and the client none either.
         """
         try:
             card = yield from self.card(deadline=deadline)
+        except CardRefusedError:
+            raise
         except (A2ADiscoveryError, A2AConnectionError) as error:
             if self.last_card is None:
-                if self.protocol is None or isinstance(error, A2AConnectionError):
+                # An agent whose card must be verified is not called without one.
+                may_be_absent = self.protocol is not None and self.verify_card is None
+                if isinstance(error, A2AConnectionError) or not may_be_absent:
                     raise
-                return JSONRPC(self.base, self.protocol)
+                return JSONRPC(self.base, str(self.protocol))
             # An expired card is better than none: cards rarely change, and if this one did, the
             # request itself fails.
             card, self._fresh_until = self.last_card, monotonic() + REFRESH_RETRY_DELAY
         chosen_for, binding = self._chosen or (None, None)
         # Callers can add credentials to their own httpx client at any time.
-        if binding is None or chosen_for is not card or not self._may_call(binding.url):
-            binding = self._choose(card)
+        if binding is None or chosen_for is not card or not self._may_call(binding.url, headers):
+            binding = self._choose(card, headers)
             binding.streams = card.capabilities.streaming
             if isinstance(self.exchange.auth, APIKey):
                 self.exchange.auth.place(card)
+            elif isinstance(self.exchange.auth, ClientCredentials):
+                self.exchange.auth.place(card, self.base, self.trusted_origins)
             self._chosen = card, binding
         return binding
 
-    def _choose(self, card: AgentCard) -> Binding:
+    def _choose(self, card: AgentCard, headers: Headers) -> Binding:
         offered: list[str] = []
         foreign_urls: list[httpx.URL] = []
         for interface in card.supported_interfaces:
@@ -176,7 +239,7 @@ class Discovery:
             offered.append(f"{name} at {location}")
             binding = self._binding_for(interface, url) if url else None
             if binding and self.protocol in (None, binding.version):
-                if self._may_call(binding.url):
+                if self._may_call(binding.url, headers):
                     return binding
                 foreign_urls.append(binding.url)
         if foreign_urls:
@@ -194,13 +257,14 @@ class Discovery:
             return None
         return url if is_agent_url(url) else None
 
-    def _may_call(self, url: httpx.URL) -> bool:
+    def _may_call(self, url: httpx.URL, headers: Headers) -> bool:
         """Return whether requests to *url* may include the client's credentials, if it has any.
 
         Without this check, anyone who can change the card, or redirect requests for it, could get
         the credentials by putting their own URL there.
         """
-        return origin(url) in self.trusted_origins or not self.exchange.has_credentials
+        has_credentials = self.exchange.has_credentials or has_secrets(headers)
+        return origin(url) in self.trusted_origins or not has_credentials
 
     def _binding_for(self, interface: AgentInterface, url: httpx.URL) -> Binding | None:
         """Return the binding for *interface*; None if it is not supported, or not secure."""

@@ -4,8 +4,10 @@ A2AError
 ├── A2AConnectionError                      cannot connect, or connection lost; `sent`
 │   └── A2ATimeoutError                     no response in time
 ├── A2ADiscoveryError                       no usable card; `status_code`, `url`
+│   └── CardRefusedError                    the caller's function refused the card
 ├── A2AProtocolError                        the response is not A2A
 ├── CredentialsRefusedError                 the card names a foreign origin; `agent`, `foreign`
+├── TokenUnavailableError                   no OAuth 2 token; `error`, `status_code`
 ├── A2AAuthError                            HTTP 401 or 403; `status_code`, `challenge`
 ├── A2AServerError                          refused; `code`, `data`, `reason`, `status_code`
 │   ├── TaskNotFoundError                   -32001
@@ -75,6 +77,17 @@ class A2ADiscoveryError(A2AError):
         self.status_code = status_code
 
 
+class CardRefusedError(A2ADiscoveryError):
+    """The function passed as `verify_card` refused the card; nothing was sent because of it.
+
+    `__cause__` is the exception that the function raised.
+    """
+
+    def __init__(self, message: str, *, url: str, status_code: int | None = None) -> None:
+        reason = message[:MAX_QUOTED]
+        super().__init__(f"Agent card refused: {reason}", url=url, status_code=status_code)
+
+
 class A2AProtocolError(A2AError):
     """The agent's response is not A2A."""
 
@@ -96,6 +109,20 @@ class CredentialsRefusedError(A2AError):
         )
         self.agent = agent
         self.foreign = foreign
+
+
+class TokenUnavailableError(A2AError):
+    """The authorization server gave no access token, so nothing was sent to the agent.
+
+    Attributes:
+        error: The error code of OAuth 2 (RFC 6749 §5.2), such as `invalid_client`; may be empty.
+        status_code: The HTTP status of the authorization server's response; None without one.
+    """
+
+    def __init__(self, message: str, *, error: str = "", status_code: int | None = None) -> None:
+        super().__init__(message)
+        self.error = error
+        self.status_code = status_code
 
 
 class A2AAuthError(A2AError):

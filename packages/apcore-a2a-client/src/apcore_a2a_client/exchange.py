@@ -20,20 +20,23 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from inspect import isawaitable
 from math import inf, ldexp
 from random import uniform
 from time import monotonic, time
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 import httpx
 
 from .agent_urls import is_agent_url, origin, redacted
-from .errors import A2AConnectionError, A2AProtocolError, A2ATimeoutError
+from .errors import A2AConnectionError, A2AError, A2AProtocolError, A2ATimeoutError
+from .headers import NO_HEADERS, Headers, HeaderSource, checked_headers, has_secrets
 
 T = TypeVar("T")
 FIRST_WAIT, LONGEST_WAIT = 0.25, 5.0
 """Seconds before the first retry, doubled for each further retry, and the maximum."""
 MAX_REDIRECTS = 5
+HTTP_ERRORS = httpx.HTTPError, httpx.StreamError, httpx.InvalidURL
 HEADERS = {"accept": "application/json", "accept-encoding": "identity"}
 """Compression is not accepted: a small compressed body can expand to any size."""
 
@@ -71,7 +74,14 @@ class Sleep(NamedTuple):
     seconds: float
 
 
-Step: TypeAlias = Send | Read | Close | Sleep
+class Invoke(NamedTuple):
+    """Step: call a function of the user, and return its result, awaited if needed."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...] = ()
+
+
+Step: TypeAlias = Send | Read | Close | Sleep | Invoke
 Steps: TypeAlias = Generator[Step, Any, T]
 """A generator of steps that returns one result."""
 
@@ -107,6 +117,7 @@ class RequestSpec(NamedTuple):
     Attributes:
         safe: Whether the request changes nothing, so that it may be sent twice.
         stream: Whether the response may be a stream of events.
+        headers: Headers of this request; they take precedence over the client's.
         max_bytes: Size limit of the response; None for the client's limit.
     """
 
@@ -114,10 +125,14 @@ class RequestSpec(NamedTuple):
     url: httpx.URL
     safe: bool
     stream: bool = False
-    headers: Mapping[str, str] = {}
+    headers: Headers = NO_HEADERS
     params: Mapping[str, Any] | None = None
     content: bytes | None = None
     max_bytes: int | None = None
+
+    def with_headers(self, headers: Headers) -> Self:
+        """Return the same request with more headers; those that it has stay as they are."""
+        return self._replace(headers={**headers, **self.headers})
 
 
 @dataclass(repr=False, eq=False)
@@ -127,7 +142,7 @@ class Exchange:
     Attributes:
         build_request: The method of the httpx client, sync or async.
         auth: Credentials for requests to the agent; None for those of the httpx client.
-        headers: Headers of every request.
+        headers: Headers of every request, or a function that returns them for each attempt.
         timeout: Seconds for a whole response with all attempts; for a stream, seconds until it
             starts and between its chunks. None for no limit.
         retries: How many times a failed request is retried, where that is safe.
@@ -137,7 +152,7 @@ class Exchange:
 
     build_request: Callable[..., httpx.Request]
     auth: httpx.Auth | None
-    headers: Mapping[str, str]
+    headers: Headers | HeaderSource
     timeout: float | None
     retries: int
     max_bytes: int
@@ -146,7 +161,8 @@ class Exchange:
     @property
     def has_credentials(self) -> bool:
         """Whether requests may contain something that only the agent may see."""
-        return self.auth is not None or bool(self.headers) or self.client_has_credentials()
+        has_secret_headers = callable(self.headers) or has_secrets(self.headers)
+        return self.auth is not None or has_secret_headers or self.client_has_credentials()
 
     def earlier_deadline(self, deadline: float) -> float:
         """Return *deadline*, or the time `timeout` seconds from now if that is earlier."""
@@ -184,17 +200,22 @@ class Exchange:
             yield Sleep(delay)
 
     def _attempt(self, spec: RequestSpec, deadline: float) -> Steps[AnyResponse]:
+        client_headers = self.headers
+        if callable(client_headers):
+            client_headers = checked_headers((yield Invoke(client_headers)))
         timeout = time_left(deadline)
         request = self.build_request(
             spec.method,
             spec.url,
-            headers={**HEADERS, **self.headers, **spec.headers},
+            headers={**HEADERS, **client_headers, **spec.headers},
             params=spec.params,
             content=spec.content,
             # Connecting may take half of the time: the rest is for a second attempt.
             timeout=httpx.Timeout(timeout, connect=timeout and timeout / 2),
         )
         auth: Any = httpx.USE_CLIENT_DEFAULT if self.auth is None else self.auth
+        if "authorization" in spec.headers:
+            auth = None  # this request has its own credentials: send no other ones with it
         for _ in range(MAX_REDIRECTS + 1):
             response: httpx.Response = yield Send(request, auth, time_left(deadline))
             if response.headers.get("content-encoding", "identity") != "identity":
@@ -236,6 +257,20 @@ class Exchange:
                 raise A2ATimeoutError("The response was not complete in time")
         yield Close(response)
         return bytes(body)
+
+
+def without_await(step: Invoke) -> Any:
+    """Return the result of the function in *step*.
+
+    Raises:
+        A2AError: The result is awaitable.
+    """
+    result = step.function(*step.arguments)
+    if isawaitable(result):
+        getattr(result, "close", str)()  # a coroutine that is never awaited would warn
+        name = getattr(step.function, "__name__", type(step.function).__name__)
+        raise A2AError(f"SyncA2AClient can't await {name}: pass a function that is not async")
+    return result
 
 
 def deadline_after(timeout: float | None) -> float:
@@ -293,17 +328,28 @@ def translated_errors(url: httpx.URL) -> Generator[None]:
     """
     try:
         yield
-    except httpx.ConnectTimeout:
-        raise A2ATimeoutError(f"Connecting to {redacted(url)} timed out", sent=False) from None
-    except (httpx.TimeoutException, TimeoutError) as error:
+    except (*HTTP_ERRORS, TimeoutError, UnicodeError) as error:
+        request: httpx.Request | None = getattr(error, "_request", None)
+        # `httpx.Auth` may send requests of its own, such as one for a token.
+        if request is None or redacted(request.url) == redacted(url):
+            raise _translated(error, url) from None
+        translated = _translated(error, request.url)
+        if isinstance(translated, A2AConnectionError):
+            translated.sent = False
+        raise translated from None
+
+
+def _translated(error: Exception, url: httpx.URL) -> A2AError:
+    """Return the exception for *error*, which httpx raised for a request to *url*."""
+    if isinstance(error, httpx.ConnectTimeout):
+        return A2ATimeoutError(f"Connecting to {redacted(url)} timed out", sent=False)
+    if isinstance(error, httpx.TimeoutException | TimeoutError):
         sent = not isinstance(error, httpx.PoolTimeout)
-        raise A2ATimeoutError(f"No response in time from {redacted(url)}", sent=sent) from None
-    except httpx.ConnectError as error:
-        raise A2AConnectionError(f"Can't connect to {redacted(url)}: {error}", sent=False) from None
-    except (httpx.InvalidURL, UnicodeError):
-        raise A2AProtocolError(f"{redacted(url)} redirects to an invalid URL") from None
-    except httpx.LocalProtocolError:
-        raise A2AProtocolError(f"The request to {redacted(url)} is not valid HTTP") from None
-    except (httpx.HTTPError, httpx.StreamError) as error:
-        error_name = type(error).__name__
-        raise A2AConnectionError(f"Connection to {redacted(url)} lost ({error_name})") from None
+        return A2ATimeoutError(f"No response in time from {redacted(url)}", sent=sent)
+    if isinstance(error, httpx.ConnectError):
+        return A2AConnectionError(f"Can't connect to {redacted(url)}: {error}", sent=False)
+    if isinstance(error, httpx.InvalidURL | UnicodeError):
+        return A2AProtocolError(f"{redacted(url)} redirects to an invalid URL")
+    if isinstance(error, httpx.LocalProtocolError):
+        return A2AProtocolError(f"The request to {redacted(url)} is not valid HTTP")
+    return A2AConnectionError(f"Connection to {redacted(url)} lost ({type(error).__name__})")

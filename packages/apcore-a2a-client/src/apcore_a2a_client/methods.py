@@ -12,6 +12,7 @@ from .cards import AgentCard
 from .discovery import Discovery
 from .errors import A2AProtocolError, Json, is_list, is_object
 from .exchange import BufferedResponse, Item, Items, Steps, deadline_after
+from .headers import Headers, checked_headers
 from .params import (
     Content,
     message_params,
@@ -31,24 +32,32 @@ class Operations:
     def __init__(self, discovery: Discovery) -> None:
         self._discovery = discovery
 
-    def get_card(self, *, refresh: bool = False) -> Steps[AgentCard]:
+    def get_card(
+        self, *, refresh: bool = False, headers: Headers | None = None
+    ) -> Steps[AgentCard]:
         """Return the agent's card, cached for `card_ttl` seconds (FR-CLI-002).
 
         Args:
             refresh: Fetch the card even if the cached one has not expired.
+            headers: Further headers of the request, if there is one.
 
         Raises:
             A2ADiscoveryError: The agent has no card, or an invalid one.
+            CardRefusedError: `verify_card` refused the card.
         """
-        return (yield from self._discovery.card(refresh=refresh))
+        given = checked_headers(headers)
+        return (yield from self._discovery.card(refresh=refresh, headers=given))
 
-    def extended_card(self) -> Steps[AgentCard]:
+    def extended_card(self, *, headers: Headers | None = None) -> Steps[AgentCard]:
         """Return the card for authenticated callers (A2A 1.0 §3.1.11).
 
         Raises:
             ExtendedAgentCardNotConfiguredError: The agent has no such card.
+            CardRefusedError: `verify_card` refused the card.
         """
-        return AgentCard.from_dict((yield from self._request(bindings.EXTENDED_CARD, {})))
+        data = yield from self._request(bindings.EXTENDED_CARD, {}, headers)
+        card = AgentCard.from_dict(data)
+        return (yield from self._discovery.verify(data, self._discovery.base)) or card
 
     def send_message(
         self,
@@ -62,6 +71,7 @@ class Operations:
         history_length: int | None = None,
         accepted_output_modes: Sequence[str] = (),
         push_config: PushNotificationConfig | None = None,
+        headers: Headers | None = None,
     ) -> Steps[Task]:
         """Send a message, and return the task that it started or answered (FR-CLI-003).
 
@@ -79,6 +89,7 @@ class Operations:
             history_length: The number of messages to include in the task's history.
             accepted_output_modes: The media types that the artifacts may have.
             push_config: A webhook for the task; its `task_id` is ignored.
+            headers: Further headers of the request.
 
         Raises:
             A2AServerError: The agent refused the message.
@@ -92,7 +103,7 @@ class Operations:
             acceptedOutputModes=list(accepted_output_modes) or None,
             taskPushNotificationConfig=push_config and push_config.to_dict(),
         )
-        return after(None, read_event((yield from self._request(bindings.SEND, params))))
+        return after(None, read_event((yield from self._request(bindings.SEND, params, headers))))
 
     def stream_message(
         self,
@@ -102,6 +113,7 @@ class Operations:
         context_id: str | None = None,
         task_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        headers: Headers | None = None,
     ) -> Items[Event]:
         """Send a message, and yield the events of its task as they arrive (FR-CLI-004).
 
@@ -114,46 +126,59 @@ class Operations:
             context_id: The conversation of the message.
             task_id: The paused task that the message answers.
             metadata: Further metadata of the request.
+            headers: Further headers of each request.
 
         Raises:
             A2AServerError: The agent refused the message.
             A2AConnectionError: The agent cannot be reached, or the connection was lost for good.
         """
         params = message_params(message, skill, context_id, task_id, metadata)
-        return self._events(start=(bindings.STREAM, params)).events()
+        return self._events(headers, start=(bindings.STREAM, params)).events()
 
-    def subscribe(self, task_id: str, *, last_event_id: str | None = None) -> Items[Event]:
+    def subscribe(
+        self,
+        task_id: str,
+        *,
+        last_event_id: str | None = None,
+        headers: Headers | None = None,
+    ) -> Items[Event]:
         """Yield the events of a task from now on (A2A 1.0 §3.1.6).
 
         Args:
             task_id: The task.
             last_event_id: Start after this event, if the agent numbers its events.
+            headers: Further headers of each request.
 
         Raises:
             UnsupportedOperationError: The task has ended.
             TaskNotFoundError: The task does not exist.
         """
         start = bindings.SUBSCRIBE, {"id": valid_id(task_id)}
-        return self._events(start=start, last_event_id=last_event_id).events()
+        return self._events(headers, start=start, last_event_id=last_event_id).events()
 
-    def get_task(self, task_id: str, *, history_length: int | None = None) -> Steps[Task]:
+    def get_task(
+        self,
+        task_id: str,
+        *,
+        history_length: int | None = None,
+        headers: Headers | None = None,
+    ) -> Steps[Task]:
         """Return the current state of a task (FR-CLI-005).
 
         Raises:
             TaskNotFoundError: The task does not exist.
         """
         params = without_none(id=valid_id(task_id), historyLength=history_length)
-        return Task.from_dict((yield from self._request(bindings.GET, params)))
+        return Task.from_dict((yield from self._request(bindings.GET, params, headers)))
 
-    def cancel_task(self, task_id: str) -> Steps[Task]:
+    def cancel_task(self, task_id: str, *, headers: Headers | None = None) -> Steps[Task]:
         """Cancel a task, and return it (FR-CLI-005).
 
         Raises:
             TaskNotCancelableError: The task has ended.
         """
-        return Task.from_dict(
-            (yield from self._request(bindings.CANCEL, {"id": valid_id(task_id)}))
-        )
+        params = {"id": valid_id(task_id)}
+        return Task.from_dict((yield from self._request(bindings.CANCEL, params, headers)))
 
     def list_tasks(
         self,
@@ -163,6 +188,7 @@ class Operations:
         cursor: str | None = None,
         page_size: int | None = None,
         history_length: int | None = None,
+        headers: Headers | None = None,
     ) -> Steps[TaskPage]:
         """Return a page of tasks, and the cursor of the next page (FR-CLI-005).
 
@@ -172,6 +198,7 @@ class Operations:
             cursor: The `next_cursor` of the previous page.
             page_size: The maximum number of tasks; agents may have a lower limit.
             history_length: The number of messages to include in each task's history.
+            headers: Further headers of the request.
 
         Raises:
             UnsupportedOperationError: The agent cannot list tasks; most agents of 0.3 cannot.
@@ -184,7 +211,7 @@ class Operations:
             pageSize=page_size,
             historyLength=history_length,
         )
-        return TaskPage.from_dict((yield from self._request(bindings.LIST, params)))
+        return TaskPage.from_dict((yield from self._request(bindings.LIST, params, headers)))
 
     def iter_tasks(
         self,
@@ -192,12 +219,13 @@ class Operations:
         *,
         state: str | None = None,
         page_size: int | None = None,
+        headers: Headers | None = None,
     ) -> Items[Task]:
         """Yield all tasks, fetched page by page; see `list_tasks`."""
         cursor, seen_cursors = None, {""}
         while cursor != "":
             page = yield from self.list_tasks(
-                context_id, state=state, cursor=cursor, page_size=page_size
+                context_id, state=state, cursor=cursor, page_size=page_size, headers=headers
             )
             cursor = page.next_cursor
             if cursor and cursor in seen_cursors:
@@ -205,7 +233,9 @@ class Operations:
             seen_cursors.add(cursor)
             yield from map(Item, page.tasks)
 
-    def set_push_config(self, config: PushNotificationConfig) -> Steps[PushNotificationConfig]:
+    def set_push_config(
+        self, config: PushNotificationConfig, *, headers: Headers | None = None
+    ) -> Steps[PushNotificationConfig]:
         """Configure a webhook for a task, and return the push config (A2A 1.0 §3.1.7).
 
         Raises:
@@ -213,23 +243,27 @@ class Operations:
         """
         params = {**config.to_dict(), "taskId": valid_id(config.task_id)}
         return PushNotificationConfig.from_dict(
-            (yield from self._request(bindings.SET_PUSH, params))
+            (yield from self._request(bindings.SET_PUSH, params, headers))
         )
 
-    def get_push_config(self, task_id: str, id: str) -> Steps[PushNotificationConfig]:
+    def get_push_config(
+        self, task_id: str, id: str, *, headers: Headers | None = None
+    ) -> Steps[PushNotificationConfig]:
         """Return a push config of a task (A2A 1.0 §3.1.8)."""
         params = {"taskId": valid_id(task_id), "id": valid_id(id)}
         return PushNotificationConfig.from_dict(
-            (yield from self._request(bindings.GET_PUSH, params))
+            (yield from self._request(bindings.GET_PUSH, params, headers))
         )
 
-    def list_push_configs(self, task_id: str) -> Steps[tuple[PushNotificationConfig, ...]]:
+    def list_push_configs(
+        self, task_id: str, *, headers: Headers | None = None
+    ) -> Steps[tuple[PushNotificationConfig, ...]]:
         """Return all push configs of a task (A2A 1.0 §3.1.9)."""
         params: Json = {"taskId": valid_id(task_id)}
         push_configs: list[PushNotificationConfig] = []
         seen_cursors: set[str] = set()
         while True:
-            result = yield from self._request(bindings.LIST_PUSH, params)
+            result = yield from self._request(bindings.LIST_PUSH, params, headers)
             # 1.0 returns an object with a cursor, 0.3 a bare list.
             page: Json = result if is_object(result) else {"configs": result}
             configs: Any = page.get("configs") or []
@@ -242,19 +276,22 @@ class Operations:
             seen_cursors.add(cursor)
             params = {**params, "pageToken": cursor}
 
-    def delete_push_config(self, task_id: str, id: str) -> Steps[None]:
+    def delete_push_config(
+        self, task_id: str, id: str, *, headers: Headers | None = None
+    ) -> Steps[None]:
         """Delete a push config of a task (A2A 1.0 §3.1.10)."""
         params = {"taskId": valid_id(task_id), "id": valid_id(id)}
-        yield from self._request(bindings.DELETE_PUSH, params)
+        yield from self._request(bindings.DELETE_PUSH, params, headers)
 
     def call(
         self,
-        skill: str,
+        skill: str | None,
         input: Content,
         *,
         context_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         timeout: float | None = None,
+        headers: Headers | None = None,
     ) -> Steps[Any]:
         """Call a skill like a function, and return its result however long it takes.
 
@@ -262,11 +299,12 @@ class Operations:
         caller stops waiting.
 
         Args:
-            skill: The skill.
+            skill: The skill; None lets the agent choose it.
             input: The input of the skill; see the message of `send_message`.
             context_id: The conversation of the call.
             metadata: Further metadata of the request.
             timeout: Seconds for the whole call; None for no limit.
+            headers: Further headers of each request.
 
         Returns:
             The value of the task's artifact; see `Task.value`.
@@ -280,24 +318,25 @@ class Operations:
         """
         deadline = deadline_after(timeout)
         params = message_params(input, skill, context_id, None, metadata)
-        task = yield from self._start_task(params, deadline)
+        task = yield from self._start_task(params, deadline, headers)
         # An agent that numbers events replays the whole task after event 0, even if the task has
         # already ended. In an existing conversation the task may be older: the replay could begin
         # with a pause that has been answered since, and the stream would end there.
         is_new_task = not context_id and not isinstance(input, Message)
         last_event_id = "0" if is_new_task else None
-        events = self._events(task=task, last_event_id=last_event_id, deadline=deadline)
+        events = self._events(headers, task=task, last_event_id=last_event_id, deadline=deadline)
         return result_of((yield from events.last()))
 
     def stream(
         self,
-        skill: str,
+        skill: str | None,
         input: Content,
         *,
         context_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         timeout: float | None = None,
         on_restart: Callable[[], object] | None = None,
+        headers: Headers | None = None,
     ) -> Items[Any]:
         """Call a skill, and yield the values of its chunks as they arrive.
 
@@ -305,13 +344,14 @@ class Operations:
         values then repeat, which is an error unless *on_restart* is given.
 
         Args:
-            skill: The skill.
+            skill: The skill; None lets the agent choose it.
             input: The input of the skill; see the message of `send_message`.
             context_id: The conversation of the call.
             metadata: Further metadata of the request.
             timeout: Seconds for the whole call; None for no limit.
             on_restart: Called when the task is restarted, before its values repeat; for
                 example the `clear` method of the list that collects them.
+            headers: Further headers of each request.
 
         Raises:
             TaskFailedError: The task failed, or was rejected or canceled; raised after the values
@@ -320,16 +360,24 @@ class Operations:
             StreamRestartedError: The task was restarted, and *on_restart* is not given.
         """
         start = bindings.STREAM, message_params(input, skill, context_id, None, metadata)
-        events = self._events(start=start, deadline=deadline_after(timeout))
+        events = self._events(headers, start=start, deadline=deadline_after(timeout))
         return chunks(events, valid_callback(on_restart))
 
-    def reply(self, task: Task, message: Content, *, timeout: float | None = None) -> Steps[Task]:
+    def reply(
+        self,
+        task: Task,
+        message: Content,
+        *,
+        timeout: float | None = None,
+        headers: Headers | None = None,
+    ) -> Steps[Task]:
         """Answer a paused task, and return it when it has ended or is paused again.
 
         Args:
             task: The paused task.
             message: The answer; see the message of `send_message`.
             timeout: Seconds for the answer and the wait; None for no limit.
+            headers: Further headers of each request.
 
         Raises:
             UnsupportedOperationError: The task no longer waits for input; agents may still accept
@@ -338,13 +386,15 @@ class Operations:
         """
         deadline = deadline_after(timeout)
         params = message_params(message, None, task.context_id, valid_id(task.id), None)
-        answered_task = yield from self._start_task(params, deadline)
+        answered_task = yield from self._start_task(params, deadline, headers)
         # Agents may return, or replay, the task as it was before the answer. The status of that
         # pause must not end the stream, so it is passed on.
-        events = self._events(task=answered_task, answered=task.status, deadline=deadline)
+        events = self._events(headers, task=answered_task, answered=task.status, deadline=deadline)
         return (yield from events.last())
 
-    def follow(self, task: Task, *, timeout: float | None = None) -> Items[Event]:
+    def follow(
+        self, task: Task, *, timeout: float | None = None, headers: Headers | None = None
+    ) -> Items[Event]:
         """Yield the events that follow the state in *task*, until the task is settled.
 
         If the agent has no streams, the task is polled. A snapshot of the task replaces events
@@ -354,28 +404,41 @@ class Operations:
             A2AConnectionError: The agent can no longer be reached.
             A2ATimeoutError: The task was not settled within *timeout* seconds.
         """
-        return self._events(task=task, deadline=deadline_after(timeout)).events()
+        return self._events(headers, task=task, deadline=deadline_after(timeout)).events()
 
-    def wait(self, task: Task, *, timeout: float | None = None) -> Steps[Task]:
+    def wait(
+        self, task: Task, *, timeout: float | None = None, headers: Headers | None = None
+    ) -> Steps[Task]:
         """Wait until a task is settled, and return it.
 
         Raises:
             A2AConnectionError: The agent can no longer be reached.
             A2ATimeoutError: The task was not settled within *timeout* seconds.
         """
-        return (yield from self._events(task=task, deadline=deadline_after(timeout)).last())
+        return (
+            yield from self._events(headers, task=task, deadline=deadline_after(timeout)).last()
+        )
 
-    def _start_task(self, params: Json, deadline: float) -> Steps[Task]:
+    def _start_task(self, params: Json, deadline: float, headers: Headers | None) -> Steps[Task]:
         """Send a message without waiting until its task is settled."""
         params["configuration"] = {"returnImmediately": True}
-        return after(None, read_event((yield from self._request(bindings.SEND, params, deadline))))
+        return after(
+            None, read_event((yield from self._request(bindings.SEND, params, headers, deadline)))
+        )
 
-    def _request(self, operation: Operation, params: Json, deadline: float = inf) -> Steps[Any]:
-        binding = yield from self._discovery.binding(deadline)
-        request = binding.request(operation, params)
+    def _request(
+        self,
+        operation: Operation,
+        params: Json,
+        headers: Headers | None,
+        deadline: float = inf,
+    ) -> Steps[Any]:
+        given = checked_headers(headers)
+        binding = yield from self._discovery.binding(deadline, given)
+        request = binding.request(operation, params).with_headers(given)
         response = yield from self._discovery.exchange.send(request, deadline)
         assert isinstance(response, BufferedResponse)
         return binding.result(response)
 
-    def _events(self, **options: Any) -> EventStream:
-        return EventStream(self._discovery, **options)
+    def _events(self, headers: Headers | None, **options: Any) -> EventStream:
+        return EventStream(self._discovery, headers=checked_headers(headers), **options)

@@ -15,7 +15,20 @@ import httpx
 from .bindings import GET, SEND, STREAM, SUBSCRIBE, Binding, Operation
 from .discovery import Discovery
 from .errors import A2AConnectionError, A2AProtocolError, A2AServerError, A2ATimeoutError, Json
-from .exchange import BufferedResponse, Close, Item, Items, Read, Sleep, Steps, backoff, time_left
+from .exchange import (
+    AnyResponse,
+    BufferedResponse,
+    Close,
+    Item,
+    Items,
+    Read,
+    RequestSpec,
+    Sleep,
+    Steps,
+    backoff,
+    time_left,
+)
+from .headers import NO_HEADERS, Headers
 from .sse import EventParser
 from .tasks import (
     Artifact,
@@ -51,6 +64,7 @@ class EventStream:
         last_event_id: The id of the event after which to start.
         answered: The status of a pause that has been answered, and so does not end the stream.
         deadline: When to give up, on the monotonic clock.
+        headers: Headers of each request.
     """
 
     def __init__(
@@ -62,6 +76,7 @@ class EventStream:
         last_event_id: str | None = None,
         answered: TaskStatus | None = None,
         deadline: float = inf,
+        headers: Headers = NO_HEADERS,
     ) -> None:
         self._discovery, self._exchange = discovery, discovery.exchange
         self._binding: Binding
@@ -82,6 +97,7 @@ class EventStream:
         self._last_number = 0
         self._answered = answered
         self._deadline = deadline
+        self._headers = headers
         self._ended = bool(task and self._is_settled(task))
         self._numbered = False
         self._subscribing = False  # a subscription is open, and has had no event yet
@@ -137,7 +153,7 @@ class EventStream:
         return self.task
 
     def _open(self) -> Steps[None]:
-        self._binding = yield from self._discovery.binding(self._deadline)
+        self._binding = yield from self._discovery.binding(self._deadline, self._headers)
         has_streams = self._binding.streams
         if self._task is None:
             assert self._start
@@ -168,19 +184,23 @@ class EventStream:
         """Fetch the task, and queue it as an event."""
         assert self._task
         request = self._binding.request(GET, {"id": self._task.id})
-        response = yield from self._exchange.send(request, self._deadline)
+        response = yield from self._send(request)
         assert isinstance(response, BufferedResponse)
         self._pending.append((Task.from_dict(self._binding.result(response)), None))
 
     def _connect(self, operation: Operation, params: Json) -> Steps[None]:
         request = self._binding.request(operation, params, self._last_event_id or "")
-        response = yield from self._exchange.send(request, self._deadline)
+        response = yield from self._send(request)
         if isinstance(response, httpx.Response):
             self._response, self._parser = response, EventParser(self._exchange.max_bytes)
             self._last_event_at = monotonic()
         else:
             self._pending.append((read_event(self._binding.result(response)), None))
             self._polling = True
+
+    def _send(self, request: RequestSpec) -> Steps[AnyResponse]:
+        request = request.with_headers(self._headers)
+        return (yield from self._exchange.send(request, self._deadline))
 
     def _read(self, response: httpx.Response) -> Steps[None]:
         timeout = time_left(self._exchange.earlier_deadline(self._deadline))

@@ -13,7 +13,19 @@ import httpx
 
 from .base import Client, renamed
 from .cards import AgentCard
-from .exchange import AnySteps, Close, Item, Items, Read, Sleep, Step, Steps, translated_errors
+from .exchange import (
+    AnySteps,
+    Close,
+    Invoke,
+    Item,
+    Items,
+    Read,
+    Sleep,
+    Step,
+    Steps,
+    translated_errors,
+    without_await,
+)
 from .methods import Operations
 
 P = ParamSpec("P")
@@ -79,17 +91,19 @@ class SyncA2AClient(Client[httpx.Client]):
     Args:
         url: The agent's base URL, with its card below `/.well-known/`.
         auth: `"Bearer …"`, a function that returns a fresh token for each request, an `APIKey`,
-            or any `httpx.Auth`.
+            `ClientCredentials`, or any other `httpx.Auth`.
         timeout: Seconds for a whole response including retries, and for silence on a stream;
             None for no limit.
         card_ttl: Seconds for which the card is cached.
-        headers: Headers of every request.
+        headers: Headers of every request, or a function that returns them for each request.
         retries: How many times a failed request is retried, where that is safe.
         http_client: The httpx client to use; closing this client leaves it open.
         protocol: `"1.0"` or `"0.3"` to require that version, whatever the card says.
         max_bytes: Size limit of a response, and of an event of a stream.
         credentials_for: Origins other than that of *url* to which credentials may be sent, if
             the agent's card points there.
+        verify_card: A function that gets the JSON of each card that is fetched, and raises an
+            exception to refuse it.
 
     Raises:
         ValueError: The URL is not an http(s) URL, or another argument is invalid.
@@ -161,6 +175,8 @@ class SyncA2AClient(Client[httpx.Client]):
     def _perform(self, step: Step, responses: OpenResponses) -> Any:
         if isinstance(step, Sleep):
             return time.sleep(step.seconds)
+        if isinstance(step, Invoke):
+            return without_await(step)
         if isinstance(step, Close):
             del responses[step.response]
             return step.response.close()

@@ -22,7 +22,15 @@ from .errors import (
     clean,
 )
 from .parts import PartConverter
-from .protocols import Authenticator, Executor, Identity, Registry, Validation, missing_methods
+from .protocols import (
+    Authenticator,
+    Companion,
+    Executor,
+    Identity,
+    Registry,
+    Validation,
+    missing_methods,
+)
 from .records import TaskListResult, TaskRecord, TaskStore
 from .schema import SchemaConverter
 from .sdk import from_sdk, to_sdk
@@ -38,6 +46,7 @@ __all__ = [
     "AgentCardBuilder",
     "ApprovalRequired",
     "Authenticator",
+    "Companion",
     "ErrorMapper",
     "Executor",
     "File",

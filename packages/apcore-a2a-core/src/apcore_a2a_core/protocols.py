@@ -62,6 +62,18 @@ class Authenticator(Protocol):
         ...
 
 
+class CardSigner(Protocol):
+    """A signer of Agent Cards (A2A 1.0 §8.4)."""
+
+    def sign(self, card: dict[str, Any]) -> Sequence[dict[str, Any]]:
+        """Return the signatures of *card*, the JSON of a card."""
+        ...
+
+    def jwks(self) -> Mapping[str, Any]:
+        """Return the public keys as a JSON Web Key Set."""
+        ...
+
+
 @runtime_checkable
 class Registry(Protocol):
     """The part of apcore's Registry that the server uses.
@@ -76,6 +88,55 @@ class Registry(Protocol):
 
     def get_definition(self, module_id: str) -> object | None:
         """Return the descriptor of a module, or None if there is none."""
+        ...
+
+
+@runtime_checkable
+class Companion(Protocol):
+    """An object that runs with an agent, such as a connection to a remote agent.
+
+    A server starts its companions before it listens, and closes them after its last task has
+    ended. One that is not ready keeps nothing else from running.
+
+    It may also have a method `routes()` that returns ASGI applications by their paths. They are
+    served without authentication, so they must check requests themselves.
+
+    >>> class Clock:
+    ...     name = "clock"
+    ...     async def start(self, registry): pass
+    ...     async def aclose(self): pass
+    ...     def is_ready(self): return True
+    ...     def figures(self): return {"clock_ticks": 5}
+    >>> isinstance(Clock(), Companion)
+    True
+    """
+
+    @property
+    def name(self) -> str:
+        """Its name in the health check."""
+        ...
+
+    async def start(self, registry: Any) -> None:
+        """Start, and return soon: what takes longer must go on by itself.
+
+        Args:
+            registry: The registry of the agent, for modules that the companion adds or removes.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Stop everything that `start` has begun."""
+        ...
+
+    def is_ready(self) -> bool:
+        """Return whether it works; the health check and the metrics tell that it does not."""
+        ...
+
+    def figures(self) -> Mapping[str, float]:
+        """Return numbers for the metrics by name; equal names of several companions are added.
+
+        The names must always be the same.
+        """
         ...
 
 

@@ -1,5 +1,22 @@
-"""Skills of remote A2A agents as apcore modules."""
+"""Skills of remote A2A agents as apcore modules, and modules as tools of language models."""
 
-import apcore  # noqa: F401
-import apcore_a2a_client  # noqa: F401
-import apcore_a2a_core  # noqa: F401
+from .agent import RemoteAgent
+from .config import remote_agents
+from .errors import RemoteFailedError, RemoteInputError, RemoteQuestion
+from .receiver import WebhookReceiver
+from .skills import RemoteSkill
+from .tools import Tools, as_adk_tool, as_langchain_tool, tools
+
+__all__ = [
+    "RemoteAgent",
+    "RemoteFailedError",
+    "RemoteInputError",
+    "RemoteQuestion",
+    "RemoteSkill",
+    "Tools",
+    "WebhookReceiver",
+    "as_adk_tool",
+    "as_langchain_tool",
+    "remote_agents",
+    "tools",
+]

@@ -78,7 +78,9 @@ KINDS: dict[Any, Kind] = {
     Sequence[float]: Kind("a list of numbers", (int, float), float, is_list=True),
 }
 SWITCH, TEXT = KINDS[bool], KINDS[str]
+FILES = Kind("a list of files", (str,), str, "FILE", is_list=True)
 PAIRS = Kind("a list of NAME=VALUE", (str,), str, "NAME=SKILL", is_list=True)
+OBJECTS = Kind("a list of NAME=VALUE, or of objects", (str, dict), str, "NAME=URL", is_list=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,11 +150,12 @@ class Option:
         kind = self.kind or TEXT
         items = _items(value) if kind.is_list else [value]
         try:
-            if any(isinstance(item, CONTAINER_TYPES) for item in items):
+            objects = [item for item in items if isinstance(item, CONTAINER_TYPES)]
+            if not all(isinstance(item, kind.types) for item in objects):
                 raise ValueError
             if kind.is_list:
-                texts = " ".join(map(str, items)).replace(",", " ").split()
-                return [kind.parse(text) for text in texts]
+                texts = " ".join(str(item) for item in items if item not in objects)
+                return [*map(kind.parse, texts.replace(",", " ").split()), *objects]
             return kind.parse(str(value))
         except (ValueError, KeyError):
             problem = f"takes {kind.description}, not {self._shown(value)}"

@@ -22,6 +22,7 @@ __all__ = [
     "PartConverter",
     "Progress",
     "Prompt",
+    "RemoteAgent",
     "Reply",
     "SchemaConverter",
     "Services",
@@ -40,6 +41,7 @@ __all__ = [
     "serve",
     "serve_agent",
     "to_a2a",
+    "tools",
 ]
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ if TYPE_CHECKING:
         SkillMapper,
         Usage,
     )
+    from apcore_a2a_remote import RemoteAgent, tools
     from apcore_a2a_server import InMemoryTaskStore, Limits, async_serve, create_app, serve
 else:
     from ._parts import import_part
@@ -96,6 +99,7 @@ else:
             "to_a2a",
         ],
         "client": ["A2AClient", "SyncA2AClient"],
+        "remote": ["RemoteAgent", "tools"],
         "server": ["InMemoryTaskStore", "Limits", "async_serve", "create_app", "serve"],
     }
     _PART_OF = {name: part for part, names in _PARTS.items() for name in names}

@@ -34,6 +34,7 @@ from apcore_a2a_server.store.leases import LeaseKeeper
 from apcore_a2a_server.store.live import LiveTasks
 
 from .cards import CardPages
+from .companions import Companions, names_of
 from .figures import Figures
 from .health import HealthPage
 from .options import AUTH_RATE_LIMIT, Settings
@@ -68,7 +69,8 @@ class Agent:
         self, executor: Executor, settings: Settings, figures: Figures | None = None
     ) -> None:
         self.settings = settings
-        self.figures = figures or Figures()
+        self.figures = figures or Figures(others=names_of(settings.companions))
+        self.companions = Companions(settings.companions)
         self.limiter = _limiter(settings.rate_limit, settings, "rate_limit")
         self.refusals = _refusals(settings)
         self.metrics = _metrics(settings, self.figures)
@@ -79,7 +81,7 @@ class Agent:
         if setup.tasks.store.is_durable:  # other replicas may take over our tasks
             recovery = Recovery(setup, self.engine)
             self.keeper = LeaseKeeper(setup.tasks, self.engine.on_lease_lost, recovery.take)
-        self.health = HealthPage(setup, self.figures)
+        self.health = HealthPage(setup, self.figures, self.companions)
         self.cards = CardPages(setup.skills, setup.access, settings)
         limits = settings.limits
         grace = limits.disconnect_grace if settings.cancel_on_disconnect else None
@@ -129,9 +131,11 @@ class Agent:
             self.keeper.start()
         if self.push is not None:
             self.push.queue.start()
+        await self.companions.start(self.setup.executor.registry)
 
     async def close(self) -> None:
-        """Close the store, and end the processes of modules."""
+        """Close the companions and the store, and end the processes of modules."""
+        await self.companions.aclose()
         if self.keeper is not None:
             await self.keeper.stop()
         await self.setup.processes.close()
@@ -160,6 +164,7 @@ class Agent:
             "memory_running_bytes": lambda: self.setup.memory.running,
             "memory_stored_bytes": lambda: self.setup.memory.stored,
             "uptime_seconds": lambda: round(time.monotonic() - self.figures.started, 3),
+            **self.companions.gauges(),
         }
         if self.keeper is not None and self.setup.tasks.store.is_shared:
             keeper = self.keeper
@@ -209,7 +214,7 @@ def _push(tasks: LiveTasks, settings: Settings, metrics: "Metrics | None") -> "P
 
 def _skills(executor: Executor, settings: Settings) -> Skills:
     skills = Skills(executor.registry, schema_cache=settings.limits.schema_cache)
-    if not len(skills) and not settings.allow_empty:
+    if not len(skills) and not (settings.allow_empty or settings.companions):
         raise ValueError("There are no modules to serve: the registry is empty, or hides them all")
     if settings.default_skill == ASK:
         if ASK in executor.registry.list():

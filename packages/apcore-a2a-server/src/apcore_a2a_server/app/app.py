@@ -26,6 +26,8 @@ from apcore_a2a_server.modules.source import executor_of
 from apcore_a2a_server.modules.targets import folder_of
 
 from .agent import Agent, reserved_paths
+from .card_keys import PATH as KEYS_PATH
+from .card_keys import KeySetPage
 from .explorer import explorer_routes
 from .figures import Figures
 from .options import Settings
@@ -33,7 +35,7 @@ from .options import Settings
 logger = logging.getLogger("apcore_a2a_server")
 
 CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
-PUBLIC = ("/", *CARD_PATHS, "/health", "/metrics")
+PUBLIC = ("/", *CARD_PATHS, KEYS_PATH, "/health", "/metrics")
 """Exact paths that can be read without authentication; a POST to `/`, a call, still needs it."""
 
 
@@ -107,7 +109,7 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
         source if api is None else [source, api_registry],
         settings.acl,
         settings.config,
-        allow_empty=settings.allow_empty,
+        allow_empty=settings.allow_empty or bool(settings.companions),
     )
     folder = folder_of(source)
     if settings.watch and folder is None:
@@ -137,6 +139,7 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
     tenants = agent.handler.tenants
     tenant_routes = [] if tenants is None else [TenantRoute(tenants, routes, rest)]
     pages = explorer_routes(settings.explorer_path, routes) if settings.explorer else []
+    pages += _companion_routes(agent, [*routes, *pages])
     app = AgentApplication(
         routes=[*tenant_routes, *routes, *pages],
         middleware=_middleware(agent, settings, pages),
@@ -149,7 +152,7 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
     if agent.metrics is not None:
         app.router.routes.append(Route("/metrics", agent.metrics.show))
     app.state.agent = agent
-    app.state.explorer = pages[0].path if pages else None
+    app.state.explorer = pages[0].path if settings.explorer else None
     return app
 
 
@@ -194,10 +197,30 @@ def _routes(agent: Agent, settings: Settings) -> list[Route]:
     return [
         Route("/", JsonRpc(agent.handler, mapper, landing, **_limits(agent))),
         *(Route(path, agent.cards, methods=["GET"]) for path in CARD_PATHS),
+        *_key_pages(agent),
         Route("/health", agent.health.show),
         Route("/agent/authenticatedExtendedCard", agent.cards.show_extended),
         Route("/v1/{path:path}", Rest03(agent.handler, mapper, **_limits(agent))),
     ]
+
+
+def _companion_routes(agent: Agent, others: Sequence[Route]) -> list[Route]:
+    """Return the routes of the companions.
+
+    Raises:
+        OptionError: The agent itself has one of the paths.
+    """
+    taken = {route.path for route in others}
+    routes = agent.companions.routes()
+    if both := taken & routes.keys():
+        raise OptionError("companions", f"has an application at {min(both)}, a path of the agent")
+    return [Route(path, app) for path, app in routes.items()]
+
+
+def _key_pages(agent: Agent) -> list[Route]:
+    """Return the page of the keys that sign the cards; none if they are not signed."""
+    signer = agent.cards.signer
+    return [] if signer is None else [Route(KEYS_PATH, KeySetPage(signer).show)]
 
 
 def _direct_routes(routes: Sequence[Route]) -> DirectRoutes:

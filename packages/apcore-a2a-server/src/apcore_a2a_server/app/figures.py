@@ -34,6 +34,8 @@ SUMMED_GAUGES = (
     "memory_stored_bytes",
 )
 COMMON_GAUGES = (
+    "companions",
+    "companions_not_ready",
     "lease_age_seconds",
     "webhooks_pending",
     "webhooks_pending_age_seconds",
@@ -59,6 +61,7 @@ class Figures:
 
     Args:
         workers: The number of workers.
+        others: Names of further gauges, which are added up.
 
     Attributes:
         workers: The number of workers.
@@ -79,12 +82,17 @@ class Figures:
         ```
     """
 
-    def __init__(self, workers: int = 1) -> None:
+    def __init__(self, workers: int = 1, others: Sequence[str] = ()) -> None:
         self.workers = workers
         self.worker = 0
         self.started = time.monotonic()
         self.created = time.time()
-        size = (FLAGS + workers * len(POSITIONS)) * CELL
+        self._state = (*STATE, *others)
+        names = (*COUNTERS, *self._state)
+        self._positions = (
+            {name: position for position, name in enumerate(names)} if others else POSITIONS
+        )
+        size = (FLAGS + workers * len(self._positions)) * CELL
         self._cells = memoryview(mmap.mmap(-1, size)).cast("d")
 
     @property
@@ -106,7 +114,7 @@ class Figures:
 
     def clear(self, worker: int) -> None:
         """Forget the state of a worker that has ended; its counters stay."""
-        for name in STATE:
+        for name in self._state:
             self._cells[self._cell(name, worker)] = 0
 
     def each(self, name: str) -> Sequence[float]:
@@ -123,4 +131,4 @@ class Figures:
         return {str(label): self.total(f"{kind} {label}") for label in labels}
 
     def _cell(self, name: str, worker: int) -> int:
-        return FLAGS + worker * len(POSITIONS) + POSITIONS[name]
+        return FLAGS + worker * len(self._positions) + self._positions[name]

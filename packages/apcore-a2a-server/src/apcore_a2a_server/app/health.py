@@ -12,6 +12,7 @@ from apcore_a2a_server.engine.setup import Setup
 from apcore_a2a_server.errors import DISK_FULL
 from apcore_a2a_server.store import DiskFullError
 
+from .companions import Companions
 from .figures import ALIVE_AT, STORE_PROBLEM, Figures
 
 logger = logging.getLogger(__name__)
@@ -32,9 +33,11 @@ class HealthPage:
     Args:
         setup: The parts that it checks: modules, task store and state of the process.
         figures: The figures of all workers.
+        companions: The companions, whose state does not make the agent unhealthy.
     """
 
-    def __init__(self, setup: Setup, figures: Figures) -> None:
+    def __init__(self, setup: Setup, figures: Figures, companions: Companions) -> None:
+        self._companions = companions
         self._setup = setup
         self._figures = figures
         self._last_problem = 0
@@ -70,7 +73,8 @@ class HealthPage:
         uptime = round(time.monotonic() - self._figures.started, 3)
         healthy = {"status": "healthy", "module_count": len(self._setup.skills)}
         workers = {"workers": len(alive_at)} if self._figures.workers > 1 else {}
-        return JSONResponse({**healthy, **workers, "uptime_seconds": uptime})
+        companions = self._companions.health()
+        return JSONResponse({**healthy, **workers, "uptime_seconds": uptime, **companions})
 
     def _problem(self, alive_at: Sequence[float]) -> str:
         """Return why the agent is unhealthy; "" if it is not."""

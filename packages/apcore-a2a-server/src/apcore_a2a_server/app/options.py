@@ -10,13 +10,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from apcore_a2a_server.fields import HOUR, PAIRS, SWITCH, TEXT, YEAR, OptionError, check, option
+from apcore_a2a_server.fields import (
+    FILES,
+    HOUR,
+    PAIRS,
+    SWITCH,
+    TEXT,
+    YEAR,
+    OptionError,
+    check,
+    option,
+)
 from apcore_a2a_server.push.settings import PushSettings
 
 from .tenant_names import read_tenants
 
 if TYPE_CHECKING:  # --help needs this module, and core is slow to import
-    from apcore_a2a_core import Authenticator
+    from apcore_a2a_core import Authenticator, Companion
 
     from apcore_a2a_server.middleware.auth import ClientKey
 
@@ -115,6 +125,13 @@ class Settings:
     grpc_url: str | None = option(
         None, "Public gRPC address, such as agent.example.com:443.", otherwise="url and grpc_port"
     )
+    card_key: Any = option(
+        None,
+        "Private key (PEM, P-256) that signs the Agent Card; each of several signs.",
+        kind=FILES,
+        otherwise="not signed",
+        is_secret=True,
+    )
     default_skill: str | None = option(
         None,
         "Skill for messages that do not name one; ask lets the client choose.",
@@ -140,6 +157,9 @@ class Settings:
         None, "Base URL of that API.", metavar="URL", otherwise="servers in the document"
     )
     allow_empty: bool = option(False, "Start without modules; they may be registered later.")
+    companions: Sequence["Companion"] = option(
+        (), "Objects that run with the agent, such as `RemoteAgent`."
+    )
     config: Any = option(None, "apcore Config that provides `project.*`.")
     auth: "Authenticator | None" = option(
         None, "Authenticator, such as a `JWTAuthenticator`.", section="Access"
@@ -220,6 +240,8 @@ class Settings:
         _check_memory(self.limits.memory, self.max_body)
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise OptionError("url", f"must begin with http:// or https://, not {self.url!r}")
+        if self.card_key and self.url is None:
+            raise OptionError("card_key", "needs url, at which the public key is served")
         if self.openapi_server is not None:
             if self.openapi is None:
                 raise OptionError("openapi_server", "needs openapi")

@@ -26,6 +26,7 @@ from apcore_a2a_server.store.custom_stores import store_of
 
 from .agent import Agent
 from .app import build_app
+from .companions import names_of
 from .figures import ALIVE_AT, Figures
 from .listening import (
     WILDCARDS,
@@ -302,7 +303,7 @@ def _supervise(
     announce: Callable[[Started], None],
 ) -> None:
     """Serve in worker processes, until SIGINT or SIGTERM."""
-    figures = Figures(settings.workers)
+    figures = Figures(settings.workers, names_of(settings.companions))
 
     def serve_as(worker: Worker) -> None:
         figures.worker = worker.number

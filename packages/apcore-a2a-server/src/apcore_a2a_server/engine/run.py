@@ -12,6 +12,7 @@ from apcore.errors import ModuleTimeoutError
 from apcore_a2a_core import OutputError, Progress, Usage, to_json
 from apcore_a2a_core.authoring import REPORTS, USAGE, add_usage
 from apcore_a2a_core.data import Json, Message, Part, Task, TaskStatus
+from apcore_a2a_core.media_types import JSON
 from apcore_a2a_core.parts import artifact_of, with_texts
 from apcore_a2a_core.schema import text_field_of
 from apcore_a2a_core.states import (
@@ -290,7 +291,7 @@ class Run:
             document = to_json(data)
             if size_of(document) > MAX_METADATA:
                 raise OutputError(f"progress data of more than {MAX_METADATA} bytes")
-            parts.append(Part(data=document, media_type="application/json"))
+            parts.append(Part(data=document, media_type=JSON))
         with suppress(StaleTaskError):
             await self._change(NewProgress(self._message(*parts)))
         self._progress_count += 1
@@ -319,9 +320,8 @@ class Run:
     async def _complete(self, output: Any) -> list[Update]:
         await self.begin()
         new_parts = await self._new_parts(output, last=True)
-        metadata = added_metadata(self._metadata)
         reply = self._reply() if self._reply_texts else None
-        completed = NewState(COMPLETED, metadata=metadata, reply=reply)
+        completed = NewState(COMPLETED, metadata=added_metadata(self._metadata), reply=reply)
         return [new_parts, completed] if new_parts.artifact.parts else [completed]
 
     def _reply(self) -> Message | None:
@@ -369,16 +369,16 @@ class Run:
                 await self._try_change(NewState(FAILED, self._message("Not admitted")))
         elif error_type == "ExecutionCancelledError":
             await self._try_change(NewState(CANCELED, self._message("Canceled")))
-        elif error_type == "ApprovalDeniedError":
-            await self._try_change(NewState(REJECTED, self._message("Approval denied")))
         else:
             explanation = self._setup.explain(error, self.call)
-            details = Part(data=to_json(explanation), media_type="application/json")
-            failure = self._message(str(explanation["message"]), details)
+            details = Part(data=to_json(explanation), media_type=JSON)
+            is_rejected = error_type in ("ApprovalDeniedError", "AgentRejectedError")
+            state, others = (REJECTED, []) if is_rejected else (FAILED, [details])
+            reason = self._message(str(explanation["message"]), *others)
             metadata = None
-            with suppress(OutputError):  # the task fails anyway
+            with suppress(OutputError):  # the task ends anyway
                 metadata = added_metadata(self._metadata)
-            await self._try_change(NewState(FAILED, failure, metadata=metadata))
+            await self._try_change(NewState(state, reason, metadata=metadata))
 
     async def _pause(self, error: BaseException) -> None:
         """Pause the task for input or approval; refuse a call that would be refused anyway."""

@@ -17,6 +17,7 @@ from typing import Any
 import click
 from apcore_a2a_server.app.options import Limits, ServeSettings
 from apcore_a2a_server.fields import (
+    OBJECTS,
     OPENAPI_TOKEN,
     PAIRS,
     PREFIX,
@@ -69,6 +70,12 @@ class CommandOptions:
         "Target with one module or agent, and the id of its skill.",
         otherwise="the id of the module",
         metavar="[SKILL=]TARGET",
+    )
+    remote: Sequence[Any] | None = option(
+        None,
+        "Remote A2A agent whose skills become modules.",
+        kind=OBJECTS,
+        otherwise="none",
     )
     config: str | None = option(
         None, "apcore config file.", otherwise="found by apcore", metavar="FILE"
@@ -329,5 +336,10 @@ def _as_default(declared: Option, value: Any) -> Any:
     """Return a value of the config file as click expects it: a list for a repeatable flag."""
     if declared.kind is PAIRS and isinstance(value, MAPPING):
         return [f"{name}={item}" for name, item in value.items()]
+    if declared.kind is OBJECTS and isinstance(value, MAPPING):
+        return [
+            {"name": name, **item} if isinstance(item, MAPPING) else f"{name}={item}"
+            for name, item in value.items()
+        ]
     is_list = declared.kind is not None and declared.kind.is_list
     return [value] if is_list and not isinstance(value, SEQUENCE) else value

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import apcore_a2a_server
 import click
@@ -65,9 +65,13 @@ def serve(ctx: click.Context, /, **_: Any) -> int:
     options = explicit_options(ctx)
     folder = options.pop("extensions_dir", None)
     named = [_named_target(each) for each in options.pop("agent", None) or ()]
-    has_others = bool(named) or "openapi" in options
+    remotes = options.pop("remote", None) or ()
+    has_others = bool(named) or bool(remotes) or "openapi" in options
     targets = _targets(ctx, options.pop("targets", ()), folder, has_others=has_others)
     keywords = _keywords(ctx, options)
+    if remotes:
+        expose = not (targets or named or "openapi" in options)
+        keywords["companions"] = _remote_agents(ctx, remotes, expose=expose)
     warn_about_secrets()
     from apcore_a2a_server.modules.loading import NoModulesError  # --help must not import apcore
 
@@ -91,6 +95,24 @@ def _targets(
     if has_others and not folder:
         return []
     return [*targets, _extensions_folder(folder, ctx.obj)]
+
+
+def _remote_agents(ctx: click.Context, entries: Sequence[Any], *, expose: bool) -> Sequence[Any]:
+    """Return the remote agents.
+
+    Args:
+        ctx: The context of the command.
+        entries: The values of the option.
+        expose: Whether their skills are skills of this agent, unless an entry says otherwise.
+
+    Raises:
+        CommandConfigurationError: An entry is invalid.
+    """
+    package: Any = import_part("remote", "--remote")
+    try:
+        return cast("Sequence[Any]", package.remote_agents(entries, expose=expose))
+    except ValueError as error:
+        raise CommandConfigurationError(f"{as_written(ctx, 'remote')} {error}") from None
 
 
 def _named_target(text: str) -> str | dict[str, str]:

@@ -1,0 +1,75 @@
+"""Headers of requests, and the checks that all of them pass."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias
+
+Headers: TypeAlias = Mapping[str, str]
+NO_HEADERS: Headers = {}
+HeaderSource: TypeAlias = Callable[[], Headers | Awaitable[Headers]]
+"""A function that returns headers, or a coroutine function."""
+
+RESERVED_HEADERS = frozenset(
+    {
+        "a2a-version",
+        "accept",
+        "accept-encoding",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "host",
+        "last-event-id",
+        "transfer-encoding",
+    }
+)
+"""Headers that the protocol or HTTP gives a meaning: the client sets them itself."""
+PUBLIC_HEADERS = frozenset({"a2a-extensions", "traceparent", "tracestate", "user-agent"})
+"""Headers that do not count as credentials."""
+
+
+def checked_headers(headers: Headers | None) -> dict[str, str]:
+    """Return *headers* with names in lower case.
+
+    Raises:
+        TypeError: They are not a mapping of strings.
+        ValueError: A name or value is not valid in HTTP, or the client sets the header itself.
+    """
+    if headers is None:
+        return {}
+    if not isinstance(headers, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"headers must be a mapping, not {type(headers).__name__}")
+    return {
+        valid_header_name(name).lower(): valid_header(value, f"header {name}")
+        for name, value in headers.items()
+    }
+
+
+def valid_header_name(name: str) -> str:
+    """Return *name* if it can be the name of a header (RFC 9110 §5.6.2) that callers may set.
+
+    Raises:
+        ValueError: It can't.
+    """
+    if not name or not all(c.isascii() and (c.isalnum() or c in "!#$%&'*+-.^_`|~") for c in name):
+        raise ValueError(f"{name!r} is not a valid header name")
+    if name.lower() in RESERVED_HEADERS:
+        raise ValueError(f"The client sets the header {name!r} itself")
+    return name
+
+
+def valid_header(value: str, label: str = "credentials") -> str:
+    """Return *value* if it can be the value of a header (RFC 9110 §5.5).
+
+    Raises:
+        ValueError: It can't; the message contains only *label*, since the value may be secret.
+    """
+    if not (value.isascii() and value.isprintable() and value.strip() == value and value):
+        raise ValueError(f"The {label} must not be empty or contain characters invalid in a header")
+    return value
+
+
+def has_secrets(headers: Headers) -> bool:
+    """Return whether *headers* may contain something that only the agent may see."""
+    return not PUBLIC_HEADERS.issuperset(headers)

@@ -1,0 +1,372 @@
+"""A remote A2A agent, whose skills are apcore modules."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Literal, Self, TypeAlias
+
+from apcore.errors import ModuleError
+from apcore_a2a_client import A2AError, Event, Message, Task
+from apcore_a2a_client.params import Content
+from apcore_a2a_client.tasks import after
+from apcore_a2a_core import clean
+
+from .calls import Pending
+from .connection import CANCEL_TIMEOUT, Connection, Forward
+from .errors import RemoteFailedError, RemoteQuestion
+from .receiver import WebhookReceiver
+from .skills import entries_of, module_for
+
+logger = logging.getLogger("apcore_a2a_remote")
+
+Registered: TypeAlias = dict[str, tuple[Any, Any]]
+"""Modules by id, each with the entry of the card that it was made from."""
+
+FIRST_RETRY, LAST_RETRY = 1.0, 60.0
+"""Seconds until an agent that can't be reached is tried again; doubled up to the last."""
+START_TIMEOUT = 2.0
+"""Seconds that a server waits at its start for the card; its skills come later then."""
+NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+
+class RemoteAgent(Connection):
+    """A remote A2A agent, each of whose skills becomes an apcore module.
+
+    The modules are called `remote.<name>.<skill>`. They are typed if the agent's card has the
+    schemas of its skills, as the cards of this project have; otherwise they take and return text.
+
+    An agent that runs with a server is one of its `companions`. A program without a server calls
+    `register`, and closes the agent in the end.
+
+    Args:
+        url: The agent's base URL.
+        name: Its name here.
+        auth: Credentials for the agent, as for `A2AClient`; its card is fetched with them.
+        forward: Function that returns further headers for the apcore Context of a call, such as
+            a token for the caller. The caller's own `Authorization` is never passed on.
+        approve: Where calls that need approval ask for it: `"remote"` pauses with the agent's own
+            request; `"local"` asks before the agent is called, and answers its request.
+        expose: Whether the modules are skills of our own agent. Otherwise only our own modules
+            can call them.
+        timeout: Seconds for a call; None for no limit of its own.
+        max_open: Calls of one trace that may be open at the same time, and agents that a call may
+            have passed, so that a circle of agents ends.
+        card_ttl: Seconds after which the card is fetched again.
+        trust: Whether the signature of the card is verified: `"off"`, `"warn"` or `"require"`.
+        verify_card: Function, async or not, that raises an exception if a card is not to be
+            trusted; by default, with `trust`, `apcore_a2a_auth.CardVerifier()`.
+        wait: How the end of a task is awaited: on its stream, by polling, or by a notification.
+        receiver: Receives the notifications.
+        user_agent: The header `User-Agent` of requests.
+        client: Further arguments of `A2AClient`.
+
+    Raises:
+        ValueError: An argument is invalid.
+        ImportError: The card must be verified, but `apcore-a2a-auth` is not installed.
+
+    Example:
+        ```python test="lint"
+        import asyncio
+
+        from apcore import Executor, Registry
+        from apcore_a2a_remote import RemoteAgent
+
+
+        async def main():
+            registry = Registry()
+            async with RemoteAgent("https://agent.example.com", name="weather") as agent:
+                print(await agent.register(registry))
+                executor = Executor(registry)
+                print(await executor.call_async("remote.weather.today", {"city": "Berlin"}))
+
+
+        asyncio.run(main())
+        ```
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str,
+        auth: Any = None,
+        forward: Forward | None = None,
+        approve: Literal["remote", "local"] = "remote",
+        expose: bool = False,
+        timeout: float | None = None,
+        max_open: int = 8,
+        card_ttl: float = 300,
+        trust: Literal["off", "warn", "require"] = "off",
+        verify_card: Callable[[dict[str, Any]], Any] | None = None,
+        wait: Literal["stream", "poll", "webhook"] = "stream",
+        receiver: WebhookReceiver | None = None,
+        user_agent: str | None = None,
+        **client: Any,
+    ) -> None:
+        if not NAME.fullmatch(name):
+            raise ValueError(f"name must be lower-case letters, digits and _, not {name!r}")
+        _check("approve", approve, ("remote", "local"))
+        _check("trust", trust, ("off", "warn", "require"))
+        _check("wait", wait, ("stream", "poll", "webhook"))
+        if max_open < 1:
+            raise ValueError("max_open must be at least 1")
+        if timeout is not None and timeout <= 0:
+            raise ValueError("timeout must be more than 0 seconds")
+        if wait == "webhook" and receiver is None:
+            raise ValueError('wait="webhook" needs a receiver=WebhookReceiver(…)')
+        super().__init__(
+            url,
+            name=name,
+            auth=auth,
+            forward=forward,
+            approve=approve,
+            expose=expose,
+            timeout=timeout,
+            max_open=max_open,
+            card_ttl=card_ttl,
+            trust=trust,
+            verify_card=verify_card,
+            wait=wait,
+            receiver=receiver,
+            user_agent=user_agent,
+            **client,
+        )
+        self._card_ttl = card_ttl
+        self._registries: list[tuple[Any, Registered]] = []
+        self._is_up = False
+        self._watching: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<RemoteAgent {self.name}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def register(self, registry: Any) -> list[str]:
+        """Register the agent's skills as modules, and return their ids.
+
+        Args:
+            registry: An apcore Registry; `refresh` keeps its modules up to date.
+
+        Raises:
+            A2AError: The agent can't be reached, or has no card that can be used.
+        """
+        await self._fetch()
+        registered: Registered = {}
+        self._registries.append((registry, registered))
+        self._apply(registry, registered)
+        return sorted(registered)
+
+    async def refresh(self) -> list[str]:
+        """Fetch the card again, and register its skills; return the ids of their modules.
+
+        New skills are added, and those that are gone are removed. Calls under way go on. If the
+        card can't be fetched, all modules stay.
+
+        Raises:
+            A2AError: The agent can't be reached, or has no card that can be used.
+        """
+        await self._fetch()
+        for registry, registered in self._registries:
+            self._apply(registry, registered)
+        return sorted({name for _, registered in self._registries for name in registered})
+
+    async def watch(self) -> None:
+        """Refresh every `card_ttl` seconds, until canceled; after a failure sooner."""
+        delay = FIRST_RETRY
+        while True:
+            await asyncio.sleep(max(self._card_ttl, FIRST_RETRY) if self._is_up else delay)
+            was_up = self._is_up
+            try:
+                await self.refresh()
+            except A2AError as error:
+                delay = FIRST_RETRY if was_up else min(2 * delay, LAST_RETRY)
+                if was_up:
+                    self._log_down(error)
+            else:
+                delay = FIRST_RETRY
+
+    async def start(self, registry: Any) -> None:
+        """Register the skills and keep them up to date; if the agent is down, try it again later.
+
+        Servers call this for their companions.
+        """
+        if all(known is not registry for known, _ in self._registries):
+            self._registries.append((registry, {}))
+        tried = asyncio.Event()
+        self._watching = asyncio.create_task(self._start(tried))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(START_TIMEOUT):
+                await tried.wait()
+
+    async def _start(self, tried: asyncio.Event) -> None:
+        try:
+            await self.refresh()
+        except A2AError as error:
+            self._log_down(error)
+        tried.set()
+        await self.watch()
+
+    async def aclose(self) -> None:
+        """Stop watching, wait until canceled tasks are canceled, and close the connections."""
+        if self._watching is not None:
+            self._watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._watching
+            self._watching = None
+        loop = asyncio.get_running_loop()
+        pending = [each for each in self._background if each.get_loop() is loop]
+        if pending:
+            await asyncio.wait(pending, timeout=CANCEL_TIMEOUT)
+        client = self._clients.pop(loop, None)
+        if client is not None:
+            await client.aclose()
+
+    def is_ready(self) -> bool:
+        """Return whether the card could be fetched the last time."""
+        return self._is_up
+
+    def figures(self) -> dict[str, float]:
+        """Return the number of open calls for the metrics."""
+        return {"open_remote_calls": self.open_calls}
+
+    def routes(self) -> Mapping[str, Any]:
+        """Return the ASGI application that receives notifications, by its path, if there is one."""
+        return {} if self.receiver is None else {self.receiver.path: self.receiver}
+
+    async def send(
+        self,
+        skill: str,
+        content: Content,
+        *,
+        on_event: Callable[[Event], Any] | None = None,
+        context_id: str | None = None,
+        task_id: str | None = None,
+    ) -> Task:
+        """Send a message to a skill, and return its task when it is settled.
+
+        Args:
+            skill: The skill, by its id at the agent.
+            content: A str, a dict (data), a list of parts, or a `Message`.
+            on_event: Called with each event as it arrives, and awaited if it is async. If it
+                raises an exception, the task is canceled.
+            context_id: The conversation.
+            task_id: The paused task that the message answers.
+
+        Raises:
+            A2AError: The agent can't be reached, or refuses the message.
+        """
+        task: Task | None = None
+        message = Message.of(content)
+        events = self.client.stream_message(
+            message, skill=skill, context_id=context_id, task_id=task_id
+        )
+        try:
+            async for event in events:
+                task = after(task, event)
+                result: Any = on_event(event) if on_event is not None else None
+                if hasattr(result, "__await__"):
+                    await result
+        except BaseException:  # the function may raise anything; the task must not go on
+            if task is not None and task.id and not task.status.state.is_terminal:
+                await self.cancel(task.id, {})
+            raise
+        finally:
+            await events.aclose()
+        if task is None:
+            raise RemoteFailedError
+        return task
+
+    async def reply(self, question: RemoteQuestion, answer: Content) -> Task:
+        """Answer a question that a call without a server has raised; return the settled task.
+
+        Args:
+            question: The exception.
+            answer: A str, a dict (data), or a list of parts; for a yes or a no, `"yes"` or `"no"`.
+
+        Raises:
+            ValueError: The question is not of this agent.
+            A2AError: The agent can't be reached, or refuses the answer.
+        """
+        pending = Pending.read(question.details.get("state"))
+        if pending is None or pending.remote != self.name:
+            raise ValueError("The question is not of this agent")
+        task = await self.client.get_task(pending.task)
+        return await self.client.reply(task, answer)
+
+    async def history(self, context: Any, history_length: int = 20) -> Sequence[Message]:
+        """Return the last messages of a conversation at the agent, oldest first.
+
+        Args:
+            context: The apcore Context of a call in the conversation.
+            history_length: The number of messages.
+        """
+        conversation = self.conversation_of(context)
+        if conversation is None:
+            return []
+        page = await self.client.list_tasks(conversation, history_length=history_length)
+        messages = [message for task in reversed(page.tasks) for message in task.history]
+        return messages[-history_length:]
+
+    async def _fetch(self) -> None:
+        """Fetch the card; the extended one too, if the agent has one for our credentials.
+
+        Raises:
+            A2AError: The agent can't be reached, or has no card that can be used.
+        """
+        try:
+            card = await self.client.get_card(refresh=True)
+            if card.capabilities.extended_agent_card and self._options["auth"] is not None:
+                with suppress(A2AError):
+                    card = await self.client.extended_card()
+        except A2AError:
+            self._is_up = False
+            raise
+        self._card, self._is_up = card, True
+
+    def _apply(self, registry: Any, registered: Registered) -> None:
+        """Register the skills of the card.
+
+        There is no await, so that every call finds its module.
+        """
+        assert self._card is not None
+        entries = entries_of(self._card, self.name, self.url)
+        for module_id in registered.keys() - entries.keys():
+            registry.unregister(module_id)
+            del registered[module_id]
+            logger.info("Removed %s", module_id, extra={"event": "module_removed"})
+        for module_id, entry in entries.items():
+            known = registered.get(module_id)
+            if known is not None and known[1] == entry:
+                continue
+            if known is not None:
+                registry.unregister(module_id)
+                del registered[module_id]
+            module = module_for(self, module_id, entry)
+            try:
+                registry.register(module_id, module)
+            except ModuleError as error:  # such as an id that another module has
+                extra = {"event": "remote_skill_skipped"}
+                reason = clean(str(error), 300)
+                logger.warning("Can't register %s: %s", module_id, reason, extra=extra)
+                continue
+            registered[module_id] = (module, entry)
+            event = "module_added" if known is None else "module_reloaded"
+            logger.info("Registered %s", module_id, extra={"event": event})
+
+    def _log_down(self, error: A2AError) -> None:
+        extra = {"event": "remote_down"}
+        reason = clean(f"{type(error).__name__}: {error}", 300)
+        logger.warning("Remote agent %s is down: %s", self.name, reason, extra=extra)
+
+
+def _check(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")

@@ -1,0 +1,460 @@
+"""One call of a remote skill: its task is followed, paused, resumed and canceled with ours."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from math import inf
+from typing import Any, NoReturn, Protocol
+
+from apcore.errors import ModuleTimeoutError
+from apcore_a2a_client import (
+    A2AConnectionError,
+    A2AError,
+    Event,
+    Message,
+    Part,
+    Restarted,
+    Task,
+    TaskState,
+    TaskStatus,
+    TaskStatusUpdateEvent,
+)
+from apcore_a2a_core.authoring import USAGE, add_usage, is_count
+from apcore_a2a_core.values import is_array, is_object, size_of
+
+from .connection import Connection
+from .content import Json, Output, content_of
+from .depth import HOPS, REQUEST_METADATA, next_hop, open_calls
+from .errors import (
+    RemoteFailedError,
+    RemoteQuestion,
+    error_of,
+    error_of_status,
+    log_failure,
+    text_of,
+)
+
+MAX_METADATA = 32 * 1024
+"""Size of the metadata of a remote task that is passed on, in bytes."""
+OWN_METADATA = frozenset({"skillId", "apcore", "states", USAGE})
+"""Members of a task's metadata that are about that task alone."""
+NOT_FORWARDED = frozenset({"skillId", "idempotencyKey", HOPS})
+"""Members of a request's metadata that are for the agent that got it."""
+MAX_LINES = 50
+"""Number of choices that agents of this project show in a question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A paused task of a remote agent: the state with which our task waits for the answer.
+
+    Attributes:
+        remote: The name of the agent.
+        skill: The skill, by its id at the agent.
+        task: The id of the task.
+        context: The id of its conversation.
+        inputs: A digest of the inputs of the call.
+        hops: The number of agents that the call has passed.
+        question: The id of the message that asks.
+        approval: The id of the request, if the agent asks for a yes or a no; else None.
+        usage: The tokens that the task has used up to the pause.
+    """
+
+    remote: str
+    skill: str
+    task: str
+    context: str
+    inputs: str
+    hops: int
+    question: str
+    approval: str | None
+    usage: Any
+
+    @classmethod
+    def read(cls, state: object) -> Pending | None:
+        """Return the pending task in the state of a pause; None if there is none."""
+        pending = state.get("apcore_a2a_remote") if is_object(state) else None
+        return cls(**pending) if is_object(pending) else None
+
+    def state(self) -> Json:
+        """Return the state for the pause."""
+        return {"apcore_a2a_remote": asdict(self)}
+
+
+class Skill(Protocol):
+    """The part of a skill that a call needs; see `RemoteSkill`."""
+
+    module_id: str
+    remote_id: str
+    is_typed: bool
+    text_field: str
+    schema_of_output: Json | None
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether calls need approval here."""
+        ...
+
+
+class Call:
+    """A call of a remote skill.
+
+    Args:
+        agent: The agent.
+        skill: The skill.
+        inputs: The inputs of the module.
+        context: The apcore Context of the call.
+    """
+
+    def __init__(
+        self, agent: Connection, skill: Skill, inputs: Mapping[str, Any], context: Any
+    ) -> None:
+        self._agent = agent
+        self._skill = skill
+        self._inputs = inputs
+        self._context = context
+        self._services = context.services
+        self._module_id = context.call_chain[-1] if context.call_chain else skill.module_id
+        self._headers = agent.headers_for(context)
+        self._output = Output(self._module_id, skill.schema_of_output, skill.text_field)
+        self._task_id = self._context_id = ""
+        self._status: TaskStatus | None = None
+        self._metadata: dict[str, Any] = {}
+        self._has_yielded = False
+        self._answered = self._take_pending()
+        self._hops = self._answered.hops if self._answered else next_hop(context, agent.max_open)
+        self._seconds = self._time_limit()
+
+    async def output(self) -> Json:
+        """Return the output of the skill.
+
+        Raises:
+            ModuleError: The call failed, or waits for an answer.
+        """
+        async with aclosing(self._chunks()) as chunks:
+            async for _ in chunks:
+                pass
+        return self._output.value
+
+    async def chunks(self) -> AsyncGenerator[Json]:
+        """Yield the chunks of the output as they arrive.
+
+        Raises:
+            ModuleError: The call failed, or waits for an answer.
+        """
+        async with aclosing(self._chunks()) as chunks:
+            async for chunk in chunks:
+                self._has_yielded = True
+                yield chunk
+
+    async def _chunks(self) -> AsyncGenerator[Json]:
+        chain = [*self._context.call_chain]
+        deadline = asyncio.get_running_loop().time() + self._seconds
+        with (
+            self._agent.one_more_call(),
+            open_calls.one_more(self._context.trace_id, self._agent.max_open, chain),
+        ):
+            try:
+                async with aclosing(self._events()) as events:
+                    while (event := await self._next(events, deadline)) is not None:
+                        for chunk in await self._take(event):
+                            yield chunk
+            except A2AError as error:
+                await self._cancel()
+                is_new = self._answered is None and not self._task_id
+                seconds = self._seconds
+                raise error_of(error, self._module_id, is_new=is_new, seconds=seconds) from error
+            except BaseException:  # whatever ends this call, its task must not go on
+                await self._cancel()
+                raise
+            for chunk in self._end():
+                yield chunk
+
+    async def _next(self, events: AsyncIterator[Event], deadline: float) -> Event | None:
+        limit = asyncio.timeout_at(None if deadline == inf else deadline)
+        try:
+            async with limit:
+                return await anext(events, None)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise ModuleTimeoutError(self._module_id, int(self._seconds * 1000)) from None
+
+    async def _events(self) -> AsyncGenerator[Event]:
+        """Yield the events of the task; answer a request for approval that was given here."""
+        message, task_id = self._message(), self._answered.task if self._answered else None
+        while True:
+            async with aclosing(self._events_of(message, task_id)) as events:
+                async for event in events:
+                    yield event
+            approval = self._approval()
+            if approval is None or not self._is_approved_here(approval):
+                return
+            message, task_id = (
+                Message.of({"approved": True, "approvalId": approval["id"]}),
+                (self._task_id),
+            )
+            self._output.restart()
+
+    async def _events_of(self, message: Message, task_id: str | None) -> AsyncGenerator[Event]:
+        """Send a message, and yield the events of its task.
+
+        If the connection is lost before the first event, the message may have arrived. Agents of
+        this project know it again by its key, so that it can be sent again.
+        """
+        for attempt in range(self._agent.retries + 1):
+            try:
+                async with aclosing(self._send(message, task_id)) as events:
+                    async for event in events:
+                        yield event
+                return
+            except A2AConnectionError:
+                is_repeatable = self._agent.is_own and not self._task_id and task_id is None
+                if not is_repeatable or attempt == self._agent.retries:
+                    raise
+
+    def _send(self, message: Message, task_id: str | None) -> AsyncGenerator[Event]:
+        answered = self._answered.question if self._answered and task_id else ""
+        return self._agent.events(
+            message,
+            skill=self._skill.remote_id,
+            task_id=task_id,
+            context_id=self._conversation(),
+            metadata=self._request_metadata(),
+            headers=self._headers,
+            answered=answered,
+        )
+
+    def _message(self) -> Message:
+        """Return the message that starts the task, or the answer as it came."""
+        pending = self._answered
+        if pending is not None and pending.approval is not None:
+            approved = self._services.approved is True
+            return Message.of({"approved": approved, "approvalId": pending.approval})
+        if pending is not None:
+            return Message.of([Part.from_dict(part) for part in self._services.answer or ()])
+        is_typed = self._skill.is_typed
+        parts = content_of(self._inputs, self._other_parts(), is_typed=is_typed)
+        key = {"idempotencyKey": secrets.token_urlsafe(24)} if self._agent.is_own else {}
+        return Message.of(Message(tuple(parts), metadata=key))
+
+    def _other_parts(self) -> list[Any]:
+        """Return the parts of the caller's message that are not inputs, if it called this skill."""
+        parts: Any = getattr(self._services, "parts", ()) if self._is_outermost else ()
+        return [*parts]
+
+    @property
+    def _is_outermost(self) -> bool:
+        """Whether the caller's message is for this skill, and not for a module that calls it."""
+        return len(self._context.call_chain) <= 1
+
+    def _request_metadata(self) -> Json:
+        metadata: Json = {}
+        if self._is_outermost:
+            metadata |= self._context.data.get(REQUEST_METADATA) or {}
+        given = {name: metadata[name] for name in metadata.keys() - NOT_FORWARDED}
+        return {**given, HOPS: self._hops}
+
+    def _conversation(self) -> str | None:
+        """Return the id of the conversation at the agent; None for a new one.
+
+        The agent sees one principal, the gateway, whoever calls it. So the id depends on the
+        caller: another caller who sends the same id gets another conversation.
+        """
+        if self._answered is not None:
+            return self._answered.context
+        return self._agent.conversation_of(self._context)
+
+    async def _take(self, event: Event) -> list[Json]:
+        """Take an event; return the chunks of the output in it."""
+        if isinstance(event, Restarted):
+            if self._has_yielded:
+                log_failure(self._module_id, "the task was started again while it streamed")
+                raise RemoteFailedError
+            self._output.restart()
+        if isinstance(event, Message):
+            self._status = TaskStatus(TaskState.COMPLETED)
+        elif isinstance(event, Task):
+            self._task_id = event.id
+            self._set_status(event.status, event.metadata)
+        else:
+            self._task_id = event.task_id
+            if isinstance(event, TaskStatusUpdateEvent):
+                await self._tell(event.status)
+                self._set_status(event.status, event.metadata)
+        self._context_id = event.context_id or self._context_id
+        return self._output.add(event)
+
+    def _set_status(self, status: TaskStatus, metadata: Mapping[str, Any]) -> None:
+        self._status = status
+        self._metadata |= metadata
+
+    async def _tell(self, status: TaskStatus) -> None:
+        """Pass on a message about the work so far."""
+        progress = getattr(self._services, "progress", None)
+        text = text_of(status.message)
+        if status.state == TaskState.WORKING and text and progress is not None:
+            await progress(text, _data_of(status.message))
+
+    def _end(self) -> list[Json]:
+        """Return the last chunks, if the task has completed.
+
+        Raises:
+            ModuleError: It has not.
+        """
+        self._report()
+        status = self._status
+        if status is None:
+            log_failure(self._module_id, "the agent ended its response without a task")
+            raise RemoteFailedError
+        if status.state.is_paused:
+            self._pause(status)
+        if status.state != TaskState.COMPLETED:
+            approved = getattr(self._services, "approved", None)
+            was_refused = self._answered is not None and approved is False
+            raise error_of_status(status, self._module_id, was_refused=was_refused)
+        return self._output.add_message(status.message)
+
+    def _report(self) -> None:
+        """Pass on the usage and the metadata of the task."""
+        metadata = getattr(self._services, "metadata", None)
+        if not is_object(metadata):
+            return
+        others = {k: v for k, v in self._metadata.items() if k not in OWN_METADATA}
+        if size_of(others) <= MAX_METADATA:
+            metadata |= others
+        earlier = self._answered.usage if self._answered else None
+        if used := added_since(earlier, self._metadata.get(USAGE)):
+            metadata[USAGE] = add_usage(metadata.get(USAGE), used)
+
+    def _pause(self, status: TaskStatus) -> NoReturn:
+        """Ask the caller what the agent asks.
+
+        Raises:
+            RemoteQuestion: Always.
+        """
+        message = status.message
+        question = text_of(message) or f"The agent waits: {status.state}"
+        document = _data_of(message)
+        document = document if is_object(document) else {}
+        approval = self._approval()
+        pending = Pending(
+            self._agent.name,
+            self._skill.remote_id,
+            self._task_id,
+            self._context_id,
+            digest_of(self._inputs),
+            self._hops,
+            message.message_id if message else "",
+            None if approval is None else str(approval["id"]),
+            self._metadata.get(USAGE),
+        )
+        state = pending.state()
+        if approval is not None:
+            data = approval.get("arguments")
+            raise RemoteQuestion(question, data=data, state=state, approval=True)
+        asked = document.get("input")
+        if not is_object(asked):
+            data = document or None
+            raise RemoteQuestion(question, data=data, state=state)
+        members = {name: asked[name] for name in ("field", "choices", "schema") if name in asked}
+        question = bare_question(question, asked)
+        raise RemoteQuestion(question, data=asked.get("data"), state=state, **members)
+
+    def _approval(self) -> Json | None:
+        """Return the agent's request for a yes or a no, if it waits for that."""
+        status = self._status
+        if status is None or status.state != TaskState.INPUT_REQUIRED:
+            return None
+        document = _data_of(status.message)
+        approval = document.get("approval") if is_object(document) else None
+        return approval if is_object(approval) and isinstance(approval.get("id"), str) else None
+
+    def _is_approved_here(self, approval: Json) -> bool:
+        """Return whether the request is for the very call that was approved here before it ran."""
+        is_gated = self._skill.is_gated
+        is_this = approval.get("skill") == self._skill.remote_id
+        return is_gated and is_this and approval.get("arguments") == dict(self._inputs)
+
+    def _take_pending(self) -> Pending | None:
+        """Return the paused task that the caller has answered, unless it is of another call."""
+        services = self._services
+        if getattr(services, "answer", None) is None:
+            return None
+        pending = Pending.read(services.state)
+        if pending is None or (pending.remote, pending.skill) != (
+            self._agent.name,
+            self._skill.remote_id,
+        ):
+            return None
+        # an answer is added to the inputs of the skill that the caller's message called
+        if not self._is_outermost and pending.inputs != digest_of(self._inputs):
+            return None
+        taken = self._context.data.setdefault("ext.a2a.remote_answered", [])
+        if not is_array(taken) or pending.task in taken:
+            return None
+        taken.append(pending.task)
+        return pending
+
+    def _time_limit(self) -> float:
+        limits = [self._agent.timeout or inf]
+        if self._context.global_deadline is not None:
+            limits.append(max(0.0, self._context.global_deadline - time.time()))
+        return min(limits)
+
+    async def _cancel(self) -> None:
+        """Cancel the task at the agent, unless it has ended."""
+        status = self._status
+        if self._task_id and not (status and status.state.is_terminal):
+            await self._agent.cancel(self._task_id, self._headers)
+
+
+def _data_of(message: Message | None) -> Any:
+    parts = message.parts if message else ()
+    return next((part.data for part in parts if part.data is not None), None)
+
+
+def bare_question(text: str, asked: Mapping[str, Any]) -> str:
+    r"""Return the words of a question, without the problem and the choices around them.
+
+    Agents of this project write these into the text for people; our own server does so again.
+
+    >>> bare_question("Which day?\n1. Friday", {"choices": ["Friday"]})
+    'Which day?'
+    """
+    lines = text.split("\n")
+    if asked.get("problem") and len(lines) > 1:
+        lines = lines[1:]
+    choices: Any = asked.get("choices")
+    if is_array(choices):
+        shown = min(len(choices), MAX_LINES) + (len(choices) > MAX_LINES)
+        lines = lines[:-shown] if len(lines) > shown else lines
+    return "\n".join(lines)
+
+
+def added_since(earlier: object, now: object) -> object:
+    """Return the usage of a task since a pause.
+
+    >>> added_since({"inputTokens": 5}, {"inputTokens": 7, "outputTokens": 1})
+    {'inputTokens': 2, 'outputTokens': 1}
+    """
+    if not (is_object(earlier) and is_object(now)):
+        return now
+    counts = {name: value for name, value in now.items() if is_count(value)}
+    return {
+        name: max(0, count - (before if is_count(before := earlier.get(name)) else 0))
+        for name, count in counts.items()
+    }
+
+
+def digest_of(inputs: Mapping[str, Any]) -> str:
+    """Return a digest of the inputs of a call."""
+    text = json.dumps(inputs, sort_keys=True, default=str)
+    return sha256(text.encode()).hexdigest()[:32]

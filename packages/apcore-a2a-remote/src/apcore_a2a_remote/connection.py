@@ -1,0 +1,221 @@
+"""The connection to a remote agent: its clients, and what each call needs of the agent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, TypeAlias
+from uuid import NAMESPACE_URL, uuid5
+
+from apcore.errors import ModuleNotFoundError
+from apcore.trace_context import TraceContext
+from apcore_a2a_client import A2AClient, A2AError, AgentCard, Event, Message
+from apcore_a2a_core import EXTENSION_URI, clean
+
+from .receiver import WebhookReceiver
+from .waiting import polled_events
+
+logger = logging.getLogger("apcore_a2a_remote")
+
+Forward: TypeAlias = Callable[[Any], Mapping[str, str]]
+"""Returns the headers that tell an agent on whose behalf it is called, for an apcore Context."""
+CANCEL_TIMEOUT = 5.0
+"""Seconds for the agent to confirm that a task is canceled."""
+CONTEXT_ID = "ext.a2a.context_id"
+"""The member of `context.data` with the id of the conversation."""
+
+
+class Connection:
+    """A connection to a remote agent; `RemoteAgent` describes the arguments.
+
+    Attributes:
+        open_calls: The number of calls that are open now.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str,
+        auth: Any,
+        forward: Forward | None,
+        approve: str,
+        expose: bool,
+        timeout: float | None,
+        max_open: int,
+        card_ttl: float,
+        trust: str,
+        verify_card: Callable[[dict[str, Any]], Any] | None,
+        wait: str,
+        receiver: WebhookReceiver | None,
+        user_agent: str | None,
+        **client: Any,
+    ) -> None:
+        self.url = url
+        self.name = name
+        self.approve = approve
+        self.expose = expose
+        self.timeout = timeout
+        self.max_open = max_open
+        self.wait = wait
+        self.receiver = receiver
+        self.retries: int = client.get("retries", 3)
+        self.open_calls = 0
+        self._forward = forward
+        self._trust = trust
+        self._verify = verify_card or (_verifier(trust) if trust != "off" else None)
+        headers = {
+            **client.pop("headers", {}),
+            **({"user-agent": user_agent} if user_agent else {}),
+        }
+        self._options: dict[str, Any] = {
+            **client,
+            "auth": auth,
+            # `watch` refreshes the card before this time is over, so that calls never wait for it
+            "card_ttl": 2 * card_ttl,
+            "headers": headers,
+        }
+        self._clients: dict[asyncio.AbstractEventLoop, A2AClient] = {}
+        self._card: AgentCard | None = None
+        self._background: set[asyncio.Task[None]] = set()
+        self._new_client()  # reports invalid arguments now
+
+    @property
+    def client(self) -> A2AClient:
+        """The client of the running event loop, with connections of its own.
+
+        Use it for what modules do not need, such as `get_task(task_id, history_length=20)`.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            return self._clients[loop]
+        except KeyError:
+            for ended in [each for each in self._clients if each.is_closed()]:
+                del self._clients[ended]
+            self._clients[loop] = self._new_client()
+            return self._clients[loop]
+
+    @property
+    def card(self) -> AgentCard | None:
+        """The card from which the modules were made; None before the first."""
+        return self._card
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the agent is one of this project, which knows idempotency keys."""
+        extensions = self._card.capabilities.extensions if self._card else ()
+        return any(extension.uri == EXTENSION_URI for extension in extensions)
+
+    def conversation_of(self, context: Any) -> str | None:
+        """Return the id that the conversation of a call has at the agent; None without one."""
+        context_id = context.data.get(CONTEXT_ID)
+        return conversation_id(self.url, context.identity, context_id) if context_id else None
+
+    def headers_for(self, context: Any) -> dict[str, str]:
+        """Return the headers of the requests of a call: its trace, and what `forward` returns."""
+        headers = trace_headers(context)
+        return headers if self._forward is None else {**headers, **self._forward(context)}
+
+    @contextmanager
+    def one_more_call(self) -> Generator[None]:
+        """Count a call while the block runs."""
+        self.open_calls += 1
+        try:
+            yield
+        finally:
+            self.open_calls -= 1
+
+    def check_exposed(self, module_id: str, context: Any) -> None:
+        """Refuse a call that another agent makes itself, unless the modules are exposed.
+
+        Raises:
+            ModuleNotFoundError: Only modules of this program may call the module.
+        """
+        is_outermost = len(context.call_chain) <= 1
+        if is_outermost and not self.expose and CONTEXT_ID in context.data:
+            raise ModuleNotFoundError(module_id)
+
+    def events(
+        self, message: Message, *, answered: str, headers: Mapping[str, str], **options: Any
+    ) -> AsyncGenerator[Event]:
+        """Send a message, and yield the events of its task, in the way that `wait` says."""
+        if self.wait == "stream":
+            return self.client.stream_message(message, headers=headers, **options)
+        return polled_events(
+            self.client,
+            message,
+            receiver=self.receiver if self.wait == "webhook" else None,
+            answered=answered,
+            headers=headers,
+            **options,
+        )
+
+    async def cancel(self, task_id: str, headers: Mapping[str, str]) -> None:
+        """Cancel a task of the agent, even if the caller is itself canceled meanwhile."""
+        cancelling = asyncio.create_task(self._cancel(task_id, headers))
+        self._background.add(cancelling)
+        cancelling.add_done_callback(self._background.discard)
+        await asyncio.shield(cancelling)
+
+    async def _cancel(self, task_id: str, headers: Mapping[str, str]) -> None:
+        try:
+            async with asyncio.timeout(CANCEL_TIMEOUT):
+                await self.client.cancel_task(task_id, headers=headers)
+        except (A2AError, TimeoutError) as error:
+            extra = {"event": "remote_cancel_failed"}
+            reason = type(error).__name__
+            logger.info("A task of %s could not be canceled: %s", self.name, reason, extra=extra)
+
+    def _new_client(self) -> A2AClient:
+        options: dict[str, Any] = {**self._options}
+        if self._verify is not None:
+            options["verify_card"] = self._verified
+        return A2AClient(self.url, **options)
+
+    async def _verified(self, card: dict[str, Any]) -> None:
+        """Verify a card, or log that it is not trusted.
+
+        Raises:
+            Exception: It is not trusted, and must be.
+        """
+        assert self._verify is not None
+        try:
+            result: Any = self._verify(card)
+            if hasattr(result, "__await__"):
+                await result
+        except Exception as error:  # raising is how a function of the user refuses a card
+            if self._trust != "warn":
+                raise
+            extra = {"event": "remote_card_untrusted"}
+            reason = clean(f"{type(error).__name__}: {error}", 300)
+            logger.warning("The card of %s is not trusted: %s", self.name, reason, extra=extra)
+
+
+def _verifier(trust: str) -> Any:
+    """Return the verifier of cards.
+
+    Raises:
+        ImportError: It is not installed.
+    """
+    try:
+        return import_module("apcore_a2a_auth").CardVerifier()
+    except ImportError as error:
+        if error.name != "apcore_a2a_auth":
+            raise
+        message = f"trust={trust!r} needs the auth part: pip install 'apcore-a2a-remote[trust]'"
+        raise ImportError(message, name=error.name) from None
+
+
+def conversation_id(url: str, identity: Any, context_id: str) -> str:
+    """Return the id of a conversation at a remote agent."""
+    attributes: Any = getattr(identity, "attrs", None) or {}
+    principal = "" if identity is None else f"{attributes.get('iss', '')}\n{identity.id}"
+    return str(uuid5(NAMESPACE_URL, f"{url}\n{principal}\n{context_id}"))
+
+
+def trace_headers(context: Any) -> dict[str, str]:
+    """Return the headers that continue the trace of a call (W3C Trace Context)."""
+    return dict(TraceContext.inject(context))

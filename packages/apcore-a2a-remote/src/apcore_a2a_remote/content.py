@@ -1,0 +1,192 @@
+"""Contents of messages and artifacts: from the inputs of a module, and to its outputs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from apcore_a2a_client import (
+    Artifact,
+    Event,
+    Message,
+    Part,
+    Task,
+    TaskArtifactUpdateEvent,
+)
+from apcore_a2a_client.tasks import added_parts
+from apcore_a2a_core import File
+from apcore_a2a_core.files import file_members
+from apcore_a2a_core.schema import properties_of
+from apcore_a2a_core.values import is_array, is_object, size_of
+
+from .errors import RemoteFailedError, log_failure
+
+Json = dict[str, Any]
+MAX_OUTPUT = 32 * 1024 * 1024  # bytes
+TEXT = "text"
+"""The member of the inputs and outputs of agents that tell no schemas."""
+RESULT = "result"
+"""The member with an output that is not an object; apcore calls it so, too."""
+
+
+def content_of(inputs: Mapping[str, Any], others: Sequence[Any], *, is_typed: bool) -> list[Part]:
+    """Return the parts of the message that calls a skill.
+
+    Args:
+        inputs: The inputs of the module.
+        others: Further parts of the caller's message, as JSON of A2A 1.0.
+        is_typed: Whether the skill takes data; otherwise it takes the text in the inputs.
+    """
+    other_parts = [Part.from_dict(other) for other in others]
+    if is_typed:
+        return [Part(data=dict(inputs)), *other_parts]
+    text = str(inputs.get(TEXT, ""))
+    return [Part(text=text), *other_parts] if text or not other_parts else other_parts
+
+
+class Output:
+    """The output of a remote task, collected from its events.
+
+    Args:
+        module_id: The module that calls, for the log.
+        schema: JSON Schema of the skill's output; None if the agent tells none.
+        text_field: The member of the output that is sent as text; empty if none is.
+
+    >>> output = Output("remote.weather.today", None, "")
+    >>> event = TaskArtifactUpdateEvent("t", Artifact("a", (Part(text="Rain"),)))
+    >>> [*output.add(event)], output.value
+    ([{'text': 'Rain'}], {'text': 'Rain'})
+    """
+
+    def __init__(self, module_id: str, schema: Mapping[str, Any] | None, text_field: str) -> None:
+        self._module_id = module_id
+        self._schema = schema
+        self._text_field = text_field
+        self._artifacts: dict[str, list[Part]] = {}
+        self._size = 0
+
+    def __bool__(self) -> bool:
+        return any(self._artifacts.values())
+
+    @property
+    def value(self) -> Json:
+        """The whole output: texts are joined, and objects are merged as apcore merges chunks."""
+        return self._output([part for parts in self._artifacts.values() for part in parts])
+
+    def restart(self) -> None:
+        """Discard what there is, since the task has been started again."""
+        self._artifacts.clear()
+
+    def add(self, event: Event) -> list[Json]:
+        """Take an event; return the new parts in it as chunks of an output.
+
+        Raises:
+            RemoteFailedError: The output is too large.
+        """
+        if isinstance(event, TaskArtifactUpdateEvent):
+            added = [self._append(event.artifact, is_chunk=event.append)]
+        elif isinstance(event, Task):
+            added = [self._replace(artifact) for artifact in event.artifacts]
+        elif isinstance(event, Message):
+            added = [self._append(Artifact("", event.parts), is_chunk=True)]
+        else:
+            added = []
+        self._size += sum(_size(part) for parts in added for part in parts)
+        if self._size > MAX_OUTPUT:
+            log_failure(self._module_id, f"its output has more than {MAX_OUTPUT} bytes")
+            raise RemoteFailedError("The output of the remote agent is too large")
+        return [self._output(parts) for parts in added if parts]
+
+    def add_message(self, message: Message | None) -> list[Json]:
+        """Take the message of a task that has completed without artifacts as its output."""
+        return self.add(message) if message and not self else []
+
+    def _append(self, artifact: Artifact, *, is_chunk: bool) -> Sequence[Part]:
+        known = self._artifacts.setdefault(artifact.artifact_id, [])
+        if not is_chunk:
+            known.clear()
+        known += artifact.parts
+        return artifact.parts
+
+    def _replace(self, artifact: Artifact) -> Sequence[Part]:
+        """Take an artifact of a snapshot, which repeats the parts that are known."""
+        known = self._artifacts.get(artifact.artifact_id, ())
+        added = added_parts(known, artifact.parts)
+        self._artifacts[artifact.artifact_id] = [*artifact.parts]
+        return artifact.parts if added is None else added
+
+    def _output(self, parts: Sequence[Part]) -> Json:
+        contents = [part for part in parts if part.text is None and part.raw is None]
+        data = [part.data for part in contents if part.url is None]
+        output = self._data(data)
+        texts = [part.text for part in parts if part.text is not None]
+        # some agents send data as text too, for clients that read only text
+        if texts and (self._text_field or self._schema is None or not data):
+            output[self._text_name] = "".join(texts)
+        for part in parts:
+            if part.raw is not None or part.url is not None:
+                self._add_file(output, part)
+        return output
+
+    @property
+    def _text_name(self) -> str:
+        return self._text_field or (TEXT if self._schema is None else RESULT)
+
+    def _data(self, values: Sequence[Any]) -> Json:
+        """Return values as one object: chunks of an object that was streamed are merged."""
+        if self._schema is None and len(values) > 1:
+            return {"data": [*values]}
+        output: Json = {}
+        for value in values:
+            merge(output, value if is_object(value) else {RESULT: value})
+        return output
+
+    def _add_file(self, output: Json, part: Part) -> None:
+        file = File(part.raw, part.url, part.filename, part.media_type)
+        name = self._file_name(part.filename, output)
+        earlier = output.get(name)
+        if earlier is None:
+            output[name] = file
+        else:
+            output[name] = [*(earlier if is_array(earlier) else [earlier]), file]
+
+    def _file_name(self, filename: str, output: Json) -> str:
+        """Return the member of the output that a file is: files are sent under its name."""
+        schema = self._schema or {}
+        members = properties_of(schema)
+        if filename and (filename in members or self._schema is None):
+            return filename
+        free = [name for name in file_members(schema) if name not in output]
+        return free[0] if free else (RESULT if [*members] == [RESULT] else filename or "file")
+
+
+def merge(output: Json, chunk: Mapping[str, Any]) -> None:
+    """Merge a chunk into an output as apcore does: objects member by member, the rest replaced.
+
+    >>> output = {"a": {"x": 1}, "b": 1}
+    >>> merge(output, {"a": {"y": 2}, "b": 2})
+    >>> output
+    {'a': {'x': 1, 'y': 2}, 'b': 2}
+    """
+    for name, value in chunk.items():
+        earlier = output.get(name)
+        if is_object(earlier) and is_object(value):
+            merge(earlier := dict(earlier), value)
+            output[name] = earlier
+        else:
+            output[name] = value
+
+
+def without_files(schema: Mapping[str, Any]) -> Json:
+    """Return the schema of an output whose files may be `File` objects, which are not JSON."""
+    members = file_members(schema)
+    if not members:
+        return dict(schema)
+    free = {name: {"description": "A file."} for name in members}
+    return {**schema, "properties": properties_of(schema) | free}
+
+
+def _size(part: Part) -> int:
+    if part.text is not None:
+        return len(part.text)
+    if part.raw is not None:
+        return len(part.raw)
+    return size_of(part.data) if part.url is None else len(part.url)

@@ -1,0 +1,74 @@
+"""Limits on calls that lead to calls: agents that call each other in a circle must not go on.
+
+A circle that passes this process comes with the same trace, so its open calls are counted. One
+that passes several replicas is counted by a number in the metadata of the requests.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from apcore.errors import CallDepthExceededError
+
+HOPS = "apcoreHops"
+"""The member of a request's metadata with the number of agents that it has passed."""
+REQUEST_METADATA = "ext.a2a.request_metadata"
+"""The member of `context.data` with the metadata of the request that a call belongs to."""
+
+
+class OpenCalls:
+    """The number of open remote calls of each trace, in all threads of this process.
+
+    >>> calls = OpenCalls()
+    >>> with calls.one_more("4bf92f35", 1, []):
+    ...     calls.total
+    1
+    """
+
+    def __init__(self) -> None:
+        self._by_trace: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @property
+    def total(self) -> int:
+        """The number of open calls of all traces."""
+        return self._by_trace.total()
+
+    @contextmanager
+    def one_more(self, trace_id: str, limit: int, call_chain: list[str]) -> Generator[None]:
+        """Count a call while the block runs.
+
+        Raises:
+            CallDepthExceededError: The trace has *limit* open calls already.
+        """
+        with self._lock:
+            if self._by_trace[trace_id] >= limit:
+                raise CallDepthExceededError(limit + 1, limit, call_chain)
+            self._by_trace[trace_id] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._by_trace[trace_id] -= 1
+                if not self._by_trace[trace_id]:
+                    del self._by_trace[trace_id]
+
+
+open_calls = OpenCalls()
+"""The open calls of this process, to all remote agents."""
+
+
+def next_hop(context: Any, limit: int) -> int:
+    """Return the number of agents that a request will have passed with this call.
+
+    Raises:
+        CallDepthExceededError: There are more than *limit*.
+    """
+    metadata: Mapping[str, Any] = context.data.get(REQUEST_METADATA) or {}
+    passed = metadata.get(HOPS, 0)
+    hops = int(passed) + 1 if isinstance(passed, int | float) and 0 <= passed < 10**6 else limit + 1
+    if hops > limit:
+        raise CallDepthExceededError(hops, limit, [*context.call_chain])
+    return hops

@@ -1,0 +1,163 @@
+"""Errors of remote agents as errors of apcore.
+
+Callers see what they can do something about: which input is wrong, that a skill does not exist or
+that they may not call it, that it took too long. All else is a `RemoteFailedError`, whose message
+is the same for all reasons: the words of another agent stay in the log.
+
+ModuleError (apcore)
+├── RemoteFailedError       the agent failed, refused, or cannot be reached; code REMOTE_FAILED
+├── RemoteInputError        it refused the inputs; also an InvalidInputError, with the fields
+└── RemoteQuestion          it waits for an answer; also an InputRequiredError, with its state
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from apcore import ModuleError
+from apcore.approval import ApprovalResult
+from apcore.errors import (
+    ACLDeniedError,
+    ApprovalDeniedError,
+    InvalidInputError,
+    ModuleNotFoundError,
+    ModuleTimeoutError,
+    SchemaValidationError,
+)
+from apcore_a2a_client import (
+    A2AAuthError,
+    A2AConnectionError,
+    A2ATimeoutError,
+    InvalidParamsError,
+    Message,
+    ServerBusyError,
+    SkillNotFoundError,
+    TaskNotFoundError,
+    TaskState,
+    TaskStatus,
+)
+from apcore_a2a_core import InputRequiredError, clean
+from apcore_a2a_core.values import is_array, is_object
+
+logger = logging.getLogger("apcore_a2a_remote")
+
+REMOTE_FAILED = "REMOTE_FAILED"
+MAX_LOGGED = 500
+"""Characters of an agent's words that are logged."""
+MAX_FIELDS = 100
+"""Number of invalid fields that are passed on."""
+INVALID_PARAMS = -32602
+FORBIDDEN = 403
+
+
+class RemoteFailedError(ModuleError):
+    """A remote agent failed, refused a call, or can't be reached; its words are in the log."""
+
+    def __init__(self, message: str = "The remote agent failed", **options: Any) -> None:
+        super().__init__(REMOTE_FAILED, message, **options)
+
+
+class RemoteInputError(SchemaValidationError, InvalidInputError):
+    """A remote skill refused its inputs; `details["errors"]` has the fields.
+
+    Args:
+        errors: An object with `field`, `message` and perhaps `code` for each invalid field.
+    """
+
+    def __init__(self, errors: list[dict[str, Any]]) -> None:
+        SchemaValidationError.__init__(self, "The remote skill refused its inputs", errors)
+
+
+class RemoteQuestion(InputRequiredError, ModuleError):
+    """A remote agent waits for an answer, or for a yes or a no.
+
+    In a server of this project the task pauses. A program without a server answers with
+    `RemoteAgent.reply`.
+
+    Args:
+        question: The agent's words.
+        members: Its data, and the other details of `InputRequiredError`.
+    """
+
+    def __init__(self, question: str, **members: Any) -> None:
+        ModuleError.__init__(self, self.code, question, {"data": None, **members})
+
+    __str__ = ModuleError.__str__
+
+
+def error_of(error: Exception, module_id: str, *, is_new: bool, seconds: float) -> ModuleError:
+    """Return the error of apcore for an exception of the client.
+
+    Args:
+        error: The exception.
+        module_id: The module that called.
+        is_new: Whether the call was to start a task; otherwise it was to answer one.
+        seconds: Time limit of the call.
+    """
+    if isinstance(error, InvalidParamsError):
+        return RemoteInputError(fields_of(error.errors))
+    if isinstance(error, SkillNotFoundError):
+        return ModuleNotFoundError(module_id)
+    is_denied = isinstance(error, A2AAuthError) and error.status_code == FORBIDDEN
+    # agents of this project hide what a caller may not call: a new task has no id to be unknown
+    if is_denied or (is_new and isinstance(error, TaskNotFoundError)):
+        return ACLDeniedError(None, module_id)
+    if isinstance(error, A2ATimeoutError):
+        return ModuleTimeoutError(module_id, int(seconds * 1000))
+    is_retryable = isinstance(error, A2AConnectionError | ServerBusyError)
+    log_failure(module_id, f"{type(error).__name__}: {error}")
+    return RemoteFailedError(retryable=is_retryable)
+
+
+def fields_of(errors: Any) -> list[dict[str, Any]]:
+    """Return the invalid fields in the data of an error."""
+    entries: list[Any] = errors if is_array(errors) else []
+    return [
+        {name: clean(str(entry.get(name) or ""), 200) for name in ("field", "message", "code")}
+        for entry in entries[:MAX_FIELDS]
+        if is_object(entry)
+    ]
+
+
+def error_of_status(status: TaskStatus, module_id: str, *, was_refused: bool) -> ModuleError:
+    """Return the error of apcore for a task that has ended without completing.
+
+    Args:
+        status: Its status.
+        module_id: The module that called.
+        was_refused: Whether the caller has answered no.
+    """
+    if status.state == TaskState.REJECTED and was_refused:
+        result = ApprovalResult(status="rejected", reason="Rejected by client")
+        return ApprovalDeniedError(result, module_id)
+    details = details_of(status.message)
+    data = details.get("data")
+    kind = data.get("type") if is_object(data) else None
+    if details.get("code") == INVALID_PARAMS and is_object(data):
+        return RemoteInputError(fields_of(data.get("errors")))
+    if kind == "ModuleNotFoundError":
+        return ModuleNotFoundError(module_id)
+    if kind == "ModuleTimeoutError":
+        return ModuleTimeoutError(module_id, 0, cause=None)
+    words = text_of(status.message) or "no reason given"
+    log_failure(module_id, f"task {status.state}: {words}")
+    return RemoteFailedError()
+
+
+def details_of(message: Message | None) -> Mapping[str, Any]:
+    """Return the error object in a status message; empty if there is none."""
+    parts = message.parts if message else ()
+    details: list[dict[str, Any]] = [part.data for part in parts if is_object(part.data)]
+    return next((each for each in reversed(details) if "code" in each), dict[str, Any]())
+
+
+def text_of(message: Message | None) -> str:
+    """Return the texts of a message, joined by line feeds."""
+    parts = message.parts if message else ()
+    return "\n".join(part.text for part in parts if part.text)
+
+
+def log_failure(module_id: str, reason: str) -> None:
+    """Log why a call has failed: the caller does not get the agent's words."""
+    extra = {"event": "remote_call_failed"}
+    logger.warning("%s failed: %s", module_id, clean(reason, MAX_LOGGED), extra=extra)

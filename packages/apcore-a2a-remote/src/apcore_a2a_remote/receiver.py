@@ -1,0 +1,87 @@
+"""The receiver of notifications from remote agents, as an ASGI application."""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from apcore_a2a_client import PushNotificationConfig
+
+TOKEN_HEADER = b"x-a2a-notification-token"
+MAX_BODY = 64 * 1024 * 1024
+"""Bytes of a notification that are read; its content is not used."""
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+
+
+class WebhookReceiver:
+    """An ASGI application that receives notifications of remote tasks.
+
+    A notification only says that a task has news: it must have the token of that task, and the
+    task itself is then fetched from its agent, so that nothing in the notification is believed.
+
+    Args:
+        url: The address at which the agents reach this application.
+
+    Raises:
+        ValueError: The URL has no host, or no path.
+
+    Example:
+        ```python
+        from apcore_a2a_remote import RemoteAgent, WebhookReceiver
+
+        receiver = WebhookReceiver("https://gateway.example.com/remote/notifications")
+        agent = RemoteAgent(
+            "https://reports.example.com", name="reports", wait="webhook", receiver=receiver
+        )
+        print([*agent.routes()])
+        #> ['/remote/notifications']
+        ```
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path in ("", "/"):
+            raise ValueError(f"The URL of a receiver needs a host and a path, not {url!r}")
+        self.url = url
+        self.path = parts.path
+        self._expected: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Event]] = {}
+
+    @contextmanager
+    def expecting(self) -> Generator[tuple[PushNotificationConfig, asyncio.Event]]:
+        """Yield the push config of a new task, and an event that its notifications set."""
+        token, event = secrets.token_urlsafe(32), asyncio.Event()
+        self._expected[token] = asyncio.get_running_loop(), event
+        try:
+            yield PushNotificationConfig(self.url, token=token), event
+        finally:
+            del self._expected[token]
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """Respond to a notification: 204, or 401 without the token of a task that is expected."""
+        if scope["type"] != "http":
+            return
+        if scope["method"] != "POST":
+            await _respond(send, 405)
+            return
+        headers = dict(scope["headers"])
+        expected = self._expected.get(headers.get(TOKEN_HEADER, b"").decode("latin-1"))
+        if expected is None:
+            await _respond(send, 401)
+            return
+        size, more = 0, True
+        while more and size <= MAX_BODY:
+            message = await receive()
+            size += len(message.get("body", b""))
+            more = message.get("more_body", False)
+        loop, event = expected
+        loop.call_soon_threadsafe(event.set)
+        await _respond(send, 204)
+
+
+async def _respond(send: Send, status: int) -> None:
+    headers = [(b"content-length", b"0")] if status != 204 else []
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,225 @@
+"""The skills on a card as apcore modules."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from apcore import Context, ModuleAnnotations, ModuleExample
+from apcore_a2a_client import AgentCard, AgentSkill
+from apcore_a2a_core import EXTENSION_URI, Prompt, clean
+from apcore_a2a_core.schema import types_of
+from apcore_a2a_core.values import is_array, is_object, object_at, size_of
+
+from .calls import Call, Pending
+from .connection import Connection
+from .content import TEXT, Json, without_files
+
+logger = logging.getLogger("apcore_a2a_remote")
+
+PREFIX = "remote."
+"""Beginning of the ids of the modules."""
+MAX_SKILLS = 1000
+"""Number of skills of one agent that become modules."""
+MAX_DETAILS = 256 * 1024
+"""Size of the schemas and examples of a skill, in bytes; a skill with more is left out."""
+MAX_DESCRIPTION = 10_000
+VIA = "apcore_a2a_via"
+"""The annotation with the digests of the agents' URLs through which an exposed skill has come."""
+MAX_VIA = 4
+"""Number of agents through which a skill may have come."""
+MAX_ID = 192
+"""Characters of an id in apcore."""
+FILES_TOO: Json = {"a2a": {"text_field": TEXT, "files": True}}
+"""How agents that tell no schemas are shown: they take text and files, and return text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A skill on a card, and what the extension of this project tells about it.
+
+    Attributes:
+        skill: The skill.
+        details: Its schemas, annotations and examples; empty for other agents.
+        streams: Whether the agent streams.
+    """
+
+    skill: AgentSkill
+    details: Mapping[str, Any]
+    streams: bool
+
+
+class RemoteSkill:
+    """A skill of a remote agent as an apcore module.
+
+    Args:
+        agent: The agent.
+        module_id: The id of the module.
+        entry: The skill.
+
+    Attributes:
+        module_id: The id of the module.
+        remote_id: The id of the skill at the agent.
+        is_typed: Whether the agent tells its schemas; otherwise it takes and returns text.
+        is_gated: Whether calls need approval here.
+    """
+
+    def __init__(self, agent: Connection, module_id: str, entry: Entry) -> None:
+        skill, details = entry.skill, entry.details
+        self._agent = agent
+        self.module_id = module_id
+        self.remote_id = skill.id
+        name = clean(skill.name or skill.id, 200)
+        self.description = skill.description.strip()[:MAX_DESCRIPTION] or name
+        self.documentation = _text(details.get("documentation"))
+        self.tags = [clean(tag, 100) for tag in skill.tags[:20]]
+        input_schema, output_schema = details.get("inputSchema"), details.get("outputSchema")
+        self.is_typed = is_object(input_schema) and types_of(input_schema) <= {"object"}
+        self.text_field = _text(details.get("textField")) or ("" if self.is_typed else TEXT)
+        self.schema_of_output: Json | None = output_schema if is_object(output_schema) else None
+        self.input_schema: Any = dict(input_schema) if is_object(input_schema) else Prompt
+        self.output_schema: Any = None
+        if self.schema_of_output is not None:
+            self.output_schema = without_files(self.schema_of_output)
+        if not self.is_typed:
+            self.input_schema, self.output_schema, self.schema_of_output = Prompt, None, None
+        self.display: Json = FILES_TOO if not self.is_typed else self._display()
+        self.annotations = self._annotations(details.get("annotations"), via_of(details))
+        self.examples = [*_examples(details.get("examples"))]
+        if agent.timeout is not None:
+            self.resources = {"timeout": int(agent.timeout * 1000)}
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.module_id}>"
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether calls need approval here."""
+        return self.annotations.requires_approval
+
+    async def execute(self, inputs: Json, context: Context[Any]) -> Json:
+        """Call the skill, and return its output."""
+        return await self._call(inputs, context).output()
+
+    def _call(self, inputs: Json, context: Context[Any]) -> Call:
+        self._agent.check_exposed(self.module_id, context)
+        return Call(self._agent, self, inputs, context)
+
+    async def on_abandoned(self, inputs: Json, context: Context[Any]) -> None:
+        """Cancel the task of the agent that waited for an answer, since there will be none."""
+        pending = Pending.read(context.services.state)
+        if pending is not None and pending.remote == self._agent.name:
+            await self._agent.cancel(pending.task, self._agent.headers_for(context))
+
+    def _display(self) -> Json:
+        return {"a2a": {"text_field": self.text_field}} if self.text_field else {}
+
+    def _annotations(self, told: Any, via: list[Any]) -> ModuleAnnotations:
+        flags: Mapping[str, Any] = told if is_object(told) else {}
+        # the agent's own gate asks: to ask here as well would ask twice
+        is_gated = self._agent.approve == "local" and flags.get("requires_approval") is True
+        return ModuleAnnotations(
+            readonly=flags.get("readonly") is True,
+            destructive=flags.get("destructive") is True,
+            idempotent=flags.get("idempotent") is True,
+            requires_approval=is_gated,
+            open_world=True,
+            discoverable=self._agent.expose,
+            extra={VIA: [url_digest(self._agent.url), *via]} if self._agent.expose else {},
+        )
+
+
+class StreamingRemoteSkill(RemoteSkill):
+    """A skill of an agent that streams."""
+
+    async def stream(self, inputs: Json, context: Context[Any]) -> AsyncIterator[Json]:
+        """Call the skill, and yield the chunks of its output as they arrive."""
+        async for chunk in self._call(inputs, context).chunks():
+            yield chunk
+
+
+def entries_of(card: AgentCard, name: str, url: str) -> dict[str, Entry]:
+    """Return the skills on a card by the ids that their modules get.
+
+    Skills that have come to the agent through itself are left out: agents that expose the skills
+    of each other would otherwise add to them at each refresh.
+
+    Args:
+        card: The card.
+        name: The name of the agent here.
+        url: The URL of the agent.
+    """
+    details = skill_details(card)
+    entries: dict[str, Entry] = {}
+    for skill in card.skills[:MAX_SKILLS]:
+        told = object_at(details, skill.id) or {}
+        via = via_of(told)
+        if url_digest(url) in via or len(via) >= MAX_VIA:
+            continue
+        if size_of(told) > MAX_DETAILS:
+            extra = {"event": "remote_skill_skipped"}
+            logger.warning("Skipping a skill of %s: its schemas are too large", name, extra=extra)
+            continue
+        own_id = skill.id.removeprefix(PREFIX) if via else skill.id
+        module_id = free_id(f"{PREFIX}{name}.{own_id}", entries)
+        entries[module_id] = Entry(skill, told, card.capabilities.streaming)
+    return entries
+
+
+def via_of(details: Mapping[str, Any]) -> list[Any]:
+    """Return the digests of the URLs through which an exposed skill has come; empty for others."""
+    via = (object_at(details, "annotations", "extra") or {}).get(VIA)
+    return via if is_array(via) else []
+
+
+def url_digest(url: str) -> str:
+    """Return a digest of the URL of an agent."""
+    return sha256(url.rstrip("/").encode()).hexdigest()[:16]
+
+
+def skill_details(card: AgentCard) -> Mapping[str, Any]:
+    """Return what the extension of this project tells about the skills; empty without it."""
+    params = next((e.params for e in card.capabilities.extensions if e.uri == EXTENSION_URI), None)
+    return object_at(params, "skills") or {}
+
+
+def free_id(name: str, taken: Mapping[str, Any]) -> str:
+    """Return *name* as the id of a module that is not taken yet.
+
+    >>> free_id("remote.weather.Get-Forecast", {})
+    'remote.weather.get_forecast'
+    >>> free_id("remote.a.b", {"remote.a.b": None})
+    'remote.a.b_2'
+    """
+    segments = [re.sub(r"[^a-z0-9_]", "_", part) or "_" for part in name.lower().split(".")]
+    module_id = ".".join(part if "a" <= part[0] <= "z" else f"s{part}" for part in segments)
+    if len(module_id) > MAX_ID - 10:  # characters for a number
+        module_id = f"{module_id[: MAX_ID - 30]}_{sha256(name.encode()).hexdigest()[:12]}"
+    number, free = 1, module_id
+    while free in taken:
+        number += 1
+        free = f"{module_id}_{number}"
+    return free
+
+
+def module_for(agent: Connection, module_id: str, entry: Entry) -> RemoteSkill:
+    """Return the module for a skill."""
+    kind = StreamingRemoteSkill if entry.streams else RemoteSkill
+    return kind(agent, module_id, entry)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _examples(told: Any) -> Iterator[ModuleExample]:
+    for each in told[:10] if is_array(told) else ():
+        if is_object(each) and is_object(each.get("inputs")):
+            output = each.get("output")
+            yield ModuleExample(
+                _text(each.get("title")), each["inputs"], output if is_object(output) else {}
+            )

@@ -1,0 +1,268 @@
+"""Modules as tools of language models: local ones and skills of remote agents alike."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
+
+from apcore import Executor
+from apcore_a2a_core import Executor as ExecutorProtocol
+from apcore_a2a_core import missing_methods
+from apcore_a2a_core.schema import SchemaConverter, properties_of
+from apcore_a2a_core.values import is_array, is_object, object_of
+
+from .skills import RemoteSkill
+
+Json = dict[str, Any]
+MAX_NAME = 64
+"""Characters of a tool's name that all language models accept."""
+MAX_DESCRIPTION = 1024
+"""Characters of a tool's description that all language models accept."""
+HINTS = {
+    "readonly": "readOnlyHint",
+    "destructive": "destructiveHint",
+    "idempotent": "idempotentHint",
+    "open_world": "openWorldHint",
+}
+"""Annotations of apcore, and what they are called in MCP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A module as a tool.
+
+    Attributes:
+        name: The name that a language model calls it by.
+        module_id: The id of the module.
+        description: What it does, for the model.
+        schema: JSON Schema of its arguments.
+        optional: Arguments that `schema` requires although the module does not; null leaves one
+            out.
+        descriptor: apcore's description of the module.
+    """
+
+    name: str
+    module_id: str
+    description: str
+    schema: Json
+    optional: frozenset[str]
+    descriptor: Any
+
+
+class Tools:
+    """The modules of a registry as tools; see `tools`.
+
+    Attributes:
+        definitions: The tools, as the API of a language model takes them.
+    """
+
+    def __init__(self, executor: Any, found: Iterable[Tool], style: str) -> None:
+        self._executor = executor
+        self._by_name = {tool.name: tool for tool in found}
+        self._style = style
+        self.definitions: list[Json] = [self._definition(t) for t in self._by_name.values()]
+
+    def __iter__(self) -> Any:
+        return iter(self._by_name.values())
+
+    def module_id(self, name: str) -> str:
+        """Return the id of the module that a tool is.
+
+        Raises:
+            KeyError: There is no such tool; language models invent names.
+        """
+        return self._by_name[name].module_id
+
+    async def call(self, name: str, arguments: Mapping[str, Any], context: Any = None) -> Any:
+        """Call the module of a tool, and return its output.
+
+        Args:
+            name: The name of the tool.
+            arguments: The arguments that the model has chosen.
+            context: The apcore Context of the call, with the caller's identity.
+
+        Raises:
+            KeyError: There is no such tool; language models invent names.
+            ModuleError: The call is refused, or fails.
+        """
+        tool = self._by_name[name]
+        given = {
+            key: value
+            for key, value in arguments.items()
+            if value is not None or key not in tool.optional
+        }
+        return await self._executor.call_async(tool.module_id, given, context)
+
+    def _definition(self, tool: Tool) -> Json:
+        described = {"name": tool.name, "description": tool.description}
+        if self._style == "openai":
+            strict = {"strict": True} if tool.schema.get("additionalProperties") is False else {}
+            function = {**described, "parameters": tool.schema, **strict}
+            return {"type": "function", "function": function}
+        if self._style == "anthropic":
+            return {**described, "input_schema": tool.schema}
+        annotations = getattr(tool.descriptor, "annotations", None)
+        hints = {hint: bool(getattr(annotations, flag, False)) for flag, hint in HINTS.items()}
+        return {**described, "inputSchema": tool.schema, "annotations": hints}
+
+
+def tools(
+    source: Any,
+    style: Literal["openai", "anthropic", "mcp"] = "openai",
+    only: Callable[[str], bool] | Iterable[str] | None = None,
+    *,
+    strict: bool = False,
+) -> Tools:
+    """Return modules as tools of a language model: local ones and remote skills.
+
+    Args:
+        source: An apcore Executor, whose access rules and approval apply to the calls; or a
+            Registry.
+        style: The API that the definitions are for.
+        only: The ids of the modules, or a function that chooses them; by default all, also those
+            of remote agents that are not exposed.
+        strict: Whether the schemas allow no other arguments and require all, as OpenAI's strict
+            mode wants; the model leaves an optional one out by null.
+
+    Raises:
+        ValueError: There is no such style.
+
+    Example:
+        ```python
+        import asyncio
+
+        from apcore import Registry
+        from apcore_a2a_remote import tools
+
+
+        class Add:
+            description = "Adds numbers."
+            input_schema = {"properties": {"a": {"type": "number"}, "b": {"type": "number"}}}
+            output_schema = None
+
+            def execute(self, inputs, context):
+                return {"sum": inputs["a"] + inputs["b"]}
+
+
+        registry = Registry()
+        registry.register("math.add", Add())
+        offered = tools(registry, style="anthropic")
+        print(offered.definitions[0]["name"])
+        #> math__add
+        print(asyncio.run(offered.call("math__add", {"a": 2, "b": 3})))
+        #> {'sum': 5}
+        ```
+    """
+    if style not in ("openai", "anthropic", "mcp"):
+        raise ValueError(f"style must be openai, anthropic or mcp, not {style!r}")
+    executor = source if not missing_methods(source, ExecutorProtocol) else Executor(source)
+    registry: Any = executor.registry
+    names: dict[str, str] = {}
+    found: list[Tool] = []
+    for module_id in _chosen(registry, only):
+        descriptor = registry.get_definition(module_id)
+        name = tool_name(module_id, names)
+        names[name] = module_id
+        schema, optional = argument_schema(descriptor, strict=strict)
+        description = str(getattr(descriptor, "description", ""))[:MAX_DESCRIPTION]
+        found.append(Tool(name, module_id, description, schema, optional, descriptor))
+    return Tools(executor, found, style)
+
+
+def tool_name(module_id: str, taken: Mapping[str, str]) -> str:
+    """Return the name of a module as a tool, which no other tool has.
+
+    >>> tool_name("remote.weather.today", {})
+    'remote__weather__today'
+    >>> tool_name("a.b", {"a__b": "a__b"})
+    'a__b_2'
+    """
+    base = re.sub(r"[^a-zA-Z0-9_-]", "__", module_id)
+    name, number = base[:MAX_NAME], 1
+    while name in taken:
+        number += 1
+        end = f"_{number}"
+        name = f"{base[: MAX_NAME - len(end)]}{end}"
+    return name
+
+
+def argument_schema(descriptor: Any, *, strict: bool) -> tuple[Json, frozenset[str]]:
+    """Return the schema of a tool's arguments, and those that only strict mode requires.
+
+    References are inlined, and `additionalProperties: true` is left out: some models refuse it.
+    """
+    try:
+        schema = SchemaConverter().convert_input_schema(descriptor)
+    except ValueError:  # recursive: some models follow references
+        schema = {"type": "object", **object_of(descriptor, "input_schema")}
+    if not strict:
+        return _tightened(schema, strict=False), frozenset()
+    required = schema.get("required", ())
+    return _tightened(schema, strict=True), frozenset(properties_of(schema)) - {*required}
+
+
+def _tightened(schema: Any, *, strict: bool) -> Any:
+    if is_array(schema):
+        return [_tightened(item, strict=strict) for item in schema]
+    if not is_object(schema):
+        return schema
+    tight = {name: _tightened(item, strict=strict) for name, item in schema.items()}
+    if tight.get("additionalProperties") is True:
+        del tight["additionalProperties"]
+    if strict and tight.get("type") == "object":
+        properties = properties_of(tight)
+        required = tight.get("required", ())
+        tight["properties"] = {
+            name: each if name in required else {"anyOf": [each, {"type": "null"}]}
+            for name, each in properties.items()
+        }
+        tight |= {"required": [*properties], "additionalProperties": False}
+    return tight
+
+
+def _chosen(registry: Any, only: Callable[[str], bool] | Iterable[str] | None) -> list[str]:
+    ids = [*registry.list()]
+    if not callable(only) and only is not None:
+        return [*only]
+    with_hidden: Any = getattr(registry, "iter", None)
+    if with_hidden is not None:
+        hidden = with_hidden(include_hidden=True)
+        ids += [name for name, each in hidden if isinstance(each, RemoteSkill) and name not in ids]
+    chosen = [name for name in sorted(ids) if not name.startswith("system.")]
+    return [name for name in chosen if only(name)] if callable(only) else chosen
+
+
+def as_langchain_tool(offered: Tools, name: str) -> Any:
+    """Return a tool as a `StructuredTool` of LangChain, which must be installed."""
+    tool = next(each for each in offered if each.name == name)
+
+    async def call(**arguments: Any) -> Any:
+        return await offered.call(name, arguments)
+
+    structured: Any = import_module("langchain_core.tools").StructuredTool
+    return structured.from_function(
+        coroutine=call, name=name, description=tool.description, args_schema=tool.schema
+    )
+
+
+def as_adk_tool(offered: Tools, name: str) -> Any:
+    """Return a tool as a `BaseTool` of google-adk, which must be installed."""
+    tool = next(each for each in offered if each.name == name)
+    base: Any = import_module("google.adk.tools.base_tool").BaseTool
+    declaration: Any = import_module("google.genai.types").FunctionDeclaration
+
+    class ModuleTool(base):  # type: ignore[misc]  # the base is only known at run time
+        """A module as a tool of google-adk."""
+
+        def _get_declaration(self) -> Any:
+            return declaration(
+                name=name, description=tool.description, parameters_json_schema=tool.schema
+            )
+
+        async def run_async(self, *, args: dict[str, Any], tool_context: Any) -> Any:
+            return await offered.call(name, args)
+
+    return ModuleTool(name=name, description=tool.description)

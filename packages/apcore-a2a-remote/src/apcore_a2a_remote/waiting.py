@@ -1,0 +1,96 @@
+"""The end of tasks that are not streamed: awaited by polling, or by a notification."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import nullcontext, suppress
+from typing import Any
+
+from apcore_a2a_client import (
+    A2AClient,
+    Event,
+    Message,
+    PushNotificationConfig,
+    PushNotificationNotSupportedError,
+    Task,
+)
+
+from .receiver import WebhookReceiver
+
+FIRST_POLL, LAST_POLL = 0.2, 5.0
+"""Seconds between two requests for a task: the first, and the longest after it has grown."""
+NOTIFIED_POLL = 30.0
+"""Seconds after which a task is fetched even though no notification has arrived."""
+POLL_GROWTH = 1.5
+
+
+async def polled_events(
+    client: A2AClient,
+    message: Message,
+    *,
+    skill: str,
+    task_id: str | None,
+    context_id: str | None,
+    metadata: Mapping[str, Any],
+    headers: Mapping[str, str],
+    answered: str,
+    receiver: WebhookReceiver | None,
+) -> AsyncGenerator[Event]:
+    """Send a message without waiting, and yield its task each time it has been fetched.
+
+    Args:
+        client: The client.
+        message: The message.
+        skill: The skill.
+        task_id: The task that the message answers.
+        context_id: The conversation.
+        metadata: The metadata of the request.
+        headers: The headers of all requests.
+        answered: The id of the question that the message answers; empty if it starts a task.
+        receiver: Receives notifications; None to poll.
+    """
+    push_config, notified = None, None
+    with receiver.expecting() if receiver is not None else nullcontext((None, None)) as expected:
+        push_config, notified = expected
+
+        async def send(webhook: PushNotificationConfig | None) -> Task:
+            return await client.send_message(
+                message,
+                skill=skill,
+                context_id=context_id,
+                task_id=task_id,
+                metadata=metadata,
+                blocking=False,
+                push_config=webhook,
+                headers=headers,
+            )
+
+        try:
+            task = await send(push_config)
+        except PushNotificationNotSupportedError:  # the agent has refused the message
+            notified, task = None, await send(None)
+        if not task.id:  # the agent has answered with a message
+            yield task.status.message or message
+            return
+        interval = FIRST_POLL if notified is None else NOTIFIED_POLL
+        while not task.status.state.is_settled or _is_question(task, answered):
+            yield task
+            await _wait(notified, interval)
+            interval = min(interval * POLL_GROWTH, LAST_POLL) if notified is None else interval
+            task = await client.get_task(task.id, headers=headers)
+        yield task
+
+
+async def _wait(notified: asyncio.Event | None, seconds: float) -> None:
+    if notified is None:
+        await asyncio.sleep(seconds)
+        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await notified.wait()
+    notified.clear()
+
+
+def _is_question(task: Task, message_id: str) -> bool:
+    """Return whether a task still shows the question that was answered."""
+    message = task.status.message
+    return bool(message_id and message and message.message_id == message_id)

@@ -1,0 +1,74 @@
+"""The companions of an agent: objects that run with it, such as connections to remote agents."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from apcore_a2a_core import Companion, Registry, missing_methods
+
+from apcore_a2a_server.fields import OptionError
+
+READY, NOT_READY = "ready", "not ready"
+
+
+class Companions:
+    """The companions of an agent.
+
+    Args:
+        companions: The objects.
+    """
+
+    def __init__(self, companions: Sequence[Companion]) -> None:
+        self._companions = companions
+
+    async def start(self, registry: Registry) -> None:
+        """Start all of them at the same time."""
+        await asyncio.gather(*(each.start(registry) for each in self._companions))
+
+    async def aclose(self) -> None:
+        """Close all of them at the same time."""
+        await asyncio.gather(*(each.aclose() for each in self._companions))
+
+    def health(self) -> dict[str, Any]:
+        """Return the member of the health check, if there are companions."""
+        states = {each.name: READY if each.is_ready() else NOT_READY for each in self._companions}
+        return {"companions": states} if states else {}
+
+    def gauges(self) -> dict[str, Callable[[], float]]:
+        """Return functions that read the current figures, by metric name."""
+        if not self._companions:
+            return {}
+        gauges: dict[str, Callable[[], float]] = {
+            "companions": lambda: len(self._companions),
+            "companions_not_ready": lambda: sum(not each.is_ready() for each in self._companions),
+        }
+        return gauges | {name: partial(self._sum, name) for name in names_of(self._companions)}
+
+    def routes(self) -> Mapping[str, Any]:
+        """Return the ASGI applications of the companions, by path."""
+        routes: dict[str, Any] = {}
+        for companion in self._companions:
+            declared: Any = getattr(companion, "routes", dict[str, Any])
+            added: Mapping[str, Any] = declared()
+            for path, app in added.items():
+                if routes.setdefault(path, app) is not app:
+                    raise OptionError("companions", f"has two applications at {path}")
+        return routes
+
+    def _sum(self, name: str) -> float:
+        return sum((Counter(each.figures())[name] for each in self._companions), 0.0)
+
+
+def names_of(companions: Sequence[Companion]) -> list[str]:
+    """Return the names of the figures of companions.
+
+    Raises:
+        TypeError: An object is no companion, because it lacks methods.
+    """
+    for each in companions:
+        if missing := missing_methods(each, Companion):
+            kind = type(each).__name__
+            raise TypeError(f"companions takes Companions: {kind} lacks {', '.join(missing)}")
+    return sorted({name for each in companions for name in each.figures()})

@@ -1,0 +1,163 @@
+"""Identities and conversations across agents: what is passed on, and what never is."""
+
+from typing import Any
+
+import pytest
+from apcore import ACL, Executor, Identity, Registry
+from apcore.acl import ACLRule
+from apcore.errors import ACLDeniedError
+from apcore_a2a_client import CardRefusedError, TaskFailedError
+from apcore_a2a_remote import RemoteAgent, RemoteFailedError
+
+from tests.server.inloop import ActionModule, app_of, give_back, listening, registry_of
+from tests.server.inloop import anyio_backend as anyio_backend
+from tests.server.modules import Inputs
+
+from .agents import chain, serving
+
+pytestmark = pytest.mark.anyio
+
+
+class Tokens:
+    """An authenticator whose tokens are names."""
+
+    def authenticate(self, headers: Any) -> Identity | None:
+        scheme, _, name = headers.get("authorization", "").partition(" ")
+        return Identity(name, roles=("admin",) if name == "ada" else ()) if scheme else None
+
+
+def recalls(seen: list[Any]) -> ActionModule:
+    async def work(inputs: Inputs, context: Any) -> Any:
+        headers = context.identity and context.identity.id
+        seen.append((headers, context.services.context_id, len(context.services.history)))
+        return {"seen": len(context.services.history)}
+
+    return ActionModule(work)
+
+
+async def test_forward_tells_the_agent_who_the_caller_is() -> None:
+    seen: list[Any] = []
+
+    def forward(context: Any) -> dict[str, str]:
+        return {"authorization": f"Bearer {context.identity.id}-by-gateway"}
+
+    async with serving({"work": recalls(seen)}, auth=Tokens()) as remote:
+        agent = RemoteAgent(remote.url, name="c", expose=True, forward=forward)
+        async with serving({}, agent, auth=Tokens()) as gateway:
+            headers = {"authorization": "Bearer ann"}
+            await gateway.client.call("remote.c.work", {}, headers=headers)
+    assert [who for who, _, _ in seen] == ["ann-by-gateway"]
+
+
+async def test_the_callers_own_token_is_never_passed_on() -> None:
+    seen: list[Any] = []
+    async with serving({"work": recalls(seen)}, auth=Tokens()) as remote:
+        agent = RemoteAgent(remote.url, name="c", expose=True, auth="Bearer gateway")
+        async with serving({}, agent, auth=Tokens()) as gateway:
+            headers = {"authorization": "Bearer ann"}
+            await gateway.client.call("remote.c.work", {}, headers=headers)
+    assert [who for who, _, _ in seen] == ["gateway"]
+
+
+async def test_callers_with_the_same_context_id_have_different_conversations() -> None:
+    seen: list[Any] = []
+    async with serving({"work": recalls(seen)}) as remote:
+        agent = RemoteAgent(remote.url, name="c", expose=True)
+        async with serving({}, agent, auth=Tokens()) as gateway:
+            for name in ("ann", "ann", "eve"):
+                headers = {"authorization": f"Bearer {name}"}
+                await gateway.client.call("remote.c.work", {}, context_id="shared", headers=headers)
+    contexts = [context_id for _, context_id, _ in seen]
+    assert contexts[0] == contexts[1] != contexts[2]
+    assert "shared" not in contexts
+    assert [length for _, _, length in seen] == [0, 1, 0]
+
+
+async def test_the_history_of_the_conversation_can_be_read_at_the_agent() -> None:
+    told: list[Any] = []
+
+    async def outer(inputs: Inputs, context: Any) -> Any:
+        output = await context.executor.call_async("remote.c.work", inputs, context)
+        told.append(await agents["c"].history(context, 5))
+        return output
+
+    agents: dict[str, RemoteAgent] = {}
+    async with serving({"work": ActionModule(give_back)}) as remote:
+        agents["c"] = RemoteAgent(remote.url, name="c")
+        async with serving({"outer": ActionModule(outer)}, agents["c"]) as gateway:
+            for number in range(2):
+                await gateway.client.call("outer", {"n": number}, context_id="talk")
+    assert [message.value for message in told[-1]] == [{"n": 0}, {"n": 1}]
+
+
+def rules(*denied: str) -> ACL:
+    return ACL(
+        [
+            *(ACLRule(callers=["*"], targets=[name], effect="deny") for name in denied),
+            ACLRule(callers=["*"], targets=["*"], effect="allow"),
+        ]
+    )
+
+
+async def test_each_agent_applies_its_own_rules() -> None:
+    registry = registry_of({"work": ActionModule(give_back), "admin": ActionModule(give_back)})
+    denying = Executor(registry, acl=rules("admin"))
+    async with listening(app_of(denying, url=None)) as url:
+        agent = RemoteAgent(url, name="c", expose=True)
+        gateway_registry = Registry()
+        app = app_of(
+            Executor(gateway_registry, acl=rules("remote.c.none")), url=None, companions=[agent]
+        )
+        async with listening(app) as gateway_url, RemoteAgent(gateway_url, name="g") as client:
+            own = Registry()
+            # the card of the agent does not show what the gateway may not call
+            assert await client.register(own) == ["remote.g.c.work"]
+            denied = Executor(own)
+            assert await denied.call_async("remote.g.c.work", {"a": 1}) == {"a": 1}
+            denying.set_acl(rules("work"))
+            with pytest.raises(TaskFailedError):
+                await client.client.call("remote.c.work", {})
+            with pytest.raises((ACLDeniedError, RemoteFailedError)):
+                await denied.call_async("remote.g.c.work", {})
+
+
+async def test_the_card_is_fetched_with_the_credentials_of_the_gateway(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving({"work": ActionModule(give_back)}, auth=Tokens()) as remote:
+        async with RemoteAgent(remote.url, name="c", auth="Bearer gateway") as agent:
+            assert await agent.register(Registry()) == ["remote.c.work"]
+        async with RemoteAgent(remote.url, name="c") as anonymous:
+            registry = Registry()
+            await anonymous.register(registry)
+            for module_id in registry.list(visibility=["hidden"]):
+                with pytest.raises(RemoteFailedError):
+                    await Executor(registry).call_async(module_id, {})
+                assert "A2AAuthError" in caplog.text
+
+
+@pytest.mark.parametrize("trust", ["require", "warn"])
+async def test_a_card_that_is_not_trusted_is_refused_or_told(
+    trust: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def refuse(card: dict[str, Any]) -> None:
+        raise ValueError(f"{card['name']} has the wrong key")
+
+    async with (
+        serving({"work": ActionModule(give_back)}) as remote,
+        RemoteAgent(remote.url, name="c", trust=trust, verify_card=refuse) as agent,
+    ):
+        if trust == "require":
+            with pytest.raises(CardRefusedError, match="wrong key"):
+                await agent.register(Registry())
+        else:
+            assert await agent.register(Registry()) == ["remote.c.work"]
+    events = [getattr(record, "event", "") for record in caplog.records]
+    assert ("remote_card_untrusted" in events) == (trust == "warn")
+
+
+async def test_a_denied_skill_of_two_agents_away_is_not_found() -> None:
+    async with chain({"work": ActionModule(give_back)}, "bc") as agents:
+        agents[2].registry.unregister("work")
+        with pytest.raises(TaskFailedError, match="Skill not found"):
+            await agents[0].client.call("remote.b.c.work", {})

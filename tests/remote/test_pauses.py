@@ -1,0 +1,185 @@
+"""Questions and approvals of remote skills, through one and two agents."""
+
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from apcore import Executor, Registry
+from apcore_a2a_client import InputRequired, Message, Part, Task
+from apcore_a2a_remote import RemoteAgent, RemoteQuestion
+
+from tests.server.inloop import NEEDS_APPROVAL, ActionModule, give_back
+from tests.server.inloop import anyio_backend as anyio_backend
+from tests.server.modules import Inputs
+
+from .agents import Agent, Asker, chain, serving
+
+pytestmark = pytest.mark.anyio
+
+NAMES = ["c", "bc"]
+WAITS = ["stream", "poll"]
+
+
+def skill_of(names: str) -> str:
+    return f"remote.{'.'.join(names)}.work"
+
+
+async def ask(agent: Agent, names: str, inputs: Inputs) -> Task:
+    """Call the skill; return the task that waits for an answer."""
+    with pytest.raises(InputRequired) as asked:
+        await agent.client.call(skill_of(names), inputs)
+    task: Task = asked.value.task
+    return task
+
+
+def question_of(task: Task) -> tuple[str, Any]:
+    """Return the words of a question, and its data."""
+    assert task.status.message
+    text, data = task.status.message.parts
+    return text.text or "", data.data
+
+
+async def states(agents: list[Agent]) -> list[list[str]]:
+    return [
+        [str(task.status.state) async for task in agent.client.iter_tasks()] for agent in agents
+    ]
+
+
+@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize("names", NAMES)
+async def test_a_question_pauses_here_with_its_words_and_its_data(names: str, wait: Any) -> None:
+    asker = Asker(
+        data={"calendar": "work"},
+        field="day",
+        choices=["Friday", "Sunday"],
+        schema={"type": "string"},
+    )
+    async with chain({"work": asker}, names, wait=wait) as agents:
+        task = await ask(agents[0], names, {"a": 1})
+        text, data = question_of(task)
+        assert text == "Which day?\n1. Friday\n2. Sunday"
+        asked = data["input"]
+        assert (asked["field"], asked["choices"]) == ("day", ["Friday", "Sunday"])
+        assert (asked["data"], asked["schema"]) == ({"calendar": "work"}, {"type": "string"})
+        task = await agents[0].client.reply(task, "2")
+        assert task.status.state == "completed"
+        assert task.value == {"inputs": {"a": 1, "day": "Sunday"}, "answer": [{"text": "2"}]}
+        assert await states(agents) == [["completed"]] * len(agents)
+
+
+@pytest.mark.parametrize("names", NAMES)
+async def test_an_answer_goes_back_as_it_came(names: str) -> None:
+    asker = Asker()
+    parts = [Part(data={"day": "Friday"}), Part(raw=b"%PDF-1.4", filename="a.pdf"), Part(text="ok")]
+    async with chain({"work": asker}, names) as agents:
+        task = await ask(agents[0], names, {})
+        task = await agents[0].client.reply(task, Message(tuple(parts)))
+        assert task.status.state == "completed"
+    assert [Part.from_dict(part) for part in asker.answers[1]] == parts
+
+
+@pytest.mark.parametrize("names", NAMES)
+async def test_an_answer_that_does_not_fit_is_asked_for_again(names: str) -> None:
+    asker = Asker(field="day", schema={"type": "integer"})
+    async with chain({"work": asker}, names) as agents:
+        task = await ask(agents[0], names, {})
+        task = await agents[0].client.reply(task, "soon")
+        assert task.status.state == "input-required"
+        assert question_of(task)[1]["input"]["problem"]
+        task = await agents[0].client.reply(task, "5")
+        assert (task.status.state, task.value["inputs"]) == ("completed", {"day": 5})
+
+
+@pytest.mark.parametrize("answer", ["yes", "no"])
+@pytest.mark.parametrize("names", NAMES)
+async def test_an_approval_is_asked_for_here_and_given_there(names: str, answer: str) -> None:
+    calls: list[Inputs] = []
+
+    async def work(inputs: Inputs, context: Any) -> Any:
+        calls.append(inputs)
+        return inputs
+
+    async with chain({"work": ActionModule(work, annotations=NEEDS_APPROVAL)}, names) as agents:
+        task = await ask(agents[0], names, {"path": "a.txt"})
+        text, data = question_of(task)
+        assert text.splitlines()[0] == "Approval required for module work"
+        assert data["approval"]["arguments"] == {"path": "a.txt"}
+        task = await agents[0].client.reply(task, answer)
+        expected = "completed" if answer == "yes" else "rejected"
+        assert task.status.state == expected
+        assert await states(agents) == [[expected]] * len(agents)
+        assert calls == ([{"path": "a.txt"}] if answer == "yes" else [])
+
+
+@pytest.mark.parametrize("names", NAMES)
+async def test_a_cancel_of_a_paused_task_ends_it_there(names: str) -> None:
+    asker = Asker()
+    async with chain({"work": asker}, names) as agents:
+        task = await ask(agents[0], names, {})
+        assert await states(agents) == [["input-required"]] * len(agents)
+        await agents[0].client.cancel_task(task.id)
+        await asker.abandoned.wait()
+        assert await states(agents) == [["canceled"]] * len(agents)
+
+
+async def test_an_expired_question_ends_the_task_there() -> None:
+    asker = Asker()
+    async with serving({"work": asker}) as remote:
+        agent = RemoteAgent(remote.url, name="c", expose=True)
+        async with serving({}, agent, input_timeout=0.2) as gateway:
+            await ask(gateway, "c", {})
+            await asker.abandoned.wait()
+            assert await states([gateway, remote]) == [["failed"], ["canceled"]]
+
+
+async def test_approval_may_be_asked_for_here_before_the_agent_is_called() -> None:
+    async with serving({"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}) as remote:
+        agent = RemoteAgent(remote.url, name="c", expose=True, approve="local")
+        async with serving({}, agent) as gateway:
+            task = await ask(gateway, "c", {"a": 1})
+            assert question_of(task)[1]["approval"]["skill"] == "remote.c.work"
+            assert await states([remote]) == [[]]
+            task = await gateway.client.reply(task, "yes")
+            assert (task.status.state, task.value) == ("completed", {"a": 1})
+
+
+async def test_a_module_that_calls_remote_skills_gets_each_answer_once() -> None:
+    asker = Asker()
+
+    async def outer(inputs: Inputs, context: Any) -> Any:
+        first = await context.executor.call_async("remote.c.echo", {"n": 1}, context)
+        second = await context.executor.call_async("remote.c.work", {"n": 2}, context)
+        return {"first": first, "second": second}
+
+    async with serving({"work": asker, "echo": ActionModule(give_back)}) as remote:
+        agent = RemoteAgent(remote.url, name="c")
+        async with serving({"outer": ActionModule(outer)}, agent) as gateway:
+            with pytest.raises(InputRequired) as asked:
+                await gateway.client.call("outer", {})
+            task = await gateway.client.reply(asked.value.task, "Friday")
+            assert task.status.state == "completed"
+            assert task.value["first"] == {"n": 1}
+            assert task.value["second"]["answer"] == [{"text": "Friday"}]
+
+
+async def test_a_plain_program_gets_the_question_and_answers_it() -> None:
+    async with serving({"work": Asker(field="day")}) as remote:
+        registry = Registry()
+        async with RemoteAgent(remote.url, name="c") as agent:
+            await agent.register(registry)
+            with pytest.raises(RemoteQuestion, match="Which day") as asked:
+                await Executor(registry).call_async("remote.c.work", {"a": 1})
+            task = await agent.reply(asked.value, "Friday")
+            assert task.value["inputs"] == {"a": 1, "day": "Friday"}
+
+
+async def test_a_stream_that_resumes_after_an_answer_has_the_output() -> None:
+    async with chain({"work": Asker()}, "bc") as agents:
+        client = agents[0].client
+        async with aclosing(client.stream_message({}, skill=skill_of("bc"))) as events:
+            task, *_ = [event async for event in events]
+        assert isinstance(task, Task)
+        answer = client.stream_message("Friday", task_id=task.id, context_id=task.context_id)
+        async with aclosing(answer) as events:
+            kinds = [type(event).__name__ async for event in events]
+        assert "TaskArtifactUpdateEvent" in kinds

@@ -1,0 +1,235 @@
+"""The end of remote tasks: by a stream that breaks, by polling, and by notifications."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from apcore import Executor, Registry
+from apcore.errors import ModuleTimeoutError
+from apcore_a2a_remote import RemoteAgent, WebhookReceiver
+from apcore_a2a_server.push import PushSettings
+from starlette.applications import Starlette
+
+from tests.server.inloop import (
+    ActionModule,
+    Gate,
+    Streams,
+    app_of,
+    give_back,
+    listening,
+    registry_of,
+    wait_until,
+)
+from tests.server.inloop import anyio_backend as anyio_backend
+from tests.server.modules import Inputs
+from tests.serving import PATIENCE
+
+from .agents import Agent, serving
+from .test_registration import serving_at
+
+pytestmark = pytest.mark.anyio
+
+
+class Recorder:
+    """An ASGI application in front of an agent; it records the methods of JSON-RPC requests.
+
+    Attributes:
+        cuts: The number of responses whose connection is cut after `after` messages.
+    """
+
+    def __init__(self, app: Any, cuts: int = 0, after: int = 3) -> None:
+        self.app = app
+        self.cuts = cuts
+        self.after = after
+        self.methods: list[str] = []
+        self.keys: list[Any] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self.app(scope, receive, send)
+            return
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        request = json.loads(body)
+        self.methods.append(request["method"])
+        sent_message = request["params"].get("message", {})
+        self.keys.append(sent_message.get("metadata", {}).get("idempotencyKey"))
+        sent, count = False, 0
+
+        async def replay() -> Any:
+            nonlocal sent
+            if not sent:
+                sent = True
+                return {"type": "http.request", "body": body, "more_body": False}
+            return await receive()
+
+        async def cutting(message: Any) -> None:
+            nonlocal count
+            count += 1
+            if self.cuts and count > self.after:
+                self.cuts -= 1
+                raise ConnectionResetError
+            await send(message)
+
+        await self.app(scope, replay, cutting)
+
+
+@asynccontextmanager
+async def behind_recorder(
+    modules: dict[str, object], registry: Registry, options: Any = None, **cuts: int
+) -> AsyncIterator[tuple[Recorder, RemoteAgent]]:
+    """Serve modules behind a recorder, and register them in *registry*."""
+    recorder = Recorder(app_of(registry_of(modules), url=None), **cuts)
+    front: Any = recorder
+    async with (
+        listening(front) as url,
+        RemoteAgent(url, name="c", **(options or {})) as agent,
+        asyncio.timeout(PATIENCE),
+    ):
+        await agent.register(registry)
+        yield recorder, agent
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_broken_stream_goes_on_after_its_last_event() -> None:
+    async def count(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
+        for number in range(6):
+            await asyncio.sleep(0.01)
+            yield {"number": number}
+
+    registry = Registry()
+    async with behind_recorder({"work": Streams(count)}, registry, cuts=2, after=4) as behind:
+        chunks = [chunk async for chunk in Executor(registry).stream("remote.c.work", {})]
+        assert [chunk["number"] for chunk in chunks] == [*range(6)]
+        recorder, _ = behind
+        assert recorder.methods.count("SendStreamingMessage") == 1
+        assert "SubscribeToTask" in recorder.methods
+
+
+async def test_a_message_whose_response_is_lost_is_not_a_second_task() -> None:
+    calls: list[Inputs] = []
+
+    async def work(inputs: Inputs, context: Any) -> Any:
+        calls.append(inputs)
+        return inputs
+
+    registry = Registry()
+    async with behind_recorder({"work": ActionModule(work)}, registry, cuts=1, after=1) as behind:
+        assert await Executor(registry).call_async("remote.c.work", {"a": 1}) == {"a": 1}
+        recorder, _ = behind
+        assert recorder.methods == ["SendStreamingMessage"] * 2
+        assert recorder.keys[0] == recorder.keys[1]
+    assert calls == [{"a": 1}]
+
+
+async def test_a_polled_task_holds_no_connection() -> None:
+    gate, registry = Gate(), Registry()
+    options = {"wait": "poll"}
+    async with behind_recorder({"work": ActionModule(gate)}, registry, options) as (recorder, _):
+        call = asyncio.create_task(Executor(registry).call_async("remote.c.work", {}))
+        await gate.reached.wait()
+        await wait_until(lambda: recorder.methods.count("GetTask") > 1)
+        gate.opened.set()
+        assert await call == {"done": True}
+        assert {*recorder.methods} == {"SendMessage", "GetTask"}
+
+
+async def test_a_polled_task_is_canceled_when_its_call_is() -> None:
+    gate, registry = Gate(), Registry()
+    options = {"wait": "poll", "timeout": 0.5}
+    async with behind_recorder({"work": ActionModule(gate)}, registry, options):
+        with pytest.raises(ModuleTimeoutError):
+            await Executor(registry).call_async("remote.c.work", {})
+        await gate.canceled.wait()
+
+
+@asynccontextmanager
+async def notified(gate: Gate, **options: Any) -> AsyncIterator[tuple[Agent, RemoteAgent]]:
+    """Serve a gateway that gets notifications of the tasks of another agent."""
+    options = {"push_notifications": PushSettings(dev=True), **options}
+    async with serving({"work": ActionModule(gate)}, **options) as remote:
+        with_port = Starlette()
+        async with listening(with_port) as unused:
+            port = int(unused.rpartition(":")[2])
+        receiver = WebhookReceiver(f"http://127.0.0.1:{port}/remote/notifications")
+        agent = RemoteAgent(remote.url, name="c", expose=True, wait="webhook", receiver=receiver)
+        app = app_of(Registry(), url=f"http://127.0.0.1:{port}", companions=[agent])
+        async with serving_at(app, port):
+            client = RemoteAgent(f"http://127.0.0.1:{port}", name="gateway")
+            yield Agent(f"http://127.0.0.1:{port}", client.client, app, Registry(), {}), agent
+            await client.aclose()
+
+
+async def test_a_notification_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("apcore_a2a_remote.waiting.NOTIFIED_POLL", 10 * PATIENCE)
+    gate = Gate()
+    async with notified(gate) as (gateway, _), asyncio.timeout(PATIENCE):
+        call = asyncio.create_task(gateway.client.call("remote.c.work", {}))
+        await gate.reached.wait()
+        gate.opened.set()
+        assert await call == {"done": True}
+
+
+async def test_an_agent_without_notifications_is_polled() -> None:
+    gate = Gate()
+    async with notified(gate, push_notifications=False) as (gateway, _), asyncio.timeout(PATIENCE):
+        gate.opened.set()
+        assert await gateway.client.call("remote.c.work", {}) == {"done": True}
+
+
+async def test_a_lost_notification_is_made_up_for_by_polling(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("apcore_a2a_remote.waiting.NOTIFIED_POLL", 0.3)
+    gate = Gate()
+    async with notified(gate) as (gateway, agent), asyncio.timeout(PATIENCE):
+        assert agent.receiver is not None
+        agent.receiver.url = "http://127.0.0.1:9/nowhere"
+        call = asyncio.create_task(gateway.client.call("remote.c.work", {}))
+        await gate.reached.wait()
+        gate.opened.set()
+        assert await call == {"done": True}
+
+
+async def test_a_receiver_refuses_requests_without_the_token_of_a_task() -> None:
+    gate = Gate()
+    async with notified(gate) as (_, agent), httpx.AsyncClient() as http:
+        assert agent.receiver is not None
+        url = agent.receiver.url
+        for headers in ({}, {"x-a2a-notification-token": "wrong"}):
+            assert (await http.post(url, json={}, headers=headers)).status_code == 401
+        assert (await http.get(url)).status_code == 405
+        with agent.receiver.expecting() as (config, event):
+            headers = {"x-a2a-notification-token": config.token}
+            forged = {"task": {"id": "t", "status": {"state": "TASK_STATE_COMPLETED"}}}
+            assert (await http.post(url, json=forged, headers=headers)).status_code == 204
+            assert event.is_set()
+        assert (await http.post(url, json={}, headers=headers)).status_code == 401
+
+
+@pytest.mark.parametrize("url", ["ftp://a/b", "http://a", "http://a/", "/path"])
+def test_a_receiver_needs_an_address_with_a_path(url: str) -> None:
+    with pytest.raises(ValueError, match="needs a host and a path"):
+        WebhookReceiver(url)
+
+
+async def test_two_applications_at_one_path_are_refused() -> None:
+    receivers = [WebhookReceiver("http://127.0.0.1:1/a") for _ in range(2)]
+    agents = [
+        RemoteAgent("http://127.0.0.1:1", name=f"c{number}", wait="webhook", receiver=receiver)
+        for number, receiver in enumerate(receivers)
+    ]
+    modules = registry_of({"own": ActionModule(give_back)})
+    with pytest.raises(ValueError, match="two applications at /a"):
+        app_of(modules, companions=agents)
+    own_path = WebhookReceiver("http://127.0.0.1:1/health")
+    agent = RemoteAgent("http://127.0.0.1:1", name="c", wait="webhook", receiver=own_path)
+    with pytest.raises(ValueError, match="a path of the agent"):
+        app_of(modules, companions=[agent])
