@@ -242,8 +242,7 @@ class Run:
             if approval_key not in self.approvals.granted:
                 self.approvals.requested = approval_key
                 raise ApprovalPendingError
-        token_input = {} if call.token is None else {"_approval_token": call.token}
-        inputs = {**call.inputs, **token_input}
+        inputs = {**call.inputs, **({} if call.token is None else {"_approval_token": call.token})}
         if call.streaming:
             return await self._stream(executor.stream(call.skill.id, inputs, context))
         return await self._complete(await executor.call_async(call.skill.id, inputs, context))
@@ -491,12 +490,11 @@ class Run:
             history=[message],
             metadata={**skill, **self._setup.metadata},
         )
-        packed_call = self._packed_call()
-        return TaskRecord(new_task, call.caller.owner, call.skill.id, resume=packed_call)
+        return TaskRecord(new_task, call.caller.owner, call.skill.id, resume=self._packed_call())
 
     def _packed_call(self) -> bytes | None:
         """Return the call as other replicas need it to repeat it; None if they cannot."""
-        is_durable = self._setup.tasks.store.is_durable
-        packed_call = pack(self.call, self._setup.converter) if is_durable else None
+        setup = self._setup
+        packed_call = pack(self.call, setup.converter) if setup.tasks.store.is_durable else None
         self.is_repeatable = packed_call is not None
         return packed_call
