@@ -91,6 +91,7 @@ class Run:
         client: The client that limits count.
         approvals: The approvals of the A2A task.
         paused: The pause in which the run has ended, if any.
+        ended: The record of the A2A task, once the run has completed it.
         has_place: Whether the run is counted among the client's paused tasks.
         admitted: Future that is done when the A2A task works, or when the call is refused.
         is_repeatable: Whether another replica can repeat the call, since it is stored.
@@ -112,6 +113,7 @@ class Run:
         self.client = call.caller.client
         self.approvals = call.approvals
         self.paused: Pause | None = None
+        self.ended: TaskRecord | None = None
         self.has_place = False
         self.admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._setup = setup
@@ -201,7 +203,7 @@ class Run:
                 # event loop keeps the timer, even a canceled one
                 current.set(self)
                 updates = await self._execute()
-            await self._change(*updates)
+            self.ended = await self._change(*updates)
         except StaleTaskError:  # another caller or replica has ended the task
             return
         except TimeoutError as error:
@@ -240,8 +242,7 @@ class Run:
             if approval_key not in self.approvals.granted:
                 self.approvals.requested = approval_key
                 raise ApprovalPendingError
-        token_input = {} if call.token is None else {"_approval_token": call.token}
-        inputs = {**call.inputs, **token_input}
+        inputs = {**call.inputs, **({} if call.token is None else {"_approval_token": call.token})}
         if call.streaming:
             return await self._stream(executor.stream(call.skill.id, inputs, context))
         return await self._complete(await executor.call_async(call.skill.id, inputs, context))
@@ -426,10 +427,10 @@ class Run:
             return False
         return True
 
-    async def _change(self, *updates: Update) -> None:
+    async def _change(self, *updates: Update) -> TaskRecord:
         tasks, task_id = self._setup.tasks, self.call.message.task_id
         try:
-            await change(tasks, task_id, *updates, expect=(WORKING,), lease=self.lease)
+            return await change(tasks, task_id, *updates, expect=(WORKING,), lease=self.lease)
         except UnavailableError:
             if not tasks.store.is_durable:
                 raise
@@ -489,12 +490,11 @@ class Run:
             history=[message],
             metadata={**skill, **self._setup.metadata},
         )
-        packed_call = self._packed_call()
-        return TaskRecord(new_task, call.caller.owner, call.skill.id, resume=packed_call)
+        return TaskRecord(new_task, call.caller.owner, call.skill.id, resume=self._packed_call())
 
     def _packed_call(self) -> bytes | None:
         """Return the call as other replicas need it to repeat it; None if they cannot."""
-        is_durable = self._setup.tasks.store.is_durable
-        packed_call = pack(self.call, self._setup.converter) if is_durable else None
+        setup = self._setup
+        packed_call = pack(self.call, setup.converter) if setup.tasks.store.is_durable else None
         self.is_repeatable = packed_call is not None
         return packed_call
