@@ -29,10 +29,14 @@ PLUGINS = {
 # Extras that `all` leaves out.
 SEPARATE = {"openapi": "apcore-toolkit needs a newer apcore than the server"}
 # Imported, but not declared.
-PROVIDED: dict[str, str] = {}
-# Missing in the metadata of the installed distributions: `google` belongs to several of them, and
-# an editable installation, as the members are, lists no modules.
+PROVIDED = {"google-genai": "google-adk has its types in its own signatures"}
+# Missing in the metadata of the installed distributions: `google` belongs to several of them, an
+# editable installation, as the members are, lists no modules, and frameworks are not installed.
 OWNERS = {
+    "google.adk": "google-adk",
+    "google.genai": "google-genai",
+    "pydantic_ai": "pydantic-ai-slim",
+    "strands": "strands-agents",
     "google.protobuf": "protobuf",
     "google.rpc": "googleapis-common-protos",
     **{module: name for name, module in MODULES.items()},

@@ -6,6 +6,7 @@ Names are loaded on first use, and no framework is imported before one of its ag
 from typing import TYPE_CHECKING
 
 __all__ = [
+    "ADKAgent",
     "Agent",
     "ClaudeCodeAgent",
     "CodexAgent",
@@ -17,6 +18,8 @@ __all__ = [
     "ObjectAgent",
     "OpenClawAgent",
     "Progress",
+    "PydanticAIAgent",
+    "StrandsAgent",
     "Turn",
     "Usage",
     "bridge",
@@ -41,9 +44,12 @@ if TYPE_CHECKING:
     from .coding_agents import ClaudeCodeAgent, CodexAgent
     from .command import CommandAgent, OpenClawAgent
     from .detection import bridge, load_adapter, load_bridge, register_adapter, register_bridge
+    from .google_adk import ADKAgent
     from .n8n import N8nAgent
     from .parts import meta_key, part_in, part_out
+    from .pydantic_ai import PydanticAIAgent
     from .serving import build_agent_card, serve_agent, to_a2a
+    from .strands import StrandsAgent
     from .turn import Turn
 else:
     from importlib import import_module
@@ -62,9 +68,12 @@ else:
             "register_adapter",
             "register_bridge",
         ],
+        ".google_adk": ["ADKAgent"],
         ".n8n": ["N8nAgent"],
         ".parts": ["meta_key", "part_in", "part_out"],
+        ".pydantic_ai": ["PydanticAIAgent"],
         ".serving": ["build_agent_card", "serve_agent", "to_a2a"],
+        ".strands": ["StrandsAgent"],
         ".turn": ["Turn"],
     }
     _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from apcore_a2a_core import File, Usage
 
 from . import parts
-from .agent import Agent, AgentReply, resolved
+from .agent import Agent, resolved
 from .callables import output_schema_of
 from .parts import Json
 from .turn import Turn, file_in
