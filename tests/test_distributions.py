@@ -33,6 +33,8 @@ PROVIDED: dict[str, str] = {}
 # Missing in the metadata of the installed distributions: `google` belongs to several of them, and
 # an editable installation, as the members are, lists no modules.
 OWNERS = {
+    "google.adk": "google-adk",
+    "google.genai": "google-genai",
     "google.protobuf": "protobuf",
     "google.rpc": "googleapis-common-protos",
     **{module: name for name, module in MODULES.items()},
