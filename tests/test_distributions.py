@@ -29,7 +29,7 @@ PLUGINS = {
 # Extras that `all` leaves out.
 SEPARATE = {"openapi": "apcore-toolkit needs a newer apcore than the server"}
 # Imported, but not declared.
-PROVIDED = {"google-genai": "google-adk has its types in its own signatures"}
+PROVIDED: dict[str, str] = {}
 # Missing in the metadata of the installed distributions: `google` belongs to several of them, an
 # editable installation, as the members are, lists no modules, and frameworks are not installed.
 OWNERS = {
