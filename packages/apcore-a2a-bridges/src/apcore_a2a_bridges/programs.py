@@ -103,6 +103,10 @@ class Program:
             for helper in self._helpers:
                 helper.cancel()
             await self._process.wait()
+            # asyncio closes the pipes by itself, but only later: the event loop may end before
+            transport: Any = getattr(self._process, "_transport", None)
+            if transport is not None:
+                transport.close()
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):  # the group is empty
