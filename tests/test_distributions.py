@@ -35,6 +35,7 @@ PROVIDED: dict[str, str] = {}
 OWNERS = {
     "google.adk": "google-adk",
     "google.genai": "google-genai",
+    "agents": "openai-agents",
     "pydantic_ai": "pydantic-ai-slim",
     "strands": "strands-agents",
     "google.protobuf": "protobuf",

@@ -71,11 +71,11 @@ def with_tools(*calls: tuple[str, dict[str, Any]]) -> Agent[None, Any]:
     """Return an agent with a tool that needs approval, and a deferred one."""
     agent = Agent(calling(*calls), name="shop", output_type=[str, DeferredToolRequests])
 
-    @agent.tool_plain(requires_approval=True)
+    @agent.tool_plain(requires_approval=True)  # type: ignore[untyped-decorator]  # not installed here
     def pay(amount: int) -> str:
         return f"paid {amount}"
 
-    @agent.tool_plain
+    @agent.tool_plain  # type: ignore[untyped-decorator]  # not installed here
     def measure(room: str) -> str:
         raise CallDeferred
 
@@ -186,7 +186,7 @@ async def test_dependencies_come_from_the_turn() -> None:
     script = Script()
     agent = model(script)
 
-    @agent.instructions
+    @agent.instructions  # type: ignore[untyped-decorator]  # not installed here
     def instruct(context: Any) -> str:
         return f"You talk to {context.deps}."
 

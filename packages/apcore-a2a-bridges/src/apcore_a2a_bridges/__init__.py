@@ -16,6 +16,7 @@ __all__ = [
     "FunctionAgent",
     "N8nAgent",
     "ObjectAgent",
+    "OpenAIAgent",
     "OpenClawAgent",
     "Progress",
     "PydanticAIAgent",
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from .detection import bridge, load_adapter, load_bridge, register_adapter, register_bridge
     from .google_adk import ADKAgent
     from .n8n import N8nAgent
+    from .openai_agents import OpenAIAgent
     from .parts import meta_key, part_in, part_out
     from .pydantic_ai import PydanticAIAgent
     from .serving import build_agent_card, serve_agent, to_a2a
@@ -70,6 +72,7 @@ else:
         ],
         ".google_adk": ["ADKAgent"],
         ".n8n": ["N8nAgent"],
+        ".openai_agents": ["OpenAIAgent"],
         ".parts": ["meta_key", "part_in", "part_out"],
         ".pydantic_ai": ["PydanticAIAgent"],
         ".serving": ["build_agent_card", "serve_agent", "to_a2a"],

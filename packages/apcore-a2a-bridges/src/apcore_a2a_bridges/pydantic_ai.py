@@ -23,7 +23,7 @@ from .turn import Turn, file_in
 
 BINARY = "application/octet-stream"
 DENIED = "The user has denied this call."
-"""What the model is told instead of the result of a tool that the user did not approve."""
+"""The text that the model gets instead of the result of a tool that the user did not approve."""
 
 
 def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
@@ -49,7 +49,7 @@ def part_out(event: Any, turn: Turn) -> Any:
     kind = getattr(event, "event_kind", None)
     if kind is None:
         return parts.part_out(event, turn)
-    part = getattr(event, "part", None)
+    part: Any = getattr(event, "part", None)
     if kind == "part_start" and part.part_kind == "text":
         return part.content
     if kind == "part_start" and part.part_kind == "file":
@@ -84,9 +84,11 @@ class PydanticAIAgent(Agent):
         run_options: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        own = {"name": agent.name or "agent", "description": getattr(agent, "description", "")}
-        given = {name: text for name, text in own.items() if isinstance(text, str)}
-        super().__init__(**{**given, **options})
+        description = getattr(agent, "description", None)  # it may be a template
+        given: Json = {"name": agent.name or "agent", **options}
+        if isinstance(description, str):
+            given.setdefault("description", description)
+        super().__init__(**given)
         self._agent = agent
         self._deps = deps
         self._run_options = dict(run_options or {})

@@ -1,0 +1,201 @@
+"""Agents of the OpenAI Agents SDK: tools that need approval pause the task."""
+
+# The SDK is not installed where the types are checked, so its objects are Any.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, NoReturn
+
+from apcore_a2a_core import File, Usage
+
+from . import parts
+from .agent import Agent, resolved
+from .callables import output_schema_of
+from .logs import hide_exception_texts
+from .parts import Json
+from .turn import Turn, file_in
+
+BINARY = "application/octet-stream"
+DENIED = "The user has denied this call."
+"""The text that the model gets instead of the result of a tool that the user did not approve."""
+ROLES = {"user": "user", "agent": "assistant"}
+
+
+def part_in(part: Mapping[str, Any], turn: Turn) -> Json:
+    """Convert a part of a message to content of the Responses API; data becomes JSON text.
+
+    >>> part_in({"text": "Hello"}, turn=None)
+    {'type': 'input_text', 'text': 'Hello'}
+    """
+    file = file_in(part)
+    if file is not None:
+        return _content_of(file)
+    text = part["text"] if "text" in part else json.dumps(part.get("data"), ensure_ascii=False)
+    return {"type": "input_text", "text": text}
+
+
+def part_out(event: Any, turn: Turn) -> Any:
+    """Convert an event of `stream_events`, or a typed output, to chunks.
+
+    Pieces of text stay text; other events, such as those of tools, become nothing.
+    """
+    kind = getattr(event, "type", None)
+    if kind == "raw_response_event":
+        is_text = event.data.type == "response.output_text.delta"
+        return event.data.delta if is_text else None
+    return (
+        None if isinstance(kind, str) and kind.endswith("_event") else parts.part_out(event, turn)
+    )
+
+
+class OpenAIAgent(Agent):
+    """An agent of the OpenAI Agents SDK; handoffs and guardrails work as always.
+
+    It gets the texts of the conversation, unless it has a session of its own. Nothing is sent to
+    OpenAI's tracing, unless *run_config* says so.
+
+    Args:
+        agent: The agent.
+        session: Function of the session's id that returns a `Session` of the SDK; the id differs
+            between callers.
+        context: The context of each run, or a function of the turn that returns it.
+        run_config: The `RunConfig` of each run.
+        run_options: Other arguments of `Runner.run_streamed`, such as `max_turns`.
+        options: Options of `Agent`.
+    """
+
+    default_part_in = staticmethod(part_in)
+    default_part_out = staticmethod(part_out)
+
+    def __init__(
+        self,
+        agent: Any,
+        *,
+        session: Callable[[str], Any] | None = None,
+        context: Any = None,
+        run_config: Any = None,
+        run_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        from agents import RunConfig
+
+        description: Any = getattr(agent, "handoff_description", None) or ""
+        given: Json = {"name": agent.name, "description": description, **options}
+        super().__init__(**given)
+        self._agent = agent
+        self._session = session
+        self._context = context
+        self._run_options = {
+            "run_config": run_config or RunConfig(tracing_disabled=True),
+            **(run_options or {}),
+        }
+        self._tells_text = agent.output_type in (None, str)
+        if isinstance(agent.output_type, type) and not self._tells_text:
+            self.output_schema = output_schema_of(agent.output_type)
+
+    async def run(self, turn: Turn) -> AsyncIterator[Any]:
+        """Run the agent, or go on after an approval, and yield its events."""
+        from agents import Runner
+
+        hide_exception_texts("openai.agents")
+        given = dict(self._run_options)
+        if self._session is not None:
+            given["session"] = await resolved(self._session(turn.session_id))
+        context = self._context(turn) if callable(self._context) else self._context
+        context, spent = await resolved(context), (0, 0)
+        if turn.state is None:
+            start = await self._input(turn)
+            given["context"] = context
+        else:
+            start = await self._resumed(turn, context)
+            spent = tuple(turn.state["usage"])
+        result = Runner.run_streamed(self._agent, start, **given)
+        try:
+            async for event in result.stream_events():
+                if self._tells_text or event.type != "raw_response_event":
+                    yield event
+        except BaseException:
+            result.cancel()  # its run is a task of its own, which a cancellation does not reach
+            raise
+        usage = result.context_wrapper.usage
+        total = (usage.input_tokens, usage.output_tokens)  # with that of the run before the pause
+        yield Usage(input_tokens=total[0] - spent[0], output_tokens=total[1] - spent[1])
+        if result.interruptions:
+            run = result.to_state().to_string(context_serializer=_no_context)
+            _pause(turn, result.interruptions, {"run": run, "usage": total, "approved": []})
+        if not self._tells_text:
+            yield result.final_output
+
+    async def _input(self, turn: Turn) -> Any:
+        """Return the input of a run: a text or items, after those of the conversation."""
+        if self.input_mapper is not None or not self.takes_text:
+            given = await self.given(turn)
+            text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+            contents = [{"type": "input_text", "text": text}]
+            contents += [await resolved(self.part_in(part, turn)) for part in turn.parts]
+        else:
+            contents = await self.contents(turn)
+        past = () if self._session is not None else turn.messages
+        items: list[Json] = [{"role": ROLES[m.role], "content": m.text} for m in past]
+        return [*items, {"role": "user", "content": [each for each in contents if each]}]
+
+    async def _resumed(self, turn: Turn, context: Any) -> Any:
+        """Return the state of the paused run, with the answers of the user.
+
+        The user is asked about one call at a time; if there are more, the task pauses again.
+        """
+        from agents import RunState
+
+        state = turn.state
+        run = await RunState.from_string(self._agent, state["run"], context_override=context)
+        calls, answers = run.get_interruptions(), [*state["approved"], turn.approved is True]
+        if len(answers) < len(calls):
+            _pause(turn, calls, {**state, "approved": answers})
+        for call, is_approved in zip(calls, answers, strict=True):
+            if is_approved:
+                run.approve(call)
+            else:
+                run.reject(call, rejection_message=DENIED)
+        return run
+
+
+def _pause(turn: Turn, calls: Any, state: Json) -> NoReturn:
+    """Ask the user about the first call that has no answer."""
+    call = calls[len(state["approved"])]
+    name = getattr(call, "name", None) or getattr(call, "tool_name", "a tool")
+    arguments = getattr(call, "arguments", None)
+    data = {"tool": name, "arguments": _parsed(arguments)}
+    turn.approve(f"May the agent call {name}?", data, state=state)
+
+
+def _no_context(context: Any) -> Json:
+    """Stand for the context of a run, which is made anew after a pause."""
+    return {}
+
+
+def _parsed(arguments: Any) -> Any:
+    """Return the arguments of a call as data; models may write anything."""
+    try:
+        return json.loads(arguments)
+    except (TypeError, ValueError):
+        return arguments
+
+
+def _content_of(file: File) -> Json:
+    media_type = file.media_type or BINARY
+    is_image = media_type.startswith("image/")
+    if file.data is None:
+        return (
+            {"type": "input_image", "image_url": file.url, "detail": "auto"}
+            if is_image
+            else {"type": "input_file", "file_url": file.url}
+        )
+    url = f"data:{media_type};base64,{b64encode(file.data).decode()}"
+    if is_image:
+        return {"type": "input_image", "image_url": url, "detail": "auto"}
+    return {"type": "input_file", "file_data": url, "filename": file.name or "file"}

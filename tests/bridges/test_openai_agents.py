@@ -1,0 +1,147 @@
+"""Agents of the OpenAI Agents SDK as skills."""
+
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUntypedFunctionDecorator=false, reportUnknownParameterType=false
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import Agent, SQLiteSession, function_tool
+from apcore_a2a_bridges import bridge
+from apcore_a2a_bridges.openai_agents import OpenAIAgent
+from apcore_a2a_client import Part
+from apcore_a2a_server import create_app
+from pydantic import BaseModel
+
+from tests.server.inloop import anyio_backend as anyio_backend
+from tests.server.inloop import listening
+from tests.server.principals import Headers
+
+from .acceptance import Acceptance, Script, client_of, serving_agent
+from .openai_model import SaysModel, call_of, texts_of
+
+pytestmark = pytest.mark.anyio
+
+
+def agent_of(script: Script, **options: Any) -> Agent[Any]:
+    """Return an agent whose model follows the script."""
+    model = SaysModel(lambda given: script.say(*texts_of(given)))
+    return Agent(**{"name": "support", "model": model, **options})
+
+
+class TestAcceptance(Acceptance):
+    def agent(self, script: Script) -> Any:
+        return agent_of(script)
+
+
+@function_tool(needs_approval=True)  # type: ignore[untyped-decorator]  # not installed here
+def pay(amount: int) -> str:
+    """Pay an amount."""
+    return f"paid {amount}"
+
+
+def buying(*amounts: int) -> Agent[Any]:
+    """Return an agent that pays amounts, and then says what its tools returned."""
+
+    async def answer(given: Any) -> AsyncIterator[Any]:
+        returned = [item["output"] for item in given if item.get("type") == "function_call_output"]
+        if returned:
+            yield " and ".join(map(str, returned))
+            return
+        for number, amount in enumerate(amounts):
+            yield call_of("pay", f'{{"amount": {amount}}}', f"call-{number}")
+
+    return Agent(name="shop", model=SaysModel(answer), tools=[pay])
+
+
+async def test_the_bridge_is_found_by_the_type() -> None:
+    module = bridge(buying())
+    assert isinstance(module, OpenAIAgent)
+    assert module.module_id == "shop"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"), [("yes", "paid 5"), ("no", "The user has denied this call.")]
+)
+async def test_a_tool_that_needs_approval_runs_after_a_yes(answer: str, said: str) -> None:
+    async with serving_agent(buying(5)) as url, client_of(url) as client:
+        paused = await client.send_message("Buy it")
+        assert paused.status.state == "input-required"
+        assert "May the agent call pay?" in str(paused.status.message)
+        unclear = await client.reply(paused, "Well")
+        assert unclear.status.state == "input-required"
+        task = await client.reply(paused, answer)
+    assert task.value == said
+    assert task.metadata["usage"] == {"inputTokens": 14, "outputTokens": 6}
+
+
+async def test_several_calls_are_asked_about_one_by_one(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'tasks.db'}"
+    async with serving_agent(buying(5, 6), task_store=store) as url, client_of(url) as client:
+        paused = await client.send_message("Buy it")
+        asked = await client.reply(paused, "yes")
+        assert "'amount': 6" in str(asked.status.message)
+    # another process goes on with what is stored
+    async with serving_agent(buying(5, 6), task_store=store) as url, client_of(url) as client:
+        task = await client.reply(asked, "no")
+    assert task.value == "paid 5 and The user has denied this call."
+
+
+async def test_a_session_belongs_to_one_caller_and_conversation(tmp_path: Path) -> None:
+    script = Script()
+    path = tmp_path / "sessions.db"
+    options: dict[str, Any] = {"session": lambda id_: SQLiteSession(id_, path), "auth": Headers()}
+    async with serving_agent(agent_of(script), **options) as url:
+        async with client_of(url, "ada") as client:
+            first = await client.send_message("My name is Ada")
+            await client.send_message("And now?", context_id=first.context_id)
+            assert script.prompts[-1] == ["My name is Ada", "You said: My name is Ada", "And now?"]
+        async with client_of(url, "eve") as client:
+            await client.send_message("Who am I?", context_id=first.context_id)
+    assert script.prompts[-1] == ["Who am I?"]
+
+
+class Weather(BaseModel):
+    city: str
+    degrees: float
+
+
+async def test_a_typed_output_is_data() -> None:
+    async def answer(given: Any) -> AsyncIterator[Any]:
+        yield '{"city": "Bern", '
+        yield '"degrees": 3.5}'
+
+    agent = Agent(name="weather", model=SaysModel(answer), output_type=Weather)
+    assert {*bridge(agent).output_schema.model_fields} == {"city", "degrees"}
+    async with serving_agent(agent) as url, client_of(url) as client:
+        assert await client.call(None, "Bern?") == {"city": "Bern", "degrees": 3.5}
+
+
+async def test_files_reach_the_model() -> None:
+    script = Script()
+    agent = agent_of(script)
+    parts = [
+        "What are they?",
+        Part(raw=b"\x89PNG", filename="a.png", media_type="image/png"),
+        Part(raw=b"a,b", filename="a.csv", media_type="text/csv"),
+        Part(url="https://example.com/b.pdf", media_type="application/pdf"),
+    ]
+    async with serving_agent(agent) as url, client_of(url) as client:
+        await client.send_message(parts)
+    ((message,),) = agent.model.inputs
+    assert message["content"] == [
+        {"type": "input_text", "text": "What are they?"},
+        {"type": "input_image", "image_url": "data:image/png;base64,iVBORw==", "detail": "auto"},
+        {"type": "input_file", "file_data": "data:text/csv;base64,YSxi", "filename": "a.csv"},
+        {"type": "input_file", "file_url": "https://example.com/b.pdf"},
+    ]
+
+
+async def test_the_example_is_served() -> None:
+    path = Path(__file__).parents[2] / "examples/bridges/openai-agents/agent.py"
+    app = create_app(f"{path}:agent", allowed_hosts=["*"])
+    async with listening(app) as url, client_of(url) as client:
+        assert await client.call("hello", "Hi") == "Hello from the Agents SDK."
