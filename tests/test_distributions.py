@@ -30,9 +30,13 @@ PLUGINS = {
 SEPARATE = {"openapi": "apcore-toolkit needs a newer apcore than the server"}
 # Imported, but not declared.
 PROVIDED: dict[str, str] = {}
-# Missing in the metadata of the installed distributions: `google` belongs to several of them, and
-# an editable installation, as the members are, lists no modules.
+# Missing in the metadata of the installed distributions: `google` belongs to several of them, an
+# editable installation, as the members are, lists no modules, and frameworks are not installed.
 OWNERS = {
+    "google.adk": "google-adk",
+    "google.genai": "google-genai",
+    "pydantic_ai": "pydantic-ai-slim",
+    "strands": "strands-agents",
     "google.protobuf": "protobuf",
     "google.rpc": "googleapis-common-protos",
     **{module: name for name, module in MODULES.items()},
@@ -99,17 +103,22 @@ def members_in_strings(name: str) -> set[str]:
     return {member for member, module in MODULES.items() if module in strings}
 
 
+def frameworks() -> set[str]:
+    """Return the extras of frameworks, which are only for those who use the framework."""
+    return extras("apcore-a2a-bridges").keys() - {"server"}
+
+
 def test_there_are_eight_distributions() -> None:
     names = ["", "-auth", "-bridges", "-client", "-core", "-explorer", "-remote", "-server"]
 
     assert sorted(PACKAGES) == [f"apcore-a2a{name}" for name in names]
 
 
-def test_the_extras_of_the_facade_are_distributions_and_extras_of_the_server() -> None:
+def test_the_extras_of_the_facade_are_distributions_and_their_extras() -> None:
     distributions = {"auth", "bridges", "explorer", "remote", "server"}
     of_the_server = {"grpc", "openapi", "postgres", "sqlite"}
 
-    assert extras("apcore-a2a").keys() == {"all", *distributions, *of_the_server}
+    assert extras("apcore-a2a").keys() == {"all", *distributions, *of_the_server, *frameworks()}
     assert extras("apcore-a2a-server").keys() == of_the_server
 
 
@@ -153,7 +162,7 @@ def test_the_extra_all_covers_every_other_extra(name: str) -> None:
     covered = {extra for r in everything.pop("all") if r.name == name for extra in r.extras}
 
     assert everything
-    assert covered == everything.keys() - SEPARATE.keys()
+    assert covered == everything.keys() - SEPARATE.keys() - frameworks()
 
 
 def test_the_facade_offers_every_other_distribution() -> None:

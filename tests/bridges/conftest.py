@@ -9,6 +9,7 @@ PACKAGES = {
     "test_langgraph.py": "langgraph",
     "test_openai_agents.py": "agents",
     "test_pydantic_ai.py": "pydantic_ai",
+    "test_strands.py": "strands",
 }
 """The package that the tests of a file need."""
 

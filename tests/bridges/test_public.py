@@ -3,7 +3,6 @@
 import doctest
 import importlib
 import pkgutil
-import resource
 import subprocess
 import sys
 
@@ -34,18 +33,13 @@ def test_the_examples_in_docstrings_run(name: str) -> None:
 @pytest.mark.clock
 @pytest.mark.process
 def test_the_import_takes_at_most_50_ms_beyond_apcore_and_core() -> None:
-    def seconds(code: str) -> float:
-        """Return the CPU time of a program, the least of several runs."""
-        times: list[float] = []
-        for _ in range(5):
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run([sys.executable, "-c", code], check=True)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-        return min(times)
-
-    base = "import apcore, apcore_a2a_core"
-    alone = seconds("pass")
-    added = seconds(f"{base}; import apcore_a2a_bridges") - seconds(base)
-    # 50 ms on a machine whose interpreter starts in 15 ms of CPU
-    assert added <= max(0.05, 3.5 * alone)
+    code = """
+import apcore, apcore_a2a_core
+from time import process_time
+before = process_time()
+import apcore_a2a_bridges
+print(process_time() - before)
+"""
+    runs = (subprocess.check_output([sys.executable, "-c", code]) for _ in range(5))
+    # the least of several runs, since a busy machine counts waiting for caches as CPU time, too
+    assert min(map(float, runs)) <= 0.05

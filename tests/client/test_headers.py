@@ -44,7 +44,8 @@ wires = pytest.mark.parametrize(("binding", "version"), WIRES)
 
 def answer(request: Request) -> Iterable[Step]:
     """Answer any operation with a result that its method accepts."""
-    method = request.json["method"] if request.bare_path == "/" else request.bare_path
+    is_rpc = request.method == "POST" and "method" in request.json
+    method = request.json["method"] if is_rpc else request.bare_path
     result: Any = task()
     if "ard" in method:
         result = card("/")
@@ -55,7 +56,7 @@ def answer(request: Request) -> Iterable[Step]:
         result = {"tasks": [task()]}
     elif any(word in method for word in ("end", "tream", "bscribe")):
         result = {"task": task()}
-    if request.bare_path == "/":
+    if is_rpc:
         result = {"jsonrpc": "2.0", "id": request.json["id"], "result": result}
     return reply(result)
 

@@ -426,6 +426,17 @@ async def test_invalid_input_is_reported_field_by_field(dialect: str, kind: str)
 
 @each_dialect
 @each_kind
+async def test_an_agent_chooses_the_skill_of_a_call_that_names_none(
+    dialect: str, kind: str
+) -> None:
+    async with agent({"give": ActionModule(give_back)}, dialect, kind) as client:
+        named = await client.call("give", {"text": "hi"})
+        assert await client.call(None, {"text": "hi"}) == named
+        assert [chunk async for chunk in client.stream(None, {"text": "hi"})] == [named]
+
+
+@each_dialect
+@each_kind
 async def test_an_unknown_skill_is_not_found(dialect: str, kind: str) -> None:
     async with agent({"give": ActionModule(give_back)}, dialect, kind) as client:
         with pytest.raises(SkillNotFoundError) as raised:

@@ -266,3 +266,17 @@ def test_a_paused_task_raises_input_required(state: str) -> None:
     assert caught.value.task.status.state == state
     with pytest.raises(InputRequired, match=f"The task is {state}"):
         result_of(with_state(state))
+
+
+@pytest.mark.parametrize(
+    ("state", "metadata"),
+    [(TaskState.COMPLETED, {"a": 1, "b": 2}), (TaskState.WORKING, {"a": 1})],
+)
+def test_metadata_that_comes_with_the_end_of_a_task_is_that_of_the_task(
+    state: TaskState, metadata: Any
+) -> None:
+    task = Task("t", TaskStatus(TaskState.WORKING), "c", metadata={"a": 1})
+    event = TaskStatusUpdateEvent(
+        task_id="t", context_id="c", status=TaskStatus(state), metadata={"b": 2}
+    )
+    assert after(task, event).metadata == metadata

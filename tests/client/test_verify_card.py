@@ -59,6 +59,18 @@ def test_the_function_gets_the_json_of_the_card_as_it_was_sent(kind: str) -> Non
 
 
 @kinds
+def test_a_card_that_the_function_returns_is_used_instead(kind: str) -> None:
+    script = agent(answer, **card("/wrong", skills=[{"id": "unsigned"}]))
+    with (
+        raw(script) as server,
+        Client(kind, server.url, verify_card=lambda _: card("/signed")) as client,
+    ):
+        client.do("get_task", "t-1")
+        assert [request.path for request in server.calls] == ["/signed"]
+        assert client.do("get_card").skills == ()
+
+
+@kinds
 def test_an_asynchronous_function_is_awaited(kind: str) -> None:
     seen: list[Any] = []
 

@@ -25,6 +25,7 @@ from apcore_a2a.command.options import (
 from apcore_a2a.command.serve import serve
 from apcore_a2a_server.app.options import Limits, ServeSettings
 from apcore_a2a_server.fields import (
+    FILES,
     KINDS,
     OBJECTS,
     PAIRS,
@@ -124,6 +125,7 @@ def test_flags_win_over_variables_and_variables_over_the_file(
     mode: str, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values: dict[Any, list[str]] = {KINDS[kind]: examples for kind, examples in VALUES.items()}
+    values[FILES] = ["a.pem", "b.pem,c.pem", "d.pem"]
     values[PAIRS] = ["a=skill.one", "b=skill.two,c=skill.one", "skills"]
     values[OBJECTS] = ["a=https://a", "b=https://b,c=https://c", "d=https://d"]
     for option in OPTIONS.values():

@@ -6,13 +6,18 @@ import signal
 import subprocess
 import sys
 import threading
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, unquote
 
 import pytest
 from apcore_a2a_client import SyncA2AClient
-from starlette.responses import Response
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from tests.serving import running
 
@@ -110,6 +115,101 @@ def test_secrets_in_files_and_variables_cause_no_warning(
     assert call_with(cli, "--auth", "@token")[0].err == ""
     monkeypatch.setenv("APCORE_A2A_AUTH", SECRET)
     assert call_with(cli, "--header", "x-mine: 1")[0].err == ""
+
+
+# Client credentials
+
+
+@pytest.fixture
+def login() -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """Yield the URL of an authorization server, and the requests for tokens that it gets."""
+    requests: list[dict[str, str]] = []
+
+    async def token(request: Request) -> JSONResponse:
+        form = dict(parse_qsl((await request.body()).decode()))
+        requests.append({**form, **dict(request.headers)})
+        if SECRET not in unquote(b64decode(requests[-1]["authorization"][6:]).decode()):
+            return JSONResponse({"error": "invalid_client", "error_description": SECRET}, 401)
+        return JSONResponse({"access_token": "t-1", "token_type": "bearer", "expires_in": 60})
+
+    async def metadata(request: Request) -> JSONResponse:
+        base = str(request.base_url).rstrip("/")
+        return JSONResponse({"issuer": base, "token_endpoint": f"{base}/token"})
+
+    routes = [
+        Route("/token", token, methods=["POST"]),
+        Route("/.well-known/oauth-authorization-server", metadata),
+    ]
+    with running(Starlette(routes=routes)) as url:
+        yield url, requests
+
+
+def test_tokens_for_a_client_id_come_from_the_authorization_server(
+    monkeypatch: pytest.MonkeyPatch, cli: Cli, login: tuple[str, list[dict[str, str]]]
+) -> None:
+    url, requests = login
+    monkeypatch.setenv("APCORE_A2A_CLIENT_SECRET", f"{SECRET}\n")
+    flow = {"clientCredentials": {"tokenUrl": f"{url}/token", "scopes": {}}}
+    card: Json = {"securitySchemes": {"login": {"oauth2SecurityScheme": {"flows": flow}}}}
+    for options in (
+        ["--token-url", f"{url}/token", "--scope", "a b"],
+        ["--issuer", url],
+        ["--credentials-for", url],
+    ):
+        outcome, headers = call_with(cli, "--client-id", "me", *options, card=card)
+        assert (outcome.code, headers["authorization"]) == (0, "Bearer t-1"), outcome
+        assert SECRET not in outcome.out + outcome.err
+    assert [request.get("scope") for request in requests] == ["a b", None, None]
+
+    with running(FakeAgent(card).app) as agent_url:
+        outcome = cli("call", agent_url, "x", "--client-id", "me")
+    assert outcome.code == 1
+    assert f"--credentials-for {url}" in outcome.err
+
+
+def test_a_refused_client_secret_is_an_error_that_does_not_show_it(
+    monkeypatch: pytest.MonkeyPatch, cli: Cli, login: tuple[str, list[dict[str, str]]]
+) -> None:
+    monkeypatch.setenv("APCORE_A2A_CLIENT_SECRET", "wrong-4711")
+    with running(FakeAgent().app) as agent_url:
+        outcome = cli("call", agent_url, "x", "--client-id", "me", "--issuer", login[0])
+    assert outcome.code == 3
+    assert "invalid_client" in outcome.err
+    assert not {SECRET, "wrong-4711"} & {*outcome.err.split()}
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--client-id", "me"], "APCORE_A2A_CLIENT_SECRET"),
+        (["--scope", "a"], "--scope needs --client-id"),
+        (["--token-url", "https://x"], "--token-url needs --client-id"),
+    ],
+)
+def test_incomplete_client_credentials_are_wrong_arguments(
+    options: list[str], problem: str, cli: Cli
+) -> None:
+    outcome = cli("call", "http://127.0.0.1:1", "x", *options)
+    assert outcome.code == 1
+    assert problem in outcome.err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--auth", "@token"],
+        ["--token-url", "https://x", "--issuer", "https://x"],
+        ["--token-url", "ftp://x"],
+    ],
+)
+def test_contradictory_client_credentials_are_wrong_arguments(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    (tmp_path / "token").write_text(SECRET)
+    monkeypatch.setenv("APCORE_A2A_CLIENT_SECRET", SECRET)
+    outcome = cli("call", "http://127.0.0.1:1", "x", "--client-id", "me", *options)
+    assert outcome.code == 1
+    assert SECRET not in outcome.err
 
 
 # Credentials for another origin

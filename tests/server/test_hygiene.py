@@ -416,7 +416,7 @@ def test_a_failing_module_is_logged_once_with_its_traceback(skill: str, error: s
 @pytest.mark.parametrize(
     ("name", "mark"),
     [
-        ("is skipped", "Skipping module shy: .*author-line"),
+        ("is skipped", "Skipping module broken: .*author-line"),
         ("decides: another", "Unknown approval status .*another-line"),
         ("raises apcore's ACLDeniedError", "Access denied: .*denied-line"),
     ],

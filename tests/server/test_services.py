@@ -319,6 +319,20 @@ async def test_the_usage_of_all_runs_of_a_task_is_summed(
         assert task["metadata"]["usage"] == total
 
 
+async def test_usage_is_summed_over_an_approval() -> None:
+    async def act(inputs: Inputs, context: Any) -> Inputs:
+        services: Services = context.services
+        services.metadata["usage"] = Usage(5, 2)
+        if services.approved is None:
+            services.approve("Sure?")
+        return {}
+
+    async with serving({"work": ActionModule(act)}) as peer:
+        task = (await peer.send("work", peer.part(data={}))).task
+        task = await answer(peer, task, peer.part(text="yes"))
+        assert task["metadata"]["usage"] == {"inputTokens": 10, "outputTokens": 4}
+
+
 @pytest.mark.parametrize("ends", ["asks", "fails"])
 async def test_metadata_is_kept_when_a_module_pauses_or_fails(ends: str) -> None:
     async def spend(inputs: Inputs, context: Any) -> Inputs:

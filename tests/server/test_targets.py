@@ -267,7 +267,7 @@ def test_two_targets_with_the_same_skill_are_refused(write: Write) -> None:
         ("two words", "There is no file, folder or Python module two words"),
         ("held:clint", r"held has no attribute clint \(did you mean client\?\)"),
         ("held:number", "held:number is of type int, which has no modules\nA target"),
-        ("notes.txt", "notes.txt is neither Python nor a file of bindings"),
+        ("notes.txt", "notes.txt is neither Python nor YAML"),
         ("broken.binding.yaml", "broken.binding.yaml can't be loaded: .*Missing 'bindings' key"),
         ("several.py", "several.py has several sources .* choose several.py:a or several.py:b"),
         ("raises.py", r"raises.py can't be imported: KeyError \(line 3\)"),

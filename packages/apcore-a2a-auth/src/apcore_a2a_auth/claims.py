@@ -48,11 +48,11 @@ class ClaimMapping:
     def identity(self, claims: Mapping[str, Any]) -> Identity | None:
         """Return the identity for *claims*, or None if they have no valid id."""
         subject, kind = _claim_at(claims, self.id), _claim_at(claims, self.type)
-        if not _is_valid_id(subject):
+        if not is_valid_id(subject):
             return None
         return Identity(
             id=subject,
-            type=kind if _is_valid_id(kind) and kind != RESERVED_TYPE else "user",
+            type=kind if is_valid_id(kind) and kind != RESERVED_TYPE else "user",
             roles=_list_roles(_claim_at(claims, self.roles)),
             attrs=self._attrs(claims),
         )
@@ -66,7 +66,8 @@ class ClaimMapping:
         return issuer | {name: value for name, value in selected.items() if value is not None}
 
 
-def _is_valid_id(value: Any) -> TypeGuard[str]:
+def is_valid_id(value: Any) -> TypeGuard[str]:
+    """Return whether *value* can be the id of an identity."""
     return isinstance(value, str) and ID.fullmatch(value) is not None
 
 

@@ -2,7 +2,8 @@
 
 AuthError
 ├── ConfigurationError      (also a ValueError) at start-up: the options are invalid
-└── KeysUnavailableError    the keys of the issuer cannot be fetched
+├── KeysUnavailableError    the keys of the issuer cannot be fetched
+└── CardSignatureError      an Agent Card has no valid signature
 
 A refused token is core's `TokenRefusedError`, which the server turns into a 401.
 """
@@ -21,3 +22,7 @@ class KeysUnavailableError(AuthError):
 
     The message contains the URL, but nothing that the issuer sent.
     """
+
+
+class CardSignatureError(AuthError):
+    """An Agent Card that is not signed by a known key, or was changed; the message says which."""

@@ -6,11 +6,20 @@ Names are loaded on first use, and no framework is imported before one of its ag
 from typing import TYPE_CHECKING
 
 __all__ = [
+    "ADKAgent",
     "Agent",
+    "ClaudeCodeAgent",
+    "CodexAgent",
+    "CommandAgent",
+    "ExecutorAgent",
     "File",
     "FunctionAgent",
+    "N8nAgent",
     "ObjectAgent",
+    "OpenClawAgent",
     "Progress",
+    "PydanticAIAgent",
+    "StrandsAgent",
     "Turn",
     "Usage",
     "bridge",
@@ -29,19 +38,29 @@ __all__ = [
 if TYPE_CHECKING:
     from apcore_a2a_core import File, Progress, Usage
 
+    from .a2a_sdk import ExecutorAgent
     from .agent import Agent
     from .callables import FunctionAgent, ObjectAgent
+    from .coding_agents import ClaudeCodeAgent, CodexAgent
+    from .command import CommandAgent, OpenClawAgent
     from .detection import bridge, load_adapter, load_bridge, register_adapter, register_bridge
+    from .google_adk import ADKAgent
+    from .n8n import N8nAgent
     from .parts import meta_key, part_in, part_out
+    from .pydantic_ai import PydanticAIAgent
     from .serving import build_agent_card, serve_agent, to_a2a
+    from .strands import StrandsAgent
     from .turn import Turn
 else:
     from importlib import import_module
 
     _ROOMS = {
         "apcore_a2a_core": ["File", "Progress", "Usage"],
+        ".a2a_sdk": ["ExecutorAgent"],
         ".agent": ["Agent"],
         ".callables": ["FunctionAgent", "ObjectAgent"],
+        ".coding_agents": ["ClaudeCodeAgent", "CodexAgent"],
+        ".command": ["CommandAgent", "OpenClawAgent"],
         ".detection": [
             "bridge",
             "load_adapter",
@@ -49,8 +68,12 @@ else:
             "register_adapter",
             "register_bridge",
         ],
+        ".google_adk": ["ADKAgent"],
+        ".n8n": ["N8nAgent"],
         ".parts": ["meta_key", "part_in", "part_out"],
+        ".pydantic_ai": ["PydanticAIAgent"],
         ".serving": ["build_agent_card", "serve_agent", "to_a2a"],
+        ".strands": ["StrandsAgent"],
         ".turn": ["Turn"],
     }
     _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}

@@ -81,7 +81,7 @@ class FunctionAgent(Agent):
         elif not options.get("input_key") and self._only.kind is not self._only.POSITIONAL_ONLY:
             self.input_key = self._only.name
             self.input_schema = text_model(self.input_key)
-        self.output_schema = _output_of(hints.get("return", inspect.Parameter.empty))
+        self.output_schema = output_schema_of(hints.get("return", inspect.Parameter.empty))
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
         """Call the function, and yield what it yields or returns."""
@@ -250,7 +250,7 @@ def _is_model(hint: object) -> TypeGuard[type[BaseModel]]:
     return isinstance(hint, type) and issubclass(hint, BaseModel)
 
 
-def _output_of(hint: Any) -> Any:
+def output_schema_of(hint: Any) -> Any:
     """Return the schema of what a function returns."""
     is_stream = getattr(get_origin(hint) or hint, "__name__", "") in STREAMS
     if is_stream or hint in (*TEXT_TYPES, type(None), dict) or get_origin(hint) is dict:

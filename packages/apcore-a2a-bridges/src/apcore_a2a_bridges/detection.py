@@ -29,8 +29,11 @@ _BRIDGES: dict[str, str | Callable[..., Any]] = {
     "langgraph.pregel.Pregel": ".langgraph:LangGraphAgent",
     "langgraph.pregel.main.Pregel": ".langgraph:LangGraphAgent",
     "pydantic_ai.agent.abstract.AbstractAgent": ".pydantic_ai:PydanticAIAgent",
+    "strands.agent.agent.Agent": ".strands:StrandsAgent",
     # names for `load_bridge`
     "a2a-sdk": ".a2a_sdk:ExecutorAgent",
+    "claude-code": ".coding_agents:ClaudeCodeAgent",
+    "codex": ".coding_agents:CodexAgent",
     "callable": ".callables:FunctionAgent",
     "command": ".command:CommandAgent",
     "crewai": ".crewai:CrewAIAgent",
@@ -41,6 +44,7 @@ _BRIDGES: dict[str, str | Callable[..., Any]] = {
     "openai-agents": ".openai_agents:OpenAIAgent",
     "openclaw": ".command:OpenClawAgent",
     "pydantic-ai": ".pydantic_ai:PydanticAIAgent",
+    "strands": ".strands:StrandsAgent",
 }
 """Bridges by the full name of a type, or by a short name: `module:class`, or the class itself."""
 

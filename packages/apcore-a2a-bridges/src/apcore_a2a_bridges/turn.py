@@ -95,6 +95,11 @@ class Turn:
         return self._services.context_id or self.context.trace_id
 
     @property
+    def message_id(self) -> str:
+        """The id of the message that started or resumed the task; outside of A2A, empty."""
+        return str(self._services.message_id)
+
+    @property
     def principal(self) -> str:
         """The caller, in a form that differs between any two callers; empty if anonymous."""
         identity = self.context.identity
@@ -162,12 +167,18 @@ class Turn:
         return approved
 
     @property
+    def answer_parts(self) -> Sequence[Json] | None:
+        """The parts of the answer, as JSON of A2A 1.0; None in the first turn."""
+        parts: Sequence[Json] | None = self._services.answer
+        return parts
+
+    @property
     def answer(self) -> Any:
         """The user's answer to `ask`: text, or the JSON of the data; None in the first turn.
 
         An answer in text is converted and checked by the choices and the schema of the question.
         """
-        parts = self._services.answer
+        parts = self.answer_parts
         if parts is None:
             return None
         data = [part["data"] for part in parts if "data" in part]

@@ -35,9 +35,11 @@ from .errors import (
     TaskFailedError,
     TaskNotCancelableError,
     TaskNotFoundError,
+    TokenUnavailableError,
     UnsupportedOperationError,
     VersionNotSupportedError,
 )
+from .oauth import ClientCredentials
 from .sync import SyncA2AClient
 from .tasks import (
     Artifact,
@@ -75,6 +77,7 @@ __all__ = [
     "Artifact",
     "AuthenticationInfo",
     "CardRefusedError",
+    "ClientCredentials",
     "ContentTypeNotSupportedError",
     "CredentialsRefusedError",
     "Event",
@@ -104,6 +107,7 @@ __all__ = [
     "TaskState",
     "TaskStatus",
     "TaskStatusUpdateEvent",
+    "TokenUnavailableError",
     "UnsupportedOperationError",
     "VersionNotSupportedError",
 ]

@@ -15,6 +15,7 @@ from .discovery import VERSIONS, CardCheck, Discovery
 from .exchange import Exchange
 from .headers import Headers, HeaderSource, checked_headers
 from .methods import Operations
+from .oauth import ClientCredentials
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -60,7 +61,7 @@ class Client(Generic[HttpClient]):
         self._http: HttpClient = http_client or self._http_type(limits=LIMITS)
         exchange = Exchange(
             self._http.build_request,
-            httpx_auth(auth),
+            auth.for_agent() if isinstance(auth, ClientCredentials) else httpx_auth(auth),
             headers if callable(headers) else checked_headers(headers),
             timeout,
             retries,

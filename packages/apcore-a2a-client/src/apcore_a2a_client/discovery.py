@@ -24,9 +24,11 @@ from .errors import (
     CardRefusedError,
     CredentialsRefusedError,
     Json,
+    is_object,
 )
 from .exchange import BufferedResponse, Exchange, Invoke, RequestSpec, Sleep, Steps
 from .headers import NO_HEADERS, Headers, has_secrets
+from .oauth import ClientCredentials
 
 CARD_PATHS = (b"/.well-known/agent-card.json", b"/.well-known/agent.json")
 MISSING_STATUSES = (404, 405, 410)
@@ -38,7 +40,10 @@ REFRESH_RETRY_DELAY = 10.0
 """Seconds for which an expired card is used after it could not be refreshed."""
 VERSIONS = ("1.0", "0.3")
 CardCheck: TypeAlias = Callable[[Json], object | Awaitable[object]]
-"""A function, or a coroutine function, that raises an exception to refuse the JSON of a card."""
+"""A function, or a coroutine function, that raises an exception to refuse the JSON of a card.
+
+If it returns JSON of a card, that one is used instead.
+"""
 BINDINGS: dict[str, type[Binding]] = {"JSONRPC": JSONRPC, "HTTP+JSON": HTTPJSON}
 
 
@@ -125,7 +130,7 @@ class Discovery:
             )
             outcomes.append(f"HTTP {response.status} from {redacted(url)}")
         card, data = self._parse(url, response, ", ".join(outcomes))
-        yield from self.verify(data, url)
+        card = (yield from self.verify(data, url)) or card
         kept_etag = self._etag if response.status == 304 else ""
         self.last_card, self._etag = card, response.headers.get("etag", kept_etag)
         self._last_data = data if self.verify_card else None
@@ -148,17 +153,22 @@ class Discovery:
         assert isinstance(response, BufferedResponse)
         return response
 
-    def verify(self, data: Any, url: httpx.URL) -> Steps[None]:
+    def verify(self, data: Any, url: httpx.URL) -> Steps[AgentCard | None]:
         """Pass *data*, the JSON of a card that came from *url*, to `verify_card`.
+
+        Returns:
+            The card to use instead, if the function returned the JSON of one.
 
         Raises:
             CardRefusedError: The function raised an exception.
         """
-        if self.verify_card is not None:
-            try:
-                yield Invoke(self.verify_card, (data,))
-            except Exception as error:  # raising is how a function of the user refuses a card
-                raise CardRefusedError(str(error), url=redacted(url)) from error
+        if self.verify_card is None:
+            return None
+        try:
+            verified: Any = yield Invoke(self.verify_card, (data,))
+            return AgentCard.from_dict(verified) if is_object(verified) else None
+        except Exception as error:  # raising is how a function of the user refuses a card
+            raise CardRefusedError(str(error), url=redacted(url)) from error
 
     def _parse(
         self, url: httpx.URL, response: BufferedResponse, outcomes: str
@@ -181,15 +191,17 @@ class Discovery:
     def binding(self, deadline: float = inf, headers: Headers = NO_HEADERS) -> Steps[Binding]:
         """Return the binding of the first interface in the card that is supported.
 
-        An API key is placed where the card requires it. *headers* are those of the request to
+        An API key is placed where the card requires it, and OAuth 2 tokens come from the endpoint
+        in the card if no other one is known. *headers* are those of the request to
         send: the card, which all callers share, is fetched without them.
 
         Raises:
             CardRefusedError: `verify_card` refused the card.
             A2ADiscoveryError: No interface is supported; an http interface is not if the card
                 was fetched over https.
-            CredentialsRefusedError: All supported interfaces are at other origins, and the client
-                has credentials.
+            CredentialsRefusedError: All supported interfaces, or the token endpoint in the card,
+                are at other origins, and the client has credentials.
+            TokenUnavailableError: The card has no token endpoint, and the client none either.
         """
         try:
             card = yield from self.card(deadline=deadline)
@@ -212,6 +224,8 @@ class Discovery:
             binding.streams = card.capabilities.streaming
             if isinstance(self.exchange.auth, APIKey):
                 self.exchange.auth.place(card)
+            elif isinstance(self.exchange.auth, ClientCredentials):
+                self.exchange.auth.place(card, self.base, self.trusted_origins)
             self._chosen = card, binding
         return binding
 

@@ -7,6 +7,7 @@ A2AError
 │   └── CardRefusedError                    the caller's function refused the card
 ├── A2AProtocolError                        the response is not A2A
 ├── CredentialsRefusedError                 the card names a foreign origin; `agent`, `foreign`
+├── TokenUnavailableError                   no OAuth 2 token; `error`, `status_code`
 ├── A2AAuthError                            HTTP 401 or 403; `status_code`, `challenge`
 ├── A2AServerError                          refused; `code`, `data`, `reason`, `status_code`
 │   ├── TaskNotFoundError                   -32001
@@ -108,6 +109,20 @@ class CredentialsRefusedError(A2AError):
         )
         self.agent = agent
         self.foreign = foreign
+
+
+class TokenUnavailableError(A2AError):
+    """The authorization server gave no access token, so nothing was sent to the agent.
+
+    Attributes:
+        error: The error code of OAuth 2 (RFC 6749 §5.2), such as `invalid_client`; may be empty.
+        status_code: The HTTP status of the authorization server's response; None without one.
+    """
+
+    def __init__(self, message: str, *, error: str = "", status_code: int | None = None) -> None:
+        super().__init__(message)
+        self.error = error
+        self.status_code = status_code
 
 
 class A2AAuthError(A2AError):

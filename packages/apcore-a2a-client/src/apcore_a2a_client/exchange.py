@@ -36,6 +36,7 @@ T = TypeVar("T")
 FIRST_WAIT, LONGEST_WAIT = 0.25, 5.0
 """Seconds before the first retry, doubled for each further retry, and the maximum."""
 MAX_REDIRECTS = 5
+HTTP_ERRORS = httpx.HTTPError, httpx.StreamError, httpx.InvalidURL
 HEADERS = {"accept": "application/json", "accept-encoding": "identity"}
 """Compression is not accepted: a small compressed body can expand to any size."""
 
@@ -327,17 +328,28 @@ def translated_errors(url: httpx.URL) -> Generator[None]:
     """
     try:
         yield
-    except httpx.ConnectTimeout:
-        raise A2ATimeoutError(f"Connecting to {redacted(url)} timed out", sent=False) from None
-    except (httpx.TimeoutException, TimeoutError) as error:
+    except (*HTTP_ERRORS, TimeoutError, UnicodeError) as error:
+        request: httpx.Request | None = getattr(error, "_request", None)
+        # `httpx.Auth` may send requests of its own, such as one for a token.
+        if request is None or redacted(request.url) == redacted(url):
+            raise _translated(error, url) from None
+        translated = _translated(error, request.url)
+        if isinstance(translated, A2AConnectionError):
+            translated.sent = False
+        raise translated from None
+
+
+def _translated(error: Exception, url: httpx.URL) -> A2AError:
+    """Return the exception for *error*, which httpx raised for a request to *url*."""
+    if isinstance(error, httpx.ConnectTimeout):
+        return A2ATimeoutError(f"Connecting to {redacted(url)} timed out", sent=False)
+    if isinstance(error, httpx.TimeoutException | TimeoutError):
         sent = not isinstance(error, httpx.PoolTimeout)
-        raise A2ATimeoutError(f"No response in time from {redacted(url)}", sent=sent) from None
-    except httpx.ConnectError as error:
-        raise A2AConnectionError(f"Can't connect to {redacted(url)}: {error}", sent=False) from None
-    except (httpx.InvalidURL, UnicodeError):
-        raise A2AProtocolError(f"{redacted(url)} redirects to an invalid URL") from None
-    except httpx.LocalProtocolError:
-        raise A2AProtocolError(f"The request to {redacted(url)} is not valid HTTP") from None
-    except (httpx.HTTPError, httpx.StreamError) as error:
-        error_name = type(error).__name__
-        raise A2AConnectionError(f"Connection to {redacted(url)} lost ({error_name})") from None
+        return A2ATimeoutError(f"No response in time from {redacted(url)}", sent=sent)
+    if isinstance(error, httpx.ConnectError):
+        return A2AConnectionError(f"Can't connect to {redacted(url)}: {error}", sent=False)
+    if isinstance(error, httpx.InvalidURL | UnicodeError):
+        return A2AProtocolError(f"{redacted(url)} redirects to an invalid URL")
+    if isinstance(error, httpx.LocalProtocolError):
+        return A2AProtocolError(f"The request to {redacted(url)} is not valid HTTP")
+    return A2AConnectionError(f"Connection to {redacted(url)} lost ({type(error).__name__})")

@@ -57,8 +57,7 @@ class Operations:
         """
         data = yield from self._request(bindings.EXTENDED_CARD, {}, headers)
         card = AgentCard.from_dict(data)
-        yield from self._discovery.verify(data, self._discovery.base)
-        return card
+        return (yield from self._discovery.verify(data, self._discovery.base)) or card
 
     def send_message(
         self,
@@ -286,7 +285,7 @@ class Operations:
 
     def call(
         self,
-        skill: str,
+        skill: str | None,
         input: Content,
         *,
         context_id: str | None = None,
@@ -300,7 +299,7 @@ class Operations:
         caller stops waiting.
 
         Args:
-            skill: The skill.
+            skill: The skill; None lets the agent choose it.
             input: The input of the skill; see the message of `send_message`.
             context_id: The conversation of the call.
             metadata: Further metadata of the request.
@@ -330,7 +329,7 @@ class Operations:
 
     def stream(
         self,
-        skill: str,
+        skill: str | None,
         input: Content,
         *,
         context_id: str | None = None,
@@ -345,7 +344,7 @@ class Operations:
         values then repeat, which is an error unless *on_restart* is given.
 
         Args:
-            skill: The skill.
+            skill: The skill; None lets the agent choose it.
             input: The input of the skill; see the message of `send_message`.
             context_id: The conversation of the call.
             metadata: Further metadata of the request.

@@ -91,7 +91,7 @@ class SyncA2AClient(Client[httpx.Client]):
     Args:
         url: The agent's base URL, with its card below `/.well-known/`.
         auth: `"Bearer …"`, a function that returns a fresh token for each request, an `APIKey`,
-            or any `httpx.Auth`.
+            `ClientCredentials`, or any other `httpx.Auth`.
         timeout: Seconds for a whole response including retries, and for silence on a stream;
             None for no limit.
         card_ttl: Seconds for which the card is cached.

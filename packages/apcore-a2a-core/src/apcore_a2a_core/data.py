@@ -32,6 +32,8 @@ class TaskState(StrEnum):
     TASK_STATE_REJECTED = "TASK_STATE_REJECTED"
     TASK_STATE_AUTH_REQUIRED = "TASK_STATE_AUTH_REQUIRED"
 
+    __hash__ = str.__hash__  # the hash of the name as in Enum, but without a call of Python code
+
 
 class Role(StrEnum):
     """The sender of a message (A2A 1.0 §4.1.5)."""

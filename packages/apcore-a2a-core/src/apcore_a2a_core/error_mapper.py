@@ -27,6 +27,8 @@ class ErrorTemplate(NamedTuple):
 MISSING, SAFETY = "Skill not found: {}", "Safety limit exceeded"
 TEMPLATES = {
     "ACLDeniedError": ErrorTemplate(-32001, "Task not found", "ACL_DENIED", "TaskNotFoundError"),
+    "AgentFailedError": ErrorTemplate(-32603, "{}", "AGENT_FAILED"),
+    "AgentRejectedError": ErrorTemplate(-32603, "{}", "AGENT_REJECTED"),
     "ApiFailedError": ErrorTemplate(-32603, "{}", "API_FAILED"),
     "ApiRefusedError": ErrorTemplate(-32602, "{}", "API_REFUSED"),
     "ApprovalDeniedError": ErrorTemplate(-32603, "Approval denied", "APPROVAL_DENIED"),
@@ -54,6 +56,9 @@ TEMPLATES = {
 }
 PROTOCOL_REASONS = {kind.__name__: reason for kind, reason in A2A_ERROR_REASONS.items()}
 PROTOCOL_REASONS["JSONParseError"] = "PARSE_ERROR"
+
+EXPECTED = ("AgentRejected", "Approval", "ExecutionCancelled")
+"""Beginnings of the names of errors that are decisions, and no faults."""
 
 TRACEBACK = re.compile(r'^.*(?:Traceback \(most|File "|\bline \d+, in ).*$\n?', re.MULTILINE)
 PATH = re.compile(r"/[^\s]+/[^\s]+|\b[A-Za-z]:[\\/][^\s]+|\\\\[^\s]+")
@@ -182,7 +187,7 @@ def log(error: BaseException, raised: str, name: str, skill: str) -> None:
     if raised == "ACLDeniedError":
         details, event = clean(str(object_of(error, "details"))), {"event": "access_denied"}
         logger.warning("Access denied: skill=%s %s", skill, details, extra=event)
-    elif TEMPLATES[name].code == -32603 and not name.startswith(("Approval", "ExecutionCancelled")):
+    elif TEMPLATES[name].code == -32603 and not name.startswith(EXPECTED):
         logger.error("Skill failed: %s", skill, exc_info=error, extra={"event": "skill_failed"})
 
 

@@ -86,7 +86,7 @@ class PartConverter:
                 return self._text("\n".join(texts), schema), [*parts[len(texts) :]]
         for index, part in enumerate(parts):
             try:
-                return self._input(_members(part), schema), [*parts[:index], *parts[index + 1 :]]
+                return self._input(part, schema), [*parts[:index], *parts[index + 1 :]]
             except PartError as error:
                 errors.append(error)
             except ValueError:  # from urlsplit
@@ -98,7 +98,11 @@ class PartConverter:
             return ({} if name is None else {name: ""}), parts
         raise errors[bool(parts)]
 
-    def _input(self, part: Mapping[str, Any], schema: Json) -> Json | str:
+    def _input(self, part: Mapping[str, Any] | Part | SdkPart, schema: Json) -> Json | str:
+        if isinstance(part, Part) and is_object(part.data):  # as in most messages
+            check_json(part.media_type)
+            return as_inputs(part.data)
+        part = _members(part)
         match {name: value for name, value in _content(part).items() if value is not None}:
             case {"data": data} as content:
                 check_json(media_type_of(content))
@@ -190,7 +194,9 @@ def as_inputs(value: object) -> Json:
     """
     if not is_object(value):
         raise PartError("Part must hold a JSON object")
-    return {key: item for key, item in narrow(value).items() if key != "_approval_token"}
+    inputs: Json = narrow(value)  # a copy
+    inputs.pop("_approval_token", None)
+    return inputs
 
 
 def parse_inputs(text: str, hint: str = "") -> Json:
@@ -210,6 +216,8 @@ def leading_texts(parts: Parts) -> list[str]:
     """Return the texts of the parts up to the first one that is no text."""
     texts: list[str] = []
     for part in parts:
+        if isinstance(part, Part) and part.text is UNSET:
+            break
         members = _members(part)
         text = members.get("text")
         if not isinstance(text, str) or any(members.get(name) for name in ("data", "file")):

@@ -62,6 +62,18 @@ class Authenticator(Protocol):
         ...
 
 
+class CardSigner(Protocol):
+    """A signer of Agent Cards (A2A 1.0 §8.4)."""
+
+    def sign(self, card: dict[str, Any]) -> Sequence[dict[str, Any]]:
+        """Return the signatures of *card*, the JSON of a card."""
+        ...
+
+    def jwks(self) -> Mapping[str, Any]:
+        """Return the public keys as a JSON Web Key Set."""
+        ...
+
+
 @runtime_checkable
 class Registry(Protocol):
     """The part of apcore's Registry that the server uses.

@@ -136,10 +136,11 @@ def without_large(task: Task) -> Task:
 
     Without large messages, that is the task itself.
     """
-    slim_history = [
-        GAP if size_of(message) >= LARGE_MESSAGE else message for message in task.history
-    ]
-    return replace(task, history=slim_history) if GAP in slim_history else task
+    is_large = [size_of(message) >= LARGE_MESSAGE for message in task.history]
+    if not any(is_large):
+        return task
+    history = zip(task.history, is_large, strict=True)
+    return replace(task, history=[GAP if leaves_out else each for each, leaves_out in history])
 
 
 def gaps(task: Task) -> list[int]:

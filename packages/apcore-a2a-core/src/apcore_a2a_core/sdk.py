@@ -4,7 +4,8 @@ The server needs none of it: it is for gRPC, for task stores of the SDK, and for
 the adapters.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from a2a import types as a2a
 from google.protobuf.json_format import Error, MessageToDict, ParseDict
@@ -14,6 +15,8 @@ from msgspec import ValidationError, convert, to_builtins
 from . import data
 from .data import Data
 from .values import to_json
+
+M = TypeVar("M", bound=Message)
 
 MAX_MESSAGE_DEPTH = 200
 """Depth that no message of the SDK has: protobuf's parser accepts 100."""
@@ -43,6 +46,15 @@ def from_sdk(message: Message) -> Any:
         return convert(to_json(json_of(message), max_depth=MAX_MESSAGE_DEPTH), kind)
     except (Error, ValidationError) as error:
         raise ValueError(str(error)) from None
+
+
+def message_of(document: Mapping[str, Any], message: M) -> M:
+    """Fill a message of the SDK from its JSON, without unknown members, and return it.
+
+    >>> message_of({"text": "hello"}, a2a.Part()).text
+    'hello'
+    """
+    return ParseDict(dict(document), message, ignore_unknown_fields=True)
 
 
 def json_of(message: Message) -> Any:

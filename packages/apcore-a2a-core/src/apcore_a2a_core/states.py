@@ -31,4 +31,5 @@ NUMBERS = {state: number for number, state in enumerate(TaskState)}
 """Numbers of the states in the protocol's `.proto` file, and in durable stores."""
 STATES = {name: state for state, name in NAMES.items()} | dict(TaskState.__members__)
 """States by their names in both versions of the protocol."""
-ROLES = {"user": Role.ROLE_USER, "agent": Role.ROLE_AGENT} | dict(Role.__members__)
+AGENT = Role.ROLE_AGENT
+ROLES = {"user": Role.ROLE_USER, "agent": AGENT} | dict(Role.__members__)

@@ -78,6 +78,7 @@ KINDS: dict[Any, Kind] = {
     Sequence[float]: Kind("a list of numbers", (int, float), float, is_list=True),
 }
 SWITCH, TEXT = KINDS[bool], KINDS[str]
+FILES = Kind("a list of files", (str,), str, "FILE", is_list=True)
 PAIRS = Kind("a list of NAME=VALUE", (str,), str, "NAME=SKILL", is_list=True)
 OBJECTS = Kind("a list of NAME=VALUE, or of objects", (str, dict), str, "NAME=URL", is_list=True)
 

@@ -19,6 +19,8 @@ __all__ = [
     "InputRequiredError",
     "JWTAuthenticator",
     "Limits",
+    "N8nAgent",
+    "OpenClawAgent",
     "PartConverter",
     "Progress",
     "Prompt",
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     )
     from apcore_a2a_bridges import (
         Agent,
+        N8nAgent,
+        OpenClawAgent,
         Turn,
         bridge,
         build_agent_card,
@@ -88,6 +92,8 @@ else:
         "auth": ["APIKeyAuthenticator", "ChainAuthenticator", "ClaimMapping", "JWTAuthenticator"],
         "bridges": [
             "Agent",
+            "N8nAgent",
+            "OpenClawAgent",
             "Turn",
             "bridge",
             "build_agent_card",

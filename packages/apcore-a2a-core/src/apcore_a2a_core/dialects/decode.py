@@ -8,7 +8,7 @@ member. The types of the members come from their declarations in `apcore_a2a_cor
 import base64
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import cache
 from types import UnionType
 from typing import Any, TypeAlias, Union, get_args, get_origin
 
@@ -37,7 +37,8 @@ from apcore_a2a_core.records import Version
 from apcore_a2a_core.states import ROLES, STATES
 from apcore_a2a_core.values import MAX_VALUES, JsonSizeError, is_array, is_object, load_json, narrow
 
-Reader: TypeAlias = Callable[[Any, str], Any]
+Reader: TypeAlias = Callable[[Any], Any]
+"""Converts a member; its `ValueError` has the problem, and perhaps a path (see `_Problem`)."""
 
 ALIASES: dict[str, dict[str, str]] = {
     "Part": {"bytes": "raw", "uri": "url", "name": "filename", "mimeType": "mediaType"},
@@ -92,7 +93,7 @@ def parse_json(body: bytes, max_values: int = MAX_VALUES) -> Any:
         BodySizeError: The body has too many values, or is nested too deep, to be parsed.
     """
     try:
-        return load_json(body.decode(), max_values)
+        return load_json(body, max_values)
     except JsonSizeError as error:
         raise BodySizeError(f"The body {error}") from None
     except ValueError:
@@ -122,7 +123,11 @@ def decode(kind: type[D], value: Any, path: str = "params", *, version: Version 
         #> 2
         ```
     """
-    result = _read(kind, value, path)
+    try:
+        result: D = _reader_of(kind)(value)
+    except ValueError as error:
+        problem = _located("", error)
+        raise invalid(f"{path}{problem.path}", str(problem)) from None
     if version is not None:
         _require(result, value, path, version)
     return result
@@ -151,36 +156,65 @@ def _require_text(text: str, path: str) -> None:
         raise invalid(path, "is required")
 
 
-def _read(kind: type[D], value: Any, path: str) -> D:
-    if not is_object(value):
-        raise invalid(path, "must be an object")
-    readers, spellings = _declared(kind)
-    if not spellings.keys().isdisjoint(value):
-        value = _respelled(spellings, value, path)
-    upgrade = _UPGRADES.get(kind)
-    members: Json = upgrade(value, path) if upgrade is not None else value
-    attributes: Json = {}
-    for name, item in members.items():
-        declared = readers.get(name)
-        if declared is not None and (item is not None or name == "data"):
-            attribute, read = declared
-            attributes[attribute] = read(item, f"{path}.{name}")
-    return kind(**attributes)
+class _Problem(ValueError):
+    """A wrong value in a request.
 
-
-def _respelled(spellings: dict[str, str], value: Json, path: str) -> Json:
-    """Return an object with `context_id` as `contextId` and so on: ProtoJSON accepts both.
-
-    Raises:
-        InvalidParamsError: A member is given in both spellings.
+    Attributes:
+        path: Where it is in the value that is read, such as `.parts[0]`.
     """
-    for proto_name, name in spellings.items():
-        if proto_name in value and name in value:
-            raise invalid(f"{path}.{name}", f"must not be given as {proto_name} too")
-    return {spellings.get(name, name): item for name, item in value.items()}
+
+    def __init__(self, problem: str, path: str = "") -> None:
+        super().__init__(problem)
+        self.path = path
+
+
+def _located(step: str, error: ValueError) -> _Problem:
+    """Return the problem that a value has, whose place is *step*."""
+    if isinstance(error, _Problem):
+        error.path = f"{step}{error.path}"
+        return error
+    # the message comes from this package and is safe to show; `narrow` does not know the member
+    return _Problem(str(error).removeprefix("Input "), step)
 
 
 @cache
+def _reader_of(kind: type[Data]) -> Reader:
+    """Return the function that reads one of our types."""
+    readers, spellings = _declared(kind)
+    upgrade = _UPGRADES.get(kind)
+
+    def read(value: Any) -> Data:
+        if not is_object(value):
+            raise ValueError("must be an object")
+        if not spellings.keys().isdisjoint(value):
+            value = _respelled(spellings, value)
+        members: Json = value if upgrade is None else upgrade(value)
+        attributes: Json = {}
+        for name, item in members.items():
+            declared = readers.get(name)
+            if declared is not None and (item is not None or name == "data"):
+                attribute, read_member = declared
+                try:
+                    attributes[attribute] = read_member(item)
+                except ValueError as error:
+                    raise _located(f".{name}", error) from None
+        return kind(**attributes)
+
+    return read
+
+
+def _respelled(spellings: dict[str, str], value: Json) -> Json:
+    """Return an object with `context_id` as `contextId` and so on: ProtoJSON accepts both.
+
+    Raises:
+        ValueError: A member is given in both spellings.
+    """
+    for proto_name, name in spellings.items():
+        if proto_name in value and name in value:
+            raise _Problem(f"must not be given as {proto_name} too", f".{name}")
+    return {spellings.get(name, name): item for name, item in value.items()}
+
+
 def _declared(kind: type[Data]) -> tuple[dict[str, tuple[str, Reader]], dict[str, str]]:
     """Return the attribute and the reader of each member in JSON, and other spellings of names."""
     declared = fields(kind)
@@ -196,31 +230,26 @@ def _reader(declared_type: Any) -> Reader:
         kinds = set(get_args(declared_type)) - {type(None), UnsetType}
         return _reader(kinds.pop())
     if get_origin(declared_type) is list:
-        read_item = _reader(get_args(declared_type)[0])
-        is_text = read_item is _READERS[str]
-
-        def read_list(value: Any, path: str) -> list[Any]:
-            if not is_array(value) or len(value) > MAX_ITEMS:
-                raise invalid(path, f"must be an array of at most {MAX_ITEMS} items")
-            if is_text:
-                return [read_item(item, path) for item in value]
-            return [read_item(item, f"{path}[{index}]") for index, item in enumerate(value)]
-
-        return read_list
+        return _list_reader(_reader(get_args(declared_type)[0]))
     if isinstance(declared_type, type) and issubclass(declared_type, Data):
-        return partial(_read, declared_type)
+        return _reader_of(declared_type)
     return _READERS[get_origin(declared_type) or declared_type]
 
 
-def _converted(convert: Callable[[Any], Any]) -> Reader:
-    """Return a reader whose errors name the member."""
+def _list_reader(read_item: Reader) -> Reader:
+    """Return the function that reads an array whose items are read by *read_item*."""
 
-    def read(value: Any, path: str) -> Any:
-        try:
-            return convert(value)
-        except ValueError as error:  # its message comes from this package and is safe to show
-            problem = str(error).removeprefix("Input ")  # `narrow` does not know the member
-            raise invalid(path, problem) from None
+    def read(value: Any) -> list[Any]:
+        if not is_array(value) or len(value) > MAX_ITEMS:
+            raise ValueError(f"must be an array of at most {MAX_ITEMS} items")
+        items: list[Any] = []
+        for index, item in enumerate(value):
+            try:
+                items.append(read_item(item))
+            except ValueError as error:
+                # texts are short enough to be found without their index
+                raise _located("" if read_item is _text else f"[{index}]", error) from None
+        return items
 
     return read
 
@@ -291,80 +320,87 @@ def _object(value: Any) -> Json:
 
 
 _READERS: dict[Any, Reader] = {
-    kind: _converted(convert)
-    for kind, convert in (
-        (str, _text),
-        (bool, _instance_of(bool, "must be true or false")),
-        (int, _whole),
-        (Base64, _base64),
-        (Timestamp, _timestamp),
-        (TaskState, _one_of(STATES, "must be a task state")),
-        (Role, _one_of(ROLES, "must be user or agent")),
-        (Any, narrow),
-        (dict, _object),
-    )
+    str: _text,
+    bool: _instance_of(bool, "must be true or false"),
+    int: _whole,
+    Base64: _base64,
+    Timestamp: _timestamp,
+    TaskState: _one_of(STATES, "must be a task state"),
+    Role: _one_of(ROLES, "must be user or agent"),
+    Any: narrow,
+    dict: _object,
 }
 
 
-def _part(value: Json, path: str) -> Json:
+def _part(value: Json) -> Json:
     """Unwrap the `file` object and the data of a part of 0.3, and check that it has one content."""
-    file = value.get("file")
-    value = {**value, **file} if is_object(file) else value
-    contents = [name for name in CONTENTS if value.get(name) is not None]
+    if is_object(file := value.get("file")):
+        value = {**value, **file}
+    given = [name for name in value if name in CONTENTS]
+    contents = [name for name in given if value[name] is not None]
     if not contents and "data" in value:
         contents = ["data"]
     kind = value.get("kind", value.get("type"))
     if len(contents) != 1 or kind not in (None, CONTENTS[contents[0]]):
-        raise invalid(path, "must be one text, one piece of data, or one file")
-    metadata, data = value.get("metadata"), value.get("data")
-    if is_object(metadata) and metadata.get("data_part_compat") is True and is_object(data):
-        others = {name: item for name, item in metadata.items() if name != "data_part_compat"}
-        value = {**value, "data": data.get("value"), "metadata": others or None}
+        raise ValueError("must be one text, one piece of data, or one file")
+    metadata = value.get("metadata")
+    if is_object(metadata) and metadata.get("data_part_compat") is True:
+        value = _without_wrapper(value, metadata)
+    if given == contents:
+        return value
     return {name: item for name, item in value.items() if name in contents or name not in CONTENTS}
 
 
-def _configuration(value: Json, path: str) -> Json:
+def _without_wrapper(value: Json, metadata: Json) -> Json:
+    """Return a part whose data is a value that the SDK has wrapped in an object for 0.3."""
+    if not is_object(data := value.get("data")):
+        return value
+    others = {name: item for name, item in metadata.items() if name != "data_part_compat"}
+    return {**value, "data": data.get("value"), "metadata": others or None}
+
+
+def _configuration(value: Json) -> Json:
     """Convert the `blocking` of 0.3 to `returnImmediately`."""
     blocking = value.get("blocking")
     if blocking is None:
         return value
     if not isinstance(blocking, bool):
-        raise invalid(f"{path}.blocking", "must be true or false")
+        raise _Problem("must be true or false", ".blocking")
     return {"returnImmediately": not blocking, **value}
 
 
-def _send(value: Json, path: str) -> Json:
+def _send(value: Json) -> Json:
     """Move `contextId` and `taskId`, which the SRS puts next to the message, into the message."""
     message = value.get("message")
     if not is_object(message):
-        raise invalid(f"{path}.message", "must be an object")
+        raise _Problem("must be an object", ".message")
     ids = {name: value[name] for name in ("contextId", "taskId") if value.get(name)}
     return {**value, "message": {**ids, **message}} if ids else value
 
 
-def _config(value: Json, path: str) -> Json:
+def _config(value: Json) -> Json:
     """Unwrap the `pushNotificationConfig` object of 0.3, if there is one."""
     nested = value.get("pushNotificationConfig")
     return {**value, **nested, "taskId": value.get("taskId")} if is_object(nested) else value
 
 
-def _authentication(value: Json, path: str) -> Json:
+def _authentication(value: Json) -> Json:
     """Join the `schemes` of 0.3 with commas, which no scheme has: the type of 1.0 has only one."""
     schemes = value.get("schemes")
     if is_array(schemes):
         if not all(isinstance(scheme, str) and "," not in scheme for scheme in schemes):
-            raise invalid(f"{path}.scheme", "must be HTTP authentication schemes")
+            raise _Problem("must be HTTP authentication schemes", ".scheme")
         schemes = ",".join(schemes)
     return {"scheme": schemes, **value}
 
 
-def _config_ids(value: Json, path: str) -> Json:
+def _config_ids(value: Json) -> Json:
     """Return a request for a push config with the ids of 1.0: in 0.3, `id` is that of the task."""
     config = {"id": value.get("pushNotificationConfigId")}
     return {**config, **value} if "taskId" in value else {"taskId": value.get("id"), **config}
 
 
-_UPGRADES: dict[type[Data], Callable[[Json, str], Json]] = {
+_UPGRADES: dict[type[Data], Callable[[Json], Json]] = {
     AuthenticationInfo: _authentication,
     DeleteTaskPushNotificationConfigRequest: _config_ids,
     GetTaskPushNotificationConfigRequest: _config_ids,

@@ -12,7 +12,6 @@ from apcore_a2a_core.data import (
     Json,
     Message,
     Part,
-    Role,
     Task,
     TaskArtifactUpdateEvent,
     TaskState,
@@ -20,7 +19,7 @@ from apcore_a2a_core.data import (
     TaskStatusUpdateEvent,
 )
 from apcore_a2a_core.records import Payload, Version, shortened
-from apcore_a2a_core.states import NAMES, SETTLED
+from apcore_a2a_core.states import AGENT, NAMES, SETTLED
 
 Document: TypeAlias = Json | Data
 """A JSON object, in which our data may stand for their JSON; see `values.dump_json`."""
@@ -109,40 +108,56 @@ def _present(**members: Any) -> Json:
     return {name: value for name, value in members.items() if value}
 
 
+# The following functions test each member by itself, which takes half as long as a loop.
+
+
 def _task(task: Task) -> Json:
-    return _present(
-        kind="task",
-        id=task.id,
-        contextId=task.context_id,
-        status=_status(task.status),
-        artifacts=[*map(_artifact, task.artifacts)],
-        history=[*map(_message, task.history)],
-        metadata=task.metadata,
-    )
+    document: Json = {"kind": "task"}
+    if task.id:
+        document["id"] = task.id
+    if task.context_id:
+        document["contextId"] = task.context_id
+    document["status"] = _status(task.status)
+    if task.artifacts:
+        document["artifacts"] = [*map(_artifact, task.artifacts)]
+    if task.history:
+        document["history"] = [*map(_message, task.history)]
+    if task.metadata:
+        document["metadata"] = task.metadata
+    return document
 
 
 def _status(status: TaskStatus) -> Json:
-    message = None if status.message is None else _message(status.message)
-    return _present(state=NAMES[status.state], message=message, timestamp=status.timestamp)
+    document: Json = {"state": NAMES[status.state]}
+    if status.message is not None:
+        document["message"] = _message(status.message)
+    if status.timestamp:
+        document["timestamp"] = status.timestamp
+    return document
 
 
 def _message(message: Message) -> Json:
-    return _present(
-        kind="message",
-        messageId=message.message_id,
-        contextId=message.context_id,
-        taskId=message.task_id,
-        role="agent" if message.role is Role.ROLE_AGENT else "user",
-        parts=[*map(_part, message.parts)],
-        metadata=message.metadata,
-        extensions=message.extensions,
-        referenceTaskIds=message.reference_task_ids,
-    )
+    document: Json = {"kind": "message"}
+    if message.message_id:
+        document["messageId"] = message.message_id
+    if message.context_id:
+        document["contextId"] = message.context_id
+    if message.task_id:
+        document["taskId"] = message.task_id
+    document["role"] = "agent" if message.role is AGENT else "user"
+    if message.parts:
+        document["parts"] = [*map(_part, message.parts)]
+    if message.metadata:
+        document["metadata"] = message.metadata
+    if message.extensions:
+        document["extensions"] = message.extensions
+    if message.reference_task_ids:
+        document["referenceTaskIds"] = message.reference_task_ids
+    return document
 
 
 def _artifact(artifact: Artifact) -> Json:
     document: Json = {}
-    # not by `_present`: each chunk has an artifact, with few members
     if artifact.artifact_id:
         document["artifactId"] = artifact.artifact_id
     if artifact.name:
@@ -196,7 +211,9 @@ def _part(part: Part) -> Json:
     else:
         result = {"kind": "data", "data": {"value": part.data}}
         metadata = {**metadata, "data_part_compat": True}
-    return {**result, "metadata": metadata} if metadata else result
+    if metadata:
+        result["metadata"] = metadata
+    return result
 
 
 def file_03(part: Part) -> Json:

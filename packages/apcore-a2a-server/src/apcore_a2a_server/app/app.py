@@ -26,6 +26,8 @@ from apcore_a2a_server.modules.source import executor_of
 from apcore_a2a_server.modules.targets import folder_of
 
 from .agent import Agent, reserved_paths
+from .card_keys import PATH as KEYS_PATH
+from .card_keys import KeySetPage
 from .explorer import explorer_routes
 from .figures import Figures
 from .options import Settings
@@ -33,7 +35,7 @@ from .options import Settings
 logger = logging.getLogger("apcore_a2a_server")
 
 CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
-PUBLIC = ("/", *CARD_PATHS, "/health", "/metrics")
+PUBLIC = ("/", *CARD_PATHS, KEYS_PATH, "/health", "/metrics")
 """Exact paths that can be read without authentication; a POST to `/`, a call, still needs it."""
 
 
@@ -195,6 +197,7 @@ def _routes(agent: Agent, settings: Settings) -> list[Route]:
     return [
         Route("/", JsonRpc(agent.handler, mapper, landing, **_limits(agent))),
         *(Route(path, agent.cards, methods=["GET"]) for path in CARD_PATHS),
+        *_key_pages(agent),
         Route("/health", agent.health.show),
         Route("/agent/authenticatedExtendedCard", agent.cards.show_extended),
         Route("/v1/{path:path}", Rest03(agent.handler, mapper, **_limits(agent))),
@@ -212,6 +215,12 @@ def _companion_routes(agent: Agent, others: Sequence[Route]) -> list[Route]:
     if both := taken & routes.keys():
         raise OptionError("companions", f"has an application at {min(both)}, a path of the agent")
     return [Route(path, app) for path, app in routes.items()]
+
+
+def _key_pages(agent: Agent) -> list[Route]:
+    """Return the page of the keys that sign the cards; none if they are not signed."""
+    signer = agent.cards.signer
+    return [] if signer is None else [Route(KEYS_PATH, KeySetPage(signer).show)]
 
 
 def _direct_routes(routes: Sequence[Route]) -> DirectRoutes:

@@ -23,6 +23,7 @@ from apcore_a2a_server.modules.access import Access, Verdict
 from apcore_a2a_server.modules.skills import Skills
 from apcore_a2a_server.modules.tenants import Tenant
 
+from .card_keys import card_signer
 from .options import Settings
 
 DEFAULT_URL = "http://localhost:8000"
@@ -63,6 +64,9 @@ class CardPages:
         skills: The skills.
         access: The access rules.
         settings: The description of the agent.
+
+    Attributes:
+        signer: The signer of the cards; None if they are not signed.
     """
 
     def __init__(self, skills: Skills, access: Access, settings: Settings) -> None:
@@ -73,6 +77,7 @@ class CardPages:
         self._schemes = {} if settings.auth is None else declared(settings.auth)
         self._security = security_members(self._schemes) if self._schemes else {}
         self._builder = AgentCardBuilder(SkillMapper())
+        self.signer = card_signer(settings)
         self._build_lock = asyncio.Lock()
         self._cards: dict[Key, Card] = {}
         self._urls: set[str] = set()
@@ -205,10 +210,14 @@ class CardPages:
         )
         document = card_to_dict(card, state_transition_history=settings.state_history)
         document |= self._security
-        revision = hashlib.sha256(dump_json(document)).hexdigest()[:32]
+        # Clients that have the card need another one when its keys change.
+        content = [document, self.signer.jwks()] if self.signer is not None else document
+        revision = hashlib.sha256(dump_json(content)).hexdigest()[:32]
         for extension in document["capabilities"]["extensions"]:
             if extension["uri"] == EXTENSION_URI:  # FR-AGC-005.4
                 extension["params"]["revision"] = revision
+        if self.signer is not None:
+            document["signatures"] = [*self.signer.sign(document)]
         built = Card(document, dump_json(document), f'"{revision}"'.encode())
         if len(self._cards) >= MAX_CARDS:
             self._cards.clear()

@@ -10,7 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from apcore_a2a_server.fields import HOUR, PAIRS, SWITCH, TEXT, YEAR, OptionError, check, option
+from apcore_a2a_server.fields import (
+    FILES,
+    HOUR,
+    PAIRS,
+    SWITCH,
+    TEXT,
+    YEAR,
+    OptionError,
+    check,
+    option,
+)
 from apcore_a2a_server.push.settings import PushSettings
 
 from .tenant_names import read_tenants
@@ -114,6 +124,13 @@ class Settings:
     )
     grpc_url: str | None = option(
         None, "Public gRPC address, such as agent.example.com:443.", otherwise="url and grpc_port"
+    )
+    card_key: Any = option(
+        None,
+        "Private key (PEM, P-256) that signs the Agent Card; each of several signs.",
+        kind=FILES,
+        otherwise="not signed",
+        is_secret=True,
     )
     default_skill: str | None = option(
         None,
@@ -223,6 +240,8 @@ class Settings:
         _check_memory(self.limits.memory, self.max_body)
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise OptionError("url", f"must begin with http:// or https://, not {self.url!r}")
+        if self.card_key and self.url is None:
+            raise OptionError("card_key", "needs url, at which the public key is served")
         if self.openapi_server is not None:
             if self.openapi is None:
                 raise OptionError("openapi_server", "needs openapi")

@@ -323,9 +323,10 @@ async def _converted(
     parts: Sequence[Part], caller: Caller, convert: Callable[..., T], *arguments: Any
 ) -> T:
     """Call *convert*, in a thread if the parts take long to convert."""
-    texts = "".join(part.text or "" for part in parts)
-    is_long_json = len(texts) > LONG_JSON and texts.lstrip().startswith("{")
-    if is_long_json or is_large([part.data for part in parts]):
+    texts = [part.text for part in parts if part.text]
+    text = "".join(texts) if texts else ""
+    is_long_json = len(text) > LONG_JSON and text.lstrip().startswith("{")
+    if is_long_json or (len(texts) < len(parts) and is_large([part.data for part in parts])):
         return await large_values.call(convert, *arguments, client=caller.client)
     return convert(*arguments)
 

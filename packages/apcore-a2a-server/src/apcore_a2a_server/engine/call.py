@@ -88,10 +88,12 @@ class Ticket(Struct, frozen=True):
     Attributes:
         task_id: The id of the message's task.
         after_version: The version of the task before the message; its events come after it.
+        ended: The record of the task, if its run has completed it by now.
     """
 
     task_id: str
     after_version: int
+    ended: TaskRecord | None = None
 
 
 def members_of(instance: Any) -> dict[str, Any]:

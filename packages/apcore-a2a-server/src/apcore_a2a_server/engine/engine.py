@@ -63,14 +63,15 @@ class Engine:
         Raises:
             A2AError: The call is refused.
         """
+        run = Run(self._setup, call)
         try:
-            await self._admit(Run(self._setup, call))
+            await self._admit(run)
         except KeyReusedError:
             reason = "was used for another message; use a new key"
             raise invalid("metadata.idempotencyKey", reason) from None
         except RepeatedError as error:
             return Ticket(error.task_id, 0)
-        return Ticket(call.message.task_id, 0)
+        return Ticket(call.message.task_id, 0, run.ended)
 
     async def resume(self, record: TaskRecord, call: Call, pause: Pause) -> Ticket:
         """Apply an answer to a paused task; of several answers, the first counts.

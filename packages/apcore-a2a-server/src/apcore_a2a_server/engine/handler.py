@@ -163,6 +163,8 @@ class Handler:
         ticket = await self.admit(request, streaming=False)
         if request.message.configuration.return_immediately:
             return await self._task(ticket.task_id, request)
+        if ticket.ended is not None:
+            return ticket.ended.task
         self.watchers.enter(ticket.task_id, request.caller.connection)
         with request.caller.connection.watched():
             return (await self.tasks.settled(ticket.task_id)).task

@@ -3,9 +3,11 @@
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import sha256
+from os import urandom
+from time import time_ns
 from typing import Any
-from uuid import uuid4
 
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 from apcore_a2a_core import MediaTypeError, PartConverter, PartError
@@ -30,7 +32,10 @@ def new_id() -> str:
         #> 36 4
         ```
     """
-    return str(uuid4())
+    # `uuid.uuid4` takes five times as long: it makes a number and an object of them first
+    digits = urandom(16).hex()
+    variant = "89ab"[int(digits[16], 16) % 4]
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
 
 
 def now() -> Timestamp:
@@ -44,7 +49,14 @@ def now() -> Timestamp:
         #> 24 Z
         ```
     """
-    return Timestamp(datetime.now(UTC).isoformat(timespec="milliseconds")[:-6] + "Z")
+    seconds, milliseconds = divmod(time_ns() // 1_000_000, 1000)
+    return Timestamp(f"{_second(seconds)}.{milliseconds:03}Z")
+
+
+@lru_cache(maxsize=2)
+def _second(seconds: int) -> str:
+    """Return a time in UTC without fractions; cached, since it takes longer than all the rest."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat().removesuffix("+00:00")
 
 
 def agent_message(reply_to: Message, *parts: str | Part) -> Message:

@@ -12,6 +12,7 @@ from apcore.errors import ModuleTimeoutError
 from apcore_a2a_core import OutputError, Progress, Usage, to_json
 from apcore_a2a_core.authoring import REPORTS, USAGE, add_usage
 from apcore_a2a_core.data import Json, Message, Part, Task, TaskStatus
+from apcore_a2a_core.media_types import JSON
 from apcore_a2a_core.parts import artifact_of, with_texts
 from apcore_a2a_core.schema import text_field_of
 from apcore_a2a_core.states import (
@@ -90,6 +91,7 @@ class Run:
         client: The client that limits count.
         approvals: The approvals of the A2A task.
         paused: The pause in which the run has ended, if any.
+        ended: The record of the A2A task, once the run has completed it.
         has_place: Whether the run is counted among the client's paused tasks.
         admitted: Future that is done when the A2A task works, or when the call is refused.
         is_repeatable: Whether another replica can repeat the call, since it is stored.
@@ -111,6 +113,7 @@ class Run:
         self.client = call.caller.client
         self.approvals = call.approvals
         self.paused: Pause | None = None
+        self.ended: TaskRecord | None = None
         self.has_place = False
         self.admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._setup = setup
@@ -200,7 +203,7 @@ class Run:
                 # event loop keeps the timer, even a canceled one
                 current.set(self)
                 updates = await self._execute()
-            await self._change(*updates)
+            self.ended = await self._change(*updates)
         except StaleTaskError:  # another caller or replica has ended the task
             return
         except TimeoutError as error:
@@ -239,8 +242,7 @@ class Run:
             if approval_key not in self.approvals.granted:
                 self.approvals.requested = approval_key
                 raise ApprovalPendingError
-        token_input = {} if call.token is None else {"_approval_token": call.token}
-        inputs = {**call.inputs, **token_input}
+        inputs = {**call.inputs, **({} if call.token is None else {"_approval_token": call.token})}
         if call.streaming:
             return await self._stream(executor.stream(call.skill.id, inputs, context))
         return await self._complete(await executor.call_async(call.skill.id, inputs, context))
@@ -288,7 +290,7 @@ class Run:
             document = to_json(data)
             if size_of(document) > MAX_METADATA:
                 raise OutputError(f"progress data of more than {MAX_METADATA} bytes")
-            parts.append(Part(data=document, media_type="application/json"))
+            parts.append(Part(data=document, media_type=JSON))
         with suppress(StaleTaskError):
             await self._change(NewProgress(self._message(*parts)))
         self._progress_count += 1
@@ -317,9 +319,8 @@ class Run:
     async def _complete(self, output: Any) -> list[Update]:
         await self.begin()
         new_parts = await self._new_parts(output, last=True)
-        metadata = added_metadata(self._metadata)
         reply = self._reply() if self._reply_texts else None
-        completed = NewState(COMPLETED, metadata=metadata, reply=reply)
+        completed = NewState(COMPLETED, metadata=added_metadata(self._metadata), reply=reply)
         return [new_parts, completed] if new_parts.artifact.parts else [completed]
 
     def _reply(self) -> Message | None:
@@ -367,16 +368,16 @@ class Run:
                 await self._try_change(NewState(FAILED, self._message("Not admitted")))
         elif error_type == "ExecutionCancelledError":
             await self._try_change(NewState(CANCELED, self._message("Canceled")))
-        elif error_type == "ApprovalDeniedError":
-            await self._try_change(NewState(REJECTED, self._message("Approval denied")))
         else:
             explanation = self._setup.explain(error, self.call)
-            details = Part(data=to_json(explanation), media_type="application/json")
-            failure = self._message(str(explanation["message"]), details)
+            details = Part(data=to_json(explanation), media_type=JSON)
+            is_rejected = error_type in ("ApprovalDeniedError", "AgentRejectedError")
+            state, others = (REJECTED, []) if is_rejected else (FAILED, [details])
+            reason = self._message(str(explanation["message"]), *others)
             metadata = None
-            with suppress(OutputError):  # the task fails anyway
+            with suppress(OutputError):  # the task ends anyway
                 metadata = added_metadata(self._metadata)
-            await self._try_change(NewState(FAILED, failure, metadata=metadata))
+            await self._try_change(NewState(state, reason, metadata=metadata))
 
     async def _pause(self, error: BaseException) -> None:
         """Pause the task for input or approval; refuse a call that would be refused anyway."""
@@ -426,10 +427,10 @@ class Run:
             return False
         return True
 
-    async def _change(self, *updates: Update) -> None:
+    async def _change(self, *updates: Update) -> TaskRecord:
         tasks, task_id = self._setup.tasks, self.call.message.task_id
         try:
-            await change(tasks, task_id, *updates, expect=(WORKING,), lease=self.lease)
+            return await change(tasks, task_id, *updates, expect=(WORKING,), lease=self.lease)
         except UnavailableError:
             if not tasks.store.is_durable:
                 raise
@@ -489,12 +490,11 @@ class Run:
             history=[message],
             metadata={**skill, **self._setup.metadata},
         )
-        packed_call = self._packed_call()
-        return TaskRecord(new_task, call.caller.owner, call.skill.id, resume=packed_call)
+        return TaskRecord(new_task, call.caller.owner, call.skill.id, resume=self._packed_call())
 
     def _packed_call(self) -> bytes | None:
         """Return the call as other replicas need it to repeat it; None if they cannot."""
-        is_durable = self._setup.tasks.store.is_durable
-        packed_call = pack(self.call, self._setup.converter) if is_durable else None
+        setup = self._setup
+        packed_call = pack(self.call, setup.converter) if setup.tasks.store.is_durable else None
         self.is_repeatable = packed_call is not None
         return packed_call

@@ -181,14 +181,16 @@ def create_context(
         token: The call's CancelToken.
         seconds: The time limit of the call, including nested calls.
         identity: The apcore Identity of the caller.
-        headers: The headers of the request; its `traceparent` continues a trace (W3C Trace
-            Context).
+        headers: The headers of the request, by names in lower case; its `traceparent` continues a
+            trace (W3C Trace Context).
         conversation: The value of `context.services`, and the source of `context.data`.
     """
     factory: Any = Context  # its type parameter for `services` can't be inferred
+    # most requests have none, and apcore searches all headers for it in any case of letters
+    has_trace = headers is not None and "traceparent" in headers
     context: Context[Conversation] = factory.create(
         identity=identity,
-        trace_parent=TraceContext.extract(dict(headers or {})),
+        trace_parent=TraceContext.extract(dict(headers or {})) if has_trace else None,
         cancel_token=token,
         data=conversation.data(),
         services=conversation,

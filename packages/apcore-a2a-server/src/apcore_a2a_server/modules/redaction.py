@@ -25,6 +25,8 @@ skips_redaction: ContextVar[bool] = ContextVar("apcore_a2a_skips_redaction", def
 class SchemaStandIn:
     """Base of stand-ins for schemas of modules: apcore redacts values that have a JSON Schema."""
 
+    is_slow = False
+    """Whether validation must not run on the event loop."""
     _has_marks: bool | None = None
 
     def json_schema(self, *args: Any, **options: Any) -> dict[str, Any]:

@@ -5,7 +5,6 @@ a small call. Each module *instance* gets a stand-in for its model class that ca
 behaves like the class otherwise; the class itself is not changed.
 """
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -29,13 +28,12 @@ class CachedSchema(SchemaStandIn):
         kind: The noun for its values in errors: "Input" or "Output".
     """
 
-    is_slow = False
-    """Whether validation must not run on the event loop."""
-
     def __init__(self, model: type[Any], kind: str = "Input") -> None:
         self._model = model
         self._kind = kind
         self._schema: dict[str, Any] = {}
+        # apcore reads it at each call, and most models have none: `__getattr__` would search it
+        self.__apcore_source_schema__ = getattr(model, "__apcore_source_schema__", None)
 
     def json_schema(self, *args: Any, **options: Any) -> dict[str, Any]:
         """Return the model's JSON Schema, from the cache if there are no options."""
@@ -47,23 +45,27 @@ class CachedSchema(SchemaStandIn):
 
     def model_validate(self, data: Any, **options: Any) -> Any:
         """Validate *data* as the model does."""
-        return self._validate(self._model.model_validate, data, options)
+        try:
+            return self._model.model_validate(data, **options)
+        except ValidationError as error:
+            self._check_count(error)
+            raise
 
     def model_validate_json(self, data: str, **options: Any) -> Any:
         """Validate JSON as the model does."""
-        return self._validate(self._model.model_validate_json, data, options)
+        try:
+            return self._model.model_validate_json(data, **options)
+        except ValidationError as error:
+            self._check_count(error)
+            raise
 
-    def _validate(self, validate: Callable[..., Any], data: Any, options: dict[str, Any]) -> Any:
-        """Call *validate*, but keep apcore from describing more than `MAX_ERRORS` errors.
+    def _check_count(self, error: ValidationError) -> None:
+        """Keep apcore from describing more than `MAX_ERRORS` errors.
 
         Raises:
             SchemaValidationError: There are more errors; describing them could take seconds.
         """
-        try:
-            return validate(data, **options)
-        except ValidationError as error:
-            if error.error_count() <= MAX_ERRORS:
-                raise
+        if error.error_count() > MAX_ERRORS:
             message = f"Has {error.error_count()} errors"
             problem = {"path": "", "keyword": "type", "message": message}
             raise SchemaValidationError(f"{self._kind} validation failed", [problem]) from None

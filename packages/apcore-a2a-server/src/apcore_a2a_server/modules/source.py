@@ -10,6 +10,7 @@ from apcore_a2a_core import Executor, Registry, missing_methods
 
 from apcore_a2a_server.fields import OptionError
 
+from .steps import DirectExecutor
 from .targets import combine, load
 
 
@@ -57,7 +58,7 @@ def _new_executor(registry: Any, acl: Any, config: Any) -> Executor:
         acl = _load_acl(rules, Path(cast("str", acl)))
     elif acl is None and config is not None and hasattr(rules, "discover"):
         acl = _discover_acl(rules, config)
-    return apcore.Executor(registry, acl=acl)
+    return DirectExecutor(registry, acl=acl)
 
 
 def _discover_acl(rules: Any, config: Any) -> Any:

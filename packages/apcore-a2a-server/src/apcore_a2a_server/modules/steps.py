@@ -1,9 +1,9 @@
-"""Our steps in apcore's pipeline.
+"""Our steps in apcore's pipeline, and the engine that runs it.
 
 `Admit`, which creates the task, and `Execute` after it divide one pass through the pipeline into
 a request and a task: an error before `Admit` refuses the request, an error after it fails the
 task. `OffLoop` keeps apcore's own steps from blocking the event loop. Outside the runs of this
-server, these steps change nothing.
+server, these steps change nothing. Executors that are created here also have `DirectEngine`.
 """
 
 import asyncio
@@ -11,10 +11,19 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from typing import Any
 
+import apcore
 from apcore import ModuleError
-from apcore.builtin_steps import BuiltinExecute
+from apcore.builtin_steps import BuiltinExecute, BuiltinMiddlewareAfter, BuiltinMiddlewareBefore
 from apcore.errors import ModuleTimeoutError
-from apcore.pipeline import BaseStep, PipelineContext, Step, StepResult
+from apcore.pipeline import (
+    BaseStep,
+    ExecutionStrategy,
+    PipelineContext,
+    PipelineEngine,
+    PipelineTrace,
+    Step,
+    StepResult,
+)
 from apcore_a2a_core import Executor, InputRequiredError
 from apcore_a2a_core.authoring import REPORTS
 from apcore_a2a_core.values import is_large, is_object
@@ -88,16 +97,24 @@ class OffLoop(BaseStep):
         if isinstance(ctx.output_stream, ModuleStream):
             ctx.output = ctx.output_stream.whole(ctx.output)
         schema = getattr(ctx.module, self._schema, None)
-        # no client has called this module yet, only other modules: it has no stand-ins so far
-        kind = schema if isinstance(schema, type) else type(schema)
-        if not isinstance(schema, SchemaStandIn) and needs_stand_in(kind):
-            bound_schemas(ctx.module_id, ctx.module)
-            schema = getattr(ctx.module, self._schema, None)
-        if getattr(schema, "is_slow", False):
+        if not isinstance(schema, SchemaStandIn):
+            schema = self._stand_in(ctx, schema)
+        if schema is not None and schema.is_slow:
             return await slow_checks.call(self._run, ctx, client=run.client)
         if is_large(getattr(ctx, self._value)):
             return await large_values.call(self._run, ctx, client=run.client)
         return await self._execute(ctx)
+
+    def _stand_in(self, ctx: PipelineContext, schema: Any) -> SchemaStandIn | None:
+        """Return the stand-in for the schema of a module, if it needs one.
+
+        If no client has called the module yet, only other modules, it has no stand-ins so far.
+        """
+        kind = schema if isinstance(schema, type) else type(schema)
+        if needs_stand_in(kind):
+            bound_schemas(ctx.module_id, ctx.module)
+            schema = getattr(ctx.module, self._schema, None)
+        return schema if isinstance(schema, SchemaStandIn) else None
 
     def _run(self, ctx: PipelineContext) -> StepResult:
         return asyncio.run(self._execute(ctx))
@@ -164,6 +181,8 @@ class Execute(BuiltinExecute):
 
     async def _within_limit(self, ctx: PipelineContext, inputs: Any, run: PipelineRun) -> Any:
         seconds = time_limit(ctx.module)
+        if seconds is None:
+            return await _call(run, ctx.module, inputs, ctx.context)
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
@@ -174,8 +193,7 @@ class Execute(BuiltinExecute):
             # The module may keep running in its thread, where only the token can tell it to stop.
             if ctx.context.cancel_token is not None:
                 ctx.context.cancel_token.cancel()
-            milliseconds = int((seconds or 0) * 1000)
-            raise ModuleTimeoutError(ctx.module_id, milliseconds) from None
+            raise ModuleTimeoutError(ctx.module_id, int(seconds * 1000)) from None
 
 
 async def _call(run: PipelineRun, module: Any, inputs: Any, context: object) -> Any:
@@ -251,6 +269,107 @@ class ModuleStream:
     def whole(self, merged: Any) -> Any:
         """Return the merged chunks with the whole text."""
         return merged | {self._text_field: "".join(self._texts)} if self._texts else merged
+
+
+class DirectExecutor(apcore.Executor):
+    """apcore's Executor with `DirectEngine`."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._pipeline_engine = DirectEngine(self)
+
+
+class DirectEngine(PipelineEngine):
+    """apcore's engine without the records of each step that nothing would show.
+
+    apcore's engine records the time, the result and the output of each step, which takes as long
+    as most steps. Only traces, dry runs, middlewares of steps and conditions to stop show them:
+    apcore's own engine runs these, and all steps after one that raises, aborts or skips others.
+
+    Args:
+        executor: The executor, whose middlewares have two steps.
+    """
+
+    def __init__(self, executor: apcore.Executor) -> None:
+        self._executor = executor
+        self._plain_steps: dict[str, list[Step]] = {}
+        """The steps of each strategy that were found to be plain."""
+
+    async def run(
+        self,
+        strategy: ExecutionStrategy,
+        ctx: PipelineContext,
+        *,
+        run_until: Any = None,
+    ) -> tuple[Any, PipelineTrace]:
+        """Run the steps; return the output, and a trace that is empty if nothing shows it."""
+        # `call_async_with_trace` names the strategy; other calls leave it out
+        is_shown = strategy.step_middlewares or ctx.strategy or run_until or ctx.run_until
+        if is_shown or ctx.dry_run or not self._has_plain_steps(strategy):
+            return await super().run(strategy, ctx, run_until=run_until)
+        for index, step in enumerate(strategy.steps):
+            if type(step) in MIDDLEWARE_STEPS and self._is_idle(step, ctx):
+                continue
+            try:
+                result = await step.execute(ctx)
+            except Exception as error:  # whatever the step raised, apcore explains it
+                outcome = _Outcome(step, error=error)
+            else:
+                if result.action == "continue":
+                    continue
+                outcome = _Outcome(step, result=result)
+            steps = [outcome, *strategy.steps[index + 1 :]]
+            rest = ExecutionStrategy(strategy.name, steps, validate_dependencies=False)
+            return await super().run(rest, ctx)
+        return ctx.output, PipelineTrace(ctx.module_id, strategy.name)
+
+    def _has_plain_steps(self, strategy: ExecutionStrategy) -> bool:
+        """Return whether apcore's engine would only call each step; each list is checked once."""
+        is_known = self._plain_steps.get(strategy.name) == strategy.steps
+        if not is_known and all(map(_is_plain, strategy.steps)):
+            self._plain_steps[strategy.name] = [*strategy.steps]
+            is_known = True
+        return is_known
+
+    def _is_idle(self, step: Step, ctx: PipelineContext) -> bool:
+        """Return whether a step for middlewares changes nothing, since there are none."""
+        # the step after the call also replaces an empty output by {}
+        return not self._executor.middlewares and (
+            bool(ctx.output) or type(step) is BuiltinMiddlewareBefore
+        )
+
+
+MIDDLEWARE_STEPS = (BuiltinMiddlewareBefore, BuiltinMiddlewareAfter)
+
+
+def _is_plain(step: Any) -> bool:
+    """Return whether a step runs for all modules, without a limit, and may fail the call."""
+    return (
+        getattr(step, "match_modules", None) is None
+        and not getattr(step, "ignore_errors", False)
+        and not getattr(step, "timeout_ms", 0)
+    )
+
+
+class _Outcome(BaseStep):
+    """A step that has run already: it raises or returns what the step did."""
+
+    def __init__(
+        self, step: Step, result: StepResult | None = None, error: Exception | None = None
+    ) -> None:
+        super().__init__(step.name)
+        self._result = result or StepResult(action="continue")
+        self._error = error
+
+    async def execute(self, ctx: PipelineContext) -> StepResult:
+        """Return the result, or raise the error."""
+        error, self._error = self._error, None  # its traceback refers to this step
+        try:
+            if error is not None:
+                raise error
+            return self._result
+        finally:
+            del error
 
 
 def _as_apcore_error(error: InputRequiredError) -> InputRequiredError:

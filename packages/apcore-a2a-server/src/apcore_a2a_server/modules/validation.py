@@ -64,8 +64,6 @@ class LinearSchema(SchemaStandIn):
         ValueError: jsonschema-rs does not take the schema.
     """
 
-    is_slow = False
-
     def __init__(self, schema: Json, kind: str = "Input") -> None:
         self._schema = schema
         self._kind = kind

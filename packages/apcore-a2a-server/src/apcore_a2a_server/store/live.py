@@ -348,7 +348,7 @@ class LiveTasks:
     def _count(self, live: LiveTask, size: int, kept: int) -> None:
         """Count a task that takes *size* bytes in all, and *kept* bytes here."""
         self.kept_bytes += kept - live.kept
-        client_bytes = self._bytes_of[live.client] + size - live.size
+        client_bytes = self._bytes_of.get(live.client, 0) + size - live.size
         if client_bytes:
             self._bytes_of[live.client] = client_bytes
         else:

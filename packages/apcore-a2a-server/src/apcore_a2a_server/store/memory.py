@@ -6,12 +6,15 @@ from collections import Counter, OrderedDict
 from collections.abc import Container, Iterable, Sequence
 from contextvars import Context
 from itertools import chain, count, islice
+from math import inf
 from operator import attrgetter
 from secrets import token_bytes
+from typing import TypeAlias
 
 from apcore_a2a_core.data import Message, Task, TaskPushNotificationConfig
 from apcore_a2a_core.records import (
     LARGE_MESSAGE,
+    MAX_BYTES,
     TaskListResult,
     TaskRecord,
     surplus,
@@ -27,14 +30,18 @@ from .queries import Page, Query, parse_cursor
 from .task_index import END, ContextKey, Listing, StoredTask, TaskIndex
 from .webhooks import Webhook
 
+_Message: TypeAlias = tuple[str, bytes]
+"""The id of a task, and one of its messages."""
+
 
 class _Context(Struct, gc=False):
     """A conversation: its tasks, and its latest messages."""
 
     key: ContextKey
     tasks: TaskIndex = field(default_factory=TaskIndex)
-    messages: tuple[tuple[str, bytes], ...] = ()
-    """Each with the id of its task."""
+    messages: tuple[_Message, ...] = ()
+    message_bytes: int = 0
+    """The number of bytes of its messages."""
     open_tasks: int = 0
     """The number of its tasks that have not ended."""
     expires: float | None = None
@@ -43,11 +50,6 @@ class _Context(Struct, gc=False):
     def bodies(self) -> list[bytes]:
         """Its messages as bytes."""
         return [body for _, body in self.messages]
-
-    @property
-    def size(self) -> int:
-        """The number of bytes of its small messages; large ones are counted once for all."""
-        return sum(len(body) for body in self.bodies if len(body) < LARGE_MESSAGE)
 
     def has_expired(self) -> bool:
         return self.expires is not None and self.expires <= time.monotonic()
@@ -288,28 +290,47 @@ class InMemoryTaskStore(InProcessStore):
         """Add the task's new messages to its conversation; *known_count* of them are not new."""
         if new_messages := record.messages_after(known_count):
             task_id = record.task.id
-            bodies = [(task_id, dump_json(message)) for message in new_messages]
-            latest = [*context.messages, *bodies][-self._max_history :]
-            latest = latest[surplus([len(body) for _, body in latest]) :]
-            self._set_messages(context, tuple(latest))
+            added = [(task_id, dump_json(message)) for message in new_messages]
+            latest = (*context.messages, *added)
+            dropped_count = max(len(latest) - self._max_history, 0)
+            size = context.message_bytes + _size(added) - _size(latest[:dropped_count])
+            if size > MAX_BYTES:
+                dropped_count += surplus([len(body) for _, body in latest[dropped_count:]])
+            dropped, messages = latest[:dropped_count], latest[dropped_count:]
+            self._replace_messages(context, messages, dropped, added)
 
-    def _set_messages(self, context: _Context, messages: tuple[tuple[str, bytes], ...]) -> None:
-        self._bytes -= context.size
-        self._large.replace(context.bodies, [body for _, body in messages])
+    def _set_messages(self, context: _Context, messages: tuple[_Message, ...]) -> None:
+        self._replace_messages(context, messages, context.messages, messages)
+
+    def _replace_messages(
+        self,
+        context: _Context,
+        messages: tuple[_Message, ...],
+        dropped: Sequence[_Message],
+        added: Sequence[_Message],
+    ) -> None:
+        """Set the messages of a conversation, and count those that are dropped and added."""
         context.messages = messages
-        self._bytes += context.size
+        context.message_bytes += _size(added) - _size(dropped)
+        # large ones are counted once for all
+        self._bytes += _size(added, LARGE_MESSAGE) - _size(dropped, LARGE_MESSAGE)
+        self._large.replace([body for _, body in dropped], [body for _, body in added])
 
     def _add(self, stored: StoredTask, context: _Context) -> None:
         """Count a task, and put it into the indexes."""
         self._tasks[stored.id] = stored
-        self._owners.setdefault(stored.owner, TaskIndex()).add(stored)
+        index = self._owners.get(stored.owner)
+        if index is None:
+            index = self._owners[stored.owner] = TaskIndex()
+        index.add(stored)
         context.tasks.add(stored)
         if stored.has_ended:
             self._by_end.add(stored)
         else:
             context.open_tasks += 1
         self._bytes += stored.size
-        self._large.replace((), stored.large)
+        if stored.large:
+            self._large.replace((), stored.large)
 
     def _remove(self, stored: StoredTask, context: _Context) -> None:
         """Undo `_add`, except that the task keeps its place in the order of creation."""
@@ -323,7 +344,8 @@ class InMemoryTaskStore(InProcessStore):
         else:
             context.open_tasks -= 1
         self._bytes -= stored.size
-        self._large.replace(stored.large, ())
+        if stored.large:
+            self._large.replace(stored.large, ())
 
     def _set_expiry(self, context: _Context) -> None:
         """Restart the time to live of a conversation, if all of its tasks have ended."""
@@ -397,6 +419,11 @@ class InMemoryTaskStore(InProcessStore):
         if self._expiring:
             expires = self._contexts[next(iter(self._expiring))].expires or 0
             self._sweep_in(max(expires - time.monotonic(), self._ttl / 60))
+
+
+def _size(messages: Sequence[_Message], limit: float = inf) -> int:
+    """Return the number of bytes of those messages that have fewer than *limit*."""
+    return sum(len(body) for _, body in messages if len(body) < limit)
 
 
 def _large_messages(

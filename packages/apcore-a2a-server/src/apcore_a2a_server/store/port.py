@@ -47,7 +47,8 @@ class Event(Struct, frozen=True):
         """Return the event with gaps for the large messages of its task, if it has a task."""
         if not isinstance(self.payload, Task):
             return self
-        return Event(self.version, without_large(self.payload))
+        task = without_large(self.payload)
+        return self if task is self.payload else Event(self.version, task)
 
     @property
     def has_gaps(self) -> bool:
@@ -83,11 +84,12 @@ _PAYLOAD_TYPES: tuple[type[Payload], ...] = (
     TaskArtifactUpdateEvent,
 )
 """Stored events hold an index into this tuple: types may only be added at the end."""
+_PREFIXES = {kind: bytes([index]) for index, kind in enumerate(_PAYLOAD_TYPES)}
 
 
 def pack_payload(payload: Payload) -> bytes:
     """Return the payload as bytes; the first byte is the index of its type."""
-    return bytes([_PAYLOAD_TYPES.index(type(payload))]) + dump_json(payload)
+    return _PREFIXES[type(payload)] + dump_json(payload)
 
 
 def unpack_payload(data: bytes) -> Payload:

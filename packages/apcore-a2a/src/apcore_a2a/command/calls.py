@@ -24,6 +24,7 @@ from apcore_a2a_client import (
     Task,
     TaskArtifactUpdateEvent,
     TaskState,
+    TokenUnavailableError,
 )
 from apcore_a2a_client.tasks import after
 
@@ -52,8 +53,10 @@ def run(arguments: SimpleNamespace) -> int:
         return SUCCESS
     except (A2AError, OSError) as error:
         out.error(error, error.errors if isinstance(error, InvalidParamsError) else ())
+        if isinstance(error, TokenUnavailableError):
+            return FAILED
         if getattr(error, "status_code", None) in (401, 403):
-            out.hint("Set credentials with --auth or --api-key")
+            out.hint("Set credentials with --auth, --api-key or --client-id")
         return FAILED if isinstance(error, A2AServerError | A2AAuthError) else UNREACHABLE
 
 

@@ -1,6 +1,7 @@
 """`apcore-a2a card`, `call` and `tasks`: the commands that call agents."""
 
 import json
+import os
 import re
 import sys
 from importlib import import_module
@@ -20,6 +21,7 @@ interrupted.
 
 HEADER_VARIABLES = {"authorization": "APCORE_A2A_AUTH", "x-api-key": "APCORE_A2A_API_KEY"}
 """Headers that hold credentials, and the variables to set instead."""
+SECRET_VARIABLE = "APCORE_A2A_CLIENT_SECRET"
 HOST_AND_PORT = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\]):\d{1,5}(?=/|$)")
 """The beginning of a URL without a scheme."""
 
@@ -171,6 +173,15 @@ COMMON = (
         **_secret,
     ),
     _flag(
+        "--client-id",
+        "ID",
+        "Get tokens by OAuth 2 client credentials; the secret comes from the variable "
+        f"{SECRET_VARIABLE}.",
+    ),
+    _flag("--token-url", "URL", "Token endpoint for --client-id, instead of the Agent Card's."),
+    _flag("--issuer", "URL", "Authorization server for --client-id, which has the endpoint."),
+    _flag("--scope", "SCOPES", "Scopes for --client-id, separated by spaces."),
+    _flag(
         "--credentials-for",
         "ORIGIN",
         "Another origin to send the credentials to, if the Agent Card points there; may be "
@@ -262,7 +273,7 @@ def credentials(ctx: click.Context) -> Any:
     """Return the credentials for `SyncA2AClient`; flags override variables.
 
     Raises:
-        ValueError: Both --auth and --api-key are given.
+        ValueError: The flags contradict each other.
     """
     from apcore_a2a_client import APIKey
 
@@ -271,4 +282,27 @@ def credentials(ctx: click.Context) -> Any:
     flagged = {n for n in names if ctx.get_parameter_source(n) is ParameterSource.COMMANDLINE}
     if flagged == names:
         raise ValueError("--auth and --api-key cannot be combined")
+    if (client := client_credentials(ctx)) is not None:
+        if flagged:
+            raise ValueError("--client-id cannot be combined with --auth or --api-key")
+        return client
     return auth if "auth" in flagged or not key else APIKey(key)
+
+
+def client_credentials(ctx: click.Context) -> Any:
+    """Return the OAuth 2 credentials in the flags; None without --client-id.
+
+    Raises:
+        ValueError: The secret or the id is missing, or a URL is not valid.
+    """
+    from apcore_a2a_client import ClientCredentials
+
+    details = {name: ctx.params[name] for name in ("token_url", "issuer", "scope")}
+    client_id, client_secret = ctx.params["client_id"], os.environ.get(SECRET_VARIABLE, "").strip()
+    if not client_id:
+        if given := [name for name, value in details.items() if value]:
+            raise ValueError(f"--{given[0].replace('_', '-')} needs --client-id")
+        return None
+    if not client_secret:
+        raise ValueError(f"--client-id needs the secret in the variable {SECRET_VARIABLE}")
+    return ClientCredentials(client_id=client_id, client_secret=client_secret, **details)

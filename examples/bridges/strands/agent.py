@@ -1,0 +1,9 @@
+"""An agent of Strands, with AWS credentials; run `apcore-a2a serve agent.py:agent`."""
+
+from strands import Agent
+
+agent = Agent(
+    name="assistant",
+    description="Answers questions.",
+    system_prompt="Answer in one sentence.",
+)

@@ -1,0 +1,267 @@
+"""Signatures of Agent Cards (A2A 1.0 §8.4): made by the server, verified by clients.
+
+What is signed is the card of A2A 1.0 as its protobuf type keeps it: members of other versions are
+dropped, and so are `signatures` and empty values; the rest is canonical JSON (RFC 8785).
+"""
+
+import asyncio
+import json
+from base64 import urlsafe_b64decode
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from a2a.types import AgentCard
+from a2a.utils.signing import (
+    InvalidSignaturesError,
+    create_agent_card_signer,
+    create_signature_verifier,
+)
+from apcore_a2a_core.data import Json
+from apcore_a2a_core.sdk import json_of
+from apcore_a2a_core.values import is_array, is_object, to_json
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+
+from .errors import CardSignatureError, ConfigurationError, KeysUnavailableError
+from .key_sets import KeySets
+from .keys import PUBLIC, Source, VerificationKey, key_of_jwk, read_key
+from .signing_keys import SigningKey, read_source
+
+ALGORITHM = "ES256"
+"""The algorithm that the server signs with, which all implementations verify."""
+MAX_SIGNATURES = 16
+"""Signatures of a card that are verified: each costs time."""
+MAX_DEPTH = 100
+"""Depth of a card, in containers."""
+NOT_VALID = "None of its signatures is valid: it was changed, or signed with another key"
+
+
+class CardSigner:
+    """A signer of Agent Cards.
+
+    With several keys, a card has a signature of each, and verifiers may know any of them: to
+    change the key, add the new one, wait until they know it, and remove the old one.
+
+    Args:
+        keys: Private keys for ES256 (P-256): each in PEM, the path of a file, or a `SigningKey`.
+        jku: URL at which the public keys are served.
+
+    Raises:
+        ConfigurationError: A key cannot be read, or is for another algorithm.
+
+    Example:
+        ```python
+        from apcore_a2a_auth import CardSigner, CardVerifier
+        from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+        from cryptography.hazmat.primitives.serialization import (
+            Encoding,
+            NoEncryption,
+            PrivateFormat,
+        )
+
+        private = generate_private_key(SECP256R1())
+        pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        signer = CardSigner([pem], "https://agent.example.com/.well-known/jwks.json")
+        card = {"name": "weather", "version": "1.0"}
+        card["signatures"] = signer.sign(card)
+
+        print(CardVerifier(signer.jwks()).check(card))
+        #> {'name': 'weather', 'version': '1.0'}
+        ```
+    """
+
+    def __init__(self, keys: Sequence[SigningKey | Source], jku: str) -> None:
+        self._keys = [key if isinstance(key, SigningKey) else _signing_key(key) for key in keys]
+        if not self._keys:
+            raise ConfigurationError("Give at least one key")
+        for key in self._keys:
+            if key.algorithm != ALGORITHM:
+                raise ConfigurationError(
+                    f"A card is signed with {ALGORITHM}: give a private key for P-256, such as "
+                    "from openssl ecparam -name prime256v1 -genkey -noout"
+                )
+        self._jku = jku
+
+    def sign(self, card: Json) -> list[Json]:
+        """Return the signatures of *card*, the JSON of a card, for its member `signatures`."""
+        message = parse_card(card)
+        for key in self._keys:
+            create_agent_card_signer(
+                key.private,
+                {"alg": key.algorithm, "kid": key.key_id, "jku": self._jku, "typ": "JOSE"},
+            )(message)
+        return [MessageToDict(signature) for signature in message.signatures]
+
+    def jwks(self) -> Json:
+        """Return the public keys as a JSON Web Key Set (RFC 7517 §5)."""
+        return {"keys": [key.public_jwk for key in self._keys]}
+
+
+class Signature(NamedTuple):
+    """One signature of a card, with what its protected header says."""
+
+    data: Json
+    algorithm: str
+    key_id: str | None
+    jku: str | None
+
+
+class CardVerifier:
+    """A verifier of Agent Cards, for `verify_card=` of `A2AClient`.
+
+    A card is accepted if one of its signatures is valid for a known key. The client then uses only
+    what is signed: the members of A2A 1.0.
+
+    Args:
+        keys: Pinned public keys: each in PEM, the `Path` of a file, or a JSON Web Key; or a whole
+            key set.
+        jwks_url: URL of a key set, which is fetched when a card is verified, and kept for a minute.
+        jku_origins: Origins such as `https://agents.example.com`. A key set that a card names
+            itself (`jku`) is fetched only from these.
+        algorithms: Accepted algorithms.
+
+    Raises:
+        ConfigurationError: No keys are given, or one of them can't be read.
+
+    Example:
+        ```python
+        from apcore_a2a_auth import CardVerifier
+        from apcore_a2a_client import A2AClient, SyncA2AClient
+
+        verifier = CardVerifier(jwks_url="https://agent.example.com/.well-known/jwks.json")
+        client = A2AClient("https://agent.example.com", verify_card=verifier)
+        client = SyncA2AClient("https://agent.example.com", verify_card=verifier.check)
+        ```
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[Source | Mapping[str, Any]] | Mapping[str, Any] = (),
+        *,
+        jwks_url: str | None = None,
+        jku_origins: Collection[str] = (),
+        algorithms: Collection[str] = ("ES256", "ES384", "EdDSA", "RS256", "PS256"),
+    ) -> None:
+        if isinstance(algorithms, str) or not {*algorithms} <= PUBLIC:
+            raise ConfigurationError(f"algorithms must be a list of any of {sorted(PUBLIC)}")
+        if isinstance(keys, str | bytes | PathLike) or isinstance(jku_origins, str):
+            raise ConfigurationError("keys and jku_origins must be lists")
+        self._algorithms = frozenset(algorithms)
+        given: Any = keys.get("keys", [keys]) if isinstance(keys, Mapping) else keys
+        self._pinned = [_pinned_key(key) for key in given]
+        self._sets = KeySets(jwks_url, jku_origins)
+        if not (self._pinned or jwks_url or jku_origins):
+            raise ConfigurationError("Give keys, jwks_url or jku_origins")
+
+    async def __call__(self, card: Json) -> Json:
+        """Do the same as `check` in a thread, so that the event loop does not wait."""
+        return await asyncio.to_thread(self.check, card)
+
+    def check(self, card: Json) -> Json:
+        """Return what is signed of *card*, the JSON of a card.
+
+        Raises:
+            CardSignatureError: The card has no signature, or none that is valid.
+            KeysUnavailableError: No signature is valid, and keys could not be fetched.
+        """
+        try:
+            message = parse_card(card)
+        except (ParseError, ValueError, RecursionError):
+            raise CardSignatureError("It is not a card of A2A 1.0") from None
+        signatures = [*_signatures(card)]
+        if not signatures:
+            raise CardSignatureError("It has no signature")
+        failure: Exception = CardSignatureError("None of its signatures is by a known key")
+        for signature in signatures:
+            try:
+                for key in self._keys_for(signature):
+                    if _is_valid(message, signature, key):
+                        signed: Json = to_json(json_of(message), max_depth=MAX_DEPTH)
+                        return signed
+                    failure = CardSignatureError(NOT_VALID)
+            except KeysUnavailableError as error:
+                failure = error
+        raise failure
+
+    def _keys_for(self, signature: Signature) -> Iterator[VerificationKey]:
+        """Yield the keys that may have made *signature*; pinned ones first, without a request.
+
+        Raises:
+            KeysUnavailableError: A key set cannot be fetched.
+        """
+        if signature.algorithm not in self._algorithms:
+            return
+        for key_id, key in self._pinned:
+            if key_id in (None, signature.key_id) and signature.algorithm in key.algorithms:
+                yield key
+        for key in self._sets.find(signature.key_id, signature.jku):
+            if signature.algorithm in key.algorithms:
+                yield key
+
+
+def parse_card(card: Json) -> AgentCard:
+    """Return *card*, the JSON of a card, without its signatures and members of other versions.
+
+    Raises:
+        ParseError: A member has the wrong type.
+    """
+    unsigned = {name: value for name, value in card.items() if name != "signatures"}
+    return ParseDict(unsigned, AgentCard(), ignore_unknown_fields=True)
+
+
+def _signatures(card: Json) -> Iterator[Signature]:
+    """Yield the signatures of a card that can be read, at most `MAX_SIGNATURES`."""
+    listed = card.get("signatures")
+    for data in (listed if is_array(listed) else [])[:MAX_SIGNATURES]:
+        if not is_object(data):
+            continue
+        protected, value = data.get("protected"), data.get("signature")
+        if not (isinstance(protected, str) and isinstance(value, str)):
+            continue
+        try:
+            header = json.loads(urlsafe_b64decode(protected + "=" * (-len(protected) % 4)))
+        except (ValueError, RecursionError):
+            continue
+        if not is_object(header) or "crit" in header:  # RFC 7515 §4.1.11: not understood
+            continue
+        algorithm, key_id, jku = (header.get(name) for name in ("alg", "kid", "jku"))
+        yield Signature(
+            {"protected": protected, "signature": value},
+            algorithm if isinstance(algorithm, str) else "",
+            key_id if isinstance(key_id, str) else None,
+            jku if isinstance(jku, str) else None,
+        )
+
+
+def _is_valid(card: AgentCard, signature: Signature, key: VerificationKey) -> bool:
+    signed = AgentCard()
+    signed.CopyFrom(card)
+    ParseDict({"signatures": [signature.data]}, signed)
+    verify = create_signature_verifier(lambda key_id, jku: key.key, [signature.algorithm])
+    try:
+        verify(signed)
+    except InvalidSignaturesError:
+        return False
+    return True
+
+
+def _signing_key(source: Source) -> SigningKey:
+    """Return the key in *source*: PEM, or the path of a file as text or as a `Path`."""
+    is_path = isinstance(source, str) and "-----BEGIN" not in source
+    return SigningKey(Path(source) if is_path and isinstance(source, str) else source)
+
+
+def _pinned_key(source: Any) -> tuple[str | None, VerificationKey]:
+    """Return a pinned key, and its id if it has one."""
+    if isinstance(source, Mapping):
+        jwk: Json = {**source}
+        key = key_of_jwk(jwk)
+        if key is None:
+            raise ConfigurationError("A pinned JSON Web Key is not a public key for signatures")
+        key_id = jwk.get("kid")
+        return key_id if isinstance(key_id, str) else None, key
+    pem = read_key(read_source(source))
+    if isinstance(pem.key, bytes):
+        raise ConfigurationError("A pinned key must be a public key in PEM, not a secret")
+    return None, pem

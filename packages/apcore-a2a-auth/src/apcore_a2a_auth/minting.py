@@ -1,0 +1,112 @@
+"""Tokens that tell a remote agent for whom a request is made."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+import jwt
+from apcore import Identity
+
+from .claims import RESERVED_TYPE, TECHNICAL, ClaimMapping, is_valid_id
+from .keys import Source
+from .signing_keys import SigningKey, cached_signing_key, read_source
+
+LIFETIME = 60.0
+"""Seconds for which a token is valid by default: it is made for one request."""
+MAX_LIFETIME = 3600.0
+"""Longest lifetime of a token, in seconds; it cannot be withdrawn."""
+
+
+def mint(
+    identity: Identity,
+    audience: str,
+    *,
+    key: SigningKey | Source,
+    issuer: str | None = None,
+    lifetime: float = LIFETIME,
+    key_id: str | None = None,
+    algorithm: str | None = None,
+    claim_mapping: ClaimMapping | None = None,
+    claims: Mapping[str, Any] | None = None,
+) -> str:
+    """Return a signed token with which a remote agent sees *identity* as the caller.
+
+    `JWTAuthenticator` with the same audience and issuer, and the secret or the public key, turns it
+    into an identity with the same id, type and roles. Attributes are not passed on, except those
+    that `claim_mapping.attrs` names: the remote agent need not know everything about a caller.
+
+    Args:
+        identity: The caller.
+        audience: The agent that the token is for (`aud`); no other one accepts it.
+        key: A `SigningKey`, a private key in PEM, a secret of at least 32 bytes, or the `Path` of
+            a file, which is read for each token.
+        issuer: Name of this agent (`iss`), which the remote agent can require.
+        lifetime: Seconds until the token expires.
+        key_id: Id of the key; see `SigningKey`.
+        algorithm: Algorithm; see `SigningKey`.
+        claim_mapping: Names of the claims, as the remote agent reads them.
+        claims: Further claims, such as `scope`.
+
+    Raises:
+        ValueError: The id is not valid in a token, the identity is that of the system itself, or
+            *claims* has one that the token has by itself.
+        ConfigurationError: The key is not usable.
+
+    Example:
+        ```python
+        import asyncio
+
+        from apcore import Identity
+        from apcore_a2a_auth import JWTAuthenticator, mint
+
+        secret = "0123456789abcdef0123456789abcdef"
+        token = mint(Identity("ada", roles=("operator",)), "weather", key=secret)
+
+        remote = JWTAuthenticator(key=secret, audience="weather")
+        caller = asyncio.run(remote.authenticate({"authorization": f"Bearer {token}"}))
+        print(caller.id, caller.roles)
+        #> ada ('operator',)
+        ```
+    """
+    if not is_valid_id(identity.id):
+        raise ValueError("The id of the identity must be one line of 1 to 255 characters")
+    if identity.type == RESERVED_TYPE:
+        raise ValueError("The identity is that of the system itself, which no token may claim")
+    if not 0 < lifetime <= MAX_LIFETIME:
+        raise ValueError(f"lifetime must be more than 0 and at most {MAX_LIFETIME:.0f} seconds")
+    if not audience:
+        raise ValueError("audience must not be empty: any agent would accept the token")
+    if not isinstance(key, SigningKey):
+        key = cached_signing_key(read_source(key), key_id, algorithm)
+    now = int(time.time())
+    technical = {"aud": audience, "iat": now, "exp": now + lifetime, "jti": uuid4().hex}
+    payload = _claims_of(identity, claim_mapping or ClaimMapping()) | technical
+    if issuer is not None:
+        payload["iss"] = issuer
+    if repeated := payload.keys() & (claims or {}).keys() | TECHNICAL & (claims or {}).keys():
+        raise ValueError(f"The token has these claims by itself: {', '.join(sorted(repeated))}")
+    headers = {"kid": key.key_id} if key.key_id else None
+    return jwt.encode({**(claims or {}), **payload}, key.private, key.algorithm, headers)
+
+
+def _claims_of(identity: Identity, mapping: ClaimMapping) -> dict[str, Any]:
+    """Return the claims from which *mapping* reads *identity*."""
+    claims: dict[str, Any] = {}
+    _put(claims, mapping.id, identity.id)
+    if identity.type != "user":
+        _put(claims, mapping.type, identity.type)
+    if identity.roles:
+        _put(claims, mapping.roles, list(identity.roles))
+    for name, path in (mapping.attrs or {}).items():
+        if name in identity.attrs:
+            _put(claims, path, identity.attrs[name])
+    return claims
+
+
+def _put(claims: dict[str, Any], path: str, value: Any) -> None:
+    """Add a claim at a path with dots, unless there is one already."""
+    *parents, name = path.split(".")
+    for parent in parents:
+        claims = claims.setdefault(parent, {})
+    claims.setdefault(name, value)

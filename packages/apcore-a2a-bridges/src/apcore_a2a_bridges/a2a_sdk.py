@@ -1,0 +1,360 @@
+"""Agents written as an `AgentExecutor` of a2a-sdk, on the engine of this project.
+
+ModuleError
+├── AgentFailedError      the executor has ended its task as failed
+└── AgentRejectedError    the executor has rejected its task
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, TypeAlias
+
+from a2a.auth.user import UnauthenticatedUser, User
+from a2a.server.agent_execution import AgentExecutor, RequestContext
+from a2a.server.context import ServerCallContext
+from a2a.server.events import EventQueue
+from a2a.types import (
+    AgentCard,
+    Artifact,
+    Message,
+    Part,
+    Role,
+    SendMessageRequest,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskState,
+    TaskStatusUpdateEvent,
+)
+from a2a.utils.errors import A2AError
+from apcore import ExecutionCancelledError, ModuleError
+from apcore_a2a_core import Progress, to_json
+from apcore_a2a_core.sdk import json_of, message_of
+from pydantic import BaseModel, ConfigDict, Field
+
+from .agent import Agent, first_paragraph, resolved
+from .parts import TEXT, Json, is_mapping
+from .turn import ANSWER, Turn, file_in, text_in
+
+logger = logging.getLogger(__name__)
+
+SdkEvent: TypeAlias = Message | Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
+
+MAX_EVENTS = 1024
+"""Events that wait to be sent before `enqueue_event` waits too, as in the SDK."""
+CANCEL_TIMEOUT = 5.0
+"""Seconds that an executor has to end after a cancellation."""
+RESERVED = frozenset({"skillId", "apcore"})
+"""Members of a task's metadata that belong to the server."""
+INTERRUPTED = {
+    TaskState.TASK_STATE_INPUT_REQUIRED: "More input is required",
+    TaskState.TASK_STATE_AUTH_REQUIRED: "Authentication is required",
+}
+"""States in which an executor waits for a message, and what is asked if it asks nothing."""
+
+
+class AgentFailedError(ModuleError):
+    """The executor has ended its task as failed; the text is that of its status message."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(code="AGENT_FAILED", message=message)
+
+
+class AgentRejectedError(ModuleError):
+    """The executor has rejected its task; the text is that of its status message."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(code="AGENT_REJECTED", message=message)
+
+
+class AnyMessage(BaseModel):
+    """Whatever a message says: text, data, files, or all of them."""
+
+    model_config = ConfigDict(extra="allow")
+
+    text: str = Field(default="", description="What to say to the agent.")
+
+
+class Events(EventQueue):
+    """The events of one turn; those that come after its end are dropped."""
+
+    def __init__(self) -> None:
+        self._events: asyncio.Queue[SdkEvent | None] = asyncio.Queue(MAX_EVENTS)
+        self._is_closed = False
+
+    async def enqueue_event(self, event: SdkEvent) -> None:
+        """Add an event; wait if many of them have not been sent yet."""
+        if not self._is_closed:
+            await self._events.put(event)
+
+    async def end(self) -> None:
+        """Add the end of the events."""
+        if not self._is_closed:
+            await self._events.put(None)
+
+    def close(self) -> None:
+        """Drop all events, also those to come; no `enqueue_event` waits any longer."""
+        self._is_closed = True
+        while not self._events.empty():
+            self._events.get_nowait()
+
+    async def next(self) -> SdkEvent | None:
+        """Return the next event; None after the last one."""
+        return await self._events.get()
+
+
+class Caller(User):
+    """The caller of a turn, as executors get it in `context.call_context.user`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether the caller is known: always."""
+        return True
+
+    @property
+    def user_name(self) -> str:
+        """The id of the caller's identity."""
+        return self._name
+
+
+def part_in(part: Mapping[str, Any], turn: Turn) -> Part:
+    """Convert a part of a message to the SDK's type.
+
+    >>> part_in({"text": "Hello"}, turn=None).text
+    'Hello'
+    """
+    return message_of(part, Part())
+
+
+def part_out(event: Any, turn: Turn) -> Any:
+    """Convert an event of an executor to chunks, and the message of a status to progress.
+
+    >>> part_out(Message(parts=[Part(text="Hello")]), turn=None)
+    ['Hello']
+    """
+    if isinstance(event, Message):
+        return [_chunk_of(part) for part in event.parts]
+    if isinstance(event, TaskArtifactUpdateEvent):
+        return [_chunk_of(part) for part in event.artifact.parts]
+    if isinstance(event, TaskStatusUpdateEvent):
+        text, data = _text_and_data(event.status.message)
+        is_told_later = event.status.state not in _TOLD_AT_ONCE
+        return None if is_told_later or not (text or data) else Progress(text, data)
+    return event
+
+
+_TOLD_AT_ONCE = {
+    TaskState.TASK_STATE_SUBMITTED,
+    TaskState.TASK_STATE_WORKING,
+    TaskState.TASK_STATE_COMPLETED,
+    TaskState.TASK_STATE_AUTH_REQUIRED,  # the executor may wait for it without returning
+}
+"""States whose message is progress; those of others say why the task has paused or ended."""
+
+
+class ExecutorAgent(Agent):
+    """An `AgentExecutor` of a2a-sdk.
+
+    Its events become chunks, progress, questions and outcomes. `current_task` of a task that goes
+    on has its messages and artifacts, also in another process. Its context id is
+    `turn.session_id`, which differs between callers; `context.call_context.state["turn"]` has the
+    turn.
+
+    Args:
+        executor: The executor.
+        card: The executor's card, of which the name, the description, the version, and the tags
+            and examples of its skills are taken.
+        options: Options of `Agent`.
+    """
+
+    input_schema: Any = AnyMessage
+    default_part_in = staticmethod(part_in)
+    default_part_out = staticmethod(part_out)
+
+    def __init__(
+        self, executor: AgentExecutor, *, card: AgentCard | None = None, **options: Any
+    ) -> None:
+        kind = type(executor)
+        name = kind.__name__.removesuffix("Executor").removesuffix("Agent") or kind.__name__
+        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
+        defaults: Json = {"name": words, "description": first_paragraph(kind.__doc__)}
+        super().__init__(**{**defaults, **_described_by(card), **options})
+        self._executor = executor
+
+    async def run(self, turn: Turn) -> AsyncIterator[Any]:
+        """Execute, and yield the events of the executor as they come."""
+        task = _task_of(turn)
+        for artifact in task.artifacts:  # the artifact of a resumed task begins anew
+            yield TaskArtifactUpdateEvent(artifact=artifact)
+        events = Events()
+        context = await self._request(turn, task)
+        executing = asyncio.create_task(self._execute(context, events))
+        try:
+            while (event := await events.next()) is not None:
+                for each in _recorded(event, task):
+                    yield each
+            await executing
+        finally:
+            if not executing.done():
+                await self._cancel(context, events, executing)
+        self._add_metadata(turn, task)
+        _settle(turn, task)
+
+    async def abandoned(self, turn: Turn) -> None:
+        """Call the `cancel` of the executor, as the SDK does for a paused task."""
+        events = Events()
+        events.close()
+        await self._executor.cancel(await self._request(turn, _task_of(turn)), events)
+
+    async def _execute(self, context: RequestContext, events: Events) -> None:
+        try:
+            await self._executor.execute(context, events)
+        except A2AError as error:  # errors of the protocol are meant for clients
+            raise AgentFailedError(error.message) from error
+        finally:
+            await events.end()
+
+    async def _cancel(
+        self, context: RequestContext, events: Events, executing: asyncio.Task[None]
+    ) -> None:
+        """Call the `cancel` of the executor, then cancel the `execute` that runs."""
+        events.close()
+        try:
+            async with asyncio.timeout(CANCEL_TIMEOUT):
+                await self._executor.cancel(context, events)
+        except Exception as error:  # executors may raise anything, such as "not supported"
+            logger.debug("The executor did not cancel", exc_info=error)
+        finally:
+            executing.cancel()
+            await asyncio.wait({executing}, timeout=CANCEL_TIMEOUT)
+            if executing.done() and not executing.cancelled():
+                executing.exception()  # else asyncio logs that it was never read
+
+    async def _request(self, turn: Turn, task: Task) -> RequestContext:
+        """Return the context that the SDK would make for a message."""
+        message = Message(message_id=turn.message_id, role=Role.ROLE_USER)
+        message.parts.extend(await self.contents(turn))
+        request = SendMessageRequest(message=message)
+        message_of(turn.request_metadata, request.metadata)
+        identity = turn.context.identity
+        user = UnauthenticatedUser() if identity is None else Caller(identity.id)
+        return RequestContext(
+            ServerCallContext(user=user, state={"turn": turn}),
+            request,
+            task_id=turn.task_id,
+            context_id=turn.session_id,
+            task=task if turn.answer_parts is not None else None,
+        )
+
+    async def contents(self, turn: Turn) -> list[Any]:
+        """Return the parts of the message: of the first one, or of the answer to a question."""
+        if turn.answer_parts is None and self.input_mapper is None:
+            data = {n: v for n, v in turn.inputs.items() if n not in (self.input_key, ANSWER)}
+            text = [{TEXT: turn.text}] if turn.text else []
+            parts = [*text, *([{"data": data}] if data else ()), *turn.parts]
+        elif turn.answer_parts is None:
+            given = await self.given(turn)
+            parts = [{TEXT: given} if isinstance(given, str) else {"data": given}, *turn.parts]
+        else:
+            parts = [*turn.answer_parts]
+        return [p for each in parts if (p := await resolved(self.part_in(each, turn))) is not None]
+
+    @staticmethod
+    def _add_metadata(turn: Turn, task: Task) -> None:
+        metadata: Json = to_json(json_of(task.metadata))
+        turn.metadata.update({n: v for n, v in metadata.items() if n not in RESERVED})
+
+
+def _described_by(card: AgentCard | None) -> Json:
+    """Return the options that a card stands for."""
+    if card is None:
+        return {}
+    named = {"name": card.name, "description": card.description, "version": card.version}
+    tags = dict.fromkeys(tag for skill in card.skills for tag in skill.tags)
+    examples = dict.fromkeys(each for skill in card.skills for each in skill.examples)
+    described: Json = {**named, "tags": [*tags], "examples": [*examples]}
+    return {name: value for name, value in described.items() if value}
+
+
+def _task_of(turn: Turn) -> Task:
+    """Return the task of a turn, as it was when it paused; an empty one in the first turn."""
+    stored: Json = {"task": {}} if turn.state is None else turn.state
+    task = message_of(stored["task"], Task())
+    task.id, task.context_id = turn.task_id, turn.session_id
+    for message in turn.history:
+        if message.get("taskId") == turn.task_id:
+            said = message_of(message, Message())
+            said.context_id = turn.session_id
+            task.history.append(said)
+    return task
+
+
+def _recorded(event: SdkEvent, task: Task) -> Iterator[SdkEvent]:
+    """Apply an event to the task, and yield what is new: messages, artifacts and statuses.
+
+    A whole task is taken apart. The message of a completed task that has no artifact is what the
+    agent says.
+    """
+    if isinstance(event, Message):
+        task.artifacts.append(Artifact(parts=event.parts))
+        yield event
+    elif isinstance(event, Task):
+        known_ids = {artifact.artifact_id for artifact in task.artifacts}
+        task.metadata.update(json_of(event.metadata))
+        for artifact in event.artifacts:
+            if artifact.artifact_id not in known_ids:
+                yield from _recorded(TaskArtifactUpdateEvent(artifact=artifact), task)
+        yield from _recorded(TaskStatusUpdateEvent(status=event.status), task)
+    elif isinstance(event, TaskArtifactUpdateEvent):
+        task.metadata.update(json_of(event.metadata))
+        _add_artifact(event, task)
+        yield event
+    else:
+        task.metadata.update(json_of(event.metadata))
+        task.status.CopyFrom(event.status)
+        is_said = event.status.state == TaskState.TASK_STATE_COMPLETED and not task.artifacts
+        yield event.status.message if is_said else event
+
+
+def _add_artifact(event: TaskArtifactUpdateEvent, task: Task) -> None:
+    for artifact in task.artifacts:
+        if artifact.artifact_id == event.artifact.artifact_id:
+            artifact.parts.extend(event.artifact.parts)
+            return
+    task.artifacts.append(event.artifact)
+
+
+def _settle(turn: Turn, task: Task) -> None:
+    """Pause, fail, reject or cancel the turn if the executor has ended like that."""
+    status = task.status
+    text, data = _text_and_data(status.message)
+    if status.state in INTERRUPTED:
+        del task.history[:]  # it is in the store
+        turn.ask(text or INTERRUPTED[status.state], data, state={"task": json_of(task)})
+    if status.state == TaskState.TASK_STATE_FAILED:
+        raise AgentFailedError(text or "The agent has failed")
+    if status.state == TaskState.TASK_STATE_REJECTED:
+        raise AgentRejectedError(text or "The agent has rejected the task")
+    if status.state == TaskState.TASK_STATE_CANCELED:
+        raise ExecutionCancelledError
+
+
+def _chunk_of(part: Part) -> Any:
+    """Return a part as a chunk: text, a file or data, with integers where the number is one."""
+    content: Json = to_json(json_of(part))
+    if "data" in content:
+        return content["data"] if is_mapping(content["data"]) else {"result": content["data"]}
+    return content[TEXT] if TEXT in content else file_in(content)
+
+
+def _text_and_data(message: Message) -> tuple[str, Any]:
+    """Return the texts of a message, one per line, and its data."""
+    parts: list[Json] = [to_json(json_of(part)) for part in message.parts]
+    data = [part["data"] for part in parts if "data" in part]
+    return text_in(parts), data[0] if len(data) == 1 else data or None

@@ -1,0 +1,219 @@
+"""Claude Code and Codex, by their commands."""
+
+from __future__ import annotations
+
+import mimetypes
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from apcore_a2a_core import Progress, Usage
+from apcore_a2a_core.values import is_object
+
+from .command import SEPARATOR, Command, CommandAgent, CommandEvent, digest_of, object_at, part_out
+from .parts import Json
+from .turn import Turn
+
+MAX_SESSIONS = 10_000
+"""Conversations for which an agent remembers the session that its program has chosen."""
+CLAUDE_INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+"""Tokens that Claude Code has sent to a model: new ones, and those of its cache."""
+
+
+def claude_part_out(event: Any, turn: Turn) -> Any:
+    """Convert an event of Claude Code to chunks: text, the tools that it uses, and tokens."""
+    if not isinstance(event, CommandEvent):
+        return part_out(event, turn)
+    value = event.value
+    if value.get("type") == "stream_event":
+        is_new_text = event.follows_text and _begins_text(value)
+        return SEPARATOR if is_new_text else _delta_in(value) or None
+    if value.get("type") == "assistant":
+        content: list[Any] = object_at(value, "message").get("content") or []
+        uses = [each for each in content if is_object(each) and each.get("type") == "tool_use"]
+        return [Progress(f"Using {use.get('name')}") for use in uses]
+    if value.get("type") == "result":
+        used = object_at(value, "usage")
+        inputs = sum(used.get(name) or 0 for name in CLAUDE_INPUTS)
+        # the answers of its own commands, such as /cost, are in no other event
+        text = None if event.follows_text else value.get("result")
+        return [text, Usage(inputs, used.get("output_tokens") or 0)]
+    return None
+
+
+def codex_part_out(event: Any, turn: Turn) -> Any:
+    """Convert an event of Codex to chunks: text, what it does, and tokens."""
+    if not isinstance(event, CommandEvent):
+        return part_out(event, turn)
+    value = event.value
+    if text := _message_in(value):
+        return SEPARATOR + text if event.follows_text else text
+    if value.get("type") == "item.started":
+        item = object_at(value, "item")
+        what = item.get("command") or item.get("tool") or item.get("query")
+        return Progress(f"{item.get('type')}: {what}" if what else str(item.get("type")))
+    if value.get("type") == "turn.completed":
+        used = object_at(value, "usage")
+        return Usage(used.get("input_tokens") or 0, used.get("output_tokens") or 0)
+    return None
+
+
+class ClaudeCodeAgent(CommandAgent):
+    """Claude Code, by its command `claude`.
+
+    Args:
+        command: The command.
+        args: Further arguments, such as `["--model", "sonnet", "--allowedTools", "Read"]`.
+        options: Options of `CommandAgent` and `Agent`.
+    """
+
+    environment: Mapping[str, str] = {"DISABLE_TELEMETRY": "1", "DISABLE_ERROR_REPORTING": "1"}
+    default_part_out = staticmethod(claude_part_out)
+
+    def __init__(
+        self,
+        *,
+        command: str | Sequence[str] = "claude",
+        args: Sequence[str] = (),
+        **options: Any,
+    ) -> None:
+        defaults: Json = {"name": "claude-code", "description": "Claude Code.", "output": "lines"}
+        super().__init__(command, **{**defaults, **options})
+        self._command += ["--print", "--verbose", "--output-format", "stream-json"]
+        self._command += ["--include-partial-messages", *args]
+
+    def commands(self, turn: Turn, text: str, paths: Sequence[Path]) -> Iterable[Command]:
+        """Return the commands that resume the session of the conversation, and that begin it."""
+        session = str(UUID(digest_of(turn)))
+        folder = ["--add-dir", str(paths[0].parent)] if paths else []
+        names = ["--resume", "--session-id"] if turn.messages else ["--session-id", "--resume"]
+        return [Command([*self._command, *folder, name, session], text) for name in names]
+
+    def failure_in(self, value: Any) -> str:
+        """Return the error in the result of Claude Code; empty if there is none."""
+        if value.get("type") != "result" or not value.get("is_error"):
+            return ""
+        return str(value.get("result") or value.get("subtype"))
+
+    def is_text(self, value: Any) -> bool:
+        """Return whether an event has text for the user."""
+        return bool(_delta_in(value))
+
+    def is_other_session(self, problem: str) -> bool:
+        """Return whether there is no such session yet, or there is one already."""
+        return "No conversation found" in problem or "is already in use" in problem
+
+
+class CodexAgent(CommandAgent):
+    """Codex, by its command `codex exec`.
+
+    Codex chooses the id of its session. The agent remembers it, and the tokens of its turns; after
+    a restart, or on another replica, a new session gets the texts of the conversation instead.
+
+    Args:
+        command: The command.
+        args: Further arguments, such as `["--sandbox", "workspace-write"]`.
+        options: Options of `CommandAgent` and `Agent`.
+    """
+
+    default_part_out = staticmethod(codex_part_out)
+
+    def __init__(
+        self,
+        *,
+        command: str | Sequence[str] = "codex",
+        args: Sequence[str] = (),
+        **options: Any,
+    ) -> None:
+        defaults: Json = {"name": "codex", "description": "Codex.", "output": "lines"}
+        super().__init__(command, **{**defaults, **options})
+        self._command += ["exec", "--json", "-c", "analytics.enabled=false", *args]
+        self._sessions: OrderedDict[str, _CodexSession] = OrderedDict()
+
+    def commands(self, turn: Turn, text: str, paths: Sequence[Path]) -> Iterable[Command]:
+        """Return the commands that resume the session, if it is known, and that begin one."""
+        images = [each for path in paths if _is_image(path) for each in ("--image", str(path))]
+        known = self._sessions.get(turn.session_id)
+        resumed = [] if known is None else ["resume", known.thread_id]
+        begin = Command([*self._command, *images], _with_history(text, turn))
+        return [*([Command([*self._command, *resumed, *images], text)] if resumed else ()), begin]
+
+    def note(self, value: Any, turn: Turn) -> Any:
+        """Keep the id of the session; count only the tokens of this turn, not of the session."""
+        session_id = turn.session_id
+        if value.get("type") == "thread.started":
+            known = self._sessions.pop(session_id, None)
+            if known is None or known.thread_id != value["thread_id"]:
+                known = _CodexSession(value["thread_id"])
+            self._sessions[session_id] = known
+            if len(self._sessions) > MAX_SESSIONS:
+                self._sessions.popitem(last=False)
+        elif value.get("type") == "turn.completed" and session_id in self._sessions:
+            return {**value, "usage": self._sessions[session_id].added(object_at(value, "usage"))}
+        return value
+
+    def failure_in(self, value: Any) -> str:
+        """Return why the turn has failed; empty if it has not."""
+        if value.get("type") != "turn.failed":  # after an "error", it may connect again
+            return ""
+        return str(object_at(value, "error").get("message", "no reason given"))
+
+    def is_text(self, value: Any) -> bool:
+        """Return whether an event has text for the user."""
+        return bool(_message_in(value))
+
+    def is_other_session(self, problem: str) -> bool:
+        """Return whether the session is lost."""
+        return "no rollout found" in problem
+
+
+@dataclass(slots=True)
+class _CodexSession:
+    """A session of Codex, and the tokens that it has used."""
+
+    thread_id: str
+    used: dict[str, int] = field(default_factory=dict[str, int])
+
+    def added(self, used: Json) -> dict[str, int]:
+        """Return the tokens since the last turn; Codex counts those of the whole session."""
+        now = {name: count for name, count in used.items() if isinstance(count, int)}
+        before, self.used = self.used, now
+        return {name: max(0, count - before.get(name, 0)) for name, count in now.items()}
+
+
+def _with_history(text: str, turn: Turn) -> str:
+    """Return a text for a new session, which does not know the conversation."""
+    if not turn.messages:
+        return text
+    said = "\n\n".join(f"{message.role.capitalize()}: {message.text}" for message in turn.messages)
+    return f"The conversation so far:\n\n{said}\n\nThe new message:\n\n{text}"
+
+
+def _message_in(event: Json) -> str:
+    """Return the text of a message in an event of Codex; empty if it has none."""
+    item = object_at(event, "item") if event.get("type") == "item.completed" else {}
+    return str(item.get("text", "")) if item.get("type") == "agent_message" else ""
+
+
+def _streamed(event: Json) -> Json:
+    """Return what a model streams in an event of Claude Code; empty for those of subagents."""
+    return {} if event.get("parent_tool_use_id") else object_at(event, "event")
+
+
+def _begins_text(event: Json) -> bool:
+    """Return whether a model begins another text."""
+    is_start = _streamed(event).get("type") == "content_block_start"
+    return is_start and object_at(event, "event", "content_block").get("type") == "text"
+
+
+def _delta_in(event: Json) -> str:
+    """Return the piece of text in an event of Claude Code; empty if it has none."""
+    delta = object_at(_streamed(event), "delta")
+    return str(delta.get("text", "")) if delta.get("type") == "text_delta" else ""
+
+
+def _is_image(path: Path) -> bool:
+    return str(mimetypes.guess_type(path.name)[0]).startswith("image/")

@@ -1,0 +1,291 @@
+"""Agents that are programs, run once for each turn: OpenClaw and others."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import re
+import shlex
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from hashlib import sha256
+from pathlib import Path, PurePath
+from tempfile import TemporaryDirectory
+from typing import Any, Literal, NamedTuple
+
+from apcore_a2a_core import File, Usage
+from apcore_a2a_core.values import is_object
+
+from . import parts
+from .agent import Agent
+from .parts import Json
+from .programs import CommandError, Program
+from .turn import Turn
+
+Format = Literal["text", "json", "lines"]
+
+TEXT, SESSION = "{text}", "{session}"
+"""Placeholders in the arguments of a command."""
+GRACE = 5.0
+"""Seconds that a program has to end after SIGTERM, before SIGKILL."""
+MAX_OUTPUT = 64 * 1024 * 1024
+"""Maximum size of an output that is one JSON document, in bytes."""
+SEPARATOR = "\n\n"
+"""Text between two messages of an agent in one turn."""
+
+
+class SessionError(CommandError):
+    """The session of the conversation is not as expected, so another command has to run."""
+
+
+class CommandEvent(NamedTuple):
+    """A value that a program has written.
+
+    Attributes:
+        value: Text, or JSON.
+        follows_text: Whether the turn has text for the user already.
+    """
+
+    value: Any
+    follows_text: bool = False
+
+
+def part_out(event: Any, turn: Turn) -> Any:
+    """Convert the output of a program to chunks: text, or JSON as data.
+
+    >>> part_out(CommandEvent({"n": 1}), turn=None)
+    {'n': 1}
+    """
+    return parts.part_out(event.value if isinstance(event, CommandEvent) else event, turn)
+
+
+def openclaw_part_out(event: Any, turn: Turn) -> Any:
+    """Convert the answer of OpenClaw to chunks: its texts, the files at its URLs, and tokens.
+
+    >>> openclaw_part_out(CommandEvent({"payloads": [{"text": "Hello"}]}), turn=None)
+    ['Hello']
+    """
+    if not isinstance(event, CommandEvent) or not is_object(event.value):
+        return part_out(event, turn)
+    payloads = [each for each in event.value.get("payloads") or () if is_object(each)]
+    texts = [each["text"] for each in payloads if each.get("text")]
+    urls = [each["mediaUrl"] for each in payloads if each.get("mediaUrl")]
+    # others are paths on the machine that OpenClaw runs on
+    files = [File(url=url) for url in urls if url.startswith(("https://", "http://"))]
+    used = object_at(event.value, "meta", "agentMeta", "usage")
+    usage = [Usage(used.get("input") or 0, used.get("output") or 0)] if used else []
+    return [*([SEPARATOR.join(texts)] if texts else ()), *files, *usage]
+
+
+def object_at(value: Any, *names: str) -> Json:
+    """Return the object at a path of members; an empty one if there is none."""
+    for name in names:
+        value = value.get(name) if is_object(value) else None
+    return {**value} if is_object(value) else {}
+
+
+class Command(NamedTuple):
+    """The arguments of a program, the first of which is its name, and its input."""
+
+    arguments: Sequence[str]
+    text: str = ""
+
+
+class CommandAgent(Agent):
+    """A program that answers what it is told, with a process for each turn.
+
+    The program gets the text in the argument that has `{text}`, or else as its input. `{session}`
+    becomes an id of the conversation, which differs between callers. Files of the message are
+    written to a folder for the turn, and named at the end of the text. A cancellation ends the
+    program and all that it has started.
+
+    Args:
+        command: The program and its arguments; a text is split as a shell does.
+        output: What it writes: `text`, which is streamed; `json`, one document; or `lines`, a JSON
+            document in each line. Of JSON, `output_key` names the member that is text.
+        cwd: The folder that it runs in.
+        env: Variables to add to the environment of the server, which it inherits.
+        grace: Seconds that it has to end in when it is canceled.
+        options: Options of `Agent`.
+    """
+
+    environment: Mapping[str, str] = {}
+    """Variables that the program gets if the server does not have them."""
+    default_part_out = staticmethod(part_out)
+
+    def __init__(
+        self,
+        command: str | Sequence[str],
+        *,
+        output: Format = "text",
+        cwd: str | Path | None = None,
+        env: Mapping[str, str] | None = None,
+        grace: float = GRACE,
+        **options: Any,
+    ) -> None:
+        self._command: list[str] = shlex.split(command) if isinstance(command, str) else [*command]
+        if not self._command:
+            raise ValueError("A command needs the name of a program")
+        name = PurePath(self._command[0]).name
+        defaults: Json = {"name": name, "description": f"The program {name}."}
+        super().__init__(**{**defaults, **options})
+        self._output = output
+        self._cwd = cwd
+        self._env = dict(env or {})
+        self._grace = grace
+
+    async def run(self, turn: Turn) -> AsyncIterator[Any]:
+        """Run the program, and yield what it writes."""
+        with _written(turn.files) as paths:
+            commands = [*self.commands(turn, await self.prompt(turn, paths), paths)]
+            for number, command in enumerate(commands, 1):
+                try:
+                    async with aclosing(self._events(command, turn)) as events:
+                        async for event in events:
+                            yield event
+                except SessionError:
+                    if number == len(commands):
+                        raise
+                else:
+                    return
+
+    def commands(self, turn: Turn, text: str, paths: Sequence[Path]) -> Iterable[Command]:
+        """Return the command of a turn, and those to run if its session is not as expected."""
+        arguments = [each.replace(SESSION, digest_of(turn)) for each in self._command]
+        if any(TEXT in each for each in arguments):
+            return [Command([each.replace(TEXT, text) for each in arguments])]
+        return [Command(arguments, text)]
+
+    async def prompt(self, turn: Turn, paths: Sequence[Path]) -> str:
+        """Return the text for the program: what the user says, and where the files are."""
+        given = await self.given(turn)
+        text = given if isinstance(given, str) else json.dumps(given)
+        links = [file.url for file in turn.files if file.url is not None]
+        lines = [f"- {each}" for each in (*paths, *links)]
+        return "\n".join([text, "", "Files:", *lines]).lstrip() if lines else text
+
+    def note(self, value: Any, turn: Turn) -> Any:
+        """Return a value of the output as `part_out` gets it; keep what it says of the session."""
+        if is_object(value) and self.output_key in value:
+            others = {name: each for name, each in value.items() if name != self.output_key}
+            return {**others, parts.TEXT: str(value[self.output_key])}
+        return value
+
+    def failure_in(self, value: Any) -> str:
+        """Return why the program has failed, if its output says so; empty otherwise."""
+        return ""
+
+    def is_text(self, value: Any) -> bool:
+        """Return whether a value of the output has text for the user."""
+        return isinstance(value, str)
+
+    def is_other_session(self, problem: str) -> bool:
+        """Return whether a program has failed because its session is not as expected."""
+        return False
+
+    async def _events(self, command: Command, turn: Turn) -> AsyncGenerator[CommandEvent]:
+        environment = {**self.environment, **os.environ, **self._env}
+        program = await Program.start(
+            command.arguments, self._grace, cwd=self._cwd, env=environment
+        )
+        try:
+            program.write(command.text)
+            failure, follows_text = "", False
+            async with aclosing(self._values(program)) as values:
+                async for value in values:
+                    failure = failure or self.failure_in(value)
+                    if not failure:
+                        yield CommandEvent(self.note(value, turn), follows_text)
+                        follows_text = follows_text or self.is_text(value)
+            code = await program.exit_code()
+            if code or failure:
+                name = PurePath(command.arguments[0]).name
+                problem = "\n".join(filter(None, [failure, program.errors]))
+                is_other_session = not follows_text and self.is_other_session(problem)
+                kind = SessionError if is_other_session else CommandError
+                raise kind(f"{name} ended with the exit code {code}: {problem}")
+        finally:
+            await program.end()
+
+    async def _values(self, program: Program) -> AsyncGenerator[Any]:
+        """Yield what a program writes, in the format of its output."""
+        if self._output == "text":
+            decoder = codecs.getincrementaldecoder("utf-8")("replace")
+            while data := await program.read():
+                yield decoder.decode(data)
+        elif self._output == "lines":
+            while line := await program.readline():
+                if line.lstrip().startswith(b"{"):  # others are no events, such as warnings
+                    yield json.loads(line)
+        else:
+            written = bytearray()
+            while data := await program.read():
+                written += data
+                if len(written) > MAX_OUTPUT:
+                    raise CommandError(f"The output has more than {MAX_OUTPUT} bytes")
+            await program.exit_code()
+            text = written.decode(errors="replace") or program.errors
+            if "{" in text:
+                yield json.JSONDecoder().raw_decode(text, text.index("{"))[0]
+
+
+def digest_of(turn: Turn) -> str:
+    """Return an id of the conversation of this caller that programs accept: 32 hex digits."""
+    return sha256(turn.session_id.encode()).hexdigest()[:32]
+
+
+@contextmanager
+def _written(files: Sequence[File]) -> Generator[list[Path]]:
+    """Write files to a folder of their own, and remove it at the end."""
+    uploads = [file for file in files if file.data is not None]
+    if not uploads:
+        yield []
+        return
+    with TemporaryDirectory(prefix="apcore-a2a-") as folder:
+        paths: list[Path] = []
+        for number, file in enumerate(uploads, 1):
+            # the name comes from the client: it must neither leave the folder nor repeat
+            name = re.sub(r"[^\w.-]+", "_", PurePath(file.name.replace("\\", "/")).name)[-100:]
+            paths.append(Path(folder) / f"{number}-{name.lstrip('.-') or 'file'}")
+            paths[-1].write_bytes(file.data or b"")
+        yield paths
+
+
+class OpenClawAgent(CommandAgent):
+    """An agent of OpenClaw, by its command; each turn takes the time that it needs to start.
+
+    Args:
+        command: The command.
+        agent_id: The agent of its configuration.
+        thinking: The level of thinking; models without it refuse any.
+        options: Options of `CommandAgent` and `Agent`.
+    """
+
+    default_part_out = staticmethod(openclaw_part_out)
+
+    def __init__(
+        self,
+        *,
+        command: str | Sequence[str] = "openclaw",
+        agent_id: str | None = None,
+        thinking: str | None = None,
+        **options: Any,
+    ) -> None:
+        defaults: Json = {
+            "name": "openclaw",
+            "description": "An agent of OpenClaw.",
+            "output": "json",
+        }
+        super().__init__(command, **{**defaults, **options})
+        self._command += ["agent", "--local", "--json", "--session-id", f"a2a-{SESSION}"]
+        self._command += ["--thinking", thinking] if thinking else []
+        self._command += ["--agent", agent_id] if agent_id else []
+        self._command += ["--message", TEXT]
+
+    def failure_in(self, value: Any) -> str:
+        """Return the error in the answer of OpenClaw; empty if there is none."""
+        if not is_object(value) or value.get("ok") is not False:
+            return ""
+        error = value.get("error")
+        return str(error.get("message")) if is_object(error) else "no reason given"

@@ -1,0 +1,309 @@
+"""Agents of Google's Agent Development Kit (google-adk)."""
+# pyright: reportMissingImports=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# google-adk is imported when an agent is served, and not installed with this package.
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from hashlib import sha256
+from typing import Any
+
+from apcore_a2a_core import File, Usage, to_json
+from apcore_a2a_core.values import is_object
+
+from .agent import Agent
+from .logs import hide_exception_texts
+from .parts import Json, meta_key
+from .turn import Turn, file_in
+
+MAX_SESSION_ID = 128
+"""Characters of a session's id that ADK's databases keep."""
+CONFIRMATION = "adk_request_confirmation"
+"""The function call by which ADK asks whether a tool may run."""
+FUNCTION_RESPONSE = "function_response"
+"""The `adk_type` of the data in which clients of ADK answer a function call."""
+
+
+class ADKError(RuntimeError):
+    """A model has answered by an error."""
+
+
+def user_id_of(turn: Turn) -> str:
+    """Return the user of ADK: the id of the caller's identity, or one for the conversation."""
+    identity = turn.context.identity
+    return f"A2A_USER_{turn.context_id}" if identity is None else str(identity.id)
+
+
+def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
+    """Convert a part of a message to one of google-genai: text, a file, or data as JSON."""
+    from google.genai import types
+
+    file = file_in(part)
+    if file is None:
+        text = part["text"] if "text" in part else json.dumps(part.get("data"))
+        return types.Part(text=text)
+    name, media_type = file.name or None, file.media_type or "application/octet-stream"
+    if file.url is not None:
+        data = types.FileData(file_uri=file.url, mime_type=media_type, display_name=name)
+        return types.Part(file_data=data)
+    blob = types.Blob(data=bytes(file.data or b""), mime_type=media_type, display_name=name)
+    return types.Part(inline_data=blob)
+
+
+def part_out(event: Any, turn: Turn) -> Any:
+    """Convert an event of ADK to chunks: texts, files and tokens; thoughts are left out."""
+    if not hasattr(event, "long_running_tool_ids"):
+        return event
+    chunks: list[Any] = []
+    for part in _parts_of(event):
+        blob, link = part.inline_data, part.file_data
+        if part.text and not part.thought:
+            chunks.append(part.text)
+        elif blob and blob.data is not None:
+            media_type = blob.mime_type or ""
+            chunks.append(File(blob.data, name=blob.display_name or "", media_type=media_type))
+        elif link and link.file_uri:
+            name, media_type = link.display_name or "", link.mime_type or ""
+            chunks.append(File(url=link.file_uri, name=name, media_type=media_type))
+    used = event.usage_metadata
+    if used is not None and not event.partial:
+        chunks.append(Usage(used.prompt_token_count or 0, used.candidates_token_count or 0))
+    return chunks
+
+
+class ADKAgent(Agent):
+    """An agent of google-adk: an `LlmAgent` or any other `BaseAgent`.
+
+    Its session belongs to the caller and the conversation. A long-running tool, and a tool that
+    has to be confirmed, pause the task. An agent with an input or output schema is typed.
+
+    Args:
+        agent: The agent.
+        runner: The runner to use, with its services; by default, one with sessions in memory.
+        session_service: The sessions, if there is no runner.
+        app_name: The name of the application in ADK.
+        run_config: ADK's config of runs; by default, text is streamed.
+        options: Options of `Agent`.
+    """
+
+    default_part_in = staticmethod(part_in)
+    default_part_out = staticmethod(part_out)
+
+    def __init__(
+        self,
+        agent: Any,
+        *,
+        runner: Any = None,
+        session_service: Any = None,
+        app_name: str = "",
+        run_config: Any = None,
+        **options: Any,
+    ) -> None:
+        defaults: Json = {"name": agent.name, "description": agent.description}
+        super().__init__(**{**defaults, **options})
+        self._agent = agent
+        self._runner = runner
+        self._is_in_memory = runner is None and session_service is None
+        self._session_service = session_service
+        self._app_name = app_name or (runner.app_name if runner is not None else agent.name)
+        self._run_config = run_config
+        if getattr(agent, "input_schema", None) is not None and not options.get("input_key"):
+            self.input_schema = agent.input_schema
+        self._is_typed = isinstance(getattr(agent, "output_schema", None), type)
+        if self._is_typed:
+            self.output_schema = agent.output_schema
+
+    async def run(self, turn: Turn) -> AsyncIterator[Any]:
+        """Run the agent to the end of its events; then pause if tools wait for answers."""
+        from google.genai import types
+
+        runner, user_id, session_id = self._the_runner(), user_id_of(turn), _session_id(turn)
+        await self._restore(runner, turn)
+        message = types.Content(role="user", parts=await self._message(turn))
+        hide_exception_texts("google_adk")
+        events = runner.run_async(
+            user_id=user_id,
+            session_id=session_id,
+            new_message=message,
+            run_config=self._config(),
+        )
+        waiting: dict[str, Any] = {}
+        failure, texts, has_partial = "", "", False
+        async with aclosing(events):
+            async for event in events:
+                failure = failure or _failure_in(event)
+                waiting |= _long_running(event)
+                self._describe(turn, event)
+                told = _without_texts(event) if has_partial and not event.partial else event
+                has_partial = bool(event.partial)
+                if self._is_typed:
+                    texts = texts if event.partial else _text_of(event) or texts
+                    told = _without_texts(event)
+                yield told
+        if failure:
+            raise ADKError(failure)
+        if waiting:
+            await self._pause(runner, turn, [*waiting.values()])
+        if self._is_typed and texts:
+            yield json.loads(texts)
+
+    async def close(self) -> None:
+        """Close the runner, unless it is the caller's."""
+        if self._runner is not None:
+            await self._runner.close()
+
+    def _the_runner(self) -> Any:
+        """Return the runner; a new one is made with the first turn."""
+        if self._runner is None:
+            from google.adk.runners import Runner
+            from google.adk.sessions import InMemorySessionService
+
+            service = self._session_service or InMemorySessionService()
+            self._runner = Runner(
+                app_name=self._app_name, agent=self._agent, session_service=service
+            )
+        return self._runner
+
+    def _config(self) -> Any:
+        from google.adk.agents.run_config import RunConfig, StreamingMode
+
+        return self._run_config or RunConfig(streaming_mode=StreamingMode.SSE)
+
+    async def _message(self, turn: Turn) -> list[Any]:
+        """Return the parts for the agent: of the message, or the answers to its tools."""
+        from google.genai import types
+
+        if turn.state is None:
+            if self.takes_text and self.input_mapper is None:
+                return await self.contents(turn)
+            given = await self.given(turn)
+            text = given if isinstance(given, str) else json.dumps(given)
+            others = [self.part_in(part, turn) for part in turn.parts]
+            return [types.Part(text=text), *(part for part in others if part is not None)]
+        return [
+            types.Part(
+                function_response=types.FunctionResponse(
+                    id=call["id"], name=call["tool"], response=_response_to(call, turn)
+                )
+            )
+            for call in turn.state["calls"]
+        ]
+
+    async def _restore(self, runner: Any, turn: Turn) -> None:
+        """Create the session of a turn if there is none, with what is known of it."""
+        from google.adk.events import Event
+        from google.genai import types
+
+        service, app_name = runner.session_service, runner.app_name
+        key = {"app_name": app_name, "user_id": user_id_of(turn), "session_id": _session_id(turn)}
+        if await service.get_session(**key) is not None:
+            return
+        stored: Json = {} if turn.state is None else turn.state.get("session", {})
+        session = await service.create_session(**key, state=stored.get("state"))
+        if stored:
+            for event in stored["events"]:
+                await service.append_event(session, Event.model_validate(event))
+            return
+        for message in turn.messages:
+            is_user = message.role == "user"
+            role, author = ("user", "user") if is_user else ("model", self._agent.name)
+            content = types.Content(role=role, parts=[types.Part(text=message.text)])
+            await service.append_event(session, Event(author=author, content=content))
+
+    async def _pause(self, runner: Any, turn: Turn, calls: list[Any]) -> None:
+        """Ask for the answers to function calls, or whether a tool may run."""
+        state: Json = {"calls": [{"id": call.id, "tool": call.name} for call in calls]}
+        if self._is_in_memory:
+            session = await runner.session_service.get_session(
+                app_name=runner.app_name, user_id=user_id_of(turn), session_id=_session_id(turn)
+            )
+            events = [e.model_dump(mode="json", exclude_none=True) for e in session.events]
+            state["session"] = {"state": to_json(session.state), "events": events}
+        tools = [_described(call) for call in calls]
+        question = "\n".join(each.pop("hint", "") or _line(each) for each in tools)
+        data = {"tools": tools, meta_key("adk", "is_long_running"): True}
+        if all(call.name == CONFIRMATION for call in calls):
+            turn.approve(question, data, state=state)
+        turn.ask(question, data, state=state)
+
+    def _describe(self, turn: Turn, event: Any) -> None:
+        """Add to the metadata of the task what clients of ADK look for."""
+        described = {
+            "app_name": self._app_name,
+            "user_id": user_id_of(turn),
+            "session_id": turn.context_id,
+            "invocation_id": event.invocation_id,
+            "author": event.author,
+        }
+        if event.usage_metadata is not None:
+            usage = event.usage_metadata.model_dump(mode="json", exclude_none=True, by_alias=True)
+            described["usage_metadata"] = usage
+        turn.metadata.update({meta_key("adk", name): value for name, value in described.items()})
+
+
+def _session_id(turn: Turn) -> str:
+    session_id = turn.session_id
+    if len(session_id) <= MAX_SESSION_ID:
+        return session_id
+    return sha256(session_id.encode()).hexdigest()
+
+
+def _parts_of(event: Any) -> list[Any]:
+    return (event.content.parts or []) if event.content else []
+
+
+def _text_of(event: Any) -> str:
+    return "".join(part.text for part in _parts_of(event) if part.text and not part.thought)
+
+
+def _without_texts(event: Any) -> Any:
+    """Return an event without its texts, which have been told in pieces."""
+    if not event.content:
+        return event
+    others = [part for part in _parts_of(event) if not part.text]
+    return event.model_copy(update={"content": event.content.model_copy(update={"parts": others})})
+
+
+def _failure_in(event: Any) -> str:
+    return f"{event.error_code}: {event.error_message}" if event.error_code else ""
+
+
+def _long_running(event: Any) -> dict[str, Any]:
+    """Return the function calls of an event whose tools wait for an answer, by id."""
+    ids = event.long_running_tool_ids or ()
+    calls = [part.function_call for part in _parts_of(event) if part.function_call]
+    return {call.id: call for call in calls if call.id in ids}
+
+
+def _described(call: Any) -> Json:
+    """Return a function call as JSON; for a confirmation, the call that it is about."""
+    arguments: Json = to_json(call.args or {})
+    if call.name != CONFIRMATION:
+        return {"tool": call.name, "arguments": arguments, "id": call.id}
+    original = arguments.get("originalFunctionCall", {})
+    hint = arguments.get("toolConfirmation", {}).get("hint", "")
+    told = {"tool": original.get("name"), "arguments": original.get("args", {}), "id": call.id}
+    return {**told, "hint": hint}
+
+
+def _line(tool: Json) -> str:
+    arguments = ", ".join(f"{name}={value!r}" for name, value in tool["arguments"].items())
+    return f"{tool['tool']}({arguments})"
+
+
+def _response_to(call: Json, turn: Turn) -> Json:
+    """Return the response to a function call that the user's answer is."""
+    if call["tool"] == CONFIRMATION and turn.approved is not None:
+        return {"confirmed": turn.approved}
+    for part in turn.answer_parts or ():
+        data, metadata = part.get("data"), part.get("metadata") or {}
+        is_response = metadata.get(meta_key("adk", "type")) == FUNCTION_RESPONSE
+        if is_response and is_object(data) and data.get("id") == call["id"]:
+            return {**data["response"]}
+    answer = turn.answer
+    if is_object(answer) and call["id"] in answer:  # several tools wait
+        answer = answer[call["id"]]
+    return {**answer} if is_object(answer) else {"result": answer}

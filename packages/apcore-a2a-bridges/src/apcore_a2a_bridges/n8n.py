@@ -1,0 +1,329 @@
+"""Workflows of n8n behind a webhook or a chat trigger."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from email.message import Message
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit, urlunsplit
+from weakref import WeakKeyDictionary
+
+from apcore.trace_context import TraceContext
+from apcore_a2a_core import File
+from apcore_a2a_core.values import is_array, is_object
+
+from .agent import Agent
+from .parts import TEXT, Json, is_mapping
+from .turn import Turn
+
+if TYPE_CHECKING:
+    from httpx import AsyncClient, Response
+
+ATTEMPTS = 4
+"""Requests for one turn, at most."""
+CONNECT_TIMEOUT = 10.0
+"""Seconds to connect; how long a workflow may run is up to the time limit of the turn."""
+MAX_DELAY = 30.0
+"""Maximum number of seconds between two attempts."""
+REFUSED = frozenset({429, 503})
+"""Statuses that say, with `Retry-After`, that a workflow was not started."""
+UNAVAILABLE = frozenset({429, 502, 503, 504})
+"""Statuses after which an idempotent workflow is started again."""
+STILL_RUNNING = 409
+"""Status for a resume URL whose workflow has not reached its Wait node yet."""
+TEXT_KEYS = ("output", TEXT, "response", "message")
+"""Members of an answer that are its text: that of n8n's AI Agent node, and other usual ones."""
+QUESTION_KEYS = ("question", *TEXT_KEYS)
+EVENT_TYPES = frozenset({"begin", "item", "end", "error"})
+
+
+class N8nError(RuntimeError):
+    """n8n can't be reached, refuses the request, or its workflow fails."""
+
+
+class StreamEvent(NamedTuple):
+    """An event of a streamed answer.
+
+    Attributes:
+        type: `begin`, `item`, `end` or `error`.
+        node: The name of the node.
+        content: A piece of the answer.
+    """
+
+    type: str
+    node: str
+    content: str
+
+
+def part_out(event: Any, turn: Turn) -> Any:
+    """Convert an answer to chunks: a streamed piece, text, a file, or JSON of the workflow.
+
+    >>> part_out({"output": "Hello"}, turn=None)
+    {'text': 'Hello'}
+    """
+    if isinstance(event, StreamEvent):
+        return event.content if event.type == "item" else None
+    if not is_object(event):
+        return event if isinstance(event, str | File) else {"result": event}
+    return _with_text(event, _text_key(event))
+
+
+def _with_text(answer: Mapping[str, Any], key: str | None) -> Json:
+    """Return an answer with one of its members as its text."""
+    if key is None:
+        return dict(answer)
+    return {TEXT: str(answer[key]), **{n: v for n, v in answer.items() if n not in (key, TEXT)}}
+
+
+def _text_key(answer: Mapping[str, Any], keys: Iterable[str] = TEXT_KEYS) -> str | None:
+    """Return the member of an answer that is its text."""
+    return next((key for key in keys if isinstance(answer.get(key), str)), None)
+
+
+class N8nAgent(Agent):
+    """A workflow of n8n that starts with a Webhook or Chat Trigger node.
+
+    The workflow gets `chatInput` with what the user says, `sessionId` and `action`, as the chat of
+    n8n sends them, and the other inputs; files come as `files` of a multipart form. A JSON answer
+    with `resumeUrl` is a question: the user's answer is sent to the Wait node of the workflow.
+
+    Args:
+        url: The production URL of the webhook.
+        message_field: The member of the body that is the text.
+        headers: Headers of the requests, such as those for the webhook's authentication.
+        nodes: Names of the nodes whose streamed pieces are sent; empty for all nodes.
+        resume_key: The member of an answer that has the URL of a Wait node.
+        backoff: Seconds before the second attempt; they double with each one.
+        options: Options of `Agent`. With `idempotent` annotations, a failed request is always
+            repeated; otherwise only if the workflow was not started.
+
+    Raises:
+        ValueError: The URL is not one of HTTP.
+    """
+
+    default_part_out = staticmethod(part_out)
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        message_field: str = "chatInput",
+        headers: Mapping[str, str] | None = None,
+        nodes: Iterable[str] = (),
+        resume_key: str = "resumeUrl",
+        backoff: float = 0.5,
+        **options: Any,
+    ) -> None:
+        defaults: Json = {"name": "n8n", "description": "A workflow of n8n."}
+        super().__init__(**{**defaults, **options})
+        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
+            raise ValueError("The URL of a webhook begins with http:// or https://")
+        self._url = url
+        self._message_field = message_field
+        self._headers = dict(headers or {})
+        self._nodes = frozenset(nodes)
+        self._resume_key = resume_key
+        self._backoff = backoff
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient]
+        self._clients = WeakKeyDictionary()
+
+    async def run(self, turn: Turn) -> AsyncIterator[Any]:
+        """Start the workflow, or resume it after a question, and yield its answer."""
+        question: Json | None = None
+        async with self._response(turn) as response:
+            async for answer in _answers(response):
+                question = question or self._question_in(answer)
+                if question is None and self._is_wanted(answer):
+                    is_keyed = is_object(answer) and self.output_key in answer
+                    yield _with_text(answer, self.output_key) if is_keyed else answer
+        if question is not None:
+            self._ask(turn, question)
+
+    async def close(self) -> None:
+        """Close the connections to n8n."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.aclose()
+
+    def _is_wanted(self, answer: Any) -> bool:
+        """Return whether an answer is not a piece of a node that is left out."""
+        is_piece = isinstance(answer, StreamEvent)
+        return not (is_piece and self._nodes) or answer.node in self._nodes
+
+    def _question_in(self, answer: Any) -> Json | None:
+        """Return an answer that waits at a Wait node; None if it does not."""
+        document: Any = answer
+        if isinstance(answer, StreamEvent):
+            if answer.type != "item" or self._resume_key not in answer.content:
+                return None
+            with suppress(ValueError):
+                document = json.loads(answer.content)
+        if is_object(document) and isinstance(document.get(self._resume_key), str):
+            return {**document}
+        return None
+
+    def _ask(self, turn: Turn, question: Json) -> None:
+        resume_url = question.pop(self._resume_key)
+        key = _text_key(question, QUESTION_KEYS)
+        text = "The workflow waits for an answer" if key is None else question.pop(key)
+        choices = question.pop("choices", None)
+        turn.ask(text, question or None, choices=choices or None, state={"url": resume_url})
+
+    @asynccontextmanager
+    async def _response(self, turn: Turn) -> AsyncGenerator[Response]:
+        """Yield the response of n8n to a turn, whose body is not read yet."""
+        response = await self._send(turn)
+        try:
+            if not response.is_success:
+                raise N8nError(await _reason_in(response))
+            yield response
+        finally:
+            await response.aclose()
+
+    async def _send(self, turn: Turn) -> Response:
+        """Send a turn to n8n; try again with a backoff as long as that is safe."""
+        import httpx
+
+        url = self._url if turn.state is None else self._resume_url(turn.state["url"])
+        headers = {**TraceContext.inject(turn.context), **self._headers}
+        content, client, attempt = await self._content(turn), self._client(), 1
+        while True:
+            delay = min(self._backoff * 2 ** (attempt - 1), MAX_DELAY)
+            try:
+                request = client.build_request("POST", url, headers=headers, **content)
+                response = await client.send(request, stream=True)
+            except httpx.TransportError as error:
+                if attempt == ATTEMPTS or not self._may_retry(error):
+                    raise
+            else:
+                wanted_delay = self._retry_delay(response, turn, delay)
+                if attempt == ATTEMPTS or wanted_delay is None:
+                    return response
+                await response.aclose()
+                delay = wanted_delay
+            await asyncio.sleep(delay)
+            attempt += 1
+
+    def _may_retry(self, error: Exception) -> bool:
+        """Return whether a request that failed can be sent again without running twice."""
+        import httpx
+
+        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
+            return True
+        return self.annotations.idempotent
+
+    def _retry_delay(self, response: Response, turn: Turn, delay: float) -> float | None:
+        """Return the seconds after which to send a request again; None if it is answered."""
+        status, retry_after = response.status_code, response.headers.get("retry-after", "")
+        seconds = float(retry_after) if re.fullmatch(r"\d{1,6}", retry_after) else None
+        if turn.state is not None and status == STILL_RUNNING:
+            return delay
+        if self.annotations.idempotent and status in UNAVAILABLE:
+            return min(seconds or delay, MAX_DELAY)
+        if status in REFUSED and seconds is not None:
+            return min(seconds, MAX_DELAY)
+        return None
+
+    async def _content(self, turn: Turn) -> Json:
+        """Return the body of a request, as options of httpx: JSON, or a form with the files."""
+        body = await self._body(turn)
+        parts = await self.contents(turn)
+        files = [part for part in parts if isinstance(part, File)]
+        uploads = [_upload_of(file) for file in files if file.data is not None]
+        links = [file.url for file in files if file.url is not None]
+        if links:
+            body = {"fileUrls": links, **body}
+        if not uploads:
+            return {"json": body}
+        texts = {n: v if isinstance(v, str) else json.dumps(v) for n, v in body.items()}
+        return {"data": texts, "files": uploads}
+
+    async def _body(self, turn: Turn) -> Json:
+        """Return the members that the workflow gets."""
+        session = {"sessionId": turn.session_id, "action": "sendMessage"}
+        if turn.state is not None:
+            answer = turn.answer
+            text = answer if isinstance(answer, str) else json.dumps(answer)
+            return {**session, self._message_field: text, "answer": answer}
+        given = await self.given(turn)
+        if is_mapping(given):  # of the input mapper
+            return {**session, **given}
+        others = {name: value for name, value in turn.inputs.items() if name != self.input_key}
+        return {**others, **session, self._message_field: given}
+
+    def _resume_url(self, url: str) -> str:
+        """Return the URL of a Wait node at the address of the webhook.
+
+        n8n makes it of the address that it is known by outside. This way it is reachable, and a
+        workflow can't have the answers and the headers sent to another host.
+        """
+        own, path = urlsplit(self._url), urlsplit(url)
+        return urlunsplit((own.scheme, own.netloc, path.path, path.query, ""))
+
+    def _client(self) -> AsyncClient:
+        """Return the client of the running event loop."""
+        import httpx
+
+        loop = asyncio.get_running_loop()
+        if loop not in self._clients:
+            timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT)
+            limits = httpx.Limits(max_connections=None)
+            self._clients[loop] = httpx.AsyncClient(timeout=timeout, limits=limits)
+        return self._clients[loop]
+
+
+def _upload_of(file: File) -> tuple[str, tuple[str, bytes, str]]:
+    """Return a file as a field of a form; n8n shows it to its nodes as binary data."""
+    media_type = file.media_type or "application/octet-stream"
+    return "files", (file.name or "file", bytes(file.data or b""), media_type)
+
+
+async def _answers(response: Response) -> AsyncIterator[Any]:
+    """Yield the events of a streamed answer as they come, or else the whole answer."""
+    header = Message()
+    header["content-type"] = response.headers.get("content-type", "text/plain")
+    header["content-disposition"] = response.headers.get("content-disposition", "")
+    media_type = header.get_content_type()
+    if header.get_content_maintype() != "text" and not media_type.endswith("json"):
+        yield File(await response.aread(), name=header.get_filename() or "", media_type=media_type)
+        return
+    lines: list[str] = []
+    async for line in response.aiter_lines():
+        event = _event_in(line)
+        if event is None:
+            lines.append(line)
+        elif event.type == "error":
+            raise N8nError(f"The workflow failed: {event.content}")
+        else:
+            yield event
+    text = "\n".join(lines)
+    if text.strip():
+        whole: Any = json.loads(text) if media_type.endswith("json") else text
+        # a workflow answers by a list of items, which has mostly one
+        yield whole[0] if is_array(whole) and len(whole) == 1 else whole
+
+
+def _event_in(line: str) -> StreamEvent | None:
+    """Return the event that a line of an answer is; None if it is none."""
+    if not line.startswith('{"type":'):
+        return None
+    with suppress(ValueError):
+        event = json.loads(line)
+        metadata = event.get("metadata")
+        if event["type"] in EVENT_TYPES and is_object(metadata):
+            content = event.get("content", "")
+            text = content if isinstance(content, str) else json.dumps(content)
+            return StreamEvent(event["type"], str(metadata.get("nodeName", "")), text)
+    return None
+
+
+async def _reason_in(response: Response) -> str:
+    """Return why n8n has refused a request, for the log."""
+    reason = f"n8n answered by the status {response.status_code}"
+    with suppress(ValueError, KeyError, TypeError):
+        reason += f": {json.loads(await response.aread())['message']}"
+    return reason

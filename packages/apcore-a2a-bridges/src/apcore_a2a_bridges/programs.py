@@ -1,0 +1,141 @@
+"""A program with its own process group, so that a cancellation ends all that it has started."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+READ_SIZE = 64 * 1024
+"""Bytes of the output that are read at once."""
+MAX_LINE = 16 * 1024 * 1024
+"""Maximum size of a line of the output, in bytes."""
+MAX_ERRORS = 4096
+"""Bytes of the end of the error output that the log has."""
+IDLE = 1.0
+"""Seconds without output after which to look whether the program has ended."""
+
+
+class CommandError(RuntimeError):
+    """A program could not be run, or has failed."""
+
+
+class Program:
+    """A running program, in a process group of its own with all that it starts.
+
+    Args:
+        process: The process, the leader of the group.
+        grace: Seconds to end in after SIGTERM.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process, grace: float) -> None:
+        self._process = process
+        self._grace = grace
+        self._errors = bytearray()
+        self._helpers = [asyncio.create_task(self._read_errors())]
+
+    @classmethod
+    async def start(cls, arguments: Sequence[str], grace: float, **options: Any) -> Program:
+        """Start a program; the options are those of `asyncio.create_subprocess_exec`.
+
+        Raises:
+            CommandError: It can't be started.
+        """
+        pipe = asyncio.subprocess.PIPE
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(argument.replace("\0", "") for argument in arguments),
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                start_new_session=True,
+                limit=MAX_LINE,
+                **options,
+            )
+        except OSError as error:
+            raise CommandError(f"{arguments[0]} can't be run: {error}") from error
+        return cls(process, grace)
+
+    @property
+    def errors(self) -> str:
+        """The end of the error output."""
+        return self._errors.decode(errors="replace").strip()
+
+    def write(self, text: str) -> None:
+        """Write the input, while the output is read, and close it."""
+        self._helpers.append(asyncio.create_task(self._write(text)))
+
+    async def read(self) -> bytes:
+        """Return the next bytes of the output; none at its end."""
+        return await self._wait_for(lambda output: output.read(READ_SIZE))
+
+    async def readline(self) -> bytes:
+        """Return the next line of the output; nothing at its end."""
+        return await self._wait_for(asyncio.StreamReader.readline)
+
+    async def exit_code(self) -> int:
+        """Return the exit code, once the program and its error output have ended."""
+        code = await self._process.wait()
+        await asyncio.wait(self._helpers, timeout=IDLE)
+        return code
+
+    async def end(self) -> None:
+        """End the program, and all that it has started and left running.
+
+        A task of its own does that: a run may be canceled again while it waits.
+        """
+        ending = asyncio.create_task(self._end())
+        _ending.add(ending)
+        ending.add_done_callback(_ending.discard)
+        await asyncio.shield(ending)
+
+    async def _end(self) -> None:
+        try:
+            if self._process.returncode is None:
+                self._signal(signal.SIGTERM)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._process.wait(), self._grace)
+        finally:
+            self._signal(signal.SIGKILL)
+            for helper in self._helpers:
+                helper.cancel()
+            await self._process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):  # the group is empty
+            os.killpg(self._process.pid, number)
+
+    async def _wait_for(self, read: Callable[[asyncio.StreamReader], Awaitable[bytes]]) -> bytes:
+        """Read; give up if the program has ended, but something it has started keeps the pipe."""
+        output = self._process.stdout
+        if output is None:
+            return b""
+        reading = asyncio.ensure_future(read(output))
+        try:
+            while not (await asyncio.wait({reading}, timeout=IDLE))[0]:
+                if self._process.returncode is not None:
+                    return b""
+            return await reading
+        finally:
+            reading.cancel()
+
+    async def _read_errors(self) -> None:
+        errors = self._process.stderr
+        while errors is not None and (data := await errors.read(READ_SIZE)):
+            self._errors += data
+            del self._errors[:-MAX_ERRORS]
+
+    async def _write(self, text: str) -> None:
+        stdin = self._process.stdin
+        if stdin is not None:
+            with suppress(BrokenPipeError, ConnectionResetError):  # it does not read its input
+                stdin.write(text.encode(errors="replace"))
+                await stdin.drain()
+            stdin.close()
+
+
+_ending: set[asyncio.Task[None]] = set()
+"""Programs that are being ended: the event loop keeps no reference to its tasks."""

@@ -1,0 +1,235 @@
+"""Agents of pydantic-ai: deferred tools and tools that need approval pause the task."""
+
+# pydantic-ai is not installed where the types are checked, so its objects are Any.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import reduce
+from operator import or_
+from typing import Any, NoReturn
+
+from apcore_a2a_core import File, Usage
+
+from . import parts
+from .agent import Agent, resolved
+from .callables import output_schema_of
+from .parts import Json
+from .turn import Turn, file_in
+
+BINARY = "application/octet-stream"
+DENIED = "The user has denied this call."
+"""What the model is told instead of the result of a tool that the user did not approve."""
+
+
+def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
+    """Convert a part of a message to content of a pydantic-ai user prompt; data becomes JSON text.
+
+    >>> part_in({"text": "Hello"}, turn=None), part_in({"data": {"n": 1}}, turn=None)
+    ('Hello', '{"n": 1}')
+    """
+    if "text" in part:
+        return part["text"]
+    file = file_in(part)
+    if file is None:
+        return json.dumps(part.get("data"), ensure_ascii=False)
+    return _content_of(file)
+
+
+def part_out(event: Any, turn: Turn) -> Any:
+    """Convert an event of `run_stream_events`, or an output, to chunks.
+
+    Pieces of text stay text, and files that the model makes become files; other events, such as
+    those of tools and of thinking, become nothing.
+    """
+    kind = getattr(event, "event_kind", None)
+    if kind is None:
+        return parts.part_out(event, turn)
+    part = getattr(event, "part", None)
+    if kind == "part_start" and part.part_kind == "text":
+        return part.content
+    if kind == "part_start" and part.part_kind == "file":
+        return File(part.content.data, media_type=part.content.media_type)
+    if kind == "part_delta" and event.delta.part_delta_kind == "text":
+        return event.delta.content_delta
+    return None
+
+
+class PydanticAIAgent(Agent):
+    """An agent of pydantic-ai. It gets the texts of the conversation as its message history.
+
+    A tool that is deferred pauses the task until the client sends its result, and one that needs
+    approval until the user says yes or no, if `DeferredToolRequests` is among the output types of
+    the agent. The messages of the run wait with the task.
+
+    Args:
+        agent: The agent.
+        deps: The dependencies of each run, or a function of the turn that returns them.
+        run_options: Other arguments of `run_stream_events`, such as `usage_limits`.
+        options: Options of `Agent`.
+    """
+
+    default_part_in = staticmethod(part_in)
+    default_part_out = staticmethod(part_out)
+
+    def __init__(
+        self,
+        agent: Any,
+        *,
+        deps: Any = None,
+        run_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        own = {"name": agent.name or "agent", "description": getattr(agent, "description", "")}
+        given = {name: text for name, text in own.items() if isinstance(text, str)}
+        super().__init__(**{**given, **options})
+        self._agent = agent
+        self._deps = deps
+        self._run_options = dict(run_options or {})
+        types = _output_types(agent.output_type)
+        self._tells_text = str in types
+        if types and not self._tells_text:
+            self.output_schema = output_schema_of(reduce(or_, types))
+
+    async def run(self, turn: Turn) -> AsyncIterator[Any]:
+        """Run the agent, or go on with the results of its tools, and yield its events."""
+        from pydantic_ai import AgentRunResultEvent, DeferredToolRequests
+
+        given = dict(self._run_options)
+        if self._deps is not None:
+            given["deps"] = await resolved(self._deps(turn) if callable(self._deps) else self._deps)
+        if turn.state is None:
+            given["message_history"] = past_messages(turn)
+            prompt = await self._prompt(turn)
+        else:
+            run = _PausedRun(**turn.state).with_answer(turn)
+            if run.waiting:
+                run.pause(turn)
+            given |= run.arguments()
+            prompt = None
+        result: Any = None
+        async with self._agent.run_stream_events(prompt, **given) as events:
+            async for event in events:
+                if isinstance(event, AgentRunResultEvent):
+                    result = event.result
+                elif self._tells_text or not isinstance(part_out(event, turn), str):
+                    yield event
+        usage = result.usage
+        yield Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+        if isinstance(result.output, DeferredToolRequests):
+            _PausedRun.of(result).pause(turn)
+        if not isinstance(result.output, str):
+            yield result.output
+
+    async def _prompt(self, turn: Turn) -> Any:
+        """Return the user prompt: a text, or a list if the message has other parts."""
+        if self.input_mapper is None and self.takes_text:
+            contents = await self.contents(turn)
+        else:
+            given = await self.given(turn)
+            text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+            others = [await resolved(self.part_in(part, turn)) for part in turn.parts]
+            contents = [text, *(each for each in others if each is not None)]
+        is_text = len(contents) == 1 and isinstance(contents[0], str)
+        return contents[0] if is_text else contents
+
+
+def past_messages(turn: Turn) -> list[Any]:
+    """Return the texts of the conversation before the turn, as messages of pydantic-ai."""
+    from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
+
+    return [
+        ModelRequest(parts=[UserPromptPart(message.text)])
+        if message.role == "user"
+        else ModelResponse(parts=[TextPart(message.text)])
+        for message in turn.messages
+    ]
+
+
+@dataclass(slots=True)
+class _PausedRun:
+    """A run that waits for the user: the state of the pause, as JSON.
+
+    Attributes:
+        messages: The messages of the run, as JSON of pydantic-ai.
+        waiting: The calls of tools without an answer, each with its id, the tool, its arguments,
+            and whether it needs approval. The pause asks about the first one.
+        results: The results of tools, by the id of the call.
+        approvals: The yes or no of the user, by the id of the call.
+    """
+
+    messages: str
+    waiting: list[Json]
+    results: Json = field(default_factory=dict[str, Any])
+    approvals: dict[str, bool] = field(default_factory=dict[str, bool])
+
+    @classmethod
+    def of(cls, result: Any) -> _PausedRun:
+        """Return the paused run of a result with deferred calls."""
+        requests = result.output
+        calls = [*((call, True) for call in requests.approvals)]
+        calls += [(call, False) for call in requests.calls]
+        waiting = [
+            {
+                "id": call.tool_call_id,
+                "tool": call.tool_name,
+                "arguments": call.args_as_dict(),
+                "needs_approval": needs_approval,
+            }
+            for call, needs_approval in calls
+        ]
+        return cls(result.all_messages_json().decode(), waiting)
+
+    def with_answer(self, turn: Turn) -> _PausedRun:
+        """Return the run after the user's answer about the first call that waits."""
+        call, *others = self.waiting
+        results, approvals = dict(self.results), dict(self.approvals)
+        if call["needs_approval"]:
+            approvals[call["id"]] = turn.approved is True
+        else:
+            results[call["id"]] = turn.answer
+        return _PausedRun(self.messages, others, results, approvals)
+
+    def pause(self, turn: Turn) -> NoReturn:
+        """Ask the user about the first call that waits."""
+        call, state = self.waiting[0], asdict(self)
+        data = {"tool": call["tool"], "arguments": call["arguments"], "id": call["id"]}
+        if call["needs_approval"]:
+            turn.approve(f"May the agent call {call['tool']}?", data, state=state)
+        turn.ask(f"What is the result of {call['tool']}?", data, state=state)
+
+    def arguments(self) -> Json:
+        """Return the arguments of the run that goes on."""
+        from pydantic_ai import DeferredToolResults, ToolDenied
+        from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+        approvals = {id_: yes or ToolDenied(DENIED) for id_, yes in self.approvals.items()}
+        return {
+            "message_history": ModelMessagesTypeAdapter.validate_json(self.messages),
+            "deferred_tool_results": DeferredToolResults(calls=self.results, approvals=approvals),
+        }
+
+
+def _content_of(file: File) -> Any:
+    from pydantic_ai import AudioUrl, BinaryContent, DocumentUrl, ImageUrl, VideoUrl
+
+    media_type = file.media_type or BINARY
+    if file.data is not None:
+        return BinaryContent(file.data, media_type=media_type)
+    kinds = {"audio": AudioUrl, "image": ImageUrl, "video": VideoUrl}
+    kind = kinds.get(media_type.partition("/")[0], DocumentUrl)
+    return kind(file.url, media_type=media_type if file.media_type else None)
+
+
+def _output_types(spec: Any) -> list[Any]:
+    """Return the types of an agent's outputs; none if it has others than types."""
+    from pydantic_ai import DeferredToolRequests
+
+    specs = [*spec] if isinstance(spec, list | tuple) else [spec]
+    types = [getattr(each, "output", each) for each in specs]  # `ToolOutput` has its type in it
+    types = [each for each in types if each is not DeferredToolRequests]
+    return types if all(isinstance(each, type) for each in types) else []

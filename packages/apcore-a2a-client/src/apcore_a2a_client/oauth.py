@@ -1,0 +1,444 @@
+"""OAuth 2 tokens by the client credentials grant (RFC 6749 §4.4)."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Collection, Generator, Mapping
+from threading import Lock
+from time import monotonic
+from typing import Any, Literal, NamedTuple, TypeAlias
+from urllib.parse import quote_plus
+from weakref import WeakKeyDictionary
+
+import httpx
+
+from .agent_urls import Origin, is_agent_url, origin, origin_text, path_of, redacted
+from .auth import AsyncFlow, Flow, authorized
+from .cards import AgentCard, SecurityScheme
+from .codec import load
+from .errors import (
+    A2AConnectionError,
+    A2AProtocolError,
+    CredentialsRefusedError,
+    Json,
+    TokenUnavailableError,
+    is_list,
+    is_object,
+)
+
+AuthMethod: TypeAlias = Literal["basic", "post"]
+LEEWAY = 30.0
+"""Seconds before its expiry at which a token is renewed, or half of a shorter lifetime."""
+DEFAULT_LIFETIME = 300.0
+"""Seconds for which a token is used whose lifetime the authorization server does not say."""
+MAX_BYTES = 256 * 1024
+"""Size limit of a response of the authorization server."""
+TOKEN_ERRORS = (
+    "invalid_client",
+    "invalid_grant",
+    "invalid_request",
+    "invalid_scope",
+    "invalid_target",
+    "unauthorized_client",
+    "unsupported_grant_type",
+)
+"""Error codes that are quoted (RFC 6749 §5.2, RFC 8707 §2); any other text may hold the secret."""
+BUSY_STATUSES = (429, 502, 503, 504)
+OAUTH_METADATA, OIDC_METADATA = (
+    b"/.well-known/oauth-authorization-server",
+    b"/.well-known/openid-configuration",
+)
+
+
+class Answer(NamedTuple):
+    """A response of the authorization server."""
+
+    status: int
+    body: bytes
+
+
+TokenSteps: TypeAlias = Generator[httpx.Request, Answer, str]
+"""A generator of requests that returns a token."""
+
+
+class Declared(NamedTuple):
+    """A card's source of tokens, a token URL or an issuer, and the scopes it requires."""
+
+    location: str
+    is_issuer: bool
+    scopes: str
+
+
+class ClientCredentials(httpx.Auth):
+    """OAuth 2 client credentials: gets, keeps and renews tokens of an authorization server.
+
+    A token is kept until shortly before it expires, and requested once for all concurrent calls of
+    an event loop, and once for all threads. If the agent refuses it with 401, a new one is
+    requested, and the request is sent once more.
+
+    With neither *token_url* nor *issuer*, `A2AClient` uses the token endpoint in the agent's card,
+    if it has the origin of the agent or one of `credentials_for`.
+
+    Args:
+        token_url: The token endpoint.
+        issuer: The authorization server, whose metadata names the token endpoint (RFC 8414, or
+            OpenID Connect Discovery).
+        client_id: The id of this client.
+        client_secret: Its secret.
+        scope: The scopes to request, separated by spaces; by default those that the card requires,
+            if the card names the token endpoint.
+        parameters: Further parameters of the token request, such as `audience` or `resource`.
+        auth_method: How to send the secret: `"basic"` in the `Authorization` header, `"post"` in
+            the body; by default as the metadata of the issuer says, or else `"basic"`.
+
+    Raises:
+        ValueError: A URL is not valid, or an argument is missing or contradicts another one.
+
+    Example:
+        ```python
+        from apcore_a2a_client import A2AClient, ClientCredentials
+
+        auth = ClientCredentials(
+            issuer="https://login.example.com", client_id="gateway", client_secret="…"
+        )
+        client = A2AClient("https://agent.example.com", auth=auth)
+        print(auth)
+        #> <ClientCredentials gateway at https://login.example.com>
+        ```
+    """
+
+    def __init__(
+        self,
+        *,
+        token_url: str | None = None,
+        issuer: str | None = None,
+        client_id: str,
+        client_secret: str,
+        scope: str | None = None,
+        parameters: Mapping[str, str] | None = None,
+        auth_method: AuthMethod | None = None,
+    ) -> None:
+        if token_url and issuer:
+            raise ValueError("token_url and issuer cannot be combined")
+        if not (client_id and client_secret):
+            raise ValueError("client_id and client_secret must not be empty")
+        if auth_method not in (None, "basic", "post"):
+            raise ValueError(f"auth_method must be basic or post, not {auth_method!r}")
+        self.client_id, self._secret = client_id, client_secret
+        self._scope = scope
+        self._declared: Declared = Declared("", False, "")
+        self._parameters = dict(parameters or {})
+        self._auth_method: AuthMethod | None = auth_method
+        self._issuer = issuer or ""
+        self._issuer_url = _endpoint(issuer, "issuer") if issuer else None
+        self._token_url = _endpoint(token_url, "token_url") if token_url else None
+        self._uses_card = not (token_url or issuer)
+        self._token, self._expires_at = "", 0.0
+        self._failure: tuple[float, TokenUnavailableError | A2AConnectionError] | None = None
+        self._thread_lock = Lock()
+        self._loop_locks: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+    def __repr__(self) -> str:
+        url = self._token_url or self._issuer_url
+        return f"<ClientCredentials {self.client_id} at {redacted(url) if url else 'the agent'}>"
+
+    def for_agent(self) -> ClientCredentials:
+        """Return the credentials for one agent: a copy if each agent's card names the endpoint."""
+        if not self._uses_card:
+            return self
+        return ClientCredentials(
+            client_id=self.client_id,
+            client_secret=self._secret,
+            scope=self._scope,
+            parameters=self._parameters,
+            auth_method=self._auth_method,
+        )
+
+    def place(self, card: AgentCard, agent: httpx.URL, trusted: Collection[Origin]) -> None:
+        """Use the token endpoint in *card*, unless one was passed.
+
+        Args:
+            card: The agent's card.
+            agent: The URL of the agent.
+            trusted: The origins that may get the secret.
+
+        Raises:
+            TokenUnavailableError: The card declares no such endpoint.
+            CredentialsRefusedError: It is at an origin that is not trusted.
+        """
+        if not self._uses_card:
+            return
+        declared = _declared(card)
+        try:
+            url = _endpoint(declared.location, "token URL in the agent's card")
+        except ValueError as error:
+            raise TokenUnavailableError(str(error)) from None
+        if origin(url) not in trusted:
+            raise CredentialsRefusedError(origin_text(agent), origin_text(url))
+        if declared != self._declared:
+            self._declared, self._token = declared, ""
+            self._token_url = None if declared.is_issuer else url
+            self._issuer, self._issuer_url = declared.location, url
+
+    def sync_auth_flow(self, request: httpx.Request) -> Flow:
+        """Add a token, and send the request again with a new one if it is refused with 401."""
+        for is_last in (False, True):
+            token = self._valid_token()
+            if not token and self._has_endpoint:
+                token = yield from self._renewed(request)
+            response = yield authorized(request, token) if token else request
+            if is_last or not token or response.status_code != 401:
+                return
+            self._discard(token)
+            stream: Any = response.stream
+            stream.close()
+            response.stream = httpx.ByteStream(b"")  # httpx reads it: the agent may send any size
+
+    async def async_auth_flow(self, request: httpx.Request) -> AsyncFlow:
+        """Do the same as `sync_auth_flow`, in an event loop."""
+        for is_last in (False, True):
+            token = self._valid_token()
+            if not token and self._has_endpoint:
+                began = monotonic()
+                async with self._loop_lock():
+                    steps = self._steps(request, began)
+                    try:
+                        token_request = next(steps)
+                        while True:
+                            response = yield token_request
+                            token_request = steps.send(await _read_async(response))
+                    except StopIteration as end:
+                        token = end.value
+            response = yield authorized(request, token) if token else request
+            if is_last or not token or response.status_code != 401:
+                return
+            self._discard(token)
+            stream: Any = response.stream
+            await stream.aclose()
+            response.stream = httpx.ByteStream(b"")  # httpx reads it: the agent may send any size
+
+    def _renewed(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, str]:
+        began, timeout = monotonic(), request.extensions.get("timeout", {}).get("read")
+        if not self._thread_lock.acquire(timeout=-1 if timeout is None else timeout):
+            raise httpx.PoolTimeout("no token in time", request=request)
+        try:
+            steps = self._steps(request, began)
+            try:
+                token_request = next(steps)
+                while True:
+                    response = yield token_request
+                    token_request = steps.send(_read(response))
+            except StopIteration as end:
+                token: str = end.value
+                return token
+        finally:
+            self._thread_lock.release()
+
+    def _loop_lock(self) -> Any:
+        from asyncio import Lock, get_running_loop  # the client imports asyncio on first use
+
+        return self._loop_locks.setdefault(get_running_loop(), Lock())
+
+    @property
+    def _has_endpoint(self) -> bool:
+        return self._token_url is not None or self._issuer_url is not None
+
+    def _valid_token(self) -> str:
+        return self._token if monotonic() < self._expires_at else ""
+
+    def _discard(self, token: str) -> None:
+        """Stop using *token*, unless another call has already replaced it."""
+        if self._token == token:
+            self._token = ""
+
+    def _steps(self, request: httpx.Request, began: float) -> TokenSteps:
+        """Return a token for *request*, which has waited for its turn since *began*."""
+        if token := self._valid_token():
+            return token  # a concurrent call has just got it
+        if self._failure and self._failure[0] >= began:
+            raise self._failure[1]  # a concurrent call has just failed
+        try:
+            return (yield from self._request_token(request))
+        except (TokenUnavailableError, A2AConnectionError) as error:
+            self._failure = monotonic(), error
+            raise
+
+    def _request_token(self, request: httpx.Request) -> TokenSteps:
+        extensions = {"timeout": request.extensions.get("timeout", {})}
+        url = self._token_url
+        method: AuthMethod | None = self._auth_method
+        if url is None:
+            url, method = yield from self._discover(extensions)
+        requested_at = monotonic()
+        answer = yield self._token_request(url, method or "basic", extensions)
+        lifetime = self._keep(_parsed(answer, url))
+        self._expires_at = requested_at + lifetime - min(LEEWAY, lifetime / 2)
+        return self._token
+
+    def _token_request(self, url: httpx.URL, method: AuthMethod, extensions: Json) -> httpx.Request:
+        scope = self._declared.scopes if self._scope is None else self._scope
+        form = {"grant_type": "client_credentials", **({"scope": scope} if scope else {})}
+        headers = {"accept": "application/json", "accept-encoding": "identity"}
+        if method == "post":
+            form |= {"client_id": self.client_id, "client_secret": self._secret}
+        else:
+            pair = f"{quote_plus(self.client_id)}:{quote_plus(self._secret)}"
+            headers["authorization"] = "Basic " + b64encode(pair.encode()).decode()
+        data = {**self._parameters, **form}
+        return httpx.Request("POST", url, headers=headers, data=data, extensions=extensions)
+
+    def _keep(self, body: Json) -> float:
+        """Keep the token in *body*, and return its lifetime in seconds."""
+        token, lifetime = body.get("access_token"), body.get("expires_in", DEFAULT_LIFETIME)
+        if str(body.get("token_type", "bearer")).lower() != "bearer":
+            raise TokenUnavailableError("The authorization server returned no bearer token")
+        if isinstance(lifetime, str) and lifetime.isascii() and lifetime.isdigit():
+            lifetime = int(lifetime[:9])  # some servers send a string
+        if not isinstance(lifetime, int | float) or lifetime <= 0:
+            lifetime = DEFAULT_LIFETIME
+        if not (isinstance(token, str) and token and token.isascii() and " " not in token):
+            raise TokenUnavailableError("The authorization server returned no token")
+        self._token = token
+        return float(lifetime)
+
+    def _discover(
+        self, extensions: Json
+    ) -> Generator[httpx.Request, Answer, tuple[httpx.URL, AuthMethod | None]]:
+        """Return the token endpoint in the metadata of the issuer, and how to authenticate."""
+        assert self._issuer_url
+        path = path_of(self._issuer_url)
+        answer = Answer(404, b"")
+        for target in (OAUTH_METADATA + path, path + OIDC_METADATA):
+            url = self._issuer_url.copy_with(raw_path=target)
+            answer = yield httpx.Request(
+                "GET",
+                url,
+                headers={"accept": "application/json", "accept-encoding": "identity"},
+                extensions=extensions,
+            )
+            if answer.status == 200:
+                break
+        metadata = _parsed(answer, self._issuer_url)
+        if str(metadata.get("issuer")).rstrip("/") != self._issuer.rstrip("/"):
+            raise TokenUnavailableError("The metadata is that of another issuer (RFC 8414 §3.3)")
+        try:
+            token_url = _endpoint(metadata.get("token_endpoint"), "token_endpoint of the issuer")
+        except ValueError as error:
+            raise TokenUnavailableError(str(error)) from None
+        if (self._issuer_url.scheme, token_url.scheme) == ("https", "http"):
+            raise TokenUnavailableError("The issuer has https, but its token endpoint http")
+        methods = metadata.get("token_endpoint_auth_methods_supported")
+        supported = methods if is_list(methods) else []
+        method = self._auth_method
+        if method is None and "client_secret_basic" not in supported:
+            method = "post" if "client_secret_post" in supported else "basic"
+        return token_url, method
+
+
+def _declared(card: AgentCard) -> Declared:
+    """Return what *card* says about tokens; schemes that it requires come first.
+
+    Raises:
+        TokenUnavailableError: There is none.
+    """
+    required: dict[str, list[Any]] = {}
+    for requirement in card.security_requirements:
+        schemes = requirement.get("schemes")
+        for name, scopes in (schemes if is_object(schemes) else {}).items():
+            listed = scopes.get("list") if is_object(scopes) else None
+            required.setdefault(name, listed if is_list(listed) else [])
+    ordered = sorted(card.security_schemes.items(), key=lambda item: item[0] not in required)
+    for name, scheme in ordered:
+        if location := _location(scheme):
+            scopes = " ".join(scope for scope in required.get(name, []) if isinstance(scope, str))
+            return Declared(*location, scopes)
+    raise TokenUnavailableError(
+        "The agent's card declares no OAuth 2 client credentials: pass token_url or issuer"
+    )
+
+
+def _location(scheme: SecurityScheme) -> tuple[str, bool] | None:
+    """Return the token URL or the issuer that *scheme* declares, and whether it is an issuer."""
+    flow = scheme.flows.get("clientCredentials")
+    if scheme.type == "oauth2" and is_object(flow):
+        return str(flow.get("tokenUrl")), False
+    document = OIDC_METADATA.decode()
+    if scheme.type == "openIdConnect" and scheme.open_id_connect_url.endswith(document):
+        return scheme.open_id_connect_url.removesuffix(document), True
+    return None
+
+
+def _endpoint(text: Any, label: str) -> httpx.URL:
+    """Return the URL in *text*.
+
+    Raises:
+        ValueError: It is not an http or https URL; the message does not quote it, since it may
+            contain a password.
+    """
+    try:
+        url = httpx.URL(text)
+    except (httpx.InvalidURL, TypeError, UnicodeError):
+        url = httpx.URL()
+    if not is_agent_url(url) or url.fragment:
+        raise ValueError(f"The {label} is not an http or https URL without user and password")
+    return url
+
+
+def _parsed(answer: Answer, url: httpx.URL) -> Json:
+    """Return the JSON object in *answer*.
+
+    Raises:
+        A2AConnectionError: The authorization server is overloaded: try again later.
+        TokenUnavailableError: It refused the request, or its response is not OAuth 2.
+    """
+    if answer.status in BUSY_STATUSES:
+        problem = f"The authorization server is busy: HTTP {answer.status} from {redacted(url)}"
+        raise A2AConnectionError(problem, sent=False)
+    try:
+        body = load(answer.body)
+    except A2AProtocolError:
+        body = None
+    if answer.status == 200 and is_object(body):
+        return body
+    code = body.get("error") if is_object(body) else None
+    error = code if code in TOKEN_ERRORS else ""
+    problem = f"The authorization server returned no token: HTTP {answer.status}"
+    reason = f", {error}" if error else ""
+    raise TokenUnavailableError(
+        f"{problem}{reason} ({redacted(url)})", error=error, status_code=answer.status
+    )
+
+
+def _read(response: httpx.Response) -> Answer:
+    """Read a response of the authorization server, and replace its stream by what was read."""
+    stream: Any = response.stream
+    body = bytearray()
+    try:
+        for chunk in stream:
+            _extend(body, chunk)
+    finally:
+        stream.close()
+    return _replaced(response, body)
+
+
+async def _read_async(response: httpx.Response) -> Answer:
+    """Do the same as `_read`, in an event loop."""
+    stream: Any = response.stream
+    body = bytearray()
+    try:
+        async for chunk in stream:
+            _extend(body, chunk)
+    finally:
+        await stream.aclose()
+    return _replaced(response, body)
+
+
+def _extend(body: bytearray, chunk: bytes) -> None:
+    body += chunk
+    if len(body) > MAX_BYTES:
+        raise TokenUnavailableError("The response of the authorization server is too large")
+
+
+def _replaced(response: httpx.Response, body: bytearray) -> Answer:
+    response.stream = httpx.ByteStream(b"")  # httpx reads it before it sends the next request
+    return Answer(response.status_code, bytes(body))

@@ -1,0 +1,58 @@
+"""The keys that sign Agent Cards (A2A 1.0 §8.4), and the page with their public halves."""
+
+from importlib.metadata import entry_points
+from typing import Any
+
+from apcore_a2a_core.protocols import CardSigner
+from apcore_a2a_core.values import dump_json
+from starlette.requests import Request
+from starlette.responses import Response
+
+from apcore_a2a_server.fields import LIST_TYPES, OptionError
+
+from .options import Settings
+
+ENTRY_POINT_GROUP, ENTRY_POINT = "apcore_a2a.cards", "signer"
+"""The entry point of the signer: a function that takes keys and the URL of their public halves."""
+PATH = "/.well-known/jwks.json"
+"""Path of the public keys, below the agent's URL."""
+
+
+def card_signer(settings: Settings) -> CardSigner | None:
+    """Return the signer for the option `card_key`; None if cards are not signed.
+
+    Raises:
+        ImportError: No signer is installed.
+        OptionError: A key is not usable.
+    """
+    keys = settings.card_key
+    if not keys or settings.url is None:
+        return None
+    if _is_signer(keys):
+        signer: CardSigner = keys
+        return signer
+    installed = [*entry_points(group=ENTRY_POINT_GROUP, name=ENTRY_POINT)]
+    if not installed:
+        raise ImportError("card_key needs the auth part: pip install 'apcore-a2a[auth]'")
+    try:
+        listed = [*keys] if isinstance(keys, LIST_TYPES) else [keys]
+        made: CardSigner = installed[0].load()(listed, settings.url.rstrip("/") + PATH)
+    except ValueError as error:
+        raise OptionError("card_key", f"is not usable: {error}") from None
+    return made
+
+
+def _is_signer(value: Any) -> bool:
+    return hasattr(value, "sign") and hasattr(value, "jwks")
+
+
+class KeySetPage:
+    """The page with the public keys of *signer* (RFC 7517 §8.5.2)."""
+
+    def __init__(self, signer: CardSigner) -> None:
+        self._body = dump_json(signer.jwks())
+
+    async def show(self, request: Request) -> Response:
+        """Respond with the key set."""
+        headers = {"cache-control": "max-age=300"}
+        return Response(self._body, media_type="application/jwk-set+json", headers=headers)

@@ -1,0 +1,187 @@
+"""Tokens for remote agents: what one end signs, the other end reads."""
+
+import asyncio
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from apcore import Identity
+from apcore_a2a_auth import (
+    ClaimMapping,
+    ConfigurationError,
+    JWTAuthenticator,
+    SigningKey,
+    mint,
+)
+from apcore_a2a_core import RefusalReason, TokenRefusedError
+
+from .tokens import ED448, ED25519, P256, P384, RSA, SECRET, WEAK, KeyPair, base64url
+
+ADA = Identity(
+    "ada@example.com", type="service", roles=("operator", "reader"), attrs={"team": "math"}
+)
+WEATHER, GATEWAY = "https://weather.example.com", "https://gateway.example.com"
+PAIRS = [RSA, P256, P384, ED25519, ED448]
+
+pairs = pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.kid)
+
+
+def read(token: str, key: Any = None, **options: Any) -> Identity:
+    """Return the identity that a remote agent sees."""
+    remote = JWTAuthenticator(key=key, **{"audience": WEATHER, **options})
+    identity = asyncio.run(remote.authenticate({"authorization": f"Bearer {token}"}))
+    assert identity is not None
+    return identity
+
+
+def shown(identity: Identity) -> tuple[Any, ...]:
+    return identity.id, identity.type, identity.roles
+
+
+@pairs
+def test_the_remote_agent_sees_the_same_caller(pair: KeyPair, tmp_path: Path) -> None:
+    path = tmp_path / "key.pem"
+    path.write_bytes(pair.private_pem)
+    key = SigningKey(pair.private_pem)
+    for source in (pair.private_pem, pair.private_pem.decode(), path, key):
+        token = mint(ADA, WEATHER, key=source, issuer=GATEWAY)
+        assert shown(read(token, pair.pem, issuer=GATEWAY)) == shown(ADA)
+        assert jwt.get_unverified_header(token)["alg"] == pair.alg
+
+
+def test_a_shared_secret_signs_and_verifies() -> None:
+    for caller in (ADA, Identity("x")):
+        assert shown(read(mint(caller, WEATHER, key=SECRET), SECRET)) == shown(caller)
+
+
+@pairs
+def test_the_published_key_verifies_the_token(pair: KeyPair) -> None:
+    key = SigningKey(pair.private_pem)
+    token = mint(ADA, WEATHER, key=key)
+    published = jwt.PyJWKSet.from_dict({"keys": [key.public_jwk]})
+    header = jwt.get_unverified_header(token)
+    assert header["kid"] == key.key_id
+    claims = jwt.decode(token, published[header["kid"]], [pair.alg], audience=WEATHER)
+    assert claims["sub"] == ADA.id
+    assert not {"d", "p", "q", "k"} & key.public_jwk.keys()
+
+
+def test_the_id_of_a_key_is_its_thumbprint_or_the_given_one() -> None:
+    assert SigningKey(P256.private_pem).key_id == SigningKey(P256.private_pem).key_id
+    assert SigningKey(P256.private_pem).key_id != SigningKey(P384.private_pem).key_id
+    assert SigningKey(P256.private_pem, key_id="mine").public_jwk["kid"] == "mine"
+    token = mint(ADA, WEATHER, key=P256.private_pem, key_id="mine")
+    assert jwt.get_unverified_header(token)["kid"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("pair", "members"), [(RSA, "e kty n"), (P256, "crv kty x y"), (ED25519, "crv kty x")]
+)
+def test_the_thumbprint_covers_the_members_that_the_standard_names(
+    pair: KeyPair, members: str
+) -> None:
+    key = SigningKey(pair.private_pem)
+    values = [f'"{name}":"{key.public_jwk[name]}"' for name in members.split()]
+    digest = sha256(f"{{{','.join(values)}}}".encode()).digest()  # RFC 7638 §3
+    assert key.key_id == base64url(digest)
+
+
+def test_the_token_is_valid_for_a_minute_and_one_audience() -> None:
+    token = mint(ADA, WEATHER, key=SECRET, issuer=GATEWAY)
+    claims = jwt.decode(token, SECRET, ["HS256"], audience=WEATHER)
+    assert claims["exp"] - claims["iat"] == 60
+    assert claims["iss"] == GATEWAY
+    for options, reason in (
+        ({"audience": "another"}, RefusalReason.WRONG_AUDIENCE),
+        ({"audience": None}, RefusalReason.WRONG_AUDIENCE),
+        ({"issuer": "another"}, RefusalReason.WRONG_ISSUER),
+    ):
+        with pytest.raises(TokenRefusedError) as caught:
+            read(token, SECRET, **options)
+        assert caught.value.reason == reason
+
+
+def test_every_token_has_an_id_of_its_own() -> None:
+    tokens = [mint(ADA, WEATHER, key=SECRET) for _ in range(2)]
+    ids = {jwt.decode(token, SECRET, ["HS256"], audience=WEATHER)["jti"] for token in tokens}
+    assert len(ids) == 2
+
+
+def test_only_named_attributes_are_passed_on() -> None:
+    assert "team" not in read(mint(ADA, WEATHER, key=SECRET), SECRET).attrs
+    mapping = ClaimMapping(roles="realm_access.roles", attrs={"team": "org.team", "gone": "gone"})
+    token = mint(ADA, WEATHER, key=SECRET, claim_mapping=mapping)
+    assert read(token, SECRET, claim_mapping=mapping) == ADA
+
+
+def test_an_identity_goes_through_two_hops() -> None:
+    first = read(mint(ADA, WEATHER, key=SECRET), SECRET)
+    second = read(mint(first, "next", key=P256.private_pem), P256.pem, audience="next")
+    assert shown(second) == shown(ADA)
+
+
+def test_further_claims_can_be_added_but_not_replaced() -> None:
+    token = mint(ADA, WEATHER, key=SECRET, claims={"scope": "read"})
+    assert read(token, SECRET).attrs["scope"] == "read"
+    for name in ("sub", "aud", "exp", "iat", "jti", "nbf", "roles", "type"):
+        with pytest.raises(ValueError, match=name):
+            mint(ADA, WEATHER, key=SECRET, claims={name: "x"})
+
+
+@pytest.mark.parametrize(
+    ("caller", "problem"),
+    [
+        (Identity(" "), "id"),
+        (Identity("a\nb"), "id"),
+        (Identity("x" * 256), "id"),
+        (Identity("x", type="system"), "system"),
+    ],
+)
+def test_an_identity_that_the_other_end_would_refuse_is_refused(
+    caller: Identity, problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        mint(caller, WEATHER, key=SECRET)
+
+
+@pytest.mark.parametrize("options", [{"lifetime": 0}, {"lifetime": 3601}, {"audience": ""}])
+def test_tokens_that_are_valid_too_long_or_everywhere_are_refused(options: Any) -> None:
+    audience = options.pop("audience", WEATHER)
+    with pytest.raises(ValueError, match=r"lifetime|audience"):
+        mint(ADA, audience, key=SECRET, **options)
+
+
+@pytest.mark.parametrize(
+    ("key", "algorithm"),
+    [
+        ("short", None),
+        (P256.pem, None),
+        (WEAK.private_pem, None),
+        (P256.private_pem, "RS256"),
+        (SECRET, "ES256"),
+        (b"-----BEGIN PRIVATE KEY-----\nx\n-----END PRIVATE KEY-----", None),
+        (Path("/nowhere/key.pem"), None),
+    ],
+)
+def test_a_key_that_cannot_sign_is_refused_and_not_shown(key: Any, algorithm: str | None) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        mint(ADA, WEATHER, key=key, algorithm=algorithm)
+    assert "BEGIN" not in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+def test_a_secret_is_not_published_and_not_shown() -> None:
+    key = SigningKey(SECRET)
+    with pytest.raises(ConfigurationError, match="published"):
+        _ = key.public_jwk
+    assert SECRET not in repr(key)
+    assert repr(SigningKey(P256.private_pem, key_id="a")) == "<SigningKey a for ES256>"
+
+
+def test_a_key_file_that_is_replaced_signs_the_next_token(tmp_path: Path) -> None:
+    path = tmp_path / "key.pem"
+    for pair in (P256, ED25519):
+        path.write_bytes(pair.private_pem)
+        assert shown(read(mint(ADA, WEATHER, key=path), pair.pem)) == shown(ADA)

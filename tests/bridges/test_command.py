@@ -1,0 +1,273 @@
+"""Programs as agents: OpenClaw, Claude Code, Codex, and any other one."""
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import yaml
+from apcore_a2a_bridges import load_bridge
+from apcore_a2a_bridges.coding_agents import ClaudeCodeAgent, CodexAgent
+from apcore_a2a_bridges.command import CommandAgent, OpenClawAgent
+from apcore_a2a_client import Part, Task
+
+from tests.server.inloop import anyio_backend as anyio_backend
+from tests.server.inloop import wait_until
+from tests.server.principals import Headers
+
+from .acceptance import Acceptance, Script, client_of, serving_agent
+
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
+
+PROGRAM = Path(__file__).with_name("program.py")
+
+
+@asynccontextmanager
+async def model(script: Script) -> AsyncIterator[int]:
+    """Answer programs by a script, with a memory for each session; yield the port."""
+    memories: dict[str, list[str]] = defaultdict(list)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = json.loads(await reader.readline())
+        memory = memories[request["session"]]
+        memory.append(request["prompt"])
+        answering = asyncio.create_task(say(memory, writer))
+        await asyncio.wait({answering, left := asyncio.create_task(reader.read())}, **FIRST)
+        answering.cancel()  # the program was killed, or has its answer
+        left.cancel()
+        writer.close()
+
+    async def say(memory: list[str], writer: asyncio.StreamWriter) -> None:
+        said = ""
+        try:
+            async for piece in script.say(*memory):
+                said += piece
+                writer.write(json.dumps({"piece": piece}).encode() + b"\n")
+                await writer.drain()
+        except RuntimeError as error:
+            writer.write(json.dumps({"failure": str(error)}).encode() + b"\n")
+        memory.append(said)
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+FIRST: dict[str, Any] = {"return_when": asyncio.FIRST_COMPLETED}
+
+
+class Programs(Acceptance):
+    manner: ClassVar[str]
+
+    def program(self, command: list[str], **options: Any) -> CommandAgent:
+        raise NotImplementedError
+
+    @pytest.fixture
+    async def url(self, script: Script, tmp_path: Path) -> AsyncIterator[str]:
+        async with model(script) as port:
+            command = [sys.executable, "-S", str(PROGRAM), self.manner, str(port)]
+            agent = self.program(command, cwd=tmp_path, name="program")
+            async with serving_agent(agent, auth=Headers(), execution_timeout=60) as url:
+                yield url
+
+
+class TestAnyProgram(Programs):
+    """Texts that a program writes without a pause come in one piece."""
+
+    manner = "text"
+    streams = False
+    has_usage = False
+
+    def program(self, command: list[str], **options: Any) -> CommandAgent:
+        return CommandAgent([*command, "--session-id", "{session}"], **options)
+
+
+class TestOpenClaw(Programs):
+    manner = "openclaw"
+    streams = False
+
+    def program(self, command: list[str], **options: Any) -> CommandAgent:
+        return OpenClawAgent(command=command, agent_id="main", thinking="off", **options)
+
+
+class TestClaudeCode(Programs):
+    manner = "claude"
+
+    def program(self, command: list[str], **options: Any) -> CommandAgent:
+        return ClaudeCodeAgent(command=command, args=["--model", "sonnet"], **options)
+
+
+class TestCodex(Programs):
+    manner = "codex"
+    streams = False
+
+    def program(self, command: list[str], **options: Any) -> CommandAgent:
+        return CodexAgent(command=command, args=["--sandbox", "read-only"], **options)
+
+    async def test_tokens_are_those_of_the_turn(self, url: str) -> None:
+        async with client_of(url, "ada") as client:
+            task = await client.send_message("One")
+            task = await client.send_message("Two", context_id=task.context_id)
+        assert task.metadata["usage"] == {"inputTokens": 7, "outputTokens": 3}
+
+
+async def test_a_new_session_of_codex_gets_the_conversation(tmp_path: Path) -> None:
+    script = Script()
+    async with model(script) as port:
+        command = [sys.executable, "-S", str(PROGRAM), "codex", str(port)]
+        agent = CodexAgent(command=command, cwd=tmp_path)
+        async with serving_agent(agent) as url, client_of(url) as client:
+            first = await client.send_message("My name is Ada")
+            shutil.rmtree(tmp_path)
+            os.mkdir(tmp_path)
+            task = await client.send_message("Who am I?", context_id=first.context_id)
+    assert task.status.state == "completed"
+    (prompt,) = script.prompts[-1]
+    assert "User: My name is Ada" in prompt
+    assert prompt.endswith("Who am I?")
+
+
+async def answer_of(code: str, message: Any = "Hello", **options: Any) -> Task:
+    """Serve a program of Python code, send it a message, and return the task."""
+    agent = CommandAgent([sys.executable, "-c", code, *options.pop("args", ())], **options)
+    async with serving_agent(agent) as url, client_of(url) as client:
+        return await client.send_message(message)
+
+
+async def test_the_text_is_the_input_or_an_argument() -> None:
+    echo = "import sys; print(sys.argv[1:], sys.stdin.read(), end='')"
+    assert (await answer_of(echo)).value == "[] Hello"
+    assert (await answer_of(echo, args=["say", "{text}"])).value == "['say', 'Hello'] "
+    assert (await answer_of(echo, "a\0b", args=["{text}"])).value == "['ab'] "
+    assert (await answer_of("print('not read', end='')", "x" * 10**6)).value == "not read"
+
+
+async def test_json_is_data_unless_an_option_says_what_is_text() -> None:
+    code = 'print(\'{"answer": "Hi", "n": 1}\')'
+    assert (await answer_of(code, output="json")).value == {"answer": "Hi", "n": 1}
+    task = await answer_of(code, output="json", output_key="answer")
+    assert task.value == ["Hi", {"n": 1}]
+    lines = f"{code}; print('a warning'); {code}"
+    task = await answer_of(lines, output="lines", output_key="answer")
+    assert task.value == ["HiHi", {"n": 1}]
+
+
+async def test_text_is_streamed_as_it_is_written(tmp_path: Path) -> None:
+    go_on = tmp_path / "go-on"
+    code = (
+        "import os, sys, time\nprint('one', flush=True)\n"
+        "while not os.path.exists(sys.argv[1]): time.sleep(0.01)\nprint('two', end='')"
+    )
+    agent = CommandAgent([sys.executable, "-c", code, str(go_on)], name="slow")
+    async with serving_agent(agent) as url, client_of(url) as client:
+        pieces: list[str] = []
+        async for piece in client.stream("slow", "Go"):
+            pieces.append(piece)
+            go_on.touch()
+    assert pieces == ["one\n", "two"]
+
+
+async def test_pieces_of_a_character_are_joined() -> None:
+    code = (
+        "import sys, time; out = sys.stdout.buffer\n"
+        "for byte in 'häß…'.encode(): out.write(bytes([byte])); out.flush(); time.sleep(0.01)"
+    )
+    assert (await answer_of(code)).value == "häß…"
+
+
+async def test_a_program_that_fails_tells_no_client_why() -> None:
+    task = await answer_of("import sys; print('secret', file=sys.stderr); sys.exit(3)")
+    assert task.status.state == "failed"
+    assert "secret" not in str(task)
+    async with serving_agent(CommandAgent("/no/such/program")) as url, client_of(url) as client:
+        task = await client.send_message("Hello")
+    assert task.status.state == "failed"
+    assert "/no/such" not in str(task.status)
+
+
+async def test_files_are_written_to_a_folder_that_does_not_stay(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib\n"
+        "text, *lines = sys.stdin.read().splitlines()\n"
+        "paths = [pathlib.Path(line[2:]) for line in lines if line.startswith('- /')]\n"
+        "print(text, *[(p.name, p.read_bytes()) for p in paths], paths[0].parent, sep='|', end='')"
+    )
+    files = [
+        Part(raw=b"\x00\xff", filename="../../etc/passwd"),
+        Part(raw=b"a,b", filename="-rf.csv", media_type="text/csv"),
+    ]
+    task = await answer_of(code, [Part(text="Read"), *files])
+    text, first, second, folder = task.value.split("|")
+    assert text == "Read"
+    assert first == str(("1-passwd", b"\x00\xff"))
+    assert second == str(("2-rf.csv", b"a,b"))
+    assert not await asyncio.to_thread(os.path.exists, folder)
+
+
+STUBBORN = """
+import os, signal, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", '''
+import pathlib, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+pathlib.Path("child").write_text("ready")
+time.sleep(600)
+'''])
+while not os.path.exists("child"):
+    time.sleep(0.01)
+print(child.pid, flush=True)
+if len(sys.argv) > 1:
+    time.sleep(600)
+"""
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process runs; one that nothing has waited for yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def test_a_cancellation_ends_all_that_the_program_has_started(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STUBBORN, "stay"]
+    agent = CommandAgent(command, cwd=tmp_path, grace=0.5)
+    async with serving_agent(agent) as url, client_of(url) as client:
+        events = client.stream_message("Go")
+        pid = 0
+        async for event in events:
+            if artifact := getattr(event, "artifact", None):
+                pid = int(artifact.parts[0].text)
+                task_id = event.task_id  # type: ignore[union-attr]  # it is an artifact update
+                break
+        assert is_running(pid)
+        assert (await client.cancel_task(task_id)).status.state == "canceled"
+        await wait_until(lambda: not is_running(pid))
+        await events.aclose()
+
+
+async def test_children_that_a_program_leaves_running_end_with_it(tmp_path: Path) -> None:
+    agent = CommandAgent([sys.executable, "-c", STUBBORN], cwd=tmp_path)
+    async with serving_agent(agent) as url, client_of(url) as client:
+        task = await client.send_message("Go")
+    await wait_until(lambda: not is_running(int(task.value)))
+
+
+def test_the_example_names_programs() -> None:
+    path = Path(__file__).parents[2] / "examples/bridges/command/agent.yaml"
+    agents = yaml.safe_load(path.read_text())["agents"].values()
+    assert [load_bridge(config).name for config in agents] == ["claude-code", "sort"]
+
+
+def test_configs_name_the_programs() -> None:
+    for name in ("openclaw", "claude-code", "codex"):
+        assert load_bridge({"bridge": name}).name == name
+    assert load_bridge({"bridge": "command", "command": "cat -u"}).name == "cat"
+    with pytest.raises(ValueError, match="name of a program"):
+        CommandAgent([])

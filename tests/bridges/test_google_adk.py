@@ -1,0 +1,299 @@
+"""Agents of google-adk, whose model follows a script."""
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apcore_a2a_bridges import Turn, bridge, meta_key
+from apcore_a2a_bridges.google_adk import ADKAgent
+from apcore_a2a_client import A2AServerError, Part
+from google.adk.agents import LlmAgent
+from google.adk.models import BaseLlm, LlmResponse
+from google.adk.sessions.sqlite_session_service import SqliteSessionService
+from google.adk.tools import FunctionTool, LongRunningFunctionTool
+from google.genai import types
+from pydantic import BaseModel, PrivateAttr
+
+from tests.server.inloop import anyio_backend as anyio_backend
+from tests.server.principals import Headers
+
+from .acceptance import Acceptance, Script, client_of, serving_agent
+
+pytestmark = pytest.mark.anyio
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
+
+
+class ScriptedLlm(BaseLlm):  # type: ignore[misc]  # not installed for mypy
+    """Says what a script says, piece by piece."""
+
+    _script: Script = PrivateAttr()
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(model="script")
+        self._script = script
+
+    async def generate_content_async(self, request: Any, stream: bool = False) -> Any:
+        texts = [p.text for content in request.contents for p in content.parts if p.text]
+        said = ""
+        async for piece in self._script.say(*texts):
+            said += piece
+            if stream:
+                yield LlmResponse(content=content_of(types.Part(text=piece)), partial=True)
+        used = types.GenerateContentResponseUsageMetadata(
+            prompt_token_count=Script.input_tokens, candidates_token_count=Script.output_tokens
+        )
+        yield LlmResponse(content=content_of(types.Part(text=said)), usage_metadata=used)
+
+
+class Llm(BaseLlm):  # type: ignore[misc]  # not installed for mypy
+    """Answers by what a function makes of the contents."""
+
+    _answer: Any = PrivateAttr()
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__(model="function")
+        self._answer = answer
+
+    async def generate_content_async(self, request: Any, stream: bool = False) -> Any:
+        answer = self._answer(request.contents)
+        parts = answer if isinstance(answer, list) else [types.Part(text=answer)]
+        yield LlmResponse(content=content_of(*parts))
+
+
+def content_of(*parts: Any) -> Any:
+    return types.Content(role="model", parts=[*parts])
+
+
+class TestADK(Acceptance):
+    def agent(self, script: Script) -> Any:
+        return LlmAgent(name="talker", model=ScriptedLlm(script), description="Talks.")
+
+
+def call(name: str, /, **arguments: Any) -> Any:
+    return types.Part(function_call=types.FunctionCall(name=name, args=arguments))
+
+
+def responses_in(contents: Any) -> list[Any]:
+    """Return the responses of tools that a model has got."""
+    parts = [part for content in contents for part in content.parts]
+    return [part.function_response.response for part in parts if part.function_response]
+
+
+def approve_refund(amount: int) -> dict[str, Any]:
+    """Ask a manager for a refund."""
+    return {"status": "pending"}
+
+
+def refunding() -> Any:
+    def answer(contents: Any) -> Any:
+        responses = responses_in(contents)
+        if not responses:
+            return [types.Part(text="Let me ask. "), call("approve_refund", amount=9)]
+        if responses[-1] == {"status": "pending"}:
+            return "It is pending."
+        return f"The manager says {responses[-1]}"
+
+    return LlmAgent(
+        name="refunds",
+        model=Llm(answer),
+        tools=[LongRunningFunctionTool(approve_refund)],
+    )
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [("granted", {"result": "granted"}), ({"granted": True}, {"granted": True})],
+)
+async def test_a_long_running_tool_is_answered_in_another_process(
+    tmp_path: Path, reply: Any, expected: Any
+) -> None:
+    store = f"sqlite:///{tmp_path / 'agent.db'}"
+    async with serving_agent(refunding(), task_store=store) as url, client_of(url) as client:
+        task = await client.send_message("A refund, please")
+    assert task.status.state == "input-required"
+    assert "approve_refund(amount=9)" in str(task.status.message)
+    assert meta_key("adk", "is_long_running") in str(task.status.message)
+    assert "A refund, please" not in str(task.status.message)  # the session is private
+    async with serving_agent(refunding(), task_store=store) as url, client_of(url) as client:
+        task = await client.reply(task, reply)
+    assert task.status.state == "completed"
+    assert task.value == f"The manager says {expected}"
+
+
+async def test_a_client_of_adk_answers_by_a_function_response() -> None:
+    async with serving_agent(refunding()) as url, client_of(url) as client:
+        task = await client.send_message("A refund, please")
+        assert task.status.message
+        tool = task.status.message.parts[1].data["input"]["data"]["tools"][0]
+        response = {"id": tool["id"], "name": tool["tool"], "response": {"ticket": 7}}
+        part = Part(data=response, metadata={meta_key("adk", "type"): "function_response"})
+        task = await client.reply(task, [part])
+    assert task.value == "The manager says {'ticket': 7}"
+
+
+async def test_a_conversation_goes_on_after_a_canceled_question() -> None:
+    async with serving_agent(refunding()) as url, client_of(url) as client:
+        task = await client.send_message("A refund, please")
+        await client.cancel_task(task.id)
+        task = await client.send_message("And now?", context_id=task.context_id)
+    assert task.status.state == "completed"
+    assert task.value == "It is pending."
+
+
+async def test_a_session_in_a_database_needs_no_copy(tmp_path: Path) -> None:
+    service = SqliteSessionService(str(tmp_path / "adk.db"))
+    agent = ADKAgent(refunding(), session_service=service)
+    async with serving_agent(agent) as url, client_of(url) as client:
+        task = await client.send_message("A refund, please")
+        task = await client.reply(task, "no")
+    assert task.value == "The manager says {'result': 'no'}"
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"), [("yes", ["deleted a.txt"]), ("no", []), ("maybe", None)]
+)
+async def test_a_tool_that_wants_confirmation_asks_for_approval(
+    tmp_path: Path, reply: str, expected: list[str] | None
+) -> None:
+    done: list[str] = []
+
+    def delete(name: str) -> dict[str, str]:
+        """Delete a file."""
+        done.append(f"deleted {name}")
+        return {"status": "ok"}
+
+    def deleting() -> Any:
+        def answer(contents: Any) -> Any:
+            responses = responses_in(contents)
+            return f"Done: {responses[-1]}" if responses else [call("delete", name="a.txt")]
+
+        tool = FunctionTool(delete, require_confirmation=True)
+        return LlmAgent(name="files", model=Llm(answer), tools=[tool])
+
+    store = f"sqlite:///{tmp_path / 'agent.db'}"
+    async with serving_agent(deleting(), task_store=store) as url, client_of(url) as client:
+        task = await client.send_message("Delete a.txt")
+    assert task.status.state == "input-required"
+    assert "a.txt" in str(task.status.message)
+    assert "approval" in str(task.status.message)
+    async with serving_agent(deleting(), task_store=store) as url, client_of(url) as client:
+        task = await client.reply(task, reply)
+        if expected is None:
+            assert task.status.state == "input-required"
+            return
+    assert task.status.state == "completed"
+    assert done == expected
+
+
+async def test_files_reach_the_model_and_come_from_it() -> None:
+    seen: list[Any] = []
+
+    def answer(contents: Any) -> Any:
+        seen.extend(contents[-1].parts)
+        blob = types.Blob(data=PNG, mime_type="image/png", display_name="dot.png")
+        link = types.FileData(file_uri="https://example.com/a.csv", mime_type="text/csv")
+        return [
+            types.Part(text="hidden", thought=True),
+            types.Part(text="Here"),
+            types.Part(inline_data=blob),
+            types.Part(file_data=link),
+        ]
+
+    agent = LlmAgent(name="painter", model=Llm(answer))
+    parts = [
+        Part(text="Look"),
+        Part(raw=PNG, filename="in.png", media_type="image/png"),
+        Part(raw=b"ID3", filename="a.mp3", media_type="audio/mpeg"),
+        Part(url="https://example.com/b.csv", filename="b.csv", media_type="text/csv"),
+        Part(data={"n": 1}),
+    ]
+    async with serving_agent(agent) as url, client_of(url) as client:
+        task = await client.send_message(parts)
+    text, picture, link = task.artifacts[0].parts
+    assert (text.text, picture.raw, picture.media_type) == ("Here", PNG, "image/png")
+    assert (picture.filename, link.url, link.media_type) == (
+        "dot.png",
+        "https://example.com/a.csv",
+        "text/csv",
+    )
+    blobs = [part.inline_data for part in seen if part.inline_data]
+    assert [(b.data, b.mime_type) for b in blobs] == [(PNG, "image/png"), (b"ID3", "audio/mpeg")]
+    assert [p.file_data.file_uri for p in seen if p.file_data] == ["https://example.com/b.csv"]
+    assert [p.text for p in seen if p.text] == ["Look", '{"n": 1}']
+
+
+class Question(BaseModel):
+    city: str
+
+
+class Weather(BaseModel):
+    degrees: int
+
+
+async def test_an_agent_with_schemas_is_typed() -> None:
+    def answer(contents: Any) -> str:
+        assert contents[-1].parts[0].text == '{"city": "Oslo"}'
+        return '{"degrees": 7}'
+
+    agent = LlmAgent(
+        name="weather", model=Llm(answer), input_schema=Question, output_schema=Weather
+    )
+    async with serving_agent(agent) as url, client_of(url) as client:
+        assert (await client.send_message({"city": "Oslo"})).value == {"degrees": 7}
+        with pytest.raises(A2AServerError):
+            await client.send_message({"city": 7})
+
+
+async def test_an_error_of_the_model_fails_the_task() -> None:
+    class Failing(BaseLlm):  # type: ignore[misc]  # not installed for mypy
+        async def generate_content_async(self, request: Any, stream: bool = False) -> Any:
+            yield LlmResponse(error_code="500", error_message="the password is hunter2")
+
+    agent = LlmAgent(name="failing", model=Failing(model="failing"))
+    async with serving_agent(agent) as url, client_of(url) as client:
+        task = await client.send_message("Hello")
+    assert task.status.state == "failed"
+    assert "hunter2" not in str(task)
+
+
+async def test_callbacks_change_drop_and_abort_as_those_of_adka2a() -> None:
+    log: list[Any] = []
+
+    def before(turn: Turn) -> None:
+        if turn.text == "forbidden":
+            raise PermissionError
+
+    def on_event(turn: Turn, event: Any, chunk: Any) -> Any:
+        turn.metadata["author"] = event.author
+        return None if chunk == "drop" else chunk.upper()
+
+    def after(turn: Turn, output: Any, error: Any) -> None:
+        log.append((output, type(error)))
+
+    agent = LlmAgent(name="echo", model=Llm(lambda contents: contents[-1].parts[-1].text))
+    options = {"before": before, "on_event": on_event, "after": after}
+    served = serving_agent(agent, auth=Headers(), **options)
+    async with served as url, client_of(url, "ada") as client:
+        task = await client.send_message("hi")
+        assert (task.value, task.metadata["author"]) == ("HI", "echo")
+        assert task.metadata[meta_key("adk", "app_name")] == "echo"
+        assert task.metadata[meta_key("adk", "user_id")] == "ada"
+        assert not (await client.send_message("drop")).value
+        assert (await client.send_message("forbidden")).status.state == "failed"
+    assert log[0] == ({"text": "HI"}, type(None))
+    assert log[2] == (None, PermissionError)
+
+
+async def test_an_anonymous_user_is_named_after_the_conversation() -> None:
+    agent = LlmAgent(name="echo", model=Llm(lambda contents: "Hi"))
+    async with serving_agent(agent) as url, client_of(url) as client:
+        task = await client.send_message("hi")
+    assert task.metadata[meta_key("adk", "user_id")] == f"A2A_USER_{task.context_id}"
+
+
+def test_the_example_is_an_agent() -> None:
+    path = Path(__file__).parents[2] / "examples/bridges/google-adk/agent.py"
+    agent = bridge(runpy.run_path(str(path))["agent"])
+    assert (agent.name, agent.description) == ("assistant", "Answers questions.")

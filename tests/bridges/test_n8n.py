@@ -1,0 +1,306 @@
+"""Workflows of n8n behind a server with the contract of its webhooks."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from apcore import ModuleAnnotations
+from apcore_a2a_bridges import Turn, load_bridge
+from apcore_a2a_bridges.n8n import N8nAgent, StreamEvent
+from apcore_a2a_client import Part, Task
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from tests.server.inloop import anyio_backend as anyio_backend
+from tests.server.inloop import listening
+from tests.server.principals import Headers
+
+from .acceptance import Acceptance, Script, client_of, serving_agent
+from .hooks import Hooks, Talk, Workflow, event, streamed
+
+pytestmark = pytest.mark.anyio
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
+MP3 = b"ID3" + bytes(40)
+
+
+class TestStreamingWebhook(Acceptance):
+    """A workflow goes on when its caller has left: no cancellation reaches its model."""
+
+    cancels = False
+    has_usage = False
+
+    @pytest.fixture
+    async def url(self, script: Script) -> AsyncIterator[str]:
+        talk = Talk(script, streams=self.streams)
+        async with listening(Hooks(talk=talk).app) as hooks:
+            agent = N8nAgent(f"{hooks}/webhook/talk", name="talk")
+            async with serving_agent(agent, auth=Headers()) as url:
+                yield url
+
+
+class TestWebhook(TestStreamingWebhook):
+    streams = False
+
+
+async def answer_of(workflow: Workflow, message: Any = "Hello", **options: Any) -> Task:
+    """Serve a workflow, send it a message, and return the task."""
+    async with listening(Hooks(flow=workflow).app) as hooks:
+        agent = N8nAgent(f"{hooks}/webhook/flow", **{"backoff": 0, **options})
+        async with serving_agent(agent) as url, client_of(url) as client:
+            return await client.send_message(message)
+
+
+def says(value: Any, status: int = 200, **headers: str) -> Workflow:
+    async def answer(body: dict[str, Any], request: Request) -> Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return JSONResponse(value, status, headers=named)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ([{"output": "Hi"}], "Hi"),
+        ({"text": "Hi"}, "Hi"),
+        ({"message": "Workflow was started"}, "Workflow was started"),
+        ({"output": "Hi", "score": 3}, ["Hi", {"score": 3}]),
+        ({"n": 1}, {"n": 1}),
+        ([{"n": 1}, {"n": 2}], {"result": [{"n": 1}, {"n": 2}]}),
+        (7, {"result": 7}),
+        ("Hi", "Hi"),
+    ],
+)
+async def test_an_answer_becomes_text_or_data(answer: Any, expected: Any) -> None:
+    assert (await answer_of(says(answer))).value == expected
+
+
+async def test_an_option_says_which_member_is_the_text() -> None:
+    task = await answer_of(says({"reply": "Hi", "text": "no"}), output_key="reply")
+    assert task.value == "Hi"
+
+
+async def test_plain_text_and_nothing_at_all_are_answers() -> None:
+    async def text(body: dict[str, Any], request: Request) -> Response:
+        return PlainTextResponse("one\ntwo")
+
+    async def empty(body: dict[str, Any], request: Request) -> Response:
+        return Response()
+
+    assert (await answer_of(text)).value == "one\ntwo"
+    assert (await answer_of(empty)).status.state == "completed"
+
+
+async def test_the_workflow_gets_what_the_chat_of_n8n_sends() -> None:
+    hooks = Hooks(flow=says({"output": "Hi"}))
+    async with listening(hooks.app) as address:
+        agent = N8nAgent(f"{address}/webhook/flow", headers={"X-Key": "k"}, input_key="chatInput")
+        async with serving_agent(agent, auth=Headers()) as url, client_of(url, "ada") as client:
+            first = await client.send_message("Hello")
+            await client.send_message("Again", context_id=first.context_id)
+        async with serving_agent(agent, auth=Headers()) as url, client_of(url, "eve") as client:
+            await client.send_message("Hello", context_id=first.context_id)
+    session = hooks.bodies[0]["sessionId"]
+    assert hooks.bodies[0] == {"chatInput": "Hello", "sessionId": session, "action": "sendMessage"}
+    assert hooks.bodies[1]["sessionId"] == session != hooks.bodies[2]["sessionId"]
+    assert hooks.headers[0]["x-key"] == "k"
+    assert hooks.headers[0]["traceparent"].startswith("00-")
+
+
+async def test_an_input_mapper_makes_the_body() -> None:
+    hooks = Hooks(flow=says({"output": "Hi"}))
+
+    def mapped(inputs: dict[str, Any], turn: Turn) -> Any:
+        return {"question": inputs["text"].upper()}
+
+    async with listening(hooks.app) as address:
+        agent = N8nAgent(f"{address}/webhook/flow", input_mapper=mapped)
+        async with serving_agent(agent) as url, client_of(url) as client:
+            await client.send_message("Hello")
+    assert hooks.bodies[0]["question"] == "HELLO"
+
+
+async def test_only_pieces_of_the_named_nodes_are_sent() -> None:
+    async def two_nodes(body: dict[str, Any], request: Request) -> Response:
+        return streamed(
+            event("begin", "Search"),
+            event("item", "Search", "3 hits"),
+            event("end", "Search"),
+            event("item", "AI Agent", "Three "),
+            event("item", "AI Agent", {"n": 3}),
+        )
+
+    assert (await answer_of(two_nodes)).value == '3 hitsThree {"n": 3}'
+    assert (await answer_of(two_nodes, nodes=["AI Agent"])).value == 'Three {"n": 3}'
+
+    def shout(turn: Turn, answer: Any, chunk: Any) -> Any:
+        assert isinstance(answer, StreamEvent)
+        return chunk.upper()
+
+    assert (await answer_of(two_nodes, on_event=shout)).value == '3 HITSTHREE {"N": 3}'
+
+
+async def test_files_come_and_go_with_their_names_and_types() -> None:
+    hooks = Hooks()
+
+    async def copy(body: dict[str, Any], request: Request) -> Response:
+        name, data, media_type = hooks.files[-1]
+        disposition = f'attachment; filename="{name}"'
+        return Response(data, media_type=media_type, headers={"content-disposition": disposition})
+
+    hooks.workflows["flow"] = copy
+    files = [
+        Part(raw=PNG, filename="dot.png", media_type="image/png"),
+        Part(raw=MP3, filename="song.mp3", media_type="audio/mpeg"),
+    ]
+    link = Part(url="https://example.com/table.csv", filename="table.csv", media_type="text/csv")
+    async with listening(hooks.app) as address:
+        agent = N8nAgent(f"{address}/webhook/flow")
+        async with serving_agent(agent) as url, client_of(url) as client:
+            task = await client.send_message([Part(text="Copy"), *files, link])
+    assert hooks.files == [("dot.png", PNG, "image/png"), ("song.mp3", MP3, "audio/mpeg")]
+    assert hooks.bodies[0]["chatInput"] == "Copy"
+    assert "https://example.com/table.csv" in hooks.bodies[0]["fileUrls"]
+    (part,) = task.artifacts[0].parts
+    assert (part.raw, part.filename, part.media_type) == (MP3, "song.mp3", "audio/mpeg")
+
+
+class Waiting:
+    """A workflow with two Wait nodes, which ask for a day and a time."""
+
+    def __init__(self, *, streams: bool) -> None:
+        self._streams = streams
+        self._answers: list[Any] = []
+        self.conflicts = 1
+        self.hooks = Hooks(book=self._ask_day, w1=self._ask_time, w2=self._finish)
+
+    def _question(self, name: str, **members: Any) -> Response:
+        # n8n makes the URL of the address that it has outside, which may be another one
+        question = {"resumeUrl": f"https://n8n.example.com/webhook-waiting/{name}?s=1", **members}
+        if self._streams:
+            lines = event("item", content="Well. "), event("item", content=json_text(question))
+            return streamed(*lines)
+        return JSONResponse(question)
+
+    async def _ask_day(self, body: dict[str, Any], request: Request) -> Response:
+        return self._question("w1", question="Which day?", choices=["Friday", "Sunday"])
+
+    async def _ask_time(self, body: dict[str, Any], request: Request) -> Response:
+        if self.conflicts:
+            self.conflicts -= 1
+            return JSONResponse({"message": "The execution is running already."}, 409)
+        assert request.query_params["s"] == "1"
+        self._answers.append(body["answer"])
+        return self._question("w2", message="At what time?", free=[7, 8])
+
+    async def _finish(self, body: dict[str, Any], request: Request) -> Response:
+        self._answers.append(body["answer"])
+        return JSONResponse({"output": f"Booked: {self._answers}"})
+
+
+def json_text(value: Any) -> str:
+    return JSONResponse(value).body.decode()  # type: ignore[union-attr]  # it is bytes
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_a_wait_node_is_a_question_that_another_process_can_pass_on(
+    tmp_path: Path, streams: bool
+) -> None:
+    waiting = Waiting(streams=streams)
+    async with listening(waiting.hooks.app) as address:
+
+        def serving() -> Any:
+            agent = N8nAgent(f"{address}/webhook/book", backoff=0)
+            return serving_agent(agent, task_store=f"sqlite:///{tmp_path / 'agent.db'}")
+
+        async with serving() as url, client_of(url) as client:
+            task = await client.send_message("A table")
+        assert (task.status.state, "Which day?" in str(task)) == ("input-required", True)
+        assert "resumeUrl" not in str(task)
+        async with serving() as url, client_of(url) as client:
+            task = await client.reply(task, "Friday")
+            assert "'free': (7, 8)" in str(task).replace("[7, 8]", "(7, 8)")
+            task = await client.reply(task, {"hour": 7})
+    assert task.value == "Booked: ['Friday', {'hour': 7}]"
+    assert waiting.conflicts == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "idempotent", "requests"),
+    [
+        (503, {"Retry_After": "0"}, False, 2),
+        (429, {"Retry_After": "0"}, False, 2),
+        (503, {}, False, 1),
+        (502, {"Retry_After": "0"}, False, 1),
+        (502, {}, True, 2),
+        (500, {}, True, 1),
+    ],
+)
+async def test_a_request_is_repeated_only_if_its_workflow_was_not_started(
+    status: int, headers: dict[str, str], idempotent: bool, requests: int
+) -> None:
+    calls = 0
+
+    async def flow(body: dict[str, Any], request: Request) -> Response:
+        nonlocal calls
+        calls += 1
+        workflow = says({"message": "busy"}, status, **headers) if calls == 1 else says("Hi")
+        return await workflow(body, request)
+
+    task = await answer_of(flow, annotations=ModuleAnnotations(idempotent=idempotent))
+    assert calls == requests
+    assert task.status.state == ("failed" if requests == 1 else "completed")
+
+
+async def test_a_server_that_can_not_be_reached_is_tried_again() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    agent = N8nAgent(f"http://127.0.0.1:{port}/webhook/flow", backoff=0)
+    async with serving_agent(agent) as url, client_of(url) as client:
+        task = await client.send_message("Hello")
+    assert task.status.state == "failed"
+    assert str(port) not in str(task.status.message)
+
+
+async def test_a_lost_connection_is_not_tried_again() -> None:
+    calls = 0
+
+    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal calls
+        calls += 1
+        await reader.readline()
+        writer.close()
+
+    server = await asyncio.start_server(cut, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        agent = N8nAgent(f"http://127.0.0.1:{port}/webhook/flow", backoff=0)
+        async with serving_agent(agent) as url, client_of(url) as client:
+            assert (await client.send_message("Hello")).status.state == "failed"
+    assert calls == 1
+
+
+async def test_an_unknown_webhook_fails_the_task() -> None:
+    async with listening(Hooks().app) as address:
+        agent = N8nAgent(f"{address}/webhook/flow")
+        async with serving_agent(agent) as url, client_of(url) as client:
+            task = await client.send_message("Hello")
+    assert task.status.state == "failed"
+
+
+def test_the_example_is_a_config() -> None:
+    path = Path(__file__).parents[2] / "examples/bridges/n8n/agent.yaml"
+    assert load_bridge(yaml.safe_load(path.read_text())).module_id == "assistant"
+
+
+def test_a_config_makes_it() -> None:
+    config = {"bridge": "n8n", "url": "https://n8n.example.com/webhook/echo", "name": "Echo"}
+    assert load_bridge(config).module_id == "echo"
+    with pytest.raises(ValueError, match="begins with http"):
+        N8nAgent("n8n.example.com/webhook/echo")

@@ -1,0 +1,252 @@
+"""Signed Agent Cards (A2A 1.0 §8.4): ours by the SDK's verifier, the SDK's by ours."""
+
+import json
+from base64 import urlsafe_b64decode
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from a2a.client import A2ACardResolver
+from a2a.types import AgentCard
+from a2a.utils.signing import (
+    InvalidSignaturesError,
+    create_agent_card_signer,
+    create_signature_verifier,
+)
+from apcore import Registry
+from apcore_a2a_auth import (
+    APIKeyAuthenticator,
+    CardSignatureError,
+    CardSigner,
+    CardVerifier,
+    ConfigurationError,
+    KeysUnavailableError,
+    SigningKey,
+)
+from apcore_a2a_client import A2AClient, CardRefusedError, SyncA2AClient
+from apcore_a2a_server import create_app
+from apcore_a2a_server.fields import OptionError
+from cryptography.hazmat.primitives.asymmetric import ec
+from google.protobuf.json_format import MessageToDict, ParseDict
+from jwt import PyJWK
+
+from tests.auth.tokens import ED25519, P256, RSA, KeyPair
+from tests.client.raw import Request, Step, card, raw, reply
+from tests.facade.processes import COMMAND, MODULES, free_port, process
+from tests.server.modules import Echo
+from tests.serving import running
+
+pytestmark = pytest.mark.anyio
+
+NEXT = KeyPair("next", "ES256", ec.generate_private_key(ec.SECP256R1()))
+STRANGER = KeyPair("stranger", "ES256", ec.generate_private_key(ec.SECP256R1()))
+CARD, KEYS = "/.well-known/agent-card.json", "/.well-known/jwks.json"
+JKU = "https://agent.example.com/keys"
+
+
+@pytest.fixture
+def registry() -> Registry:
+    registry = Registry()
+    registry.register("echo", Echo())
+    return registry
+
+
+def read(url: str) -> Any:
+    return httpx.get(url).raise_for_status().json()
+
+
+def sdk_signed(key: KeyPair, **members: Any) -> dict[str, Any]:
+    """Return a card that the SDK has signed."""
+    message = ParseDict(card("https://agent.example.com/", **members), AgentCard())
+    header: Any = {"alg": key.alg, "kid": key.kid, "jku": JKU, "typ": "JOSE"}
+    create_agent_card_signer(key.private, header)(message)
+    return MessageToDict(message)
+
+
+def unreachable(_: Request) -> Iterable[Step]:
+    raise AssertionError("an agent with a refused card gets no calls")
+
+
+async def test_the_sdk_verifies_the_card_with_the_published_keys(registry: Registry) -> None:
+    with running(registry, card_key=P256.private_pem.decode()) as url:
+        asked: list[tuple[str | None, str | None]] = []
+
+        def provide(key_id: str | None, jku: str | None) -> PyJWK:
+            asked.append((key_id, jku))
+            keys = read(jku or "")["keys"]
+            return PyJWK(next(key for key in keys if key["kid"] == key_id))
+
+        verify = create_signature_verifier(provide, ["ES256"])
+        async with httpx.AsyncClient() as http:
+            signed = await A2ACardResolver(http, url).get_agent_card(signature_verifier=verify)
+            assert signed.skills[0].id == "echo"
+        assert asked == [(SigningKey(P256.private_pem).key_id, url + KEYS)]
+        signed.skills[0].description += "!"
+        with pytest.raises(InvalidSignaturesError):
+            verify(signed)
+
+
+@pytest.mark.parametrize("key", [P256, ED25519, RSA], ids=lambda key: key.alg)
+def test_a_card_that_the_sdk_has_signed_is_accepted(key: KeyPair) -> None:
+    signed = sdk_signed(key, description="Grüße", skills=[{"id": "a", "name": "A", "tags": ["x"]}])
+    for keys in ([key.pem], [key.jwk], {"keys": [key.jwk]}):
+        accepted = CardVerifier(keys).check(signed)
+        assert accepted["skills"][0]["id"] == "a"
+        assert "signatures" not in accepted
+
+
+async def test_clients_call_an_agent_whose_card_is_verified(registry: Registry) -> None:
+    with running(registry, card_key=[P256.private_pem]) as url:
+        for verifier in (CardVerifier(jwks_url=url + KEYS), CardVerifier([P256.pem])):
+            async with A2AClient(url, verify_card=verifier) as client:
+                assert await client.call("echo", {"text": "hi"})
+            with SyncA2AClient(url, verify_card=verifier.check) as client:
+                assert client.call("echo", {"text": "hi"})
+
+
+def test_an_extended_card_and_those_of_tenants_are_signed(registry: Registry) -> None:
+    auth = APIKeyAuthenticator({"sesame-sesame-sesame": "ada"})
+    options: Any = {"auth": auth, "tenants": ["skills"], "card_key": [P256.private_pem]}
+    with running(registry, **options) as url:
+        verifier = CardVerifier([P256.pem])
+        headers = {"x-api-key": "sesame-sesame-sesame"}
+        for path in ("/agent/authenticatedExtendedCard", "/echo" + CARD):
+            verifier.check(httpx.get(url + path, headers=headers).raise_for_status().json())
+
+
+def test_while_a_key_is_replaced_both_are_accepted(registry: Registry) -> None:
+    both = [P256.private_pem, NEXT.private_pem]
+    with running(registry, card_key=[P256.private_pem]) as url:
+        before = httpx.get(url + CARD).headers["etag"]
+    with running(registry, card_key=both, url="https://agent.example.com") as url:
+        served = read(url + CARD)
+        assert httpx.get(url + CARD).headers["etag"] != before
+        for key in (P256, NEXT):
+            CardVerifier([key.pem]).check(served)
+        with pytest.raises(CardSignatureError):
+            CardVerifier([STRANGER.pem]).check(served)
+        published = read(url + KEYS)
+        assert [key["kty"] for key in published["keys"]] == ["EC", "EC"]
+        assert not any("d" in key for key in published["keys"])
+
+
+CHANGES: dict[str, Any] = {
+    "a changed description": lambda card: card.update(description="Pay here"),
+    "a further skill": lambda card: card.update(skills=[{"id": "more"}]),
+    "another URL": lambda card: card["supportedInterfaces"][0].update(url="https://evil.example"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_changed_card_is_refused(change: Any) -> None:
+    signed = sdk_signed(P256)
+    change(signed)
+    with pytest.raises(CardSignatureError, match="changed, or signed with another key"):
+        CardVerifier([P256.pem]).check(signed)
+
+
+def test_unsigned_members_are_not_used() -> None:
+    signed = {**sdk_signed(P256), "url": "https://evil.example", "preferredTransport": "JSONRPC"}
+    accepted = CardVerifier([P256.pem]).check(signed)
+    assert not {"url", "preferredTransport"} & accepted.keys()
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "unsigned": (card("https://agent.example.com/"), "no signature"),
+    "an empty list": (card("https://agent.example.com/", signatures=[]), "no signature"),
+    "a stranger": (sdk_signed(STRANGER), "another key"),
+    "another algorithm": (sdk_signed(RSA), "known key"),
+    "no header": (card("/", signatures=[{"protected": "e30", "signature": "AA"}]), "known key"),
+}
+
+
+@pytest.mark.parametrize(("given", "reason"), REFUSED.values(), ids=REFUSED)
+async def test_the_client_refuses_a_card_with_a_clear_reason(given: Any, reason: str) -> None:
+    def script(request: Request) -> Iterable[Step]:
+        return reply(given) if request.is_card else unreachable(request)
+
+    with raw(script) as server:
+        async with A2AClient(server.url, verify_card=CardVerifier([P256.pem])) as client:
+            with pytest.raises(CardRefusedError, match=reason):
+                await client.call("echo", {"text": "hi"})
+
+
+@pytest.mark.parametrize("given", [{"name": 1, "signatures": [{}]}, {"signatures": "yes"}])
+def test_malformed_and_unsigned_cards_are_refused(given: Any) -> None:
+    with pytest.raises(CardSignatureError, match=r"not a card|no signature"):
+        CardVerifier([P256.pem]).check(given)
+
+
+def test_a_key_that_only_the_card_names_needs_an_allowed_origin() -> None:
+    with raw(lambda _: reply({"keys": [STRANGER.jwk]})) as server:
+        signer = CardSigner([SigningKey(STRANGER.private_pem, key_id="stranger")], server.url)
+        given = card("https://agent.example.com/")
+        signed = {**given, "signatures": signer.sign(given)}
+        with pytest.raises(CardSignatureError):
+            CardVerifier([P256.pem]).check(signed)
+        assert not server.requests
+        assert CardVerifier(jku_origins=[server.url]).check(signed)["name"] == "raw"
+
+
+def test_keys_that_cannot_be_fetched_are_an_error_of_their_own() -> None:
+    with raw(lambda _: reply(b"", 500)) as server:
+        verifier = CardVerifier(jwks_url=server.url)
+        with pytest.raises(KeysUnavailableError, match="Cannot fetch"):
+            verifier.check(sdk_signed(P256))
+        # a pinned key needs no server
+        CardVerifier([P256.pem], jwks_url=server.url).check(sdk_signed(P256))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"keys": P256.pem},
+        {"keys": ["a secret of more than 32 bytes, to be sure"]},
+        {"keys": [{"kty": "EC"}]},
+        {"jwks_url": "ftp://keys.example.com"},
+        {"jku_origins": "https://keys.example.com"},
+        {"keys": [P256.pem], "algorithms": ["HS256"]},
+    ],
+)
+def test_a_verifier_that_would_accept_nothing_or_anything_is_refused(arguments: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        CardVerifier(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"card_key": [P256.private_pem], "url": None}, "needs url"),
+        ({"card_key": ["no-such-file.pem"]}, "Cannot read"),
+        ({"card_key": [P256.pem]}, "public key"),
+        ({"card_key": [RSA.private_pem]}, "P-256"),
+    ],
+)
+def test_a_key_that_cannot_sign_is_refused_at_the_start(
+    registry: Registry, options: Any, reason: str
+) -> None:
+    with pytest.raises(OptionError, match=reason):
+        create_app(registry, **{"url": "https://agent.example.com", **options})
+
+
+@pytest.mark.process
+@pytest.mark.smoke
+def test_the_command_signs_with_the_keys_in_files(tmp_path: Path) -> None:
+    files = []
+    for key in (P256, NEXT):
+        files.append(tmp_path / f"{key.kid}.pem")
+        files[-1].write_bytes(key.private_pem)
+    flags = [part for file in files for part in ("--card-key", str(file))]
+    url = "https://agent.example.com"
+    (tmp_path / "echo.py").write_text(MODULES["echo.py"])
+    port = free_port()
+    arguments = ["serve", "echo.py", "--host", "127.0.0.1", "--port", str(port), "--url", url]
+    with process([*COMMAND, *arguments, *flags], tmp_path) as agent:
+        served = agent.answers_at(f"http://127.0.0.1:{port}")
+        protected = json.loads(urlsafe_b64decode(served["signatures"][0]["protected"] + "=="))
+        assert protected["jku"] == url + KEYS
+        for key in (P256, NEXT):
+            CardVerifier([key.pem]).check(served)
