@@ -5,6 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from apcore_a2a_client import APIKey
+
 from .agent import RemoteAgent
 from .receiver import WebhookReceiver
 
@@ -14,6 +16,7 @@ KEYS: dict[str, Any] = {
     "timeout": (int, float),
     "user_agent": str,
     "token": str,
+    "api_key": str,
     "approve": str,
     "expose": bool,
     "max_open": int,
@@ -24,8 +27,10 @@ KEYS: dict[str, Any] = {
     "protocol": str,
 }
 """Keys of a remote agent in the config file, and the types of their values."""
-TOKEN_VARIABLE = "APCORE_A2A_REMOTE_TOKEN"
-"""The environment variable with a bearer token for an agent: `_` and its name follow."""
+TOKEN_VARIABLE = "APCORE_A2A_REMOTE_TOKEN_"
+"""The environment variable with a bearer token for an agent, whose name follows."""
+KEY_VARIABLE = "APCORE_A2A_REMOTE_KEY_"
+"""The environment variable with an API key for an agent, whose name follows."""
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
@@ -77,14 +82,16 @@ def _members(entry: str | Mapping[str, Any]) -> dict[str, Any]:
 
 def _agent(members: dict[str, Any], *, expose: bool) -> RemoteAgent:
     name, url = members.pop("name"), members.pop("server_url")
-    token = members.pop("token", None) or os.environ.get(f"{TOKEN_VARIABLE}_{name.upper()}")
+    token = members.pop("token", None) or os.environ.get(TOKEN_VARIABLE + name.upper())
+    api_key = members.pop("api_key", None) or os.environ.get(KEY_VARIABLE + name.upper())
+    auth = f"Bearer {token}" if token else APIKey(api_key) if api_key else None
     if "timeout" in members:
         members["timeout"] = seconds_of(members["timeout"])
     webhook_url = members.pop("webhook_url", None)
     if webhook_url is not None:
         members["receiver"] = WebhookReceiver(webhook_url)
     members.setdefault("expose", expose)
-    return RemoteAgent(url, name=name, auth=token and f"Bearer {token}", **members)
+    return RemoteAgent(url, name=name, auth=auth, **members)
 
 
 def seconds_of(duration: float | str) -> float:

@@ -45,6 +45,8 @@ SERVICE_VARIABLE = re.compile(r"\w+_(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP|SCTP)
 """Variables that Kubernetes sets for services, for example for one named apcore-a2a."""
 PASSWORD = re.compile(r"://[^/@]*:[^/]+@|\bpassword=")
 """A password in a URL: before the host, or in the query."""
+REMOTE_CREDENTIALS = (f"{PREFIX}REMOTE_TOKEN_", f"{PREFIX}REMOTE_KEY_")
+"""Beginnings of the variables with the credentials for remote agents, whose names follow."""
 URL_OPTIONS = ("openapi", "store", "rate_limit_storage", "push_proxy")
 """Secret options whose values are URLs: only those with a password are warned about."""
 SEQUENCE: type[Any] = list
@@ -214,6 +216,7 @@ def warn_about_unknown_variables() -> None:
     known |= {variable for flag in COMMON if (variable := getattr(flag, "envvar", None))}
     for variable in sorted({name for name in os.environ if name.startswith(PREFIX)} - known):
         is_credential = f"{variable}_".startswith(f"{OPENAPI_TOKEN}_")
+        is_credential |= variable.startswith(REMOTE_CREDENTIALS)
         if not is_credential and not SERVICE_VARIABLE.fullmatch(variable):
             name = variable.removeprefix(PREFIX)
             hint = suggestion(name, [each.upper() for each in OPTIONS], PREFIX)
