@@ -36,6 +36,8 @@ OWNERS = {
     "google.adk": "google-adk",
     "google.genai": "google-genai",
     "agents": "openai-agents",
+    "langchain_core": "langchain-core",
+    "langgraph": "langgraph",
     "pydantic_ai": "pydantic-ai-slim",
     "strands": "strands-agents",
     "google.protobuf": "protobuf",

@@ -66,8 +66,8 @@ FAULTS = (
         "core-keeps-approval-token",
         "A client can put an approval token among the inputs, and so approve its own call.",
         f"{CORE}/parts.py",
-        'return {key: item for key, item in narrow(value).items() if key != "_approval_token"}',
-        "return {key: item for key, item in narrow(value).items()}",
+        'inputs.pop("_approval_token", None)',
+        'inputs.get("_approval_token", None)',
         ("tests/core/test_parts.py::test_an_approval_token_of_a_client_is_removed",),
     ),
     Fault(

@@ -14,6 +14,8 @@ __all__ = [
     "ExecutorAgent",
     "File",
     "FunctionAgent",
+    "LangChainAgent",
+    "LangGraphAgent",
     "N8nAgent",
     "ObjectAgent",
     "OpenAIAgent",
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     from .command import CommandAgent, OpenClawAgent
     from .detection import bridge, load_adapter, load_bridge, register_adapter, register_bridge
     from .google_adk import ADKAgent
+    from .langchain import LangChainAgent
+    from .langgraph import LangGraphAgent
     from .n8n import N8nAgent
     from .openai_agents import OpenAIAgent
     from .parts import meta_key, part_in, part_out
@@ -71,6 +75,8 @@ else:
             "register_bridge",
         ],
         ".google_adk": ["ADKAgent"],
+        ".langchain": ["LangChainAgent"],
+        ".langgraph": ["LangGraphAgent"],
         ".n8n": ["N8nAgent"],
         ".openai_agents": ["OpenAIAgent"],
         ".parts": ["meta_key", "part_in", "part_out"],

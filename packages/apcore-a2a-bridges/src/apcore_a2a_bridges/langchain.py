@@ -1,0 +1,285 @@
+"""Runnables of LangChain as agents: models, chains, tools, and whatever else has `astream`."""
+
+# LangChain is not installed where the types are checked, so its objects are Any.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import asdict, is_dataclass
+from json import dumps
+from typing import Any, TypeAlias
+
+from apcore_a2a_core import File, Usage
+from apcore_a2a_core.media_types import type_of_file
+from apcore_a2a_core.schema import properties_of, resolved
+from pydantic import BaseModel
+from pydantic.errors import PydanticUserError
+
+from . import parts
+from .agent import Agent, first_paragraph, text_model
+from .agent import resolved as awaited
+from .parts import Json, is_mapping
+from .turn import ANSWER, Turn
+
+Config: TypeAlias = Mapping[str, Any] | Callable[[Turn], Any]
+"""A `RunnableConfig`, or a function of the turn that returns it."""
+
+BLOCKS = frozenset({"audio", "file", "image", "video"})
+"""Types of content blocks that are files."""
+HISTORY = ("history", "chat_history")
+"""Inputs that get the messages of the conversation so far."""
+MESSAGES = "messages"
+"""The input that gets the messages of the conversation and the new one."""
+LANGUAGE_MODEL = "langchain_core.language_models.base.BaseLanguageModel"
+MESSAGE_HISTORY = "langchain_core.runnables.history.RunnableWithMessageHistory"
+
+
+def part_in(part: Mapping[str, Any], turn: Turn) -> Json:
+    """Convert a part of a message to a content block of LangChain.
+
+    >>> part_in({"raw": "YSxi", "mediaType": "text/csv", "filename": "t.csv"}, turn=None)
+    {'type': 'file', 'base64': 'YSxi', 'mime_type': 'text/csv', 'extras': {'filename': 't.csv'}}
+    """
+    if "text" in part:
+        return {"type": "text", "text": part["text"]}
+    if "data" in part:
+        return {"type": "text", "text": dumps(part["data"], ensure_ascii=False)}
+    name = str(part.get("filename", ""))
+    media_type = part.get("mediaType") or type_of_file(name)
+    kind = media_type.partition("/")[0]
+    block = {
+        "type": kind if kind in BLOCKS else "file",
+        **({"url": part["url"]} if "url" in part else {"base64": part["raw"]}),
+        "mime_type": media_type,
+    }
+    return {**block, "extras": {"filename": name}} if name else block
+
+
+def part_out(event: Any, turn: Turn) -> Any:
+    """Convert an output of a runnable: messages become their texts and files.
+
+    >>> part_out({"n": (1, 2)}, turn=None)
+    {'n': [1, 2]}
+    """
+    if hasattr(event, "content_blocks"):
+        return chunks_of(event)
+    if isinstance(event, str | bytes | bytearray) or not hasattr(event, "__iter__"):
+        return parts.part_out(event, turn)
+    return parts.part_out(plain(event), turn)
+
+
+def chunks_of(message: Any) -> list[str | File]:
+    """Return the texts and files of a message; thoughts and calls of tools are left out."""
+    if isinstance(message.content, str):
+        return [message.content] if message.content else []
+    converted = [_chunk_of(block) for block in message.content_blocks]
+    return [chunk for chunk in converted if chunk]
+
+
+def plain(value: Any) -> Any:
+    """Return a value with dicts and lists in place of models, dataclasses and other sequences."""
+    if isinstance(value, BaseModel):
+        return plain(value.model_dump())
+    if is_dataclass(value) and not isinstance(value, type):
+        return value if isinstance(value, File) else plain(asdict(value))
+    if is_mapping(value):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        items: Iterable[Any] = value
+        return [plain(each) for each in items]
+    return value
+
+
+def past_messages(turn: Turn) -> list[Any]:
+    """Return the conversation before a turn as messages of LangChain."""
+    from langchain_core.messages import AIMessage, HumanMessage
+
+    kinds: Mapping[str, Any] = {"user": HumanMessage, "agent": AIMessage}
+    return [kinds[each.role](each.text) for each in turn.messages if each.text]
+
+
+async def new_message(agent: Agent, turn: Turn) -> Any:
+    """Return the message of the user, with its files."""
+    from langchain_core.messages import HumanMessage
+
+    contents = await agent.contents(turn)
+    is_text = len(contents) == 1 and contents[0] == {"type": "text", "text": turn.text}
+    return HumanMessage(turn.text if is_text or not contents else contents)
+
+
+async def merged_config(config: Config | None, turn: Turn, **own: Any) -> Any:
+    """Return the user's config for a turn, with that of the bridge."""
+    from langchain_core.runnables.config import merge_configs
+
+    given = await awaited(config(turn)) if callable(config) else config
+    return merge_configs(given, own)
+
+
+def usage_counter() -> Any:
+    """Return a callback handler with the `usage` of all models that a run calls."""
+    from langchain_core.callbacks import BaseCallbackHandler
+
+    class UsageCounter(BaseCallbackHandler):  # type: ignore[misc]  # LangChain may be missing
+        run_inline = True
+
+        def __init__(self) -> None:
+            self._counts: list[Mapping[str, int]] = []  # appended by threads, too
+
+        def on_llm_end(self, response: Any, **about: Any) -> None:
+            for generations in response.generations:
+                message = getattr(generations[0], "message", None) if generations else None
+                self._counts.append(getattr(message, "usage_metadata", None) or {})
+
+        @property
+        def usage(self) -> Usage:
+            sums = [
+                sum(count.get(name, 0) for count in self._counts)
+                for name in ("input_tokens", "output_tokens")
+            ]
+            return Usage(*sums)
+
+    return UsageCounter()
+
+
+class LangChainAgent(Agent):
+    """A runnable of LangChain: a chat model, a chain, a tool.
+
+    A model gets the messages of the conversation. A runnable with a single input gets the text of
+    the user; with several, they are the typed inputs of the skill. Inputs called `history` or
+    `chat_history` get the conversation so far, and one called `messages` gets all of it.
+
+    Args:
+        runnable: The runnable.
+        run_config: Its `RunnableConfig`, or a function of the turn that returns it. The bridge adds
+            `configurable.session_id`, for `RunnableWithMessageHistory`.
+        options: Options of `Agent`. `output_key` is the member of its output to send.
+    """
+
+    default_part_in = staticmethod(part_in)
+    default_part_out = staticmethod(part_out)
+
+    def __init__(self, runnable: Any, *, run_config: Config | None = None, **options: Any) -> None:
+        doc = first_paragraph(getattr(runnable, "description", None))
+        given: Json = {"name": runnable.get_name(), "description": doc, **options}
+        super().__init__(**given)
+        self._runnable = runnable
+        self._config = run_config
+        self._takes_messages = _is_a(_first_step(runnable), LANGUAGE_MODEL)
+        fields = {} if self._takes_messages else _inputs_of(runnable)
+        has_memory = _is_a(runnable, MESSAGE_HISTORY)
+        self._histories = [] if has_memory else [name for name in HISTORY if name in fields]
+        self._has_messages = MESSAGES in fields
+        names = [name for name in fields if name not in (*HISTORY, MESSAGES)]
+        self._is_typed = bool(names) or self._has_messages
+        if options.get("input_key"):
+            self._is_typed = True
+        elif len(names) == 1 and fields[names[0]].get("type") in ("string", None):
+            (self.input_key,) = names
+            self.input_schema = text_model(self.input_key)
+        elif names and not options.get("input_mapper"):
+            self.input_schema = _without(runnable.get_input_schema(), fields.keys() - {*names})
+
+    async def run(self, turn: Turn) -> AsyncIterator[Any]:
+        """Stream the output of the runnable; text as it comes, other values at the end."""
+        counter = usage_counter()
+        config = await merged_config(
+            self._config,
+            turn,
+            configurable={"session_id": turn.session_id},
+            callbacks=[counter],
+        )
+        total: Any = None
+        try:
+            given = await self._input(turn)
+            async with aclosing(self._runnable.astream(given, config)) as chunks:
+                async for chunk in chunks:
+                    value = self._member(chunk)
+                    if isinstance(value, str) or hasattr(value, "content_blocks"):
+                        yield value
+                    else:
+                        total = _sum(total, value)
+        finally:
+            turn.add_usage(counter.usage)
+        if total is not None:
+            yield total
+
+    async def _input(self, turn: Turn) -> Any:
+        if self.input_mapper is not None:
+            return await self.given(turn)
+        if self._takes_messages:
+            return [*past_messages(turn), await new_message(self, turn)]
+        if not self._is_typed:
+            return turn.text
+        given = turn.inputs if not self.takes_text else {self.input_key: turn.text}
+        inputs = {name: value for name, value in given.items() if name != ANSWER}
+        inputs |= {name: past_messages(turn) for name in self._histories}
+        if self._has_messages:
+            message = await new_message(self, turn)
+            return {**inputs, MESSAGES: [*past_messages(turn), message]}
+        return inputs
+
+    def _member(self, chunk: Any) -> Any:
+        """Return the member of a chunk that is to be sent."""
+        if self.output_key is None or not is_mapping(chunk):
+            return chunk
+        return chunk.get(self.output_key)
+
+
+def _chunk_of(block: Mapping[str, Any]) -> str | File | None:
+    """Return the chunk of a content block; None if it is neither text nor a file."""
+    if block.get("type") == "text":
+        return str(block.get("text", ""))
+    if block.get("type") not in BLOCKS:
+        return None
+    extras = block.get("extras") or {}
+    name = str(block.get("filename") or extras.get("filename") or "")
+    media_type = str(block.get("mime_type", ""))
+    if isinstance(block.get("url"), str):
+        return File(url=block["url"], name=name, media_type=media_type)
+    part = {"raw": block.get("base64"), "filename": name, "mediaType": media_type}
+    return parts.file_in(part)
+
+
+def _sum(total: Any, value: Any) -> Any:
+    """Return the sum of two outputs, or the newer one if they can't be added, as LangChain does."""
+    if total is None or value is None:
+        return total if value is None else value
+    try:
+        return total + value
+    except TypeError:
+        return value
+
+
+def _is_a(value: Any, name: str) -> bool:
+    """Return whether a value has a type with a full name among its ancestors."""
+    return any(f"{kind.__module__}.{kind.__qualname__}" == name for kind in type(value).__mro__)
+
+
+def _first_step(runnable: Any) -> Any:
+    """Return the first runnable of a sequence, without what is bound to it."""
+    while True:
+        attributes = vars(runnable) if hasattr(runnable, "__dict__") else {}
+        inner = attributes.get("first", attributes.get("bound"))
+        if inner is None or _is_a(runnable, MESSAGE_HISTORY):
+            return runnable
+        runnable = inner
+
+
+def _inputs_of(runnable: Any) -> Mapping[str, Any]:
+    """Return the schemas of the inputs of a runnable by name; empty if it takes one value."""
+    try:
+        schema = runnable.get_input_schema().model_json_schema()
+    except PydanticUserError:  # a type that has no schema
+        return {}
+    return properties_of(resolved(schema, schema))
+
+
+def _without(model: Any, names: Iterable[str]) -> Any:
+    """Return the JSON Schema of a model without some of its members."""
+    schema: Json = model.model_json_schema()
+    properties = {n: each for n, each in schema["properties"].items() if n not in {*names}}
+    required = [name for name in schema.get("required", ()) if name in properties]
+    return {**schema, "properties": properties, "required": required}

@@ -1,0 +1,445 @@
+"""Compiled graphs of LangGraph as agents, and with them what LangChain's `create_agent` returns."""
+
+# LangGraph is not installed where the types are checked, so its objects are Any.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import typing
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, aclosing
+from typing import Any, NamedTuple, NoReturn, TypeAlias
+
+from apcore import ModuleError
+from apcore_a2a_core import File, Progress, Usage
+from pydantic import BaseModel, TypeAdapter, create_model
+
+from . import langchain, parts
+from .agent import Agent, resolved
+from .langchain import (
+    MESSAGES,
+    Config,
+    merged_config,
+    new_message,
+    past_messages,
+    plain,
+    usage_counter,
+)
+from .parts import Json, is_mapping
+from .turn import ANSWER, Turn
+
+logger = logging.getLogger("apcore_a2a.langgraph")
+
+Event: TypeAlias = tuple[str, Any]
+"""The stream mode and the item of LangGraph's stream; what `part_out` converts."""
+
+AI_TYPES = ("ai", "AIMessageChunk")
+"""Types of messages that a model writes."""
+INTERRUPT, CALLS = "langgraph_interrupt", "langgraph_calls"
+"""Members of a pause's state: the id of the interrupt, and how many calls of tools it is about."""
+INTERRUPTS = "__interrupt__"
+"""The member of LangGraph's updates with interrupts."""
+MODES = ["messages", "updates", "custom", "values"]
+QUESTION_KEYS = ("question", "query", "message", "description", "text", "prompt")
+"""Members of an interrupt's value that may be its question."""
+NO_QUESTION = "The agent needs an answer."
+STRUCTURED = "structured_response"
+"""The member of the state that `create_agent(response_format=…)` fills."""
+YES_OR_NO = {"approve", "reject"}
+"""Decisions about a tool that an approval can express."""
+
+
+class CheckpointError(ModuleError, RuntimeError):
+    """A graph can't pause or resume: it has no checkpointer, or lost what it had saved."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(code="CHECKPOINT_MISSING", message=message)
+
+
+def part_in(part: Mapping[str, Any], turn: Turn) -> Json:
+    """Convert a part of a message to a content block of LangChain.
+
+    >>> part_in({"text": "Hello"}, turn=None)
+    {'type': 'text', 'text': 'Hello'}
+    """
+    return langchain.part_in(part, turn)
+
+
+def part_out(event: Any, turn: Turn) -> Any:
+    """Convert an event of LangGraph's stream, a pair of stream mode and item, to chunks.
+
+    Messages become text and files. What a node writes to the custom stream is progress, unless it
+    is a `File`, `Usage` or `Progress`. Final values become data, and updates nothing.
+
+    >>> part_out(("custom", "Searching"), turn=None)
+    Progress(text='Searching', data=None)
+    """
+    mode, item = event
+    if mode == "messages":
+        return langchain.chunks_of(item[0])
+    if mode == "custom":
+        return _progress_of(item)
+    return parts.part_out(plain(item), turn) if mode == "values" else None
+
+
+class LangGraphAgent(Agent):
+    """A compiled graph: a graph of messages talks, and any other is a typed skill.
+
+    With a checkpointer, the graph remembers each conversation of a caller in a thread of its own,
+    and `interrupt()` asks the user. Without one, it gets the messages of the conversation.
+
+    Args:
+        graph: What `StateGraph.compile`, `create_agent` or `@entrypoint` return.
+        nodes: The nodes whose messages are the answer; by default, all of them.
+        checkpointer: The graph's checkpointer, if it has none yet; or a function that returns one,
+            or an asynchronous context manager of one, which is called in the server's event loop.
+        run_config: The `RunnableConfig` of each run, or a function of the turn that returns it; the
+            bridge adds `configurable.thread_id`.
+        context: The runtime context of each run, or a function of the turn that returns it.
+        options: Options of `Agent`. `output_key` is the member of the final state to send, in
+            place of messages.
+    """
+
+    default_part_in = staticmethod(part_in)
+    default_part_out = staticmethod(part_out)
+
+    def __init__(
+        self,
+        graph: Any,
+        *,
+        nodes: Iterable[str] = (),
+        checkpointer: Any = None,
+        run_config: Config | None = None,
+        context: Any = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**{"name": graph.get_name(), **options})
+        self._graph = graph
+        self._nodes = {*nodes}
+        self._checkpointer = checkpointer
+        self._config = run_config
+        self._context = context
+        self._resources = AsyncExitStack()
+        self._opening = asyncio.Lock()
+        has_input_key = bool(options.get("input_key"))
+        inputs = _input_fields(graph)
+        self._takes_messages = MESSAGES in inputs and not has_input_key
+        self._takes_value = not inputs and not has_input_key
+        if not (self._takes_messages or has_input_key or self.input_mapper):
+            self._set_input_schema()
+        self._tells_messages = self.output_key is None and MESSAGES in _names(graph.output_channels)
+        if not self._tells_messages and self.output_key is None:
+            self._set_output_schema()
+
+    async def run(self, turn: Turn) -> AsyncIterator[Any]:
+        """Run the graph, or resume it with the user's answer, and yield its events."""
+        graph, counter = await self._opened(), usage_counter()
+        config = await merged_config(
+            self._config,
+            turn,
+            configurable={"thread_id": turn.session_id},
+            callbacks=[counter],
+        )
+        given = await self._input(graph, config, turn)
+        keywords = {"context": await _value_for(self._context, turn)} if self._context else {}
+        stream = graph.astream(given, config, stream_mode=MODES, subgraphs=True, **keywords)
+        told, interrupts, final = _ToldMessages(self._nodes), list[Any](), None
+        try:
+            # the stream is read to its end also after an interrupt: until then, the checkpoint
+            # of the interrupt may not have been saved
+            async with aclosing(stream) as events:
+                async for namespace, mode, item in events:
+                    if mode == "messages":
+                        if self._tells_messages:
+                            for event in told.new(item):
+                                yield event
+                    elif mode == "custom":
+                        yield mode, item
+                    elif not namespace and mode == "updates":
+                        interrupts += _interrupts_in(item)
+                        yield mode, item
+                    elif not namespace and item is not None:
+                        final = item
+        finally:
+            turn.add_usage(counter.usage)
+        if interrupts:
+            self._pause(graph, interrupts[0], turn)
+        async for event in self._ending(final, told):
+            yield event
+
+    async def close(self) -> None:
+        """Close the checkpointer that the bridge has opened."""
+        self._opened_graph = None
+        await self._resources.aclose()
+
+    _opened_graph: Any = None
+
+    async def _opened(self) -> Any:
+        """Return the graph with its checkpointer."""
+        if self._checkpointer is None:
+            return self._graph
+        async with self._opening:
+            if self._opened_graph is None:
+                saver = self._checkpointer
+                if not hasattr(saver, "aget_tuple"):
+                    saver = await resolved(saver()) if callable(saver) else saver
+                if hasattr(saver, "__aenter__"):
+                    saver = await self._resources.enter_async_context(saver)
+                self._opened_graph = self._graph.copy({"checkpointer": saver})
+            return self._opened_graph
+
+    async def _input(self, graph: Any, config: Any, turn: Turn) -> Any:
+        """Return the input of the graph, or the command that resumes it."""
+        from langgraph.types import Command
+
+        if is_mapping(turn.state) and INTERRUPT in turn.state:
+            interrupt_id = turn.state[INTERRUPT]
+            snapshot = await graph.aget_state(config)
+            if interrupt_id not in {each.id for each in snapshot.interrupts}:
+                message = "Task %s: the graph no longer has the interrupt of the question"
+                logger.error(message, turn.task_id, extra={"event": "interrupt_lost"})
+                raise CheckpointError("The graph no longer has the interrupt of the question")
+            return Command(resume={interrupt_id: _resumed_with(turn)})
+        if self.input_mapper is not None:
+            return await self.given(turn)
+        if self._takes_messages:
+            message = await new_message(self, turn)
+            return {MESSAGES: [*await self._messages_before(graph, config, turn), message]}
+        if self.takes_text:
+            return turn.text if self._takes_value else {self.input_key: turn.text}
+        return {name: value for name, value in turn.inputs.items() if name != ANSWER}
+
+    async def _messages_before(self, graph: Any, config: Any, turn: Turn) -> list[Any]:
+        """Return what the graph has to know besides the new message.
+
+        A turn that was canceled or has failed may have left calls of tools without a result, which
+        models refuse to go on with.
+        """
+        from langchain_core.messages import ToolMessage
+
+        if not graph.checkpointer:
+            return past_messages(turn)
+        saved = (await graph.aget_state(config)).values.get(MESSAGES) or ()
+        answered = {getattr(message, "tool_call_id", None) for message in saved}
+        calls = [call for message in saved for call in getattr(message, "tool_calls", ())]
+        return [
+            ToolMessage("The call was canceled.", tool_call_id=call["id"], name=call["name"])
+            for call in calls
+            if call["id"] not in answered
+        ]
+
+    def _pause(self, graph: Any, interrupt: Any, turn: Turn) -> NoReturn:
+        """Ask the user for what an interrupt asks for."""
+        if not graph.checkpointer:
+            message = "Task %s: the graph has interrupted, but has no checkpointer to resume from"
+            logger.error(message, turn.task_id, extra={"event": "interrupt_without_checkpointer"})
+            raise CheckpointError("The graph has interrupted, but has no checkpointer")
+        value, schema = _as_json(interrupt.value), getattr(interrupt, "response_schema", None)
+        data = None if isinstance(value, str) else value
+        state: Json = {INTERRUPT: interrupt.id}
+        review = _review_of(value, schema)
+        if review is None:
+            turn.ask(_question_of(value), data, schema=schema, state=state)
+        state[CALLS] = len(review.calls) if review.is_batch else None
+        if review.decisions >= YES_OR_NO:
+            turn.approve(review.question, data, state=state)
+        if review.decisions == {"respond"} and len(review.calls) == 1:
+            turn.ask(review.question, data, state=state)
+        turn.ask(review.question, data, schema=schema, state={INTERRUPT: interrupt.id})
+
+    async def _ending(self, final: Any, told: _ToldMessages) -> AsyncIterator[Event]:
+        """Yield what the final state has besides the messages of the stream."""
+        if self.output_key is not None:
+            final = final.get(self.output_key) if is_mapping(final) else final
+            yield "values", final
+        elif not self._tells_messages:
+            names = _names(self._graph.output_channels)
+            is_state = is_mapping(final) and not isinstance(self._graph.output_channels, str)
+            yield "values", {n: v for n, v in final.items() if n in names} if is_state else final
+        elif is_mapping(final):
+            last = [*final.get(MESSAGES, ())][-1:]
+            if last and not told.texts and last[0].type in AI_TYPES and not self._nodes:
+                yield "messages", (last[0], {})
+            if final.get(STRUCTURED) is not None:
+                yield "values", final[STRUCTURED]
+
+    def _set_input_schema(self) -> None:
+        model = _model_of(self._graph, "input")
+        schema = model.model_json_schema()
+        if schema.get("type") == "string":
+            return  # a function of one text takes what the user says
+        self.input_schema = model
+
+    def _set_output_schema(self) -> None:
+        model = _model_of(self._graph, "output")
+        if "properties" in model.model_json_schema():
+            self.output_schema = model
+
+
+class _ToldMessages:
+    """The messages of a run so far, to tell each only once.
+
+    LangGraph tells the tokens of a model, and then the whole messages that nodes return, which may
+    be the same message or a copy of it.
+
+    Args:
+        nodes: The nodes whose messages are wanted; all if it is empty.
+    """
+
+    def __init__(self, nodes: set[str]) -> None:
+        self._nodes = nodes
+        self.texts: dict[str, str] = {}
+        self._places: dict[str, str] = {}
+
+    def new(self, item: tuple[Any, Mapping[str, Any]]) -> list[Event]:
+        """Return the events that tell a message; another message begins a paragraph."""
+        message, about = item
+        if message.type not in AI_TYPES or not self._is_wanted(about):
+            return []
+        text = str(message.text)
+        if message.type == "ai" and self._is_told(message.id, text, _place(about)):
+            return []
+        separator: list[Event] = []
+        if message.id not in self.texts and text and any(self.texts.values()):
+            separator = [("messages", (type(message)("\n\n"), about))]
+        self.texts[message.id] = self.texts.get(message.id, "") + text
+        self._places[message.id] = _place(about)
+        return [*separator, ("messages", item)]
+
+    def _is_told(self, message_id: str, text: str, place: str) -> bool:
+        return message_id in self.texts or any(
+            bool(text) and told == text and self._places[each].startswith(place)
+            for each, told in self.texts.items()
+        )
+
+    def _is_wanted(self, about: Mapping[str, Any]) -> bool:
+        steps = (step.partition(":")[0] for step in _place(about).split("|"))
+        return not self._nodes or not self._nodes.isdisjoint(
+            {*steps, about.get("langgraph_node", "")}
+        )
+
+
+def _place(about: Mapping[str, Any]) -> str:
+    """Return the run of a node, after those of the nodes around it."""
+    return str(about.get("langgraph_checkpoint_ns", ""))
+
+
+def _names(channels: str | Iterable[str]) -> list[str]:
+    return [channels] if isinstance(channels, str) else [*channels]
+
+
+def _input_fields(graph: Any) -> list[str]:
+    """Return the names of the inputs of a graph; empty if it takes a single value."""
+    builder = getattr(graph, "builder", None)
+    return [] if builder is None else [*builder.schemas[builder.input_schema]]
+
+
+def _model_of(graph: Any, which: typing.Literal["input", "output"]) -> type[BaseModel]:
+    """Return the model of the inputs or of the output of a graph."""
+    kind = getattr(getattr(graph, "builder", None), f"{which}_schema", None)
+    if kind is None or type(kind).__module__ != "typing" or sys.version_info >= (3, 12):
+        model: type[BaseModel] = getattr(graph, f"get_{which}_schema")()
+        return model
+    hints = typing.get_type_hints(kind, include_extras=True)  # pydantic refuses typing.TypedDict
+    required = kind.__required_keys__ if which == "input" else ()
+    fields: dict[str, Any] = {
+        name: (hint, ... if name in required else None) for name, hint in hints.items()
+    }
+    replacement: type[BaseModel] = create_model(kind.__name__, **fields)
+    return replacement
+
+
+async def _value_for(given: Any, turn: Turn) -> Any:
+    """Return a value, or what a function of the turn returns."""
+    is_function = callable(given) and not isinstance(given, type)
+    return await resolved(given(turn)) if is_function else given
+
+
+def _interrupts_in(update: Any) -> list[Any]:
+    return [*update[INTERRUPTS]] if is_mapping(update) and INTERRUPTS in update else []
+
+
+def _as_json(value: Any) -> Any:
+    """Return the value of an interrupt as JSON."""
+    return TypeAdapter[Any](Any).dump_python(value, mode="json", fallback=str)
+
+
+class _Review(NamedTuple):
+    """Calls of tools that an interrupt of LangChain's middleware is about.
+
+    Attributes:
+        calls: The calls, with `name`, `args`, and perhaps a `description`.
+        decisions: The decisions that are possible for all of them.
+        is_batch: Whether the middleware waits for a list of decisions, and not for a single one.
+    """
+
+    calls: list[Json]
+    decisions: set[str]
+    is_batch: bool
+
+    @property
+    def question(self) -> str:
+        described = self.calls[0].get("description") if len(self.calls) == 1 else None
+        names = ", ".join(str(call["name"]) for call in self.calls)
+        return str(described or f"May the agent call {names}?")
+
+
+def _review_of(value: Any, schema: Any) -> _Review | None:
+    """Return the calls of tools that an interrupt is about; None if it asks something else."""
+    if not is_mapping(value):
+        return None
+    if value.get("type") == "tool_approval" and "name" in value:
+        return _Review([{**value}], {*_decisions_in(schema)}, is_batch=False)
+    calls, reviews = value.get("action_requests"), value.get("review_configs")
+    if not (isinstance(calls, list) and calls and isinstance(reviews, list)):
+        return None
+    allowed = {each["action_name"]: {*each["allowed_decisions"]} for each in reviews}
+    decisions = set.intersection(*(allowed.get(call["name"], set()) for call in calls))
+    return _Review(calls, decisions, is_batch=True)
+
+
+def _decisions_in(schema: Any) -> Iterator[str]:
+    """Yield the types of decisions in the JSON Schema of an answer."""
+    if is_mapping(schema):
+        const = schema.get("type", {}).get("const") if is_mapping(schema.get("type")) else None
+        if isinstance(const, str):
+            yield const
+        for each in schema.values():
+            yield from _decisions_in(each)
+    elif isinstance(schema, list):
+        for each in schema:
+            yield from _decisions_in(each)
+
+
+def _question_of(value: Any) -> str:
+    """Return the text of the value of an interrupt."""
+    if isinstance(value, str):
+        return value
+    texts = [value.get(key) for key in QUESTION_KEYS] if is_mapping(value) else []
+    return next((text for text in texts if isinstance(text, str)), NO_QUESTION)
+
+
+def _resumed_with(turn: Turn) -> Any:
+    """Return what `interrupt()` returns in the graph: the answer, or the decisions about tools."""
+    if CALLS not in turn.state:
+        return turn.answer
+    decision: Json = {"type": "approve" if turn.approved else "reject"}
+    if turn.approved is None:
+        decision = {"type": "respond", "message": str(turn.answer)}
+    count = turn.state[CALLS]
+    return decision if count is None else {"decisions": [decision] * count}
+
+
+def _progress_of(item: Any) -> Any:
+    """Return what a node has written to the custom stream as a chunk."""
+    if isinstance(item, File | Usage | Progress):
+        return item
+    if isinstance(item, str):
+        return Progress(item)
+    data = _as_json(item)
+    texts = (data.get(key) for key in ("text", "message", "status")) if is_mapping(data) else ()
+    return Progress(next((text for text in texts if isinstance(text, str)), ""), data)

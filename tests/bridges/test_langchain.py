@@ -1,0 +1,100 @@
+"""Runnables of LangChain as skills."""
+
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apcore_a2a_bridges import bridge
+from apcore_a2a_bridges.langchain import LangChainAgent
+from apcore_a2a_client import InvalidParamsError, Part
+from langchain_core.output_parsers import JsonOutputParser, StrOutputParser
+from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.runnables import RunnableLambda
+
+from tests.server.inloop import anyio_backend as anyio_backend
+
+from .acceptance import Acceptance, Script, client_of, serving_agent
+from .langchain_model import ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+EXAMPLE = Path(__file__).parents[2] / "examples/bridges/langchain/agent.py"
+
+
+class TestModel(Acceptance):
+    def agent(self, script: Script) -> Any:
+        return ScriptedModel(script=script)
+
+
+class TestChain(Acceptance):
+    cancels = False  # LangChain does not always close the generators inside a sequence
+
+    def agent(self, script: Script) -> Any:
+        prompt = ChatPromptTemplate([("placeholder", "{history}"), ("human", "{text}")])
+        return prompt | ScriptedModel(script=script) | StrOutputParser()
+
+
+async def answer_to(runnable: Any, message: Any, **options: Any) -> Any:
+    """Serve a runnable, send it a message, and return the value of the task."""
+    async with serving_agent(runnable, **options) as url, client_of(url) as client:
+        return (await client.send_message(message)).value
+
+
+def test_the_bridge_is_found_by_the_type() -> None:
+    assert isinstance(bridge(ScriptedModel(script=Script())), LangChainAgent)
+
+
+async def test_several_inputs_of_a_prompt_are_typed() -> None:
+    prompt = ChatPromptTemplate([("human", "{greeting}, {name}!")])
+    chain = prompt | ScriptedModel(script=Script())
+    async with serving_agent(chain, name="greeter") as url, client_of(url) as client:
+        said = await client.call("greeter", {"greeting": "Hello", "name": "Ada"})
+        assert said == "You said: Hello, Ada!"
+        with pytest.raises(InvalidParamsError):
+            await client.call("greeter", {"greeting": "Hello"})
+
+
+async def test_an_output_that_is_no_text_is_data() -> None:
+    async def answer(texts: Any) -> Any:
+        yield '{"city": '
+        yield '"Bern"}'
+
+    script = Script()
+    script.answer_by(answer)
+    chain = ScriptedModel(script=script) | JsonOutputParser()
+    assert await answer_to(chain, "Where?") == {"city": "Bern"}
+
+
+async def test_a_member_of_the_output_is_chosen() -> None:
+    split = RunnableLambda(lambda text: {"first": text[:1], "rest": text[1:]})
+    assert await answer_to(split, "Hello", output_key="rest") == "ello"
+
+
+async def test_an_input_mapper_makes_the_input() -> None:
+    echo = RunnableLambda(lambda given: f"got {given['question']}")
+    mapped = {"input_mapper": lambda inputs, turn: {"question": inputs["question"].upper()}}
+    assert await answer_to(echo, "why", **mapped) == "got WHY"
+
+
+async def test_files_reach_the_model() -> None:
+    seen: list[Any] = []
+
+    class Looking(ScriptedModel):
+        async def _astream(self, messages: Any, *args: Any, **options: Any) -> Any:
+            seen.extend(messages[-1].content)
+            async for chunk in super()._astream(messages, *args, **options):
+                yield chunk
+
+    model = Looking(script=Script())
+    await answer_to(model, ["Look", Part(raw=b"\x89PNG", filename="a.png", media_type="image/png")])
+    assert [block["type"] for block in seen] == ["text", "image"]
+    assert (seen[1]["base64"], seen[1]["mime_type"]) == ("iVBORw==", "image/png")
+
+
+async def test_the_example_runs() -> None:
+    chain = runpy.run_path(str(EXAMPLE))["chain"]
+    assert await answer_to(chain, "Hello") == "Hello! I am a chain."
