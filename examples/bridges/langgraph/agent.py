@@ -1,3 +1,5 @@
+"""An agent with a fake model."""
+
 from apcore_a2a_bridges import serve_agent
 from langchain.agents import create_agent
 from langchain_core.language_models import FakeListChatModel

@@ -22,7 +22,7 @@ from . import parts
 from .agent import Agent, first_paragraph, text_model
 from .agent import resolved as awaited
 from .parts import Json, is_mapping
-from .turn import ANSWER, Turn
+from .turn import ANSWER, Turn, file_in
 
 Config: TypeAlias = Mapping[str, Any] | Callable[[Turn], Any]
 """A `RunnableConfig`, or a function of the turn that returns it."""
@@ -240,7 +240,7 @@ def _chunk_of(block: Mapping[str, Any]) -> str | File | None:
     if isinstance(block.get("url"), str):
         return File(url=block["url"], name=name, media_type=media_type)
     part = {"raw": block.get("base64"), "filename": name, "mediaType": media_type}
-    return parts.file_in(part)
+    return file_in(part)
 
 
 def _sum(total: Any, value: Any) -> Any:
