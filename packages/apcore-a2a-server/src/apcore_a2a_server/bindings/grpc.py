@@ -38,6 +38,7 @@ from apcore_a2a_server.middleware.auth import (
     authenticate,
     challenge,
     declared,
+    joined_headers,
     named_client,
     network_of,
 )
@@ -476,13 +477,8 @@ def _retry_details(seconds: object | None) -> list[dict[str, Any]]:
 
 
 def _headers_of(metadata: Iterable[tuple[str, str | bytes]] | None) -> dict[str, str]:
-    """Return metadata as headers with names in lower case; repeated ones are joined by a comma."""
-    headers: dict[str, str] = {}
-    for name, value in metadata or ():
-        if isinstance(value, str):
-            key = name.lower()
-            headers[key] = f"{headers[key]}, {value}" if key in headers else value
-    return headers
+    """Return metadata as headers; names are in lower case, as HTTP/2 has them."""
+    return joined_headers([(name, v) for name, v in metadata or () if isinstance(v, str)])
 
 
 def host_of(peer: str) -> str:
