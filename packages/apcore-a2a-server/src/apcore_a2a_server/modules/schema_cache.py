@@ -7,15 +7,22 @@ behaves like the class otherwise; the class itself is not changed.
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 from apcore.errors import SchemaValidationError
-from pydantic import ValidationError
+from apcore_a2a_core.values import is_large
+from pydantic import BaseModel, ValidationError
+from pydantic_core import SchemaValidator
 
 from .redaction import SchemaStandIn
+from .stepwise import stepwise_validator
 
 MAX_ERRORS = 1000
 """Number of errors that apcore may describe; it takes some 20 us for each."""
+
+LARGE_TEXT = 8 * 1024
+"""Length of a JSON text from which on it is validated in steps, in characters."""
 
 KINDS = {"input_schema": "Input", "output_schema": "Output"}
 """Attributes of a module with schemas, and the nouns for the values that they describe."""
@@ -46,12 +53,27 @@ class CachedSchema(SchemaStandIn):
         return self._schema
 
     def model_validate(self, data: Any, **options: Any) -> Any:
-        """Validate *data* as the model does."""
-        return self._validate(self._model.model_validate, data, options)
+        """Validate *data* as the model does; of a large list, report the first invalid item."""
+        validate = self._model.model_validate
+        if (self.is_slow or is_large(data)) and self._stepwise is not None:
+            validate = self._stepwise.validate_python
+        return self._validate(validate, data, options)
 
     def model_validate_json(self, data: str, **options: Any) -> Any:
-        """Validate JSON as the model does."""
-        return self._validate(self._model.model_validate_json, data, options)
+        """Validate JSON as the model does; of a large list, report the first invalid item."""
+        validate = self._model.model_validate_json
+        if (self.is_slow or len(data) > LARGE_TEXT) and self._stepwise is not None:
+            validate = self._stepwise.validate_json
+        return self._validate(validate, data, options)
+
+    @cached_property
+    def _stepwise(self) -> SchemaValidator | None:
+        """The validator for large values; None if the model validates in its own way."""
+        names, model = ("model_validate", "model_validate_json"), self._model
+        own = [vars(each) for each in model.__mro__ if each is not BaseModel]
+        if not issubclass(model, BaseModel) or any(name in each for each in own for name in names):
+            return None
+        return stepwise_validator(model)
 
     def _validate(self, validate: Callable[..., Any], data: Any, options: dict[str, Any]) -> Any:
         """Call *validate*, but keep apcore from describing more than `MAX_ERRORS` errors.

@@ -11,7 +11,7 @@ import logging
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
@@ -34,6 +34,7 @@ from pydantic_core import to_jsonable_python
 
 from .redaction import SchemaStandIn
 from .schema_cache import KINDS, CachedSchema
+from .stepwise import NO_SCHEMAS, OutOfTimeError, limited_time, stepwise_schema
 
 logger = logging.getLogger("apcore_a2a.skills")
 
@@ -42,6 +43,8 @@ BACKTRACK_LIMIT = 10_000
 MAX_VIOLATIONS = 100
 """Number of violations in an error; clients get no more."""
 CHILD = Path(__file__).with_name("validation_child.py")
+MAX_SECONDS = 1.0
+"""CPU time that pydantic may take for a value once its patterns have been matched elsewhere."""
 CHILD_TIMEOUT = 5.0
 """Seconds that the process of a check may take to start and to end."""
 
@@ -69,7 +72,8 @@ class LinearSchema(SchemaStandIn):
     def __init__(self, schema: Json, kind: str = "Input") -> None:
         self._schema = schema
         self._kind = kind
-        self._validator = validator_of(schema, FancyRegexOptions(backtrack_limit=BACKTRACK_LIMIT))
+        options = FancyRegexOptions(backtrack_limit=BACKTRACK_LIMIT)
+        self._validator = validator_of(*stepwise_schema(schema), pattern_options=options)
 
     def __reduce__(self) -> Any:
         """Pickle what it is made of, for modules that run in another process."""
@@ -168,6 +172,15 @@ class RehearsedSchema(CachedSchema):
         """Validate JSON as the model does."""
         self._rehearse(json.loads(data))
         return super().model_validate_json(data, **options)
+
+    def _validate(self, validate: Callable[..., Any], data: Any, options: dict[str, Any]) -> Any:
+        if not self.is_slow:
+            return super()._validate(validate, data, options)
+        try:
+            with limited_time(MAX_SECONDS):  # a union may match the same text again and again
+                return super()._validate(validate, data, options)
+        except OutOfTimeError:
+            raise _refusal(self._kind, [TOO_LONG]) from None
 
     def _rehearse(self, data: Any) -> None:
         violations: list[Json] = []
@@ -309,7 +322,7 @@ def patterns_of(schema: Any) -> Iterator[str]:
 def _backtracks(pattern: str) -> bool:
     """Return whether a pattern can't be matched in linear time, due to look-around and the like."""
     try:
-        validator_of({"pattern": pattern}, RegexOptions())
+        validator_of({"pattern": pattern}, pattern_options=RegexOptions())
     except ValueError:
         return True
     return False
@@ -430,10 +443,6 @@ def is_deeper(value: Any, depth: int) -> bool:
     return True
 
 
-NO_SCHEMAS = frozenset({"computed_fields", "default", "metadata", "serialization"})
-"""Members of a core schema in which nothing is validated."""
-
-
 def _core_schemas(root: Any) -> Iterator[tuple[Json, Json]]:
     """Yield a core schema of pydantic and those in it, each with the config that applies to it."""
     pending: list[tuple[Any, Json]] = [(root, {})]
@@ -456,12 +465,16 @@ def _core_schemas(root: Any) -> Iterator[tuple[Json, Json]]:
 
 
 def validator_of(
-    schema: Json, pattern_options: FancyRegexOptions | RegexOptions
+    schema: Json,
+    keywords: Mapping[str, Any] | None = None,
+    *,
+    pattern_options: FancyRegexOptions | RegexOptions,
 ) -> Draft202012Validator:
     """Return a validator that takes linear time, and whose errors do not have the value."""
     return Draft202012Validator(
         schema,
         pattern_options=pattern_options,
+        keywords={**(keywords or {})},
         validate_formats=False,
         retriever=_refuse_to_retrieve,
         mask="value",
