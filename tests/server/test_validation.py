@@ -16,13 +16,13 @@ import pytest
 from apcore import Config, SchemaLoader, SchemaValidationError
 from apcore_a2a_core.values import LARGE
 from apcore_a2a_server import Limits
+from apcore_a2a_server.modules.core_schemas import union_depth
 from apcore_a2a_server.modules.schema_cache import MAX_ERRORS
 from apcore_a2a_server.modules.validation import (
     TOO_LONG,
     LinearSchema,
     RehearsedSchema,
     bound_schemas,
-    union_depth,
 )
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from pydantic import Json as JsonText

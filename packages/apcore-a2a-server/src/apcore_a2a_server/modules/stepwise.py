@@ -7,7 +7,7 @@ lock to another thread that has waited for it for 5 ms.
 """
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, cast
@@ -15,6 +15,8 @@ from typing import Any, cast
 from apcore_a2a_core.values import is_array, is_object
 from pydantic import BaseModel
 from pydantic_core import SchemaValidator
+
+from .core_schemas import NO_SCHEMAS
 
 Json = dict[str, Any]
 
@@ -55,8 +57,6 @@ def take_turn(value: Any) -> Any:
 
 # Models
 
-NO_SCHEMAS = frozenset({"computed_fields", "default", "metadata", "serialization"})
-"""Members of a core schema in which nothing is validated."""
 LISTS = frozenset({"list", "tuple", "set", "frozenset"})
 """Types of core schemas that can end with their first invalid item."""
 NAMED = frozenset({"model", "dataclass", "typed-dict", "definition-ref"})
@@ -87,8 +87,9 @@ def _stepwise(node: Any, *, is_named: bool) -> Any:
             a union is in the path of errors, and has the names of its items' types.
     """
     if isinstance(node, list | tuple):
-        items = cast("list[Any] | tuple[Any, ...]", node)
-        return type(items)(_stepwise(item, is_named=is_named) for item in items)
+        items = cast("Iterable[Any]", node)
+        made = [_stepwise(item, is_named=is_named) for item in items]
+        return tuple(made) if isinstance(node, tuple) else made
     if not is_object(node):
         return node
     kind = node.get("type")
