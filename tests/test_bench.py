@@ -148,7 +148,7 @@ def test_task_ids_are_distinguished_from_other_ids() -> None:
     assert task_ids([body, b'{"error": {}}']) == [task]
 
 
-def test_figures_are_per_answer() -> None:
+def test_figures_are_computed_per_answer() -> None:
     tally = Tally(latencies=[0.1, 0.2, 0.3, 0.4], firsts=[0.05], elapsed=2.0)
     measured = figures_of(tally, cpu=0.8)
     assert (measured.answers, measured.rate, measured.cpu, measured.p50) == (4, 2.0, 0.2, 0.2)
@@ -224,7 +224,7 @@ def test_single_figures_are_checked_in_the_unit_of_their_limit() -> None:
     assert check_of(results, START).verdict == "met by 25 %"
 
 
-def test_chunks_and_the_access_log_are_differences_in_echoes() -> None:
+def test_chunks_and_the_access_log_are_compared_as_differences_in_echoes() -> None:
     results, stack = Results(), STACKS["uvloop"].name
     costs = [
         ("bare", SEND, BUSY, 50e-6),
@@ -510,7 +510,7 @@ def counting(monkeypatch: pytest.MonkeyPatch, **counts: int) -> None:
 
 @pytest.mark.parametrize(("count", "code"), [(900, 0), (1030, 0), (1031, 1)])
 @pytest.mark.usefixtures("record")
-def test_instructions_are_a_gate_at_three_percent(
+def test_more_than_three_percent_more_instructions_fail_the_gate(
     count: int, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     counting(monkeypatch, send=count)

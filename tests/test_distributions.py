@@ -99,14 +99,14 @@ def members_in_strings(name: str) -> set[str]:
     return {member for member, module in MODULES.items() if module in strings}
 
 
-def test_there_are_six_distributions() -> None:
-    six = ["", "-auth", "-client", "-core", "-explorer", "-server"]
+def test_there_are_eight_distributions() -> None:
+    names = ["", "-auth", "-bridges", "-client", "-core", "-explorer", "-remote", "-server"]
 
-    assert sorted(PACKAGES) == [f"apcore-a2a{name}" for name in six]
+    assert sorted(PACKAGES) == [f"apcore-a2a{name}" for name in names]
 
 
 def test_the_extras_of_the_facade_are_distributions_and_extras_of_the_server() -> None:
-    distributions = {"auth", "explorer", "server"}
+    distributions = {"auth", "bridges", "explorer", "remote", "server"}
     of_the_server = {"grpc", "openapi", "postgres", "sqlite"}
 
     assert extras("apcore-a2a").keys() == {"all", *distributions, *of_the_server}

@@ -79,7 +79,7 @@ def test_a_script_without_any_output_fails() -> None:
         (Outcome("beeai", not_run="no uv"), ALL_OK, ["beeai ran before, and did not run now"]),
     ],
 )
-def test_failures_and_what_worked_before_are_faults(
+def test_failures_and_regressions_are_faults(
     outcome: Outcome, before: dict[str, str], wrong: list[str]
 ) -> None:
     record: Record = {"beeai": before} if before else {}

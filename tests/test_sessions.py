@@ -97,8 +97,8 @@ FOREIGN = [
 
 def environment(folder: Path, port: int) -> dict[str, str]:
     """Return the variables of a terminal that only has this project's environment activated."""
-    kept = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE")}
-    return kept | {
+    inherited = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE")}
+    return inherited | {
         "APCORE_A2A_PORT": str(port),
         "COLUMNS": "100",
         "HOME": str(folder),

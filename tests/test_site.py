@@ -38,7 +38,7 @@ def test_links_that_readers_follow_and_own_files_are_not_foreign(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("element", "foreign"), [('class="mermaid"', 1), ("", 0)])
-def test_hosts_that_a_script_calls_for_some_elements_count_where_these_are(
+def test_a_host_called_only_for_certain_elements_is_reported_on_pages_with_them(
     element: str, foreign: int, tmp_path: Path
 ) -> None:
     (tmp_path / "index.html").write_text(f"<html><pre {element}>", encoding="utf-8")
@@ -47,7 +47,7 @@ def test_hosts_that_a_script_calls_for_some_elements_count_where_these_are(
     assert check_site.main(tmp_path) == foreign
 
 
-def test_a_folder_without_pages_is_no_site(tmp_path: Path) -> None:
+def test_a_folder_without_pages_is_refused(tmp_path: Path) -> None:
     assert check_site.main(tmp_path) == 1
 
 

@@ -262,8 +262,10 @@ def test_the_fuzzer_prints_its_help(
 
 def test_the_screenshots_are_those_that_the_page_shows() -> None:
     page = (ROOT / "docs" / "explorer.md").read_text(encoding="utf-8")
-    made = {f"explorer/{name}-{scheme}.png" for name in VIEWS for scheme in ("light", "dark")}
-    assert {*re.findall(r'"(explorer/\S+\.png)"', page)} == made
+    screenshots = {
+        f"explorer/{name}-{scheme}.png" for name in VIEWS for scheme in ("light", "dark")
+    }
+    assert {*re.findall(r'"(explorer/\S+\.png)"', page)} == screenshots
 
 
 def harmless(trial: Trial, *, rounds: int) -> None:

@@ -13,10 +13,12 @@ from zipfile import ZipFile
 
 IMPORTS = {
     "auth": "apcore_a2a_auth",
+    "bridges": "apcore_a2a_bridges",
     "explorer": "apcore_a2a_explorer",
     "grpc": "apcore_a2a_server.bindings.grpc",
     "openapi": "apcore_a2a_server.modules.openapi",
     "postgres": "apcore_a2a_server.store.postgres",
+    "remote": "apcore_a2a_remote",
     "server": "apcore_a2a_server.app.serve",
     "sqlite": "apcore_a2a_server.store.sqlite",
 }

@@ -288,7 +288,7 @@ FAULTS = (
         "packages/apcore-a2a/src/apcore_a2a/command/calls.py",
         "return FAILED if state.is_terminal and state != TaskState.COMPLETED else SUCCESS",
         "return FAILED if state == TaskState.REJECTED else SUCCESS",
-        ("tests/facade/test_remote.py::test_a_task_that_fails_ends_with_3_and_says_why",),
+        ("tests/facade/test_remote.py::test_a_failed_task_exits_with_3_and_says_why",),
     ),
 )
 

@@ -67,8 +67,8 @@ class Attack:
     """Whether the attack is on the key id, which does not matter with a single public key."""
 
     def headers(self, attacker: str) -> dict[str, str]:
-        made = self.token if isinstance(self.token, str) else self.token(attacker)
-        return {"authorization": self.scheme + made}
+        text = self.token if isinstance(self.token, str) else self.token(attacker)
+        return {"authorization": self.scheme + text}
 
 
 def unsigned(alg: Any, sign: Callable[[bytes], bytes] = lambda _: b"") -> Attack:
@@ -372,9 +372,9 @@ def test_a_token_of_a_megabyte_is_refused_without_being_read(given: Stage) -> No
 
 
 def cpu_time(ask: Callable[[Attack], object], attack: Attack) -> float:
-    begin = time.thread_time()
+    started_at = time.thread_time()
     ask(attack)
-    return time.thread_time() - begin
+    return time.thread_time() - started_at
 
 
 @pytest.mark.parametrize(

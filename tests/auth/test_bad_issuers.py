@@ -309,17 +309,17 @@ async def test_the_scheme_of_an_issuer_is_case_insensitive(trusted: Issuer, issu
 
 
 async def measure_stall(work: Awaitable[object]) -> tuple[float, float]:
-    """Return the longest time for which nothing else ran during *work*.
+    """Return the longest time for which nothing else ran during *work*, measured in two ways.
 
-    Both are in seconds: of this thread's CPU time, which other load on the machine does not
-    affect, and of the wall clock, which includes waiting.
+    The first is CPU time of this thread, which other load on the machine does not affect; the
+    second is wall-clock time, which includes waiting. Both are in seconds.
     """
     task, busy, blocked = asyncio.ensure_future(work), 0.0, 0.0
     while not task.done():
-        begin = thread_time(), perf_counter()
+        started_at = thread_time(), perf_counter()
         await asyncio.sleep(TICK)
-        busy = max(busy, thread_time() - begin[0])
-        blocked = max(blocked, perf_counter() - begin[1])
+        busy = max(busy, thread_time() - started_at[0])
+        blocked = max(blocked, perf_counter() - started_at[1])
     await task
     return busy, blocked
 

@@ -82,9 +82,9 @@ def test_a_chain_is_an_authenticator() -> None:
 
 def test_tokens_and_api_keys_work_in_one_chain() -> None:
     tokens, keys = JWTAuthenticator(RSA.pem, audience=AUDIENCE), APIKeyAuthenticator({KEY: "ci"})
-    both = ChainAuthenticator(tokens, keys)
+    chain = ChainAuthenticator(tokens, keys)
     identities = [
-        authenticate(both, headers)
+        authenticate(chain, headers)
         for headers in (bearer_headers(token()), HEADERS, bearer_headers(KEY), {})
     ]
     assert [identity and identity.id for identity in identities] == [SUBJECT, "ci", None, None]
@@ -92,13 +92,13 @@ def test_tokens_and_api_keys_work_in_one_chain() -> None:
 
 def test_each_issuer_is_accepted_only_with_its_own_keys() -> None:
     with running(Issuer(RSA)) as one, running(Issuer(P256)) as two:
-        both = ChainAuthenticator(
+        chain = ChainAuthenticator(
             jwks_authenticator(one, issuer="one"), jwks_authenticator(two, issuer="two")
         )
-        assert authenticate(both, bearer_headers(token(RSA, iss="one")))
-        assert authenticate(both, bearer_headers(token(P256, iss="two")))
-        assert not authenticate(both, bearer_headers(token(RSA, iss="two")))
-        assert not authenticate(both, bearer_headers(token(P256, iss="one")))
+        assert authenticate(chain, bearer_headers(token(RSA, iss="one")))
+        assert authenticate(chain, bearer_headers(token(P256, iss="two")))
+        assert not authenticate(chain, bearer_headers(token(RSA, iss="two")))
+        assert not authenticate(chain, bearer_headers(token(P256, iss="one")))
 
 
 @pytest.mark.parametrize("kind", [FakeAuthenticator, AsyncAuthenticator])

@@ -83,8 +83,8 @@ async def test_ten_thousand_unknown_key_ids_cause_one_more_fetch(
     assert await accepts(authenticator)
     clock.advance(COOLDOWN)
     for number in range(10_000):
-        made = with_unknown_key(f"key-{number}")
-        reason = await reason_of_refusal(authenticator, bearer_headers(made))
+        unknown_token = with_unknown_key(f"key-{number}")
+        reason = await reason_of_refusal(authenticator, bearer_headers(unknown_token))
         assert reason == "invalid signature"
     assert issuer.count_requests() == 2
 

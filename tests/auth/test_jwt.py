@@ -367,9 +367,9 @@ def test_claims_are_mapped_as_configured() -> None:
     jwt_authenticator = authenticator(
         claim_mapping=ClaimMapping(id="email", roles="scope", attrs={})
     )
-    made = token(email="ada@example.com", scope="read write")
+    valid_token = token(email="ada@example.com", scope="read write")
     identity = Identity("ada@example.com", roles=("read", "write"), attrs={"iss": ISSUER})
-    assert authenticate(jwt_authenticator, bearer_headers(made)) == identity
+    assert authenticate(jwt_authenticator, bearer_headers(valid_token)) == identity
 
 
 def test_it_is_an_authenticator_that_declares_a_bearer_token() -> None:

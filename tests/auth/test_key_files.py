@@ -64,11 +64,11 @@ def rewritten(path: Path, content: str | bytes) -> None:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-each_way = pytest.mark.parametrize("change", [replaced, rewritten])
+each_dialect = pytest.mark.parametrize("change", [replaced, rewritten])
 Change = Callable[[Path, str | bytes], None]
 
 
-@each_way
+@each_dialect
 def test_a_changed_file_of_api_keys_is_read_again(
     change: Change, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -84,7 +84,7 @@ def test_a_changed_file_of_api_keys_is_read_again(
     ]
 
 
-@each_way
+@each_dialect
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -47,8 +47,10 @@ def test_the_distribution_is_typed() -> None:
 
 def test_the_import_loads_no_server() -> None:
     code = "import sys, apcore_a2a_auth; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert not {"a2a.server", "apcore_a2a_server", "uvicorn"} & set(done.stdout.split())
+    result = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    )
+    assert not {"a2a.server", "apcore_a2a_server", "uvicorn"} & set(result.stdout.split())
 
 
 def test_oauth_2_is_declared_with_one_of_two_flows() -> None:

@@ -71,9 +71,9 @@ def published() -> Iterator[JWTAuthenticator]:
 @pytest.mark.parametrize("reason", REFUSED)
 def test_a_token_is_refused_with_the_reason(reason: str, published: JWTAuthenticator) -> None:
     one_key = JWTAuthenticator(RSA.pem, issuer=ISSUER, audience=AUDIENCE)
-    for made in REFUSED[reason]:
-        assert refusal_reason(one_key, bearer_headers(made)) == reason
-        assert refusal_reason(published, bearer_headers(made)) == reason
+    for refused_token in REFUSED[reason]:
+        assert refusal_reason(one_key, bearer_headers(refused_token)) == reason
+        assert refusal_reason(published, bearer_headers(refused_token)) == reason
 
 
 def test_every_reason_is_tested() -> None:

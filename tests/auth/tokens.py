@@ -57,8 +57,8 @@ class KeyPair:
         """Public half as a JSON Web Key with every optional member."""
         kinds: Json = {"RS": RSAAlgorithm, "PS": RSAAlgorithm, "Ed": OKPAlgorithm}
         kind = kinds.get(self.alg[:2], ECAlgorithm)
-        authenticate: Json = kind.to_jwk(self.private.public_key(), as_dict=True)
-        return authenticate | {
+        public_jwk: Json = kind.to_jwk(self.private.public_key(), as_dict=True)
+        return public_jwk | {
             "kid": self.kid,
             "alg": self.alg,
             "use": "sig",
@@ -172,15 +172,17 @@ def certificate(key: KeyPair) -> bytes:
     """Return a self-signed certificate of *key* in PEM."""
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tests")])
     now, public = datetime.now(UTC), key.private.public_key()
-    made = x509.CertificateBuilder(name, name, public, x509.random_serial_number())
-    made = made.not_valid_before(now - HOUR).not_valid_after(now + HOUR)
+    builder = x509.CertificateBuilder(name, name, public, x509.random_serial_number())
+    builder = builder.not_valid_before(now - HOUR).not_valid_after(now + HOUR)
     place = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-    made = made.add_extension(place, critical=False)
-    made = made.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    made = made.add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-    made = made.add_extension(SIGNING, critical=True)
+    builder = builder.add_extension(place, critical=False)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(
+        x509.SubjectKeyIdentifier.from_public_key(public), critical=False
+    )
+    builder = builder.add_extension(SIGNING, critical=True)
     digest = None if key.alg == "EdDSA" else SHA256()
-    return made.sign(key.private, digest).public_bytes(Encoding.PEM)
+    return builder.sign(key.private, digest).public_bytes(Encoding.PEM)
 
 
 def bearer_headers(token: str) -> dict[str, str]:

@@ -24,14 +24,14 @@ from tests.serving import PATIENCE
 
 KINDS = ["async", "sync"]
 """Clients to test."""
-WAYS = ["1.0", "0.3", "REST"]
+DIALECTS = ["1.0", "0.3", "REST"]
 """Bindings to test."""
 POLLED = " without streams"
 """Suffix of a binding whose Agent Card declares no streaming."""
 CARD = "/.well-known/agent-card.json"
 
 each_kind = pytest.mark.parametrize("kind", KINDS)
-each_way = pytest.mark.parametrize("way", WAYS)
+each_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 
 
 class ThreadedClient:
@@ -119,18 +119,18 @@ class Served:
     app: Starlette
     request_log: RequestLog
 
-    def base_url(self, way: str) -> str:
+    def base_url(self, dialect: str) -> str:
         """Return a base URL whose card lists only one binding, without streaming if POLLED."""
-        return f"{self.url}/{quote(way)}"
+        return f"{self.url}/{quote(dialect)}"
 
     async def card(self, request: Request) -> JSONResponse:
         """Answer with the Agent Card below that URL."""
-        way = request.path_params["way"]
-        binding = ("HTTP+JSON", "1.0") if way == "REST" else ("JSONRPC", way[:3])
+        dialect = request.path_params["dialect"]
+        binding = ("HTTP+JSON", "1.0") if dialect == "REST" else ("JSONRPC", dialect[:3])
         async with httpx.AsyncClient(transport=httpx.ASGITransport(self.app)) as http:
             card = (await http.get(self.url + CARD)).json()
         interfaces = {(i["protocolBinding"], i["protocolVersion"]): i for i in card[INTERFACES]}
-        card["capabilities"]["streaming"] = not way.endswith(POLLED)
+        card["capabilities"]["streaming"] = not dialect.endswith(POLLED)
         return JSONResponse({**card, INTERFACES: [interfaces[binding]]})
 
 
@@ -153,7 +153,7 @@ async def served(source: Any, **options: Any) -> AsyncIterator[Served]:
         async with asyncio.timeout(PATIENCE), listening(outer) as url:
             inner = create_app(source, **{"url": url, "shutdown_timeout": 0, **options})
             result = Served(url, inner, request_log)
-            outer.add_route(f"/{{way}}{CARD}", result.card)
+            outer.add_route(f"/{{dialect}}{CARD}", result.card)
             outer.mount("/", inner)
             async with inner.router.lifespan_context(inner):
                 yield result

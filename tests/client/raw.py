@@ -218,7 +218,7 @@ def raw(script: Script, sock: socket.socket | None = None) -> Iterator[RawServer
         sock: Listening socket, if not a new one.
     """
     server = RawServer(script)
-    with sock or listener() as given, server.running(given):
+    with sock or listener() as listening, server.running(listening):
         yield server
 
 
@@ -247,8 +247,12 @@ def card(url: str, binding: str = "JSONRPC", version: str = "1.0", **members: An
 def reply(body: Any = b"", status: int = 200, **headers: str) -> list[Step]:
     """Return a whole answer: bytes unchanged, anything else as JSON."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    given = {"content-type": "application/json", "content-length": str(len(content)), **headers}
-    return [head(status, **given) + content]
+    all_headers = {
+        "content-type": "application/json",
+        "content-length": str(len(content)),
+        **headers,
+    }
+    return [head(status, **all_headers) + content]
 
 
 def head(status: int = 200, **headers: str) -> bytes:
@@ -304,22 +308,22 @@ class Client:
     def do(self, name: str, /, *args: Any, into: list[Any] | None = None, **kwargs: Any) -> Any:
         """Call the method *name*; *into* collects the items of an iterator, even if it fails."""
         items: list[Any] = [] if into is None else into
-        given = getattr(self.client, name)(*args, **kwargs)
+        result = getattr(self.client, name)(*args, **kwargs)
         if self._runner:
-            return self._runner.run(collect(given, items))
-        if isinstance(given, Generator):
-            for item in given:
+            return self._runner.run(collect(result, items))
+        if isinstance(result, Generator):
+            for item in result:
                 items.append(item)  # one by one, because the next may fail
             return items
-        return given
+        return result
 
     def first(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
         """Return the first item of the method *name*, and close its iterator."""
-        given = getattr(self.client, name)(*args, **kwargs)
+        result = getattr(self.client, name)(*args, **kwargs)
         if self._runner:
-            return self._runner.run(first_of(given))
-        item = next(given)
-        given.close()
+            return self._runner.run(first_of(result))
+        item = next(result)
+        result.close()
         return item
 
     def __enter__(self) -> "Client":

@@ -104,9 +104,9 @@ def _single(field: Any) -> Strategy:
         name = field.message_type.full_name
         if name in WELL_KNOWN:
             return WELL_KNOWN[name]
-        made = shapes(field.message_type._concrete_class)
+        nested = shapes(field.message_type._concrete_class)
         # an empty message equals an unset field, except in a oneof
-        return made if _in_oneof(field) else made.filter(lambda message: message.ByteSize() > 0)
+        return nested if _in_oneof(field) else nested.filter(lambda message: message.ByteSize() > 0)
     if field.type == FieldDescriptor.TYPE_STRING:
         nonempty = is_required(field) or (field.has_presence and not _in_oneof(field))
         return names if nonempty else texts

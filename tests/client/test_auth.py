@@ -40,7 +40,7 @@ from .raw import (
     task,
 )
 
-pytestmark = pytest.mark.rotating("kind", "way")
+pytestmark = pytest.mark.rotating("kind", "dialect")
 
 SECRET = "s3cr3t"
 HIDDEN = [SECRET, base64.b64encode(f"{SECRET}:{SECRET}".encode()).decode()]
@@ -122,12 +122,12 @@ def test_a_token_function_is_called_for_each_request(
         pytest.skip("the synchronous client cannot await")
     tokens = Tokens()
     faults: list[Iterable[Step]] = [reply(b"", 503), reply(b"", 307, location="/"), [CUT]]
-    left = iter(faults)
+    remaining = iter(faults)
 
     def script(request: Request) -> Iterable[Step]:
         if request.is_card:
             return reply(card("/"))
-        return next(left, None) or reply(
+        return next(remaining, None) or reply(
             {"jsonrpc": "2.0", "id": request.json["id"], "result": task()}
         )
 
@@ -288,8 +288,8 @@ def places(request: Request) -> list[str]:
 def test_a_key_is_sent_where_the_card_declares_it(
     kind: str, place: str, made: Callable[..., Any], binding: str, version: str
 ) -> None:
-    given = card("/", binding, version, securitySchemes={"b": BEARER, "k": made(place)})
-    first, second = send_requests(kind, agent(ok, **given), auth=APIKey(SECRET))
+    card_members = card("/", binding, version, securitySchemes={"b": BEARER, "k": made(place)})
+    first, second = send_requests(kind, agent(ok, **card_members), auth=APIKey(SECRET))
     assert places(first) == ["header x-api-key"]
     assert places(second) == [f"{place} the-key"]
 
@@ -333,8 +333,8 @@ def test_a_key_is_sent_without_an_agent_card(kind: str) -> None:
 @kinds
 def test_a_key_is_sent_with_every_later_request(kind: str) -> None:
     """Even with the request that fetches the card again."""
-    given = agent(ok, securitySchemes={"k": scheme("query")})
-    with raw(given) as server, Client(kind, server.url, auth=APIKey(SECRET), card_ttl=0) as client:
+    script = agent(ok, securitySchemes={"k": scheme("query")})
+    with raw(script) as server, Client(kind, server.url, auth=APIKey(SECRET), card_ttl=0) as client:
         client.do("send_message", "hi")
         client.do("send_message", "hi")
     key_places = [places(request) for request in server.requests]
@@ -369,10 +369,10 @@ def test_a_key_keeps_other_cookies_and_parameters(kind: str) -> None:
     def listed(request: Request) -> Iterable[Step]:
         return reply({"tasks": []})
 
-    given = agent(
+    script = agent(
         listed, **card("/rest", "HTTP+JSON", securitySchemes={"k": scheme("query", "k&=")})
     )
-    with raw(given) as server, Client(kind, server.url, auth=APIKey("a&b=c d")) as client:
+    with raw(script) as server, Client(kind, server.url, auth=APIKey("a&b=c d")) as client:
         client.do("list_tasks", "c&1", page_size=5)
     parameters = dict(httpx.URL(server.calls[0].path).params)
     assert parameters == {"contextId": "c&1", "pageSize": "5", "k&=": "a&b=c d"}
@@ -428,8 +428,8 @@ def test_secrets_are_in_no_log_record_and_no_error(
     kind: str, credentials: str, place: str, log: pytest.LogCaptureFixture
 ) -> None:
     current: list[list[Step]] = []
-    given = card("/", securitySchemes={"k": SCHEMES[place]})
-    script = agent(lambda _: current[-1], **given)
+    card_members = card("/", securitySchemes={"k": SCHEMES[place]})
+    script = agent(lambda _: current[-1], **card_members)
     with (
         raw(lambda _: reply(b"<html>")) as other,
         raw(script) as server,
@@ -459,14 +459,14 @@ def test_secrets_are_in_no_error_of_a_failed_connection(
     kind: str, credentials: str, place: str, log: pytest.LogCaptureFixture
 ) -> None:
     with listener() as unused:
-        given = card(f"http://127.0.0.1:{unused.getsockname()[1]}/")
+        card_members = card(f"http://127.0.0.1:{unused.getsockname()[1]}/")
         schemes = {"k": SCHEMES[place]}
         with (
-            raw(lambda _: reply({**given, "securitySchemes": schemes})) as server,
+            raw(lambda _: reply({**card_members, "securitySchemes": schemes})) as server,
             Client(
                 kind,
                 server.url,
-                credentials_for=[given["supportedInterfaces"][0]["url"]],
+                credentials_for=[card_members["supportedInterfaces"][0]["url"]],
                 **AUTHS[credentials],
             ) as client,
         ):
@@ -483,8 +483,8 @@ def test_a_key_is_in_no_log_record_of_a_successful_request(
     kind: str, place: str, log: pytest.LogCaptureFixture
 ) -> None:
     for wire in WIRES:
-        given = card("/", *wire, securitySchemes={"k": SCHEMES[place]})
-        send_requests(kind, agent(ok, **given), auth=APIKey(SECRET))
+        card_members = card("/", *wire, securitySchemes={"k": SCHEMES[place]})
+        send_requests(kind, agent(ok, **card_members), auth=APIKey(SECRET))
     assert "HTTP Request: POST" in log.text
 
 
@@ -505,9 +505,9 @@ def test_a_key_is_in_no_representation_of_a_request(kind: str, place: str) -> No
     hook: Any = record_async if kind == "async" else record
     hooks = {"request": [hook], "response": [hook]}
     own = http_client(kind, event_hooks=hooks)
-    given = agent(ok, securitySchemes={"k": SCHEMES[place]})
+    script = agent(ok, securitySchemes={"k": SCHEMES[place]})
     with (
-        raw(given) as server,
+        raw(script) as server,
         Client(kind, server.url, auth=APIKey(SECRET), http_client=own) as one,
     ):
         one.do("send_message", "hi")
@@ -531,8 +531,8 @@ def collect_ours(value: Any, seen: dict[int, Any]) -> None:
 @kinds
 @pytest.mark.parametrize("credentials", [name for name in AUTHS if name != "basic"])
 def test_secrets_are_in_no_representation_of_a_client(kind: str, credentials: str) -> None:
-    given = agent(ok, securitySchemes={"k": scheme("query")})
-    with raw(given) as server, Client(kind, server.url, **AUTHS[credentials]) as client:
+    script = agent(ok, securitySchemes={"k": scheme("query")})
+    with raw(script) as server, Client(kind, server.url, **AUTHS[credentials]) as client:
         client.do("send_message", "hi")
         objects: dict[int, Any] = {}
         collect_ours(client.client, objects)

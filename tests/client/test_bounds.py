@@ -78,10 +78,10 @@ def test_the_timeout_of_a_call_covers_all_its_requests(kind: str, unanswered: st
         return events(then=HOLD)
 
     with raw(script) as server, Client(kind, server.url, timeout=20) as client:
-        began = monotonic()
+        started_at = monotonic()
         with pytest.raises(A2ATimeoutError):
             client.do("call", "skill", "hi", timeout=0.3)
-        assert monotonic() - began < 2
+        assert monotonic() - started_at < 2
 
 
 @kinds
@@ -93,8 +93,8 @@ def test_a_stream_survives_a_restart_of_its_agent(kind: str) -> None:
         return events(result, then=HOLD)
 
     def after_restart(request: Request) -> Iterable[Step]:
-        done = {"task": task()}
-        return events({"jsonrpc": "2.0", "id": 1, "result": done})
+        result = {"task": task()}
+        return events({"jsonrpc": "2.0", "id": 1, "result": result})
 
     seen: list[Any] = []
 

@@ -72,7 +72,9 @@ def test_credentials_are_not_sent_to_another_port_that_the_card_names(
 
 @kinds
 @pytest.mark.parametrize("credentials", HTTP_CREDENTIALS)
-def test_credentials_of_an_httpx_client_count_too(kind: str, credentials: str) -> None:
+def test_credentials_of_an_httpx_client_are_not_sent_to_another_origin(
+    kind: str, credentials: str
+) -> None:
     own = http_client(kind, **HTTP_CREDENTIALS[credentials])
     with (
         raw(ok) as other,
@@ -85,7 +87,7 @@ def test_credentials_of_an_httpx_client_count_too(kind: str, credentials: str) -
 
 
 @kinds
-def test_credentials_that_an_httpx_client_gets_later_count_too(kind: str) -> None:
+def test_credentials_set_later_on_an_httpx_client_are_not_sent_to_another_origin(kind: str) -> None:
     own = http_client(kind)
     with (
         raw(ok) as other,
@@ -133,8 +135,8 @@ def test_an_interface_at_the_agents_own_origin_is_preferred(kind: str) -> None:
             {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
             for url in (other.url, "/here")
         ]
-        given = agent(ok, supportedInterfaces=interfaces)
-        with raw(given) as server, Client(kind, server.url, auth=SECRET) as client:
+        script = agent(ok, supportedInterfaces=interfaces)
+        with raw(script) as server, Client(kind, server.url, auth=SECRET) as client:
             client.do("get_task", "t-1")
             assert [request.path for request in server.calls] == ["/here"]
         assert other.connections == 0

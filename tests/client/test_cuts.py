@@ -52,8 +52,10 @@ class CuttingProxy(TcpServer):
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         from_agent, to_agent = await asyncio.open_connection("127.0.0.1", self._port)
-        lucky = self._random.random() < 0.1  # most answers are longer than TYPICAL_LIMIT
-        connection = LimitedConnection(2**20 if lucky else self._random.randint(1, TYPICAL_LIMIT))
+        is_whole = self._random.random() < 0.1  # most answers are longer than TYPICAL_LIMIT
+        connection = LimitedConnection(
+            2**20 if is_whole else self._random.randint(1, TYPICAL_LIMIT)
+        )
         up = asyncio.create_task(connection.up(reader, to_agent))
         try:
             if await connection.down(from_agent, writer):
@@ -70,37 +72,38 @@ class CuttingProxy(TcpServer):
 class LimitedConnection:
     """Connection with a limit on the bytes of its answer."""
 
-    def __init__(self, left: int) -> None:
-        self._first, self._left = left, left
-        self._begun: bytes | None = None
+    def __init__(self, limit: int) -> None:
+        self._limit, self._left = limit, limit
+        self._first_event: bytes | None = None
+        """The bytes of the first event of a new stream; None if none is being received."""
 
     async def up(self, source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
         while data := await source.read(65536):
             if any(beginning in data for beginning in STREAM_REQUESTS):
-                self._begun = b""
+                self._first_event = b""
             to.write(data)
         to.write_eof()
 
     async def down(self, source: asyncio.StreamReader, to: asyncio.StreamWriter) -> bool:
         """Forward the answer; return whether its limit was reached before its end."""
         while data := await source.read(65536):
-            spared = self._spared(data)
-            to.write(data[: spared + self._left])
+            exempt = self._exempt_bytes(data)
+            to.write(data[: exempt + self._left])
             await to.drain()
-            self._left -= len(data) - spared
+            self._left -= len(data) - exempt
             if self._left <= 0:
                 return True
         return False
 
-    def _spared(self, data: bytes) -> int:
-        """Return the number of bytes of the first event of a new stream."""
-        if self._begun is None:
+    def _exempt_bytes(self, data: bytes) -> int:
+        """Return how many bytes of *data* belong to the first event of a new stream."""
+        if self._first_event is None:
             return 0
-        before, self._begun = len(self._begun), self._begun + data
-        end = self._begun.find(b"}\n\n") + 3
+        before, self._first_event = len(self._first_event), self._first_event + data
+        end = self._first_event.find(b"}\n\n") + 3
         if end < 3:
             return len(data)
-        self._begun, self._left = None, self._first
+        self._first_event, self._left = None, self._limit
         return max(0, end - before)
 
 
@@ -135,7 +138,7 @@ def _short_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def client_of(url: str, kind: str, binding: str, version: str) -> Iterator[Client]:
-    """Yield a client whose only connection to the agent is *url*."""
+    """Yield a client of an agent whose card names only *url*."""
     with (
         raw(lambda _: reply(card(url, binding, version))) as cards,
         Client(kind, cards.url, retries=10_000) as client,
@@ -144,12 +147,12 @@ def client_of(url: str, kind: str, binding: str, version: str) -> Iterator[Clien
 
 
 @contextmanager
-def client_behind_proxy(agent: str, *how: str) -> Iterator[tuple[Client, CuttingProxy]]:
+def client_behind_proxy(agent: str, *wire: str) -> Iterator[tuple[Client, CuttingProxy]]:
     """Yield a client behind a proxy that breaks connections."""
     port = urlsplit(agent).port
     assert port
-    cutter = CuttingProxy(port, " ".join(how))
-    with listener() as sock, cutter.running(sock), client_of(cutter.url, *how) as client:
+    cutter = CuttingProxy(port, " ".join(wire))
+    with listener() as sock, cutter.running(sock), client_of(cutter.url, *wire) as client:
         yield client, cutter
 
 
@@ -308,5 +311,5 @@ def test_empty_data_lines_count_towards_the_limit(line: bytes) -> None:
 
 
 @pytest.mark.parametrize("line", [b"x" * 150 + b"\n", b": " + b"x" * 90 + b"\n", b"id: 1234\n"])
-def test_the_limit_applies_to_each_other_line_separately(line: bytes) -> None:
+def test_the_limit_applies_to_each_line_other_than_data_separately(line: bytes) -> None:
     assert parsed([line] * 100 + [b"data: x\n\n"], LIMIT)[0][0] == b"x"

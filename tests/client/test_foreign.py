@@ -222,10 +222,10 @@ async def test_a_data_message_is_answered(any_case: Case) -> None:
 
 
 async def test_numbers_have_the_types_that_the_agent_sends(case: Case) -> None:
-    given = {"small": 5, "large": 2**53 - 1, "half": 0.5}
+    numbers = {"small": 5, "large": 2**53 - 1, "half": 0.5}
     async with case.client() as client:
-        value = await client.call("echo", given)
-    assert value == given
+        value = await client.call("echo", numbers)
+    assert value == numbers
     kinds = int if case.agent.integers else float
     assert {type(value["small"]), type(value["large"])} == {kinds}
 
@@ -325,9 +325,9 @@ async def test_a_reply_resumes_a_paused_task(any_case: Case) -> None:
         paused = raised.value.task
         assert paused.status.state == "input-required"
         assert any_case.agent.question in str(raised.value)
-        done = await client.reply(paused, "blue")
-    assert (done.status.state, done.value) == ("completed", "got: blue")
-    assert done.context_id == paused.context_id
+        answered = await client.reply(paused, "blue")
+    assert (answered.status.state, answered.value) == ("completed", "got: blue")
+    assert answered.context_id == paused.context_id
 
 
 async def test_a_streamed_message_resumes_a_paused_task(case: Case) -> None:
@@ -425,8 +425,8 @@ async def test_a_running_task_can_be_subscribed_to(any_case: Case) -> None:
 async def test_several_callers_can_wait_for_a_task(case: Case) -> None:
     async with case.client() as client:
         task = await client.send_message("slow 0.5", blocking=False)
-        done = await asyncio.gather(*(client.wait(task) for _ in range(5)))
-    assert [each.value for each in done] == ["done"] * 5
+        finished = await asyncio.gather(*(client.wait(task) for _ in range(5)))
+    assert [each.value for each in finished] == ["done"] * 5
 
 
 async def test_a_completed_task_can_be_followed(any_case: Case) -> None:

@@ -299,8 +299,8 @@ def test_a_page_that_is_not_an_answer_raises_a_protocol_or_connection_error(
     kind: str, page: str, binding: str, version: str
 ) -> None:
     body, media_type = PAGES[page]
-    given = card("/", binding, version)
-    with raw(agent(fixed(*reply(body, content_type=media_type)), **given)) as server:
+    card_members = card("/", binding, version)
+    with raw(agent(fixed(*reply(body, content_type=media_type)), **card_members)) as server:
         for operation in ("send_message", "stream_message", "list_tasks"):
             if (page, binding, operation) == ("empty", "HTTP+JSON", "list_tasks"):
                 continue  # an empty body is an empty page in this binding
@@ -341,8 +341,10 @@ def test_an_error_page_instead_of_an_answer_raises_one_of_our_errors(
     kind: str, status: int, binding: str, version: str
 ) -> None:
     body = b"" if status in (204, 304) else HTML
-    given = card("/", binding, version)
-    with raw(agent(fixed(*reply(body, status, content_type="text/html")), **given)) as server:
+    card_members = card("/", binding, version)
+    with raw(
+        agent(fixed(*reply(body, status, content_type="text/html")), **card_members)
+    ) as server:
         for operation in ("send_message", "stream_message"):
             error = failure(kind, server.url, operation)
             assert isinstance(error, A2AServerError if status >= 500 else A2AProtocolError)
@@ -547,10 +549,10 @@ def test_an_interface_with_an_unknown_binding_is_skipped(kind: str, address: str
     def script(request: Request) -> Iterable[Step]:
         if not request.is_card:
             return ok(request)
-        given = card("/")
+        card_members = card("/")
         other = {"url": address, "protocolBinding": "GRPC", "protocolVersion": "1.0"}
-        given["supportedInterfaces"].insert(0, other)
-        return reply(given)
+        card_members["supportedInterfaces"].insert(0, other)
+        return reply(card_members)
 
     with raw(script) as server, Client(kind, server.url) as client:
         assert client.do("send_message", "hi").id == "t-1"

@@ -278,7 +278,7 @@ DEEPEST = "tasks 0 status message parts 0"
         lambda deep: server_error(deep, 200),
     ],
 )
-def test_loadable_deep_json_raises_no_recursion_error(place: Reader) -> None:
+def test_deep_json_that_python_can_load_raises_no_recursion_error(place: Reader) -> None:
     for depth in range(sys.getrecursionlimit() - 200, sys.getrecursionlimit()):
         try:
             place(load("[" * depth + "]" * depth))

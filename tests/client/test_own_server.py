@@ -49,21 +49,30 @@ from tests.push.receiver import Reply, receiving
 from tests.server import modules as samples
 from tests.server.inloop import (
     NEEDS_APPROVAL,
-    Does,
+    ActionModule,
     Gate,
     Streams,
     always,
     give_back,
     registry_of,
-    true,
+    wait_until,
 )
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.modules import Inputs
 from tests.serving import PATIENCE, running
 
-from .both import CARD, POLLED, WAYS, RequestLog, connected_client, each_kind, each_way, served
+from .both import (
+    CARD,
+    DIALECTS,
+    POLLED,
+    RequestLog,
+    connected_client,
+    each_dialect,
+    each_kind,
+    served,
+)
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rotating("kind", "way")]
+pytestmark = [pytest.mark.anyio, pytest.mark.rotating("kind", "dialect")]
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "extensions"
 ORDER = {"customer": {"text": "Ada"}, "items": [{"name": "tea", "count": 2}]}
@@ -73,7 +82,7 @@ Events = AsyncGenerator[Any]
 @asynccontextmanager
 async def agent(
     source: Any,
-    way: str = "1.0",
+    dialect: str = "1.0",
     kind: str = "async",
     *,
     options: dict[str, Any] | None = None,
@@ -82,7 +91,7 @@ async def agent(
     """Yield a client of an agent served in this event loop with *options*."""
     async with (
         served(source, **(options or {})) as server,
-        connected_client(server.base_url(way), kind, **given) as client,
+        connected_client(server.base_url(dialect), kind, **given) as client,
     ):
         yield client
 
@@ -99,14 +108,14 @@ def streaming_module(*chunks: Any, error: Exception | None = None) -> Streams:
     return Streams(source)
 
 
-def slow_module(seconds: float) -> Does:
+def slow_module(seconds: float) -> ActionModule:
     """Return a module that takes *seconds*."""
 
     async def action(inputs: Inputs, context: "Context[Any]") -> Inputs:
         await asyncio.sleep(seconds)
         return {"took": seconds}
 
-    return Does(action)
+    return ActionModule(action)
 
 
 def kinds_of(events: list[Any]) -> list[str]:
@@ -142,7 +151,7 @@ async def client_with_log(
     kind: str, source: dict[str, Any] | None = None, **options: Any
 ) -> AsyncIterator[tuple[A2AClient, RequestLog]]:
     """Yield a client and the log of its server's requests."""
-    modules = source or {"give": Does(give_back)}
+    modules = source or {"give": ActionModule(give_back)}
     async with served(modules) as server, connected_client(server.url, kind, **options) as client:
         yield client, server.request_log
 
@@ -187,11 +196,11 @@ async def test_concurrent_calls_fetch_the_card_once() -> None:
         assert seen.cards == [200]
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_the_card_describes_the_agent(way: str, kind: str) -> None:
-    modules = {"give": Does(give_back), "echo": samples.Echo()}
-    async with agent(modules, way, kind, options={"name": "tester"}) as client:
+async def test_the_card_describes_the_agent(dialect: str, kind: str) -> None:
+    modules = {"give": ActionModule(give_back), "echo": samples.Echo()}
+    async with agent(modules, dialect, kind, options={"name": "tester"}) as client:
         card = await client.agent_card
     assert card.name == "tester"
     assert [skill.id for skill in card.skills] == ["echo", "give"]
@@ -204,16 +213,16 @@ async def test_the_card_describes_the_agent(way: str, kind: str) -> None:
 
 async def test_the_url_of_the_card_is_accepted_instead_of_the_agents() -> None:
     async with (
-        served({"give": Does(give_back)}) as server,
+        served({"give": ActionModule(give_back)}) as server,
         connected_client(server.url + CARD) as client,
     ):
         assert await client.call("give", {"n": 1}) == {"n": 1}
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_a_missing_extended_card_raises_an_error(way: str, kind: str) -> None:
-    async with agent({"give": Does(give_back)}, way, kind) as client:
+async def test_a_missing_extended_card_raises_an_error(dialect: str, kind: str) -> None:
+    async with agent({"give": ActionModule(give_back)}, dialect, kind) as client:
         with pytest.raises((ExtendedAgentCardNotConfiguredError, UnsupportedOperationError)):
             await client.extended_card()
 
@@ -221,7 +230,7 @@ async def test_a_missing_extended_card_raises_an_error(way: str, kind: str) -> N
 # Messages
 
 
-@each_way
+@each_dialect
 @each_kind
 @pytest.mark.parametrize(
     ("content", "received"),
@@ -236,20 +245,20 @@ async def test_a_missing_extended_card_raises_an_error(way: str, kind: str) -> N
     ids=["text", "data", "list", "data and bytes", "part", "message"],
 )
 async def test_content_is_converted_to_a_message(
-    way: str, kind: str, content: Any, received: Inputs
+    dialect: str, kind: str, content: Any, received: Inputs
 ) -> None:
-    async with agent({"echo": samples.Echo()}, way, kind) as client:
+    async with agent({"echo": samples.Echo()}, dialect, kind) as client:
         task = await client.send_message(content, skill="echo")
     assert task.status.state == TaskState.COMPLETED
     assert task.value == received
     assert task.artifacts[0].value == received
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_a_message_gets_an_id_unless_it_has_one(way: str, kind: str) -> None:
+async def test_a_message_gets_an_id_unless_it_has_one(dialect: str, kind: str) -> None:
     named = Message(parts=(Part(text="hello"),), message_id="my own")
-    async with agent({"echo": samples.Echo()}, way, kind) as client:
+    async with agent({"echo": samples.Echo()}, dialect, kind) as client:
         sent = [await client.send_message(each, skill="echo") for each in (named, "b", "c")]
     first, *others = [task.history[0].message_id for task in sent]
     assert first == "my own"
@@ -257,10 +266,10 @@ async def test_a_message_gets_an_id_unless_it_has_one(way: str, kind: str) -> No
     assert {task.history[0].role for task in sent} == {Role.USER}
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_a_message_keeps_its_context_and_its_task(way: str, kind: str) -> None:
-    async with agent({"give": Does(give_back)}, way, kind) as client:
+async def test_a_message_keeps_its_context_and_its_task(dialect: str, kind: str) -> None:
+    async with agent({"give": ActionModule(give_back)}, dialect, kind) as client:
         first = await client.send_message({"n": 1}, skill="give", context_id="talk")
         message = Message(parts=(Part(data={"n": 2}),), context_id="talk")
         second = await client.send_message(message, skill="give")
@@ -272,26 +281,30 @@ async def test_a_message_keeps_its_context_and_its_task(way: str, kind: str) -> 
     assert len({first.id, second.id, alone.id}) == 3
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_a_task_of_a_nonblocking_send_can_be_awaited_later(way: str, kind: str) -> None:
+async def test_a_task_of_a_nonblocking_send_can_be_awaited_later(dialect: str, kind: str) -> None:
     gate = Gate()
-    async with agent({"work": Does(gate)}, way, kind) as client:
+    async with agent({"work": ActionModule(gate)}, dialect, kind) as client:
         task = await client.send_message({}, skill="work", blocking=False)
         await gate.reached.wait()
         assert not task.status.state.is_settled
         waiting = asyncio.create_task(client.wait(task))
         gate.opened.set()
-        done = await waiting
-        assert (done.id, done.status.state, done.value) == (task.id, "completed", {"done": True})
-        assert await client.wait(task) == done
-        assert await client.wait(done) is done
+        finished = await waiting
+        assert (finished.id, finished.status.state, finished.value) == (
+            task.id,
+            "completed",
+            {"done": True},
+        )
+        assert await client.wait(task) == finished
+        assert await client.wait(finished) is finished
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_the_length_of_the_history_can_be_limited(way: str, kind: str) -> None:
-    async with agent({"give": Does(give_back)}, way, kind) as client:
+async def test_the_length_of_the_history_can_be_limited(dialect: str, kind: str) -> None:
+    async with agent({"give": ActionModule(give_back)}, dialect, kind) as client:
         task = await client.send_message({"n": 1}, skill="give", history_length=0)
         assert task.history == ()
         assert (await client.get_task(task.id, history_length=0)).history == ()
@@ -323,35 +336,35 @@ def module_returning(output: Any) -> object:
     return FunctionModule(text, "text") if isinstance(output, str) else always(output)
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_a_call_returns_the_output_of_the_module(way: str, kind: str) -> None:
+async def test_a_call_returns_the_output_of_the_module(dialect: str, kind: str) -> None:
     modules = {f"m{n}": module_returning(output) for n, output in enumerate(OUTPUTS)}
-    async with agent(modules, way, kind) as client:
+    async with agent(modules, dialect, kind) as client:
         values = [await client.call(name, {}) for name in modules]
     assert values == OUTPUTS
     assert type(values[2]["large"]) is type(values[3]["size"]) is int
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_a_single_file_is_returned_as_its_bytes(way: str, kind: str) -> None:
-    async with agent({"pack": always({"note.txt": b"tea"})}, way, kind) as client:
+async def test_a_single_file_is_returned_as_its_bytes(dialect: str, kind: str) -> None:
+    async with agent({"pack": always({"note.txt": b"tea"})}, dialect, kind) as client:
         task = await client.send_message({}, skill="pack")
         assert await client.call("pack", {}) == b"tea"
     (part,) = task.artifacts[0].parts
     assert (part.raw, part.filename) == (b"tea", "note.txt")
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_integers_and_floats_keep_their_types(way: str, kind: str) -> None:
-    given = {"small": 5, "large": 2**53, "negative": -3, "float": 0.5, "zero": 0, "yes": True}
-    async with agent({"seen": samples.Seen()}, way, kind) as client:
-        seen = json.loads((await client.call("seen", given))["seen"])
-    assert seen == given
+async def test_integers_and_floats_keep_their_types(dialect: str, kind: str) -> None:
+    numbers = {"small": 5, "large": 2**53, "negative": -3, "float": 0.5, "zero": 0, "yes": True}
+    async with agent({"seen": samples.Seen()}, dialect, kind) as client:
+        seen = json.loads((await client.call("seen", numbers))["seen"])
+    assert seen == numbers
     assert {name: type(value) for name, value in seen.items()} == {
-        name: type(value) for name, value in given.items()
+        name: type(value) for name, value in numbers.items()
     }
 
 
@@ -361,31 +374,33 @@ SHORT = 0.6
 
 
 @pytest.mark.parametrize(
-    ("way", "kind", "keep_alive"),
-    [*product(WAYS, ["async"], [0.1, 60]), ("1.0", "sync", 0.1), ("0.3", "sync", 60)],
+    ("dialect", "kind", "keep_alive"),
+    [*product(DIALECTS, ["async"], [0.1, 60]), ("1.0", "sync", 0.1), ("0.3", "sync", 60)],
 )
 async def test_a_call_may_take_longer_than_the_timeout_of_a_request(
-    way: str, kind: str, keep_alive: float
+    dialect: str, kind: str, keep_alive: float
 ) -> None:
     options = {"keep_alive": keep_alive}
     async with agent(
-        {"work": slow_module(LONG)}, way, kind, options=options, timeout=SHORT
+        {"work": slow_module(LONG)}, dialect, kind, options=options, timeout=SHORT
     ) as client:
         assert await client.call("work", {}) == {"took": LONG}
 
 
-@pytest.mark.parametrize(("way", "kind"), [("1.0", "async"), ("0.3", "sync"), ("REST", "async")])
-async def test_a_stream_may_be_silent_for_longer_than_the_timeout(way: str, kind: str) -> None:
-    async with agent({"work": slow_module(LONG)}, way, kind, timeout=SHORT) as client:
+@pytest.mark.parametrize(
+    ("dialect", "kind"), [("1.0", "async"), ("0.3", "sync"), ("REST", "async")]
+)
+async def test_a_stream_may_be_silent_for_longer_than_the_timeout(dialect: str, kind: str) -> None:
+    async with agent({"work": slow_module(LONG)}, dialect, kind, timeout=SHORT) as client:
         events = [event async for event in client.stream_message({}, skill="work")]
         assert kinds_of(events) == ["submitted", "working", "artifact", "completed"]
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_a_blocking_send_takes_no_longer_than_the_timeout(way: str, kind: str) -> None:
+async def test_a_blocking_send_takes_no_longer_than_the_timeout(dialect: str, kind: str) -> None:
     gate = Gate()
-    async with agent({"work": Does(gate)}, way, kind, timeout=SHORT) as client:
+    async with agent({"work": ActionModule(gate)}, dialect, kind, timeout=SHORT) as client:
         started = monotonic()
         with pytest.raises(A2ATimeoutError) as raised:
             await client.send_message({}, skill="work")
@@ -394,11 +409,11 @@ async def test_a_blocking_send_takes_no_longer_than_the_timeout(way: str, kind: 
         assert len(gate.calls) == 1
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_invalid_input_is_reported_field_by_field(way: str, kind: str) -> None:
+async def test_invalid_input_is_reported_field_by_field(dialect: str, kind: str) -> None:
     wrong = {"customer": {}, "items": [{"name": "tea", "count": 0}]}
-    async with agent({"order": samples.OrderTotal()}, way, kind) as client:
+    async with agent({"order": samples.OrderTotal()}, dialect, kind) as client:
         with pytest.raises(InvalidParamsError) as raised:
             await client.call("order", wrong)
         assert await client.call("order", ORDER) == {"total": 2}
@@ -409,10 +424,10 @@ async def test_invalid_input_is_reported_field_by_field(way: str, kind: str) -> 
     assert all(error["message"] for error in raised.value.errors)
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_an_unknown_skill_is_not_found(way: str, kind: str) -> None:
-    async with agent({"give": Does(give_back)}, way, kind) as client:
+async def test_an_unknown_skill_is_not_found(dialect: str, kind: str) -> None:
+    async with agent({"give": ActionModule(give_back)}, dialect, kind) as client:
         with pytest.raises(SkillNotFoundError) as raised:
             await client.call("nothing", {})
         with pytest.raises(SkillNotFoundError):
@@ -421,13 +436,13 @@ async def test_an_unknown_skill_is_not_found(way: str, kind: str) -> None:
     assert not isinstance(raised.value, MethodNotFoundError)
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_a_failed_call_raises_an_error_with_its_task(way: str, kind: str) -> None:
+async def test_a_failed_call_raises_an_error_with_its_task(dialect: str, kind: str) -> None:
     async def action(inputs: Inputs, context: "Context[Any]") -> Any:
         raise InvalidInputError("not like this")
 
-    async with agent({"work": Does(action)}, way, kind) as client:
+    async with agent({"work": ActionModule(action)}, dialect, kind) as client:
         with pytest.raises(TaskFailedError) as raised:
             await client.call("work", {})
         error = raised.value
@@ -437,11 +452,11 @@ async def test_a_failed_call_raises_an_error_with_its_task(way: str, kind: str) 
     assert error.code == -32602
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_a_call_whose_task_is_canceled_raises(way: str, kind: str) -> None:
+async def test_a_call_whose_task_is_canceled_raises(dialect: str, kind: str) -> None:
     gate = Gate()
-    async with agent({"work": Does(gate)}, way, kind) as client:
+    async with agent({"work": ActionModule(gate)}, dialect, kind) as client:
         call = asyncio.create_task(client.call("work", {}, context_id="talk"))
         await gate.reached.wait()
         (task,) = (await client.list_tasks("talk")).tasks
@@ -454,12 +469,14 @@ async def test_a_call_whose_task_is_canceled_raises(way: str, kind: str) -> None
             await client.cancel_task(task.id)
 
 
-@each_way
+@each_dialect
 @each_kind
 @pytest.mark.parametrize("answer", ["yes", "no"])
-async def test_a_reply_approves_or_rejects_a_paused_call(way: str, kind: str, answer: str) -> None:
-    modules = {"pay": Does(give_back, annotations=NEEDS_APPROVAL)}
-    async with agent(modules, way, kind) as client:
+async def test_a_reply_approves_or_rejects_a_paused_call(
+    dialect: str, kind: str, answer: str
+) -> None:
+    modules = {"pay": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    async with agent(modules, dialect, kind) as client:
         with pytest.raises(InputRequired) as raised:
             await client.call("pay", {"amount": 5})
         paused = raised.value.task
@@ -475,32 +492,34 @@ async def test_a_reply_approves_or_rejects_a_paused_call(way: str, kind: str, an
             await client.reply(paused, "What was it about?")
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_a_reply_completes_missing_input(way: str, kind: str) -> None:
-    async with agent(str(EXAMPLES), way, kind) as client:
+async def test_a_reply_completes_missing_input(dialect: str, kind: str) -> None:
+    async with agent(str(EXAMPLES), dialect, kind) as client:
         with pytest.raises(InputRequired, match="in which unit"):
             await client.call("units.convert", "5 km", context_id="talk")
         (paused,) = [task async for task in client.iter_tasks("talk", state="input-required")]
-        done = await client.reply(paused, "mi")
-    assert done.value["text"] == "5 km = 3.10686 mi"
+        answered = await client.reply(paused, "mi")
+    assert answered.value["text"] == "5 km = 3.10686 mi"
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_waiting_for_a_resumed_task_lasts_to_its_end(way: str, kind: str) -> None:
+async def test_waiting_for_a_resumed_task_lasts_to_its_end(dialect: str, kind: str) -> None:
     """The earlier pause must not end the wait."""
     gate = Gate()
-    modules = {"pay": Does(gate, annotations=NEEDS_APPROVAL)}
-    async with agent(modules, way, kind) as client:
+    modules = {"pay": ActionModule(gate, annotations=NEEDS_APPROVAL)}
+    async with agent(modules, dialect, kind) as client:
         paused = await client.send_message({"amount": 5}, skill="pay")
         replying = asyncio.create_task(client.reply(paused, "yes"))
         await gate.reached.wait()
         working = await client.get_task(paused.id)
         waiting = asyncio.create_task(client.wait(working))
         gate.opened.set()
-        done = [await replying, await waiting]
-    assert [(task.status.state, task.value) for task in done] == [("completed", {"done": True})] * 2
+        finished = [await replying, await waiting]
+    assert [(task.status.state, task.value) for task in finished] == [
+        ("completed", {"done": True})
+    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -510,7 +529,7 @@ async def test_an_error_survives_pickling(skill: str, inputs: Inputs) -> None:
     modules = {
         "order": samples.OrderTotal(),
         "fail": samples.Raises(),
-        "pay": Does(give_back, annotations=NEEDS_APPROVAL),
+        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
     }
     async with agent(modules) as client:
         with pytest.raises(A2AError) as raised:
@@ -523,10 +542,10 @@ async def test_an_error_survives_pickling(skill: str, inputs: Inputs) -> None:
 # Streams
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_a_stream_has_all_events_in_order(way: str, kind: str) -> None:
-    async with agent({"count": streaming_module({"n": 1}, {"n": 2})}, way, kind) as client:
+async def test_a_stream_has_all_events_in_order(dialect: str, kind: str) -> None:
+    async with agent({"count": streaming_module({"n": 1}, {"n": 2})}, dialect, kind) as client:
         stream = client.stream_message({}, skill="count")
         events = [event async for event in stream]
         task: Task | None = None
@@ -538,48 +557,48 @@ async def test_a_stream_has_all_events_in_order(way: str, kind: str) -> None:
     assert (task.status, task.artifacts) == (got.status, got.artifacts)
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_a_stream_yields_the_values_of_its_chunks(way: str, kind: str) -> None:
+async def test_a_stream_yields_the_values_of_its_chunks(dialect: str, kind: str) -> None:
     async with agent(
-        {"count": streaming_module({"n": 1}, {"n": 2, "f": b"x"})}, way, kind
+        {"count": streaming_module({"n": 1}, {"n": 2, "f": b"x"})}, dialect, kind
     ) as client:
         chunks = [chunk async for chunk in client.stream("count", {})]
     assert chunks == [{"n": 1}, {"n": 2, "f": b"x"}]
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_chunks_arrive_while_the_module_runs(way: str, kind: str) -> None:
+async def test_chunks_arrive_while_the_module_runs(dialect: str, kind: str) -> None:
     gate = Gate()
 
     async def source(inputs: Inputs, context: "Context[Any]") -> AsyncIterator[Any]:
         yield {"n": 1}
         yield await gate(inputs, context)
 
-    async with agent({"work": Streams(source)}, way, kind) as client:
+    async with agent({"work": Streams(source)}, dialect, kind) as client:
         chunks = client.stream("work", {})
         assert await anext(chunks) == {"n": 1}
         gate.opened.set()
         assert [chunk async for chunk in chunks] == [{"done": True}]
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_a_stream_whose_task_fails_raises_after_its_chunks(way: str, kind: str) -> None:
+async def test_a_stream_whose_task_fails_raises_after_its_chunks(dialect: str, kind: str) -> None:
     failing = streaming_module({"n": 1}, error=InvalidInputError("no more"))
-    async with agent({"work": failing}, way, kind) as client:
+    async with agent({"work": failing}, dialect, kind) as client:
         stream = client.stream("work", {})
         assert await anext(stream) == {"n": 1}
         with pytest.raises(TaskFailedError, match="no more"):
             await anext(stream)
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_a_stream_whose_task_pauses_raises_input_required(way: str, kind: str) -> None:
-    modules = {"pay": Does(give_back, annotations=NEEDS_APPROVAL)}
-    async with agent(modules, way, kind) as client:
+async def test_a_stream_whose_task_pauses_raises_input_required(dialect: str, kind: str) -> None:
+    modules = {"pay": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    async with agent(modules, dialect, kind) as client:
         with pytest.raises(InputRequired) as raised:
             _ = [chunk async for chunk in client.stream("pay", {"amount": 5})]
         task = raised.value.task
@@ -588,12 +607,12 @@ async def test_a_stream_whose_task_pauses_raises_input_required(way: str, kind: 
     assert kinds[-2:] == ["artifact", "completed"]
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_a_paused_task_is_resumed_by_a_streamed_message(way: str, kind: str) -> None:
+async def test_a_paused_task_is_resumed_by_a_streamed_message(dialect: str, kind: str) -> None:
     """The stream of the answer starts with the paused task, which is not its end."""
-    modules = {"pay": Does(give_back, annotations=NEEDS_APPROVAL)}
-    async with agent(modules, way, kind) as client:
+    modules = {"pay": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    async with agent(modules, dialect, kind) as client:
         paused = await client.send_message({"amount": 5}, skill="pay")
         assert paused.status.state.is_paused
         events = [event async for event in client.stream_message("no", task_id=paused.id)]
@@ -605,7 +624,7 @@ def client_of_waiting_agent(
     kind: str, gate: Gate
 ) -> AbstractAsyncContextManager[tuple[A2AClient, RequestLog]]:
     """Return a client of an agent whose module waits, and the log of the server's requests."""
-    return client_with_log(kind, {"work": Does(gate), "give": Does(give_back)})
+    return client_with_log(kind, {"work": ActionModule(gate), "give": ActionModule(give_back)})
 
 
 STREAMS: dict[str, Callable[[A2AClient], Events]] = {
@@ -623,7 +642,7 @@ async def test_a_stream_that_is_closed_early_closes_its_connection(kind: str) ->
         await gate.reached.wait()
         assert seen.open == 1
         await stream.aclose()
-        await true(lambda: not seen.open)
+        await wait_until(lambda: not seen.open)
         assert await client.call("give", {"n": 1}) == {"n": 1}
 
 
@@ -632,7 +651,7 @@ async def test_a_stream_that_is_garbage_collected_closes_its_connection() -> Non
     async with client_of_waiting_agent("async", gate) as (client, seen):
         async for _ in client.stream_message({}, skill="work"):
             break
-        await true(lambda: not seen.open)
+        await wait_until(lambda: not seen.open)
 
 
 async def test_a_cancelled_call_closes_its_connection_and_its_task_continues() -> None:
@@ -640,11 +659,11 @@ async def test_a_cancelled_call_closes_its_connection_and_its_task_continues() -
     async with client_of_waiting_agent("async", gate) as (client, seen):
         call = asyncio.create_task(client.call("work", {}, context_id="talk"))
         await gate.reached.wait()
-        await true(lambda: seen.open)
+        await wait_until(lambda: seen.open)
         call.cancel()
         with suppress(asyncio.CancelledError):
             await call
-        await true(lambda: not seen.open)
+        await wait_until(lambda: not seen.open)
         (task,) = (await client.list_tasks("talk")).tasks
         waiting = asyncio.create_task(client.wait(task))
         gate.opened.set()
@@ -666,14 +685,14 @@ async def test_a_cancelled_stream_closes_its_connection(name: str) -> None:
         reading.cancel()
         with suppress(asyncio.CancelledError):
             await reading
-        await true(lambda: not seen.open)
+        await wait_until(lambda: not seen.open)
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_a_running_task_can_be_subscribed_to(way: str, kind: str) -> None:
+async def test_a_running_task_can_be_subscribed_to(dialect: str, kind: str) -> None:
     gate = Gate()
-    async with agent({"work": Does(gate)}, way, kind) as client:
+    async with agent({"work": ActionModule(gate)}, dialect, kind) as client:
         task = await client.send_message({}, skill="work", blocking=False)
         await gate.reached.wait()
         async with aclosing(client.subscribe(task.id)) as stream:
@@ -682,16 +701,18 @@ async def test_a_running_task_can_be_subscribed_to(way: str, kind: str) -> None:
             rest = [event async for event in stream]
         assert isinstance(first, Task)
         assert kinds_of([first, *rest]) == ["working", "artifact", "completed"]
-        if way == "0.3":  # which sends the final state of a task that has ended
+        if dialect == "0.3":  # which sends the final state of a task that has ended
             assert kinds_of([event async for event in client.subscribe(task.id)]) == ["completed"]
         else:
             with pytest.raises(UnsupportedOperationError):
                 await anext(client.subscribe(task.id))
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_reading_a_task_stops_at_a_pause_and_closes_the_stream(way: str, kind: str) -> None:
+async def test_reading_a_task_stops_at_a_pause_and_closes_the_stream(
+    dialect: str, kind: str
+) -> None:
     """The agent keeps a subscription open until the task ends."""
     gate = Gate()
 
@@ -706,43 +727,43 @@ async def test_reading_a_task_stops_at_a_pause_and_closes_the_stream(way: str, k
         return [kind for kind in kinds_of([event async for event in events]) if kind != "artifact"]
 
     async with (
-        served({"work": Does(asks)}, keep_alive=0.05) as server,
-        connected_client(server.base_url(way), kind) as client,
+        served({"work": ActionModule(asks)}, keep_alive=0.05) as server,
+        connected_client(server.base_url(dialect), kind) as client,
     ):
         streams = server.app.state.agent.handler.streams
         task = await client.send_message({}, skill="work", blocking=False)
         await gate.reached.wait()
         reading = [asyncio.create_task(states_of(events)) for events in reads(client, task)]
         waiting = asyncio.create_task(client.wait(task))
-        await true(lambda: way == "0.3" or len(streams) == 3)
+        await wait_until(lambda: dialect == "0.3" or len(streams) == 3)
         gate.opened.set()
         assert [(await each)[-1] for each in reading] == ["input-required"] * 2
         paused = await waiting
         assert paused.status.state.is_paused
         assert await states_of(client.subscribe(task.id)) == ["input-required"]
         assert await states_of(client.follow(paused)) == []
-        await true(lambda: not len(streams))
+        await wait_until(lambda: not len(streams))
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_a_subscription_can_start_after_a_known_event(way: str, kind: str) -> None:
-    async with agent({"count": streaming_module({"n": 1}, {"n": 2})}, way, kind) as client:
+async def test_a_subscription_can_start_after_a_known_event(dialect: str, kind: str) -> None:
+    async with agent({"count": streaming_module({"n": 1}, {"n": 2})}, dialect, kind) as client:
         task = await client.send_message({}, skill="count", blocking=False)
-        done = await client.wait(task)
+        finished = await client.wait(task)
         whole = [event async for event in client.subscribe(task.id, last_event_id="0")]
         rest = [event async for event in client.subscribe(task.id, last_event_id="2")]
-    assert done.status.state == TaskState.COMPLETED
+    assert finished.status.state == TaskState.COMPLETED
     assert rest == whole[2:]
     assert kinds_of(rest)[-1] == "completed"
     assert isinstance(rest[-1], TaskStatusUpdateEvent)
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_a_running_task_can_be_followed(way: str, kind: str) -> None:
+async def test_a_running_task_can_be_followed(dialect: str, kind: str) -> None:
     gate = Gate()
-    async with agent({"work": Does(gate)}, way, kind) as client:
+    async with agent({"work": ActionModule(gate)}, dialect, kind) as client:
         task = await client.send_message({}, skill="work", blocking=False)
         await gate.reached.wait()
         gate.opened.set()
@@ -755,15 +776,15 @@ async def test_a_running_task_can_be_followed(way: str, kind: str) -> None:
     assert (folded.status, folded.artifacts) == (got.status, got.artifacts)
 
 
-@pytest.mark.parametrize("way", ["1.0" + POLLED, "0.3" + POLLED])
+@pytest.mark.parametrize("dialect", ["1.0" + POLLED, "0.3" + POLLED])
 @each_kind
-async def test_an_agent_without_streaming_is_polled(way: str, kind: str) -> None:
+async def test_an_agent_without_streaming_is_polled(dialect: str, kind: str) -> None:
     modules = {
         "count": streaming_module({"n": 1}, {"n": 2}),
         "work": slow_module(0.3),
-        "pay": Does(give_back, annotations=NEEDS_APPROVAL),
+        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
     }
-    async with agent(modules, way, kind) as client:
+    async with agent(modules, dialect, kind) as client:
         assert not (await client.agent_card).capabilities.streaming
         assert await client.call("work", {}) == {"took": 0.3}
         kinds = kinds_of([event async for event in client.stream_message({}, skill="work")])
@@ -773,22 +794,22 @@ async def test_an_agent_without_streaming_is_polled(way: str, kind: str) -> None
         assert (await client.reply(raised.value.task, "yes")).value == {"amount": 5}
 
 
-@pytest.mark.parametrize("way", ["1.0" + POLLED, "0.3" + POLLED])
+@pytest.mark.parametrize("dialect", ["1.0" + POLLED, "0.3" + POLLED])
 @each_kind
 async def test_the_value_is_the_only_chunk_of_an_agent_without_streaming(
-    way: str, kind: str
+    dialect: str, kind: str
 ) -> None:
-    async with agent({"give": Does(give_back)}, way, kind) as client:
+    async with agent({"give": ActionModule(give_back)}, dialect, kind) as client:
         assert [chunk async for chunk in client.stream("give", {"n": 1})] == [{"n": 1}]
 
 
 # Tasks
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_an_unknown_task_is_not_found(way: str, kind: str) -> None:
-    async with agent({"give": Does(give_back)}, way, kind) as client:
+async def test_an_unknown_task_is_not_found(dialect: str, kind: str) -> None:
+    async with agent({"give": ActionModule(give_back)}, dialect, kind) as client:
         with pytest.raises(TaskNotFoundError) as raised:
             await client.get_task("no such task?")
         with pytest.raises(TaskNotFoundError):
@@ -798,11 +819,11 @@ async def test_an_unknown_task_is_not_found(way: str, kind: str) -> None:
     assert raised.value.code == -32001
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_tasks_are_listed_in_pages(way: str, kind: str) -> None:
-    modules = {"give": Does(give_back), "fail": samples.Raises()}
-    async with agent(modules, way, kind) as client:
+async def test_tasks_are_listed_in_pages(dialect: str, kind: str) -> None:
+    modules = {"give": ActionModule(give_back), "fail": samples.Raises()}
+    async with agent(modules, dialect, kind) as client:
         sent_tasks = [
             await client.send_message({"n": n}, skill="give", context_id="a") for n in range(5)
         ]
@@ -826,13 +847,13 @@ async def test_tasks_are_listed_in_pages(way: str, kind: str) -> None:
     assert page.next_cursor == ""
 
 
-@each_way
+@each_dialect
 @each_kind
 @pytest.mark.parametrize("operation", ["set", "get", "list", "delete"])
 async def test_push_configs_raise_an_error_if_the_agent_has_no_push_notifications(
-    way: str, kind: str, operation: str
+    dialect: str, kind: str, operation: str
 ) -> None:
-    async with agent({"give": Does(give_back)}, way, kind) as client:
+    async with agent({"give": ActionModule(give_back)}, dialect, kind) as client:
         task = await client.send_message({}, skill="give")
         config = PushNotificationConfig(url="https://hook.example", task_id=task.id)
         ask: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
@@ -855,10 +876,10 @@ def without_status(config: PushNotificationConfig) -> PushNotificationConfig:
 WEBHOOKS = {"push_notifications": PushSettings(dev=True, retries=())}
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_push_configs_are_set_read_listed_and_deleted(way: str, kind: str) -> None:
-    async with agent({"give": Does(give_back)}, way, kind, options=WEBHOOKS) as client:
+async def test_push_configs_are_set_read_listed_and_deleted(dialect: str, kind: str) -> None:
+    async with agent({"give": ActionModule(give_back)}, dialect, kind, options=WEBHOOKS) as client:
         task = await client.send_message({}, skill="give")
         config = PushNotificationConfig(
             url="http://127.0.0.1:9/hook",
@@ -880,12 +901,14 @@ async def test_push_configs_are_set_read_listed_and_deleted(way: str, kind: str)
             await client.set_push_config(replace(config, url="ftp://127.0.0.1/"))
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_a_message_can_set_a_push_config(way: str, kind: str) -> None:
+async def test_a_message_can_set_a_push_config(dialect: str, kind: str) -> None:
     with receiving() as receiver:
         config = PushNotificationConfig(url=receiver.url, id="c1", token="t-1")
-        async with agent({"give": Does(give_back)}, way, kind, options=WEBHOOKS) as client:
+        async with agent(
+            {"give": ActionModule(give_back)}, dialect, kind, options=WEBHOOKS
+        ) as client:
             task = await client.send_message({}, skill="give", push_config=config)
             (stored,) = await client.list_push_configs(task.id)
             assert without_status(stored) == replace(config, task_id=task.id)
@@ -893,12 +916,14 @@ async def test_a_message_can_set_a_push_config(way: str, kind: str) -> None:
     assert receiver.states == ["submitted", "working", "completed"]
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_a_failed_push_config_has_a_reason(way: str, kind: str) -> None:
+async def test_a_failed_push_config_has_a_reason(dialect: str, kind: str) -> None:
     with receiving(lambda delivery: Reply(500)) as receiver:
         config = PushNotificationConfig(url=receiver.url, id="c1")
-        async with agent({"give": Does(give_back)}, way, kind, options=WEBHOOKS) as client:
+        async with agent(
+            {"give": ActionModule(give_back)}, dialect, kind, options=WEBHOOKS
+        ) as client:
             task = await client.send_message({}, skill="give", push_config=config)
             await asyncio.to_thread(receiver.wait, 1)
             stored = await client.get_push_config(task.id, "c1")
@@ -912,10 +937,10 @@ async def test_a_failed_push_config_has_a_reason(way: str, kind: str) -> None:
 # Use of a client
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_a_client_makes_concurrent_calls(way: str, kind: str) -> None:
-    async with agent({"give": Does(give_back)}, way, kind) as client:
+async def test_a_client_makes_concurrent_calls(dialect: str, kind: str) -> None:
+    async with agent({"give": ActionModule(give_back)}, dialect, kind) as client:
         calls = (client.call("give", {"n": n}) for n in range(40))
         assert await asyncio.gather(*calls) == [{"n": n} for n in range(40)]
 
@@ -927,7 +952,9 @@ async def test_more_calls_than_the_pool_has_connections_wait_for_their_tasks() -
     options: dict[str, Any] = {"max_runs": 200, "max_streams": 200}
     options["limits"] = Limits(max_streams_per_client=200, client_share=None)
     options["keep_alive"] = 1  # so that no stream ends because it is silent
-    async with agent({"work": Does(gate)}, options=options, timeout=10, retries=0) as client:
+    async with agent(
+        {"work": ActionModule(gate)}, options=options, timeout=10, retries=0
+    ) as client:
         await client.get_card()
         calls = [asyncio.create_task(client.call("work", {})) for _ in range(count)]
         ended, _ = await asyncio.wait(calls, timeout=12, return_when=FIRST_COMPLETED)
@@ -937,11 +964,15 @@ async def test_more_calls_than_the_pool_has_connections_wait_for_their_tasks() -
     assert outcomes == [{"done": True}] * count
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_a_client_can_be_used_after_errors(way: str, kind: str) -> None:
-    modules = {"give": Does(give_back), "order": samples.OrderTotal(), "fail": samples.Raises()}
-    async with agent(modules, way, kind) as client:
+async def test_a_client_can_be_used_after_errors(dialect: str, kind: str) -> None:
+    modules = {
+        "give": ActionModule(give_back),
+        "order": samples.OrderTotal(),
+        "fail": samples.Raises(),
+    }
+    async with agent(modules, dialect, kind) as client:
         wrong: list[tuple[str, Inputs]] = [
             ("nothing", {}),
             ("order", {}),
@@ -956,7 +987,7 @@ async def test_a_client_can_be_used_after_errors(way: str, kind: str) -> None:
 
 
 async def test_an_httpx_client_of_the_caller_stays_open() -> None:
-    async with served({"give": Does(give_back)}) as server:
+    async with served({"give": ActionModule(give_back)}) as server:
         url = server.url
         async with httpx.AsyncClient() as http:
             async with A2AClient(url, http_client=http) as client:
@@ -968,7 +999,7 @@ async def test_an_httpx_client_of_the_caller_stays_open() -> None:
 
 
 def test_a_blocking_httpx_client_of_the_caller_stays_open() -> None:
-    with running(registry_of({"give": Does(give_back)})) as url, httpx.Client() as http:
+    with running(registry_of({"give": ActionModule(give_back)})) as url, httpx.Client() as http:
         with SyncA2AClient(url, http_client=http) as client:
             assert client.call("give", {"n": 1}) == {"n": 1}
         assert not http.is_closed
@@ -976,7 +1007,7 @@ def test_a_blocking_httpx_client_of_the_caller_stays_open() -> None:
 
 @each_kind
 async def test_a_closed_client_raises_an_error(kind: str) -> None:
-    async with served({"give": Does(give_back)}) as server:
+    async with served({"give": ActionModule(give_back)}) as server:
         async with connected_client(server.url, kind) as client:
             await client.call("give", {"n": 1})
         await client.aclose()
@@ -989,7 +1020,7 @@ async def test_the_blocking_client_works_inside_an_event_loop() -> None:
         with SyncA2AClient(url) as client:
             return client.call("give", {"n": 1}), list(client.stream("count", {}))
 
-    modules = {"give": Does(give_back), "count": streaming_module({"n": 1}, {"n": 2})}
+    modules = {"give": ActionModule(give_back), "count": streaming_module({"n": 1}, {"n": 2})}
     with running(registry_of(modules)) as url:
         expected = ({"n": 1}, [{"n": 1}, {"n": 2}])
         assert use(url) == expected
@@ -1009,21 +1040,21 @@ def test_the_blocking_client_needs_no_context_manager() -> None:
 
 async def test_a_module_can_call_another_agent() -> None:
     """The agent in the middle is both client and server."""
-    with running(registry_of({"give": Does(give_back)})) as url:
+    with running(registry_of({"give": ActionModule(give_back)})) as url:
         async with A2AClient(url) as remote:
 
             async def action(inputs: Inputs, context: "Context[Any]") -> Any:
                 return await remote.call("give", inputs)
 
-            async with agent({"relay": Does(action)}) as client:
+            async with agent({"relay": ActionModule(action)}) as client:
                 assert await client.call("relay", {"n": 1}) == {"n": 1}
 
 
-@each_way
+@each_dialect
 @each_kind
-async def test_a_subscription_resumes_after_a_given_event_id(way: str, kind: str) -> None:
+async def test_a_subscription_resumes_after_a_given_event_id(dialect: str, kind: str) -> None:
     """It could do so in another process: it needs only the id of the event."""
-    async with agent({"count": streaming_module({"n": 1}, {"n": 2})}, way, kind) as client:
+    async with agent({"count": streaming_module({"n": 1}, {"n": 2})}, dialect, kind) as client:
         events = [event async for event in client.stream_message({}, skill="count")]
         assert [event.event_id for event in events] == [str(n + 1) for n in range(len(events))]
         seen = events[2]

@@ -137,5 +137,7 @@ def test_every_error_of_a_server_is_an_a2a_error_with_a_code() -> None:
 
 def test_the_import_loads_no_heavy_package() -> None:
     code = "import sys, apcore_a2a_client; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert not HEAVY & set(done.stdout.split())
+    result = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    )
+    assert not HEAVY & set(result.stdout.split())

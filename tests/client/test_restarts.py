@@ -119,9 +119,9 @@ def test_with_a_callback_the_values_are_repeated(kind: str, name: str) -> None:
 @kinds
 def test_each_restart_calls_the_callback(kind: str) -> None:
     restart = [status(metadata=SIGN), *SECOND_RUN]
-    given = [*FIRST_RUN, *restart, *restart, status("COMPLETED")]
+    sent_events = [*FIRST_RUN, *restart, *restart, status("COMPLETED")]
     calls: list[None] = []
-    with raw(streaming(*given)) as server, Client(kind, server.url) as client:
+    with raw(streaming(*sent_events)) as server, Client(kind, server.url) as client:
         client.do("stream", "skill", "hi", on_restart=lambda: calls.append(None))
     assert len(calls) == 2
 
@@ -129,8 +129,8 @@ def test_each_restart_calls_the_callback(kind: str) -> None:
 @kinds
 @pytest.mark.parametrize("first", [[], [EMPTY]], ids=["none", "no parts"])
 def test_a_restart_before_the_first_value_raises_no_error(kind: str, first: list[Json]) -> None:
-    given = [snapshot(), *first, status(metadata=SIGN), *SECOND_RUN, status("COMPLETED")]
-    with raw(streaming(*given)) as server, Client(kind, server.url) as client:
+    sent_events = [snapshot(), *first, status(metadata=SIGN), *SECOND_RUN, status("COMPLETED")]
+    with raw(streaming(*sent_events)) as server, Client(kind, server.url) as client:
         assert client.do("stream", "skill", "hi") == ["1", "2", "3"]
         events = client.do("stream_message", "hi")
     del events[1 : len(first) + 1]
@@ -153,8 +153,8 @@ def test_a_restart_before_the_first_value_raises_no_error(kind: str, first: list
 )
 def test_progress_is_not_taken_for_a_restart(kind: str, more: list[Json]) -> None:
     """Agents send progress between chunks, repeat whole artifacts, and replace small ones."""
-    given = [*FIRST_RUN, *more, status("COMPLETED")]
-    with raw(streaming(*given)) as server, Client(kind, server.url) as client:
+    sent_events = [*FIRST_RUN, *more, status("COMPLETED")]
+    with raw(streaming(*sent_events)) as server, Client(kind, server.url) as client:
         events = client.do("stream_message", "hi")
         assert client.do("stream", "skill", "hi")[:2] == ["1", "2"]
     assert not [event for event in events if isinstance(event, Restarted)]
@@ -165,8 +165,8 @@ def test_progress_is_not_taken_for_a_restart(kind: str, more: list[Json]) -> Non
 def test_a_final_task_without_its_artifacts_is_not_taken_for_a_restart(
     kind: str, state: str
 ) -> None:
-    given = [*FIRST_RUN, snapshot(state)]
-    with raw(streaming(*given)) as server, Client(kind, server.url) as client:
+    sent_events = [*FIRST_RUN, snapshot(state)]
+    with raw(streaming(*sent_events)) as server, Client(kind, server.url) as client:
         events = client.do("stream_message", "hi")
     assert [type(event) for event in events] == [
         Task,
@@ -185,7 +185,7 @@ def test_texts_that_a_snapshot_has_joined_are_not_repeated(kind: str) -> None:
 
 
 @kinds
-def test_a_stream_that_resumes_after_the_sign_begins_with_the_restart(kind: str) -> None:
+def test_a_stream_resumed_after_the_restart_was_announced_begins_with_it(kind: str) -> None:
     script = streaming(*OURS, numbered=True)
     with raw(script) as server, Client(kind, server.url) as client:
         events = client.do("stream_message", "hi")

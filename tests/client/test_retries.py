@@ -82,8 +82,11 @@ def count_requests(
 ) -> dict[str, int]:
     """Return the number of requests of each operation."""
     counts_by_operation = {}
-    given = agent(script, **card("/", *wire))
-    with raw(given) as server, Client(kind, server.url, retries=retries, timeout=5) as client:
+    agent_script = agent(script, **card("/", *wire))
+    with (
+        raw(agent_script) as server,
+        Client(kind, server.url, retries=retries, timeout=5) as client,
+    ):
         for operation in SINGLE_REQUESTS:
             before = len(server.calls)
             raised_by(client, operation)
@@ -97,8 +100,8 @@ def expected(*, reads: int, changes: int) -> dict[str, int]:
 
 def after_faults(failures: int, fault: Iterable[Step], script: Script) -> Script:
     """Return a script that answers with some faults before it continues with *script*."""
-    left = iter([fault] * failures)
-    return lambda request: next(left, None) or script(request)
+    remaining = iter([fault] * failures)
+    return lambda request: next(remaining, None) or script(request)
 
 
 def ok(request: Request) -> Iterable[Step]:
@@ -234,9 +237,9 @@ def test_all_attempts_together_take_no_longer_than_the_timeout(
         raw(agent(lambda _: fault)) as server,
         Client(kind, server.url, retries=1000, timeout=0.5) as client,
     ):
-        begin = monotonic()
+        started_at = monotonic()
         raised_by(client, "get_task")
-        assert monotonic() - begin < 0.5 + SLACK
+        assert monotonic() - started_at < 0.5 + SLACK
         assert 3 <= len(server.calls) <= 6
 
 
@@ -339,7 +342,7 @@ def test_a_message_keeps_its_id_when_it_is_retried(
         client.do(operation, *OPERATIONS[operation])
     bodies = [request.json for request in server.calls[: RETRIES + 1]]
     params = [body.get("params", body) for body in bodies]
-    ids = {given["message"]["messageId"] for given in params}
+    ids = {sent["message"]["messageId"] for sent in params}
     assert len(params) == RETRIES + 1
     assert len(ids) == 1
     assert all(ids)
@@ -405,7 +408,7 @@ def attempt_intervals(kind: str, fault: list[Step], retries: int, **options: Any
         Client(kind, server.url, retries=retries, **options) as client,
     ):
         raised_by(client, "get_task")
-    return [after_faults.at - before.at for before, after_faults in pairwise(server.calls)]
+    return [after.at - before.at for before, after in pairwise(server.calls)]
 
 
 @kinds

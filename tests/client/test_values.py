@@ -79,11 +79,11 @@ def test_every_message_has_its_own_id() -> None:
 
 
 def test_a_message_keeps_its_members() -> None:
-    given = Message((TEXT,), Role.AGENT, "m", "c", "t", {"n": 1}, ("https://x",), ("t0",))
-    assert Message.of(given) == given
-    addressed = Message.of(given, context_id="c2", task_id="t2")
+    message = Message((TEXT,), Role.AGENT, "m", "c", "t", {"n": 1}, ("https://x",), ("t0",))
+    assert Message.of(message) == message
+    addressed = Message.of(message, context_id="c2", task_id="t2")
     assert (addressed.message_id, addressed.context_id, addressed.task_id) == ("m", "c2", "t2")
-    assert given.context_id == "c"
+    assert message.context_id == "c"
 
 
 def test_missing_members_of_a_message_are_added() -> None:

@@ -96,7 +96,9 @@ def test_missing_options_have_defaults(build: Build, full_registry: Registry) ->
 
 
 @pytest.mark.parametrize("blank", [" ", "\n\t "])
-def test_a_description_of_blanks_is_none(build: Build, full_registry: Registry, blank: str) -> None:
+def test_a_blank_description_counts_as_missing(
+    build: Build, full_registry: Registry, blank: str
+) -> None:
     assert build(full_registry, description=blank).description == "apcore agent with 2 skills"
 
 
@@ -338,7 +340,9 @@ def test_the_merged_card_reads_back_as_the_same_card_of_protocol_1(shown: AgentC
     assert read == expected
 
 
-def test_the_merged_card_has_all_members_of_the_sdks(build: Build, full_registry: Registry) -> None:
+def test_the_merged_card_has_all_members_that_the_sdk_writes(
+    build: Build, full_registry: Registry
+) -> None:
     card = build(
         full_registry, capabilities=AgentCapabilities(streaming=True, extended_agent_card=True)
     )
@@ -407,14 +411,14 @@ print(json.dumps(card_to_dict(AgentCard.FromString(sys.stdin.buffer.read()))))
 def test_a_card_has_the_same_json_in_every_process(shown: AgentCard) -> None:
     wire = shown.SerializeToString()
     for seed in ("1", "2", "3"):
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-c", PROGRAM],
             input=wire,
             env={**os.environ, "PYTHONHASHSEED": seed},
             check=True,
             capture_output=True,
         )
-        assert done.stdout.decode().strip() == json.dumps(card_to_dict(shown))
+        assert result.stdout.decode().strip() == json.dumps(card_to_dict(shown))
 
 
 MANY = """
@@ -466,7 +470,7 @@ def test_a_card_of_a_hundred_modules_takes_little_longer_than_their_definitions(
     The time in milliseconds depends on the machine; the benchmark measures it.
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", MANY], env=env, check=True, capture_output=True, text=True
     )
-    assert float(done.stdout) <= 2
+    assert float(result.stdout) <= 2

@@ -1,4 +1,4 @@
-"""Names for authors of modules, where the examples in their docstrings do not say it all."""
+"""Names for authors of modules: behavior that the examples in their docstrings do not show."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ def test_usage_is_summed() -> None:
 
 
 @pytest.mark.parametrize("number", [-1, 2**53 + 1, 0.5, True, None, "3"])
-def test_usage_counts_tokens_by_integers(number: Any) -> None:
+def test_usage_accepts_only_integers_as_counts_of_tokens(number: Any) -> None:
     with pytest.raises(ValueError, match=r"from 0 to 2\*\*53"):
         Usage(input_tokens=number)
     with pytest.raises(ValueError, match=r"from 0 to 2\*\*53"):

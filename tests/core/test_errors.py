@@ -400,7 +400,9 @@ def test_clean_returns_one_short_line_that_can_be_encoded() -> None:
 def test_clean_removes_control_characters_wherever_they_are() -> None:
     for code in (*range(0x3000), *range(0xD7F0, 0x11000)):
         character = chr(code)
-        kept = "" if CONTROL.search(character) else character
-        expected = {"\n": "\\n"}.get(character, kept.encode("utf-8", "replace").decode())
+        expected_character = "" if CONTROL.search(character) else character
+        expected = {"\n": "\\n"}.get(
+            character, expected_character.encode("utf-8", "replace").decode()
+        )
         assert clean(character) == expected
         assert clean(f"a{character}b") == f"a{expected}b"

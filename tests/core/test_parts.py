@@ -336,9 +336,9 @@ def test_if_no_part_matches_the_error_of_the_first_is_raised(descriptor: Describ
 
 def test_an_approval_token_of_a_client_is_removed(descriptor: Describe) -> None:
     data = {"_approval_token": "stolen", "a": 1, "inner": {"_approval_token": "mine"}}
-    kept = {"a": 1, "inner": {"_approval_token": "mine"}}
+    data = {"a": 1, "inner": {"_approval_token": "mine"}}
     for part in ({"data": data}, {"text": json.dumps(data)}, ParseDict({"data": data}, Part())):
-        assert input_of(part, OPTIONAL, descriptor) == kept
+        assert input_of(part, OPTIONAL, descriptor) == data
 
 
 def test_an_input_with_too_many_keys_is_refused(descriptor: Describe) -> None:

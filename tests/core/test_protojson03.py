@@ -28,7 +28,7 @@ CONTENT: list[dict[str, Any]] = [
 ]
 
 
-def test_parts_in_protojson_are_read_as_those_of_the_text() -> None:
+def test_parts_in_protojson_are_read_like_those_of_the_specification() -> None:
     params = read_send({"message": {"messageId": "m", "role": "ROLE_USER", "content": CONTENT}})
 
     assert params["message"]["parts"] == [
@@ -75,7 +75,7 @@ def test_the_sdks_protojson_means_the_same_as_its_json_rpc(proto_names: bool) ->
     assert to_sdk(decode(data.SendMessageRequest, read_send(body), version="0.3")) == sent
 
 
-def test_the_form_of_the_text_is_read_unchanged() -> None:
+def test_the_form_in_the_text_of_the_specification_is_read_unchanged() -> None:
     part = {"kind": "data", "data": {"data": {"n": 1}}}
     message = {"kind": "message", "messageId": "m", "role": "user", "parts": [part]}
     body = {"message": message, "configuration": {"acceptedOutputModes": []}, "metadata": {}}

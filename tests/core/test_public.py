@@ -33,5 +33,7 @@ def test_importing_it_imports_neither_io_nor_apcore() -> None:
 
 
 def imported_modules(code: str) -> set[str]:
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    return set(done.stdout.split())
+    result = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    )
+    return set(result.stdout.split())

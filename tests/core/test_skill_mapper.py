@@ -49,7 +49,7 @@ def test_a_module_without_description_is_skipped(
     ]
 
 
-def test_a_description_of_blanks_is_none(descriptor: Describe) -> None:
+def test_a_blank_description_counts_as_missing(descriptor: Describe) -> None:
     overlay = {"description": " ", "guidance": "\n"}
     described = descriptor(description=" Says it. ", metadata={"display": {"a2a": overlay}})
     assert skill(described).description == "Says it."

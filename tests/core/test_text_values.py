@@ -82,13 +82,15 @@ def test_text_is_converted_by_the_schema(text: str, schema: Any, value: Any) -> 
         ("x", {"anyOf": [INTEGER, BOOLEAN, NULL]}, "must be a whole number or yes or no"),
     ],
 )
-def test_the_reason_says_which_text_would_be_a_value(text: str, schema: Any, reason: str) -> None:
+def test_the_reason_of_a_refusal_says_which_text_is_valid(
+    text: str, schema: Any, reason: str
+) -> None:
     with pytest.raises(PartError) as caught:
         value_of_text(text, schema, ROOT)
     assert str(caught.value) == reason
 
 
-def test_a_choice_is_named_or_counted() -> None:
+def test_a_choice_is_made_by_name_or_number() -> None:
     days = ["Friday", "Saturday", "2"]
     assert choose(" saturday! ", days[:2], by_number=True) == "Saturday"
     assert choose("2", days[:2], by_number=True) == "Saturday"

@@ -47,7 +47,7 @@ def text(value: Any) -> str:
 
 
 def json_of(document: Any) -> Any:
-    """Return what the JSON of a value says that may hold our data."""
+    """Return *document* as plain JSON; it may contain our own data types."""
     return to_builtins(document)
 
 

@@ -66,12 +66,12 @@ def test_push_configs_are_created_read_listed_and_deleted_as_the_protocol_define
         else {"scheme": "Bearer", "credentials": "sesame"}
     )
     webhook_params = {"url": UNREACHABLE, "token": "t-1", "authentication": credentials}
-    made = wire.ask("CreateTaskPushNotificationConfig", {**config_ref, **webhook_params})
-    assert wire.ask("GetTaskPushNotificationConfig", config_ref) == made
+    created = wire.ask("CreateTaskPushNotificationConfig", {**config_ref, **webhook_params})
+    assert wire.ask("GetTaskPushNotificationConfig", config_ref) == created
     wire.ask("CreateTaskPushNotificationConfig", {**task_ref, "url": UNREACHABLE})
     listed: Any = wire.ask("ListTaskPushNotificationConfigs", task_ref)
     configs = listed if isinstance(listed, list) else listed["configs"]
-    assert configs[0] == made
+    assert configs[0] == created
     assert len(configs) == 2
     deleted = wire.ask("DeleteTaskPushNotificationConfig", config_ref)
     assert deleted == (None if isinstance(wire, OldJsonRpc) else {})

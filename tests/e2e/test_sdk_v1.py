@@ -343,10 +343,10 @@ async def test_a_destructive_skill_runs_only_after_a_yes(clients: Clients, sandb
     paused = await clients.send(ask("files.delete", {"path": file.name}))
     assert paused.status.state == INPUT_REQUIRED
     assert file.exists()
-    done = await clients.send(ask(None, "yes", task_id=paused.id, context_id=paused.context_id))
-    assert done.id == paused.id
-    assert done.status.state == COMPLETED
-    assert output(done) == {"deleted": file.name, "size": 3}
+    answered = await clients.send(ask(None, "yes", task_id=paused.id, context_id=paused.context_id))
+    assert answered.id == paused.id
+    assert answered.status.state == COMPLETED
+    assert output(answered) == {"deleted": file.name, "size": 3}
     assert not file.exists()
 
 

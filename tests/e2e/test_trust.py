@@ -39,7 +39,7 @@ EXTENDED = "/agent/authenticatedExtendedCard"
 ADA = {"id": "ada", "type": "user", "roles": ["payroll"], "email": "ada@corp.example"}
 PAYROLL = ["hello", "payroll.run", "payroll.wait"]
 """The skills that the role "payroll" may call."""
-WAYS = ["0.3", "1.0", "REST"]
+DIALECTS = ["0.3", "1.0", "REST"]
 
 
 class Issuer:
@@ -309,7 +309,7 @@ def test_a_request_without_a_valid_token_is_refused(
         assert not [word for word in ["payroll", *token.split(".")] if word in answer.text]
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=DIALECTS)
 def bob(http: httpx.Client, issuer: Issuer, request: pytest.FixtureRequest) -> Agent:
     """Return the agent, called as bob, who may call `hello` and nothing else."""
     http.headers.update(bearing(issuer.token("bob")))
@@ -341,7 +341,7 @@ def test_a_denial_does_not_reveal_whether_the_skill_is_busy(issuer: Issuer) -> N
         assert agent.send("payroll.wait").code == -32001
 
 
-# With apcore as it was
+# With the oldest and the newest apcore
 
 
 RULES = """

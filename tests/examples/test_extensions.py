@@ -20,7 +20,7 @@ from apcore import (
 )
 
 from tests.server.asking import Answer
-from tests.server.inloop import WAYS, Peer, content_of, serving
+from tests.server.inloop import DIALECTS, Peer, content_of, serving
 from tests.serving import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -356,7 +356,7 @@ class TestOrdersPrice:
 
 
 class TestUnitsConvert:
-    @pytest.fixture(params=WAYS)
+    @pytest.fixture(params=DIALECTS)
     async def peer(self, request: pytest.FixtureRequest) -> AsyncIterator[Peer]:
         async with serving(str(EXTENSIONS), request.param) as peer:
             yield peer
@@ -405,9 +405,9 @@ class TestUnitsConvert:
         paused = await self.say(peer, "2 kg")
         task_id = paused.task["id"]
         assert (await self.say(peer, answer, taskId=task_id)).state == "input-required"
-        done = await self.say(peer, "g", taskId=task_id)
-        assert done.task["id"] == task_id
-        assert done.data["text"] == "2 kg = 2000 g"
+        answered = await self.say(peer, "g", taskId=task_id)
+        assert answered.task["id"] == task_id
+        assert answered.data["text"] == "2 kg = 2000 g"
 
     async def test_missing_parts_are_taken_from_earlier_messages(self, peer: Peer) -> None:
         answers = {

@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def test_it_prints_the_events_of_its_task(tmp_path: Path) -> None:
     with process(served(EXAMPLES / "extensions", grpc_port=0), tmp_path) as agent:
         agent.answers_at(agent.url)
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, str(EXAMPLES / "grpc_client.py"), agent.url],
             env=environment(tmp_path, {"NO_PROXY": "*"}),
             capture_output=True,
@@ -25,7 +25,7 @@ def test_it_prints_the_events_of_its_task(tmp_path: Path) -> None:
             timeout=PATIENCE,
             check=True,
         )
-    first, *_, last = done.stdout.splitlines()
+    first, *_, last = result.stdout.splitlines()
     assert "TASK_STATE_SUBMITTED" in first
     assert "TASK_STATE_COMPLETED" in last
-    assert "'words': 6.0" in done.stdout
+    assert "'words': 6.0" in result.stdout

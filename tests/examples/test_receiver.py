@@ -99,8 +99,8 @@ def test_it_refuses_a_length_that_it_will_not_read(length: str, status: int) -> 
 
 def test_without_a_secret_it_exits_with_a_message() -> None:
     environment = {k: v for k, v in os.environ.items() if k != "PUSH_SECRET"}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, str(SCRIPT)], env=environment, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 1
-    assert done.stderr.startswith("PUSH_SECRET must be")
+    assert result.returncode == 1
+    assert result.stderr.startswith("PUSH_SECRET must be")

@@ -24,8 +24,8 @@ class PostedRequests:
         return [request["method"] for request in self.posted]
 
     def sent(self) -> list[Json]:
-        """Return the parameters of the messages."""
-        return [each["params"] for each in self.posted if "essage" in each["method"]]
+        """Return the parameters of the messages, sent by either version of the protocol."""
+        return [each["params"] for each in self.posted if "message" in each["method"].lower()]
 
     def data(self) -> Any:
         """Return the data of the only part of the only message."""

@@ -15,7 +15,7 @@ from apcore_a2a_server.push import PushSettings
 from playwright.sync_api import Locator, Page, expect
 
 from tests.push.receiver import receiving
-from tests.server.inloop import NEEDS_APPROVAL, Does, give_back, registry_of
+from tests.server.inloop import NEEDS_APPROVAL, ActionModule, give_back, registry_of
 from tests.server.modules import Inputs
 from tests.serving import PATIENCE, running
 
@@ -38,8 +38,8 @@ def scripted() -> ScriptedModule:
 @pytest.fixture(scope="module")
 def agent(scripted: ScriptedModule) -> Iterator[str]:
     """Serve an agent with many completed tasks, and two that wait for approval."""
-    approved = Does(give_back, annotations=NEEDS_APPROVAL)
-    modules = {"mirror": Does(give_back), "ask.first": approved, "scripted": scripted}
+    approved = ActionModule(give_back, annotations=NEEDS_APPROVAL)
+    modules = {"mirror": ActionModule(give_back), "ask.first": approved, "scripted": scripted}
     options = {"explorer": True, "push_notifications": PushSettings(dev=True)}
     with running(registry_of(modules), name="Test agent", **options) as url:
         with closing(OtherClient(url)) as client:
@@ -53,7 +53,9 @@ def agent(scripted: ScriptedModule) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def idle() -> Iterator[str]:
     """Serve an agent without tasks."""
-    with running(registry_of({"mirror": Does(give_back)}), name="Idle", explorer=True) as url:
+    with running(
+        registry_of({"mirror": ActionModule(give_back)}), name="Idle", explorer=True
+    ) as url:
         yield url
 
 
@@ -193,7 +195,7 @@ def test_watching_a_task_stops_at_its_pause_but_not_at_a_past_one(
         await asyncio.to_thread(released.wait, PATIENCE)
         return inputs
 
-    modules = {"ask.first": Does(waits, annotations=NEEDS_APPROVAL)}
+    modules = {"ask.first": ActionModule(waits, annotations=NEEDS_APPROVAL)}
     with (
         running(registry_of(modules), explorer=True, metrics=True) as url,
         closing(OtherClient(url)) as other,
@@ -203,7 +205,7 @@ def test_watching_a_task_stops_at_its_pause_but_not_at_a_past_one(
         page = visit.go(f"tasks/{task['id']}")
         events = page.get_by_role("listbox", name="Events").get_by_role("option")
         expect(events).to_contain_text(["submitted", "working", "input-required"])
-        true(lambda: open_streams(url) == 0)
+        wait_until(lambda: open_streams(url) == 0)
         message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "yes"}]}
         options = {"configuration": {"returnImmediately": True}}
         other.call("SendMessage", message={**message, "taskId": task["id"]}, **options)
@@ -220,7 +222,7 @@ def open_streams(url: str) -> int:
     return count
 
 
-def true(holds: Callable[[], bool]) -> None:
+def wait_until(holds: Callable[[], bool]) -> None:
     """Poll *holds* until it returns True."""
     deadline = monotonic() + PATIENCE
     while not holds():

@@ -9,7 +9,7 @@ import pytest
 from apcore import Context
 from playwright.sync_api import Locator, Page, expect
 
-from tests.server.inloop import Does
+from tests.server.inloop import ActionModule
 from tests.server.modules import Inputs
 from tests.serving import running
 
@@ -39,7 +39,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def agent(sandbox: Path) -> Iterator[str]:
     """Serve the modules of examples/, and one that asks several questions."""
     modules = registry()
-    modules.register("table.book", Does(book, input_schema=ANY))
+    modules.register("table.book", ActionModule(book, input_schema=ANY))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("APCORE_EXAMPLE_ROOT", str(sandbox))
         with running(modules, name="Test agent", explorer=True) as url:

@@ -195,7 +195,7 @@ def test_data_is_shown_as_a_tree_that_opens_and_closes(visit: Visit) -> None:
     expect(output).to_contain_text('"lent": null')
 
 
-def test_similar_objects_are_shown_as_a_table(visit: Visit) -> None:
+def test_objects_with_the_same_members_are_shown_as_a_table(visit: Visit) -> None:
     output = shown_output(visit, "table")
     expect(output.get_by_role("columnheader")).to_have_text(["name", "born"])
     expect(output.get_by_role("row").nth(2).get_by_role("cell")).to_have_text(["Alan", "1912"])
@@ -257,7 +257,7 @@ def test_progress_is_shown_as_a_bar_while_the_task_runs(
     expect(bar).to_have_count(0)
 
 
-def test_messages_about_the_work_are_shown_in_a_line_while_the_task_runs(
+def test_progress_messages_are_shown_in_a_line_while_the_task_runs(
     visit: Visit, scripted: ScriptedModule
 ) -> None:
     stream, page = start_stream(visit, scripted), visit.page

@@ -108,8 +108,8 @@ UNMEASURED = {"COVERAGE_PROCESS_CONFIG": "", "COVERAGE_PROCESS_START": ""}
 
 def environment(home: Path, variables: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return this process's environment without apcore's variables."""
-    kept = {name: text for name, text in os.environ.items() if not name.startswith("APCORE")}
-    return {**kept, "HOME": str(home), **(variables or {})}
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith("APCORE")}
+    return {**inherited, "HOME": str(home), **(variables or {})}
 
 
 def free_port() -> int:
@@ -212,10 +212,10 @@ def served(folder: Path, **options: Any) -> list[str]:
 
 
 @contextmanager
-def asking(process: Process, way: str = "1.0") -> Iterator[Agent]:
+def asking(process: Process, dialect: str = "1.0") -> Iterator[Agent]:
     """Connect to the agent that *process* serves, with connections kept alive."""
     with httpx.Client(base_url=process.url, trust_env=False, timeout=PATIENCE) as client:
-        yield Agent(client, way)
+        yield Agent(client, dialect)
 
 
 def run(

@@ -220,7 +220,7 @@ def test_wrong_requests_over_http_json_get_a_status(
     assert (expected in checks["verdict"]) is (outcome == "FAILED")
 
 
-def test_wrong_requests_have_the_credentials_of_the_others(cli: Cli) -> None:
+def test_wrong_requests_are_sent_with_the_same_credentials_as_others(cli: Cli) -> None:
     fake = AnswersWrongRequests(RIGHT, streaming=True, binding="JSONRPC")
     seen: list[str] = []
     answer = fake.answer

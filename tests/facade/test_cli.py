@@ -421,9 +421,9 @@ def test_a_variable_that_is_not_an_option_causes_a_warning(
 
 @pytest.mark.process
 def test_the_warning_about_a_variable_follows_the_log_format(tmp_path: Path) -> None:
-    done = run(["serve", "--log-format", "json"], tmp_path, {"APCORE_A2A_PROT": "1"})
+    result = run(["serve", "--log-format", "json"], tmp_path, {"APCORE_A2A_PROT": "1"})
 
-    record = json.loads(done.stderr.splitlines()[0])
+    record = json.loads(result.stderr.splitlines()[0])
     assert (record["level"], record["event"]) == ("WARNING", "unknown_environment_variable")
 
 
@@ -507,8 +507,8 @@ def test_an_api_is_served_without_modules(tmp_path: Path) -> None:
 def test_a_signal_before_the_server_listens_exits_cleanly(folder: Path, tmp_path: Path) -> None:
     early = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
     (folder / "early.py").write_text(early, encoding="utf-8")
-    done = run(LOCAL, tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    result = run(LOCAL, tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
 
     (folder / "early.py").write_text("raise KeyboardInterrupt", encoding="utf-8")
     assert main(LOCAL) == 0
@@ -539,8 +539,8 @@ finally:
 """
     for arguments in ("--help", "serve --help", "--version"):
         command = [sys.executable, "-c", code, arguments]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        loaded = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
+        result = subprocess.run(command, check=True, capture_output=True, text=True)
+        loaded = {name.partition(".")[0] for name in result.stdout.splitlines()[-1].split()}
 
         assert not loaded & {"a2a", "apcore", "pydantic", "starlette", "uvicorn", "yaml"}
 
@@ -587,10 +587,10 @@ def test_the_help_names_every_flag_and_fits_a_terminal(
 
 @pytest.mark.process
 def test_the_version_is_that_of_the_distribution(tmp_path: Path) -> None:
-    done = run(["--version"], tmp_path)
+    result = run(["--version"], tmp_path)
 
-    assert re.fullmatch(r"apcore-a2a \d+\.\d+\.\d+\S*\n", done.stdout)
-    assert not done.returncode
+    assert re.fullmatch(r"apcore-a2a \d+\.\d+\.\d+\S*\n", result.stdout)
+    assert not result.returncode
 
 
 @pytest.mark.process
@@ -598,9 +598,9 @@ def test_the_version_is_that_of_the_distribution(tmp_path: Path) -> None:
 def test_the_script_and_python_dash_m_print_the_same(tmp_path: Path) -> None:
     script = Path(sys.executable).with_name("apcore-a2a")
     command = [str(script), "--version"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    result = subprocess.run(command, check=True, capture_output=True, text=True)
 
-    assert done.stdout == run(["--version"], tmp_path).stdout
+    assert result.stdout == run(["--version"], tmp_path).stdout
 
 
 LINE = r"\d\d:\d\d:\d\d (INFO   |WARNING) "
@@ -724,6 +724,8 @@ def test_loading_the_config_file_prints_nothing(
 ) -> None:
     load = f"load_config({write(mode, port=1)!r})"
     code = f"from apcore_a2a.command.options import load_config; {load}"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    )
 
-    assert (done.stdout, done.stderr) == ("", "")
+    assert (result.stdout, result.stderr) == ("", "")

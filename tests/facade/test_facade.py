@@ -7,6 +7,7 @@ from types import ModuleType
 
 import apcore_a2a
 import apcore_a2a_auth
+import apcore_a2a_bridges
 import apcore_a2a_client
 import apcore_a2a_core
 import apcore_a2a_server
@@ -39,9 +40,11 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 
 def loaded_by(statement: str) -> set[str]:
     """Return the top-level modules that a fresh interpreter has loaded after *statement*."""
-    done = python(f"{statement}\nimport sys\nprint(*{{m.partition('.')[0] for m in sys.modules}})")
-    assert not done.returncode, done.stderr
-    return set(done.stdout.split())
+    result = python(
+        f"{statement}\nimport sys\nprint(*{{m.partition('.')[0] for m in sys.modules}})"
+    )
+    assert not result.returncode, result.stderr
+    return set(result.stdout.split())
 
 
 @pytest.mark.parametrize("statement", ["import apcore_a2a", "import apcore_a2a.command.main"])
@@ -80,7 +83,7 @@ def test_authenticators_need_no_server() -> None:
 
 @pytest.mark.parametrize("name", apcore_a2a.__all__)
 def test_a_name_is_the_same_object_as_in_its_distribution(name: str) -> None:
-    parts = [apcore_a2a_auth, apcore_a2a_client]
+    parts = [apcore_a2a_auth, apcore_a2a_bridges, apcore_a2a_client]
     home = next((part for part in parts if name in part.__all__), apcore_a2a_core)
     home = apcore_a2a_server if name in SERVER_NAMES else home
 
@@ -123,6 +126,7 @@ def test_the_mirrors_together_have_every_name() -> None:
     names = {*adapters.__all__, *server.__all__, "A2AClient", "SyncA2AClient"}
     names |= {"APIKeyAuthenticator", "ChainAuthenticator", "ClaimMapping", "JWTAuthenticator"}
     names |= {"ApprovalRequired", "File", "InputRequiredError", "Progress", "Prompt", "Reply"}
+    names |= {*apcore_a2a.__all__} & {*apcore_a2a_bridges.__all__}
     assert names | {"Services", "Usage"} == {*apcore_a2a.__all__}
 
 
@@ -135,13 +139,13 @@ def test_the_mirrors_together_have_every_name() -> None:
     ],
 )
 def test_a_missing_server_part_names_the_command_that_installs_it(statement: str) -> None:
-    done = python(f"{WITHOUT_SERVER}{statement}")
-    last = done.stderr.splitlines()[-1]
+    result = python(f"{WITHOUT_SERVER}{statement}")
+    last = result.stderr.splitlines()[-1]
 
-    assert done.returncode == 1
+    assert result.returncode == 1
     assert last.startswith("ImportError: ")
     assert last.endswith("needs the server part: pip install 'apcore-a2a[server]'")
-    assert "During handling" not in done.stderr
+    assert "During handling" not in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -156,16 +160,16 @@ def test_a_missing_auth_part_names_the_command_that_installs_it(statement: str) 
 
 def test_the_command_reports_that_authentication_needs_the_auth_part() -> None:
     serve = "main(['serve', '--extensions-dir', '.', '--auth-type', 'apikey', '--auth-key', 'k'])"
-    done = python(f"{WITHOUT_AUTH}from apcore_a2a.command.main import main; sys.exit({serve})")
+    result = python(f"{WITHOUT_AUTH}from apcore_a2a.command.main import main; sys.exit({serve})")
 
     message = "apcore-a2a: --auth-type needs the auth part: pip install 'apcore-a2a[auth]'\n"
-    assert (done.returncode, done.stderr) == (1, message)
+    assert (result.returncode, result.stderr) == (1, message)
 
 
 def test_another_missing_module_is_reported_unchanged() -> None:
     code = "import sys; sys.modules['apcore_a2a_server.store.memory'] = None; "
     for statement in ("from apcore_a2a import InMemoryTaskStore", "import apcore_a2a.storage"):
-        done = python(code + statement)
+        result = python(code + statement)
 
-        assert "apcore_a2a_server.store.memory" in done.stderr.splitlines()[-1]
-        assert "pip install" not in done.stderr
+        assert "apcore_a2a_server.store.memory" in result.stderr.splitlines()[-1]
+        assert "pip install" not in result.stderr

@@ -182,9 +182,7 @@ def test_a_long_task_is_polled_if_the_agent_cannot_stream(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["--stream"]])
-def test_a_task_that_fails_ends_with_3_and_says_why(
-    options: list[str], agent: str, cli: Cli
-) -> None:
+def test_a_failed_task_exits_with_3_and_says_why(options: list[str], agent: str, cli: Cli) -> None:
     outcome = cli("call", agent, "fails", "--input", '{"what": "no beans"}', *options)
 
     assert (outcome.code, outcome.out) == (3, "")

@@ -455,8 +455,8 @@ sys.exit(main(["call", "http://127.0.0.1:1", "x", "--input", "-"]))
 def test_a_closed_pipe_ends_the_command_quietly(
     arguments: list[str], agent: str, tmp_path: Path
 ) -> None:
-    given = ["--input", '{"what": "object"}'] if "gives" in arguments else []
-    command = start(tmp_path, arguments[0], agent, *arguments[1:], *given)
+    input_options = ["--input", '{"what": "object"}'] if "gives" in arguments else []
+    command = start(tmp_path, arguments[0], agent, *arguments[1:], *input_options)
     with command:
         assert command.stdout
         command.stdout.close()  # before the command prints anything
@@ -495,11 +495,11 @@ def test_json_is_printed_to_terminals_without_unicode(encoding: str, tmp_path: P
 
 @pytest.mark.process
 def test_large_inputs_and_results_arrive_unchanged(tmp_path: Path, agent: str) -> None:
-    given = json.dumps({"text": "é" * 1_000_000})
+    text = json.dumps({"text": "é" * 1_000_000})
     outcome = subprocess.run(
         [*COMMAND, "call", agent, "echo", "--input", "-"],
         check=False,
-        input=given,
+        input=text,
         capture_output=True,
         text=True,
         env=environment(tmp_path),
@@ -508,4 +508,4 @@ def test_large_inputs_and_results_arrive_unchanged(tmp_path: Path, agent: str) -
     )
 
     assert (outcome.returncode, outcome.stderr) == (0, "")
-    assert json.loads(outcome.stdout) == json.loads(given)
+    assert json.loads(outcome.stdout) == json.loads(text)

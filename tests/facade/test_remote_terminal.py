@@ -79,7 +79,7 @@ def test_the_card_shows_the_agent_its_capabilities_and_its_skills(
     assert re.search(r"capabilities +streaming, push notifications\n", out)
     assert re.search(r"credentials +key: apiKey X-Mine\n", out)
     assert re.search(r"credentials +token: http Bearer\n", out)
-    assert re.search(r"a\.b +Does \[b\]this\[/b\] +x, y\n +e\n", out)
+    assert re.search(r"a\.b +ActionModule \[b\]this\[/b\] +x, y\n +e\n", out)
     assert "1 skill\n" in out
 
 
@@ -372,7 +372,7 @@ def test_the_progress_is_shown_and_an_interrupt_cancels(agent: str, tmp_path: Pa
         (["--stream", "--json"], ['"The sources "', '"agree."']),
     ],
 )
-def test_messages_about_the_work_are_shown_in_one_line(
+def test_progress_messages_are_shown_in_one_line(
     options: list[str], left: list[str], tmp_path: Path
 ) -> None:
     seen = threading.Event()

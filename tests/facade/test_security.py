@@ -391,7 +391,7 @@ IGNORED_OPTIONS = [
     (("--config", "rules.yaml"), "acl.root", "it exits with 2 and apcore's message"),
     (("--config", "nowhere.yaml"), "acl.root", "it serves without rules"),
 ]
-"""Options, a word of the message, and the mistake that must not happen."""
+"""Options, a word that the message must contain, and the mistake that the test guards against."""
 SHOWN_SECRETS = [
     (("--config", "list.yaml"), "auth_key", "a value that is not a string is shown"),
     ((*BEARER, "--auth-kye", KEY), "--auth-key", "a misspelled option is shown with its value"),
@@ -424,7 +424,7 @@ def test_the_message_names_the_option(arguments: Any, run_command: Any) -> None:
     ("arguments", "names"),
     [(arguments, name) for arguments, name, _ in [*IGNORED_OPTIONS, *SHOWN_SECRETS]],
 )
-def test_no_option_is_ignored_and_no_secret_shown(
+def test_no_option_is_ignored_and_no_secret_is_shown(
     arguments: Any, names: str, run_command: Any
 ) -> None:
     code, printed = run_command(*arguments)

@@ -291,8 +291,8 @@ def test_a_check_keeps_the_log_of_a_killed_agent_for_the_next_agent(
 ) -> None:
     store = FileStore(tmp_path)
     with replica(tmp_path, store.address) as agent:
-        done = agent.start("again", seconds=0)
-        agent.ended(done)
+        completed_id = agent.start("again", seconds=0)
+        agent.ended(completed_id)
         agent.process.signal(signal.SIGKILL)
         agent.process.end()
     try:
@@ -303,7 +303,7 @@ def test_a_check_keeps_the_log_of_a_killed_agent_for_the_next_agent(
         pytest.skip(f"Can't mount a folder to be read only: {error}")
     assert "1 completed" in check(cli, store).out
     with replica(tmp_path, store.address) as agent:
-        assert agent.state(done) == "completed"
+        assert agent.state(completed_id) == "completed"
 
 
 # migrate

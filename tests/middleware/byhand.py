@@ -105,8 +105,8 @@ async def ask(
 class Connection:
     """TCP connection to an agent."""
 
-    def __init__(self, connected: socket.socket) -> None:
-        self._socket = connected
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
         self._rest = b""
 
     def send(self, data: bytes) -> None:

@@ -72,7 +72,7 @@ class Hosts:
             _check_refusal(answer)
 
     def check_rest(self) -> None:
-        """Nothing is left over."""
+        """Check nothing: no state is left over."""
 
 
 def _is_allowed(host: str) -> bool:
@@ -147,8 +147,10 @@ class Credentials:
         with self._clock():
             self._runner.run(self._send(app, storm, refused))
         for times in refused.values():
-            most = max(sum(begin <= one < begin + 60 for one in times) for begin in times)
-            assert most <= 2 * RATE
+            most_in_a_minute = max(
+                sum(begin <= one < begin + 60 for one in times) for begin in times
+            )
+            assert most_in_a_minute <= 2 * RATE
         storage: Any = limiter._strategy.storage
         counters = [expires for expires in storage.expirations.values() if expires > self._now]
         assert len(counters) <= 3 * len(ADDRESSES)  # for at most three minutes each
@@ -172,4 +174,4 @@ class Credentials:
             yield
 
     def check_rest(self) -> None:
-        """Nothing is left over."""
+        """Check nothing: no state is left over."""

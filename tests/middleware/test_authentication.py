@@ -34,7 +34,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tests.server.asking import Json
-from tests.server.inloop import Does, give_back, registry_of
+from tests.server.inloop import ActionModule, give_back, registry_of
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.modules import Inputs
 
@@ -84,7 +84,7 @@ async def answer_caller(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def agent(auth: Any = None, **options: Any) -> Starlette:
-    modules = registry_of({"work": Does(give_back)})
+    modules = registry_of({"work": ActionModule(give_back)})
     return create_app(modules, url="http://agent.example", auth=auth or authenticator(), **options)
 
 
@@ -231,9 +231,9 @@ async def test_a_page_of_another_origin_is_refused_even_with_credentials(
 
 
 async def test_a_request_with_several_origins_is_refused() -> None:
-    both = [("Origin", PAGE), ("Origin", PAGE)]
+    two_origins = [("Origin", PAGE), ("Origin", PAGE)]
     assert (
-        await ask(FrontMiddleware(unreachable, allowed_origins=[PAGE]), "POST", "/", both)
+        await ask(FrontMiddleware(unreachable, allowed_origins=[PAGE]), "POST", "/", two_origins)
     ).status == 403
 
 
@@ -289,7 +289,9 @@ async def test_a_module_sees_the_identity_of_its_caller() -> None:
         seen.append(context.identity)
         return inputs
 
-    app = create_app(registry_of({"work": Does(record)}), url="http://x", auth=authenticator())
+    app = create_app(
+        registry_of({"work": ActionModule(record)}), url="http://x", auth=authenticator()
+    )
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {}}]}
     params = {"message": message, "metadata": {"skillId": "work"}}
     async with app.router.lifespan_context(app):
@@ -374,7 +376,7 @@ async def test_a_chain_with_a_broken_authenticator_still_accepts_the_callers_of_
 
 @pytest.mark.parametrize("auth", [object(), SimpleNamespace(authenticate=None), "token", {}])
 def test_an_invalid_authenticator_is_refused_with_what_it_lacks(auth: Any) -> None:
-    modules = registry_of({"work": Does(give_back)})
+    modules = registry_of({"work": ActionModule(give_back)})
     with pytest.raises(TypeError, match=r"auth: \w+ lacks authenticate"):
         create_app(modules, auth=auth)
 
@@ -411,7 +413,7 @@ async def test_web_sockets_are_refused_with_and_without_credentials(path: str) -
 
 
 async def test_web_sockets_are_refused_without_an_authenticator() -> None:
-    app = create_app(registry_of({"work": Does(give_back)}), url="http://x")
+    app = create_app(registry_of({"work": ActionModule(give_back)}), url="http://x")
     sent = await connect(app, "/")
     assert [message["type"] for message in sent] == ["websocket.close"]
 
@@ -500,7 +502,7 @@ async def test_equal_names_of_several_authenticators_are_several_principals() ->
         assert chained == ["jwt|ada", "apikey|ada", "jwt2|ada", "ada", "2|ada"]
 
 
-async def test_an_issuer_is_no_namespace_and_a_claim_can_not_choose_one() -> None:
+async def test_neither_an_issuer_nor_a_claim_chooses_the_namespace_of_a_principal() -> None:
     auth = JWTAuthenticator(HMAC_SECRETS[0])
     token = bearing(HMAC_SECRETS[0], iss="apikey", namespace="apikey", sub="x|ada")
     assert await principal_for(auth, token) == "jwt|apikey|x%7Cada"

@@ -38,7 +38,7 @@ async def status(body: bytes, hold_up: float, length: int) -> bytes:
             writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length)
             for byte in body:
                 await asyncio.sleep(0.01)
-                time.sleep(hold_up)  # noqa: ASYNC251  # as a module does that computes in the loop
+                time.sleep(hold_up)  # noqa: ASYNC251  # like a module that computes in the loop
                 writer.write(bytes([byte]))
             async with asyncio.timeout(PATIENCE):
                 line = await reader.readline()

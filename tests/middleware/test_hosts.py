@@ -11,7 +11,7 @@ from apcore_a2a_server.middleware import FrontMiddleware
 from starlette.responses import PlainTextResponse
 
 from tests.facade.processes import extensions, free_port, process, served
-from tests.server.inloop import Does, give_back, registry_of
+from tests.server.inloop import ActionModule, give_back, registry_of
 
 from .byhand import CARD, Headers, ask, authenticator, connected, request, status_of
 
@@ -82,7 +82,7 @@ async def test_a_pattern_allows_the_names_below_one() -> None:
 
 
 @pytest.mark.anyio
-async def test_the_refusal_is_one_line_that_names_the_options_and_repeats_nothing() -> None:
+async def test_the_refusal_names_the_options_in_one_line_and_does_not_repeat_the_host() -> None:
     guard = FrontMiddleware(PlainTextResponse("done"), allowed_hosts=["localhost"])
     answer = await ask(guard, "POST", headers=[("host", "evil.example\x1b[31m" + "x" * 1000)])
     assert answer.status == 421
@@ -97,25 +97,25 @@ async def test_the_refusal_is_one_line_that_names_the_options_and_repeats_nothin
 )
 def test_an_allowed_host_with_scheme_or_port_is_refused_at_start(host: str) -> None:
     with pytest.raises(OptionError, match="allowed_hosts takes names without a scheme or port"):
-        create_app(registry_of({"work": Does(give_back)}), allowed_hosts=[host])
+        create_app(registry_of({"work": ActionModule(give_back)}), allowed_hosts=[host])
 
 
 @pytest.mark.parametrize("allowed", [None, ["*"], ["agent.example"]])
 @pytest.mark.parametrize("has_auth", [False, True])
-def test_an_application_that_serves_any_host_without_authentication_says_so_once(
+def test_serving_any_host_without_authentication_causes_one_warning(
     has_auth: bool, allowed: list[str] | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     auth = authenticator() if has_auth else None
-    create_app(registry_of({"work": Does(give_back)}), auth=auth, allowed_hosts=allowed)
+    create_app(registry_of({"work": ActionModule(give_back)}), auth=auth, allowed_hosts=allowed)
     warnings = [record.getMessage() for record in caplog.records if "any_host" in str(vars(record))]
     assert len(warnings) == (not has_auth and allowed is None)
     assert all("allowed_hosts=" in warning for warning in warnings)
 
 
 @pytest.mark.anyio
-async def test_an_application_serves_any_host_unless_they_are_given() -> None:
+async def test_an_application_serves_any_host_unless_allowed_hosts_is_given() -> None:
     for allowed, status in ((None, 200), (["*"], 200), (["agent.example"], 421)):
-        app = create_app(registry_of({"work": Does(give_back)}), allowed_hosts=allowed)
+        app = create_app(registry_of({"work": ActionModule(give_back)}), allowed_hosts=allowed)
         assert (await ask(app, path="/health", headers=[("host", "any.example")])).status == status
 
 
@@ -161,7 +161,7 @@ def test_a_local_agent_refuses_rebound_names_on_every_route(local: str, path: st
     ],
     ids=json.dumps,
 )
-def test_other_hosts_are_served_where_they_are_allowed_or_the_agent_is_not_local(
+def test_other_hosts_are_served_if_they_are_allowed_or_the_agent_is_not_local(
     options: dict[str, object], tmp_path: Path
 ) -> None:
     with process(served(extensions(tmp_path), **options), tmp_path) as agent:

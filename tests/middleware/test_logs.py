@@ -228,7 +228,7 @@ def test_a_stack_trace_is_in_one_record_without_messages(structured: Log) -> Non
 
 
 @pytest.mark.process
-def test_the_reason_of_a_failure_is_shown_on_a_machine_of_ones_own(tmp_path: Path) -> None:
+def test_the_reason_of_a_failure_is_logged_by_an_agent_on_localhost(tmp_path: Path) -> None:
     with logging_agent(tmp_path, "--log-format=json") as (client, log):
         assert Agent(client, "1.0").send("breaks").state == "failed"
     (line,) = (line for line in "".join(log).splitlines() if "Skill failed" in line)

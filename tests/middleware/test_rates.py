@@ -19,7 +19,7 @@ from limits.storage import MemoryStorage as SyncMemoryStorage
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from tests.server.inloop import Does, give_back, registry_of, serving
+from tests.server.inloop import ActionModule, give_back, registry_of, serving
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.serving import PATIENCE
 
@@ -102,8 +102,8 @@ async def test_no_window_has_more_than_twice_the_rate(clock: Clock, storage: str
         clock.now += random.random() * 8
         if not await limiter.wait("ada"):
             accepted.append(clock.now)
-    most = max(sum(begin <= one < begin + 60 for one in accepted) for begin in accepted)
-    assert most <= 10
+    most_in_a_minute = max(sum(begin <= one < begin + 60 for one in accepted) for begin in accepted)
+    assert most_in_a_minute <= 10
     assert 250 <= len(accepted) <= 5 * 61
 
 
@@ -211,7 +211,7 @@ def test_an_invalid_rate_is_refused_at_once(rate: str) -> None:
     for option in ("rate_limit", "skill_rate_limit", "total_skill_rate_limit", "auth_rate_limit"):
         options: Any = {option: rate or "x"}
         with pytest.raises(ValueError, match="100/minute"):
-            create_app(registry_of({"work": Does(give_back)}), **options)
+            create_app(registry_of({"work": ActionModule(give_back)}), **options)
 
 
 @pytest.mark.parametrize("storage", ["", "memory", "nowhere://", "async+nowhere://"])
@@ -231,7 +231,7 @@ def test_a_storage_that_would_block_the_event_loop_is_refused(storage: str) -> N
 
 @pytest.mark.parametrize("storage", STORAGES)
 async def test_an_agent_limits_its_callers(clock: Clock, storage: str) -> None:
-    modules = registry_of({"work": Does(give_back)})
+    modules = registry_of({"work": ActionModule(give_back)})
     options: Any = {"rate_limit": "2/minute", "rate_limit_storage": storage}
     app = create_app(modules, url="http://x", auth=authenticator(), **options)
     ada, bob = ([("X-API-Key", key)] for key in (KEY, OTHER_KEY))
@@ -243,7 +243,7 @@ async def test_an_agent_limits_its_callers(clock: Clock, storage: str) -> None:
 
 
 async def test_an_allowed_page_can_read_that_it_is_over_the_limit(clock: Clock) -> None:
-    modules = registry_of({"work": Does(give_back)})
+    modules = registry_of({"work": ActionModule(give_back)})
     app = create_app(modules, url="http://x", rate_limit="1/day", cors_origins=["http://page"])
     page = [("Origin", "http://page")]
     await ask(app, "GET", "/tasks", page, body())
@@ -252,10 +252,10 @@ async def test_an_allowed_page_can_read_that_it_is_over_the_limit(clock: Clock) 
     assert answer.headers["access-control-allow-origin"] == "http://page"
 
 
-@pytest.mark.parametrize("way", ["0.3", "1.0", "REST"])
-async def test_each_skill_has_its_own_limit(way: str) -> None:
-    modules = {"work": Does(give_back), "other": Does(give_back)}
-    async with serving(modules, way, skill_rate_limit="1/hour") as peer:
+@pytest.mark.parametrize("dialect", ["0.3", "1.0", "REST"])
+async def test_each_skill_has_its_own_limit(dialect: str) -> None:
+    modules = {"work": ActionModule(give_back), "other": ActionModule(give_back)}
+    async with serving(modules, dialect, skill_rate_limit="1/hour") as peer:
         assert (await peer.send("work")).state == "completed"
         first_refusal = await peer.client.send(peer.request("send", peer.wire.params("work")))
         assert first_refusal.status_code == 429
@@ -265,7 +265,7 @@ async def test_each_skill_has_its_own_limit(way: str) -> None:
 
 
 async def test_all_clients_together_have_a_limit_per_skill() -> None:
-    modules = {"work": Does(give_back), "other": Does(give_back)}
+    modules = {"work": ActionModule(give_back), "other": ActionModule(give_back)}
     options: Any = {"total_skill_rate_limit": "2/hour", "auth": authenticator()}
     async with serving(modules, **options) as peer:
         for key, status in ((KEY, 200), (OTHER_KEY, 200), (KEY, 429), (OTHER_KEY, 429)):
@@ -315,7 +315,7 @@ async def test_the_address_of_a_proxys_client_counts_where_the_proxy_is_trusted(
     monkeypatch: pytest.MonkeyPatch, trusted: str, status: int
 ) -> None:
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", trusted)
-    async with serving({"work": Does(give_back)}, rate_limit="1/hour") as peer:
+    async with serving({"work": ActionModule(give_back)}, rate_limit="1/hour") as peer:
         for client, expected in (("192.0.2.1", 200), ("192.0.2.2", status), ("192.0.2.1", 429)):
             answer = await peer.client.get("/tasks", headers={"X-Forwarded-For": client})
             assert answer.status_code == expected
@@ -359,8 +359,8 @@ async def test_a_flood_of_refused_credentials_is_not_logged(
     caplog.set_level(logging.INFO)
     tokens = JWTAuthenticator("0123456789abcdef0123456789abcdef")
     app = Authentication(Response(), tokens, refusals=RateLimiter("3/minute"))
-    bad = [("Authorization", "Bearer x.y.z")]
-    assert await statuses(app, 50, headers=bad) == [401] * 3 + [429] * 47
+    refused_headers = [("Authorization", "Bearer x.y.z")]
+    assert await statuses(app, 50, headers=refused_headers) == [401] * 3 + [429] * 47
     assert [record.getMessage() for record in caplog.records] == ["Token refused: malformed"] * 3
 
 
@@ -379,7 +379,7 @@ async def test_refusals_from_any_number_of_addresses_take_bounded_memory(
 
 @pytest.mark.parametrize("limit", [{}, {"auth_rate_limit": None}])
 async def test_an_agent_limits_refusals_unless_it_is_told_not_to(clock: Clock, limit: Any) -> None:
-    modules = registry_of({"work": Does(give_back)})
+    modules = registry_of({"work": ActionModule(give_back)})
     app = create_app(modules, url="http://x", auth=authenticator(), **limit)
     refusals = await statuses(app, 200, path="/tasks", headers=WRONG)
     assert refusals == [401] * 100 + ([401] if limit else [429]) * 100
@@ -396,7 +396,7 @@ def user_of(headers: Any, identity: Any) -> str | None:
 
 @pytest.mark.parametrize("auth", [None, authenticator()])
 async def test_a_gateway_may_speak_for_many_clients(auth: Any) -> None:
-    modules = registry_of({"work": Does(give_back)})
+    modules = registry_of({"work": ActionModule(give_back)})
     options: Any = {"auth": auth, "client_key": user_of, "rate_limit": "2/hour"}
     app = create_app(modules, url="http://x", **options)
     for user in ("one", "two"):
@@ -422,7 +422,7 @@ def test_a_client_that_one_principal_names_is_never_that_of_another() -> None:
 async def test_a_client_key_that_fails_fails_the_request(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    modules = registry_of({"work": Does(give_back)})
+    modules = registry_of({"work": ActionModule(give_back)})
     wrong: list[Any] = [lambda headers, identity: 7, lambda headers: "too few parameters"]
     for client_key in wrong:
         app = create_app(modules, url="http://x", client_key=client_key)
@@ -434,4 +434,4 @@ async def test_a_client_key_that_fails_fails_the_request(
 def test_a_client_key_that_is_no_function_is_refused_at_once() -> None:
     options: Any = {"client_key": "x-user"}
     with pytest.raises(TypeError, match="client_key takes a function, not str"):
-        create_app(registry_of({"work": Does(give_back)}), **options)
+        create_app(registry_of({"work": ActionModule(give_back)}), **options)

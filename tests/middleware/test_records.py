@@ -189,14 +189,14 @@ CHANGING = re.compile(r"\d\d:\d\d:\d\d(,\d+)?|[\d.]+ ms|\"duration_ms\":[\d.]+")
 def test_a_request_has_the_same_line_with_and_without_a_record(form: str) -> None:
     text = HOSTILE.replace("\0", "") + "  client=198.51.100.1"
     command = [sys.executable, "-c", LOGS_REQUESTS, form, text]
-    done = subprocess.run(command, check=True, capture_output=True)
-    lines = CHANGING.sub("", done.stderr.decode()).splitlines()
+    result = subprocess.run(command, check=True, capture_output=True)
+    lines = CHANGING.sub("", result.stderr.decode()).splitlines()
     assert len(lines) == 8
     assert lines[:4] == lines[4:]
     assert not CONTROL.search("".join(lines))
     if form == "json":
         assert "".join(lines).isascii()
-        assert {json.loads(line)["client"] for line in done.stderr.splitlines()} == {"192.0.2.1"}
+        assert {json.loads(line)["client"] for line in result.stderr.splitlines()} == {"192.0.2.1"}
     else:
         assert all(re.search(r"  client=192[.]0[.]2[.]1  skill=", line) for line in lines)
 
@@ -303,8 +303,8 @@ logging.getLogger("any").warning("%s", sys.argv[2])
 def test_no_message_has_line_breaks_whoever_logs_it(form: str) -> None:
     message = HOSTILE.replace("\0", "")  # which arguments of a program can't contain
     command = [sys.executable, "-c", WARNS, form, message]
-    done = subprocess.run(command, check=True, capture_output=True)
-    line = done.stderr.decode().removesuffix("\n")
+    result = subprocess.run(command, check=True, capture_output=True)
+    line = result.stderr.decode().removesuffix("\n")
     assert "WARNING" in line
     assert "[31mc" in line
     assert not CONTROL.search(line)

@@ -1,4 +1,4 @@
-"""Without credentials only the public pages are accessible, and by no other name."""
+"""Without credentials only the public pages are accessible, and only by their exact paths."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tests.server.inloop import Does, give_back, registry_of
+from tests.server.inloop import ActionModule, give_back, registry_of
 from tests.server.inloop import anyio_backend as anyio_backend
 
 from .byhand import CARD, KEY, WITH_KEY, ask, authenticator, body, connected, request, status_of
@@ -106,7 +106,7 @@ PLACES: dict[str, Callable[[Starlette], Deployment]] = {
 
 @pytest.fixture(scope="module")
 def app() -> Starlette:
-    modules = registry_of({"work": Does(give_back)})
+    modules = registry_of({"work": ActionModule(give_back)})
     return create_app(
         modules,
         url="http://agent.example",
@@ -249,10 +249,10 @@ def test_a_refusal_is_sent_before_the_body_arrives(url: str, expect: str) -> Non
 
 def test_a_pipelined_request_needs_credentials_too(url: str) -> None:
     with connected(url) as line:
-        both = request("/tasks", f"X-API-Key: {KEY}\r\n", verb="GET")
+        pipelined = request("/tasks", f"X-API-Key: {KEY}\r\n", verb="GET")
         line.send(
             request("/health", verb="GET")
-            + both
+            + pipelined
             + request("/tasks", "Connection: close\r\n", verb="GET")
         )
         answers = re.findall(rb"HTTP/1.1 (\d+)", line.read_all())

@@ -1,4 +1,4 @@
-"""Generated hosts and credentials: only who may call gets through; see `tools/fuzz`."""
+"""Generated hosts and credentials: only permitted callers get through; see `tools/fuzz`."""
 
 import pytest
 from hypothesis import given, settings

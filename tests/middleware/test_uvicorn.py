@@ -42,7 +42,7 @@ async def test_uvicorn_has_the_parts_that_the_server_uses() -> None:
     protocol.data_received(request("/", "Content-Length: 5\r\n"))
     with listener() as sock:
         await server.startup([sock])
-        wanted: list[tuple[object, list[str]]] = [
+        used_parts: list[tuple[object, list[str]]] = [
             (protocol, PROTOCOL),
             (protocol.cycle, ["waiting_for_100_continue", "more_body", "response_complete"]),
             (protocol.flow, ["read_paused"]),
@@ -53,7 +53,7 @@ async def test_uvicorn_has_the_parts_that_the_server_uses() -> None:
         ]
         missing = [
             f"{type(owner).__name__}.{name}"
-            for owner, names in wanted
+            for owner, names in used_parts
             for name in names
             if not hasattr(owner, name)
         ]

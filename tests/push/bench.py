@@ -53,7 +53,7 @@ class ManualTransport(WebhookTransport):
 
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []
-        self.twice: list[str] = []
+        self.overlapping: list[str] = []
         """Notifications posted to a URL while an earlier attempt there was in flight."""
         self._new: asyncio.Queue[Attempt] = asyncio.Queue()
         self._always: WebhookResponse | None = None
@@ -72,7 +72,7 @@ class ManualTransport(WebhookTransport):
         notification_id = dict(headers)["webhook-id"]
         in_flight = [attempt for attempt in self.attempts if not attempt.answer.done()]
         if any((attempt.url, attempt.id) == (url, notification_id) for attempt in in_flight):
-            self.twice.append(notification_id)
+            self.overlapping.append(notification_id)
         attempt = Attempt(url, notification_id, asyncio.get_running_loop().create_future())
         self.attempts.append(attempt)
         self._new.put_nowait(attempt)
@@ -88,12 +88,12 @@ class ManualTransport(WebhookTransport):
         return await self._new.get()
 
     async def answer(self, *statuses: int) -> None:
-        """WebhookResponse the next attempts with these statuses."""
+        """Answer the next attempts with these statuses."""
         for status in statuses:
             (await self.next()).answer.set_result(answer_with(status))
 
     def answer_all(self) -> None:
-        """WebhookResponse all attempts, those in flight and those to come, with 200."""
+        """Answer all attempts, those in flight and those to come, with 200."""
         self._always = OK
         for attempt in self.attempts:
             if not attempt.answer.done():
@@ -147,7 +147,7 @@ async def bench(
     """Yield a delivery queue; check that it ends empty and without unhandled errors."""
     unhandled_errors: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(
-        lambda _, about: unhandled_errors.append(about)
+        lambda _, error_context: unhandled_errors.append(error_context)
     )
     settings, transport = PushSettings(dev=True, retries=retries), ManualTransport()
     store = InMemoryTaskStore() if store is None else store
@@ -164,5 +164,5 @@ async def bench(
         transport.answer_all()
         await queue.drain(PATIENCE)
     assert not unhandled_errors, unhandled_errors
-    assert not transport.twice, transport.twice
+    assert not transport.overlapping, transport.overlapping
     assert not delivery_bench.leftovers(), delivery_bench.leftovers()

@@ -102,8 +102,8 @@ class Receiver:
 
 def script(*replies: Reply) -> Answer:
     """Return an answer function with these replies in turn, and 200 afterwards."""
-    left = iter(replies)
-    return lambda delivery: next(left, OK)
+    remaining = iter(replies)
+    return lambda delivery: next(remaining, OK)
 
 
 def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:

@@ -209,10 +209,10 @@ TOO_LONG = ("hints without end",)
 async def test_an_attempt_ends_at_its_timeout(name: str) -> None:
     with raw(SLOW[name]) as server:
         async with posting(dev=True, timeout=SHORT_TIMEOUT) as post:
-            began = time.monotonic()
+            started_at = time.monotonic()
             async with asyncio.timeout(UNDER_DEFAULT_TIMEOUT):
                 answer = await post(server.url)
-            duration = time.monotonic() - began
+            duration = time.monotonic() - started_at
     assert answer.is_success == (name in WITH_STATUS)
     assert duration >= SHORT_TIMEOUT * 0.9 or name in TOO_LONG
     assert len(server.requests) == 1

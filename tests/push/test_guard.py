@@ -314,8 +314,8 @@ async def test_every_address_must_be_in_an_allowed_network() -> None:
     addresses = {"hooks.example.com": [INSIDE, "10.2.0.1"]}
     narrow = Guard(PushSettings(allowed_hosts=["10.1.0.0/16"]), resolver_for(to=addresses))
     assert await refusal(narrow, HOOK) == NOT_PUBLIC
-    both = PushSettings(allowed_hosts=["10.1.0.0/16", "10.2.0.0/16"])
-    await Guard(both, resolver_for(to=addresses)).check(HOOK, "ada")
+    settings = PushSettings(allowed_hosts=["10.1.0.0/16", "10.2.0.0/16"])
+    await Guard(settings, resolver_for(to=addresses)).check(HOOK, "ada")
 
 
 @pytest.mark.parametrize("address", ALWAYS_BAD)

@@ -30,7 +30,7 @@ from apcore_a2a_server.store import outbox as module
 
 from tests.client.raw import endless, head, raw, reply
 from tests.server.conftest import eventually
-from tests.server.inloop import Does, app_of, give_back, registry_of, serving, true
+from tests.server.inloop import ActionModule, app_of, give_back, registry_of, serving, wait_until
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.principals import ADA, Headers
 from tests.server.test_custom_stores import DictStore
@@ -53,7 +53,7 @@ TOO_MANY = "too many pending notifications"
 def serving_principals(work: Any = give_back, **settings: Any) -> Iterator[tuple[str, Push]]:
     """Run an agent that authenticates its callers; yield its URL and its `Push`."""
     push = PushSettings(**{"dev": True, **settings})
-    modules = registry_of({"work": Does(work)})
+    modules = registry_of({"work": ActionModule(work)})
     app = app_of(modules, auth=Headers(), metrics=True, push_notifications=push)
     with running(app) as url:
         yield url, app.state.agent.push
@@ -100,9 +100,9 @@ def test_endless_answers_end_and_do_not_slow_down_the_agent(name: str) -> None:
     times: list[float] = []
 
     def measure_health() -> float:
-        began = time.monotonic()
+        started_at = time.monotonic()
         assert caller._http.get("/health").status_code == 200
-        return time.monotonic() - began
+        return time.monotonic() - started_at
 
     with (
         raw(lambda _: endless(*FLOODS[name])) as server,
@@ -220,13 +220,13 @@ async def test_an_invalid_url_in_the_store_fails_its_webhook_but_no_task(
     async with serving(MODULES, task_store=store, push_notifications=QUICK) as peer:
         assert (await approve(peer, tasks[0]))["status"]["state"] == "TASK_STATE_COMPLETED"
         assert (await peer.ask("cancel", {"id": tasks[1]})).state == "canceled"
-        await true(lambda: all("not allowed" in store.configs[task].tenant for task in tasks))
+        await wait_until(lambda: all("not allowed" in store.configs[task].tenant for task in tasks))
     async with posting(dev=True) as post:
         refused = await post(broken.config.url)
         assert refused == WebhookResponse(0, "its address is not allowed")
     async with bench(broken, retries=()) as queue_bench:
         (await queue_bench.transport.next()).answer.set_result(refused)
-        await true(lambda: not queue_bench.leftovers())
+        await wait_until(lambda: not queue_bench.leftovers())
         assert await queue_bench.failures() == {"c1": "its address is not allowed"}
     assert TOKEN not in caplog.text
     assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
@@ -248,7 +248,7 @@ async def test_a_notification_that_cannot_be_built_fails_its_webhook_but_no_othe
         monkeypatch.setattr("apcore_a2a_server.push.sender.notification_body", broken)
         await queue_bench.move(COMPLETED)
         await queue_bench.transport.answer(200)
-        await true(lambda: not queue_bench.leftovers())
+        await wait_until(lambda: not queue_bench.leftovers())
         assert await queue_bench.failures() == {"c1": "internal error", "c2": ""}
     assert "can't be encoded" in caplog.text
 
@@ -326,8 +326,12 @@ class RandomReceiver:
             choice, naps = self._random.random(), self._random.random() * 0.1
         if choice < 0.15:
             time.sleep(naps)
-        bad = (0.08, Reply(500)), (0.1, Reply(503, {"retry-after": "0"})), (0.105, Reply(410))
-        for bound, chosen_reply in (*bad, (0.13, Reply(cut=b""))):
+        bad_replies = (
+            (0.08, Reply(500)),
+            (0.1, Reply(503, {"retry-after": "0"})),
+            (0.105, Reply(410)),
+        )
+        for bound, chosen_reply in (*bad_replies, (0.13, Reply(cut=b""))):
             if choice < bound:
                 return chosen_reply
         with self._lock:

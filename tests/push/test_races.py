@@ -10,7 +10,7 @@ from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.store import Webhook
 from msgspec.structs import replace
 
-from tests.server.inloop import Does, Gate, serving, true
+from tests.server.inloop import ActionModule, Gate, serving, wait_until
 from tests.server.test_custom_stores import DictStore
 from tests.server.test_push_stores import HOOK, MODULES, QUICK, ask, hooks_of
 from tests.server.webhooks import Hooks
@@ -79,7 +79,7 @@ async def test_changes_at_the_end_of_an_attempt_are_applied(
         queue_bench.transport.answer_all()
         await queue_bench.set(hook(LATER, "c2"))
         await queue_bench.move(COMPLETED)
-        await true(lambda: queue_bench.transport.urls[-1] == LATER)
+        await wait_until(lambda: queue_bench.transport.urls[-1] == LATER)
     assert len(queue_bench.transport.attempts) <= 3
 
 
@@ -94,7 +94,9 @@ async def test_a_transition_at_the_end_of_an_attempt_is_notified_in_order(
         for _ in range(steps):
             await asyncio.sleep(0)
         await queue_bench.move(COMPLETED)
-        await true(lambda: not queue_bench.deliveries or len(queue_bench.transport.attempts) == 2)
+        await wait_until(
+            lambda: not queue_bench.deliveries or len(queue_bench.transport.attempts) == 2
+        )
     ids = [attempt.id for attempt in queue_bench.transport.attempts]
     numbers = [[*dict.fromkeys(ids)].index(id) for id in ids]
     assert numbers == {200: [0, 1], 410: [0], 500: [0, 0, 1]}[status]
@@ -104,7 +106,7 @@ async def test_a_retry_due_before_the_last_attempt_has_ended_is_made_once() -> N
     async with bench(hook(), retries=(0, 0)) as queue_bench:
         for count in (1, 2, 3):
             await queue_bench.transport.answer(500 if count < 3 else 200)
-            await true(lambda: not queue_bench.deliveries or queue_bench.transport.in_flight)
+            await wait_until(lambda: not queue_bench.deliveries or queue_bench.transport.in_flight)
             for _ in range(20):
                 await asyncio.sleep(0)
             assert queue_bench.transport.in_flight == (count < 3)
@@ -169,7 +171,7 @@ async def test_a_webhook_set_again_while_it_fails_is_active_in_any_order(order: 
                 await asyncio.sleep(0)
         store.gate.set()
         await asyncio.gather(*saves)
-        await true(lambda: not queue_bench.deliveries)
+        await wait_until(lambda: not queue_bench.deliveries)
         assert await queue_bench.failures() == {"c1": ""}
         await queue_bench.move(COMPLETED)
         assert (await queue_bench.transport.next()).id != first.id
@@ -193,7 +195,7 @@ async def test_a_webhook_that_its_store_returns_changed_can_be_marked_as_failed(
             params = Hooks(peer.wire).sending("work", hook={**HOOK, "url": receiver.url})
             task = (await peer.ask("send", params)).task["id"]
             release.set()
-            await true(lambda: "status 500" in store.configs[task].tenant)
+            await wait_until(lambda: "status 500" in store.configs[task].tenant)
             _, config = await ask(peer, "push get", task)
             assert (config["status"], config["reason"]) == ("failed", "status 500")
     assert len(receiver) == 1
@@ -209,13 +211,13 @@ async def test_no_notification_follows_a_missing_one_if_the_failure_was_not_save
             await super().save_push_config(task_id, config)
 
     gate, modules = Gate(), dict[str, object]()
-    modules["work"] = Does(gate)
+    modules["work"] = ActionModule(gate)
     with receiving(script(Reply(500))) as receiver:
         async with serving(modules, task_store=Once(), push_notifications=QUICK) as peer:
             params = Hooks(peer.wire).sending("work", hook={**HOOK, "url": receiver.url})
             configuration = {**params["configuration"], "returnImmediately": True}
             task = (await peer.ask("send", {**params, "configuration": configuration})).task["id"]
-            await true(lambda: "not saved" in caplog.text)
+            await wait_until(lambda: "not saved" in caplog.text)
             gate.opened.set()
             await peer.until(task, "completed")
             assert peer.served.push
@@ -233,7 +235,7 @@ async def test_no_notification_follows_a_missing_one_while_the_failure_is_saved(
         await queue_bench.transport.answer(500)
         await queue_bench.move(INPUT_REQUIRED)
         store.gate.set()
-        await true(lambda: not queue_bench.deliveries)
+        await wait_until(lambda: not queue_bench.deliveries)
         await queue_bench.move(COMPLETED)
         assert await queue_bench.failures() == {"c1": "status 500"}
     assert len(queue_bench.transport.attempts) == 1

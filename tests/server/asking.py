@@ -194,12 +194,12 @@ def state_of(task: Json) -> str:
 class Agent:
     """A client of an agent in one dialect: "0.3", "1.0" (both JSON-RPC) or "REST"."""
 
-    def __init__(self, client: httpx.Client, way: str) -> None:
+    def __init__(self, client: httpx.Client, dialect: str) -> None:
         self.client = client
-        self.way = way
-        self.restful = way == "REST"
-        self.modern = way != "0.3"
-        self.headers = MODERN if way == "1.0" else {}
+        self.dialect = dialect
+        self.restful = dialect == "REST"
+        self.modern = dialect != "0.3"
+        self.headers = MODERN if dialect == "1.0" else {}
 
     def ask(self, operation: str, params: Any = None, **envelope: Any) -> Answer:
         """Call an operation; *envelope* replaces members of the JSON-RPC request."""

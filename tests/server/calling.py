@@ -138,9 +138,9 @@ def status_of(error: grpc.aio.AioRpcError) -> Status:
 
 def details_of(error: grpc.aio.AioRpcError, kind: Any) -> list[Any]:
     """Return the details of an error that are of this type."""
-    found: list[Any] = []
+    details: list[Any] = []
     for detail in status_of(error).details:
         if detail.Is(kind.DESCRIPTOR):
-            found.append(kind())
-            detail.Unpack(found[-1])
-    return found
+            details.append(kind())
+            detail.Unpack(details[-1])
+    return details

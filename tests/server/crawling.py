@@ -23,7 +23,7 @@ from tests.serving import PATIENCE, running
 from . import leaky
 from .asking import LEAK, Agent, Answer, Json
 from .conftest import eventually
-from .inloop import WAYS, Does
+from .inloop import DIALECTS, ActionModule
 from .leaky import FAILURES, FRAGMENTS, OUTPUT, forging
 from .test_custom_stores import DictStore
 
@@ -94,7 +94,7 @@ class Log(NamedTuple):
 
     text: list[str]
     json: list[str]
-    beside: list[str]
+    other_output: list[str]
 
     @property
     def records(self) -> list[str]:
@@ -123,11 +123,11 @@ class OutputCapture:
     """Captures the output that an operator reads."""
 
     def __init__(self) -> None:
-        self.text, self.json, self.beside = LogSink(), LogSink(), LogSink()
+        self.text, self.json, self.other_output = LogSink(), LogSink(), LogSink()
 
     def take(self) -> Log:
         """Return the output captured since the last call."""
-        return Log(self.text.take(), self.json.take(), self.beside.take())
+        return Log(self.text.take(), self.json.take(), self.other_output.take())
 
 
 def handler_of(form: str, sink: LogSink) -> logging.Handler:
@@ -149,7 +149,7 @@ def capturing_output() -> Iterator[OutputCapture]:
     levels, handlers = [logger.level for logger in loggers], root.handlers
     try:
         root.handlers = [handler_of("text", capture.text), handler_of("json", capture.json)]
-        with redirect_stderr(capture.beside):
+        with redirect_stderr(capture.other_output):
             yield capture
     finally:
         root.handlers = handlers
@@ -162,13 +162,13 @@ def served(app: Any) -> Iterator[str]:
     """Serve *app* without uvicorn's own log handlers, as `serve` does."""
     loggers = [logging.getLogger(name) for name in ("uvicorn", "uvicorn.access")]
     with running(app) as url:
-        kept = [logger.handlers for logger in loggers]
+        original_handlers = [logger.handlers for logger in loggers]
         try:
             for logger in loggers:
                 logger.handlers, logger.propagate = [], True
             yield url
         finally:
-            for logger, handlers in zip(loggers, kept, strict=True):
+            for logger, handlers in zip(loggers, original_handlers, strict=True):
                 logger.handlers, logger.propagate = handlers, False
 
 
@@ -213,14 +213,14 @@ class Crawler(Agent):
 class Site:
     """A crawled server, and the component of it that can be broken."""
 
-    def __init__(self, url: str, capture: OutputCapture, part: Any = None) -> None:
+    def __init__(self, url: str, capture: OutputCapture, component: Any = None) -> None:
         hooks: Any = {"response": [self._record]}
         self.url = httpx.URL(url)
         self.client = httpx.Client(
             base_url=url, headers=CREDENTIALS, trust_env=False, timeout=PATIENCE, event_hooks=hooks
         )
-        self.agents = [Crawler(self.client, way) for way in WAYS]
-        self.part = part
+        self.agents = [Crawler(self.client, dialect) for dialect in DIALECTS]
+        self.component = component
         self.answers: list[str] = []
         self.visits = 0
         self._capture = capture
@@ -287,7 +287,7 @@ class Breakable:
         return super().__getattribute__(name)
 
 
-class LeakyModule(Breakable, Does):
+class LeakyModule(Breakable, ActionModule):
     """A module with one attribute that raises."""
 
 
@@ -367,7 +367,7 @@ def breaks(member: str, number: int, then: Act = WORKS) -> Act:
     def act(site: Site) -> None:
         site.ask("works")
         before = site.agents[0].tasks(site.context)[0]["id"]
-        site.part.broken = (member, number)
+        site.component.broken = (member, number)
         try:
             then(site)
             site.ask(f"new_{site.visits}")
@@ -375,7 +375,7 @@ def breaks(member: str, number: int, then: Act = WORKS) -> Act:
                 agent.look_at(before)
             site.look_again()
         finally:
-            site.part.broken = ("", 0)
+            site.component.broken = ("", 0)
 
     return act
 
@@ -385,14 +385,14 @@ def shows(broken: str = "", **members: Any) -> Act:
 
     def act(site: Site) -> None:
         module = LeakyModule(leaky.works, **members)
-        site.part.register("shy", module)
+        site.component.register("broken", module)
         module.broken = (broken, 0)
         try:
-            asks("shy", "~shy")(site)
+            asks("broken", "~broken")(site)
             site.look_again()
         finally:
             module.broken = ("", 0)
-            site.part.unregister("shy")
+            site.component.unregister("broken")
 
     return act
 

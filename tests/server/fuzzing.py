@@ -274,12 +274,12 @@ def values(schema: Json) -> Values:
 
 def _objects(members: Json, required: Any) -> Values:
     meaningful = {} if "jsonrpc" in members else MEANINGFUL
-    made = {
+    strategies = {
         name: mostly(meaningful[name], values(schema)) if name in meaningful else values(schema)
         for name, schema in members.items()
     }
-    needed = {name: made.pop(name) for name in required if name in made}
-    return st.fixed_dictionaries(needed, optional=made)
+    needed = {name: strategies.pop(name) for name in required if name in strategies}
+    return st.fixed_dictionaries(needed, optional=strategies)
 
 
 @cache

@@ -26,11 +26,11 @@ from tests.serving import PATIENCE, listener
 from .asking import ROUTES, Agent, Answer, Json, check_no_leaks, state_of
 from .modules import Inputs, Module
 
-WAYS = ["0.3", "1.0", "REST"]
+DIALECTS = ["0.3", "1.0", "REST"]
 NEEDS_APPROVAL = ModuleAnnotations(requires_approval=True)
 
 
-class Does(Module):
+class ActionModule(Module):
     """A module that awaits *action*, with attributes of modules such as `annotations`."""
 
     def __init__(
@@ -43,7 +43,7 @@ class Does(Module):
         return await self._action(inputs, context)
 
 
-class DoesInThread(Module):
+class SyncActionModule(Module):
     """A module that calls *action*, which is synchronous."""
 
     def __init__(self, action: Callable[[Inputs, "Context[Any]"], Any], **attributes: Any) -> None:
@@ -97,13 +97,13 @@ async def give_back(inputs: Inputs, context: "Context[Any]") -> Inputs:
     return inputs
 
 
-def always(output: Any) -> Does:
+def always(output: Any) -> ActionModule:
     """Return a module with a fixed output."""
 
     async def action(inputs: Inputs, context: "Context[Any]") -> Any:
         return output
 
-    return Does(action)
+    return ActionModule(action)
 
 
 def registry_of(modules: Mapping[str, object]) -> Registry:
@@ -149,9 +149,9 @@ class Frame:
 class Stream:
     """A stream that is being read event by event."""
 
-    def __init__(self, response: httpx.Response, way: str) -> None:
+    def __init__(self, response: httpx.Response, dialect: str) -> None:
         self.response = response
-        self._way = way
+        self._dialect = dialect
         self._frames = self._read()
 
     def __aiter__(self) -> AsyncIterator[Frame]:
@@ -178,8 +178,8 @@ class Stream:
                     yield self._frame(number, json.loads(value))
 
     def _frame(self, number: int, data: Json) -> Frame:
-        result = data if self._way == "REST" else data["result"]
-        if self._way == "0.3":
+        result = data if self._dialect == "REST" else data["result"]
+        if self._dialect == "0.3":
             return Frame(number, result["kind"].removesuffix("-update"), result)
         ((kind, body),) = result.items()
         return Frame(number, kind.removesuffix("Update"), body)
@@ -188,16 +188,16 @@ class Stream:
 class Peer:
     """A client of an agent in this event loop, in one dialect."""
 
-    def __init__(self, app: Starlette, client: httpx.AsyncClient, way: str = "1.0") -> None:
+    def __init__(self, app: Starlette, client: httpx.AsyncClient, dialect: str = "1.0") -> None:
         self.app = app
         self.client = client
-        self.way = way
-        self.wire = Agent(cast(Any, None), way)
+        self.dialect = dialect
+        self.wire = Agent(cast(Any, None), dialect)
         self.served: Served = app.state.agent
 
-    def by(self, way: str) -> "Peer":
+    def by(self, dialect: str) -> "Peer":
         """Return a client of the same agent in another dialect."""
-        return Peer(self.app, self.client, way)
+        return Peer(self.app, self.client, dialect)
 
     def part(self, **content: Any) -> Json:
         return self.wire.part(**content)
@@ -245,7 +245,7 @@ class Peer:
             if not response.headers["content-type"].startswith("text/event-stream"):
                 await response.aread()
                 raise AssertionError(response.text)
-            stream = Stream(response, self.way)
+            stream = Stream(response, self.dialect)
             yield stream
             await stream.close()
         finally:
@@ -280,12 +280,12 @@ class Peer:
 
 
 @asynccontextmanager
-async def serving(source: Any, way: str = "1.0", **options: Any) -> AsyncIterator[Peer]:
+async def serving(source: Any, dialect: str = "1.0", **options: Any) -> AsyncIterator[Peer]:
     """Serve *source* in this event loop, for as long as a test may take.
 
     Args:
         source: Modules by their ids, what `create_app` takes, or an application.
-        way: The dialect of the peer.
+        dialect: The dialect of the peer.
         options: For `create_app`.
     """
     with ExitStack() as stack:
@@ -299,7 +299,7 @@ async def serving(source: Any, way: str = "1.0", **options: Any) -> AsyncIterato
             httpx.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE) as client,
             asyncio.timeout(PATIENCE),
         ):
-            yield Peer(app, client, way)
+            yield Peer(app, client, dialect)
 
 
 @asynccontextmanager
@@ -319,7 +319,7 @@ async def listening(app: Starlette) -> AsyncIterator[str]:
             await server.lifespan.shutdown()
 
 
-async def true(holds: Callable[[], Any]) -> None:
+async def wait_until(holds: Callable[[], Any]) -> None:
     """Poll *holds* until it returns something true, in tests without an event to await."""
     async with asyncio.timeout(PATIENCE):
         while not holds():  # noqa: ASYNC110  # there is no event to wait for

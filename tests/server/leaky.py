@@ -17,7 +17,7 @@ from apcore import Context, InvalidInputError, ModuleError
 from apcore.cancel import ExecutionCancelledError
 from pydantic import BaseModel
 
-from .inloop import NEEDS_APPROVAL, Does, DoesInThread, Streams
+from .inloop import NEEDS_APPROVAL, ActionModule, Streams, SyncActionModule
 from .modules import Inputs, Module
 
 Failure = Callable[[str], BaseException]
@@ -348,22 +348,22 @@ async def misfits_in_stream(inputs: Inputs, context: Context[Any]) -> AsyncItera
 
 DATED = {"type": "object", "properties": {"date": {"type": "string", "format": "date-time"}}}
 MODULES: dict[str, Module] = {
-    "in_thread": DoesInThread(fails_in_thread),
-    "in_loop": Does(fails),
+    "in_thread": SyncActionModule(fails_in_thread),
+    "in_loop": ActionModule(fails),
     "in_stream": Streams(fails_in_stream),
-    "in_call": Does(fails_in_call),
-    "in_background": Does(fails_in_background),
-    "in_callback": Does(fails_in_callback),
-    "in_cancel": Does(fails_when_stopped),
-    "in_time": Does(fails_when_stopped, resources={"timeout": 20}),
-    "gated": Does(fails, annotations=NEEDS_APPROVAL, preflight=fails_in_thread),
-    "in_wrong_call": Does(calls_wrongly),
-    "works": Does(works),
-    "strict": Does(works, input_schema=Payment),
-    "dated": Does(dates, input_schema=DATED, output_schema=DATED),
-    "puts": Does(puts),
+    "in_call": ActionModule(fails_in_call),
+    "in_background": ActionModule(fails_in_background),
+    "in_callback": ActionModule(fails_in_callback),
+    "in_cancel": ActionModule(fails_when_stopped),
+    "in_time": ActionModule(fails_when_stopped, resources={"timeout": 20}),
+    "gated": ActionModule(fails, annotations=NEEDS_APPROVAL, preflight=fails_in_thread),
+    "in_wrong_call": ActionModule(calls_wrongly),
+    "works": ActionModule(works),
+    "strict": ActionModule(works, input_schema=Payment),
+    "dated": ActionModule(dates, input_schema=DATED, output_schema=DATED),
+    "puts": ActionModule(puts),
     "puts_in_stream": Streams(puts_in_stream),
-    "misfits": Does(puts, output_schema=Payment),
+    "misfits": ActionModule(puts, output_schema=Payment),
     "misfits_in_stream": Streams(misfits_in_stream, output_schema=Payment),
 }
 

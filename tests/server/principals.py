@@ -14,7 +14,7 @@ from apcore import Identity
 from tests.serving import PATIENCE
 
 from .asking import MODERN, Agent, Json
-from .inloop import NEEDS_APPROVAL, Does, Gate, Peer, registry_of, serving
+from .inloop import NEEDS_APPROVAL, ActionModule, Gate, Peer, registry_of, serving
 from .modules import Inputs
 
 TASK, CONTEXT, SKILL, TOKEN = "{task}", "{context}", "{skill}", "{token}"
@@ -63,7 +63,10 @@ class Recalls:
 def modules() -> dict[str, object]:
     """Return the modules that the tasks of `STATES` need, with a gate of their own."""
     recalls = Recalls()
-    return {"recall": Does(recalls), "guarded": Does(recalls, annotations=NEEDS_APPROVAL)}
+    return {
+        "recall": ActionModule(recalls),
+        "guarded": ActionModule(recalls, annotations=NEEDS_APPROVAL),
+    }
 
 
 class Subject(NamedTuple):
@@ -213,8 +216,8 @@ def probes(operation: str) -> Iterator[Probe]:
             for route in (*ROUTES[operation], *ROUTES_03[operation]):
                 verb, path = route.split()
                 rest = {k: v for k, v in params.items() if k not in ("id", "taskId")}
-                given = params if operation == "send" else rest
-                yield Probe(verb, tenant + path, given, "", headers)
+                sent_params = params if operation == "send" else rest
+                yield Probe(verb, tenant + path, sent_params, "", headers)
 
 
 IDS = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -305,16 +308,16 @@ async def acting_as(peer: Peer, headers: Json) -> AsyncIterator[Peer]:
     async with httpx.AsyncClient(
         base_url=url, headers=headers, trust_env=False, timeout=PATIENCE
     ) as client:
-        yield Peer(peer.app, client, peer.way)
+        yield Peer(peer.app, client, peer.dialect)
 
 
 @asynccontextmanager
 async def ada_and_stranger(
-    source: dict[str, object], way: str, stranger: str, **options: Any
+    source: dict[str, object], dialect: str, stranger: str, **options: Any
 ) -> AsyncIterator[tuple[Peer, Peer]]:
     """Serve an agent in this event loop and yield clients of ada and of a stranger."""
     async with (
-        serving(registry_of(source), way, auth=Headers(), **options) as peer,
+        serving(registry_of(source), dialect, auth=Headers(), **options) as peer,
         acting_as(peer, ADA) as ada,
         acting_as(peer, STRANGERS[stranger]) as other,
     ):

@@ -22,25 +22,25 @@ from tests.serving import PATIENCE
 
 from .asking import Json, state_of
 from .inloop import (
+    DIALECTS,
     NEEDS_APPROVAL,
-    WAYS,
-    Does,
-    DoesInThread,
+    ActionModule,
     Gate,
     Peer,
     Streams,
+    SyncActionModule,
     app_of,
     content_of,
     contents,
     give_back,
     registry_of,
     serving,
-    true,
+    wait_until,
 )
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "way")]
+pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "dialect")]
 
 
 class Amount(BaseModel):
@@ -68,7 +68,7 @@ def till() -> Till:
 
 
 def paying(till: Till, **others: object) -> dict[str, object]:
-    return {"work": Does(till, input_schema=Amount, annotations=NEEDS_APPROVAL), **others}
+    return {"work": ActionModule(till, input_schema=Amount, annotations=NEEDS_APPROVAL), **others}
 
 
 def approval_request(task: Json) -> tuple[str, Any]:
@@ -89,11 +89,11 @@ async def say(peer: Peer, task: Json, *parts: Json, **members: Any) -> Json:
     return (await peer.ask("send", {"message": params["message"]})).task
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_call_that_needs_approval_pauses_and_describes_the_call(
-    way: str, till: Till
+    dialect: str, till: Till
 ) -> None:
-    async with serving(paying(till), way) as peer:
+    async with serving(paying(till), dialect) as peer:
         text, data = approval_request(await pause(peer))
         assert text == "Approval required for module work\namount: 5"
         approval = data["approval"]
@@ -129,13 +129,13 @@ async def test_a_no_rejects_the_task_for_good(word: str, till: Till) -> None:
         assert not till.paid
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("as_text", [False, True])
 @pytest.mark.parametrize(("approved", "state"), [(True, "completed"), (False, "rejected")])
 async def test_an_answer_can_be_data(
-    way: str, approved: bool, state: str, as_text: bool, till: Till
+    dialect: str, approved: bool, state: str, as_text: bool, till: Till
 ) -> None:
-    async with serving(paying(till), way) as peer:
+    async with serving(paying(till), dialect) as peer:
         data = {"approved": approved, "comment": "as we said"}
         part = peer.part(text=json.dumps(data)) if as_text else peer.part(data=data)
         task = await say(peer, await pause(peer), part)
@@ -173,9 +173,11 @@ async def test_an_unclear_answer_asks_for_approval_again(part: Json, till: Till)
         assert till.paid == [{"amount": 5}]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_the_approval_request_and_its_answer_are_in_the_history(way: str, till: Till) -> None:
-    async with serving(paying(till), way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_the_approval_request_and_its_answer_are_in_the_history(
+    dialect: str, till: Till
+) -> None:
+    async with serving(paying(till), dialect) as peer:
         task = await pause(peer)
         question = task["status"]["message"]
         task = await say(peer, task, peer.part(text="yes"), messageId="the answer")
@@ -186,7 +188,7 @@ async def test_the_approval_request_and_its_answer_are_in_the_history(way: str, 
 
 
 async def test_in_0_3_the_context_alone_finds_the_newest_paused_task(till: Till) -> None:
-    other = Does(give_back, annotations=NEEDS_APPROVAL)
+    other = ActionModule(give_back, annotations=NEEDS_APPROVAL)
     async with serving(paying(till, other=other), "0.3") as peer:
         older = await pause(peer, 1, contextId="ours")
         newer = (await peer.send("other", contextId="ours")).task
@@ -200,7 +202,7 @@ async def test_in_0_3_the_context_alone_finds_the_newest_paused_task(till: Till)
 
 
 async def test_in_0_3_the_context_and_the_skill_find_the_paused_task(till: Till) -> None:
-    other = Does(give_back, annotations=NEEDS_APPROVAL)
+    other = ActionModule(give_back, annotations=NEEDS_APPROVAL)
     async with serving(paying(till, other=other), "0.3") as peer:
         older = await pause(peer, contextId="ours")
         newer = (await peer.send("other", contextId="ours")).task
@@ -209,9 +211,11 @@ async def test_in_0_3_the_context_and_the_skill_find_the_paused_task(till: Till)
         assert await peer.get(newer["id"]) == newer
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_another_skill_in_the_context_starts_a_task_of_its_own(way: str, till: Till) -> None:
-    async with serving(paying(till, other=Does(give_back)), way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_another_skill_in_the_context_starts_a_task_of_its_own(
+    dialect: str, till: Till
+) -> None:
+    async with serving(paying(till, other=ActionModule(give_back)), dialect) as peer:
         task = await pause(peer, contextId="ours")
         answer = await peer.send("other", peer.part(text="yes"), contextId="ours")
         assert answer.task["id"] != task["id"]
@@ -219,9 +223,9 @@ async def test_another_skill_in_the_context_starts_a_task_of_its_own(way: str, t
         assert await peer.state(task["id"]) == "input-required"
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_another_skill_for_the_paused_task_is_refused(way: str, till: Till) -> None:
-    async with serving(paying(till, other=Does(give_back)), way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_another_skill_for_the_paused_task_is_refused(dialect: str, till: Till) -> None:
+    async with serving(paying(till, other=ActionModule(give_back)), dialect) as peer:
         task = await pause(peer)
         answer = await peer.send("other", peer.part(text="yes"), taskId=task["id"])
         assert answer.code == -32602
@@ -229,12 +233,12 @@ async def test_another_skill_for_the_paused_task_is_refused(way: str, till: Till
         assert not till.paid
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("data", [{"amount": "many"}, {}, {"amount": 1.5}])
 async def test_a_call_with_invalid_inputs_is_refused_before_approval(
-    way: str, data: Json, till: Till
+    dialect: str, data: Json, till: Till
 ) -> None:
-    async with serving(paying(till), way) as peer:
+    async with serving(paying(till), dialect) as peer:
         answer = await peer.send("work", peer.part(data=data))
         assert (answer.code, answer.fields) == (-32602, ["amount"])
         assert not (await peer.ask("list")).result["tasks"]
@@ -242,11 +246,11 @@ async def test_a_call_with_invalid_inputs_is_refused_before_approval(
         assert answer.code == -32602
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 async def test_an_approved_call_runs_with_the_arguments_that_were_shown(
-    way: str, till: Till
+    dialect: str, till: Till
 ) -> None:
-    async with serving(paying(till), way) as peer:
+    async with serving(paying(till), dialect) as peer:
         task = await pause(peer)
         more = peer.part(data={"approved": True, "amount": 5000})
         task = await say(peer, task, more, peer.part(data={"amount": 6000}))
@@ -254,10 +258,10 @@ async def test_an_approved_call_runs_with_the_arguments_that_were_shown(
         assert till.paid == [{"amount": 5}]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_paused_stream_continues_in_a_new_stream(way: str, till: Till) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_paused_stream_continues_in_a_new_stream(dialect: str, till: Till) -> None:
     modules = {"work": Streams(till.stream, annotations=NEEDS_APPROVAL)}
-    async with serving(modules, way) as peer:
+    async with serving(modules, dialect) as peer:
         async with peer.stream("work", peer.part(data={"amount": 7})) as stream:
             end = (await stream.rest())[-1]
             assert end.state == "input-required"
@@ -272,10 +276,10 @@ async def test_a_paused_stream_continues_in_a_new_stream(way: str, till: Till) -
         assert till.paid == [{"amount": 7}]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_an_answer_may_return_before_the_task_ends(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_answer_may_return_before_the_task_ends(dialect: str) -> None:
     gate = Gate()
-    async with serving({"work": Does(gate, annotations=NEEDS_APPROVAL)}, way) as peer:
+    async with serving({"work": ActionModule(gate, annotations=NEEDS_APPROVAL)}, dialect) as peer:
         task = (await peer.send()).task
         await peer.start("work", peer.part(text="yes"), taskId=task["id"])
         await gate.reached.wait()
@@ -293,7 +297,7 @@ async def test_a_synchronous_module_waits_for_approval() -> None:
         calls.append(threading.current_thread().name)
         return {}
 
-    async with serving({"work": DoesInThread(pay, annotations=NEEDS_APPROVAL)}) as peer:
+    async with serving({"work": SyncActionModule(pay, annotations=NEEDS_APPROVAL)}) as peer:
         task = (await peer.send()).task
         assert not calls
         assert state_of(await say(peer, task, peer.part(text="yes"))) == "completed"
@@ -301,16 +305,16 @@ async def test_a_synchronous_module_waits_for_approval() -> None:
         assert calls[0] != threading.main_thread().name
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_nested_call_needs_approval_too(way: str, till: Till) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_nested_call_needs_approval_too(dialect: str, till: Till) -> None:
     async def pays_twice(inputs: Inputs, context: Any) -> Any:
         executor = context.executor
         first = await executor.call_async("pay", {"amount": 1}, context)
         second = await executor.call_async("pay", {"amount": 2}, context)
         return {"both": [first, second]}
 
-    modules = {"outer": Does(pays_twice), "pay": paying(till)["work"]}
-    async with serving(modules, way) as peer:
+    modules = {"outer": ActionModule(pays_twice), "pay": paying(till)["work"]}
+    async with serving(modules, dialect) as peer:
         task = (await peer.send("outer")).task
         assert state_of(task) == "input-required"
         assert not till.paid
@@ -326,7 +330,7 @@ async def test_the_approval_request_of_a_nested_call_describes_that_call(till: T
     async def pays(inputs: Inputs, context: Any) -> Any:
         return await context.executor.call_async("pay", {"amount": 1000}, context)
 
-    async with serving({"outer": Does(pays), "pay": paying(till)["work"]}) as peer:
+    async with serving({"outer": ActionModule(pays), "pay": paying(till)["work"]}) as peer:
         text, data = approval_request((await peer.send("outer")).task)
         approval = data["approval"]
         assert (approval["skill"], approval["arguments"]) == ("pay", {"amount": 1000})
@@ -337,7 +341,7 @@ async def test_a_no_to_a_nested_call_rejects_the_task(till: Till) -> None:
     async def pays(inputs: Inputs, context: Any) -> Any:
         return await context.executor.call_async("pay", {"amount": 1}, context)
 
-    async with serving({"outer": Does(pays), "pay": paying(till)["work"]}) as peer:
+    async with serving({"outer": ActionModule(pays), "pay": paying(till)["work"]}) as peer:
         task = (await peer.send("outer")).task
         assert state_of(await say(peer, task, peer.part(text="no"))) == "rejected"
         assert not till.paid
@@ -350,7 +354,7 @@ async def test_an_approval_does_not_cover_other_arguments() -> None:
         amount = next(amounts)
         return await context.executor.call_async("pay", {"amount": amount}, context)
 
-    async with serving({"outer": Does(pays), "pay": paying(till)["work"]}) as peer:
+    async with serving({"outer": ActionModule(pays), "pay": paying(till)["work"]}) as peer:
         task = (await peer.send("outer")).task
         task = await say(peer, task, peer.part(text="yes"))
         assert state_of(task) == "input-required"
@@ -388,15 +392,15 @@ def with_handler(handler: Any, till: Till, executors: list[Executor]) -> Executo
     return executors[-1]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("schema", [None, Amount])
 async def test_a_token_from_a_client_is_ignored(
-    way: str, schema: Any, executors: list[Executor]
+    dialect: str, schema: Any, executors: list[Executor]
 ) -> None:
     handler, till = TokenHandler(), Till()
-    modules = {"work": Does(till, input_schema=schema, annotations=NEEDS_APPROVAL)}
+    modules = {"work": ActionModule(till, input_schema=schema, annotations=NEEDS_APPROVAL)}
     executors.append(Executor(registry_of(modules), approval_handler=handler))
-    async with serving(executors[-1], way) as peer:
+    async with serving(executors[-1], dialect) as peer:
         data = {"amount": 5, "_approval_token": "token 1"}
         answer = await peer.send("work", peer.part(data=data))
         assert answer.state == "input-required"
@@ -423,25 +427,25 @@ async def test_a_handler_that_approves_everything_is_not_overruled(
         assert answer.data == {"paid": 5}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_handler_that_denies_everything_is_not_overruled(
-    way: str, till: Till, executors: list[Executor]
+    dialect: str, till: Till, executors: list[Executor]
 ) -> None:
-    async with serving(with_handler(AlwaysDenyHandler(), till, executors), way) as peer:
+    async with serving(with_handler(AlwaysDenyHandler(), till, executors), dialect) as peer:
         params = peer.wire.params("work", peer.part(data={"amount": 5}))
         error = (await peer.client.send(peer.request("send", params))).json()["error"]
         assert error["message"] == "Approval denied"
-        assert error["code"] == (500 if way == "REST" else -32603)
+        assert error["code"] == (500 if dialect == "REST" else -32603)
         assert not (await peer.ask("list")).result["tasks"]
         assert not till.paid
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_handler_that_returned_a_token_is_asked_to_check_it(
-    way: str, till: Till, executors: list[Executor]
+    dialect: str, till: Till, executors: list[Executor]
 ) -> None:
     handler = TokenHandler()
-    async with serving(with_handler(handler, till, executors), way) as peer:
+    async with serving(with_handler(handler, till, executors), dialect) as peer:
         task = await pause(peer)
         assert approval_request(task)[1]["approval"]["decidedBy"] == "server"
         assert not handler.checked
@@ -477,18 +481,18 @@ async def test_a_rejection_by_the_handler_ends_the_task(
         assert not till.paid
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_paused_task_survives_a_restart(way: str, till: Till) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_paused_task_survives_a_restart(dialect: str, till: Till) -> None:
     store = InMemoryTaskStore()
-    async with serving(paying(till), way, task_store=store) as peer:
+    async with serving(paying(till), dialect, task_store=store) as peer:
         task = await pause(peer)
-    async with serving(paying(till), way, task_store=store) as peer:
+    async with serving(paying(till), dialect, task_store=store) as peer:
         assert await peer.get(task["id"]) == task
         assert contents(await say(peer, task, peer.part(text="yes"))) == [{"paid": 5}]
 
 
 async def test_a_paused_task_whose_module_was_removed_stays_paused(till: Till) -> None:
-    registry = registry_of(paying(till, other=Does(give_back)))
+    registry = registry_of(paying(till, other=ActionModule(give_back)))
     async with serving(registry) as peer:
         task = await pause(peer)
         registry.unregister("work")
@@ -575,7 +579,7 @@ async def test_a_nested_call_is_approved_once_and_runs_once(amounts: list[int], 
         ]
         return {"all": paid}
 
-    async with serving({"outer": Does(outer), "pay": paying(till)["work"]}) as peer:
+    async with serving({"outer": ActionModule(outer), "pay": paying(till)["work"]}) as peer:
         task = (await peer.send("outer")).task
         task = await answered_with(peer, task, "yes", len(amounts))
         assert contents(task) == [{"all": [{"paid": amount} for amount in amounts]}]
@@ -589,7 +593,7 @@ async def test_concurrent_nested_calls_run_once_each(till: Till) -> None:
         ]
         return {"both": await asyncio.gather(*calls)}
 
-    async with serving({"outer": Does(outer), "pay": paying(till)["work"]}) as peer:
+    async with serving({"outer": ActionModule(outer), "pay": paying(till)["work"]}) as peer:
         task = await answered_with(peer, (await peer.send("outer")).task, "yes", 2)
         assert contents(task) == [{"both": [{"paid": 1}, {"paid": 2}]}]
         assert sorted(paid["amount"] for paid in till.paid) == [1, 2]
@@ -599,7 +603,7 @@ async def test_a_nested_call_with_arguments_that_are_not_json_does_not_run(till:
     async def outer(inputs: Inputs, context: Any) -> Any:
         return await context.executor.call_async("pay", {"amount": {1, 2}}, context)
 
-    modules = {"outer": Does(outer), "pay": Does(till, annotations=NEEDS_APPROVAL)}
+    modules = {"outer": ActionModule(outer), "pay": ActionModule(till, annotations=NEEDS_APPROVAL)}
     async with serving(modules) as peer:
         assert state_of((await peer.send("outer")).task) in ("failed", "rejected")
         assert not till.paid
@@ -616,19 +620,19 @@ async def test_every_pipeline_strategy_requires_approval(strategy: str, till: Ti
 
 
 async def test_answers_do_not_exceed_the_limit_of_runs() -> None:
-    running = most = 0
+    running = most_running = 0
     refused = asyncio.Event()
 
     async def work(inputs: Inputs, context: Any) -> Inputs:
-        nonlocal running, most
+        nonlocal running, most_running
         running += 1
-        most = max(most, running)
+        most_running = max(most_running, running)
         await refused.wait()
         running -= 1
         return {}
 
     async with serving(
-        {"work": Does(work, annotations=NEEDS_APPROVAL)},
+        {"work": ActionModule(work, annotations=NEEDS_APPROVAL)},
         max_runs=2,
         limits=Limits(client_share=None),
     ) as peer:
@@ -638,11 +642,11 @@ async def test_answers_do_not_exceed_the_limit_of_runs() -> None:
             for task in tasks
         ]
         sends = [asyncio.create_task(peer.client.send(request)) for request in requests]
-        await true(lambda: sum(send.done() for send in sends) == 4)
+        await wait_until(lambda: sum(send.done() for send in sends) == 4)
         refused.set()
         responses = await asyncio.gather(*sends)
         assert sorted(answer.status_code for answer in responses) == [200] * 2 + [429] * 4
-        assert most == 2
+        assert most_running == 2
         task = await say(peer, tasks[0], peer.part(text="no"))
         assert state_of(task) in ("rejected", "completed")
 
@@ -660,7 +664,7 @@ async def test_a_pause_that_another_replica_has_ended_counts_until_its_timer_fir
         await change(tasks, task["id"], canceled, expect=(INPUT_REQUIRED,))
         peer.served.engine.expiries.schedule(task["id"], Pause.unpack(record.resume), 0, "ada")
         assert len(paused) == 1
-        await true(lambda: len(paused) == 0)
+        await wait_until(lambda: len(paused) == 0)
         assert await peer.state(task["id"]) == "canceled"
 
 
@@ -686,7 +690,7 @@ async def test_a_check_before_approval_that_hangs_ends_with_the_time_limit(till:
             executor.let_go.set()
             assert answer.message == "Execution timed out"
             assert not peer.served.engine.runs
-            await true(executor.ended.is_set)
+            await wait_until(executor.ended.is_set)
 
 
 class FailsAtFirstPause(InMemoryTaskStore):

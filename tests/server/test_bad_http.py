@@ -7,7 +7,7 @@ import pytest
 
 from .asking import Agent
 
-pytestmark = pytest.mark.rotating("agent", "rpc", "way")
+pytestmark = pytest.mark.rotating("agent", "rpc", "dialect")
 
 
 def send_body(agent: Agent) -> bytes:

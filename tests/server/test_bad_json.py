@@ -8,7 +8,7 @@ import pytest
 from .asking import Agent
 from .modules import deep
 
-pytestmark = pytest.mark.rotating("agent", "rpc", "way")
+pytestmark = pytest.mark.rotating("agent", "rpc", "dialect")
 
 HOLE = "HOLE"
 SURROGATE = "\ud800"

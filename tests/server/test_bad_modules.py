@@ -9,7 +9,7 @@ import pytest
 from .asking import Agent, Answer, state_of
 from .modules import MISDEEDS, OUTPUTS, SECRET
 
-pytestmark = pytest.mark.rotating("agent", "rpc", "way")
+pytestmark = pytest.mark.rotating("agent", "rpc", "dialect")
 
 INTERNAL_ERROR = -32603
 

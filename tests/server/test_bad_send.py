@@ -8,7 +8,7 @@ import pytest
 from .asking import Agent, Json
 from .modules import SECRET
 
-pytestmark = pytest.mark.rotating("agent", "rpc", "way")
+pytestmark = pytest.mark.rotating("agent", "rpc", "dialect")
 
 ABSENT: Any = object()
 NOT_STRINGS: list[Any] = [5, 1.5, True, [], ["a"], {}, {"a": 1}]
@@ -313,7 +313,7 @@ def test_refused_values_are_not_echoed(agent: Agent) -> None:
 
 
 def test_a_refused_send_creates_no_task(agent: Agent) -> None:
-    context = f"refused-{agent.way}"
+    context = f"refused-{agent.dialect}"
     refused: list[tuple[str, Json]] = [
         ("no.such", agent.part(text="hello")),
         ("order.total", agent.part(data={})),

@@ -8,7 +8,7 @@ import pytest
 
 from .asking import Agent, Json, state_of
 
-pytestmark = pytest.mark.rotating("agent", "rpc", "way")
+pytestmark = pytest.mark.rotating("agent", "rpc", "dialect")
 
 NOT_STRINGS = [5, 1.5, True, [], ["a"], {}, {"a": 1}]
 UNKNOWN = [
@@ -128,12 +128,12 @@ def test_a_last_event_id_that_was_never_sent_is_ignored(
         assert working["id"] in next(lines)
 
 
-@pytest.mark.parametrize("way", ["1.0", "REST"])
+@pytest.mark.parametrize("dialect", ["1.0", "REST"])
 @pytest.mark.parametrize("size", [-1, 0, 101, "x", 1.5, 2**31, 10**30, True, [], {}])
 def test_a_page_size_out_of_bounds_is_invalid_params(
-    client: httpx.Client, way: str, size: object
+    client: httpx.Client, dialect: str, size: object
 ) -> None:
-    assert Agent(client, way).ask("list", {"pageSize": size}).code == -32602
+    assert Agent(client, dialect).ask("list", {"pageSize": size}).code == -32602
 
 
 @pytest.mark.parametrize("limit", [-1, "x", "", 1.5, 10**30, True, [], {}])

@@ -12,7 +12,7 @@ from apcore_a2a_server.engine.clients import DISCONNECT_WATCH_DELAY
 from apcore_a2a_server.store.live import Waiter, Waiters
 
 from .asking import ROUTES, Json
-from .inloop import WAYS, Does, Frame, Gate, Peer, Streams, gapless, serving, true
+from .inloop import DIALECTS, ActionModule, Frame, Gate, Peer, Streams, gapless, serving, wait_until
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
 from .test_stateful import Clock, Loop
@@ -42,21 +42,21 @@ async def writes(
                 header_counts.append(len(message["headers"]))
             message["headers"].append((b"x-user", b"1"))
 
-    path = ROUTES["subscribe"][1].format(id=task_id) if peer.way == "REST" else "/"
+    path = ROUTES["subscribe"][1].format(id=task_id) if peer.dialect == "REST" else "/"
     scope = {"type": "http", "method": "POST", "path": path, "query_string": b""}
     headers = [(name.lower(), value) for name, value in request.headers.raw]
     await peer.app({**scope, "headers": headers}, receive, send)
     return bodies
 
 
-def frames(way: str, body: bytes) -> list[Frame]:
+def frames(dialect: str, body: bytes) -> list[Frame]:
     """Return the frames of one write, which must all be complete."""
     found: list[Frame] = []
     for frame in body.decode().removesuffix("\n\n").split("\n\n"):
         first, second = frame.split("\n")
         data: Json = json.loads(second.removeprefix("data: "))
-        result = data if way == "REST" else data["result"]
-        if way == "0.3":
+        result = data if dialect == "REST" else data["result"]
+        if dialect == "0.3":
             kind, event = result["kind"].removesuffix("-update"), result
         else:
             ((kind, event),) = result.items()
@@ -72,14 +72,14 @@ def chunks(count: int, size: int = 0) -> Streams:
     return Streams(source)
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_events_that_wait_share_a_write(way: str) -> None:
-    async with serving({"work": chunks(3)}, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_events_that_wait_share_a_write(dialect: str) -> None:
+    async with serving({"work": chunks(3)}, dialect) as peer:
         async with peer.stream() as stream:
             sent = await stream.rest()
         for last in range(len(sent)):
             write, end = await writes(peer, sent[0].body["id"], last)
-            assert frames(way, write) == sent[last:]
+            assert frames(dialect, write) == sent[last:]
             assert end == b""
 
 
@@ -91,15 +91,15 @@ async def test_a_header_that_middleware_adds_to_a_stream_is_not_on_the_next_one(
     assert header_counts[0] == header_counts[1]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_large_events_that_wait_are_divided_into_several_writes(way: str) -> None:
-    async with serving({"work": chunks(5, size=40_000)}, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_large_events_that_wait_are_divided_into_several_writes(dialect: str) -> None:
+    async with serving({"work": chunks(5, size=40_000)}, dialect) as peer:
         async with peer.stream() as stream:
             sent = await stream.rest()
         *bodies, end = await writes(peer, sent[0].body["id"], 2)
-        numbers = [[frame.id for frame in frames(way, body)] for body in bodies]
+        numbers = [[frame.id for frame in frames(dialect, body)] for body in bodies]
         assert numbers == [[3, 4], [5, 6], [7, 8]]
-        assert gapless([frame for body in bodies for frame in frames(way, body)], 3)
+        assert gapless([frame for body in bodies for frame in frames(dialect, body)], 3)
         assert end == b""
 
 
@@ -139,14 +139,14 @@ def test_an_idle_wait_ends_as_long_after_its_start_as_the_first_one() -> None:
 
 async def test_an_open_stream_takes_at_most_twenty_kilobytes() -> None:
     gate, count = Gate(), 50
-    async with serving({"work": Does(gate)}) as peer:
+    async with serving({"work": ActionModule(gate)}) as peer:
         task_id = await peer.start()
         streams = peer.served.handler.streams
 
         async def open_all() -> list[asyncio.Task[list[bytes]]]:
             """Open streams that are watched for a disconnect."""
             readers = [asyncio.create_task(writes(peer, task_id, 2)) for _ in range(count)]
-            await true(lambda: len(streams) >= count)
+            await wait_until(lambda: len(streams) >= count)
             await asyncio.sleep(2 * DISCONNECT_WATCH_DELAY)
             gc.collect()
             return readers
@@ -154,7 +154,7 @@ async def test_an_open_stream_takes_at_most_twenty_kilobytes() -> None:
         warm = await open_all()
         for reader in warm:
             reader.cancel()
-        await true(lambda: len(streams) == 0)
+        await wait_until(lambda: len(streams) == 0)
         tracemalloc.start()
         try:
             before, _ = tracemalloc.get_traced_memory()

@@ -8,7 +8,7 @@ import pytest
 from apcore import ModuleAnnotations
 from apcore_a2a_server.store.sqlite import SqliteStore
 
-from .inloop import Does, contents, serving, true
+from .inloop import ActionModule, contents, serving, wait_until
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
 
@@ -16,9 +16,9 @@ pytestmark = pytest.mark.anyio
 REPEATABLE = ModuleAnnotations(idempotent=True)
 
 
-@pytest.mark.parametrize("way", ["0.3", "1.0", "REST"])
+@pytest.mark.parametrize("dialect", ["0.3", "1.0", "REST"])
 async def test_a_blocking_send_waits_until_its_lost_task_is_taken_over(
-    way: str, tmp_path: Path
+    dialect: str, tmp_path: Path
 ) -> None:
     runs = 0
 
@@ -30,10 +30,10 @@ async def test_a_blocking_send_waits_until_its_lost_task_is_taken_over(
         return {"runs": runs}
 
     store = SqliteStore(tmp_path / "agent.db", lease_seconds=0.3)
-    modules = {"work": Does(work, annotations=REPEATABLE)}
-    async with serving(modules, way, task_store=store) as peer:
+    modules = {"work": ActionModule(work, annotations=REPEATABLE)}
+    async with serving(modules, dialect, task_store=store) as peer:
         send = asyncio.create_task(peer.send())
-        await true(lambda: runs == 1)
+        await wait_until(lambda: runs == 1)
         tasks = peer.served.setup.tasks
         (lease,) = tasks.leases()
         tasks.forget(lease.task_id)
@@ -43,9 +43,9 @@ async def test_a_blocking_send_waits_until_its_lost_task_is_taken_over(
         assert contents(answer.task) == [{"runs": 2}]
 
 
-@pytest.mark.parametrize("way", ["0.3", "1.0", "REST"])
+@pytest.mark.parametrize("dialect", ["0.3", "1.0", "REST"])
 async def test_a_blocking_send_is_refused_when_its_task_is_handed_over(
-    way: str, tmp_path: Path
+    dialect: str, tmp_path: Path
 ) -> None:
     started = asyncio.Event()
 
@@ -55,8 +55,8 @@ async def test_a_blocking_send_is_refused_when_its_task_is_handed_over(
         return {}
 
     store = SqliteStore(tmp_path / "agent.db")
-    modules = {"work": Does(work, annotations=REPEATABLE)}
-    async with serving(modules, way, task_store=store) as peer:
+    modules = {"work": ActionModule(work, annotations=REPEATABLE)}
+    async with serving(modules, dialect, task_store=store) as peer:
         send = asyncio.create_task(peer.client.send(peer.request("send", peer.wire.params("work"))))
         await started.wait()
         await peer.served.drain(0.01)

@@ -16,24 +16,24 @@ from apcore_a2a_server.store import TaskRecord
 
 from .asking import Json, state_of
 from .inloop import (
+    DIALECTS,
     NEEDS_APPROVAL,
-    WAYS,
-    Does,
-    DoesInThread,
+    ActionModule,
     Gate,
     Streams,
+    SyncActionModule,
     always,
     content_of,
     contents,
     give_back,
     registry_of,
     serving,
-    true,
+    wait_until,
 )
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "way")]
+pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "dialect")]
 
 
 def says(task: Json) -> str:
@@ -59,10 +59,10 @@ class Blocking:
         return {"done": True}
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_canceling_a_working_task_cancels_its_module(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_canceling_a_working_task_cancels_its_module(dialect: str) -> None:
     gate = Gate()
-    async with serving({"work": Does(gate)}, way) as peer:
+    async with serving({"work": ActionModule(gate)}, dialect) as peer:
         task_id = await peer.start()
         await gate.reached.wait()
         answer = await peer.ask("cancel", {"id": task_id})
@@ -71,13 +71,13 @@ async def test_canceling_a_working_task_cancels_its_module(way: str) -> None:
         assert gate.contexts[0].cancel_token.is_cancelled
         assert "artifacts" not in answer.task
         assert await peer.get(task_id) == answer.task
-        await true(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.served.engine.runs)
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_paused_task_is_canceled(way: str) -> None:
-    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
-    async with serving(modules, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_paused_task_is_canceled(dialect: str) -> None:
+    modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, dialect) as peer:
         task_id = (await peer.send()).task["id"]
         answer = await peer.ask("cancel", {"id": task_id})
         assert (answer.state, says(answer.task)) == ("canceled", "Canceled by client")
@@ -85,26 +85,28 @@ async def test_a_paused_task_is_canceled(way: str) -> None:
         assert late.code == -32004
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_submitted_task_in_the_store_is_canceled(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_submitted_task_in_the_store_is_canceled(dialect: str) -> None:
     store, message = InMemoryTaskStore(), Message(message_id="m", task_id="t", context_id="c")
     status = TaskStatus(state=TaskState.TASK_STATE_SUBMITTED)
     task = Task(id="t", context_id="c", status=status, history=[message])
     await store.save(TaskRecord(task, "", "work", 1))
-    async with serving({"work": always({})}, way, task_store=store) as peer:
+    async with serving({"work": always({})}, dialect, task_store=store) as peer:
         answer = await peer.ask("cancel", {"id": "t"})
         assert (answer.state, says(answer.task)) == ("canceled", "Canceled by client")
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("end", ["completed", "failed", "canceled", "rejected"])
-async def test_a_task_that_has_ended_is_not_cancelable(way: str, end: str) -> None:
+async def test_a_task_that_has_ended_is_not_cancelable(dialect: str, end: str) -> None:
     async def fails(inputs: Inputs, context: Any) -> None:
         raise ValueError
 
-    modules: dict[str, object] = {"completed": always({}), "failed": Does(fails)}
-    modules |= dict.fromkeys(("canceled", "rejected"), Does(give_back, annotations=NEEDS_APPROVAL))
-    async with serving(modules, way) as peer:
+    modules: dict[str, object] = {"completed": always({}), "failed": ActionModule(fails)}
+    modules |= dict.fromkeys(
+        ("canceled", "rejected"), ActionModule(give_back, annotations=NEEDS_APPROVAL)
+    )
+    async with serving(modules, dialect) as peer:
         task_id = (await peer.send(end)).task["id"]
         if end == "canceled":
             await peer.ask("cancel", {"id": task_id})
@@ -120,14 +122,14 @@ async def test_a_task_that_has_ended_is_not_cancelable(way: str, end: str) -> No
 
 async def test_a_synchronous_module_keeps_running_and_its_result_is_discarded() -> None:
     action = Blocking()
-    async with serving({"work": DoesInThread(action)}) as peer:
+    async with serving({"work": SyncActionModule(action)}) as peer:
         task_id = await peer.start()
         await asyncio.to_thread(action.started.wait)
         try:
             answer = await peer.ask("cancel", {"id": task_id})
             assert answer.state == "canceled"
             assert action.token.is_cancelled
-            await true(lambda: not peer.served.engine.runs)
+            await wait_until(lambda: not peer.served.engine.runs)
             assert not action.ended.is_set()
         finally:
             action.end.set()
@@ -141,7 +143,7 @@ async def test_a_module_that_checks_its_cancel_token_ends_as_canceled() -> None:
         context.cancel_token.cancel()
         context.cancel_token.check()
 
-    async with serving({"work": Does(gives_up)}) as peer:
+    async with serving({"work": ActionModule(gives_up)}) as peer:
         assert (await peer.send()).state == "canceled"
 
 
@@ -149,7 +151,7 @@ async def test_a_module_that_raises_apcores_cancellation_ends_as_canceled() -> N
     async def gives_up(inputs: Inputs, context: Any) -> None:
         raise ExecutionCancelledError
 
-    async with serving({"work": Does(gives_up)}) as peer:
+    async with serving({"work": ActionModule(gives_up)}) as peer:
         assert (await peer.send()).state == "canceled"
 
 
@@ -164,12 +166,12 @@ async def test_a_module_that_swallows_its_cancellation_stays_canceled() -> None:
             ended.set()
         return {"done": True}
 
-    async with serving({"work": Does(goes_on)}) as peer, peer.stream() as stream:
+    async with serving({"work": ActionModule(goes_on)}) as peer, peer.stream() as stream:
         task_id = (await stream.next()).body["id"]
         await reached.wait()
         answer = await peer.ask("cancel", {"id": task_id})
         await ended.wait()
-        await true(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.served.engine.runs)
         assert await peer.get(task_id) == answer.task
         assert [str(frame) for frame in await stream.rest()] == [
             "status working",
@@ -177,8 +179,8 @@ async def test_a_module_that_swallows_its_cancellation_stays_canceled() -> None:
         ]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_stream_ends_with_the_cancellation(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_stream_ends_with_the_cancellation(dialect: str) -> None:
     closed = asyncio.Event()
 
     async def endless(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
@@ -188,7 +190,7 @@ async def test_a_stream_ends_with_the_cancellation(way: str) -> None:
         finally:
             closed.set()
 
-    async with serving({"work": Streams(endless)}, way) as peer, peer.stream() as stream:
+    async with serving({"work": Streams(endless)}, dialect) as peer, peer.stream() as stream:
         begun = [await stream.next() for _ in range(3)]
         task_id = begun[0].body["id"]
         answer = await peer.ask("cancel", {"id": task_id})
@@ -200,31 +202,31 @@ async def test_a_stream_ends_with_the_cancellation(way: str) -> None:
             assert await back.rest() == [end]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_only_one_of_several_cancellations_succeeds(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_only_one_of_several_cancellations_succeeds(dialect: str) -> None:
     gate = Gate()
-    async with serving({"work": Does(gate)}, way) as peer:
+    async with serving({"work": ActionModule(gate)}, dialect) as peer:
         task_id = await peer.start()
         cancels = [peer.ask("cancel", {"id": task_id}) for _ in range(8)]
         answers = await asyncio.gather(*cancels)
         assert sorted(str(answer.code) for answer in answers) == ["-32002"] * 7 + ["None"]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_call_that_takes_too_long_fails(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_call_that_takes_too_long_fails(dialect: str) -> None:
     gate = Gate()
-    async with serving({"work": Does(gate)}, way, execution_timeout=0.05) as peer:
+    async with serving({"work": ActionModule(gate)}, dialect, execution_timeout=0.05) as peer:
         task = (await peer.send()).task
         assert (state_of(task), says(task)) == ("failed", "Execution timed out")
         detail = content_of(task["status"]["message"]["parts"][1])
         assert (detail["code"], detail["data"]["type"]) == (-32603, "ModuleTimeoutError")
         await gate.canceled.wait()
-        await true(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.served.engine.runs)
 
 
 async def test_a_synchronous_module_that_takes_too_long_fails() -> None:
     action = Blocking()
-    async with serving({"work": DoesInThread(action)}, execution_timeout=0.05) as peer:
+    async with serving({"work": SyncActionModule(action)}, execution_timeout=0.05) as peer:
         try:
             task = (await peer.send()).task
             assert (state_of(task), says(task)) == ("failed", "Execution timed out")
@@ -232,14 +234,14 @@ async def test_a_synchronous_module_that_takes_too_long_fails() -> None:
             action.end.set()
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_stream_that_stalls_fails(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_stream_that_stalls_fails(dialect: str) -> None:
     async def stalls(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
         yield {"n": 0}
         await asyncio.Event().wait()
 
     modules = {"work": Streams(stalls)}
-    async with serving(modules, way, execution_timeout=0.05) as peer, peer.stream() as stream:
+    async with serving(modules, dialect, execution_timeout=0.05) as peer, peer.stream() as stream:
         frames = await stream.rest()
         assert [str(frame) for frame in frames][2:] == ["artifact", "status failed"]
         assert frames[-1].says == "Execution timed out"
@@ -256,7 +258,7 @@ async def test_a_modules_own_timeout_applies_when_it_is_shorter(streams: bool) -
             closed.set()
 
     limits = {"timeout": 50}
-    module = Streams(stalls, resources=limits) if streams else Does(gate, resources=limits)
+    module = Streams(stalls, resources=limits) if streams else ActionModule(gate, resources=limits)
     async with serving({"work": module}) as peer, peer.stream() as stream:
         frames = await stream.rest()
         assert (str(frames[-1]), frames[-1].says) == ("status failed", "Execution timed out")
@@ -264,7 +266,7 @@ async def test_a_modules_own_timeout_applies_when_it_is_shorter(streams: bool) -
 
 
 async def test_a_modules_own_timeout_does_not_extend_the_servers() -> None:
-    module = Does(Gate(), resources={"timeout": 60_000})
+    module = ActionModule(Gate(), resources={"timeout": 60_000})
     async with serving({"work": module}, execution_timeout=0.05) as peer:
         assert says((await peer.send()).task) == "Execution timed out"
 
@@ -273,7 +275,10 @@ async def test_the_timeout_of_a_nested_module_applies() -> None:
     async def calls(inputs: Inputs, context: Any) -> Any:
         return await context.executor.call_async("inner", {}, context)
 
-    modules = {"work": Does(calls), "inner": Does(Gate(), resources={"timeout": 30})}
+    modules = {
+        "work": ActionModule(calls),
+        "inner": ActionModule(Gate(), resources={"timeout": 30}),
+    }
     async with serving(modules) as peer:
         assert (await peer.send()).state == "failed"
 
@@ -288,7 +293,7 @@ async def test_a_timeout_error_raised_by_the_module_is_an_internal_error(streams
         yield {"n": 0}
         raise TimeoutError
 
-    module = Streams(gives_up_in_stream) if streams else Does(gives_up)
+    module = Streams(gives_up_in_stream) if streams else ActionModule(gives_up)
     async with serving({"work": module}) as peer, peer.stream() as stream:
         end = (await stream.rest())[-1]
         assert (str(end), end.says) == ("status failed", "Internal error")
@@ -298,10 +303,10 @@ async def test_a_timeout_error_raised_by_the_module_is_an_internal_error(streams
 async def test_the_context_has_the_servers_deadline(limit: float) -> None:
     gate = Gate()
     gate.opened.set()
-    async with serving({"work": Does(gate)}, execution_timeout=limit) as peer:
+    async with serving({"work": ActionModule(gate)}, execution_timeout=limit) as peer:
         assert (await peer.send()).state == "completed"
-    left = gate.contexts[0].global_deadline - time.time()
-    assert limit - 5 < left <= limit
+    remaining = gate.contexts[0].global_deadline - time.time()
+    assert limit - 5 < remaining <= limit
 
 
 async def test_apcores_default_timeout_does_not_shorten_the_servers() -> None:
@@ -310,14 +315,14 @@ async def test_apcores_default_timeout_does_not_shorten_the_servers() -> None:
         return {"done": True}
 
     config = Config({"executor": {"default_timeout": 20, "global_timeout": 30}})
-    modules = registry_of({"work": Does(takes_its_time)})
+    modules = registry_of({"work": ActionModule(takes_its_time)})
     with closing(Executor(modules, config=config)) as executor:
         async with serving(executor) as peer:
             assert (await peer.send()).data == {"done": True}
 
 
 async def test_paused_time_does_not_count_towards_the_timeout() -> None:
-    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
     async with serving(modules, execution_timeout=0.5) as peer:
         task_id = (await peer.send()).task["id"]
         await asyncio.sleep(0.6)

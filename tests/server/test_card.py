@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from apcore_a2a_server.push import PushSettings
 
-from .inloop import Does, Peer, give_back, serving
+from .inloop import ActionModule, Peer, give_back, serving
 from .inloop import anyio_backend as anyio_backend
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rotating("path")]
@@ -18,7 +18,9 @@ CARD = PATHS[0]
 
 @pytest.fixture
 async def peer(anyio_backend: str) -> AsyncIterator[Peer]:
-    async with serving({"work": Does(give_back)}, url="https://agent.example.com/a") as peer:
+    async with serving(
+        {"work": ActionModule(give_back)}, url="https://agent.example.com/a"
+    ) as peer:
         yield peer
 
 
@@ -47,7 +49,7 @@ async def test_the_card_lists_the_agents_urls_and_bindings(peer: Peer) -> None:
 
 @pytest.mark.parametrize("wanted", [True, PushSettings(dev=True)])
 async def test_the_card_declares_push_notifications_when_enabled(wanted: Any) -> None:
-    async with serving({"work": Does(give_back)}, push_notifications=wanted) as peer:
+    async with serving({"work": ActionModule(give_back)}, push_notifications=wanted) as peer:
         card = (await peer.client.get(CARD)).json()
         assert card["capabilities"]["pushNotifications"] is True
 
@@ -119,7 +121,7 @@ async def test_an_unknown_path_is_not_found(peer: Peer) -> None:
 
 async def test_two_servers_with_the_same_modules_have_the_same_etag(peer: Peer) -> None:
     tag = (await peer.client.get(CARD)).headers["etag"]
-    modules = {"work": Does(give_back)}
+    modules = {"work": ActionModule(give_back)}
     async with serving(modules, url="https://agent.example.com/a") as same:
         assert (await same.client.get(CARD)).headers["etag"] == tag
     async with serving(modules, url="https://agent.example.com/b") as other:
@@ -137,7 +139,7 @@ class Config:
 
 
 async def test_the_agents_identity_comes_from_the_options_or_else_the_config() -> None:
-    modules, members = {"work": Does(give_back)}, ("name", "description", "version")
+    modules, members = {"work": ActionModule(give_back)}, ("name", "description", "version")
 
     async def identity(**options: Any) -> tuple[str, ...]:
         async with serving(modules, **options) as peer:
@@ -161,7 +163,7 @@ async def test_the_agents_identity_comes_from_the_options_or_else_the_config() -
 
 
 async def test_text_in_other_scripts_is_not_escaped() -> None:
-    async with serving({"work": Does(give_back)}, name="Übersetzer 翻訳") as peer:
+    async with serving({"work": ActionModule(give_back)}, name="Übersetzer 翻訳") as peer:
         response = await peer.client.get(CARD)
         assert "Übersetzer 翻訳".encode() in response.content
         assert json.loads(response.content)["name"] == "Übersetzer 翻訳"

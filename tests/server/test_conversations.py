@@ -14,17 +14,17 @@ from pydantic import BaseModel
 
 from .asking import Json, state_of
 from .inloop import (
+    DIALECTS,
     NEEDS_APPROVAL,
-    WAYS,
-    Does,
-    DoesInThread,
+    ActionModule,
     Peer,
     Streams,
+    SyncActionModule,
     content_of,
     contents,
     give_back,
     serving,
-    true,
+    wait_until,
 )
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
@@ -60,10 +60,10 @@ async def say(peer: Peer, text: str, skill: str | None = "work", **members: Any)
     return (await peer.ask("send", params)).task
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_module_sees_the_earlier_messages_but_not_the_current_one(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_module_sees_the_earlier_messages_but_not_the_current_one(dialect: str) -> None:
     listener = Listener()
-    async with serving({"work": Does(listener)}, way) as peer:
+    async with serving({"work": ActionModule(listener)}, dialect) as peer:
         first = await say(peer, "one")
         assert contents(first) == [{"said": []}]
         for number, text in enumerate(["two", "three"], 1):
@@ -92,7 +92,7 @@ async def test_a_synchronous_module_sees_the_conversation() -> None:
         )
         return {}
 
-    async with serving({"work": DoesInThread(listen)}) as peer:
+    async with serving({"work": SyncActionModule(listen)}) as peer:
         await say(peer, "one", contextId="c")
         await say(peer, "two", contextId="c")
     assert conversations == [([], []), (["user: one"], ["user: one"])]
@@ -104,7 +104,7 @@ async def test_a_nested_module_sees_the_same_conversation() -> None:
     async def calls(inputs: Inputs, context: Any) -> Any:
         return await context.executor.call_async("inner", {}, context)
 
-    async with serving({"work": Does(calls), "inner": Does(listener)}) as peer:
+    async with serving({"work": ActionModule(calls), "inner": ActionModule(listener)}) as peer:
         await say(peer, "one", contextId="c")
         assert contents(await say(peer, "two", contextId="c")) == [{"said": ["user: one"]}]
 
@@ -121,10 +121,10 @@ async def test_a_streaming_module_sees_the_conversation() -> None:
         assert frames[2].parts == [{"said": ["user: one"]}]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_module_sees_the_other_parts_of_the_message(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_module_sees_the_other_parts_of_the_message(dialect: str) -> None:
     listener = Listener()
-    async with serving({"work": Does(listener)}, way) as peer:
+    async with serving({"work": ActionModule(listener)}, dialect) as peer:
         more = [peer.part(data={"n": 2**60}), peer.part(text="second")]
         await peer.send("work", peer.part(data={"a": 1}), *more)
         (conversation,) = listener.conversations
@@ -132,28 +132,28 @@ async def test_a_module_sees_the_other_parts_of_the_message(way: str) -> None:
         assert listener.data[0]["ext.a2a.parts"] == conversation.parts
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_the_conversation_has_approvals_and_answers_in_order(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_the_conversation_has_approvals_and_answers_in_order(dialect: str) -> None:
     listener = Listener()
     modules = {
-        "pay": Does(listener, annotations=NEEDS_APPROVAL),
-        "work": Does(listener),
+        "pay": ActionModule(listener, annotations=NEEDS_APPROVAL),
+        "work": ActionModule(listener),
     }
-    async with serving(modules, way) as peer:
+    async with serving(modules, dialect) as peer:
         paused = await say(peer, "pay it", "pay")
         context_id = paused["contextId"]
         await say(peer, "hello", contextId=context_id)
         question = "agent: Approval required for module pay\ntext: pay it"
         assert texts(listener.conversations[0].history) == ["user: pay it", question]
-        done = await say(peer, "yes", None, contextId=context_id, taskId=paused["id"])
-        assert (done["id"], state_of(done)) == (paused["id"], "completed")
+        answered = await say(peer, "yes", None, contextId=context_id, taskId=paused["id"])
+        assert (answered["id"], state_of(answered)) == (paused["id"], "completed")
         said = ["user: pay it", question, "user: hello", "user: yes"]
         assert texts(listener.conversations[1].history) == said
 
 
 async def test_a_conversation_belongs_to_its_principal() -> None:
     listener = Listener()
-    async with serving({"work": Does(listener)}) as peer:
+    async with serving({"work": ActionModule(listener)}) as peer:
 
         async def send(owner: str, text: str) -> Task:
             message = Message(
@@ -174,9 +174,9 @@ async def test_a_conversation_belongs_to_its_principal() -> None:
 @pytest.mark.parametrize("store", [InMemoryTaskStore, DictStore])
 async def test_a_conversation_keeps_its_latest_messages(store: Any) -> None:
     listener = Listener()
-    given = store(max_history=3) if store is InMemoryTaskStore else store()
+    task_store = store(max_history=3) if store is InMemoryTaskStore else store()
     async with serving(
-        {"work": Does(listener)}, task_store=given, limits=Limits(max_history=3)
+        {"work": ActionModule(listener)}, task_store=task_store, limits=Limits(max_history=3)
     ) as peer:
         for number in range(6):
             await say(peer, str(number), contextId="c")
@@ -185,7 +185,7 @@ async def test_a_conversation_keeps_its_latest_messages(store: Any) -> None:
 
 async def test_a_conversation_keeps_a_hundred_messages_by_default() -> None:
     listener = Listener()
-    async with serving({"work": Does(listener)}) as peer:
+    async with serving({"work": ActionModule(listener)}) as peer:
         for number in range(102):
             await say(peer, str(number), contextId="c")
     history = texts(listener.conversations[-1].history)
@@ -193,7 +193,7 @@ async def test_a_conversation_keeps_a_hundred_messages_by_default() -> None:
 
 
 async def test_a_task_keeps_its_latest_messages() -> None:
-    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
     async with serving(modules, limits=Limits(max_history=4)) as peer:
         task = await say(peer, "start")
         for number in range(5):
@@ -206,16 +206,16 @@ async def test_a_task_keeps_its_latest_messages() -> None:
 
 async def test_a_conversation_continues_after_a_restart_with_the_same_store() -> None:
     store, listener = DictStore(), Listener()
-    async with serving({"work": Does(listener)}, task_store=store) as peer:
+    async with serving({"work": ActionModule(listener)}, task_store=store) as peer:
         await say(peer, "one", contextId="c")
-    async with serving({"work": Does(listener)}, task_store=store) as peer:
+    async with serving({"work": ActionModule(listener)}, task_store=store) as peer:
         await say(peer, "two", contextId="c")
     assert texts(listener.conversations[-1].history) == ["user: one"]
 
 
 async def test_a_conversation_expires() -> None:
     listener = Listener()
-    async with serving({"work": Does(listener)}, task_ttl=0.1) as peer:
+    async with serving({"work": ActionModule(listener)}, task_ttl=0.1) as peer:
         await say(peer, "one", contextId="c")
         await asyncio.sleep(0.15)
         await say(peer, "two", contextId="c")
@@ -236,9 +236,9 @@ async def book(inputs: Inputs, context: Any) -> Inputs:
     return {"booked": inputs, "said": texts(context.services.history)}
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_module_asks_for_input_and_continues_with_the_next_message(way: str) -> None:
-    async with serving({"book": Does(book, input_schema=Booking)}, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_module_asks_for_input_and_continues_with_the_next_message(dialect: str) -> None:
+    async with serving({"book": ActionModule(book, input_schema=Booking)}, dialect) as peer:
         task = (await peer.send("book", peer.part(data={"city": "Oslo"}))).task
         assert state_of(task) == "input-required"
         text, data = (content_of(part) for part in task["status"]["message"]["parts"])
@@ -251,39 +251,41 @@ async def test_a_module_asks_for_input_and_continues_with_the_next_message(way: 
         assert {*pending_input} == {"id", "skill", "data", "expiresAt"}
         assert pending_input["expiresAt"].endswith("Z")
         params = peer.wire.params("book", peer.part(data={"day": "Friday"}), taskId=task["id"])
-        done = (await peer.ask("send", {"message": params["message"]})).task
-        assert done["id"] == task["id"]
-        (output,) = contents(done)
+        answered = (await peer.ask("send", {"message": params["message"]})).task
+        assert answered["id"] == task["id"]
+        (output,) = contents(answered)
         assert output["booked"] == {"city": "Oslo", "day": "Friday"}
         assert output["said"][-2] == "agent: Which day in Oslo?"
-        assert len(done["history"]) == 3
+        assert len(answered["history"]) == 3
 
 
 async def test_in_0_3_more_input_reaches_the_task_by_its_context_alone() -> None:
-    async with serving({"book": Does(book, input_schema=Booking)}, "0.3") as peer:
+    async with serving({"book": ActionModule(book, input_schema=Booking)}, "0.3") as peer:
         task = (await peer.send("book", peer.part(data={"city": "Oslo"}))).task
         params = peer.wire.params(
             "book", peer.part(data={"day": "Friday"}), contextId=task["contextId"]
         )
-        done = (await peer.ask("send", {"message": params["message"]})).task
-        assert (done["id"], state_of(done)) == (task["id"], "completed")
+        answered = (await peer.ask("send", {"message": params["message"]})).task
+        assert (answered["id"], state_of(answered)) == (task["id"], "completed")
 
 
-@pytest.mark.parametrize("way", ["1.0", "REST"])
-async def test_in_1_0_a_message_that_names_only_a_context_starts_a_new_task(way: str) -> None:
+@pytest.mark.parametrize("dialect", ["1.0", "REST"])
+async def test_in_1_0_a_message_that_names_only_a_context_starts_a_new_task(dialect: str) -> None:
     listener = Listener()
-    async with serving({"pay": Does(listener, annotations=NEEDS_APPROVAL)}, way) as peer:
+    async with serving(
+        {"pay": ActionModule(listener, annotations=NEEDS_APPROVAL)}, dialect
+    ) as peer:
         paused = await say(peer, "pay it", "pay")
-        other = await say(peer, "yes", "pay", contextId=paused["contextId"])
-        assert other["id"] != paused["id"]
-        assert other["contextId"] == paused["contextId"]
+        other_task = await say(peer, "yes", "pay", contextId=paused["contextId"])
+        assert other_task["id"] != paused["id"]
+        assert other_task["contextId"] == paused["contextId"]
         assert state_of(await peer.get(paused["id"])) == "input-required"
         assert not listener.conversations
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_an_invalid_answer_is_refused_and_the_task_stays_paused(way: str) -> None:
-    async with serving({"book": Does(book, input_schema=Booking)}, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_invalid_answer_is_refused_and_the_task_stays_paused(dialect: str) -> None:
+    async with serving({"book": ActionModule(book, input_schema=Booking)}, dialect) as peer:
         task = (await peer.send("book", peer.part(data={"city": "Oslo"}))).task
         for wrong, code in (
             (peer.part(data={"day": 5}), -32602),
@@ -293,8 +295,10 @@ async def test_an_invalid_answer_is_refused_and_the_task_stays_paused(way: str) 
             params = peer.wire.params("book", wrong, taskId=task["id"])
             assert (await peer.ask("send", params)).code == code
         assert await peer.get(task["id"]) == task
-        right = peer.wire.params("book", peer.part(data={"day": "Monday"}), taskId=task["id"])
-        assert (await peer.ask("send", right)).state == "completed"
+        valid_answer = peer.wire.params(
+            "book", peer.part(data={"day": "Monday"}), taskId=task["id"]
+        )
+        assert (await peer.ask("send", valid_answer)).state == "completed"
 
 
 async def test_a_module_may_ask_repeatedly() -> None:
@@ -303,7 +307,7 @@ async def test_a_module_may_ask_repeatedly() -> None:
             context.services.ask(f"{len(inputs)} of 3")
         return inputs
 
-    async with serving({"work": Does(count)}) as peer:
+    async with serving({"work": ActionModule(count)}) as peer:
         task = (await peer.send("work", peer.part(data={"a": 1}))).task
         ids = set()
         for key in ("b", "c"):
@@ -341,10 +345,10 @@ async def test_a_question_with_data_that_cannot_be_sent_fails_the_task(data: Any
     async def ask(inputs: Inputs, context: Any) -> Any:
         context.services.ask("Which?", data)
 
-    async with serving({"work": Does(ask)}) as peer:
+    async with serving({"work": ActionModule(ask)}) as peer:
         task = await say(peer, "hi")
         assert state_of(task) == ("failed" if not isinstance(data, dict) else "input-required")
-        await true(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.served.engine.runs)
 
 
 async def test_more_input_needs_approval_again() -> None:
@@ -356,7 +360,7 @@ async def test_more_input_needs_approval_again() -> None:
         paid.append(inputs)
         return inputs
 
-    async with serving({"work": Does(pay, annotations=NEEDS_APPROVAL)}) as peer:
+    async with serving({"work": ActionModule(pay, annotations=NEEDS_APPROVAL)}) as peer:
         task = (await peer.send("work", peer.part(data={"amount": 5}))).task
         task = await say(peer, "yes", None, taskId=task["id"])
         assert content_of(task["status"]["message"]["parts"][0]) == "To whom?"
@@ -371,13 +375,13 @@ async def test_more_input_needs_approval_again() -> None:
 # Timeouts of pending input
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_an_unanswered_question_fails_its_task(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_unanswered_question_fails_its_task(dialect: str) -> None:
     modules = {
-        "work": Does(give_back, annotations=NEEDS_APPROVAL),
-        "book": Does(book, input_schema=Booking),
+        "work": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+        "book": ActionModule(book, input_schema=Booking),
     }
-    async with serving(modules, way, input_timeout=0.6) as peer:
+    async with serving(modules, dialect, input_timeout=0.6) as peer:
         before = asyncio.all_tasks()
         paused = await say(peer, "pay it")
         questioned = (await peer.send("book", peer.part(data={"city": "Oslo"}))).task
@@ -393,11 +397,11 @@ async def test_an_unanswered_question_fails_its_task(way: str) -> None:
             assert state_of(expired) == "failed"
         late = await peer.send("work", peer.part(text="yes"), taskId=paused["id"])
         assert late.code == -32004
-        await true(lambda: asyncio.all_tasks() == before)
+        await wait_until(lambda: asyncio.all_tasks() == before)
 
 
 async def test_an_unclear_answer_does_not_extend_the_timeout() -> None:
-    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
     async with serving(modules, input_timeout=1.5) as peer:
         task = await say(peer, "pay it")
         await asyncio.sleep(0.75)
@@ -413,14 +417,14 @@ async def test_a_run_may_outlast_the_input_timeout_after_an_answer() -> None:
         await asyncio.sleep(1.2)
         return inputs
 
-    modules = {"work": Does(slow, annotations=NEEDS_APPROVAL)}
+    modules = {"work": ActionModule(slow, annotations=NEEDS_APPROVAL)}
     async with serving(modules, input_timeout=1) as peer:
         task = await say(peer, "pay it")
         assert state_of(await say(peer, "yes", None, taskId=task["id"])) == "completed"
 
 
 async def test_a_task_of_an_earlier_process_expires_when_it_is_answered_too_late() -> None:
-    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
     store = DictStore()
     async with serving(modules, task_store=store, input_timeout=0.1) as peer:
         task = await say(peer, "pay it")
@@ -444,7 +448,7 @@ async def test_an_answer_to_an_earlier_question_is_ignored() -> None:
             await context.executor.call_async("pay", {"amount": amount}, context)
         return {}
 
-    modules = {"outer": Does(twice), "pay": Does(pay, annotations=NEEDS_APPROVAL)}
+    modules = {"outer": ActionModule(twice), "pay": ActionModule(pay, annotations=NEEDS_APPROVAL)}
     async with serving(modules) as peer:
         task = (await peer.send("outer")).task
         first = content_of(task["status"]["message"]["parts"][1])["approval"]["id"]
@@ -463,9 +467,9 @@ async def test_an_answer_to_an_earlier_question_is_ignored() -> None:
 
 
 async def test_arguments_are_shown_in_readable_form() -> None:
-    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
     async with serving(modules) as peer:
-        given = {
+        arguments = {
             "file_name": "a\x1b[31m\nb",
             "force": True,
             "owner": None,
@@ -473,7 +477,7 @@ async def test_arguments_are_shown_in_readable_form() -> None:
             "long": "y" * 300,
             **{f"k{n}": n for n in range(30)},
         }
-        task = (await peer.send("work", peer.part(data=given))).task
+        task = (await peer.send("work", peer.part(data=arguments))).task
         text, data = (content_of(part) for part in task["status"]["message"]["parts"])
         lines = text.splitlines()
         assert lines[:5] == [
@@ -485,4 +489,4 @@ async def test_arguments_are_shown_in_readable_form() -> None:
         ]
         assert lines[5] == f"long: {'y' * 200}…"
         assert lines[-1] == "… and 15 more"
-        assert data["approval"]["arguments"] == given
+        assert data["approval"]["arguments"] == arguments

@@ -17,9 +17,9 @@ from apcore_a2a_core.values import dump_json
 from apcore_a2a_server.store import TaskListResult, TaskRecord, TaskStore
 
 from .inloop import (
+    DIALECTS,
     NEEDS_APPROVAL,
-    WAYS,
-    Does,
+    ActionModule,
     Gate,
     Peer,
     Streams,
@@ -29,12 +29,12 @@ from .inloop import (
     give_back,
     registry_of,
     serving,
-    true,
+    wait_until,
 )
 from .inloop import anyio_backend as anyio_backend
 from .modules import SECRET, Inputs
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "way")]
+pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "dialect")]
 
 
 class DictStore:
@@ -92,8 +92,8 @@ class BrokenStore(DictStore):
 
 STORES = [DictStore, SdkStore]
 MODULES: dict[str, object] = {
-    "work": Does(give_back),
-    "pay": Does(give_back, annotations=NEEDS_APPROVAL),
+    "work": ActionModule(give_back),
+    "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
 }
 
 
@@ -103,15 +103,17 @@ async def three(inputs: Inputs, context: Any) -> Any:
 
 
 @pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_task_is_sent_read_and_listed(way: str, store: Any) -> None:
-    async with serving(MODULES, way, task_store=store()) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_task_is_sent_read_and_listed(dialect: str, store: Any) -> None:
+    async with serving(MODULES, dialect, task_store=store()) as peer:
         task = (await peer.send(contextId="ours")).task
         assert contents(task) == [{"text": "hello"}]
         assert task["metadata"] == {"skillId": "work"}
         assert await peer.get(task["id"]) == task
         other = (await peer.send()).task
-        options = {"includeArtifacts": "true" if way == "REST" else True} if way != "0.3" else {}
+        options = (
+            {"includeArtifacts": "true" if dialect == "REST" else True} if dialect != "0.3" else {}
+        )
         listed = (await peer.ask("list", options)).result["tasks"]
         assert {each["id"]: each for each in listed} == {task["id"]: task, other["id"]: other}
         ours = (await peer.ask("list", {"contextId": "ours"})).result["tasks"]
@@ -120,10 +122,10 @@ async def test_a_task_is_sent_read_and_listed(way: str, store: Any) -> None:
 
 
 @pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_task_is_canceled(way: str, store: Any) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_task_is_canceled(dialect: str, store: Any) -> None:
     gate = Gate()
-    async with serving({"work": Does(gate)}, way, task_store=store()) as peer:
+    async with serving({"work": ActionModule(gate)}, dialect, task_store=store()) as peer:
         task_id = await peer.start()
         answer = await peer.ask("cancel", {"id": task_id})
         assert answer.state == "canceled"
@@ -132,9 +134,9 @@ async def test_a_task_is_canceled(way: str, store: Any) -> None:
 
 
 @pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_task_is_streamed_and_read_again(way: str, store: Any) -> None:
-    async with serving({"work": Streams(three)}, way, task_store=store()) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_task_is_streamed_and_read_again(dialect: str, store: Any) -> None:
+    async with serving({"work": Streams(three)}, dialect, task_store=store()) as peer:
         async with peer.stream() as stream:
             frames = await stream.rest()
         assert gapless(frames)
@@ -145,20 +147,20 @@ async def test_a_task_is_streamed_and_read_again(way: str, store: Any) -> None:
 
 
 @pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_new_server_finds_and_resumes_a_paused_task(way: str, store: Any) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_new_server_finds_and_resumes_a_paused_task(dialect: str, store: Any) -> None:
     same_store = store()
-    async with serving(MODULES, way, task_store=same_store) as peer:
+    async with serving(MODULES, dialect, task_store=same_store) as peer:
         task = (await peer.send("pay", contextId="ours")).task
         assert task["metadata"] == {"skillId": "pay"}
-    async with serving(MODULES, way, task_store=same_store) as peer:
+    async with serving(MODULES, dialect, task_store=same_store) as peer:
         assert await peer.get(task["id"]) == task
-        target = {"contextId": "ours"} if way == "0.3" else {"taskId": task["id"]}
+        target = {"contextId": "ours"} if dialect == "0.3" else {"taskId": task["id"]}
         message = peer.wire.params("", peer.part(text="yes"), **target)["message"]
         answer = await peer.ask("send", {"message": message})
         assert answer.task["id"] == task["id"]
         assert contents(answer.task) == [{"text": "hello"}]
-    async with serving(MODULES, way, task_store=same_store) as peer:
+    async with serving(MODULES, dialect, task_store=same_store) as peer:
         assert await peer.get(task["id"]) == answer.task
         assert (await peer.send("pay", taskId=task["id"])).code == -32004
 
@@ -179,12 +181,12 @@ async def test_event_ids_continue_in_a_new_server(store: Any) -> None:
 
 
 @pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_new_server_can_cancel_a_paused_task(way: str, store: Any) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_new_server_can_cancel_a_paused_task(dialect: str, store: Any) -> None:
     same_store = store()
-    async with serving(MODULES, way, task_store=same_store) as peer:
+    async with serving(MODULES, dialect, task_store=same_store) as peer:
         task = (await peer.send("pay")).task
-    async with serving(MODULES, way, task_store=same_store) as peer:
+    async with serving(MODULES, dialect, task_store=same_store) as peer:
         assert (await peer.ask("cancel", {"id": task["id"]})).state == "canceled"
 
 
@@ -207,12 +209,12 @@ async def test_many_tasks_are_listed_page_by_page(store: Any) -> None:
 
 async def test_tasks_are_listed_newest_first_in_0_3() -> None:
     gate = Gate()
-    modules = {**MODULES, "wait": Does(gate)}
+    modules = {**MODULES, "wait": ActionModule(gate)}
     async with serving(modules, "0.3", task_store=DictStore()) as peer:
         first = await peer.start("wait")
         second = (await peer.send()).task["id"]
         gate.opened.set()
-        await true(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.served.engine.runs)
         listed = (await peer.ask("list")).result["tasks"]
         assert [task["id"] for task in listed] == [second, first]
 
@@ -295,16 +297,16 @@ async def test_a_store_that_fails_at_the_start_of_a_task_refuses_the_message(
     skill: str, operation: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate, store = Gate(), BrokenStore(lambda record: True)
-    modules = {"work": Does(gate), "pay": Does(gate, annotations=NEEDS_APPROVAL)}
+    modules = {"work": ActionModule(gate), "pay": ActionModule(gate, annotations=NEEDS_APPROVAL)}
     async with serving(modules, task_store=store) as peer:
         before = asyncio.all_tasks()
-        for way in ("1.0", "0.3"):
-            client = peer.by(way)
+        for dialect in ("1.0", "0.3"):
+            client = peer.by(dialect)
             answer = await client.ask(operation, client.wire.params(skill))
             assert answer.error is not None
             assert (answer.code, answer.error["message"]) == (-32603, "Internal error")
         assert SECRET in caplog.text
-        await true(lambda: asyncio.all_tasks() == before)
+        await wait_until(lambda: asyncio.all_tasks() == before)
         assert not peer.served.engine.runs
         assert not store.records
         assert (await peer.ask("list")).result["tasks"] == []
@@ -315,12 +317,12 @@ def ended(record: TaskRecord) -> bool:
     return record.task.status.state in TERMINAL
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_store_that_fails_at_the_end_of_a_task_does_not_hide_the_result(
-    way: str, caplog: pytest.LogCaptureFixture
+    dialect: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = BrokenStore(ended)
-    async with serving({"work": Streams(three)}, way, task_store=store) as peer:
+    async with serving({"work": Streams(three)}, dialect, task_store=store) as peer:
         assert (await peer.send()).state == "completed"
         async with peer.stream() as stream:
             frames = await stream.rest()
@@ -334,7 +336,7 @@ async def test_a_store_that_fails_at_the_end_of_a_task_does_not_hide_the_result(
 
 async def test_a_cancellation_that_cannot_be_saved_still_cancels() -> None:
     gate = Gate()
-    async with serving({"work": Does(gate)}, task_store=BrokenStore(ended)) as peer:
+    async with serving({"work": ActionModule(gate)}, task_store=BrokenStore(ended)) as peer:
         task_id = await peer.start()
         await gate.reached.wait()
         assert (await peer.ask("cancel", {"id": task_id})).state == "canceled"
@@ -447,11 +449,11 @@ async def test_stores_without_limitations_log_nothing(
     assert log_of(caplog) == []
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_tasks_of_other_programs_in_a_store_of_the_sdk_are_left_alone(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_tasks_of_other_programs_in_a_store_of_the_sdk_are_left_alone(dialect: str) -> None:
     store = SdkStore()
     await store.save(SdkTask(id="foreign", context_id="c"), ServerCallContext())
-    async with serving({"work": Does(give_back)}, way, task_store=store) as peer:
+    async with serving({"work": ActionModule(give_back)}, dialect, task_store=store) as peer:
         own = (await peer.send()).task["id"]
         listed = (await peer.ask("list")).result["tasks"]
         assert [task["id"] for task in listed] == [own]

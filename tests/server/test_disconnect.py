@@ -19,13 +19,23 @@ from apcore_a2a_server import InMemoryTaskStore, Limits
 from apcore_a2a_server.store import Event, UnavailableError
 
 from .asking import state_of
-from .inloop import NEEDS_APPROVAL, WAYS, Does, Gate, Peer, Streams, gapless, serving, true
+from .inloop import (
+    DIALECTS,
+    NEEDS_APPROVAL,
+    ActionModule,
+    Gate,
+    Peer,
+    Streams,
+    gapless,
+    serving,
+    wait_until,
+)
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
 from .test_streams import Steps
 from .test_under_load import as_bytes
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "way")]
+pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "dialect")]
 
 GRACE = 0.2
 """Seconds in which a client may reconnect; the default would take too long."""
@@ -53,7 +63,7 @@ async def lose_send(peer: Peer, gate: Gate, skill: str = "work", **members: Any)
 
 
 LOSING = {"stream": lose_stream, "send": lose_send}
-every_way = pytest.mark.parametrize("way", WAYS)
+every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 
 
 class Both:
@@ -61,7 +71,7 @@ class Both:
 
     def __init__(self) -> None:
         self.gates = {name: Gate() for name in LOSING}
-        self.modules = {name: Does(gate) for name, gate in self.gates.items()}
+        self.modules = {name: ActionModule(gate) for name, gate in self.gates.items()}
 
     async def lose(self, peer: Peer) -> list[str]:
         """Disconnect a client of each kind and return the ids of their tasks."""
@@ -89,7 +99,7 @@ async def outlast(peer: Peer, gate: Gate) -> None:
 
 async def is_noticed(peer: Peer, count: int = 1) -> None:
     """Wait until the server has noticed *count* disconnects and their grace period runs."""
-    await true(lambda: len(peer.served.handler.watchers._grace_timers) == count)
+    await wait_until(lambda: len(peer.served.handler.watchers._grace_timers) == count)
 
 
 async def end_of(peer: Peer, task_id: str) -> tuple[str, str]:
@@ -106,42 +116,42 @@ async def test_by_default_a_client_has_three_to_five_seconds_to_reconnect() -> N
     both = Both()
     async with serving(both.modules) as peer:
         await both.lose(peer)
-        begun = time.monotonic()
+        started_at = time.monotonic()
         await are_canceled(*both.gates.values())
-        assert 3 <= time.monotonic() - begun < 5
+        assert 3 <= time.monotonic() - started_at < 5
 
 
-@every_way
-async def test_the_task_of_a_disconnected_client_is_canceled(way: str) -> None:
+@every_dialect
+async def test_the_task_of_a_disconnected_client_is_canceled(dialect: str) -> None:
     both = Both()
-    async with serving(both.modules, way, limits=Limits(disconnect_grace=GRACE)) as peer:
+    async with serving(both.modules, dialect, limits=Limits(disconnect_grace=GRACE)) as peer:
         lost = await both.lose(peer)
         await are_canceled(*both.gates.values())
         assert all(gate.contexts[0].cancel_token.is_cancelled for gate in both.gates.values())
         assert [await end_of(peer, task_id) for task_id in lost] == [LOST, LOST]
-        await true(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.served.engine.runs)
 
 
-@every_way
-async def test_a_task_keeps_running_without_its_client_if_configured(way: str) -> None:
+@every_dialect
+async def test_a_task_keeps_running_without_its_client_if_configured(dialect: str) -> None:
     both = Both()
     options: Any = {"cancel_on_disconnect": False, "limits": Limits(disconnect_grace=0)}
-    async with serving(both.modules, way, **options) as peer:
+    async with serving(both.modules, dialect, **options) as peer:
         before = asyncio.all_tasks()
         lost = await both.lose(peer)
         runs = {run.task for run in peer.served.engine.runs.values()}
-        await true(lambda: asyncio.all_tasks() - before == runs)
+        await wait_until(lambda: asyncio.all_tasks() - before == runs)
         assert [await peer.state(task_id) for task_id in lost] == ["working"] * 2
         both.open()
         await asyncio.wait(runs)
         assert [await peer.state(task_id) for task_id in lost] == ["completed"] * 2
 
 
-@every_way
-async def test_a_client_that_reconnects_in_time_keeps_its_task(way: str) -> None:
+@every_dialect
+async def test_a_client_that_reconnects_in_time_keeps_its_task(dialect: str) -> None:
     steps, other = Steps(), Gate()
-    modules = {"work": Streams(steps), "other": Does(other)}
-    async with serving(modules, way, limits=Limits(disconnect_grace=GRACE)) as peer:
+    modules = {"work": Streams(steps), "other": ActionModule(other)}
+    async with serving(modules, dialect, limits=Limits(disconnect_grace=GRACE)) as peer:
         async with peer.stream() as stream:
             steps.push({"n": 0})
             begun = [await stream.next() for _ in range(2)]
@@ -155,11 +165,11 @@ async def test_a_client_that_reconnects_in_time_keeps_its_task(way: str) -> None
     assert gapless([*begun, *rest])
 
 
-@every_way
-async def test_a_task_runs_until_its_last_reader_disconnects(way: str) -> None:
+@every_dialect
+async def test_a_task_runs_until_its_last_reader_disconnects(dialect: str) -> None:
     gate, other = Gate(), Gate()
-    modules = {"work": Does(gate), "other": Does(other)}
-    async with serving(modules, way, limits=Limits(disconnect_grace=GRACE)) as peer:
+    modules = {"work": ActionModule(gate), "other": ActionModule(other)}
+    async with serving(modules, dialect, limits=Limits(disconnect_grace=GRACE)) as peer:
         async with peer.stream() as stream:
             task_id = (await stream.next()).body["id"]
             async with peer.subscribe(task_id) as second:
@@ -182,13 +192,16 @@ class FailingStore(InMemoryTaskStore):
         return await super().events(task_id, after, limit)
 
 
-@every_way
+@every_dialect
 async def test_a_task_runs_on_if_its_stream_ends_because_the_store_fails(
-    way: str, caplog: pytest.LogCaptureFixture
+    dialect: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     steps, store = Steps(), FailingStore()
     options: Any = {"limits": Limits(disconnect_grace=0), "task_store": store}
-    async with serving({"work": Streams(steps)}, way, **options) as peer, peer.stream() as stream:
+    async with (
+        serving({"work": Streams(steps)}, dialect, **options) as peer,
+        peer.stream() as stream,
+    ):
         task = await stream.next()
         await steps.started.wait()
         store.is_down = True
@@ -203,53 +216,53 @@ async def test_a_task_runs_on_if_its_stream_ends_because_the_store_fails(
     assert [record.exc_info for record in logged if record.levelno >= logging.WARNING] == [None]
 
 
-@every_way
-async def test_a_non_blocking_task_is_not_canceled_when_a_reader_disconnects(way: str) -> None:
+@every_dialect
+async def test_a_non_blocking_task_is_not_canceled_when_a_reader_disconnects(dialect: str) -> None:
     gate, other = Gate(), Gate()
-    modules = {"work": Does(gate), "other": Does(other)}
-    async with serving(modules, way, limits=Limits(disconnect_grace=0)) as peer:
+    modules = {"work": ActionModule(gate), "other": ActionModule(other)}
+    async with serving(modules, dialect, limits=Limits(disconnect_grace=0)) as peer:
         task_id = await peer.start()
         async with peer.subscribe(task_id) as stream:
             await stream.next()
         await outlast(peer, other)
         assert await peer.state(task_id) == "working"
         gate.opened.set()
-        await true(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.served.engine.runs)
         assert await peer.state(task_id) == "completed"
 
 
-@every_way
-async def test_a_paused_task_is_not_canceled_when_its_client_disconnects(way: str) -> None:
+@every_dialect
+async def test_a_paused_task_is_not_canceled_when_its_client_disconnects(dialect: str) -> None:
     both, other = Both(), Gate()
 
-    def asking(gate: Gate) -> Does:
+    def asking(gate: Gate) -> ActionModule:
         async def asks(inputs: Inputs, context: Any) -> None:
             await gate(inputs, context)
             raise InputRequiredError("Which one?")
 
-        return Does(asks)
+        return ActionModule(asks)
 
     modules = {name: asking(gate) for name, gate in both.gates.items()}
     async with serving(
-        {**modules, "other": Does(other)}, way, limits=Limits(disconnect_grace=GRACE)
+        {**modules, "other": ActionModule(other)}, dialect, limits=Limits(disconnect_grace=GRACE)
     ) as peer:
         lost = await both.lose(peer)
         await is_noticed(peer, len(lost))
         both.open()
-        await true(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.served.engine.runs)
         await outlast(peer, other)
         paused = ("input-required", "Which one?")
         assert [await end_of(peer, task_id) for task_id in lost] == [paused] * 2
 
 
-@every_way
+@every_dialect
 @pytest.mark.parametrize("lose", LOSING.values(), ids=LOSING)
 async def test_a_resumed_task_is_canceled_when_the_answering_client_disconnects(
-    way: str, lose: Callable[..., Awaitable[str]]
+    dialect: str, lose: Callable[..., Awaitable[str]]
 ) -> None:
     gate = Gate()
-    modules = {"work": Does(gate, annotations=NEEDS_APPROVAL)}
-    async with serving(modules, way, limits=Limits(disconnect_grace=0)) as peer:
+    modules = {"work": ActionModule(gate, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, dialect, limits=Limits(disconnect_grace=0)) as peer:
         task_id = (await peer.send()).task["id"]
         params = {"taskId": task_id, "parts": [peer.part(text="yes")]}
         assert await lose(peer, gate, **params) == task_id
@@ -282,7 +295,7 @@ class Endless:
 
 async def hang_up(peer: Peer, number: int, seconds: float) -> None:
     """Open a stream or send a message, then close the connection; some connections are reset."""
-    by, url = peer.by(WAYS[number % 3]), peer.client.base_url
+    by, url = peer.by(DIALECTS[number % 3]), peer.client.base_url
     operation = "stream" if number % 2 else "send"
     request = by.request(operation, by.wire.params(operation))
     _, writer = await asyncio.open_connection(url.host, url.port)
@@ -313,7 +326,7 @@ LOOPS = {"asyncio": False, "uvloop": True}
 @pytest.mark.parametrize("clients", [50, pytest.param(500, marks=pytest.mark.soak)])
 async def test_many_disconnects_leak_nothing(clients: int) -> None:
     endless, moments = Endless(), random.Random(clients)
-    modules = {"send": Does(endless), "stream": Streams(endless.stream)}
+    modules = {"send": ActionModule(endless), "stream": Streams(endless.stream)}
     limits = Limits(max_streams_per_client=clients, disconnect_grace=0.1, client_share=None)
     many: Any = {"max_streams": clients, "max_runs": clients, "limits": limits}
     async with serving(modules, **many) as peer:
@@ -323,8 +336,8 @@ async def test_many_disconnects_leak_nothing(clients: int) -> None:
             for number in range(clients):
                 seconds = moments.uniform(0, clients * 0.003)
                 group.create_task(hang_up(peer, number, seconds))
-        await true(lambda: not peer.served.engine.runs)
-        await true(lambda: asyncio.all_tasks() == tasks)
+        await wait_until(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: asyncio.all_tasks() == tasks)
         assert len(endless.tokens) > clients / 2
         assert endless.canceled == len(endless.tokens)
         assert all(token.is_cancelled for token in endless.tokens)
@@ -333,4 +346,4 @@ async def test_many_disconnects_leak_nothing(clients: int) -> None:
         assert not peer.served.handler.watchers._grace_timers
         canceled = await peer.ask("list", {"status": "TASK_STATE_CANCELED"})
         assert canceled.result["totalSize"] == len(endless.tokens)
-        await true(lambda: descriptors() <= files)
+        await wait_until(lambda: descriptors() <= files)

@@ -20,7 +20,7 @@ from starlette.routing import Mount
 
 from tests.serving import running
 
-from .inloop import Does, give_back, registry_of
+from .inloop import ActionModule, give_back, registry_of
 
 SEND = {
     "jsonrpc": "2.0",
@@ -35,7 +35,7 @@ SEND = {
 
 @pytest.fixture(scope="module")
 def modules() -> Registry:
-    return registry_of({"work": Does(give_back)})
+    return registry_of({"work": ActionModule(give_back)})
 
 
 @pytest.fixture(scope="module")

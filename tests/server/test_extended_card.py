@@ -31,11 +31,11 @@ from starlette.routing import Mount
 from tests.serving import PATIENCE
 
 from .asking import Json
-from .inloop import NEEDS_APPROVAL, WAYS, Does, Peer, give_back, registry_of, serving
+from .inloop import DIALECTS, NEEDS_APPROVAL, ActionModule, Peer, give_back, registry_of, serving
 from .inloop import anyio_backend as anyio_backend
 from .modules import SECRET
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "way")]
+pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "dialect")]
 
 PUBLIC = "/.well-known/agent-card.json"
 EXTENDED = "/agent/authenticatedExtendedCard"
@@ -111,18 +111,18 @@ def rules() -> ACL:
 
 def registry() -> Registry:
     """Return a registry with a module for each skill."""
-    plain = {name: Does(give_back) for name in SKILLS if name not in GUARDED}
-    modules = registry_of({**plain, "guarded": Does(give_back, annotations=NEEDS_APPROVAL)})
+    plain = {name: ActionModule(give_back) for name in SKILLS if name not in GUARDED}
+    modules = registry_of({**plain, "guarded": ActionModule(give_back, annotations=NEEDS_APPROVAL)})
     declared = {"annotations": {"requires_approval": True}}
-    modules.register("declared", Does(give_back), metadata=declared)
+    modules.register("declared", ActionModule(give_back), metadata=declared)
     return modules
 
 
 @asynccontextmanager
-async def agent(acl: Any = None, *, way: str = "1.0", **options: Any) -> AsyncIterator[Peer]:
+async def agent(acl: Any = None, *, dialect: str = "1.0", **options: Any) -> AsyncIterator[Peer]:
     """Serve the skills with the rules, or with another ACL."""
     with closing(Executor(registry(), acl=acl or rules())) as executor:
-        async with serving(executor, way, **options) as peer:
+        async with serving(executor, dialect, **options) as peer:
             yield peer
 
 
@@ -131,7 +131,7 @@ async def acting(peer: Peer, name: str) -> AsyncIterator[Peer]:
     """Yield a client of the same agent that acts as *name*."""
     options: Json = {"base_url": peer.client.base_url, "headers": {"x-name": name}}
     async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE, **options) as client:
-        yield Peer(peer.app, client, peer.way)
+        yield Peer(peer.app, client, peer.dialect)
 
 
 async def shown(peer: Peer, page: str = PUBLIC) -> set[str]:
@@ -195,10 +195,13 @@ async def test_without_authentication_the_card_shows_what_anonymous_callers_may_
         assert await shown(peer) == MAY_CALL[""]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", PEOPLE)
-async def test_the_extended_card_shows_exactly_the_callable_skills(name: str, way: str) -> None:
-    async with agent(way=way, auth=NameAuthenticator()) as peer, acting(peer, name) as person:
+async def test_the_extended_card_shows_exactly_the_callable_skills(name: str, dialect: str) -> None:
+    async with (
+        agent(dialect=dialect, auth=NameAuthenticator()) as peer,
+        acting(peer, name) as person,
+    ):
         assert await shown(person, EXTENDED) == MAY_CALL[name]
         assert await callable_by(person) == MAY_CALL[name]
 
@@ -217,7 +220,7 @@ async def test_the_public_card_reveals_nothing_about_hidden_skills() -> None:
         "input_schema": {"type": "object", "properties": {"hidden-field": {}}},
         "examples": [ModuleExample("hidden-example", {"hidden-key": 1})],
     }
-    modules = {"hidden.id": Does(give_back, **secrets), "text.a": Does(give_back)}
+    modules = {"hidden.id": ActionModule(give_back, **secrets), "text.a": ActionModule(give_back)}
     acl = ACL([rule("text.*"), rule("*", {"roles": ["admin"]})], default_effect="deny")
     with closing(Executor(registry_of(modules), acl=acl)) as executor:
         async with serving(executor, auth=NameAuthenticator()) as peer, acting(peer, "ada") as ada:
@@ -392,7 +395,7 @@ async def test_registered_and_removed_modules_show_on_the_cards_at_once() -> Non
         async with serving(executor, auth=NameAuthenticator()) as peer:
             assert await shown(peer) == OPEN
             for name in ("text.new", "ops.new"):
-                modules.register(name, Does(give_back))
+                modules.register(name, ActionModule(give_back))
             modules.unregister("text.stats")
             assert await shown(peer) == {"text.draft", "text.new"}
             (ada,) = await shown_to(peer, "ada")
@@ -401,9 +404,9 @@ async def test_registered_and_removed_modules_show_on_the_cards_at_once() -> Non
 
 
 async def test_undiscoverable_and_internal_modules_are_on_no_card() -> None:
-    hidden = Does(give_back, annotations=ModuleAnnotations(discoverable=False))
-    modules = registry_of({"open": Does(give_back), "hidden": hidden})
-    modules.register_internal("system.probe", Does(give_back))
+    hidden = ActionModule(give_back, annotations=ModuleAnnotations(discoverable=False))
+    modules = registry_of({"open": ActionModule(give_back), "hidden": hidden})
+    modules.register_internal("system.probe", ActionModule(give_back))
     async with serving(modules, auth=NameAuthenticator()) as peer, acting(peer, "ada") as ada:
         assert await shown(peer) == {"open"}
         assert await shown_to(peer, "ada") == [{"open"}]

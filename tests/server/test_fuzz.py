@@ -24,7 +24,7 @@ from tests.e2e.wire import parse
 
 from .asking import Agent, Json, check_no_leaks, state_of
 from .fuzzing import COSTLY, INPUTS, KINDS, Case, cases
-from .inloop import NEEDS_APPROVAL, Does, app_of, give_back
+from .inloop import NEEDS_APPROVAL, ActionModule, app_of, give_back
 from .modules import Inputs, registry
 from .test_stateful import Clock, Loop
 
@@ -220,9 +220,11 @@ class Fuzzed:
 
     def _open(self) -> None:
         modules = registry()
-        modules.register("ask", Does(ask))
-        modules.register("costly", Does(give_back, input_schema=COSTLY, output_schema=COSTLY))
-        modules.register("approve", Does(give_back, annotations=NEEDS_APPROVAL))
+        modules.register("ask", ActionModule(ask))
+        modules.register(
+            "costly", ActionModule(give_back, input_schema=COSTLY, output_schema=COSTLY)
+        )
+        modules.register("approve", ActionModule(give_back, annotations=NEEDS_APPROVAL))
         self._executor = Executor(modules)
         self.app: Any = app_of(self._executor, max_tasks=500, execution_timeout=RUN_LIMIT)
         self._served: Served = self.app.state.agent

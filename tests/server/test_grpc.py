@@ -25,7 +25,7 @@ from google.rpc.error_details_pb2 import (  # type: ignore[import-untyped]  # no
 )
 
 from .calling import Caller, calling, connected, details_of, message, status_of
-from .inloop import NEEDS_APPROVAL, Does, Gate, Streams, give_back, true
+from .inloop import NEEDS_APPROVAL, ActionModule, Gate, Streams, give_back, wait_until
 from .inloop import anyio_backend as anyio_backend
 from .modules import SECRET
 
@@ -47,11 +47,11 @@ async def fail(inputs: Any, context: Any) -> Any:
 
 def modules(gate: Gate | None = None) -> dict[str, object]:
     return {
-        "work": Does(give_back),
-        "wait": Does(gate or Gate()),
+        "work": ActionModule(give_back),
+        "wait": ActionModule(gate or Gate()),
         "count": Streams(count),
-        "fail": Does(fail),
-        "pay": Does(give_back, annotations=NEEDS_APPROVAL),
+        "fail": ActionModule(fail),
+        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
     }
 
 
@@ -181,7 +181,7 @@ async def test_whole_numbers_reach_modules_as_integers() -> None:
         seen.append(json.dumps(inputs))
         return {}
 
-    async with calling({"look": Does(look)}) as caller:
+    async with calling({"look": ActionModule(look)}) as caller:
         await caller.send("look", n=5, x=0.5)
     assert seen == ['{"n": 5, "x": 0.5}']
 
@@ -230,7 +230,7 @@ async def test_a_subscription_stays_open_at_a_pause(caller: Caller) -> None:
     assert last.status_update.status.state == pb.TASK_STATE_COMPLETED
 
 
-async def test_an_idempotency_key_repeats_nothing() -> None:
+async def test_a_send_with_a_used_idempotency_key_returns_the_same_task() -> None:
     async with calling(modules(), {"idempotency-key": "k1"}) as caller:
         first, second = await caller.send("work", n=5), await caller.send("work", n=5)
         assert first.id == second.id
@@ -458,7 +458,7 @@ async def test_runs_and_streams_are_limited_as_over_http() -> None:
         second = caller.stub.SubscribeToTask(pb.SubscribeToTaskRequest(id=task.id))
         assert (await failure(second)).code() == Code.RESOURCE_EXHAUSTED
         stream.cancel()
-        await true(lambda: len(caller.peer.served.handler.streams) == 0)
+        await wait_until(lambda: len(caller.peer.served.handler.streams) == 0)
 
 
 async def test_new_tasks_are_refused_while_the_server_drains(caller: Caller) -> None:
@@ -500,7 +500,7 @@ async def test_the_task_of_a_disconnected_client_is_canceled(method: str, leave:
             if leave != "connection":
                 await gate.canceled.wait()
         await gate.canceled.wait()
-        await true(lambda: not caller.peer.served.engine.runs)
+        await wait_until(lambda: not caller.peer.served.engine.runs)
         (task,) = (await caller.stub.ListTasks(pb.ListTasksRequest())).tasks
         assert task.status.state == pb.TASK_STATE_CANCELED
 
@@ -523,9 +523,9 @@ async def test_the_task_of_a_client_that_disconnects_while_it_is_created_is_canc
         call = getattr(caller.stub, method)(message("wait"))
         await creating.wait()
         call.cancel()
-        await true(lambda: " 499 " in caplog.text)
+        await wait_until(lambda: " 499 " in caplog.text)
         go_on.set()
-        await true(lambda: not caller.peer.served.engine.runs)
+        await wait_until(lambda: not caller.peer.served.engine.runs)
         (task,) = (await caller.stub.ListTasks(pb.ListTasksRequest())).tasks
         assert task.status.state == pb.TASK_STATE_CANCELED
 
@@ -578,7 +578,7 @@ async def test_a_caller_may_have_half_of_the_places_and_a_gateway_names_its_clie
         return user
 
     options: Any = {"auth": keys(), "max_runs": 4, "client_key": user_of}
-    async with calling({"work": Does(gate)}, ADA, **options) as caller:
+    async with calling({"work": ActionModule(gate)}, ADA, **options) as caller:
         for _ in range(2):
             await caller.start("work")
         request = message("work")

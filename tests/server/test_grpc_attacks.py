@@ -22,7 +22,7 @@ from google.rpc.error_details_pb2 import (  # type: ignore[import-untyped]  # no
 from tests.serving import PATIENCE
 
 from .calling import Caller, calling, connected, details_of, message
-from .inloop import Does, Gate, give_back, true
+from .inloop import ActionModule, Gate, give_back, wait_until
 from .inloop import anyio_backend as anyio_backend
 from .test_grpc import failure
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 Code = grpc.StatusCode
 SEND = "/lf.a2a.v1.A2AService/SendMessage"
 STREAM = "/lf.a2a.v1.A2AService/SendStreamingMessage"
-MODULES: dict[str, object] = {"work": Does(give_back)}
+MODULES: dict[str, object] = {"work": ActionModule(give_back)}
 TIMEOUT = 0.2
 """Seconds in which a request must arrive, if its test waits for that."""
 
@@ -94,7 +94,7 @@ async def test_too_many_values_are_refused_unparsed(body: bytes) -> None:
     assert details_of(error, ErrorInfo)
 
 
-async def test_a_text_of_any_content_is_no_value() -> None:
+async def test_the_content_of_a_text_does_not_count_as_values() -> None:
     async with calling(MODULES, limits=Limits(max_values=100)) as caller:
         text = "*\n\x00," * 10_000
         task = await caller.send("work", text=text)
@@ -182,23 +182,23 @@ async def test_calls_beyond_the_limit_are_refused_at_once(monkeypatch: pytest.Mo
     monkeypatch.setattr(binding, "OTHER_CALLS", 0)
     reads, read = list[str](), binding.CallInterceptor._read
 
-    async def noted_read(self: Any, requests: Any, client: str) -> Any:
+    async def recorded_read(self: Any, requests: Any, client: str) -> Any:
         reads.append(client)
         return await read(self, requests, client)
 
-    monkeypatch.setattr(binding.CallInterceptor, "_read", noted_read)
+    monkeypatch.setattr(binding.CallInterceptor, "_read", recorded_read)
     gate = Gate()
     options: Any = {"max_runs": 2, "max_streams": 1, "limits": Limits(client_share=None)}
-    async with calling({"wait": Does(gate)}, **options) as caller:
+    async with calling({"wait": ActionModule(gate)}, **options) as caller:
         task = await caller.start("wait")
         held = asyncio.ensure_future(caller.send("wait"))
-        await true(lambda: len(caller.peer.served.engine.runs) == 2)
+        await wait_until(lambda: len(caller.peer.served.engine.runs) == 2)
         subscription = caller.stub.SubscribeToTask(pb.SubscribeToTaskRequest(id=task.id))
         await subscription.read()
         before = len(reads)
         third = caller.channel.stream_unary(SEND)()
         await third.wait_for_connection()
-        await true(lambda: len(reads) > before)
+        await wait_until(lambda: len(reads) > before)
         error = await failure(caller.stub.ListTasks(pb.ListTasksRequest()))
         assert error.code() == Code.RESOURCE_EXHAUSTED
         third.cancel()
@@ -237,8 +237,8 @@ async def calls_without_message(caller: Caller, count: int) -> AsyncIterator[lis
         await call.code()
 
 
-async def sent_at_last(caller: Caller) -> None:
-    """Send a message as often as it is refused, until the server has noticed that calls ended."""
+async def send_until_accepted(caller: Caller) -> None:
+    """Send a message until it is accepted: the server may notice late that calls have ended."""
     while True:
         with suppress(grpc.aio.AioRpcError):
             await caller.send()
@@ -249,7 +249,7 @@ async def test_a_client_may_have_half_of_the_open_calls(eight_calls: dict[str, A
     async with eve_and_ada(**eight_calls) as (eve, ada):
         # eight at most: gRPC itself refuses more before their client is known
         async with calls_without_message(eve, 8) as calls:
-            await true(lambda: sum(call.done() for call in calls) == 4)
+            await wait_until(lambda: sum(call.done() for call in calls) == 4)
             for call in calls:
                 if call.done():
                     assert await call.code() == Code.RESOURCE_EXHAUSTED
@@ -259,7 +259,7 @@ async def test_a_client_may_have_half_of_the_open_calls(eight_calls: dict[str, A
             (retry,) = details_of(error, RetryInfo)
             assert retry.retry_delay.ToSeconds() == 1
             await ada.send()
-        await sent_at_last(eve)
+        await send_until_accepted(eve)
 
 
 @pytest.mark.parametrize("share", [None, 1.0, 0.25])
@@ -270,7 +270,7 @@ async def test_the_share_of_open_calls_can_be_chosen(
         eve_and_ada(**eight_calls, limits=Limits(client_share=share)) as (eve, ada),
         calls_without_message(eve, 10) as calls,
     ):
-        await true(lambda: sum(call.done() for call in calls) == (8 if share == 0.25 else 2))
+        await wait_until(lambda: sum(call.done() for call in calls) == (8 if share == 0.25 else 2))
         if share == 0.25:
             await ada.send()
         else:
@@ -296,11 +296,11 @@ async def test_a_call_is_open_until_its_response_is_read(eight_calls: dict[str, 
         for call in calls:
             assert await call.read()
             assert await call.code() == Code.OK
-        await sent_at_last(eve)
+        await send_until_accepted(eve)
 
 
 @pytest.mark.parametrize("data", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 100, b"PRI * HTTP/2.0"])
-async def test_a_connection_that_speaks_something_else_is_closed(data: bytes) -> None:
+async def test_a_connection_that_speaks_another_protocol_is_closed(data: bytes) -> None:
     async with calling(MODULES, request_timeout=TIMEOUT) as caller:
         host, _, port = caller.address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -311,27 +311,27 @@ async def test_a_connection_that_speaks_something_else_is_closed(data: bytes) ->
         await caller.send()
 
 
-async def test_many_clients_that_leave_leave_nothing_behind(
+async def test_many_disconnecting_clients_leak_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     gate = Gate()
-    modules = {"wait": Does(gate), "work": Does(give_back)}
+    modules = {"wait": ActionModule(gate), "work": ActionModule(give_back)}
     async with calling(modules, limits=Limits(disconnect_grace=0)) as caller:
         served = caller.peer.served
         for method in ("SendMessage", "SendStreamingMessage"):
             calls = [getattr(caller.stub, method)(message("wait")) for _ in range(50)]
-            await true(lambda: len(served.engine.runs) == 50)
+            await wait_until(lambda: len(served.engine.runs) == 50)
             for call in calls:
                 call.cancel()
-            await true(lambda: not served.engine.runs)
-        await true(lambda: len(served.handler.streams) == 0)
+            await wait_until(lambda: not served.engine.runs)
+        await wait_until(lambda: len(served.handler.streams) == 0)
         assert not served.handler.watchers._watchers
         gc.collect()
         await caller.send()
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
-async def test_wrong_credentials_hold_nothing() -> None:
+async def test_a_call_with_wrong_credentials_holds_no_place() -> None:
     keys = APIKeyAuthenticator({"the key of ada": Identity("ada")})
     async with calling(MODULES, {"x-api-key": "the key of ada"}, auth=keys) as caller:
         call = caller.channel.stream_unary(SEND)(metadata=[("x-api-key", "wrong")])

@@ -24,7 +24,7 @@ from tests.serving import PATIENCE
 
 from .calling import message
 from .conftest import eventually
-from .inloop import Does, give_back, registry_of
+from .inloop import ActionModule, give_back, registry_of
 
 Code = grpc.StatusCode
 
@@ -120,12 +120,14 @@ registry.register("work", Module())
 create_app(registry)
 print([name for name in sys.modules if name.split(".")[0] in ("grpc", "limits")])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout == "[]\n"
 
 
 def work() -> Any:
-    return registry_of({"work": Does(give_back)})
+    return registry_of({"work": ActionModule(give_back)})
 
 
 def test_without_grpcio_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

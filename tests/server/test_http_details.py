@@ -9,12 +9,12 @@ from apcore_a2a_server.push import PushSettings
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from .inloop import WAYS, Peer, Streams, always, app_of, registry_of, serving
+from .inloop import DIALECTS, Peer, Streams, always, app_of, registry_of, serving
 from .inloop import anyio_backend as anyio_backend
 from .test_streams import three
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "way")]
-every_way = pytest.mark.parametrize("way", WAYS)
+pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "dialect")]
+every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 
 LOCAL = PushSettings(dev=True)
 MODULES = {"work": always({"done": True}), "chunks": Streams(three)}
@@ -128,13 +128,13 @@ async def test_an_encoded_slash_does_not_separate_segments(path: str) -> None:
 # Extensions
 
 
-@every_way
+@every_dialect
 @pytest.mark.parametrize("header", ["A2A-Extensions", "X-A2A-Extensions"])
 async def test_the_response_names_the_requested_extensions_that_the_agent_has(
-    way: str, header: str
+    dialect: str, header: str
 ) -> None:
     requested = f"https://example.com/unknown/v1, {EXTENSION_URI}"
-    async with serving(MODULES, way) as peer:
+    async with serving(MODULES, dialect) as peer:
         for params in (peer.wire.params("work"), peer.wire.params("nothing")):
             answer = await peer.ask("send", params, {header: requested})
             assert answer.response.headers[header] == EXTENSION_URI
@@ -144,9 +144,9 @@ async def test_the_response_names_the_requested_extensions_that_the_agent_has(
         assert response.headers["content-type"].startswith("text/event-stream")
 
 
-@every_way
-async def test_requested_extensions_may_come_in_several_headers(way: str) -> None:
-    async with serving(MODULES, way) as peer:
+@every_dialect
+async def test_requested_extensions_may_come_in_several_headers(dialect: str) -> None:
+    async with serving(MODULES, dialect) as peer:
         request = peer.request("list", {})
         lines = [("A2A-Extensions", EXTENSION_URI), ("A2A-Extensions", "https://example.com/x")]
         request.headers = httpx.Headers([*request.headers.multi_items(), *lines])
@@ -154,11 +154,11 @@ async def test_requested_extensions_may_come_in_several_headers(way: str) -> Non
         assert response.headers["A2A-Extensions"] == EXTENSION_URI
 
 
-@every_way
+@every_dialect
 @pytest.mark.parametrize("headers", [{}, {"A2A-Extensions": "https://example.com/x, ,"}])
 async def test_extensions_that_are_unknown_or_not_requested_are_not_named(
-    way: str, headers: dict[str, Any]
+    dialect: str, headers: dict[str, Any]
 ) -> None:
-    async with serving(MODULES, way) as peer:
+    async with serving(MODULES, dialect) as peer:
         answer = await peer.ask("send", peer.wire.params("work"), headers)
         assert "a2a-extensions" not in answer.response.headers

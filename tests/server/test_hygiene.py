@@ -399,7 +399,7 @@ def check_log(log: Log) -> None:
         assert leak_in_log(record) is None, record
         assert forged_line_in(record) is None, record
         assert "Exception in ASGI" not in record
-    assert not log.beside
+    assert not log.other_output
 
 
 @pytest.mark.parametrize("error", ["LedgerError", "a code of its own"])
@@ -436,7 +436,7 @@ async def leaks(scope: Scope, receive: Receive, send: Send) -> None:
         raise leaky.LedgerError(leaky.issue_secrets())
 
 
-def test_the_crawl_detects_leaks_and_other_loggers_forge_no_lines() -> None:
+def test_the_crawl_detects_leaks_and_no_logger_can_forge_lines() -> None:
     with capturing_output() as capture, served(leaks) as url:
         site = Site(url, capture)
         with closing(site.client):
@@ -448,7 +448,7 @@ def test_the_crawl_detects_leaks_and_other_loggers_forge_no_lines() -> None:
     assert [forged_line_in(record) for record in log.records] == [None] * 4
     assert "Exception in ASGI" in log.text[1]
     assert [json.loads(record)["level"] for record in log.json] == ["WARNING", "ERROR"]
-    assert "".join(log.beside).startswith(leaky.PATH)
+    assert "".join(log.other_output).startswith(leaky.PATH)
 
 
 @pytest.mark.parametrize(
@@ -469,5 +469,5 @@ def test_the_crawl_detects_a_forged_line(text: str) -> None:
 MARKS = {*SECRETS, *OWN, *CREDENTIALS.values(), 'File "x"', "x.py", "site-packages", __file__}
 
 
-def test_the_crawl_detects_each_mark() -> None:
+def test_the_crawl_detects_each_secret_and_each_internal() -> None:
     assert [mark for mark in MARKS if not leak_in_answer(f"an answer with {mark} in it")] == []

@@ -17,12 +17,12 @@ from apcore.sys_modules.control import ToggleState
 
 from .asking import Json, state_of
 from .inloop import (
+    DIALECTS,
     NEEDS_APPROVAL,
-    WAYS,
-    Does,
-    DoesInThread,
+    ActionModule,
     Peer,
     Streams,
+    SyncActionModule,
     contents,
     give_back,
     registry_of,
@@ -102,12 +102,12 @@ def pass_on_in_thread(inputs: Inputs, context: "Context[Any]") -> Any:
 
 
 MODULES = {
-    "async": Does(identify_later),
-    "thread": DoesInThread(identify),
-    "nested": Does(pass_on),
-    "nested.thread": DoesInThread(pass_on_in_thread),
-    "asks": Does(ask),
-    "guarded": Does(identify_later, annotations=NEEDS_APPROVAL),
+    "async": ActionModule(identify_later),
+    "thread": SyncActionModule(identify),
+    "nested": ActionModule(pass_on),
+    "nested.thread": SyncActionModule(pass_on_in_thread),
+    "asks": ActionModule(ask),
+    "guarded": ActionModule(identify_later, annotations=NEEDS_APPROVAL),
 }
 PATHS = [
     ("async", ""),
@@ -121,7 +121,7 @@ PATHS = [
 """A module, and a module that it calls; nested modules call a third."""
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=DIALECTS)
 async def peer(request: pytest.FixtureRequest) -> AsyncIterator[Peer]:
     modules = {**MODULES, "streaming": Streams(identify_twice)}
     with closing(Executor(registry_of(modules))) as executor:
@@ -160,13 +160,13 @@ async def test_a_resumed_call_sees_the_identity_of_the_answering_caller(
     paused = await sent(peer, headers_of("ada", "old"), skill, {"first": 1})
     assert state_of(paused) == "input-required"
     answer = {"more": 1, "approved": True}
-    done = await sent(peer, headers_of("ada", "new"), skill, answer, taskId=paused["id"])
-    assert contents(done) == [facts("ada", "new")]
+    answered = await sent(peer, headers_of("ada", "new"), skill, answer, taskId=paused["id"])
+    assert contents(answered) == [facts("ada", "new")]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_without_authentication_there_is_no_identity(way: str) -> None:
-    async with serving({**MODULES, "streaming": Streams(identify_twice)}, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_without_authentication_there_is_no_identity(dialect: str) -> None:
+    async with serving({**MODULES, "streaming": Streams(identify_twice)}, dialect) as peer:
         for skill, to in PATHS:
             assert contents(await sent(peer, headers_of("ada"), skill, {"to": to})) == [
                 {"id": None}
@@ -174,8 +174,8 @@ async def test_without_authentication_there_is_no_identity(way: str) -> None:
         assert await streamed(peer, headers_of("ada"), "streaming", {}) == [{"id": None}] * 2
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_concurrent_callers_are_never_mixed_up(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_concurrent_callers_are_never_mixed_up(dialect: str) -> None:
     """All calls are inside the module at once before any of them reads its identity."""
     meeting, meeting_of_threads = asyncio.Barrier(CALLERS), threading.Barrier(CALLERS)
 
@@ -191,9 +191,15 @@ async def test_concurrent_callers_are_never_mixed_up(way: str) -> None:
         meeting_of_threads.wait(10)
         return identify(inputs, context)
 
-    modules = {"async": Does(meet), "thread": DoesInThread(meet_in_thread), "nested": Does(pass_on)}
+    modules = {
+        "async": ActionModule(meet),
+        "thread": SyncActionModule(meet_in_thread),
+        "nested": ActionModule(pass_on),
+    }
     names = [f"caller-{number}" for number in range(CALLERS)]
-    async with serving({**modules, "streaming": Streams(meet_twice)}, way, auth=Claims()) as peer:
+    async with serving(
+        {**modules, "streaming": Streams(meet_twice)}, dialect, auth=Claims()
+    ) as peer:
         for skill, to in (("async", ""), ("thread", ""), ("nested", "async")):
             calls = [sent(peer, headers_of(name), skill, {"to": to}) for name in names]
             outputs = [contents(task) for task in await asyncio.gather(*calls)]
@@ -243,7 +249,9 @@ class CustomExecutor:
     """An executor that is not apcore's with two skills, one of them for ada only."""
 
     def __init__(self) -> None:
-        self.registry = registry_of({"text.stats": Does(give_back), "lab": Does(give_back)})
+        self.registry = registry_of(
+            {"text.stats": ActionModule(give_back), "lab": ActionModule(give_back)}
+        )
 
     def validate(self, module_id: str, inputs: Any = None, context: Any = None) -> Any:
         passed = module_id == "text.stats" or context.identity is PEOPLE["ada"]
@@ -290,7 +298,9 @@ class StricterCheck(BuiltinACLCheck):
 
 
 def plain(**options: Any) -> Executor:
-    return Executor(registry_of({"a": Does(give_back), "b": Does(give_back)}), **options)
+    return Executor(
+        registry_of({"a": ActionModule(give_back), "b": ActionModule(give_back)}), **options
+    )
 
 
 def ruled(**conditions: Any) -> Executor:
@@ -342,8 +352,8 @@ class Undeclared(NameAuthenticator):
 
 def guarded(annotations: Any, metadata: Any = None, **options: Any) -> Executor:
     """Return an executor whose module `b` needs approval."""
-    registry = registry_of({"a": Does(give_back)})
-    module = Does(give_back, annotations=annotations)
+    registry = registry_of({"a": ActionModule(give_back)})
+    module = ActionModule(give_back, annotations=annotations)
     registry.register("b", module, metadata={"annotations": metadata or {}})
     return Executor(registry, **options)
 
@@ -375,7 +385,7 @@ async def test_skills_that_need_approval_are_not_on_the_public_card(
 
 @pytest.mark.parametrize("strategy", ["internal", "minimal", "testing"])
 async def test_building_a_card_runs_no_module(strategy: str) -> None:
-    class Noting(Does):
+    class Noting(ActionModule):
         noted = False
 
         def preflight(self, inputs: Inputs, context: "Context[Any]") -> list[str]:

@@ -19,7 +19,7 @@ from apcore_a2a_server.push import PushSettings
 from tests.serving import PATIENCE, running
 
 from .asking import Agent
-from .inloop import WAYS, Does, Gate, Peer, give_back, registry_of, serving, true
+from .inloop import DIALECTS, ActionModule, Gate, Peer, give_back, registry_of, serving, wait_until
 from .inloop import anyio_backend as anyio_backend
 from .principals import (
     ADA,
@@ -61,9 +61,9 @@ TIMED = [
     ("GetTaskPushNotificationConfig", {"taskId": TASK, "id": "hook"}),
     ("CreateTaskPushNotificationConfig", {"taskId": TASK, "url": "http://127.0.0.1:9/"}),
 ]
-every_way = pytest.mark.parametrize("way", WAYS)
+every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 every_stranger = pytest.mark.parametrize(
-    ("way", "stranger"), [*zip(WAYS, STRANGERS, strict=True)], ids=" ".join
+    ("dialect", "stranger"), [*zip(DIALECTS, STRANGERS, strict=True)], ids=" ".join
 )
 every_state = pytest.mark.parametrize("state", STATES)
 
@@ -122,15 +122,15 @@ def test_a_foreign_id_gets_the_same_response_as_an_unknown_one(
 
 
 def seconds(client: httpx.Client, probe: Probe, subject: Subject) -> float:
-    begin = time.perf_counter()
+    started_at = time.perf_counter()
     ask(client, probe, subject)
-    return time.perf_counter() - begin
+    return time.perf_counter() - started_at
 
 
 def gap(client: httpx.Client, probe: Probe, subjects: tuple[Subject, Subject]) -> float:
     """Return the ratio, at least 1, of the median times of two subjects probed alternately."""
-    took = [[seconds(client, probe, subject) for subject in subjects] for _ in range(40)]
-    medians: list[float] = [median(each) for each in zip(*took, strict=True)]
+    durations = [[seconds(client, probe, subject) for subject in subjects] for _ in range(40)]
+    medians: list[float] = [median(each) for each in zip(*durations, strict=True)]
     return max(medians) / min(medians)
 
 
@@ -140,10 +140,10 @@ def gap(client: httpx.Client, probe: Probe, subjects: tuple[Subject, Subject]) -
 def test_a_foreign_id_takes_as_long_as_an_unknown_one(store: str, state: str) -> None:
     with world_of(store, "another name") as world, world.stranger() as client:
         subject = world.owner.subjects[state]
-        both = subject, subject.unknown()
+        subjects = subject, subject.unknown()
         for method, params in TIMED:
             probe = Probe("POST", "/", params, method, {})
-            gaps = (gap(client, probe, both) for _ in range(5))
+            gaps = (gap(client, probe, subjects) for _ in range(5))
             assert any(each < 1.3 for each in gaps), probe
 
 
@@ -153,9 +153,9 @@ def test_a_foreign_context_id_starts_a_separate_conversation(
     world: ProbedServer, state: str
 ) -> None:
     context = world.owner.subjects[state].context
-    for way in WAYS:
+    for dialect in DIALECTS:
         with world.stranger() as client:
-            agent = Agent(client, way)
+            agent = Agent(client, dialect)
             first, second = (
                 agent.send("recall", agent.part(text=text), contextId=context)
                 for text in ("first", "second")
@@ -174,24 +174,24 @@ def test_messages_do_not_reach_the_conversation_of_another_principal(world: Prob
     assert answer.data == {"heard": ["mine"]}
 
 
-@every_way
-def test_a_list_has_only_the_callers_own_tasks(world: ProbedServer, way: str) -> None:
+@every_dialect
+def test_a_list_has_only_the_callers_own_tasks(world: ProbedServer, dialect: str) -> None:
     with world.stranger() as client:
-        agent = Agent(client, way)
+        agent = Agent(client, dialect)
         assert agent.ask("list").result["tasks"] == []
         own = {agent.send("recall").task["id"] for _ in range(3)}
         assert {task["id"] for task in agent.ask("list").result["tasks"]} == own
-        if way != "0.3":
+        if dialect != "0.3":
             assert agent.ask("list").result["totalSize"] == len(own)
 
 
-@every_way
+@every_dialect
 def test_a_foreign_page_token_lists_only_the_callers_own_tasks(
-    world: ProbedServer, way: str
+    world: ProbedServer, dialect: str
 ) -> None:
     (token,) = {subject.token for subject in world.owner.subjects.values()}
     with world.stranger() as client:
-        agent = Agent(client, way)
+        agent = Agent(client, dialect)
         own = {agent.send("recall").task["id"] for _ in range(3)}
         answer = agent.ask("list", {"pageToken": token})
         assert DIARY not in answer.response.text
@@ -202,12 +202,12 @@ def test_a_foreign_page_token_lists_only_the_callers_own_tasks(
             assert answer.response.content == unknown.response.content
 
 
-@every_way
+@every_dialect
 @pytest.mark.anyio
-async def test_without_authentication_all_callers_share_their_tasks(way: str) -> None:
+async def test_without_authentication_all_callers_share_their_tasks(dialect: str) -> None:
     """Headers are ignored."""
     async with (
-        serving({"recall": Does(Recalls())}, way) as peer,
+        serving({"recall": ActionModule(Recalls())}, dialect) as peer,
         acting_as(peer, ADA) as ada,
         acting_as(peer, STRANGERS["another name"]) as eve,
     ):
@@ -231,9 +231,9 @@ async def refused(other: Peer, task_id: str) -> None:
 
 @every_stranger
 @pytest.mark.anyio
-async def test_a_stranger_cannot_disturb_a_run(way: str, stranger: str) -> None:
+async def test_a_stranger_cannot_disturb_a_run(dialect: str, stranger: str) -> None:
     gate = Gate()
-    async with ada_and_stranger({"work": Does(gate)}, way, stranger) as (ada, other):
+    async with ada_and_stranger({"work": ActionModule(gate)}, dialect, stranger) as (ada, other):
         async with ada.stream() as stream:
             task_id = (await stream.next()).body["id"]
             await gate.reached.wait()
@@ -251,8 +251,8 @@ async def test_a_stranger_cannot_disturb_a_run(way: str, stranger: str) -> None:
 
 @every_stranger
 @pytest.mark.anyio
-async def test_a_stranger_cannot_disturb_a_paused_task(way: str, stranger: str) -> None:
-    async with ada_and_stranger(modules(), way, stranger) as (ada, other):
+async def test_a_stranger_cannot_disturb_a_paused_task(dialect: str, stranger: str) -> None:
+    async with ada_and_stranger(modules(), dialect, stranger) as (ada, other):
         tasks = [
             (await ada.send(skill, ada.part(text=text), contextId="ours")).task
             for skill, text in (STATES["paused for input"], STATES["paused for approval"])
@@ -266,12 +266,12 @@ async def test_a_stranger_cannot_disturb_a_paused_task(way: str, stranger: str) 
             assert await ada.state(task["id"]) == "completed"
 
 
-@every_way
+@every_dialect
 @pytest.mark.anyio
-async def test_a_disconnecting_stranger_cancels_nothing(way: str) -> None:
+async def test_a_disconnecting_stranger_cancels_nothing(dialect: str) -> None:
     gate = Gate()
     async with ada_and_stranger(
-        {"work": Does(gate)}, way, "another name", limits=Limits(disconnect_grace=0)
+        {"work": ActionModule(gate)}, dialect, "another name", limits=Limits(disconnect_grace=0)
     ) as (ada, other):
         async with ada.stream() as stream:
             task_id = (await stream.next()).body["id"]
@@ -286,17 +286,19 @@ async def test_a_disconnecting_stranger_cancels_nothing(way: str) -> None:
         assert not gate.canceled.is_set()
 
 
-@every_way
+@every_dialect
 @pytest.mark.anyio
-async def test_a_stranger_does_not_keep_the_task_of_a_disconnected_client_alive(way: str) -> None:
+async def test_a_stranger_does_not_keep_the_task_of_a_disconnected_client_alive(
+    dialect: str,
+) -> None:
     gate = Gate()
     async with ada_and_stranger(
-        {"work": Does(gate)}, way, "another name", limits=Limits(disconnect_grace=0.2)
+        {"work": ActionModule(gate)}, dialect, "another name", limits=Limits(disconnect_grace=0.2)
     ) as (ada, other):
         async with ada.stream() as stream:
             task_id = (await stream.next()).body["id"]
             await gate.reached.wait()
-        await true(
+        await wait_until(
             lambda: task_id in ada.served.handler.watchers._grace_timers or gate.canceled.is_set()
         )
         request = other.request("subscribe", {"id": task_id})
@@ -357,16 +359,19 @@ LIMITS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.rotating("way")
+@pytest.mark.rotating("dialect")
 @every_stranger
 @pytest.mark.parametrize("options", LIMITS, ids=str)
 @pytest.mark.anyio
 async def test_each_principal_has_its_own_limits(
-    way: str, options: dict[str, Any], stranger: str
+    dialect: str, options: dict[str, Any], stranger: str
 ) -> None:
     gate = Gate()
     async with (
-        ada_and_stranger({"work": Does(gate)}, way, stranger, **options) as (ada, other),
+        ada_and_stranger({"work": ActionModule(gate)}, dialect, stranger, **options) as (
+            ada,
+            other,
+        ),
         AsyncExitStack() as stack,
     ):
         for peer in (ada, other):
@@ -375,15 +380,15 @@ async def test_each_principal_has_its_own_limits(
             over = await peer.client.send(request)
             assert over.status_code == 429
             assert int(over.headers["retry-after"]) >= 1
-            assert over.json()["error"]["code"] == (429 if way == "REST" else -32029)
+            assert over.json()["error"]["code"] == (429 if dialect == "REST" else -32029)
         gate.opened.set()
 
 
 @every_stranger
 @pytest.mark.anyio
-async def test_a_rate_limited_principal_does_not_affect_others(way: str, stranger: str) -> None:
-    modules: dict[str, object] = {"work": Does(give_back)}
-    async with ada_and_stranger(modules, way, stranger, rate_limit="2/year") as (ada, other):
+async def test_a_rate_limited_principal_does_not_affect_others(dialect: str, stranger: str) -> None:
+    modules: dict[str, object] = {"work": ActionModule(give_back)}
+    async with ada_and_stranger(modules, dialect, stranger, rate_limit="2/year") as (ada, other):
         for peer in (ada, other):
             await peer.send()
             await peer.ask("list")
@@ -405,7 +410,7 @@ async def test_a_principals_name_cannot_forge_access_log_records(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.INFO, "apcore_a2a.access"):
-        async with serving({"work": Does(give_back)}, auth=Forger()) as peer:
+        async with serving({"work": ActionModule(give_back)}, auth=Forger()) as peer:
             assert (await peer.send()).state == "completed"
     (record,) = [each for each in caplog.records if each.name == "apcore_a2a.access"]
     principal = record.__dict__["principal"]

@@ -13,7 +13,7 @@ from apcore_a2a_server.middleware.front import PAGE_HEADERS
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from .inloop import Does, give_back, registry_of
+from .inloop import ActionModule, give_back, registry_of
 from .inloop import anyio_backend as anyio_backend
 
 pytestmark = pytest.mark.anyio
@@ -38,7 +38,7 @@ class Links(HTMLParser):
 
 def client(**options: Any) -> httpx.AsyncClient:
     """Return a client of an agent that is mounted at /agent."""
-    agent = create_app(registry_of({"work": Does(give_back)}), **options)
+    agent = create_app(registry_of({"work": ActionModule(give_back)}), **options)
     app = Starlette(routes=[Mount("/agent", agent)])
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://agent.test")
 

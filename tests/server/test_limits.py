@@ -11,19 +11,19 @@ from apcore_a2a_server import Limits
 
 from .asking import state_of
 from .inloop import (
+    DIALECTS,
     NEEDS_APPROVAL,
-    WAYS,
-    Does,
-    DoesInThread,
+    ActionModule,
     Gate,
     Peer,
     Stream,
     Streams,
+    SyncActionModule,
     contents,
     gapless,
     give_back,
     serving,
-    true,
+    wait_until,
 )
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
@@ -31,11 +31,14 @@ from .modules import Inputs
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_the_number_of_concurrent_runs_is_limited(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_the_number_of_concurrent_runs_is_limited(dialect: str) -> None:
     gate = Gate()
-    modules = {"work": Does(gate), "pay": Does(give_back, annotations=NEEDS_APPROVAL)}
-    async with serving(modules, way, max_runs=2, limits=Limits(client_share=None)) as peer:
+    modules = {
+        "work": ActionModule(gate),
+        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+    }
+    async with serving(modules, dialect, max_runs=2, limits=Limits(client_share=None)) as peer:
         paused = (await peer.send("pay")).task
         running = [await peer.start() for _ in range(2)]
         refused = await peer.client.send(peer.request("send", peer.wire.params("work")))
@@ -55,10 +58,12 @@ async def opened(peer: Peer, stack: AsyncExitStack, count: int) -> list[Stream]:
     return [await stack.enter_async_context(peer.stream()) for _ in range(count)]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_the_number_of_streams_per_client_is_limited(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_the_number_of_streams_per_client_is_limited(dialect: str) -> None:
     gate = Gate()
-    async with serving({"work": Does(gate)}, way, limits=Limits(max_streams_per_client=2)) as peer:
+    async with serving(
+        {"work": ActionModule(gate)}, dialect, limits=Limits(max_streams_per_client=2)
+    ) as peer:
         async with AsyncExitStack() as stack:
             first, _ = await opened(peer, stack, 2)
             task_id = (await first.next()).body["id"]
@@ -73,7 +78,7 @@ async def test_the_number_of_streams_per_client_is_limited(way: str) -> None:
                 assert "Too many streams" in refused.text
             assert len(peer.served.engine.runs) == before
             assert await peer.state(task_id) == "working"
-        await true(lambda: not len(peer.served.handler.streams))
+        await wait_until(lambda: not len(peer.served.handler.streams))
         gate.opened.set()
         async with peer.stream() as stream:
             assert str((await stream.rest())[-1]) == "status completed"
@@ -83,7 +88,7 @@ async def test_the_total_number_of_streams_is_limited() -> None:
     gate = Gate()
     limits = Limits(client_share=None)
     async with (
-        serving({"work": Does(gate)}, max_streams=3, limits=limits) as peer,
+        serving({"work": ActionModule(gate)}, max_streams=3, limits=limits) as peer,
         AsyncExitStack() as stack,
     ):
         await opened(peer, stack, 3)
@@ -94,7 +99,7 @@ async def test_the_total_number_of_streams_is_limited() -> None:
 
 async def test_a_client_may_open_a_hundred_streams_by_default() -> None:
     gate = Gate()
-    async with serving({"work": Does(gate)}) as peer, AsyncExitStack() as stack:
+    async with serving({"work": ActionModule(gate)}) as peer, AsyncExitStack() as stack:
         streams = await opened(peer, stack, 100)
         async with httpx.AsyncClient(trust_env=False) as another:  # httpx has 100 connections
             refused = await another.send(peer.request("stream", peer.wire.params("work")))
@@ -104,9 +109,11 @@ async def test_a_client_may_open_a_hundred_streams_by_default() -> None:
         assert {str(frames[-1]) for frames in ends} == {"status completed"}
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_the_number_of_parts_is_limited(way: str) -> None:
-    async with serving({"work": Does(give_back)}, way, limits=Limits(max_parts=2)) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_the_number_of_parts_is_limited(dialect: str) -> None:
+    async with serving(
+        {"work": ActionModule(give_back)}, dialect, limits=Limits(max_parts=2)
+    ) as peer:
         part = peer.part(data={"a": 1})
         assert (await peer.send("work", part, part)).state == "completed"
         answer = await peer.send("work", part, part, part)
@@ -123,7 +130,7 @@ async def test_an_output_that_is_too_large_fails_its_task(streams: bool) -> None
     async def action(inputs: Inputs, context: Any) -> Any:
         return {"much": "x" * inputs["size"]}
 
-    module = Streams(source) if streams else Does(action)
+    module = Streams(source) if streams else ActionModule(action)
     async with serving({"work": module}, limits=Limits(max_artifact=1000)) as peer:
         if streams:
             async with peer.stream() as stream:
@@ -174,7 +181,7 @@ async def test_stuck_threads_are_counted_and_do_not_starve_others() -> None:
             release.wait(30)
         return {}
 
-    modules = {"work": DoesInThread(hang), "other": Does(give_back)}
+    modules = {"work": SyncActionModule(hang), "other": ActionModule(give_back)}
     async with serving(modules, max_threads=2) as peer:
         try:
             for stuck in (1, 2):
@@ -189,7 +196,7 @@ async def test_stuck_threads_are_counted_and_do_not_starve_others() -> None:
             assert (await peer.send("other")).state == "completed"
         finally:
             release.set()
-        await true(lambda: peer.served.setup.threads.stuck == 0)
+        await wait_until(lambda: peer.served.setup.threads.stuck == 0)
         assert (await peer.send("work", peer.part(data={}))).state == "completed"
 
 
@@ -201,7 +208,7 @@ async def test_a_call_that_waits_for_a_thread_is_not_stuck_when_it_is_canceled()
         release.wait(30)
         return {}
 
-    async with serving({"work": DoesInThread(hang)}, max_threads=1) as peer:
+    async with serving({"work": SyncActionModule(hang)}, max_threads=1) as peer:
         try:
             first = await peer.start()
             await asyncio.to_thread(started.acquire)
@@ -222,14 +229,14 @@ async def test_a_synchronous_module_that_times_out_gets_its_cancel_token_set() -
         canceled.set()
         return {"late": True}
 
-    async with serving({"work": DoesInThread(wait_for_cancel)}, execution_timeout=0.1) as peer:
+    async with serving({"work": SyncActionModule(wait_for_cancel)}, execution_timeout=0.1) as peer:
         try:
             task = (await peer.send()).task
             assert state_of(task) == "failed"
             assert await asyncio.to_thread(canceled.wait, 5)
         finally:
             release.set()
-        await true(lambda: peer.served.setup.threads.stuck == 0)
+        await wait_until(lambda: peer.served.setup.threads.stuck == 0)
         assert await peer.get(task["id"]) == task
 
 
@@ -247,7 +254,7 @@ async def test_nested_synchronous_calls_do_not_deadlock(
     def inner(inputs: Inputs, context: Any) -> Inputs:
         return {"done": True}
 
-    modules = {"outer": DoesInThread(outer), "inner": DoesInThread(inner)}
+    modules = {"outer": SyncActionModule(outer), "inner": SyncActionModule(inner)}
     async with serving(modules, max_threads=threads, execution_timeout=5) as peer:
         await peer.send(
             "outer", peer.part(data={"alone": True})
@@ -275,7 +282,7 @@ async def test_synchronous_modules_that_compute_leave_threads_for_those_that_wai
         release.wait(60)
         return {}
 
-    modules = {"compute": DoesInThread(compute), "wait": DoesInThread(wait)}
+    modules = {"compute": SyncActionModule(compute), "wait": SyncActionModule(wait)}
     async with serving(modules, max_threads=80) as peer:
         peer.served.setup.threads.computing_limit = 3
         try:

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from apcore import ACL, Executor
 
-from .inloop import WAYS, Does, Peer, always, give_back, registry_of, serving
+from .inloop import DIALECTS, ActionModule, Peer, always, give_back, registry_of, serving
 from .inloop import anyio_backend as anyio_backend
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "way")]
-every_way = pytest.mark.parametrize("way", WAYS)
+pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "dialect")]
+every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}, "days": {}}}
-MODULES = {"work": Does(give_back, input_schema=CITY), "other": always({})}
+MODULES = {"work": ActionModule(give_back, input_schema=CITY), "other": always({})}
 
 
 def file_part(peer: Peer) -> dict[str, Any]:
@@ -27,36 +27,38 @@ def data_part(peer: Peer, media_type: str) -> dict[str, Any]:
     return {**peer.part(data={"city": "Oslo"}), name: media_type}
 
 
-@every_way
-async def test_a_file_for_a_skill_that_takes_none_is_an_unsupported_content_type(way: str) -> None:
-    async with serving(MODULES, way) as peer:
+@every_dialect
+async def test_a_file_for_a_skill_that_takes_none_is_an_unsupported_content_type(
+    dialect: str,
+) -> None:
+    async with serving(MODULES, dialect) as peer:
         for operation in ("send", "stream"):
             answer = await peer.ask(operation, peer.wire.params("work", file_part(peer)))
             assert answer.code == -32005
             assert "application/json" in answer.message
-            assert answer.status == (415 if way == "REST" else 200)
+            assert answer.status == (415 if dialect == "REST" else 200)
         assert (await peer.ask("list")).result["tasks"] == []
 
 
-@every_way
+@every_dialect
 async def test_data_of_a_media_type_other_than_json_is_an_unsupported_content_type(
-    way: str,
+    dialect: str,
 ) -> None:
-    async with serving(MODULES, way) as peer:
+    async with serving(MODULES, dialect) as peer:
         assert (await peer.send("work", data_part(peer, "text/csv"))).code == -32005
         assert (await peer.send("work", data_part(peer, "application/geo+json"))).code is None
 
 
-@every_way
-async def test_the_first_part_that_the_skill_takes_is_still_found(way: str) -> None:
-    async with serving(MODULES, way) as peer:
+@every_dialect
+async def test_the_first_part_that_the_skill_takes_is_still_found(dialect: str) -> None:
+    async with serving(MODULES, dialect) as peer:
         answer = await peer.send("work", file_part(peer), peer.part(data={"city": "Oslo"}))
         assert answer.data == {"city": "Oslo"}
 
 
-@every_way
-async def test_malformed_parts_are_still_invalid_params(way: str) -> None:
-    async with serving(MODULES, way) as peer:
+@every_dialect
+async def test_malformed_parts_are_still_invalid_params(dialect: str) -> None:
+    async with serving(MODULES, dialect) as peer:
         assert (await peer.send("work", peer.part(text="no json"))).code == -32602
         assert (await peer.send("work", peer.part(data=[1]))).code == -32602
 

@@ -7,7 +7,7 @@ import pytest
 
 from .asking import Agent, Json
 
-pytestmark = pytest.mark.rotating("agent", "rpc", "way")
+pytestmark = pytest.mark.rotating("agent", "rpc", "dialect")
 
 
 def in_proto_spelling(value: Any) -> Any:
@@ -19,7 +19,7 @@ def in_proto_spelling(value: Any) -> Any:
     return json.loads(text)
 
 
-def test_a_message_may_be_spelled_as_in_the_proto_file(agent: Agent) -> None:
+def test_members_may_be_spelled_as_in_the_proto_file(agent: Agent) -> None:
     params = {
         **agent.params("echo", contextId="my context"),
         "configuration": {"historyLength": 0},
@@ -29,7 +29,7 @@ def test_a_message_may_be_spelled_as_in_the_proto_file(agent: Agent) -> None:
     assert "history" not in task or task["history"] == []
 
 
-def test_names_in_metadata_data_and_artifacts_are_not_respelled(agent: Agent) -> None:
+def test_names_in_metadata_data_and_artifacts_keep_their_spelling(agent: Agent) -> None:
     data = {"context_id": 1, "contextId": 2, "message_id": 3}
     params = agent.params("mirror", agent.part(data={"value": data}), metadata=data)
     task = agent.ask("send", params).task

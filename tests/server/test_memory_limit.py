@@ -18,16 +18,16 @@ from apcore_a2a_server.store.sqlite import SqliteStore
 from .asking import Answer, state_of
 from .calling import calling, message
 from .inloop import (
+    DIALECTS,
     NEEDS_APPROVAL,
-    WAYS,
-    Does,
+    ActionModule,
     Gate,
     Peer,
     Streams,
     always,
     give_back,
     serving,
-    true,
+    wait_until,
 )
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
@@ -58,11 +58,11 @@ def text_in(message: Any) -> str:
 
 @asynccontextmanager
 async def serving_within(
-    size: int, modules: dict[str, Any], way: str = "1.0", **options: Any
+    size: int, modules: dict[str, Any], dialect: str = "1.0", **options: Any
 ) -> AsyncIterator[Peer]:
     """Serve *modules* within a bound on memory, which the largest body nearly fills."""
     options |= {"limits": Limits(memory=size, client_share=None), "max_body": size * 7 // 8}
-    async with serving(modules, way, **options) as peer:
+    async with serving(modules, dialect, **options) as peer:
         yield peer
 
 
@@ -85,9 +85,9 @@ async def refused(peer: Peer, skill: str = "work") -> None:
     assert "memory" in error["message"]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_large_input_is_kept_once_and_returned_everywhere(way: str) -> None:
-    async with serving({"work": always({})}, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_large_input_is_kept_once_and_returned_everywhere(dialect: str) -> None:
+    async with serving({"work": always({})}, dialect) as peer:
         task = (await send_large(peer)).task
         assert UNIT * 0.98 < stored_bytes(peer) < UNIT * 1.02
         assert text_in((await peer.get(task["id"]))["history"][0]) == LARGE
@@ -103,7 +103,7 @@ async def test_a_conversation_keeps_no_second_copy_of_a_message() -> None:
     gate = Gate()
     gate.opened.set()
     text = 2 * LARGE  # beside it, the 3 KB of two tasks and their events are less than 2 %
-    async with serving({"work": Does(gate)}) as peer:
+    async with serving({"work": ActionModule(gate)}) as peer:
         task = (await peer.send("work", peer.part(text=text))).task
         await peer.send("work", peer.part(text="again"), contextId=task["contextId"])
         (earlier,) = gate.contexts[-1].services.history
@@ -134,33 +134,33 @@ async def test_deleted_tasks_free_their_bytes() -> None:
             await send_large(peer)
         await asyncio.sleep(0.06)
         await peer.send("small")  # the logs of ended tasks are deleted when another task ends
-        await true(lambda: stored_bytes(peer) < UNIT / 10)
+        await wait_until(lambda: stored_bytes(peer) < UNIT / 10)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
 async def test_a_send_is_refused_when_nothing_can_be_evicted(
-    way: str, store: str, tmp_path: Path
+    dialect: str, store: str, tmp_path: Path
 ) -> None:
     gate = Gate()
-    modules = {"work": Does(gate)}
+    modules = {"work": ActionModule(gate)}
     task_store = None if store == "memory" else SqliteStore(tmp_path / "agent.db")
-    async with serving_within(4 * UNIT, modules, way, task_store=task_store) as peer:
+    async with serving_within(4 * UNIT, modules, dialect, task_store=task_store) as peer:
         running = [await start_large(peer) for _ in range(3)]
         await refused(peer)
         assert set(peer.served.engine.runs) == {*running}
         assert await peer.state(running[0]) == "working"
         assert (await peer.ask("cancel", {"id": running[0]})).state == "canceled"
         if store == "memory":  # a canceled task may be evicted
-            await true(lambda: len(peer.served.engine.runs) == 2)
+            await wait_until(lambda: len(peer.served.engine.runs) == 2)
         await start_large(peer)
         gate.opened.set()
-        await true(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.served.engine.runs)
 
 
 async def test_small_sends_are_refused_too_when_there_is_no_memory() -> None:
     gate = Gate()
-    async with serving_within(4096, {"work": Does(gate)}) as peer:
+    async with serving_within(4096, {"work": ActionModule(gate)}) as peer:
         task_id = await peer.start("work", peer.part(text="x" * 3000))
         response = await peer.client.send(peer.request("send", peer.wire.params("work")))
         assert response.status_code == 429
@@ -170,7 +170,7 @@ async def test_small_sends_are_refused_too_when_there_is_no_memory() -> None:
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
 async def test_paused_inputs_count_and_can_still_be_answered(store: str, tmp_path: Path) -> None:
-    modules = {"pay": Does(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"pay": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
     task_store = None if store == "memory" else SqliteStore(tmp_path / "agent.db")
     async with serving_within(3 * UNIT, modules, task_store=task_store) as peer:
         paused = (await send_large(peer, "pay")).task
@@ -218,15 +218,15 @@ async def unfinished(peer: Peer, size: int) -> AsyncIterator[asyncio.StreamReade
         await writer.wait_closed()
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_unfinished_bodies_count_until_their_clients_leave(way: str) -> None:
-    async with serving_within(4 * UNIT, {"work": always({})}, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_unfinished_bodies_count_until_their_clients_leave(dialect: str) -> None:
+    async with serving_within(4 * UNIT, {"work": always({})}, dialect) as peer:
         memory = peer.served.setup.memory
         async with unfinished(peer, 2 * UNIT), unfinished(peer, UNIT):
-            await true(lambda: memory.bodies == 3 * UNIT)
+            await wait_until(lambda: memory.bodies == 3 * UNIT)
             await refused(peer)
             assert (await peer.send()).state == "completed"  # a small one
-        await true(lambda: memory.bodies == 0)
+        await wait_until(lambda: memory.bodies == 0)
         assert (await send_large(peer)).state == "completed"
         assert memory.bodies == 0
 
@@ -234,7 +234,7 @@ async def test_unfinished_bodies_count_until_their_clients_leave(way: str) -> No
 async def test_a_body_for_which_there_is_no_memory_is_not_kept() -> None:
     async with serving_within(2 * UNIT, {"work": always({})}) as peer:
         async with unfinished(peer, UNIT + UNIT // 2):
-            await true(lambda: kept_bytes(peer) == UNIT + UNIT // 2)
+            await wait_until(lambda: kept_bytes(peer) == UNIT + UNIT // 2)
             for _ in range(3):
                 await refused(peer)
                 assert kept_bytes(peer) == UNIT + UNIT // 2
@@ -247,7 +247,7 @@ async def test_many_unfinished_bodies_stay_below_the_bound() -> None:
         for _ in range(12):
             await stack.enter_async_context(unfinished(peer, UNIT // 2))
             assert memory.bodies <= 2 * UNIT
-        await true(lambda: memory.bodies == 2 * UNIT)
+        await wait_until(lambda: memory.bodies == 2 * UNIT)
 
 
 async def test_beyond_its_share_a_client_leaves_memory_to_others() -> None:
@@ -255,25 +255,25 @@ async def test_beyond_its_share_a_client_leaves_memory_to_others() -> None:
     async with serving({"work": always({})}, **options) as peer:
         memory = peer.served.setup.memory
         async with unfinished(peer, 4 * UNIT), unfinished(peer, 2 * UNIT):
-            await true(lambda: memory.bodies == 6 * UNIT)
+            await wait_until(lambda: memory.bodies == 6 * UNIT)
             await refused(peer)  # more than one unit, which would leave less than one
             memory.take("another client", 2 * UNIT)
             memory.release("another client", 2 * UNIT)
-        await true(lambda: memory.bodies == 0)
+        await wait_until(lambda: memory.bodies == 0)
         assert (await send_large(peer)).state == "completed"
 
 
-async def test_unfinished_tasks_and_bodies_of_a_client_share_its_share() -> None:
+async def test_unfinished_tasks_and_bodies_of_a_client_count_towards_one_share() -> None:
     gate = Gate()
     options: Any = {"limits": Limits(memory=8 * UNIT), "max_body": 7 * UNIT}
-    async with serving({"work": Does(gate)}, **options) as peer:
+    async with serving({"work": ActionModule(gate)}, **options) as peer:
         for _ in range(4):
             await start_large(peer)
         async with unfinished(peer, 2 * UNIT):
-            await true(lambda: peer.served.setup.memory.bodies == 2 * UNIT)
+            await wait_until(lambda: peer.served.setup.memory.bodies == 2 * UNIT)
             await refused(peer)  # it would leave less than an eighth
         gate.opened.set()
-        await true(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.served.engine.runs)
 
 
 @asynccontextmanager
@@ -306,7 +306,7 @@ async def test_running_tasks_of_one_client_leave_memory_to_others(
 ) -> None:
     gate = Gate()
     task_store = None if store == "memory" else SqliteStore(tmp_path / "agent.db")
-    modules = {"work": Does(gate), "fast": always({})}
+    modules = {"work": ActionModule(gate), "fast": always({})}
     async with ada_and_bob(modules, task_store=task_store) as (ada, bob):
         running = await started_until_refused(ada)
         assert 8 < len(running) < 14  # more than its share, since others do not need all of it
@@ -315,16 +315,16 @@ async def test_running_tasks_of_one_client_leave_memory_to_others(
         await refused(ada, "fast")
         assert (await send_large(bob, "fast")).state == "completed"
         assert (await ada.ask("cancel", {"id": running.pop()})).state == "canceled"
-        await true(lambda: len(ada.served.engine.runs) == len(running))
+        await wait_until(lambda: len(ada.served.engine.runs) == len(running))
         await start_large(ada)
         gate.opened.set()
-        await true(lambda: not ada.served.engine.runs)
+        await wait_until(lambda: not ada.served.engine.runs)
         assert (await send_large(ada)).state == "completed"
         assert tasks.bytes_of(client) == 0
 
 
 async def test_paused_tasks_of_one_client_leave_memory_to_others() -> None:
-    modules = {"pay": Does(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"pay": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
     async with ada_and_bob(modules) as (ada, bob):
         paused = await started_until_refused(ada, "pay")
         assert 8 * UNIT < kept_bytes(ada) < 14 * UNIT
@@ -335,8 +335,10 @@ async def test_paused_tasks_of_one_client_leave_memory_to_others() -> None:
         assert (await send_large(ada, "pay")).state == "input-required"
 
 
-async def test_paused_tasks_of_a_durable_store_exceed_no_share(tmp_path: Path) -> None:
-    modules = {"pay": Does(give_back, annotations=NEEDS_APPROVAL)}
+async def test_paused_tasks_in_a_durable_store_do_not_count_towards_the_share(
+    tmp_path: Path,
+) -> None:
+    modules = {"pay": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
     async with ada_and_bob(modules, task_store=SqliteStore(tmp_path / "agent.db")) as (ada, bob):
         paused = [(await send_large(ada, "pay")).task["id"] for _ in range(12)]
         assert (await send_large(bob, "pay")).state == "input-required"
@@ -351,10 +353,10 @@ async def test_tasks_that_pause_together_leave_memory_to_others() -> None:
         await gate(inputs, context)
         context.services.ask("And?")
 
-    async with ada_and_bob({"work": Does(ask), "fast": always({})}) as (ada, bob):
+    async with ada_and_bob({"work": ActionModule(ask), "fast": always({})}) as (ada, bob):
         running = await started_until_refused(ada)
         gate.opened.set()
-        await true(lambda: not ada.served.engine.runs)
+        await wait_until(lambda: not ada.served.engine.runs)
         tasks = (await ada.ask("list")).result["tasks"]
         paused = [task for task in tasks if state_of(task) == "input-required"]
         assert 0 < len(paused) < len(running)
@@ -362,7 +364,7 @@ async def test_tasks_that_pause_together_leave_memory_to_others() -> None:
 
 
 async def test_an_open_conversation_keeps_no_messages_of_evicted_tasks() -> None:
-    modules = {"pay": Does(give_back, annotations=NEEDS_APPROVAL), "fast": always({})}
+    modules = {"pay": ActionModule(give_back, annotations=NEEDS_APPROVAL), "fast": always({})}
     async with ada_and_bob(modules) as (ada, bob):
         for _ in range(3):
             paused = (await ada.send("pay", ada.part(text="small"))).task
@@ -375,7 +377,7 @@ async def test_an_open_conversation_keeps_no_messages_of_evicted_tasks() -> None
 async def test_the_share_of_the_memory_can_be_chosen(share: float | None) -> None:
     gate = Gate()
     limits = Limits(memory=16 * UNIT, client_share=share)
-    async with ada_and_bob({"work": Does(gate)}, limits=limits) as (ada, bob):
+    async with ada_and_bob({"work": ActionModule(gate)}, limits=limits) as (ada, bob):
         running = await started_until_refused(ada)
         if share == 0.25:
             await start_large(bob)
@@ -388,7 +390,7 @@ async def test_the_share_of_the_memory_can_be_chosen(share: float | None) -> Non
 async def test_a_gateways_clients_have_shares_of_the_memory() -> None:
     gate = Gate()
     options: Any = {"client_key": lambda headers, identity: headers.get("x-user")}
-    async with ada_and_bob({"work": Does(gate)}, **options) as (gateway, _):
+    async with ada_and_bob({"work": ActionModule(gate)}, **options) as (gateway, _):
         one, other = ({"x-name": "gateway", "x-user": user} for user in ("one", "other"))
         async with acting_as(gateway, one) as first, acting_as(gateway, other) as second:
             await started_until_refused(first)
@@ -398,7 +400,7 @@ async def test_a_gateways_clients_have_shares_of_the_memory() -> None:
 
 async def test_a_waiting_send_counts_once_when_its_task_is_stored() -> None:
     gate = Gate()
-    async with serving({"work": Does(gate)}) as peer:
+    async with serving({"work": ActionModule(gate)}) as peer:
         sending = asyncio.create_task(send_large(peer))
         await gate.reached.wait()
         assert peer.served.setup.memory.bodies == 0
@@ -411,7 +413,7 @@ async def test_the_metrics_have_the_bytes_by_kind() -> None:
     async with serving_within(8 * UNIT, {"work": always({})}, metrics=True) as peer:
         await send_large(peer)
         async with unfinished(peer, UNIT):
-            await true(lambda: peer.served.setup.memory.bodies)
+            await wait_until(lambda: peer.served.setup.memory.bodies)
             figures = (await peer.client.get("/metrics")).json()
         text = (await peer.client.get("/metrics", headers={"accept": "text/plain"})).text
     assert figures["memory_bodies_bytes"] > 0
@@ -422,7 +424,7 @@ async def test_the_metrics_have_the_bytes_by_kind() -> None:
 
 async def test_a_message_over_grpc_counts_until_its_call_ends() -> None:
     gate = Gate()
-    async with calling({"work": Does(gate)}, metrics=True) as caller:
+    async with calling({"work": ActionModule(gate)}, metrics=True) as caller:
 
         async def body_bytes() -> int:
             figures = (await caller.peer.client.get("/metrics")).json()
@@ -440,20 +442,20 @@ async def test_a_message_over_grpc_counts_until_its_call_ends() -> None:
 
 async def test_a_message_over_grpc_that_is_canceled_counts_no_more() -> None:
     gate = Gate()
-    async with calling({"work": Does(gate)}) as caller:
+    async with calling({"work": ActionModule(gate)}) as caller:
         memory = caller.peer.served.setup.memory
         call = caller.stub.SendMessage(message(text=LARGE))
         await gate.reached.wait()
         assert memory.bodies > UNIT * 0.98
         call.cancel()
-        await true(lambda: memory.bodies == 0)
+        await wait_until(lambda: memory.bodies == 0)
 
 
 async def test_a_message_over_grpc_for_which_there_is_no_memory_is_refused() -> None:
     options: Any = {"limits": Limits(memory=2 * UNIT), "max_body": UNIT + UNIT // 2}
     async with calling({"work": always({})}, **options) as caller:
         async with unfinished(caller.peer, UNIT + UNIT // 2):
-            await true(lambda: kept_bytes(caller.peer) == UNIT + UNIT // 2)
+            await wait_until(lambda: kept_bytes(caller.peer) == UNIT + UNIT // 2)
             for _ in range(3):
                 error = await failure(caller.send(text=LARGE))
                 assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -462,17 +464,17 @@ async def test_a_message_over_grpc_for_which_there_is_no_memory_is_refused() -> 
         assert (await caller.send(text=LARGE)).status.state == pb.TASK_STATE_COMPLETED
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_the_least_memory_is_enough_for_the_largest_body(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_the_least_memory_is_enough_for_the_largest_body(dialect: str) -> None:
     def limits(memory: int) -> dict[str, Any]:
         return {"limits": Limits(memory=memory), "max_body": 7 * UNIT}
 
-    for given in (-1, 0, 1, 8 * UNIT - 1):
+    for limit in (-1, 0, 1, 8 * UNIT - 1):
         with pytest.raises(
-            OptionError, match=rf"^memory must be {8 * UNIT} or more.*, not {given};"
+            OptionError, match=rf"^memory must be {8 * UNIT} or more.*, not {limit};"
         ):
-            Settings(**limits(given))
-    async with serving({"work": always({})}, way, **limits(8 * UNIT)) as peer:
+            Settings(**limits(limit))
+    async with serving({"work": always({})}, dialect, **limits(8 * UNIT)) as peer:
         text = "x" * (7 * UNIT - 1000)  # the rest of the message has a few hundred bytes
         assert (await peer.send("work", peer.part(text=text))).state == "completed"
 
@@ -484,7 +486,7 @@ async def test_a_large_call_is_repeated_from_its_message(tmp_path: Path) -> None
     gates = [Gate(), Gate(), Gate(), Gate()]
     task_id = ""
     for gate in gates:
-        modules = {"work": Does(gate, annotations=REPEATABLE)}
+        modules = {"work": ActionModule(gate, annotations=REPEATABLE)}
         async with serving(modules, task_store=store) as peer:
             task_id = task_id or await start_large(peer)
             await gate.reached.wait()
@@ -495,7 +497,7 @@ async def test_a_large_call_is_repeated_from_its_message(tmp_path: Path) -> None
             assert gate.calls == gates[0].calls
             if gate is gates[-1]:
                 gate.opened.set()
-                await true(lambda: not peer.served.engine.runs)
+                await wait_until(lambda: not peer.served.engine.runs)
                 assert await peer.state(task_id) == "completed"
 
 
@@ -505,7 +507,9 @@ async def test_large_data_is_repeated_with_exact_numbers_in_the_same_order(tmp_p
     inputs = {"text": LARGE, "number": 2**60 + 1, **{f"member {n}": n for n in range(20)}}
     gates = [Gate(), Gate()]
     for gate in gates:
-        async with serving({"work": Does(gate, annotations=REPEATABLE)}, task_store=store) as peer:
+        async with serving(
+            {"work": ActionModule(gate, annotations=REPEATABLE)}, task_store=store
+        ) as peer:
             if gate is gates[0]:
                 await peer.start("work", peer.part(data=inputs))
             await gate.reached.wait()

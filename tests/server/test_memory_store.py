@@ -22,7 +22,17 @@ from apcore_a2a_server.store import Query, StoreFullError, TaskRecord, TaskStore
 from apcore_a2a_server.store.queries import Order
 from msgspec import DecodeError
 
-from .inloop import NEEDS_APPROVAL, WAYS, Does, Gate, Streams, always, give_back, serving, true
+from .inloop import (
+    DIALECTS,
+    NEEDS_APPROVAL,
+    ActionModule,
+    Gate,
+    Streams,
+    always,
+    give_back,
+    serving,
+    wait_until,
+)
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
 
@@ -117,7 +127,7 @@ async def test_the_retention_of_a_task_starts_at_its_end() -> None:
     assert len(store) == 3
     await store.save(record("ends", context="1"))
     assert await store.get("ends") is not None
-    await true(lambda: len(store) == 2)
+    await wait_until(lambda: len(store) == 2)
     assert await store.get("ends") is None
     assert await listed_ids(store) == ["paused", "works"]
 
@@ -128,14 +138,14 @@ async def test_the_tasks_of_a_conversation_expire_together() -> None:
     await store.save(record("first", context="talk"))
     await store.save(record("last", WORKING, context="talk"))
     await store.save(record("foreign", context="talk", owner="eve"))
-    await true(lambda: len(store) == 2)
+    await wait_until(lambda: len(store) == 2)
     assert await listed_ids(store, context_id="talk") == ["last", "first"]
     await store.save(record("last", context="talk"))
     await asyncio.sleep(0.4)
     await store.save(record("again", context="talk"))
     await asyncio.sleep(0.5)
     assert await listed_ids(store, context_id="talk") == ["again", "last", "first"]
-    await true(lambda: len(store) == 0)
+    await wait_until(lambda: len(store) == 0)
     assert await listed_ids(store, context_id="talk") == []
 
 
@@ -179,7 +189,7 @@ async def test_a_large_conversation_expires() -> None:
     store = InMemoryTaskStore(ttl=0.2, max_capacity=10_000)
     for number in range(10_000):
         await store.save(record(str(number)))
-    await true(lambda: len(store) == 0)
+    await wait_until(lambda: len(store) == 0)
 
 
 async def test_expired_tasks_are_removed_without_traffic() -> None:
@@ -187,10 +197,10 @@ async def test_expired_tasks_are_removed_without_traffic() -> None:
     for number in range(10):
         await store.save(record(str(number), context=str(number)))
     assert len(store) == 10
-    await true(lambda: len(store) == 0)
+    await wait_until(lambda: len(store) == 0)
     for number in range(10):
         await store.save(record(str(number)))
-    await true(lambda: len(store) == 0)
+    await wait_until(lambda: len(store) == 0)
 
 
 async def test_an_expired_task_is_not_found_even_before_its_removal() -> None:
@@ -312,11 +322,14 @@ async def test_tasks_are_found_by_context_state_and_time(order: str) -> None:
     assert await listed_ids(store, order=order, context_id="three") == []
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_store_full_of_running_tasks_refuses_a_message(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_store_full_of_running_tasks_refuses_a_message(dialect: str) -> None:
     gate = Gate()
-    modules = {"work": Does(gate), "pay": Does(give_back, annotations=NEEDS_APPROVAL)}
-    async with serving(modules, way, max_tasks=2) as peer:
+    modules = {
+        "work": ActionModule(gate),
+        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+    }
+    async with serving(modules, dialect, max_tasks=2) as peer:
         working = await peer.start()
         await gate.reached.wait()
         await peer.send("pay")
@@ -326,12 +339,12 @@ async def test_a_store_full_of_running_tasks_refuses_a_message(way: str) -> None
             assert response.status_code == 429
             assert int(response.headers["retry-after"]) >= 1
             error = response.json()["error"]
-            assert error["code"] == (429 if way == "REST" else -32029)
+            assert error["code"] == (429 if dialect == "REST" else -32029)
         assert len((await peer.ask("list")).result["tasks"]) == 2
         assert len(gate.calls) == 1
         assert set(peer.served.engine.runs) == {working}
         gate.opened.set()
-        await true(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.served.engine.runs)
         assert (await peer.send()).state == "completed"
         assert (await peer.ask("get", {"id": working})).code == -32001
 
@@ -355,11 +368,11 @@ async def test_an_ended_task_expires_after_the_configured_time() -> None:
 
 async def test_a_task_may_run_longer_than_the_retention_of_ended_tasks() -> None:
     gate = Gate()
-    async with serving({"work": Does(gate)}, task_ttl=0.1) as peer:
+    async with serving({"work": ActionModule(gate)}, task_ttl=0.1) as peer:
         task_id = await peer.start()
         await asyncio.sleep(0.15)
         gate.opened.set()
-        await true(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.served.engine.runs)
         assert await peer.state(task_id) == "completed"
 
 
@@ -370,7 +383,7 @@ async def test_a_limit_above_200_means_200_in_0_3() -> None:
     store = InMemoryTaskStore()
     for number in range(230):
         await store.save(record(str(number)))
-    async with serving({"work": Does(quick)}, "0.3", task_store=store) as peer:
+    async with serving({"work": ActionModule(quick)}, "0.3", task_store=store) as peer:
         first = (await peer.ask("list", {"limit": 1000})).result
         assert [task["id"] for task in first["tasks"]] == [str(229 - n) for n in range(200)]
         await peer.send()

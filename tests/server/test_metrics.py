@@ -17,14 +17,14 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from .asking import Json
 from .inloop import (
     NEEDS_APPROVAL,
-    Does,
-    DoesInThread,
+    ActionModule,
     Gate,
     Peer,
     Streams,
+    SyncActionModule,
     give_back,
     serving,
-    true,
+    wait_until,
 )
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
@@ -61,18 +61,18 @@ async def crash(inputs: Inputs, context: Any) -> Any:
 
 
 async def test_the_metrics_page_is_off_by_default() -> None:
-    async with serving({"work": Does(give_back)}) as peer:
+    async with serving({"work": ActionModule(give_back)}) as peer:
         assert (await peer.client.get("/metrics")).status_code == 404
 
 
 async def test_the_metrics_count_every_kind_of_outcome() -> None:
     gate = Gate()
     modules = {
-        "work": Does(give_back),
-        "crash": Does(crash),
-        "gate": Does(gate),
-        "slow": Does(Gate(), resources={"timeout": 50}),
-        "pay": Does(give_back, annotations=NEEDS_APPROVAL),
+        "work": ActionModule(give_back),
+        "crash": ActionModule(crash),
+        "gate": ActionModule(gate),
+        "slow": ActionModule(Gate(), resources={"timeout": 50}),
+        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
     }
     async with serving(modules, metrics=True) as peer:
         assert await metrics_of(peer) == {
@@ -106,12 +106,14 @@ async def test_the_metrics_count_every_kind_of_outcome() -> None:
         assert (metrics_now["canceled_tasks"], metrics_now["rejected_tasks"]) == (1, 1)
         assert metrics_now["total_requests"] == 14
         gate.opened.set()
-        await true(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.served.engine.runs)
         assert (await metrics_of(peer))["completed_tasks"] == 3
 
 
 async def test_a_scraper_gets_openmetrics() -> None:
-    async with serving({"work": Does(give_back), "crash": Does(crash)}, metrics=True) as peer:
+    async with serving(
+        {"work": ActionModule(give_back), "crash": ActionModule(crash)}, metrics=True
+    ) as peer:
         await peer.send("work")
         await peer.send("crash")
         response = await peer.client.get("/metrics", headers={"accept": SCRAPER})
@@ -150,7 +152,7 @@ async def test_a_scraper_gets_openmetrics() -> None:
 
 
 async def test_clients_cannot_create_labels() -> None:
-    async with serving({"work": Does(give_back)}, metrics=True) as peer:
+    async with serving({"work": ActionModule(give_back)}, metrics=True) as peer:
         for number in range(50):
             await peer.send("work", contextId=f"private-{number}", messageId=f"private-{number}")
             await peer.client.get(f"/private-{number}")
@@ -168,7 +170,7 @@ async def test_stuck_threads_are_counted() -> None:
         release.wait(30)
         return {}
 
-    async with serving({"work": DoesInThread(hang)}, metrics=True) as peer:
+    async with serving({"work": SyncActionModule(hang)}, metrics=True) as peer:
         try:
             task_id = await peer.start()
             await asyncio.to_thread(started.wait)
@@ -176,7 +178,7 @@ async def test_stuck_threads_are_counted() -> None:
             assert (await metrics_of(peer))["stuck_threads"] == 1
         finally:
             release.set()
-        await true(lambda: peer.served.setup.threads.stuck == 0)
+        await wait_until(lambda: peer.served.setup.threads.stuck == 0)
         assert (await metrics_of(peer))["stuck_threads"] == 0
 
 
@@ -196,7 +198,7 @@ async def test_the_age_of_leases_grows_while_they_are_not_renewed(tmp_path: Path
             yield renew
 
     store = Slow(tmp_path / "agent.db", lease_seconds=3)
-    async with serving({"work": Does(Gate())}, task_store=store, metrics=True) as peer:
+    async with serving({"work": ActionModule(Gate())}, task_store=store, metrics=True) as peer:
         assert (await metrics_of(peer))["lease_age_seconds"] < 1
         task_id = await peer.start()
         await until(lambda metrics: metrics["lease_age_seconds"] > 1.25, peer)
@@ -212,6 +214,6 @@ async def test_streams_are_counted_while_they_are_open() -> None:
     async with serving({"work": Streams(source)}, metrics=True) as peer:
         async with peer.stream() as stream:
             await stream.rest()
-        await true(lambda: not len(peer.served.handler.streams))
+        await wait_until(lambda: not len(peer.served.handler.streams))
         metrics_now = await metrics_of(peer)
         assert (metrics_now["open_streams"], metrics_now["completed_tasks"]) == (0, 1)

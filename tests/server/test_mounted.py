@@ -71,7 +71,7 @@ async def test_a_mounted_agent_has_its_path_in_the_url_of_the_card() -> None:
     assert card["url"] == "https://site.example/agents/one/"
 
 
-async def test_a_card_by_the_request_is_private_and_one_by_the_settings_is_not() -> None:
+async def test_a_card_is_private_if_its_url_comes_from_the_request() -> None:
     for url, caching in ((None, "private, max-age=300"), ("https://a", "max-age=300")):
         app = create_app(registry_of(echo=Echo()), url=url)
         async with client_of(app, "https://b.example") as client:
@@ -81,7 +81,7 @@ async def test_a_card_by_the_request_is_private_and_one_by_the_settings_is_not()
 @pytest.mark.parametrize(
     "host", ["", "a b", "a/b", "user@a", "a:b", "a?x", 'a"b', "é", "a" * 300, "[::1", "a:999999"]
 )
-async def test_a_host_that_is_none_is_not_put_on_the_card(host: str) -> None:
+async def test_a_malformed_host_is_not_put_on_the_card(host: str) -> None:
     app = create_app(registry_of(echo=Echo()))
     scope = {
         "type": "http",
@@ -136,7 +136,7 @@ async def test_the_extended_card_has_the_url_of_the_request_in_each_binding() ->
     assert over_rpc["supportedInterfaces"][0]["url"] == "https://agent.example/"
 
 
-async def test_a_mounted_agent_without_its_lifespan_says_so() -> None:
+async def test_a_mounted_agent_without_its_lifespan_refuses_messages_and_says_why() -> None:
     agent = create_app(registry_of(echo=Echo()))
     site = Starlette(routes=[Mount("/agent", agent)])
     async with client_of(site, "https://site.example") as client:
@@ -152,7 +152,7 @@ async def test_a_mounted_agent_without_its_lifespan_says_so() -> None:
     assert accepted.json()["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
-async def test_an_error_of_the_program_that_mounts_an_agent_stops_the_agent() -> None:
+async def test_an_error_of_the_mounting_program_stops_the_agent() -> None:
     agent = create_app(registry_of(echo=Echo()))
 
     async def program() -> None:

@@ -268,13 +268,13 @@ def test_operations_are_skills_beside_others(agent: Agent) -> None:
     assert {"destructive", "requires-approval"} <= {*skills["delete_item"]["tags"]}
 
 
-def test_an_api_can_be_all_that_is_served(url: str) -> None:
+def test_an_agent_can_serve_nothing_but_an_api(url: str) -> None:
     app = create_app(openapi=f"{url}/docs/openapi.json")
 
     assert "get_item" in app.state.agent.setup.skills.list()
 
 
-def test_parameters_go_to_their_places(agent: Agent, shop: Shop) -> None:
+def test_parameters_are_sent_in_path_query_headers_and_cookies(agent: Agent, shop: Shop) -> None:
     inputs: Json = {"tag": ["a b", "ü&"], "filter": {"min": 1}, "X-Trace": "t", "limit": 5}
     task = call(agent, "list_items", **inputs, theme="dark; x=1")
 
@@ -413,7 +413,7 @@ def test_a_large_response_fails_the_task(agent: Agent, monkeypatch: pytest.Monke
     assert failure(call(agent, "answer", kind="large")) == message
 
 
-def test_an_api_that_is_not_there_fails_the_task(shop: Shop, tmp_path: Path) -> None:
+def test_an_unreachable_api_fails_the_task(shop: Shop, tmp_path: Path) -> None:
     file = tmp_path / "api.yaml"
     file.write_text(yaml.safe_dump(DOCUMENT))
     with agent_with([], openapi=file, openapi_server="http://127.0.0.1:9") as agent:

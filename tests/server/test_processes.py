@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from tests.facade.processes import asking, process, served
 
-from .inloop import Peer, serving, true
+from .inloop import Peer, serving, wait_until
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs, Module
 from .principals import Headers, acting_as
@@ -139,7 +139,7 @@ def read_process_id(path: Path) -> int:
 
 
 async def wait_for_process_id(path: Path) -> int:
-    await true(lambda: read_process_id(path))
+    await wait_until(lambda: read_process_id(path))
     return read_process_id(path)
 
 
@@ -191,7 +191,7 @@ async def test_a_cancel_ends_the_process(tmp_path: Path) -> None:
         task_id = await peer.start("work", part(peer, "spin"))
         process_id = await wait_for_process_id(path)
         await peer.ask("cancel", {"id": task_id})
-        await true(lambda: not is_running(process_id))
+        await wait_until(lambda: not is_running(process_id))
         assert await output(peer, "return", value=1)
 
 
@@ -201,7 +201,7 @@ async def test_a_cancel_ends_programs_that_the_module_has_started(tmp_path: Path
         task_id = await peer.start("work", part(peer, "start"))
         process_id = await wait_for_process_id(path)
         await peer.ask("cancel", {"id": task_id})
-        await true(lambda: not is_running(process_id))
+        await wait_until(lambda: not is_running(process_id))
 
 
 async def test_a_timeout_ends_the_process(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def let_go(path: Path) -> None:
     Path(f"{path}.go").touch()
 
 
-async def test_waiting_calls_get_processes_in_turns_of_clients(
+async def test_clients_take_turns_at_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "count_cores", lambda: 1)
@@ -290,7 +290,7 @@ async def test_waiting_calls_get_processes_in_turns_of_clients(
         acting_as(peer, {"x-name": "bob"}) as bob,
     ):
         first = await ada.start("work", part(peer, "note and wait", name="ada"))
-        await true(lambda: names_in(path))
+        await wait_until(lambda: names_in(path))
         of_ada = [await ada.start("work", part(peer, "note", name="ada")) for _ in range(4)]
         of_bob = [await bob.start("work", part(peer, "note", name="bob")) for _ in range(3)]
         for client, canceled in ((ada, of_ada.pop()), (bob, of_bob.pop(0))):
@@ -314,14 +314,16 @@ async def test_a_client_in_all_processes_does_not_keep_others_out(
     ):
         inputs = {name: part(peer, "note and wait", name=name) for name in ("ada", "bob")}
         tasks = [(ada, await ada.start("work", inputs["ada"])) for _ in range(3)]
-        await true(lambda: names_in(path) == ["ada"] * 2)
+        await wait_until(lambda: names_in(path) == ["ada"] * 2)
         tasks.append((bob, await bob.start("work", inputs["bob"])))
-        await true(lambda: names_in(path) == ["ada"] * 2 + ["bob"])
+        await wait_until(lambda: names_in(path) == ["ada"] * 2 + ["bob"])
         let_go(path)
         ended = [await client.until(task_id, "completed") for client, task_id in tasks]
-        used = {int(task["artifacts"][0]["parts"][0]["data"]["process"]) for task in ended}
-        assert len(used) == 3
-        await true(lambda: sum(map(is_running, used)) == 2)  # as many are kept as there are cores
+        process_ids = {int(task["artifacts"][0]["parts"][0]["data"]["process"]) for task in ended}
+        assert len(process_ids) == 3
+        await wait_until(
+            lambda: sum(map(is_running, process_ids)) == 2
+        )  # as many are kept as there are cores
     assert names_in(path).count("ada") == 3
 
 

@@ -19,7 +19,7 @@ BEARER = {"scheme": "Bearer", "credentials": "sesame"}
 WHOLE: Json = {"id": "c1", "url": UNREACHABLE, "token": "t-1", "authentication": BEARER}
 """A push config with every optional member."""
 MODERN = ["1.0", "REST"]
-WAYS = ["0.3", *MODERN]
+DIALECTS = ["0.3", *MODERN]
 
 
 def client_of(**options: Any) -> Iterator[httpx.Client]:
@@ -74,7 +74,7 @@ def test_a_push_config_without_an_id_is_returned_with_a_generated_one(
     assert hooks.get(task, config_id).result == answer.result
 
 
-@pytest.mark.parametrize("other", WAYS)
+@pytest.mark.parametrize("other", DIALECTS)
 def test_a_push_config_created_in_one_version_can_be_read_in_another(
     client: httpx.Client, hooks: Hooks, task: str, other: str
 ) -> None:
@@ -122,11 +122,11 @@ def test_without_an_id_0_3_has_one_push_config_with_the_id_of_the_task(old: Agen
     assert hooks.of(task) == [{"taskId": task, "id": task, "url": f"{UNREACHABLE}/new"}]
 
 
-@pytest.mark.parametrize("way", MODERN)
+@pytest.mark.parametrize("dialect", MODERN)
 def test_without_an_id_1_0_creates_a_new_push_config_each_time(
-    client: httpx.Client, way: str
+    client: httpx.Client, dialect: str
 ) -> None:
-    agent = Agent(client, way)
+    agent = Agent(client, dialect)
     hooks, task = Hooks(agent), agent.send().task["id"]
     ids = [hooks.set(task, url=UNREACHABLE).result["id"] for _ in range(3)]
     assert len({*ids, task, ""}) == 5
@@ -251,9 +251,9 @@ def test_a_deletion_has_no_result_in_0_3(old: Agent) -> None:
     assert hooks.delete(task).code == -32001
 
 
-@pytest.mark.parametrize("way", MODERN)
-def test_repeated_deletions_have_an_empty_result_in_1_0(client: httpx.Client, way: str) -> None:
-    agent = Agent(client, way)
+@pytest.mark.parametrize("dialect", MODERN)
+def test_repeated_deletions_have_an_empty_result_in_1_0(client: httpx.Client, dialect: str) -> None:
+    agent = Agent(client, dialect)
     hooks, task = Hooks(agent), agent.send().task["id"]
     hooks.set(task, **WHOLE)
     answers = [hooks.delete(task, config_id) for config_id in ("c1", "c1", "never")]
@@ -408,20 +408,20 @@ IN_PRODUCTION = {
 
 
 @pytest.mark.parametrize("url", IN_PRODUCTION)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 def test_in_production_webhook_urls_must_be_https_and_public(
-    production: httpx.Client, way: str, url: str
+    production: httpx.Client, dialect: str, url: str
 ) -> None:
-    agent = Agent(production, way)
+    agent = Agent(production, dialect)
     task = agent.send().task["id"]
     for message in assert_refused(Hooks(agent), task, {"url": url}, "url"):
         assert IN_PRODUCTION[url] in message
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_in_production_an_allowed_host_may_be_private(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_in_production_an_allowed_host_may_be_private(dialect: str) -> None:
     settings, url = PushSettings(allowed_hosts=["127.0.0.1"]), "https://127.0.0.1:8443/hook"
     for client in client_of(push_notifications=settings):
-        agent = Agent(client, way)
+        agent = Agent(client, dialect)
         hooks, task = Hooks(agent), agent.send().task["id"]
         assert plain(hooks.set(task, url=url).result)["url"] == url

@@ -15,14 +15,14 @@ from tests.push.receiver import Reply, receiving
 
 from .asking import Json
 from .inloop import (
+    DIALECTS,
     NEEDS_APPROVAL,
-    WAYS,
-    Does,
+    ActionModule,
     Gate,
     Peer,
     give_back,
     serving,
-    true,
+    wait_until,
 )
 from .inloop import anyio_backend as anyio_backend
 from .modules import SECRET
@@ -34,11 +34,11 @@ pytestmark = pytest.mark.anyio
 
 QUICK = PushSettings(dev=True, retries=())
 MODULES: dict[str, object] = {
-    "work": Does(give_back),
-    "pay": Does(give_back, annotations=NEEDS_APPROVAL),
+    "work": ActionModule(give_back),
+    "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
 }
 HOOK: Json = {"id": "c1", "url": UNREACHABLE, "token": "t-1"}
-every_way = pytest.mark.parametrize("way", WAYS)
+every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 
 
 def webhook(name: str = "c1", task_id: str = "t") -> Webhook:
@@ -66,9 +66,9 @@ async def hooks_of(peer: Peer, task_id: str) -> list[Json]:
 async def test_push_configs_keep_their_order_and_are_deleted_with_their_task() -> None:
     store = InMemoryTaskStore()
     await store.save(record("t"))
-    both = [webhook("c2"), webhook("c1")]
-    await store.save_webhooks("t", both)
-    assert [*await store.webhooks("t")] == both
+    webhooks = [webhook("c2"), webhook("c1")]
+    await store.save_webhooks("t", webhooks)
+    assert [*await store.webhooks("t")] == webhooks
     assert await store.delete("t")
     await store.save(record("t"))
     assert not await store.webhooks("t")
@@ -79,7 +79,7 @@ async def test_push_configs_expire_with_their_task() -> None:
     await store.save_webhooks("t", [webhook()])
     await store.save(record("t", COMPLETED))
     assert await store.webhooks("t")
-    await true(lambda: len(store) == 0)
+    await wait_until(lambda: len(store) == 0)
     assert not await store.webhooks("t")
 
 
@@ -89,8 +89,8 @@ async def test_push_configs_are_evicted_with_their_task() -> None:
         await store.save(record(name, state))
         await store.save_webhooks(name, [webhook(task_id=name)])
     assert await store.get("ended") is None
-    kept = {name: len(await store.webhooks(name)) for name in ("working", "ended", "new")}
-    assert kept == {"working": 1, "ended": 0, "new": 1}
+    webhook_counts = {name: len(await store.webhooks(name)) for name in ("working", "ended", "new")}
+    assert webhook_counts == {"working": 1, "ended": 0, "new": 1}
 
 
 async def test_the_memory_store_has_the_three_push_config_methods_of_the_srs() -> None:
@@ -104,9 +104,9 @@ async def test_the_memory_store_has_the_three_push_config_methods_of_the_srs() -
     assert await store.get_push_config("t") is None
 
 
-@every_way
-async def test_an_evicted_task_has_no_push_configs(way: str) -> None:
-    async with serving(MODULES, way, push_notifications=QUICK, max_tasks=1) as peer:
+@every_dialect
+async def test_an_evicted_task_has_no_push_configs(dialect: str) -> None:
+    async with serving(MODULES, dialect, push_notifications=QUICK, max_tasks=1) as peer:
         task_id = (await peer.send()).task["id"]
         await ask(peer, "push set", task_id, **HOOK)
         assert await hooks_of(peer, task_id)
@@ -118,15 +118,20 @@ async def test_an_evicted_task_has_no_push_configs(way: str) -> None:
 # In users' stores
 
 
-@every_way
-async def test_a_users_store_keeps_the_push_config_of_a_task(way: str) -> None:
+@every_dialect
+async def test_a_users_store_keeps_the_push_config_of_a_task(dialect: str) -> None:
     store = DictStore()
-    async with serving(MODULES, way, task_store=store, push_notifications=QUICK) as peer:
+    async with serving(MODULES, dialect, task_store=store, push_notifications=QUICK) as peer:
         task_id = (await peer.send()).task["id"]
         assert await hooks_of(peer, task_id) == []
         assert (await ask(peer, "push set", task_id, **HOOK))[0] is None
-        kept = store.configs[task_id]
-        assert (kept.id, kept.url, kept.token, kept.task_id) == ("c1", UNREACHABLE, "t-1", task_id)
+        stored = store.configs[task_id]
+        assert (stored.id, stored.url, stored.token, stored.task_id) == (
+            "c1",
+            UNREACHABLE,
+            "t-1",
+            task_id,
+        )
         assert await hooks_of(peer, task_id) == [{"taskId": task_id, **HOOK}]
         assert (await ask(peer, "push set", task_id, id="c1", url=f"{UNREACHABLE}/new"))[0] is None
         assert store.configs[task_id].url == f"{UNREACHABLE}/new"
@@ -134,10 +139,10 @@ async def test_a_users_store_keeps_the_push_config_of_a_task(way: str) -> None:
         assert (store.configs, await hooks_of(peer, task_id)) == ({}, [])
 
 
-@every_way
-async def test_a_users_store_keeps_its_one_push_config_and_refuses_a_second(way: str) -> None:
+@every_dialect
+async def test_a_users_store_keeps_its_one_push_config_and_refuses_a_second(dialect: str) -> None:
     store = DictStore()
-    async with serving(MODULES, way, task_store=store, push_notifications=QUICK) as peer:
+    async with serving(MODULES, dialect, task_store=store, push_notifications=QUICK) as peer:
         task_id = (await peer.send("pay")).task["id"]
         await ask(peer, "push set", task_id, **HOOK)
         assert await ask(peer, "push set", task_id, id="c2", url=UNREACHABLE) == (-32602, None)
@@ -155,14 +160,14 @@ async def approve(peer: Peer, task_id: str) -> Json:
     return (await peer.send("pay", part, taskId=task_id)).task
 
 
-@every_way
+@every_dialect
 @pytest.mark.parametrize("store_type", [DictStore, InMemoryTaskStore])
 async def test_a_push_config_survives_a_restart_and_keeps_its_version(
-    way: str, store_type: Any
+    dialect: str, store_type: Any
 ) -> None:
-    store, other = store_type(), "1.0" if way == "0.3" else "0.3"
+    store, other = store_type(), "1.0" if dialect == "0.3" else "0.3"
     with receiving() as receiver:
-        async with serving(MODULES, way, task_store=store, push_notifications=QUICK) as peer:
+        async with serving(MODULES, dialect, task_store=store, push_notifications=QUICK) as peer:
             task_id = (await peer.send("pay")).task["id"]
             await ask(peer, "push set", task_id, **{**HOOK, "url": receiver.url})
         async with serving(MODULES, other, task_store=store, push_notifications=QUICK) as peer:
@@ -172,8 +177,8 @@ async def test_a_push_config_survives_a_restart_and_keeps_its_version(
             await approve(peer, task_id)
             await asyncio.to_thread(receiver.wait, 2)
     assert receiver.states == ["working", "completed"]
-    old = {"id" in delivery.json for delivery in receiver.deliveries}
-    assert old == {way == "0.3"}
+    versions = {"id" in delivery.json for delivery in receiver.deliveries}
+    assert versions == {dialect == "0.3"}
 
 
 async def test_the_failure_of_a_webhook_survives_a_restart() -> None:
@@ -184,7 +189,7 @@ async def test_the_failure_of_a_webhook_survives_a_restart() -> None:
             params = Hooks(peer.wire).sending("pay", hook=hook)
             task_id = (await peer.ask("send", params)).task["id"]
             await asyncio.to_thread(receiver.wait, 1)
-            await true(lambda: "500" in store.configs[task_id].tenant)
+            await wait_until(lambda: "500" in store.configs[task_id].tenant)
         async with serving(MODULES, "0.3", task_store=store, push_notifications=QUICK) as peer:
             _, config = await ask(peer, "push get", task_id)
             assert (config["status"], config["reason"]) == ("failed", "status 500")
@@ -207,22 +212,22 @@ class RefusingAll(Refusing):
         raise RuntimeError(SECRET)
 
 
-@every_way
+@every_dialect
 @pytest.mark.parametrize("operation", ["send", "stream"])
 @pytest.mark.parametrize("broken", [Refusing, RefusingAll])
 async def test_a_store_that_cannot_save_the_push_config_refuses_the_message(
-    way: str, operation: str, broken: Any, caplog: pytest.LogCaptureFixture
+    dialect: str, operation: str, broken: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate, store = Gate(), broken()
-    modules = {"work": Does(gate)}
-    async with serving(modules, way, task_store=store, push_notifications=QUICK) as peer:
+    modules = {"work": ActionModule(gate)}
+    async with serving(modules, dialect, task_store=store, push_notifications=QUICK) as peer:
         params = Hooks(peer.wire).sending("work", hook=HOOK)
         answer = await peer.ask(operation, params)
         assert answer.code == -32603
         assert SECRET in caplog.text
         assert (store.records, store.configs) == ({}, {})
         assert (await peer.ask("list")).result["tasks"] == []
-        await true(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.served.engine.runs)
         assert not gate.calls
 
 
@@ -236,7 +241,7 @@ async def test_a_store_that_cannot_save_the_task_keeps_no_push_config() -> None:
 
 async def test_a_full_store_keeps_no_push_config_of_a_refused_task() -> None:
     gate, store = Gate(), InMemoryTaskStore(max_capacity=1)
-    modules = {"work": Does(gate)}
+    modules = {"work": ActionModule(gate)}
     async with serving(modules, task_store=store, push_notifications=QUICK) as peer:
         await peer.start()
         answer = await peer.ask("send", Hooks(peer.wire).sending("work", hook=HOOK))
@@ -244,9 +249,9 @@ async def test_a_full_store_keeps_no_push_config_of_a_refused_task() -> None:
         assert not store._webhooks
 
 
-@every_way
-async def test_a_push_config_that_cannot_be_saved_does_not_affect_the_task(way: str) -> None:
-    async with serving(MODULES, way, task_store=Refusing(), push_notifications=QUICK) as peer:
+@every_dialect
+async def test_a_push_config_that_cannot_be_saved_does_not_affect_the_task(dialect: str) -> None:
+    async with serving(MODULES, dialect, task_store=Refusing(), push_notifications=QUICK) as peer:
         task_id = (await peer.send("pay")).task["id"]
         assert await ask(peer, "push set", task_id, **HOOK) == (-32603, None)
         assert await hooks_of(peer, task_id) == []
@@ -266,7 +271,7 @@ async def test_a_webhook_failure_that_cannot_be_saved_is_logged(
         async with serving(MODULES, task_store=SavesConfigOnce(), push_notifications=QUICK) as peer:
             params = Hooks(peer.wire).sending("work", hook={**HOOK, "url": receiver.url})
             assert (await peer.ask("send", params)).state == "completed"
-            await true(lambda: "webhooks not saved" in caplog.text)
+            await wait_until(lambda: "webhooks not saved" in caplog.text)
             assert SECRET not in caplog.text
 
 

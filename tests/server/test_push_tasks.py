@@ -18,7 +18,17 @@ from tests.push.receiver import Receiver, Reply, receiving
 from tests.serving import PATIENCE, running
 
 from .asking import Agent, Answer, Json
-from .inloop import NEEDS_APPROVAL, WAYS, Does, Gate, Peer, give_back, registry_of, serving, true
+from .inloop import (
+    DIALECTS,
+    NEEDS_APPROVAL,
+    ActionModule,
+    Gate,
+    Peer,
+    give_back,
+    registry_of,
+    serving,
+    wait_until,
+)
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
 from .test_disconnect import LOST, are_canceled, end_of, outlast
@@ -38,9 +48,9 @@ async def ask_for_more(inputs: Inputs, context: Any) -> Inputs:
 
 
 MODULES: dict[str, object] = {
-    "ask": Does(ask_for_more, input_schema=Count),
-    "echo": Does(give_back),
-    "pay": Does(give_back, annotations=NEEDS_APPROVAL),
+    "ask": ActionModule(ask_for_more, input_schema=Count),
+    "echo": ActionModule(give_back),
+    "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
 }
 QUICK = PushSettings(dev=True, retries=())
 """Push settings without retries."""
@@ -122,8 +132,8 @@ def test_a_denied_call_reveals_nothing_about_its_webhook() -> None:
         running(executor, push_notifications=QUICK) as url,
         httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE) as client,
     ):
-        for way in WAYS:
-            hooks = Hooks(Agent(client, way))
+        for dialect in DIALECTS:
+            hooks = Hooks(Agent(client, dialect))
             webhooks = [{"url": UNREACHABLE}, {"url": "ftp://127.0.0.1/"}, {}]
             answers = [
                 hooks.agent.ask("send", hooks.sending("pay", hook=hook)) for hook in webhooks
@@ -191,7 +201,7 @@ def test_a_refused_answer_adds_no_webhook(hooks: Hooks) -> None:
 
 @asynccontextmanager
 async def without_client(
-    way: str, receiver: Receiver, operation: str
+    dialect: str, receiver: Receiver, operation: str
 ) -> AsyncIterator[tuple[Peer, str, Gate, Gate]]:
     """Start a task with a webhook and disconnect its client.
 
@@ -199,9 +209,9 @@ async def without_client(
         Another client, the task's id, its gate, and the gate of the skill `other`.
     """
     gate, other = Gate(), Gate()
-    modules = {"work": Does(gate), "other": Does(other)}
+    modules = {"work": ActionModule(gate), "other": ActionModule(other)}
     async with serving(
-        modules, way, limits=Limits(disconnect_grace=0), push_notifications=QUICK
+        modules, dialect, limits=Limits(disconnect_grace=0), push_notifications=QUICK
     ) as peer:
         params = Hooks(peer.wire).sending("work", hook={"id": "c1", "url": receiver.url})
         if operation == "stream":
@@ -223,21 +233,21 @@ async def wait_until_working(peer: Peer, gate: Gate, receiver: Receiver) -> str:
     (task_id,) = peer.served.engine.runs
     await asyncio.to_thread(receiver.wait, 1)
     gauges = peer.served.gauges()
-    await true(lambda: not gauges["webhooks_pending"]())
+    await wait_until(lambda: not gauges["webhooks_pending"]())
     return task_id
 
 
-every_way = pytest.mark.parametrize("way", WAYS)
+every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 each_operation = pytest.mark.parametrize("operation", ["send", "stream"])
 
 
-@every_way
+@every_dialect
 @each_operation
 @pytest.mark.anyio
 async def test_a_task_with_a_webhook_keeps_running_without_its_client(
-    way: str, operation: str, receiver: Receiver
+    dialect: str, operation: str, receiver: Receiver
 ) -> None:
-    async with without_client(way, receiver, operation) as (peer, task_id, gate, other):
+    async with without_client(dialect, receiver, operation) as (peer, task_id, gate, other):
         await outlast(peer, other)
         assert await peer.state(task_id) == "working"
         gate.opened.set()
@@ -245,27 +255,27 @@ async def test_a_task_with_a_webhook_keeps_running_without_its_client(
         assert receiver.states == ALL_STATES
 
 
-@every_way
+@every_dialect
 @each_operation
 @pytest.mark.anyio
 async def test_a_task_whose_webhook_has_failed_is_canceled_with_its_client(
-    way: str, operation: str
+    dialect: str, operation: str
 ) -> None:
     with receiving(lambda delivery: Reply(500)) as receiver:
-        async with without_client(way, receiver, operation) as (peer, task_id, gate, _):
+        async with without_client(dialect, receiver, operation) as (peer, task_id, gate, _):
             await are_canceled(gate)
             assert await end_of(peer, task_id) == LOST
 
 
-@every_way
+@every_dialect
 @pytest.mark.anyio
 async def test_a_task_whose_webhook_was_deleted_is_canceled_with_its_client(
-    way: str, receiver: Receiver
+    dialect: str, receiver: Receiver
 ) -> None:
     gate = Gate()
-    modules = {"work": Does(gate)}
+    modules = {"work": ActionModule(gate)}
     async with serving(
-        modules, way, limits=Limits(disconnect_grace=0), push_notifications=QUICK
+        modules, dialect, limits=Limits(disconnect_grace=0), push_notifications=QUICK
     ) as peer:
         hooks = Hooks(peer.wire)
         params = hooks.sending("work", hook={"id": "c1", "url": receiver.url})

@@ -20,9 +20,9 @@ from tests.serving import PATIENCE, running
 
 from .asking import Json, state_of
 from .inloop import (
+    DIALECTS,
     NEEDS_APPROVAL,
-    WAYS,
-    Does,
+    ActionModule,
     Peer,
     app_of,
     content_of,
@@ -48,7 +48,7 @@ class Booking(BaseModel):
     meal: Literal["Lunch", "Dinner"] | None = None
 
 
-def asks(question: str, field: str | None = None, **options: Any) -> Does:
+def asks(question: str, field: str | None = None, **options: Any) -> ActionModule:
     """Return a module that asks until it has the field, or else `answer`; it returns its inputs."""
     schema = options.pop("input_schema", None)
 
@@ -57,10 +57,10 @@ def asks(question: str, field: str | None = None, **options: Any) -> Does:
             context.services.ask(question, field=field, **options)
         return inputs
 
-    return Does(action, input_schema=schema)
+    return ActionModule(action, input_schema=schema)
 
 
-def books(question: str, field: str | None = None, **options: Any) -> Does:
+def books(question: str, field: str | None = None, **options: Any) -> ActionModule:
     """Return the same with the inputs of a booking."""
     return asks(question, field, input_schema=Booking, **options)
 
@@ -81,13 +81,13 @@ def asked(task: Json) -> tuple[str, Json]:
     return text, data["input"]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_text_answer_becomes_the_field_of_the_question(way: str) -> None:
-    async with serving({"work": asks("For which day?", "day")}, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_text_answer_becomes_the_field_of_the_question(dialect: str) -> None:
+    async with serving({"work": asks("For which day?", "day")}, dialect) as peer:
         task = await say(peer, {"guests": 2})
         assert asked(task)[1]["field"] == "day"
-        done = await say(peer, "Friday", taskId=task["id"])
-        assert contents(done) == [{"guests": 2, "day": "Friday"}]
+        answered = await say(peer, "Friday", taskId=task["id"])
+        assert contents(answered) == [{"guests": 2, "day": "Friday"}]
 
 
 @pytest.mark.parametrize(
@@ -104,11 +104,11 @@ async def test_a_text_answer_is_converted_and_overwrites_no_other_input(
 ) -> None:
     async with serving({"work": books("Which?", field)}) as peer:
         task = await say(peer, "Oslo")
-        done = await say(peer, text, taskId=task["id"])
-        assert contents(done) == [{"city": "Oslo", field: value}]
+        answered = await say(peer, text, taskId=task["id"])
+        assert contents(answered) == [{"city": "Oslo", field: value}]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize(
     ("field", "text", "problem"),
     [
@@ -119,9 +119,9 @@ async def test_a_text_answer_is_converted_and_overwrites_no_other_input(
     ],
 )
 async def test_a_text_answer_that_does_not_fit_is_asked_for_again_with_the_reason(
-    way: str, field: str, text: str, problem: str
+    dialect: str, field: str, text: str, problem: str
 ) -> None:
-    async with serving({"work": books("Which?", field)}, way) as peer:
+    async with serving({"work": books("Which?", field)}, dialect) as peer:
         task = await say(peer, "Oslo")
         _, first = asked(task)
         for number in range(2):
@@ -133,8 +133,8 @@ async def test_a_text_answer_that_does_not_fit_is_asked_for_again_with_the_reaso
             assert again.pop("problem") == reason
             assert again == first
             assert len(task["history"]) == 3 + 2 * number
-        right = {"guests": "2", "day": "2026-11-27", "meal": "LUNCH"}[field]
-        assert state_of(await say(peer, right, taskId=task["id"])) == "completed"
+        valid_text = {"guests": "2", "day": "2026-11-27", "meal": "LUNCH"}[field]
+        assert state_of(await say(peer, valid_text, taskId=task["id"])) == "completed"
 
 
 async def test_data_that_does_not_fit_is_refused() -> None:
@@ -144,11 +144,11 @@ async def test_data_that_does_not_fit_is_refused() -> None:
             params = peer.wire.params("work", peer.part(data=wrong), taskId=task["id"])
             assert (await peer.ask("send", params)).code == -32602
         assert await peer.get(task["id"]) == task
-        done = await say(peer, {"meal": "Lunch", "guests": 2}, taskId=task["id"])
-        assert contents(done) == [{"city": "Oslo", "meal": "Lunch", "guests": 2}]
+        answered = await say(peer, {"meal": "Lunch", "guests": 2}, taskId=task["id"])
+        assert contents(answered) == [{"city": "Oslo", "meal": "Lunch", "guests": 2}]
 
 
-async def test_the_choices_of_a_question_are_listed_and_can_be_named_or_counted() -> None:
+async def test_the_choices_of_a_question_are_listed_and_chosen_by_name_or_number() -> None:
     async with serving({"work": asks("When?", "day", choices=("Friday", "Saturday"))}) as peer:
         for text, day in (("saturday", "Saturday"), ("1", "Friday")):
             task = await say(peer, {"guests": 2})
@@ -160,7 +160,7 @@ async def test_the_choices_of_a_question_are_listed_and_can_be_named_or_counted(
             assert contents(await say(peer, text, taskId=task["id"]))[0]["day"] == day
 
 
-async def test_choices_that_are_numbers_are_not_counted() -> None:
+async def test_choices_that_are_numbers_are_chosen_only_by_value() -> None:
     async with serving({"work": asks("How many?", "n", choices=[2, 4])}) as peer:
         task = await say(peer, {})
         assert asked(task)[0] == "How many?\n- 2\n- 4"
@@ -191,12 +191,12 @@ async def test_text_that_is_none_of_the_choices_is_asked_for_again_without_an_in
             context.services.ask("When?", choices=["Friday", "Saturday"])
         return {"answer": context.services.answer}
 
-    async with serving({"work": Does(action, input_schema=Booking)}) as peer:
+    async with serving({"work": ActionModule(action, input_schema=Booking)}) as peer:
         task = await say(peer, "Oslo")
         task = await say(peer, "Sunday", taskId=task["id"])
         assert asked(task)[1]["problem"] == "The answer must be one of: Friday, Saturday"
-        done = await say(peer, "friday", taskId=task["id"])
-        assert contents(done) == [{"answer": [{"text": "Friday"}]}]
+        answered = await say(peer, "friday", taskId=task["id"])
+        assert contents(answered) == [{"answer": [{"text": "Friday"}]}]
 
 
 async def test_a_number_becomes_the_choice_for_a_skill_without_an_input_for_it() -> None:
@@ -205,11 +205,11 @@ async def test_a_number_becomes_the_choice_for_a_skill_without_an_input_for_it()
             context.services.ask("When?", choices=["Friday", {"in": "days"}])
         return {"parts": [*context.services.answer, *context.services.parts]}
 
-    async with serving({"work": Does(action, input_schema=Booking)}) as peer:
+    async with serving({"work": ActionModule(action, input_schema=Booking)}) as peer:
         for text, part in (("1", {"text": "Friday"}), ("2", {"data": {"in": "days"}})):
             task = await say(peer, "Oslo")
-            done = await say(peer, text, taskId=task["id"])
-            assert contents(done) == [{"parts": [part, part]}]
+            answered = await say(peer, text, taskId=task["id"])
+            assert contents(answered) == [{"parts": [part, part]}]
 
 
 async def test_the_reason_why_an_answer_does_not_fit_is_short() -> None:
@@ -223,20 +223,22 @@ async def test_the_reason_why_an_answer_does_not_fit_is_short() -> None:
 async def test_a_text_answer_without_a_field_becomes_the_answer() -> None:
     async with serving({"work": asks("What is your name?")}) as peer:
         task = await say(peer, "hi")
-        done = await say(peer, "Ann", "Lee", taskId=task["id"])
-        assert contents(done) == [{"text": "hi", "answer": "Ann\nLee"}]
+        answered = await say(peer, "Ann", "Lee", taskId=task["id"])
+        assert contents(answered) == [{"text": "hi", "answer": "Ann\nLee"}]
 
 
-async def test_a_text_answer_that_the_skill_has_no_place_for_is_in_the_conversation() -> None:
+async def test_a_text_answer_that_fits_no_input_is_in_the_parts_of_the_message() -> None:
     async def action(inputs: Inputs, context: Any) -> Inputs:
         if not context.services.history:
             raise ModuleError("INPUT_REQUIRED", "Which?")
         return {"inputs": inputs, "parts": context.services.parts}
 
-    async with serving({"work": Does(action, input_schema=Booking)}) as peer:
+    async with serving({"work": ActionModule(action, input_schema=Booking)}) as peer:
         task = await say(peer, "Oslo")
-        done = await say(peer, "the second", taskId=task["id"])
-        assert contents(done) == [{"inputs": {"city": "Oslo"}, "parts": [{"text": "the second"}]}]
+        answered = await say(peer, "the second", taskId=task["id"])
+        assert contents(answered) == [
+            {"inputs": {"city": "Oslo"}, "parts": [{"text": "the second"}]}
+        ]
 
 
 class Payment(BaseModel):
@@ -275,12 +277,12 @@ async def test_a_question_for_several_inputs_takes_json() -> None:
             context.services.ask("Which?", schema=schema)
         return inputs
 
-    async with serving({"work": Does(action)}) as peer:
+    async with serving({"work": ActionModule(action)}) as peer:
         task = await say(peer, {})
         task = await say(peer, "1 and 2", taskId=task["id"])
         assert asked(task)[1]["problem"] == "The answer must be JSON with: a (integer), b (any)"
-        done = await say(peer, '{"a": 1, "b": [2]}', taskId=task["id"])
-        assert contents(done) == [{"a": 1, "b": [2]}]
+        answered = await say(peer, '{"a": 1, "b": [2]}', taskId=task["id"])
+        assert contents(answered) == [{"a": 1, "b": [2]}]
 
 
 @pytest.mark.parametrize(
@@ -298,20 +300,20 @@ async def test_a_malformed_question_fails_the_task(details: Json) -> None:
     async def action(inputs: Inputs, context: Any) -> Inputs:
         raise ModuleError("INPUT_REQUIRED", "Which?", details)
 
-    async with serving({"work": Does(action)}) as peer:
+    async with serving({"work": ActionModule(action)}) as peer:
         assert state_of(await say(peer, {})) == "failed"
 
 
 async def test_an_answer_in_text_and_data_is_its_data() -> None:
     async with serving({"work": asks("When?", "day")}) as peer:
         task = await say(peer, {"guests": 2})
-        done = await say(peer, "on this day", {"day": "Friday"}, taskId=task["id"])
-        assert contents(done) == [{"guests": 2, "day": "Friday"}]
+        answered = await say(peer, "on this day", {"day": "Friday"}, taskId=task["id"])
+        assert contents(answered) == [{"guests": 2, "day": "Friday"}]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_an_answer_that_does_not_fit_is_asked_for_again_in_a_stream(way: str) -> None:
-    async with serving({"work": asks("How many?", "n", choices=[1, 2])}, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_answer_that_does_not_fit_is_asked_for_again_in_a_stream(dialect: str) -> None:
+    async with serving({"work": asks("How many?", "n", choices=[1, 2])}, dialect) as peer:
         task = await say(peer, {})
         async with peer.stream("work", peer.part(text="3"), taskId=task["id"]) as stream:
             frames = await stream.rest()
@@ -344,9 +346,9 @@ async def test_the_sdk_answers_in_words() -> None:
 
 def shop() -> dict[str, Any]:
     return {
-        "math.add": Does(give_back, input_schema=Payment),
-        "text.echo": Does(give_back),
-        "pay": Does(give_back, annotations=NEEDS_APPROVAL),
+        "math.add": ActionModule(give_back, input_schema=Payment),
+        "text.echo": ActionModule(give_back),
+        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
     }
 
 
@@ -357,16 +359,16 @@ async def send_to_any(peer: Peer, *parts: Json, **members: Any) -> Any:
     return await peer.ask("send", params)
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_the_only_skill_gets_messages_without_a_skill_id(way: str) -> None:
-    async with serving({"text.echo": Does(give_back)}, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_the_only_skill_gets_messages_without_a_skill_id(dialect: str) -> None:
+    async with serving({"text.echo": ActionModule(give_back)}, dialect) as peer:
         answer = await send_to_any(peer, peer.part(text="hi"))
         assert contents(answer.task) == [{"text": "hi"}]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_the_error_for_a_message_without_a_skill_lists_the_skills(way: str) -> None:
-    async with serving(shop(), way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_the_error_for_a_message_without_a_skill_lists_the_skills(dialect: str) -> None:
+    async with serving(shop(), dialect) as peer:
         answer = await send_to_any(peer, peer.part(text="hi"))
         assert answer.code == -32602
         assert "metadata.skillId" in answer.response.text
@@ -375,9 +377,9 @@ async def test_the_error_for_a_message_without_a_skill_lists_the_skills(way: str
             assert skill_id in answer.response.text
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_an_unknown_skill_gets_the_closest_ids(way: str) -> None:
-    async with serving(shop(), way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_unknown_skill_gets_the_closest_ids(dialect: str) -> None:
+    async with serving(shop(), dialect) as peer:
         answer = await peer.send("math.ad", peer.part(data={}))
         assert answer.code == -32601
         assert "Skill not found: math.ad (did you mean math.add?)" in answer.response.text
@@ -386,10 +388,10 @@ async def test_an_unknown_skill_gets_the_closest_ids(way: str) -> None:
         assert "did you mean" not in answer.response.text
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("answer", ["text.echo", "Text Echo", "TEXT.ECHO.", "{number}"])
-async def test_the_client_is_asked_which_skill_to_call(way: str, answer: str) -> None:
-    async with serving(shop(), way, default_skill="ask") as peer:
+async def test_the_client_is_asked_which_skill_to_call(dialect: str, answer: str) -> None:
+    async with serving(shop(), dialect, default_skill="ask") as peer:
         task = (await send_to_any(peer, peer.part(text="hi"))).task
         question, data = asked(task)
         lines = question.splitlines()
@@ -398,14 +400,14 @@ async def test_the_client_is_asked_which_skill_to_call(way: str, answer: str) ->
         assert data["data"]["skills"][0] == {"id": "math.add", "name": "Math Add"}
         number = next(line for line in lines if "text.echo (Text Echo)" in line).partition(".")[0]
         text = answer.format(number=number)
-        done = (await send_to_any(peer, peer.part(text=text), taskId=task["id"])).task
-        assert contents(done) == [{"text": "hi"}]
-        assert done["metadata"]["skillId"] == "text.echo"
+        answered = (await send_to_any(peer, peer.part(text=text), taskId=task["id"])).task
+        assert contents(answered) == [{"text": "hi"}]
+        assert answered["metadata"]["skillId"] == "text.echo"
 
 
 @pytest.mark.parametrize("answer", ["work_70", "Work 70", "WORK_7", "7"])
 async def test_a_question_lists_some_of_many_skills_and_any_can_be_chosen(answer: str) -> None:
-    modules = {f"work_{number}": Does(give_back) for number in range(1, 81)}
+    modules = {f"work_{number}": ActionModule(give_back) for number in range(1, 81)}
     async with serving(modules, default_skill="ask") as peer:
         task = (await send_to_any(peer, peer.part(text="hi"))).task
         question, data = asked(task)
@@ -413,18 +415,18 @@ async def test_a_question_lists_some_of_many_skills_and_any_can_be_chosen(answer
         assert question.endswith("\n… and 30 more")
         assert [skill["id"] for skill in data["data"]["skills"]] == data["choices"]
         assert (len(data["choices"]), data["data"]["more"]) == (50, 30)
-        done = (await send_to_any(peer, peer.part(text=answer), taskId=task["id"])).task
+        answered = (await send_to_any(peer, peer.part(text=answer), taskId=task["id"])).task
         chosen = data["choices"][6] if answer == "7" else answer.lower().replace(" ", "_")
-        assert done["metadata"]["skillId"] == chosen
+        assert answered["metadata"]["skillId"] == chosen
 
 
-async def test_a_question_has_the_names_of_skills_as_they_are_now() -> None:
-    modules = {name: Does(give_back) for name in ("one", "two")}
+async def test_a_question_lists_the_current_names_of_skills() -> None:
+    modules = {name: ActionModule(give_back) for name in ("one", "two")}
     registry = registry_of(modules)
     async with serving(registry, default_skill="ask") as peer:
         for alias in ("First", "Second"):
             registry.unregister("one")
-            registry.register("one", Does(give_back, display={"a2a": {"alias": alias}}))
+            registry.register("one", ActionModule(give_back, display={"a2a": {"alias": alias}}))
             task = (await send_to_any(peer, peer.part(text="hi"))).task
             assert asked(task)[1]["data"]["skills"][0] == {"id": "one", "name": alias}
 
@@ -452,18 +454,18 @@ async def test_an_answer_that_chooses_no_skill_is_asked_for_again() -> None:
         for text, problem in problems.items():
             task = (await send_to_any(peer, peer.part(text=text), taskId=task["id"])).task
             assert asked(task)[0].startswith(problem)
-        done = (await send_to_any(peer, peer.part(text="text.echo"), taskId=task["id"])).task
-        assert contents(done) == [{"text": "hi"}]
+        answered = (await send_to_any(peer, peer.part(text="text.echo"), taskId=task["id"])).task
+        assert contents(answered) == [{"text": "hi"}]
 
 
-async def test_the_name_of_several_skills_chooses_none_of_them() -> None:
-    modules = {"math.add": Does(give_back), "math_add": Does(give_back)}
+async def test_a_name_shared_by_several_skills_chooses_none_of_them() -> None:
+    modules = {"math.add": ActionModule(give_back), "math_add": ActionModule(give_back)}
     async with serving(modules, default_skill="ask") as peer:
         task = (await send_to_any(peer, peer.part(text="hi"))).task
         task = (await send_to_any(peer, peer.part(text="Math Add"), taskId=task["id"])).task
         assert asked(task)[1]["problem"] == "The answer names several skills: choose one by its id"
-        done = (await send_to_any(peer, peer.part(text="math_add"), taskId=task["id"])).task
-        assert done["metadata"]["skillId"] == "math_add"
+        answered = (await send_to_any(peer, peer.part(text="math_add"), taskId=task["id"])).task
+        assert answered["metadata"]["skillId"] == "math_add"
 
 
 async def test_a_chosen_skill_asks_for_approval() -> None:
@@ -472,8 +474,8 @@ async def test_a_chosen_skill_asks_for_approval() -> None:
         task = (await send_to_any(peer, peer.part(text="pay"), taskId=task["id"])).task
         text = content_of(task["status"]["message"]["parts"][0])
         assert text.startswith("Approval required for module pay")
-        done = (await send_to_any(peer, peer.part(text="yes"), taskId=task["id"])).task
-        assert contents(done) == [{"text": "hi"}]
+        answered = (await send_to_any(peer, peer.part(text="yes"), taskId=task["id"])).task
+        assert contents(answered) == [{"text": "hi"}]
 
 
 async def test_the_chosen_skill_is_stored_with_the_task(tmp_path: Path) -> None:
@@ -488,8 +490,8 @@ async def test_the_chosen_skill_is_stored_with_the_task(tmp_path: Path) -> None:
         assert record.skill == "pay"
         wrong = await peer.send("text.echo", peer.part(text="yes"), taskId=task["id"])
         assert wrong.code == -32602
-        done = (await send_to_any(peer, peer.part(text="yes"), taskId=task["id"])).task
-        assert contents(done) == [{"text": "hi"}]
+        answered = (await send_to_any(peer, peer.part(text="yes"), taskId=task["id"])).task
+        assert contents(answered) == [{"text": "hi"}]
 
 
 async def test_a_task_that_waits_for_its_skill_can_be_canceled_and_expires() -> None:
@@ -503,7 +505,7 @@ async def test_a_task_that_waits_for_its_skill_can_be_canceled_and_expires() -> 
         assert late.code == -32004
 
 
-async def test_only_skills_that_the_caller_may_call_are_told() -> None:
+async def test_only_skills_that_the_caller_may_call_are_listed() -> None:
     rules = [ACLRule(["*"], ["text.echo", "pay"], "allow")]
     with closing(Executor(registry_of(shop()), acl=ACL(rules, "deny"))) as executor:
         async with serving(executor) as peer:
@@ -517,8 +519,8 @@ async def test_only_skills_that_the_caller_may_call_are_told() -> None:
             assert asked(task)[1]["problem"] == "The answer names no skill of this agent"
 
 
-def test_a_skill_with_the_id_ask_leaves_no_word_for_asking() -> None:
-    registry = registry_of({"ask": Does(give_back), "work": Does(give_back)})
+def test_a_skill_with_the_id_ask_cannot_be_the_default_skill() -> None:
+    registry = registry_of({"ask": ActionModule(give_back), "work": ActionModule(give_back)})
     with pytest.raises(OptionError, match="rename"):
         app_of(registry, default_skill="ask")
     assert app_of(registry)

@@ -59,9 +59,9 @@ def shortest(measure: Callable[[], float]) -> float:
 
 def seconds(ask: Callable[[], object]) -> float:
     """Return how many seconds a call takes."""
-    begun = time.perf_counter()
+    started_at = time.perf_counter()
     ask()
-    return time.perf_counter() - begun
+    return time.perf_counter() - started_at
 
 
 def slowest_beside(agent: Agent, body: bytes) -> float:

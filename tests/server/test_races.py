@@ -46,7 +46,7 @@ from tests.serving import PATIENCE
 
 from .inloop import (
     NEEDS_APPROVAL,
-    Does,
+    ActionModule,
     Gate,
     Streams,
     always,
@@ -54,7 +54,7 @@ from .inloop import (
     give_back,
     registry_of,
     serving,
-    true,
+    wait_until,
 )
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
@@ -165,7 +165,7 @@ async def test_a_task_that_is_canceled_as_it_completes_ends_once(
     store: Any, rounds: int, streams: bool
 ) -> None:
     action = Yielding()
-    module = Streams(action.stream) if streams else Does(action)
+    module = Streams(action.stream) if streams else ActionModule(action)
     async with serving({"work": module}, task_store=store()) as peer:
         handler, before = peer.served.handler, asyncio.all_tasks()
         seen: Counter[TaskState] = Counter()
@@ -191,14 +191,14 @@ async def test_a_task_that_is_canceled_as_it_completes_ends_once(
 
         for first in range(0, rounds, 50):
             await asyncio.gather(*map(race, range(first, first + 50)))
-        await true(lambda: asyncio.all_tasks() == before)
+        await wait_until(lambda: asyncio.all_tasks() == before)
         assert not peer.served.engine.runs
         assert set(seen) == {CANCELED, COMPLETED}, "there was no race"
 
 
 @pytest.mark.parametrize("store", STORES)
 async def test_a_task_that_is_canceled_at_once_leaks_nothing(store: Any) -> None:
-    async with serving({"work": Does(Gate())}, task_store=store()) as peer:
+    async with serving({"work": ActionModule(Gate())}, task_store=store()) as peer:
         handler, before = peer.served.handler, asyncio.all_tasks()
 
         async def race() -> None:
@@ -206,14 +206,14 @@ async def test_a_task_that_is_canceled_at_once_leaks_nothing(store: Any) -> None
             assert await outcome(handler.cancel(cancel(task.id))) == "done"
 
         await asyncio.gather(*(race() for _ in range(100)))
-        await true(lambda: asyncio.all_tasks() == before)
+        await wait_until(lambda: asyncio.all_tasks() == before)
         assert not peer.served.engine.runs
 
 
 @pytest.mark.parametrize("store", STORES)
 async def test_a_task_ends_when_its_send_is_cancelled(store: Any) -> None:
     """The moments of the disconnects vary."""
-    async with serving({"work": Does(Yielding())}, task_store=store()) as peer:
+    async with serving({"work": ActionModule(Yielding())}, task_store=store()) as peer:
         handler, before = peer.served.handler, asyncio.all_tasks()
 
         async def race(number: int) -> None:
@@ -224,7 +224,7 @@ async def test_a_task_ends_when_its_send_is_cancelled(store: Any) -> None:
             await asyncio.wait({sends})
 
         await asyncio.gather(*map(race, range(120)))
-        await true(lambda: asyncio.all_tasks() == before)
+        await wait_until(lambda: asyncio.all_tasks() == before)
         assert not peer.served.engine.runs
         page = await handler.list_created(ask(ListTasksRequest(page_size=200)))
         assert {task.status.state for task in page.tasks} == {COMPLETED}
@@ -232,7 +232,7 @@ async def test_a_task_ends_when_its_send_is_cancelled(store: Any) -> None:
 
 @pytest.mark.parametrize("store", STORES)
 async def test_a_cancellation_takes_effect_when_its_request_is_cancelled(store: Any) -> None:
-    async with serving({"work": Does(Gate())}, task_store=store()) as peer:
+    async with serving({"work": ActionModule(Gate())}, task_store=store()) as peer:
         handler, before = peer.served.handler, asyncio.all_tasks()
 
         async def race(number: int) -> None:
@@ -247,7 +247,7 @@ async def test_a_cancellation_takes_effect_when_its_request_is_cancelled(store: 
         page = await handler.list_created(ask(ListTasksRequest(page_size=200)))
         for task in page.tasks:
             await outcome(handler.cancel(cancel(task.id)))
-        await true(lambda: asyncio.all_tasks() == before)
+        await wait_until(lambda: asyncio.all_tasks() == before)
         for task in page.tasks:
             log = await events(handler, task.id)
             assert ends(log) == [CANCELED]
@@ -265,7 +265,7 @@ async def test_a_cancelled_answer_leaves_no_task_without_a_run() -> None:
                 saved.set()
                 await go.wait()
 
-    store, modules = LateStore(), {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
+    store, modules = LateStore(), {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
     async with serving(modules, task_store=store) as peer:
         handler, before = peer.served.handler, asyncio.all_tasks()
         task = await handler.send(sending())
@@ -274,7 +274,7 @@ async def test_a_cancelled_answer_leaves_no_task_without_a_run() -> None:
         answers.cancel()
         await asyncio.wait({answers})
         go.set()
-        await true(lambda: asyncio.all_tasks() == before)
+        await wait_until(lambda: asyncio.all_tasks() == before)
         (listed,) = (await handler.list_created(ask(ListTasksRequest()))).tasks
         assert listed.status.state in {COMPLETED, INPUT_REQUIRED}
         assert (await handler.get(get(task.id))).status.state == listed.status.state
@@ -292,7 +292,7 @@ async def test_only_one_of_several_concurrent_answers_resumes_the_task(
         await asyncio.sleep(0)
         return {}
 
-    modules = {"work": Does(count, annotations=NEEDS_APPROVAL)}
+    modules = {"work": ActionModule(count, annotations=NEEDS_APPROVAL)}
     async with serving(modules, task_store=store()) as peer:
         handler, before = peer.served.handler, asyncio.all_tasks()
 
@@ -308,7 +308,7 @@ async def test_only_one_of_several_concurrent_answers_resumes_the_task(
         for _ in range(rounds // 10):
             await asyncio.gather(*(race() for _ in range(10)))
         assert not calls
-        await true(lambda: asyncio.all_tasks() == before)
+        await wait_until(lambda: asyncio.all_tasks() == before)
         assert not peer.served.engine.runs
 
 
@@ -323,7 +323,7 @@ async def test_of_several_concurrent_answers_to_a_question_all_but_one_are_refus
         await asyncio.sleep(0)
         return inputs
 
-    async with serving({"work": Does(ask)}, task_store=store()) as peer:
+    async with serving({"work": ActionModule(ask)}, task_store=store()) as peer:
         handler = peer.served.handler
 
         async def race() -> None:
@@ -344,7 +344,7 @@ async def test_a_refused_answer_sets_no_webhook() -> None:
             context.services.ask("Which day?", field="text")
         return inputs
 
-    async with serving({"work": Does(ask)}, push_notifications=True) as peer:
+    async with serving({"work": ActionModule(ask)}, push_notifications=True) as peer:
         handler = peer.served.handler
         task = await handler.send(sending())
         first, second = (sending("Friday", task_id=task.id) for _ in range(2))
@@ -386,7 +386,7 @@ async def test_a_concurrent_yes_and_no_have_one_outcome(store: Any) -> None:
         calls[context.data["ext.a2a.task_id"]] += 1
         return {}
 
-    modules = {"work": Does(count, annotations=NEEDS_APPROVAL)}
+    modules = {"work": ActionModule(count, annotations=NEEDS_APPROVAL)}
     async with serving(modules, task_store=store()) as peer:
         handler = peer.served.handler
 
@@ -396,7 +396,7 @@ async def test_a_concurrent_yes_and_no_have_one_outcome(store: Any) -> None:
             answers = [outcome(handler.send(sending(word, task_id=task.id))) for word in words]
             requests = [*answers, outcome(handler.cancel(cancel(task.id)))]
             await asyncio.gather(*(requests if number % 3 else reversed(requests)))
-            await true(lambda: task.id not in peer.served.engine.runs)
+            await wait_until(lambda: task.id not in peer.served.engine.runs)
             log = await events(handler, task.id)
             assert [event.version for event in log] == list(range(1, len(log) + 1))
             (end,) = ends(log)
@@ -408,7 +408,7 @@ async def test_a_concurrent_yes_and_no_have_one_outcome(store: Any) -> None:
 @pytest.mark.parametrize("store", STORES)
 async def test_messages_to_a_working_task_are_refused_and_change_nothing(store: Any) -> None:
     gate = Gate()
-    async with serving({"work": Does(gate)}, task_store=store()) as peer:
+    async with serving({"work": ActionModule(gate)}, task_store=store()) as peer:
         handler = peer.served.handler
         task = await handler.send(sending(wait=False))
         for request in (sending(task_id=task.id), sending("yes", task_id=task.id)):
@@ -417,7 +417,7 @@ async def test_messages_to_a_working_task_are_refused_and_change_nothing(store: 
         with pytest.raises(UnsupportedOperationError):
             await handler.stream(sending(task_id=task.id))
         gate.opened.set()
-        await true(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.served.engine.runs)
         assert len(gate.calls) == 1
         assert [event.version for event in await events(handler, task.id)] == [1, 2, 3, 4]
 
@@ -428,7 +428,7 @@ async def test_a_hundred_tasks_at_once_do_not_get_mixed_up(store: Any) -> None:
         await asyncio.sleep(0.005)
         return {**inputs, "task": context.data["ext.a2a.task_id"]}
 
-    async with serving({"work": Does(mine)}, task_store=store()) as peer:
+    async with serving({"work": ActionModule(mine)}, task_store=store()) as peer:
 
         async def one(number: int) -> None:
             task = (await peer.send("work", peer.part(data={"n": number}))).task
@@ -457,7 +457,7 @@ async def test_readers_that_subscribe_at_any_time_get_every_event_once(store: An
 
 async def test_subscribers_over_http_are_gapless_when_the_store_is_slow() -> None:
     gate = Gate()
-    async with serving({"work": Does(gate)}, task_store=SlowStore()) as peer:
+    async with serving({"work": ActionModule(gate)}, task_store=SlowStore()) as peer:
         async with peer.stream() as first:
             task_id = (await first.next()).body["id"]
             async with peer.subscribe(task_id, 1) as second:
@@ -469,11 +469,11 @@ async def test_subscribers_over_http_are_gapless_when_the_store_is_slow() -> Non
 
 @pytest.mark.parametrize("store", STORES)
 async def test_a_task_that_completes_during_shutdown_ends_once(store: Any) -> None:
-    async with serving({"work": Does(Yielding())}, task_store=store()) as peer:
+    async with serving({"work": ActionModule(Yielding())}, task_store=store()) as peer:
         handler, before = peer.served.handler, asyncio.all_tasks()
         tasks = await asyncio.gather(*(handler.send(sending(wait=False)) for _ in range(60)))
         await peer.served.engine.drain(0)
-        await true(lambda: asyncio.all_tasks() == before)
+        await wait_until(lambda: asyncio.all_tasks() == before)
         assert not peer.served.engine.runs
         for task in tasks:
             assert len(ends(await events(handler, task.id))) == 1
@@ -489,7 +489,7 @@ async def test_a_task_that_is_stored_during_shutdown_ends() -> None:
             await super().save(record)
 
     store = LateStore()
-    async with serving({"work": Does(Gate())}, task_store=store) as peer:
+    async with serving({"work": ActionModule(Gate())}, task_store=store) as peer:
         before = asyncio.all_tasks()
         sends = asyncio.create_task(outcome(peer.served.handler.send(sending(wait=False))))
         await saving.wait()
@@ -497,7 +497,7 @@ async def test_a_task_that_is_stored_during_shutdown_ends() -> None:
         await sends
         page = await store.query(Query(""))
         assert WORKING not in {record.task.status.state for record in page.records}
-        await true(lambda: asyncio.all_tasks() == before)
+        await wait_until(lambda: asyncio.all_tasks() == before)
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -513,12 +513,15 @@ async def test_cancels_of_unknown_and_ended_tasks_have_different_errors(store: A
 
 async def test_two_apps_do_not_see_each_others_runs() -> None:
     gate = Gate()
-    async with serving({"work": Does(gate)}) as one, serving({"work": Does(give_back)}) as two:
+    async with (
+        serving({"work": ActionModule(gate)}) as one,
+        serving({"work": ActionModule(give_back)}) as two,
+    ):
         task_id = await one.start()
         assert (await two.ask("get", {"id": task_id})).code == -32001
         assert (await two.ask("cancel", {"id": task_id})).code == -32001
         gate.opened.set()
-        await true(lambda: not one.served.engine.runs)
+        await wait_until(lambda: not one.served.engine.runs)
 
 
 class EarlyStore(InMemoryTaskStore):
@@ -531,7 +534,7 @@ class EarlyStore(InMemoryTaskStore):
 
 async def test_a_task_that_is_listed_before_its_save_returns_ends_once() -> None:
     gate = Gate()
-    async with serving({"work": Does(gate)}, task_store=EarlyStore()) as peer:
+    async with serving({"work": ActionModule(gate)}, task_store=EarlyStore()) as peer:
         handler, before = peer.served.handler, asyncio.all_tasks()
         sent = asyncio.create_task(handler.send(sending(wait=False, context_id="c")))
         listed = ask(ListTasksRequest(context_id="c"))
@@ -544,7 +547,9 @@ async def test_a_task_that_is_listed_before_its_save_returns_ends_once() -> None
         assert [event.version for event in log] == list(range(1, len(log) + 1))
         assert ends(log) == [CANCELED]
         assert (await handler.get(get(canceled.id))).status.state == CANCELED
-        await true(lambda: not peer.served.engine.runs and asyncio.all_tasks() <= before | {sent})
+        await wait_until(
+            lambda: not peer.served.engine.runs and asyncio.all_tasks() <= before | {sent}
+        )
 
 
 class Guests(BaseModel):
@@ -571,13 +576,13 @@ async def test_an_answer_counts_if_the_one_before_it_was_refused() -> None:
             context.services.ask("How many?", field="number")
         return inputs
 
-    registry = registry_of({"work": Does(work, input_schema=Guests)})
+    registry = registry_of({"work": ActionModule(work, input_schema=Guests)})
     with closing(HoldsRefusal(registry)) as executor:
         async with serving(executor) as peer:
             handler, before = peer.served.handler, asyncio.all_tasks()
             task = await handler.send(sending())
             refused = asyncio.create_task(handler.send(sending("9", task_id=task.id)))
-            await true(executor.reached.is_set)
+            await wait_until(executor.reached.is_set)
             counted = asyncio.create_task(handler.send(sending("5", task_id=task.id)))
             for _ in range(20):  # with tasks in memory, it waits for the other answer by now
                 await asyncio.sleep(0)
@@ -585,7 +590,7 @@ async def test_an_answer_counts_if_the_one_before_it_was_refused() -> None:
             done, _ = await asyncio.gather(counted, refused)
             assert done.status.state == COMPLETED
             assert done.artifacts[0].parts[0].data == {"text": "hello", "number": 5}
-            await true(lambda: asyncio.all_tasks() == before)
+            await wait_until(lambda: asyncio.all_tasks() == before)
 
 
 @pytest.mark.parametrize("as_text", [False, True])
@@ -598,7 +603,7 @@ async def test_large_messages_and_answers_are_read_beside_the_event_loop(as_text
     members = {f"n{number}": number for number in range(6000)}
     part = Part(text=json.dumps(members)) if as_text else Part(data=members)
     let_go = threading.Event()
-    async with serving({"work": Does(work, input_schema=Guests)}) as peer:
+    async with serving({"work": ActionModule(work, input_schema=Guests)}) as peer:
         handler = peer.served.handler
         task = await handler.send(sending("hello"))
         for task_id in ("", task.id):
@@ -607,7 +612,7 @@ async def test_large_messages_and_answers_are_read_beside_the_event_loop(as_text
             request.message.message.parts = [part]
             in_the_way = asyncio.create_task(large_values.call(let_go.wait, PATIENCE))
             sent = asyncio.create_task(outcome(handler.send(request)))
-            await true(lambda: large_values.pending == 2)
+            await wait_until(lambda: large_values.pending == 2)
             let_go.set()
             assert await in_the_way
             assert await sent == ("done" if as_text else "InvalidParamsError")
@@ -622,11 +627,11 @@ class GoneAtShutdown(InMemoryTaskStore):
         return await super().change(change)
 
 
-async def test_a_shutdown_with_a_store_that_fails_leaves_no_exception_unread(
+async def test_a_shutdown_with_a_failing_store_leaves_no_exception_unretrieved(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     gate = Gate()
-    async with serving({"work": Does(gate)}, task_store=GoneAtShutdown()) as peer:
+    async with serving({"work": ActionModule(gate)}, task_store=GoneAtShutdown()) as peer:
         await peer.start()
         await gate.reached.wait()
     gc.collect()

@@ -10,7 +10,7 @@ from apcore_a2a_server.modules.validation import LinearSchema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from .inloop import Does, serving
+from .inloop import ActionModule, serving
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
 
@@ -79,7 +79,7 @@ async def test_a_run_sees_only_redacted_values_in_its_context(schema: str) -> No
         contexts.append((context, context.redacted_inputs))
         return {"note": "n", "token": "t"}
 
-    module: Any = Does(action)
+    module: Any = ActionModule(action)
     module.input_schema = module.output_schema = SCHEMAS[schema]
     async with serving({"work": module}) as peer:
         part = peer.part(data={"note": "n", "password": "p"})

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from .asking import Answer
-from .inloop import Does, Gate, Peer, Streams, serving
+from .inloop import ActionModule, Gate, Peer, Streams, serving
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
 
 pytestmark = pytest.mark.anyio
 
-WAYS = ["0.3", "1.0", "REST"]
+DIALECTS = ["0.3", "1.0", "REST"]
 KEY = {"Idempotency-Key": "order-66"}
 
 
@@ -32,10 +32,10 @@ async def sent(peer: Peer, text: str = "hello", headers: Any = None, **message: 
     return await peer.ask("send", params, headers)
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_repeated_send_returns_the_existing_task(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_repeated_send_returns_the_existing_task(dialect: str) -> None:
     counts = Counts()
-    async with serving({"work": Does(counts)}, way) as peer:
+    async with serving({"work": ActionModule(counts)}, dialect) as peer:
         first, again = await sent(peer, headers=KEY), await sent(peer, headers=KEY)
         assert again.task == first.task
         assert again.state == "completed"
@@ -44,7 +44,7 @@ async def test_a_repeated_send_returns_the_existing_task(way: str) -> None:
 
 async def test_the_key_can_be_in_the_messages_metadata() -> None:
     counts = Counts()
-    async with serving({"work": Does(counts)}) as peer:
+    async with serving({"work": ActionModule(counts)}) as peer:
         metadata = {"idempotencyKey": "order-66"}
         first = await sent(peer, metadata=metadata)
         assert (await sent(peer, headers=KEY)).task["id"] == first.task["id"]
@@ -53,15 +53,15 @@ async def test_the_key_can_be_in_the_messages_metadata() -> None:
 
 async def test_without_a_key_every_send_creates_a_task() -> None:
     counts = Counts()
-    async with serving({"work": Does(counts)}) as peer:
+    async with serving({"work": ActionModule(counts)}) as peer:
         first, again = await sent(peer), await sent(peer)
         assert first.task["id"] != again.task["id"]
         assert counts.calls == 2
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_key_cannot_be_reused_for_another_message(way: str) -> None:
-    async with serving({"work": Does(Counts())}, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_key_cannot_be_reused_for_another_message(dialect: str) -> None:
+    async with serving({"work": ActionModule(Counts())}, dialect) as peer:
         await sent(peer, headers=KEY)
         assert (await sent(peer, "good bye", headers=KEY)).code == -32602
 
@@ -69,7 +69,7 @@ async def test_a_key_cannot_be_reused_for_another_message(way: str) -> None:
 @pytest.mark.parametrize("key", ["", "a b", "ü", "x" * 257])
 async def test_an_invalid_key_is_refused(key: str) -> None:
     counts = Counts()
-    async with serving({"work": Does(counts)}) as peer:
+    async with serving({"work": ActionModule(counts)}) as peer:
         assert (await sent(peer, metadata={"idempotencyKey": key})).code == -32602
         assert (await sent(peer, metadata={"idempotencyKey": 7})).code == -32602
         assert counts.calls == 0
@@ -77,7 +77,7 @@ async def test_an_invalid_key_is_refused(key: str) -> None:
 
 async def test_sends_repeated_during_the_run_wait_for_it() -> None:
     gate = Gate()
-    async with serving({"work": Does(gate)}) as peer:
+    async with serving({"work": ActionModule(gate)}) as peer:
         sends = [asyncio.create_task(sent(peer, headers=KEY)) for _ in range(5)]
         await gate.reached.wait()
         await asyncio.sleep(0.05)
@@ -104,7 +104,7 @@ async def test_a_repeated_stream_has_all_of_its_events() -> None:
 
 async def test_a_key_whose_send_was_refused_can_be_used_again() -> None:
     counts = Counts()
-    async with serving({"work": Does(counts)}, max_tasks=1) as peer:
+    async with serving({"work": ActionModule(counts)}, max_tasks=1) as peer:
         params = peer.wire.params("nothing", peer.part(data={}))
         assert (await peer.ask("send", params, KEY)).code == -32601
         assert (await sent(peer, headers=KEY)).state == "completed"

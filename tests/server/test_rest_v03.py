@@ -11,7 +11,7 @@ from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.push import PushSettings
 
 from .asking import Json, check_no_leaks
-from .inloop import Does, Gate, Peer, Streams, give_back, registry_of, serving
+from .inloop import ActionModule, Gate, Peer, Streams, give_back, registry_of, serving
 from .inloop import anyio_backend as anyio_backend
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,7 @@ async def gate(anyio_backend: str) -> Gate:
 
 @pytest.fixture
 async def peer(gate: Gate) -> AsyncIterator[Peer]:
-    modules = {"work": Does(give_back), "wait": Does(gate), "count": Streams(three)}
+    modules = {"work": ActionModule(give_back), "wait": ActionModule(gate), "count": Streams(three)}
     async with serving(modules, push_notifications=PushSettings(dev=True)) as peer:
         yield peer
 
@@ -217,4 +217,6 @@ async def test_v1_is_not_a_tenant(peer: Peer) -> None:
 
 def test_the_explorer_cannot_be_below_v1() -> None:
     with pytest.raises(OptionError, match="explorer_path"):
-        create_app(registry_of({"a": Does(give_back)}), explorer=True, explorer_path="/v1/page")
+        create_app(
+            registry_of({"a": ActionModule(give_back)}), explorer=True, explorer_path="/v1/page"
+        )

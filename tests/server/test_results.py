@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from .asking import Json, state_of
 from .inloop import (
-    WAYS,
-    Does,
+    DIALECTS,
+    ActionModule,
     Gate,
     Peer,
     Streams,
@@ -44,10 +44,12 @@ def texts(task: Json) -> list[str]:
     return [part["text"] for part in task["artifacts"][0]["parts"] if "text" in part]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("accepted", ["text/plain", "text", "TEXT/*; q=0.5"])
-async def test_a_client_that_accepts_only_text_gets_data_as_text(way: str, accepted: str) -> None:
-    async with serving({"work": always({"total": 5})}, way) as peer:
+async def test_a_client_that_accepts_only_text_gets_data_as_text(
+    dialect: str, accepted: str
+) -> None:
+    async with serving({"work": always({"total": 5})}, dialect) as peer:
         task = (await send(peer, "image/png", accepted)).task
         assert contents(task) == ['{"total": 5}']
 
@@ -58,11 +60,11 @@ async def test_a_client_that_accepts_data_gets_data(accepted: list[str]) -> None
         assert contents((await send(peer, *accepted)).task) == [{"total": 5}]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_client_that_accepts_neither_text_nor_data_is_refused(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_client_that_accepts_neither_text_nor_data_is_refused(dialect: str) -> None:
     module = always({"total": 5})
     module.output_schema = Total  # type: ignore[misc]  # of this module alone
-    async with serving({"work": module}, way) as peer:
+    async with serving({"work": module}, dialect) as peer:
         answer = await send(peer, "video/mp4")
         assert answer.code == -32005
         assert not peer.served.engine.runs
@@ -74,13 +76,13 @@ async def test_a_skill_without_an_output_schema_may_have_files() -> None:
         assert task["artifacts"][0]["parts"][0]["mediaType"] == "image/png"
 
 
-async def test_the_answer_to_a_question_says_what_its_client_accepts() -> None:
+async def test_the_media_types_accepted_with_an_answer_apply_to_its_result() -> None:
     async def ask(inputs: Inputs, context: Any) -> Inputs:
         if context.services.answer is None:
             context.services.ask("Which?")
         return {"total": 5}
 
-    async with serving({"work": Does(ask)}) as peer:
+    async with serving({"work": ActionModule(ask)}) as peer:
         task = (await peer.send("work", peer.part(data={}))).task
         params = peer.wire.params("work", peer.part(data={}), taskId=task["id"])
         params["configuration"] = {"acceptedOutputModes": ["text/plain"]}
@@ -140,9 +142,9 @@ async def test_files_have_names_and_media_types() -> None:
         assert state_of(task) == "completed"
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_result_may_be_a_single_file(way: str) -> None:
-    async with serving({"work": always({"table": File(b"a,b", name="t.csv")})}, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_result_may_be_a_single_file(dialect: str) -> None:
+    async with serving({"work": always({"table": File(b"a,b", name="t.csv")})}, dialect) as peer:
         (content,) = contents((await send(peer)).task)
         assert "YSxi" in str(content)
 
@@ -165,13 +167,13 @@ async def say(inputs: Inputs, context: Any) -> Inputs:
     return {"text": f"{inputs['text']}, after {len(said)}: {said}"}
 
 
-class Talks(Does):
+class Talks(ActionModule):
     output_schema = Reply
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_an_agent_finds_its_own_replies_in_the_conversation(way: str) -> None:
-    async with serving({"work": Talks(say)}, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_agent_finds_its_own_replies_in_the_conversation(dialect: str) -> None:
+    async with serving({"work": Talks(say)}, dialect) as peer:
         first = (await peer.send("work", peer.part(text="one"), contextId="c")).task
         reply = "one, after 0: []"
         assert contents(first) == [reply]
@@ -206,9 +208,9 @@ async def tokens(inputs: Inputs, context: Any) -> Any:
         yield {"text": f"{number:04} "}
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_the_tokens_of_a_text_are_stored_as_one_part(way: str) -> None:
-    async with serving({"work": Tokens(tokens)}, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_the_tokens_of_a_text_are_stored_as_one_part(dialect: str) -> None:
+    async with serving({"work": Tokens(tokens)}, dialect) as peer:
         async with peer.stream("work", peer.part(data={})) as stream:
             frames = await stream.rest()
         chunks = [frame for frame in frames if frame.kind == "artifact"]
@@ -299,7 +301,9 @@ async def test_an_outer_module_gets_the_chunks_of_a_stream_as_they_are() -> None
 
     inner, recorder = Streams(count_to_three), OutputRecorder()
     inner.output_schema = Reply  # type: ignore[misc]  # of this module alone
-    executor = Executor(registry_of({"work": Does(outer), "inner": inner}), middlewares=[recorder])
+    executor = Executor(
+        registry_of({"work": ActionModule(outer), "inner": inner}), middlewares=[recorder]
+    )
     with closing(executor):
         async with serving(executor) as peer:
             (output,) = contents((await send(peer)).task)

@@ -1,4 +1,4 @@
-"""Direct ways to the most frequent requests, which behave like Starlette's routing."""
+"""The direct routes of the most frequent requests, which behave like Starlette's routing."""
 
 from itertools import product
 from typing import Any
@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tests.middleware.byhand import CARD, Answer, ask, body, message
 
-from .inloop import Does, give_back, registry_of
+from .inloop import ActionModule, give_back, registry_of
 from .inloop import anyio_backend as anyio_backend
 
 pytestmark = pytest.mark.anyio
@@ -22,7 +22,7 @@ ROOTS = ["", "/agent", "/agent/", "/"]
 
 
 def agent(**options: Any) -> Starlette:
-    return create_app(registry_of({"work": Does(give_back)}), url="http://x", **options)
+    return create_app(registry_of({"work": ActionModule(give_back)}), url="http://x", **options)
 
 
 def searching(app: Starlette) -> Starlette:
@@ -41,7 +41,9 @@ async def answer_of(app: ASGIApp, method: str, path: str, **scope: Any) -> Answe
 
 
 @pytest.mark.parametrize("options", [{}, {"tenants": {"work": "work"}}], ids=str)
-async def test_each_request_is_answered_as_by_a_search(options: dict[str, Any]) -> None:
+async def test_each_request_is_answered_as_by_a_search_through_the_routes(
+    options: dict[str, Any],
+) -> None:
     app = agent(**options)
     plain = searching(app)
     statuses = set[int]()

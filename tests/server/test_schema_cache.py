@@ -9,7 +9,16 @@ from apcore_a2a_server.modules.schema_cache import CachedSchema, cache_schemas
 from pydantic import BaseModel, Field, ValidationError
 
 from .asking import Json
-from .inloop import NEEDS_APPROVAL, WAYS, Does, Peer, Streams, contents, give_back, serving
+from .inloop import (
+    DIALECTS,
+    NEEDS_APPROVAL,
+    ActionModule,
+    Peer,
+    Streams,
+    contents,
+    give_back,
+    serving,
+)
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs, Item, Order
 
@@ -38,11 +47,11 @@ async def piecewise(inputs: Inputs, context: Any) -> Any:
 def modules() -> dict[str, object]:
     schemas = {"input_schema": Order, "output_schema": Total}
     return {
-        "work": Does(sums, **schemas),
-        "nonsense": Does(nonsense, **schemas),
+        "work": ActionModule(sums, **schemas),
+        "nonsense": ActionModule(nonsense, **schemas),
         "stream": Streams(piecewise, **schemas),
-        "pay": Does(sums, annotations=NEEDS_APPROVAL, **schemas),
-        "plain": Does(give_back, input_schema={"type": "object", "required": ["a"]}),
+        "pay": ActionModule(sums, annotations=NEEDS_APPROVAL, **schemas),
+        "plain": ActionModule(give_back, input_schema={"type": "object", "required": ["a"]}),
     }
 
 
@@ -79,11 +88,11 @@ async def answers(peer: Peer) -> list[Any]:
     return responses
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_responses_are_the_same_with_and_without_the_cache(way: str) -> None:
-    async with serving(modules(), way, limits=Limits(schema_cache=True)) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_responses_are_the_same_with_and_without_the_cache(dialect: str) -> None:
+    async with serving(modules(), dialect, limits=Limits(schema_cache=True)) as peer:
         cached = await answers(peer)
-    async with serving(modules(), way, limits=Limits(schema_cache=False)) as peer:
+    async with serving(modules(), dialect, limits=Limits(schema_cache=False)) as peer:
         assert await answers(peer) == cached
 
 
@@ -101,27 +110,27 @@ async def test_the_descriptions_of_modules_do_not_change() -> None:
 
 
 async def test_the_schema_is_generated_once() -> None:
-    made = 0
+    generated = 0
 
     class Counted(Order):
         @classmethod
         def model_json_schema(cls, *args: Any, **options: Any) -> Any:
-            nonlocal made
-            made += 1
+            nonlocal generated
+            generated += 1
             return super().model_json_schema(*args, **options)
 
-    async with serving({"work": Does(sums, input_schema=Counted)}) as peer:
+    async with serving({"work": ActionModule(sums, input_schema=Counted)}) as peer:
         await peer.send("work", peer.part(data=ORDER))
-        first = made
+        first = generated
         for _ in range(5):
             assert contents((await peer.send("work", peer.part(data=ORDER))).task) == [{"total": 2}]
-        assert made == first
+        assert generated == first
 
 
 async def test_the_users_class_is_not_modified() -> None:
     before = dict(vars(Order))
 
-    class Module(Does):
+    class Module(ActionModule):
         input_schema = Order
 
     async with serving({"work": Module(sums)}) as peer:
@@ -174,13 +183,13 @@ def test_a_module_that_cannot_be_modified_is_not_cached(module: Any) -> None:
 
 
 def test_a_schema_that_is_not_a_model_is_not_replaced() -> None:
-    module = Does(give_back, input_schema={"type": "object"}, output_schema=None)
+    module = ActionModule(give_back, input_schema={"type": "object"}, output_schema=None)
     cache_schemas(module)
     assert (module.input_schema, module.output_schema) == ({"type": "object"}, None)
 
 
 def test_a_cached_schema_is_not_wrapped_again() -> None:
-    module = Does(give_back, input_schema=Item)
+    module = ActionModule(give_back, input_schema=Item)
     cache_schemas(module)
     cached_schema = module.input_schema
     cache_schemas(module)

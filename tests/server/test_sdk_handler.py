@@ -19,7 +19,7 @@ from tests.serving import PATIENCE
 from .asking import MODERN, Json, state_of
 from .inloop import (
     NEEDS_APPROVAL,
-    Does,
+    ActionModule,
     Gate,
     Streams,
     app_of,
@@ -73,10 +73,10 @@ def message(skill: str = "work", text: str = "hello", **members: Any) -> Json:
 async def behind_the_sdk(**options: Any) -> AsyncIterator[Sdk]:
     gate = Gate()
     modules = {
-        "work": Does(give_back),
-        "wait": Does(gate),
+        "work": ActionModule(give_back),
+        "wait": ActionModule(gate),
         "stream": Streams(three),
-        "pay": Does(give_back, annotations=NEEDS_APPROVAL),
+        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
     }
     executor = Executor(registry_of(modules))
     ours = app_of(executor, **options)
@@ -98,7 +98,7 @@ async def sdk(anyio_backend: str) -> AsyncIterator[Sdk]:
 
 
 def test_the_handler_implements_the_sdks_interface() -> None:
-    handler = request_handler(app_of(registry_of({"work": Does(give_back)})))
+    handler = request_handler(app_of(registry_of({"work": ActionModule(give_back)})))
     assert isinstance(handler, RequestHandler)
     assert isinstance(handler, SdkRequestHandler)
     assert not SdkRequestHandler.__abstractmethods__

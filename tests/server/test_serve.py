@@ -53,11 +53,11 @@ def registry_of(**modules: object) -> Registry:
 
 
 @contextmanager
-def agent_with(source: Any = None, way: str = "1.0", **options: Any) -> Iterator[Agent]:
+def agent_with(source: Any = None, dialect: str = "1.0", **options: Any) -> Iterator[Agent]:
     """Serve an agent with these options in a thread."""
     source = source or registry_of(echo=Echo(), slow=Slow())
     with running(source, **options) as url, httpx.Client(base_url=url, trust_env=False) as client:
-        yield Agent(client, way)
+        yield Agent(client, dialect)
 
 
 def card_of(agent: Agent) -> Json:
@@ -125,9 +125,9 @@ def test_a_signal_shuts_the_server_down_cleanly(number: int, folder: Path, tmp_p
 
 def seconds_of(code: str, home: Path) -> float:
     """Return how many seconds a process takes to run *code*."""
-    begun = time.perf_counter()
+    started_at = time.perf_counter()
     subprocess.run([sys.executable, "-c", code], check=True, env=environment(home, UNMEASURED))
-    return time.perf_counter() - begun
+    return time.perf_counter() - started_at
 
 
 @pytest.mark.process
@@ -136,17 +136,17 @@ def test_startup_and_shutdown_are_fast_compared_with_the_imports(
     folder: Path, tmp_path: Path
 ) -> None:
     """The benchmark checks absolute times."""
-    took, imports = [], []
+    durations, imports = [], []
     for number in SIGNALS * 2:
         imports.append(seconds_of("from apcore_a2a_server import serve", tmp_path))
         with process(served(folder), tmp_path, UNMEASURED) as agent:
             agent.answers_at(agent.url)
-            begun = time.perf_counter()
+            started_at = time.perf_counter()
             agent.end(number)
-            took.append((begun - agent.begun, time.perf_counter() - begun))
+            durations.append((started_at - agent.begun, time.perf_counter() - started_at))
 
-    assert min(start for start, _ in took) < 2 * min(imports)
-    assert min(end for _, end in took) < min(imports)
+    assert min(start for start, _ in durations) < 2 * min(imports)
+    assert min(end for _, end in durations) < min(imports)
 
 
 @pytest.mark.process
@@ -154,15 +154,15 @@ def test_startup_and_shutdown_are_fast_compared_with_the_imports(
 def test_without_uvloop_no_response_waits_for_nagles_delay(folder: Path, tmp_path: Path) -> None:
     command = served(folder)
     command[2] = f"import sys\nsys.modules['uvloop'] = None\n{command[2]}"
-    took = []
+    durations = []
     with process(command, tmp_path) as agent, asking(agent) as client:
         for _ in range(15):
-            begun = time.perf_counter()
+            started_at = time.perf_counter()
             client.ask("get", {"id": "none"})
-            took.append(time.perf_counter() - begun)
+            durations.append(time.perf_counter() - started_at)
         agent.end(signal.SIGTERM)
 
-    assert sorted(took)[5] < 0.03
+    assert sorted(durations)[5] < 0.03
 
 
 @pytest.mark.process
@@ -207,14 +207,14 @@ def refuses(url: str) -> bool:
 def test_a_draining_server_refuses_new_connections(folder: Path, tmp_path: Path) -> None:
     with (
         process(served(folder, shutdown_timeout=20), tmp_path) as agent,
-        asking(agent) as kept,
+        asking(agent) as kept_alive,
         background_request(agent, "stream", 2) as stream,
     ):
-        assert kept.client.get("/health").status_code == 200
+        assert kept_alive.client.get("/health").status_code == 200
         agent.signal(signal.SIGTERM)
         eventually(lambda: refuses(agent.url))
 
-        health = kept.client.get("/health")
+        health = kept_alive.client.get("/health")
         assert (health.status_code, health.json()["status"]) == (503, "draining")
         assert last_state(stream.answer) == ("completed", "")
         assert agent.end() == 0
@@ -224,13 +224,13 @@ def test_a_draining_server_refuses_new_connections(folder: Path, tmp_path: Path)
 def test_a_draining_server_starts_no_task(folder: Path, tmp_path: Path) -> None:
     with (
         process(served(folder, shutdown_timeout=20), tmp_path) as agent,
-        asking(agent) as kept,
+        asking(agent) as kept_alive,
         background_request(agent, "stream", 1),
     ):
-        assert kept.client.get("/health").status_code == 200
+        assert kept_alive.client.get("/health").status_code == 200
         agent.signal(signal.SIGTERM)
         agent.wait_for("(Ctrl.C again)")
-        sent = kept.client.post("/message:send", json=kept.params())
+        sent = kept_alive.client.post("/message:send", json=kept_alive.params())
 
         assert sent.status_code == 503
         assert {"retry-after", "connection"} <= {*sent.headers}
@@ -386,7 +386,7 @@ def test_an_unsupported_source_is_refused_with_its_missing_methods(source: Any, 
         create_app(source)
 
 
-def test_an_agent_may_start_without_modules_if_told(tmp_path: Path) -> None:
+def test_an_agent_may_start_without_modules_if_configured(tmp_path: Path) -> None:
     modules = Registry()
     with agent_with(modules, allow_empty=True) as agent:
         assert card_of(agent)["skills"] == []
@@ -563,9 +563,9 @@ class Meets(Module):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_max_threads_limits_concurrent_synchronous_modules(threads: int) -> None:
     with agent_with(registry_of(meets=Meets()), max_threads=threads) as agent:
-        both = [BackgroundRequest(lambda: agent.send("meets")) for _ in range(2)]
+        requests = [BackgroundRequest(lambda: agent.send("meets")) for _ in range(2)]
 
-        assert [one.answer.data for one in both] == [{"met": threads == 2}] * 2
+        assert [one.answer.data for one in requests] == [{"met": threads == 2}] * 2
 
 
 def test_tasks_are_saved_in_the_given_store() -> None:

@@ -23,22 +23,23 @@ from apcore_a2a_server.modules import Conversation
 
 from .asking import Json, state_of
 from .inloop import (
+    DIALECTS,
     NEEDS_APPROVAL,
-    WAYS,
-    Does,
-    DoesInThread,
+    ActionModule,
     Gate,
     Peer,
     Streams,
+    SyncActionModule,
     content_of,
     contents,
     give_back,
     registry_of,
     serving,
-    true,
+    wait_until,
 )
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
+from .principals import ADA, Headers
 
 pytestmark = pytest.mark.anyio
 
@@ -66,10 +67,12 @@ class Sitter:
 
     def __init__(self) -> None:
         self.runs: list[tuple[Any, Any, str]] = []
-        self.abandoned: list[tuple[Inputs, Any, str]] = []
+        self.principal = ""
+        self.abandoned: list[tuple[Inputs, Any, str, str]] = []
 
     async def execute(self, inputs: Inputs, context: Any) -> Inputs:
         services: Services = context.services
+        self.principal = services.principal
         self.runs.append((services.state, services.answer, services.message_id))
         if services.answer is None:
             services.ask("Your name?", state={"session": 7})
@@ -77,10 +80,10 @@ class Sitter:
 
     async def on_abandoned(self, inputs: Inputs, context: Any) -> None:
         services: Services = context.services
-        self.abandoned.append((inputs, services.state, services.task_id))
+        self.abandoned.append((inputs, services.state, services.task_id, services.principal))
 
 
-def test_a_conversation_has_the_services_of_modules() -> None:
+def test_modules_get_their_services_from_the_conversation() -> None:
     services: Services = Conversation("t1", "c1")
     with pytest.raises(InputRequiredError) as asked:
         services.ask("Which?", ["a", "b"], state=5)
@@ -90,12 +93,12 @@ def test_a_conversation_has_the_services_of_modules() -> None:
         services.approve("Sure?")
 
 
-async def test_progress_outside_of_a_task_goes_nowhere() -> None:
+async def test_progress_reported_outside_of_a_task_is_ignored() -> None:
     await Conversation("t1", "c1").progress("Reading")
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_module_sees_the_metadata_of_the_request_and_of_its_message(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_module_sees_the_metadata_of_the_request_and_of_its_message(dialect: str) -> None:
     seen: list[Any] = []
 
     async def look(inputs: Inputs, context: Any) -> Inputs:
@@ -105,7 +108,7 @@ async def test_a_module_sees_the_metadata_of_the_request_and_of_its_message(way:
         assert context.data["ext.a2a.request_metadata"] == context.services.request_metadata
         return {}
 
-    async with serving({"work": Does(look)}, way) as peer:
+    async with serving({"work": ActionModule(look)}, dialect) as peer:
         params = peer.wire.params("work", peer.part(data={}), metadata={"b": "message"})
         params["metadata"] |= {"a": 1, "b": "request"}
         params["message"]["messageId"] = "m-17"
@@ -115,10 +118,10 @@ async def test_a_module_sees_the_metadata_of_the_request_and_of_its_message(way:
     assert seen == [({"skillId": "work", "a": 1, "b": "message"}, "m-17")]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_run_has_the_answer_and_the_state_of_its_question(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_run_has_the_answer_and_the_state_of_its_question(dialect: str) -> None:
     sitter = Sitter()
-    async with serving({"work": sitter}, way) as peer:
+    async with serving({"work": sitter}, dialect) as peer:
         task = (await peer.send("work", peer.part(data={}))).task
         assert "session" not in str(task)
         assert "session" not in str(await peer.get(task["id"]))
@@ -137,7 +140,7 @@ async def test_a_run_has_the_answer_and_the_state_of_its_question(way: str) -> N
         ModuleError("INPUT_REQUIRED", "Which?", {"data": [1], "state": 2}),
     ],
 )
-@pytest.mark.parametrize("kind", [Does, DoesInThread, Streams])
+@pytest.mark.parametrize("kind", [ActionModule, SyncActionModule, Streams])
 async def test_a_module_may_raise_its_question(error: Exception, kind: Any) -> None:
     states: list[Any] = []
 
@@ -153,7 +156,7 @@ async def test_a_module_may_raise_its_question(error: Exception, kind: Any) -> N
     async def stream(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
         yield run(inputs, context)
 
-    actions: dict[Any, Any] = {Does: run_later, DoesInThread: run, Streams: stream}
+    actions: dict[Any, Any] = {ActionModule: run_later, SyncActionModule: run, Streams: stream}
     async with serving({"work": kind(actions[kind])}) as peer:
         params = peer.wire.params("work", peer.part(data={}))
         async with peer.streaming("stream", params) as events:
@@ -177,21 +180,21 @@ async def test_an_outer_module_can_catch_the_question_of_another() -> None:
         except InputRequiredError as question:
             return {"caught": question.message, "is_apcores": isinstance(question, ModuleError)}
 
-    async with serving({"work": Does(outer), "inner": Does(inner)}) as peer:
+    async with serving({"work": ActionModule(outer), "inner": ActionModule(inner)}) as peer:
         task = (await peer.send("work", peer.part(data={}))).task
     assert contents(task) == [{"caught": "Which?", "is_apcores": True}]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize(("text", "verdict"), [("yes", True), ("No.", False)])
-async def test_a_module_learns_of_a_yes_and_of_a_no(way: str, text: str, verdict: bool) -> None:
+async def test_a_module_learns_of_a_yes_and_of_a_no(dialect: str, text: str, verdict: bool) -> None:
     async def act(inputs: Inputs, context: Any) -> Inputs:
         services: Services = context.services
         if services.approved is None:
             services.approve("Delete it?", {"path": "x"}, state="tool 5")
         return {"approved": services.approved, "state": services.state, "inputs": inputs}
 
-    async with serving({"work": Does(act)}, way) as peer:
+    async with serving({"work": ActionModule(act)}, dialect) as peer:
         task = (await peer.send("work", peer.part(data={"n": 1}))).task
         approval = question_of(task)["approval"]
         assert (approval["arguments"], approval["decidedBy"]) == ({"path": "x"}, "client")
@@ -202,13 +205,15 @@ async def test_a_module_learns_of_a_yes_and_of_a_no(way: str, text: str, verdict
         assert contents(task) == [{"approved": verdict, "state": "tool 5", "inputs": {"n": 1}}]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_metadata_of_a_module_becomes_that_of_its_task_and_its_last_status(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_metadata_set_by_a_module_is_in_its_task_and_its_last_status(
+    dialect: str,
+) -> None:
     async def count(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
         yield {"n": 1}
         context.services.metadata["usage"] = {"tokens": 2**60}
 
-    async with serving({"work": Streams(count)}, way) as peer:
+    async with serving({"work": Streams(count)}, dialect) as peer:
         async with peer.stream("work", peer.part(data={})) as stream:
             frames = await stream.rest()
         assert frames[-1].body["metadata"] == {"usage": {"tokens": 2**60}}
@@ -235,10 +240,12 @@ async def use_in_both_ways(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
     yield Usage(output_tokens=30)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("module", [Does(use), Streams(use_in_stream), Streams(use_in_both_ways)])
-async def test_the_usage_of_a_module_is_summed_in_the_metadata(way: str, module: Any) -> None:
-    async with serving({"work": module}, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    "module", [ActionModule(use), Streams(use_in_stream), Streams(use_in_both_ways)]
+)
+async def test_the_usage_of_a_module_is_summed_in_the_metadata(dialect: str, module: Any) -> None:
+    async with serving({"work": module}, dialect) as peer:
         async with peer.stream("work", peer.part(data={})) as stream:
             frames = await stream.rest()
         usage = {"inputTokens": 1000, "outputTokens": 50}
@@ -265,7 +272,7 @@ class OtherExecutor:
         return None
 
 
-async def test_reports_are_taken_from_other_executors() -> None:
+async def test_progress_and_usage_are_taken_from_other_executors() -> None:
     async def work(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
         yield Progress("Reading")
         yield {"text": "Done"}
@@ -281,7 +288,7 @@ async def test_reports_are_taken_from_other_executors() -> None:
         assert task["metadata"]["usage"] == {"inputTokens": 3, "outputTokens": 4}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize(
     ("first", "second", "total"),
     [
@@ -297,7 +304,7 @@ async def test_reports_are_taken_from_other_executors() -> None:
     ids=["usage", "more members", "no number", "text"],
 )
 async def test_the_usage_of_all_runs_of_a_task_is_summed(
-    way: str, first: Any, second: Any, total: Any
+    dialect: str, first: Any, second: Any, total: Any
 ) -> None:
     async def act(inputs: Inputs, context: Any) -> Inputs:
         services: Services = context.services
@@ -306,7 +313,7 @@ async def test_the_usage_of_all_runs_of_a_task_is_summed(
             services.ask("Which?")
         return {}
 
-    async with serving({"work": Does(act)}, way) as peer:
+    async with serving({"work": ActionModule(act)}, dialect) as peer:
         task = (await peer.send("work", peer.part(data={}))).task
         task = await answer(peer, task, peer.part(text="That"))
         assert task["metadata"]["usage"] == total
@@ -320,7 +327,7 @@ async def test_metadata_is_kept_when_a_module_pauses_or_fails(ends: str) -> None
             context.services.ask("Which?")
         raise ValueError
 
-    async with serving({"work": Does(spend)}) as peer:
+    async with serving({"work": ActionModule(spend)}) as peer:
         task = (await peer.send("work", peer.part(data={}))).task
         assert state_of(task) == {"asks": "input-required", "fails": "failed"}[ends]
         assert task["metadata"]["cost"] == 3
@@ -336,7 +343,7 @@ async def test_metadata_that_cannot_be_set_fails_the_task(metadata: Any) -> None
         context.services.metadata.update(metadata)
         return {}
 
-    async with serving({"work": Does(act)}) as peer:
+    async with serving({"work": ActionModule(act)}) as peer:
         task = (await peer.send("work", peer.part(data={}))).task
         assert state_of(task) == "failed"
         assert "can't be sent" in content_of(task["status"]["message"]["parts"][0])
@@ -365,12 +372,12 @@ async def tell_in_stream(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
     yield {"done": True}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize(
-    "module", [Does(tell), DoesInThread(tell_in_thread), Streams(tell_in_stream)]
+    "module", [ActionModule(tell), SyncActionModule(tell_in_thread), Streams(tell_in_stream)]
 )
-async def test_progress_is_an_event_that_stays_in_no_history(way: str, module: Any) -> None:
-    async with serving({"work": module}, way) as peer:
+async def test_progress_is_an_event_that_stays_in_no_history(dialect: str, module: Any) -> None:
+    async with serving({"work": module}, dialect) as peer:
         async with peer.stream("work", peer.part(data={})) as stream:
             frames = await stream.rest()
         told = [frame for frame in frames if "progress" in str(frame.body.get("metadata"))]
@@ -381,14 +388,14 @@ async def test_progress_is_an_event_that_stays_in_no_history(way: str, module: A
         task = await peer.get(frames[-1].body["taskId"])
         assert contents(task) == [{"done": True}]
         assert len(task["history"]) == 1
-        # who comes later gets the same events again
+        # later readers get the same events again
         async with peer.subscribe(task["id"], last=2) as stream:
             assert [frame.id for frame in await stream.rest()] == [*range(3, 1 + len(frames))]
 
 
 async def test_progress_that_comes_too_late_does_nothing() -> None:
     gate = Gate()
-    async with serving({"work": Does(gate)}) as peer:
+    async with serving({"work": ActionModule(gate)}) as peer:
         task_id = await peer.start()
         await gate.reached.wait()
         await peer.ask("cancel", {"id": task_id})
@@ -403,7 +410,7 @@ async def test_progress_with_data_that_cannot_be_sent_fails_the_task(data: Any) 
         await context.services.progress("Reading", data)
         return {}
 
-    async with serving({"work": Does(act)}) as peer:
+    async with serving({"work": ActionModule(act)}) as peer:
         task = (await peer.send("work", peer.part(data={}))).task
         assert state_of(task) == "failed"
 
@@ -416,30 +423,36 @@ async def test_the_log_of_progress_counts_as_memory() -> None:
             await context.services.progress("x" * 5000)
         return await gate(inputs, context)
 
-    async with serving({"work": Does(tell_much)}) as peer:
+    async with serving({"work": ActionModule(tell_much)}) as peer:
         await peer.start()
         await gate.reached.wait()
         assert peer.served.engine._setup.tasks.kept_bytes > 50_000
         gate.opened.set()
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_module_learns_that_its_paused_task_was_canceled(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_module_learns_that_its_paused_task_was_canceled(dialect: str) -> None:
     sitter = Sitter()
-    async with serving({"work": sitter}, way) as peer:
+    async with serving({"work": sitter}, dialect, auth=Headers()) as peer:
+        peer.client.headers.update(ADA)
         task = (await peer.send("work", peer.part(data={"n": 1}))).task
         await peer.ask("cancel", {"id": task["id"]})
-        await true(lambda: sitter.abandoned)
-        assert sitter.abandoned == [({"n": 1}, {"session": 7}, task["id"])]
+        await wait_until(lambda: sitter.abandoned)
+        (call,) = sitter.abandoned
+        assert call == ({"n": 1}, {"session": 7}, task["id"], sitter.principal)
+        assert "ada" in sitter.principal
 
 
 async def test_a_module_learns_that_no_answer_came_in_time() -> None:
     sitter = Sitter()
-    async with serving({"work": sitter}, input_timeout=0.1) as peer:
+    async with serving({"work": sitter}, input_timeout=0.1, auth=Headers()) as peer:
+        peer.client.headers.update(ADA)
         task = (await peer.send("work", peer.part(data={"n": 1}))).task
         await peer.until(task["id"], "failed")
-        await true(lambda: sitter.abandoned)
-        assert len(sitter.abandoned) == 1
+        await wait_until(lambda: sitter.abandoned)
+        (call,) = sitter.abandoned
+        assert call == ({"n": 1}, {"session": 7}, task["id"], sitter.principal)
+        assert "ada" in sitter.principal
 
 
 async def test_a_synchronous_module_learns_that_its_approval_was_refused() -> None:
@@ -453,13 +466,13 @@ async def test_a_synchronous_module_learns_that_its_approval_was_refused() -> No
         return dict(await context.executor.call_async("inner", {}, context))
 
     modules = {
-        "work": Does(act, on_abandoned=on_abandoned),
-        "inner": Does(give_back, annotations=NEEDS_APPROVAL),
+        "work": ActionModule(act, on_abandoned=on_abandoned),
+        "inner": ActionModule(give_back, annotations=NEEDS_APPROVAL),
     }
     async with serving(modules) as peer:
         task = (await peer.send("work", peer.part(data={"n": 1}))).task
         assert state_of(await answer(peer, task, peer.part(text="no"))) == "rejected"
-        await true(lambda: abandoned)
+        await wait_until(lambda: abandoned)
         assert abandoned == [{"n": 1}]
         assert state_of((await peer.send("work", peer.part(data={}))).task) == "input-required"
 
@@ -469,7 +482,7 @@ async def test_an_answered_task_is_not_abandoned() -> None:
     async with serving({"work": sitter}) as peer:
         task = (await peer.send("work", peer.part(data={"n": 1}))).task
         await answer(peer, task, peer.part(data={"name": "Ann"}))
-        await true(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.served.engine.runs)
         assert not sitter.abandoned
 
 
@@ -502,9 +515,9 @@ async def test_the_state_of_a_question_survives_a_restart(tmp_path: Any) -> None
     assert [state for state, *_ in sitter.runs] == [None, {"session": 7}]
 
 
-async def test_a_call_that_another_replica_repeats_knows_the_same() -> None:
-    async with serving({"work": Does(give_back, annotations=REPEATABLE)}) as peer:
-        setup = peer.served.engine._setup  # no public way leads there
+async def test_a_call_repeated_by_another_replica_keeps_its_message_and_its_answer() -> None:
+    async with serving({"work": ActionModule(give_back, annotations=REPEATABLE)}) as peer:
+        setup = peer.served.engine._setup  # nothing public gives access to it
         skill, message = setup.skills.get("work"), Message(message_id="m-1", task_id="t")
         resumption = Resumption([{"text": "Ann"}], True, {"session": 7})
         call = Call(

@@ -15,16 +15,16 @@ from apcore_a2a_server.modules.threads import ThreadPool, large_values, slow_che
 
 from .asking import Answer
 from .inloop import (
+    DIALECTS,
     NEEDS_APPROVAL,
-    WAYS,
-    Does,
-    DoesInThread,
+    ActionModule,
     Gate,
     Peer,
     Streams,
+    SyncActionModule,
     give_back,
     serving,
-    true,
+    wait_until,
 )
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
@@ -59,10 +59,10 @@ async def statuses(peer: Peer, headers: Any, count: int, skill: str = "work") ->
 
 
 @each_kind
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_client_may_have_half_of_the_runs(way: str, auth: Any, clients: Any) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_client_may_have_half_of_the_runs(dialect: str, auth: Any, clients: Any) -> None:
     gate, (one, other) = Gate(), clients
-    async with serving({"work": Does(gate)}, way, max_runs=4, auth=auth) as peer:
+    async with serving({"work": ActionModule(gate)}, dialect, max_runs=4, auth=auth) as peer:
         assert await statuses(peer, one, 3) == [200, 200, 429]
         refused = await sent(peer, one)
         assert message_of(refused) == "Too many tasks of this client are running"
@@ -70,16 +70,16 @@ async def test_a_client_may_have_half_of_the_runs(way: str, auth: Any, clients: 
         assert await statuses(peer, other, 2) == [200, 200]
         assert message_of(await sent(peer, other)) == "Too many tasks are running"
         gate.opened.set()
-        await true(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.served.engine.runs)
         assert await statuses(peer, one, 1) == [200]
-        await true(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.served.engine.runs)
         assert not len(peer.served.setup.capacity.runs)
 
 
 @each_kind
 async def test_a_client_may_have_half_of_the_streams(auth: Any, clients: Any) -> None:
     gate, (one, other) = Gate(), clients
-    async with serving({"work": Does(gate)}, max_streams=4, auth=auth) as peer:
+    async with serving({"work": ActionModule(gate)}, max_streams=4, auth=auth) as peer:
         async with AsyncExitStack() as stack:
             params = peer.wire.params("work")
             for client in (one, one, other, other):
@@ -88,17 +88,20 @@ async def test_a_client_may_have_half_of_the_streams(auth: Any, clients: Any) ->
                 refused = await peer.client.send(peer.request("stream", params, client))
                 assert refused.status_code == 429
             gate.opened.set()
-        await true(lambda: not len(peer.served.handler.streams))
+        await wait_until(lambda: not len(peer.served.handler.streams))
 
 
 @each_kind
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_client_may_have_half_of_the_paused_tasks(
-    way: str, auth: Any, clients: Any
+    dialect: str, auth: Any, clients: Any
 ) -> None:
     one, other = clients
-    modules = {"pay": Does(give_back, annotations=NEEDS_APPROVAL), "work": Does(give_back)}
-    async with serving(modules, way, max_tasks=4, auth=auth) as peer:
+    modules = {
+        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+        "work": ActionModule(give_back),
+    }
+    async with serving(modules, dialect, max_tasks=4, auth=auth) as peer:
         paused = [(await sent(peer, one, "pay", wait=True)).task["id"] for _ in range(2)]
         refused = await sent(peer, one, "pay", wait=True)
         assert refused.response.status_code == 429
@@ -116,7 +119,7 @@ async def test_a_client_may_have_half_of_the_paused_tasks(
 async def test_at_most_half_of_the_paused_tasks_belong_to_a_client_whose_tasks_pause_at_once() -> (
     None
 ):
-    modules = {"pay": Does(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"pay": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
     async with serving(modules, max_tasks=20, auth=Headers()) as peer:
         answers = await asyncio.gather(*(sent(peer, ADA, "pay", wait=True) for _ in range(15)))
         assert sorted(each.response.status_code for each in answers) == [200] * 10 + [429] * 5
@@ -129,8 +132,8 @@ async def ask(inputs: Inputs, context: Any) -> Inputs:
     return inputs
 
 
-async def test_asking_without_a_free_place_fails_but_asking_again_does_not() -> None:
-    async with serving({"ask": Does(ask)}, max_tasks=2, auth=Headers()) as peer:
+async def test_a_first_question_without_a_free_place_fails_but_a_repeated_one_does_not() -> None:
+    async with serving({"ask": ActionModule(ask)}, max_tasks=2, auth=Headers()) as peer:
         first = (await sent(peer, ADA, "ask", wait=True)).task
         failed = await sent(peer, ADA, "ask", wait=True)
         assert failed.state == "failed"
@@ -144,7 +147,9 @@ async def test_asking_without_a_free_place_fails_but_asking_again_does_not() -> 
 @pytest.mark.parametrize("share", [None, 1.0, 0.25])
 async def test_the_share_can_be_chosen(share: float | None) -> None:
     gate, count = Gate(), 1 if share == 0.25 else 4
-    async with serving({"work": Does(gate)}, max_runs=4, limits=Limits(client_share=share)) as peer:
+    async with serving(
+        {"work": ActionModule(gate)}, max_runs=4, limits=Limits(client_share=share)
+    ) as peer:
         assert await statuses(peer, {}, 5) == [200] * count + [429] * (5 - count)
         gate.opened.set()
 
@@ -161,7 +166,7 @@ async def test_a_gateways_clients_have_shares_of_their_own() -> None:
         "auth": Headers(),
         "client_key": lambda headers, identity: headers.get("x-user"),
     }
-    async with serving({"work": Does(gate)}, max_runs=4, **options) as peer:
+    async with serving({"work": ActionModule(gate)}, max_runs=4, **options) as peer:
         for user in ("one", "two"):
             assert await statuses(peer, {**ADA, "x-user": user}, 2) == [200, 200]
         gate.opened.set()
@@ -209,17 +214,17 @@ async def test_a_single_client_may_use_all_threads_and_others_still_get_theirs()
     async with calling(pool, held) as call:
         for _ in range(9):
             call("ada")
-        await true(lambda: counted(held.started) == {"ada": 4})
+        await wait_until(lambda: counted(held.started) == {"ada": 4})
         for _ in range(3):
             call("bob")
-        await true(lambda: counted(held.started) == {"ada": 4, "bob": 2})
+        await wait_until(lambda: counted(held.started) == {"ada": 4, "bob": 2})
         call("cat")
         await asyncio.sleep(0.1)  # time for others to start, if they could
         assert counted(held.started) == {"ada": 4, "bob": 2}
     assert counted(held.started) == {"ada": 9, "bob": 3, "cat": 1}
 
 
-async def test_without_shares_clients_wait_for_each_other() -> None:
+async def test_without_shares_one_client_may_take_all_threads() -> None:
     pool, held = ThreadPool(4), Held()
     async with calling(pool, held) as call:
         for name in ("ada", "ada", "ada", "ada", "bob"):
@@ -233,7 +238,7 @@ async def test_clients_take_turns_when_their_calls_wait() -> None:
     held = Held()
     async with calling(pool, held) as call:
         call("ada")
-        await true(lambda: held.started)
+        await wait_until(lambda: held.started)
         names = ["ada"] * 4 + ["bob"] * 2 + ["cat"]
         calls = [asyncio.ensure_future(pool.run(order.append, n, client=n)) for n in names]
         await asyncio.sleep(0)  # all of them wait
@@ -246,7 +251,7 @@ async def test_a_call_that_is_canceled_while_it_waits_never_starts() -> None:
     pool, held = ThreadPool(1), Held()
     async with calling(pool, held) as call:
         call("ada")
-        await true(lambda: held.started)
+        await wait_until(lambda: held.started)
         waiting = call("bob")
         await asyncio.sleep(0)
         waiting.cancel()
@@ -258,16 +263,16 @@ async def test_a_call_that_is_canceled_while_it_waits_keeps_its_arguments_no_lon
     pool, held = ThreadPool(1), Held()
     async with calling(pool, held) as call:
         call("ada")
-        await true(lambda: held.started)
+        await wait_until(lambda: held.started)
         argument = Held()
-        kept = weakref.ref(argument)
+        argument_ref = weakref.ref(argument)
         waiting = asyncio.ensure_future(pool.run(print, argument, client="ada"))
         await asyncio.sleep(0)  # it waits now
         waiting.cancel()
         await asyncio.wait([waiting])
         del argument, waiting
         gc.collect()
-        assert kept() is None
+        assert argument_ref() is None
 
 
 async def test_a_client_whose_threads_are_stuck_does_not_keep_others_out() -> None:
@@ -279,7 +284,7 @@ async def test_a_client_whose_threads_are_stuck_does_not_keep_others_out() -> No
             release.wait(60)
         return {}
 
-    modules = {"work": DoesInThread(hang)}
+    modules = {"work": SyncActionModule(hang)}
     async with serving(modules, max_threads=2, auth=Headers()) as peer:
         hanging = peer.wire.params("work", peer.part(data={"hang": True}))
         options = {"configuration": {"returnImmediately": True}}
@@ -289,16 +294,18 @@ async def test_a_client_whose_threads_are_stuck_does_not_keep_others_out() -> No
                 await asyncio.to_thread(started.acquire)
                 assert (await peer.ask("cancel", {"id": task_id}, ADA)).state == "canceled"
             assert (await peer.ask("send", {**hanging, **options}, ADA)).response.status_code == 429
-            fine = peer.wire.params("work", peer.part(data={}))
-            assert (await peer.ask("send", fine, BOB)).state == "completed"
-            assert (await peer.ask("send", fine, CAT)).state == "completed"
+            valid_call = peer.wire.params("work", peer.part(data={}))
+            assert (await peer.ask("send", valid_call, BOB)).state == "completed"
+            assert (await peer.ask("send", valid_call, CAT)).state == "completed"
         finally:
             release.set()
-        await true(lambda: peer.served.setup.threads.stuck == 0)
-        assert (await peer.ask("send", fine, ADA)).state == "completed"
+        await wait_until(lambda: peer.served.setup.threads.stuck == 0)
+        assert (await peer.ask("send", valid_call, ADA)).state == "completed"
 
 
-async def test_modules_that_compute_for_one_client_let_those_of_other_clients_start() -> None:
+async def test_modules_that_compute_for_one_client_do_not_keep_those_of_others_from_starting() -> (
+    None
+):
     release, started = threading.Event(), list[str]()
 
     def compute(name: str) -> None:
@@ -309,17 +316,17 @@ async def test_modules_that_compute_for_one_client_let_those_of_other_clients_st
     pool = ThreadPool(50, 2, share=0.5)
     calls = [asyncio.ensure_future(pool.run(compute, "ada", client="ada")) for _ in range(20)]
     try:
-        await true(lambda: len(started) >= 2)
+        await wait_until(lambda: len(started) >= 2)
         await asyncio.sleep(0.1)  # time for the pool to find out that they compute
         calls.append(asyncio.ensure_future(pool.run(compute, "bob", client="bob")))
-        await true(lambda: "bob" in started)
+        await wait_until(lambda: "bob" in started)
         assert len(started) < 20
     finally:
         release.set()
         await asyncio.gather(*calls)
 
 
-async def test_slow_checks_are_made_in_turns_of_clients() -> None:
+async def test_clients_take_turns_at_slow_checks() -> None:
     served, holds = list[str](), [threading.Event(), threading.Event()]
     only_python = {"type": "string", "pattern": r"(?P<x>^)\w+\Z"}
 
@@ -328,14 +335,14 @@ async def test_slow_checks_are_made_in_turns_of_clients() -> None:
         return inputs
 
     schema = {"type": "object", "properties": {"text": only_python}}
-    async with serving({"work": Does(serve, input_schema=schema)}, auth=Headers()) as peer:
+    async with serving({"work": ActionModule(serve, input_schema=schema)}, auth=Headers()) as peer:
         calls: list[asyncio.Future[Any]] = []
         calls += [asyncio.ensure_future(slow_checks.call(hold.wait)) for hold in holds]
         try:
             for name in ["ada"] * 3 + ["bob", "cat"]:
                 params = peer.wire.params("work", peer.part(data={"text": name}))
                 calls.append(asyncio.ensure_future(peer.ask("send", params, {"x-name": name})))
-                await true(lambda: slow_checks.pending == len(calls))
+                await wait_until(lambda: slow_checks.pending == len(calls))
             holds[0].set()  # the other thread stays busy, so that one check is made at a time
             await asyncio.gather(calls[0], *calls[2:])
         finally:
@@ -348,26 +355,26 @@ MANY = {f"n{number}": number for number in range(1500)}
 
 
 @pytest.mark.parametrize("content", [{"text": "a" * 100_000}, {"data": MANY}], ids=["size", "n"])
-async def test_large_values_are_handled_in_turns_of_clients(content: Any) -> None:
+async def test_clients_take_turns_at_large_values(content: Any) -> None:
     served, hold = list[str](), threading.Event()
 
     async def serve(inputs: Inputs, context: Any) -> None:
         served.append(context.identity.id)
 
-    async with serving({"work": Does(serve, input_schema={})}, auth=Headers()) as peer:
+    async with serving({"work": ActionModule(serve, input_schema={})}, auth=Headers()) as peer:
         calls: list[asyncio.Future[Any]] = [asyncio.ensure_future(large_values.call(hold.wait))]
         try:
             for name in ["ada"] * 3 + ["bob"]:
                 params = peer.wire.params("work", peer.part(**content))
                 calls.append(asyncio.ensure_future(peer.ask("send", params, {"x-name": name})))
-                await true(lambda: large_values.pending == len(calls))
+                await wait_until(lambda: large_values.pending == len(calls))
         finally:
             hold.set()
             await asyncio.gather(*calls)
     assert served.index("bob") <= 1
 
 
-class Checks(Does):
+class Checks(ActionModule):
     """A module that needs approval; its preflight notes the text, and waits until it may go on."""
 
     def __init__(self) -> None:
@@ -381,21 +388,21 @@ class Checks(Does):
         return []
 
 
-async def test_calls_that_need_approval_are_checked_in_turns_of_clients() -> None:
+async def test_clients_take_turns_at_checks_before_approval() -> None:
     module = Checks()
     async with serving({"work": module}, auth=Headers()) as peer:
         calls = list[asyncio.Task[Answer]]()
         for name in ["ada"] * 4 + ["bob", "cat"]:
             params = peer.wire.params("work", peer.part(data={"text": name}))
             calls.append(asyncio.create_task(peer.ask("send", params, {"x-name": name})))
-            await true(lambda: len(peer.served.engine.runs) == len(calls) and module.checked)
+            await wait_until(lambda: len(peer.served.engine.runs) == len(calls) and module.checked)
         module.may_go_on.set()
         for call in calls:
             assert (await call).state == "input-required"
     assert module.checked == ["ada", "ada", "bob", "cat", "ada", "ada"]
 
 
-async def test_streams_that_pause_give_their_places_back() -> None:
+async def test_streams_that_pause_release_their_places() -> None:
     async def source(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
         yield {"n": 1}
         context.services.ask("And?")
@@ -405,5 +412,5 @@ async def test_streams_that_pause_give_their_places_back() -> None:
             async with peer.streaming("stream", peer.wire.params("work"), ADA) as stream:
                 last = (await stream.rest())[-1]
                 assert last.state == "input-required"
-        await true(lambda: len(peer.served.setup.capacity.paused) == 2)
+        await wait_until(lambda: len(peer.served.setup.capacity.paused) == 2)
         assert not len(peer.served.handler.streams)

@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 from apcore import Executor, ModuleAnnotations, Registry
 
-from .inloop import WAYS, Does, Gate, Peer, Streams, always, app_of, give_back, registry_of, serving
+from .inloop import (
+    DIALECTS,
+    ActionModule,
+    Gate,
+    Peer,
+    Streams,
+    always,
+    app_of,
+    give_back,
+    registry_of,
+    serving,
+)
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs, Module, Text
 
@@ -21,7 +32,7 @@ CARD = "/.well-known/agent-card.json"
 
 @pytest.fixture
 def registry() -> Registry:
-    return registry_of({"work": Does(give_back)})
+    return registry_of({"work": ActionModule(give_back)})
 
 
 @pytest.fixture
@@ -37,9 +48,9 @@ async def card(peer: Peer) -> tuple[list[str], str]:
     return [skill["id"] for skill in response.json()["skills"]], response.headers["etag"]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_module_registered_later_becomes_a_skill(way: str, executor: Executor) -> None:
-    async with serving(executor, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_module_registered_later_becomes_a_skill(dialect: str, executor: Executor) -> None:
+    async with serving(executor, dialect) as peer:
         before = await card(peer)
         assert (await peer.send("new")).code == -32601
         executor.registry.register("new", always({"new": True}))
@@ -49,10 +60,10 @@ async def test_a_module_registered_later_becomes_a_skill(way: str, executor: Exe
         assert (await peer.client.get("/health")).json()["module_count"] == 2
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_removed_module_is_no_longer_a_skill(way: str, executor: Executor) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_removed_module_is_no_longer_a_skill(dialect: str, executor: Executor) -> None:
     executor.registry.register("old", always({}))
-    async with serving(executor, way) as peer:
+    async with serving(executor, dialect) as peer:
         before = await card(peer)
         assert (await peer.send("old")).state == "completed"
         executor.registry.unregister("old")
@@ -69,7 +80,7 @@ async def test_a_replaced_module_takes_effect_at_once(executor: Executor) -> Non
         assert (await peer.send()).data == {"text": "hello"}
         before = await card(peer)
         registry.unregister("work")
-        registry.register("work", Does(give_back, input_schema=Text, description="Another"))
+        registry.register("work", ActionModule(give_back, input_schema=Text, description="Another"))
         after = await card(peer)
         assert after[1] != before[1]
         assert (await peer.send("work", peer.part(data={"text": 1}))).code == -32602
@@ -120,7 +131,7 @@ async def test_a_running_task_of_a_removed_module_continues(executor: Executor) 
         yield {"n": 0}
         yield await gate(inputs, context)
 
-    executor.registry.register("old", Does(gate))
+    executor.registry.register("old", ActionModule(gate))
     executor.registry.register("stream", Streams(source))
     async with serving(executor) as peer, peer.stream("stream") as stream:
         task_id = await peer.start("old")
@@ -137,10 +148,13 @@ async def test_a_running_task_of_a_removed_module_continues(executor: Executor) 
 HIDDEN = ModuleAnnotations(discoverable=False)
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_an_undiscoverable_module_can_be_called(way: str) -> None:
-    modules = {"work": Does(give_back), "secret": Does(give_back, annotations=HIDDEN)}
-    async with serving(modules, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_undiscoverable_module_can_be_called(dialect: str) -> None:
+    modules = {
+        "work": ActionModule(give_back),
+        "secret": ActionModule(give_back, annotations=HIDDEN),
+    }
+    async with serving(modules, dialect) as peer:
         response = await peer.client.get(CARD)
         assert "secret" not in response.text
         assert (await peer.send("secret")).data == {"text": "hello"}
@@ -167,11 +181,11 @@ class WithSystemModules(Registry):
         return super().get(module_id, *args, **options)
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_system_modules_are_neither_shown_nor_callable(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_system_modules_are_neither_shown_nor_callable(dialect: str) -> None:
     with closing(Executor(WithSystemModules())) as executor:
         assert await executor.call_async("system.health", {}) == {"system": True}
-        async with serving(executor, way) as peer:
+        async with serving(executor, dialect) as peer:
             assert (await card(peer))[0] == ["work"]
             assert (await peer.client.get("/health")).json()["module_count"] == 1
             for operation in ("send", "stream"):
@@ -211,7 +225,7 @@ async def test_a_module_that_cannot_be_described_does_not_affect_others(
 ) -> None:
     registry = Late()
     registry.register("bad", always({}))
-    registry.register("work", Does(give_back))
+    registry.register("work", ActionModule(give_back))
     async with serving(registry) as peer:
         assert (await card(peer))[0] == ["work"]
         assert (await peer.send()).state == "completed"
@@ -222,7 +236,7 @@ async def test_a_module_that_cannot_be_described_does_not_affect_others(
 
 @pytest.mark.parametrize("kind", [BadAnnotations, BadTags])
 async def test_a_broken_module_does_not_affect_others(kind: Any) -> None:
-    async with serving({"work": Does(give_back), "bad": kind()}) as peer:
+    async with serving({"work": ActionModule(give_back), "bad": kind()}) as peer:
         assert "work" in (await card(peer))[0]
         assert (await peer.send()).state == "completed"
         assert (await peer.send("bad")).response.status_code == 200
@@ -232,7 +246,7 @@ async def test_a_module_without_a_description_is_callable_but_not_on_the_card(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)
-    modules = {"work": Does(give_back), "mute": Does(give_back, description="")}
+    modules = {"work": ActionModule(give_back), "mute": ActionModule(give_back, description="")}
     async with serving(modules) as peer:
         assert (await card(peer))[0] == ["work"]
         assert (await peer.send("mute")).state == "completed"
@@ -249,7 +263,7 @@ async def test_the_last_module_may_be_removed(executor: Executor) -> None:
         executor.registry.unregister("work")
         assert (await card(peer))[0] == []
         assert (await peer.send()).code == -32601
-        executor.registry.register("work", Does(give_back))
+        executor.registry.register("work", ActionModule(give_back))
         assert (await peer.send()).state == "completed"
 
 

@@ -490,8 +490,8 @@ class World(RuleBasedStateMachine):
     def _check_answer(self, story: Story, said: str, state: str) -> None:
         """Check that an answer leads to the right state."""
         ways = {"yes": "working", "no": "rejected"}
-        right = "working" if story.asks is None else ways.get(said, "input-required")
-        self.expect(state == right, f"{said} brings a task to {state}")
+        expected = "working" if story.asks is None else ways.get(said, "input-required")
+        self.expect(state == expected, f"{said} brings a task to {state}")
         if state == "working" and story.asks is not None:
             story.granted[story.asks] += 1
 
@@ -523,15 +523,15 @@ class World(RuleBasedStateMachine):
         senders = [one for one in self.clients if one.message and one.is_about(story)]
         lost = any(one.gone.is_set() and one.is_about(story) for one in self.clients)
         last = next((run.end for run in reversed(story.runs) if run.skill == story.skill), None)
-        took = self.clock.now - story.since
+        elapsed = self.clock.now - story.since
         allowed = {
             "submitted": False,
-            "working": took <= RUN_LIMIT + SLACK,
-            "input-required": took <= ANSWER_LIMIT + SLACK and last in {None, *PAUSES},
+            "working": elapsed <= RUN_LIMIT + SLACK,
+            "input-required": elapsed <= ANSWER_LIMIT + SLACK and last in {None, *PAUSES},
             "completed": last == "returned",
             "canceled": story.canceled or (lost and any(one.waits for one in senders)),
         }
-        what = f"a {story.skill} task is {story.state} after {took} s and {story.runs}"
+        what = f"a {story.skill} task is {story.state} after {elapsed} s and {story.runs}"
         self.expect(allowed.get(story.state, True), what)
 
     def _check_runs(self, story: Story) -> None:

@@ -12,9 +12,9 @@ from apcore_a2a_server import InMemoryTaskStore
 
 from .asking import Agent, Json
 from .inloop import (
+    DIALECTS,
     NEEDS_APPROVAL,
-    WAYS,
-    Does,
+    ActionModule,
     Frame,
     Gate,
     Peer,
@@ -25,13 +25,13 @@ from .inloop import (
     gapless,
     give_back,
     serving,
-    true,
+    wait_until,
 )
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
 from .test_custom_stores import DictStore
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "way")]
+pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "dialect")]
 
 
 async def three(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
@@ -72,9 +72,11 @@ def names(frames: list[Frame]) -> list[str]:
     return [str(frame) for frame in frames]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_stream_has_the_task_its_states_its_chunks_and_the_final_state(way: str) -> None:
-    async with serving({"work": Streams(three)}, way) as peer, peer.stream() as stream:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_stream_has_the_task_its_states_its_chunks_and_the_final_state(
+    dialect: str,
+) -> None:
+    async with serving({"work": Streams(three)}, dialect) as peer, peer.stream() as stream:
         kind = stream.response.headers["content-type"]
         frames = await stream.rest()
         assert kind.startswith("text/event-stream")
@@ -93,9 +95,9 @@ async def test_a_stream_has_the_task_its_states_its_chunks_and_the_final_state(w
         assert len({chunk.body["artifact"]["artifactId"] for chunk in chunks}) == 1
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_every_event_names_its_task_and_its_context(way: str) -> None:
-    async with serving({"work": Streams(three)}, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_every_event_names_its_task_and_its_context(dialect: str) -> None:
+    async with serving({"work": Streams(three)}, dialect) as peer:
         async with peer.stream(contextId="ours") as stream:
             first, *others = await stream.rest()
         assert first.body["contextId"] == "ours"
@@ -103,18 +105,18 @@ async def test_every_event_names_its_task_and_its_context(way: str) -> None:
         assert ids == {(first.body["id"], "ours")}
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_the_task_has_all_chunks_in_one_artifact(way: str) -> None:
-    async with serving({"work": Streams(three)}, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_the_task_has_all_chunks_in_one_artifact(dialect: str) -> None:
+    async with serving({"work": Streams(three)}, dialect) as peer:
         async with peer.stream() as stream:
             frames = await stream.rest()
         task = await peer.get(frames[0].body["id"])
         assert contents(task) == [{"n": 0}, {"n": 1}, {"n": 2}]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_stream_of_a_module_without_streaming_has_one_result(way: str) -> None:
-    async with serving({"work": always({"a": 1})}, way) as peer, peer.stream() as stream:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_stream_of_a_module_without_streaming_has_one_result(dialect: str) -> None:
+    async with serving({"work": always({"a": 1})}, dialect) as peer, peer.stream() as stream:
         frames = await stream.rest()
         assert names(frames) == [
             "task submitted",
@@ -128,9 +130,9 @@ async def test_a_stream_of_a_module_without_streaming_has_one_result(way: str) -
         assert frames[2].parts == [{"a": 1}]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_stream_without_chunks_completes(way: str) -> None:
-    async with serving({"work": Streams(none)}, way) as peer, peer.stream() as stream:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_stream_without_chunks_completes(dialect: str) -> None:
+    async with serving({"work": Streams(none)}, dialect) as peer, peer.stream() as stream:
         frames = await stream.rest()
         assert names(frames) == ["task submitted", "status working", "status completed"]
         assert gapless(frames)
@@ -141,13 +143,13 @@ async def test_a_send_to_a_streaming_module_calls_execute() -> None:
         assert (await peer.send()).data == {"streamed": False}
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_an_error_during_a_stream_fails_the_task(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_error_during_a_stream_fails_the_task(dialect: str) -> None:
     async def breaks(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
         yield {"n": 0}
         raise ValueError("a secret")
 
-    async with serving({"work": Streams(breaks)}, way) as peer, peer.stream() as stream:
+    async with serving({"work": Streams(breaks)}, dialect) as peer, peer.stream() as stream:
         frames = await stream.rest()
         assert names(frames)[-2:] == ["artifact", "status failed"]
         assert gapless(frames)
@@ -163,17 +165,17 @@ async def test_only_the_last_event_of_0_3_is_final(modules: dict[str, Any]) -> N
 
 
 async def test_a_stream_ends_at_a_pause_which_is_final_in_0_3() -> None:
-    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
     async with serving(modules, "0.3") as peer, peer.stream() as stream:
         frames = await stream.rest()
         assert names(frames) == ["task submitted", "status working", "status input-required"]
         assert [frame.body["final"] for frame in frames[1:]] == [False, True]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_stream_resumed_after_a_pause_has_no_gap(way: str) -> None:
-    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
-    async with serving(modules, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_stream_resumed_after_a_pause_has_no_gap(dialect: str) -> None:
+    modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, dialect) as peer:
         async with peer.stream() as stream:
             before = await stream.rest()
         task_id = before[0].body["id"]
@@ -183,10 +185,10 @@ async def test_a_stream_resumed_after_a_pause_has_no_gap(way: str) -> None:
         assert gapless([*before, *after])
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_the_first_events_arrive_before_the_first_chunk(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_the_first_events_arrive_before_the_first_chunk(dialect: str) -> None:
     steps = Steps()
-    async with serving({"work": Streams(steps)}, way) as peer, peer.stream() as stream:
+    async with serving({"work": Streams(steps)}, dialect) as peer, peer.stream() as stream:
         assert str(await stream.next()) == "task submitted"
         assert str(await stream.next()) == "status working"
         steps.push({"n": 0})
@@ -197,7 +199,10 @@ async def test_the_first_events_arrive_before_the_first_chunk(way: str) -> None:
 
 async def test_a_silent_stream_has_keep_alive_comments() -> None:
     gate = Gate()
-    async with serving({"work": Does(gate)}, keep_alive=0.02) as peer, peer.stream() as stream:
+    async with (
+        serving({"work": ActionModule(gate)}, keep_alive=0.02) as peer,
+        peer.stream() as stream,
+    ):
         alive = 0
         async for line in stream.response.aiter_lines():
             alive += line.startswith(":")
@@ -209,10 +214,10 @@ async def test_a_silent_stream_has_keep_alive_comments() -> None:
         assert last["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_subscribers_get_a_snapshot_and_then_the_same_events(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_subscribers_get_a_snapshot_and_then_the_same_events(dialect: str) -> None:
     steps = Steps()
-    async with serving({"work": Streams(steps)}, way) as peer, peer.stream() as first:
+    async with serving({"work": Streams(steps)}, dialect) as peer, peer.stream() as first:
         begun = [await first.next() for _ in range(2)]
         steps.push({"n": 0}, {"n": 1})
         begun += [await first.next() for _ in range(2)]
@@ -232,10 +237,10 @@ async def test_subscribers_get_a_snapshot_and_then_the_same_events(way: str) -> 
         assert contents(snapshot.body) == [{"n": 0}, {"n": 1}]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_reader_that_resumes_gets_exactly_the_missed_events(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_reader_that_resumes_gets_exactly_the_missed_events(dialect: str) -> None:
     steps = Steps()
-    async with serving({"work": Streams(steps)}, way) as peer, peer.stream() as stream:
+    async with serving({"work": Streams(steps)}, dialect) as peer, peer.stream() as stream:
         steps.push({"n": 0}, {"n": 1})
         begun = [await stream.next() for _ in range(4)]
         task_id = begun[0].body["id"]
@@ -249,9 +254,9 @@ async def test_a_reader_that_resumes_gets_exactly_the_missed_events(way: str) ->
             assert await back.rest() == ended[3:]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_reader_gets_the_missed_events_of_an_ended_task(way: str) -> None:
-    async with serving({"work": Streams(three)}, way) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_reader_gets_the_missed_events_of_an_ended_task(dialect: str) -> None:
+    async with serving({"work": Streams(three)}, dialect) as peer:
         async with peer.stream() as stream:
             frames = await stream.rest()
         for last in range(len(frames) + 1):
@@ -267,17 +272,17 @@ async def test_a_subscription_to_an_ended_task_gets_its_final_event_in_0_3() -> 
             assert await back.rest() == frames[-1:]
 
 
-@pytest.mark.parametrize("way", ["1.0", "REST"])
-async def test_a_subscription_to_an_ended_task_is_an_error_in_1_0(way: str) -> None:
-    async with serving({"work": always({})}, way) as peer:
+@pytest.mark.parametrize("dialect", ["1.0", "REST"])
+async def test_a_subscription_to_an_ended_task_is_an_error_in_1_0(dialect: str) -> None:
+    async with serving({"work": always({})}, dialect) as peer:
         task_id = (await peer.send()).task["id"]
         assert (await peer.ask("subscribe", {"id": task_id})).code == -32004
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("headers", [{}, {"Last-Event-ID": "1"}])
-async def test_a_subscription_to_an_unknown_task_is_refused(way: str, headers: Json) -> None:
-    async with serving({"work": always({})}, way) as peer:
+async def test_a_subscription_to_an_unknown_task_is_refused(dialect: str, headers: Json) -> None:
+    async with serving({"work": always({})}, dialect) as peer:
         assert (await peer.ask("subscribe", {"id": "unknown"}, headers)).code == -32001
 
 
@@ -314,11 +319,11 @@ async def test_only_the_logs_of_the_newest_ended_tasks_are_kept() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, 0.6])
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_reader_that_disconnects_leaks_nothing(way: str, seconds: float) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_reader_that_disconnects_leaks_nothing(dialect: str, seconds: float) -> None:
     """It disconnects soon after the start, or when the server watches for the disconnect."""
     steps = Steps()
-    async with serving({"work": Streams(steps)}, way) as peer:
+    async with serving({"work": Streams(steps)}, dialect) as peer:
         before = asyncio.all_tasks()
         async with peer.stream() as stream:
             task_id = (await stream.next()).body["id"]
@@ -326,11 +331,11 @@ async def test_a_reader_that_disconnects_leaks_nothing(way: str, seconds: float)
             await asyncio.sleep(seconds)
             working = len(asyncio.all_tasks() - before)
         run = peer.served.engine.runs[task_id].task
-        await true(lambda: asyncio.all_tasks() - before == {run})
+        await wait_until(lambda: asyncio.all_tasks() - before == {run})
         assert working > 1
         steps.push({"n": 0})
         steps.end()
-        await true(lambda: not asyncio.all_tasks() - before)
+        await wait_until(lambda: not asyncio.all_tasks() - before)
         task = await peer.get(task_id)
         assert contents(task) == [{"n": 0}]
         assert task["status"]["state"].lower().endswith("completed")
@@ -353,7 +358,7 @@ async def test_a_finished_stream_leaks_nothing() -> None:
         for _ in range(5):
             async with peer.stream() as stream:
                 await stream.rest()
-        await true(lambda: asyncio.all_tasks() == before)
+        await wait_until(lambda: asyncio.all_tasks() == before)
         assert not peer.served.engine.runs
 
 
@@ -388,7 +393,7 @@ async def test_a_slow_reader_delays_no_others_and_misses_no_event() -> None:
             frames = await quick.rest()
         assert names(frames) == ["artifact"] * many + ["status completed"]
         assert gapless(frames, 3)
-        await true(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.served.engine.runs)
         assert asyncio.all_tasks() - before, "the slow reader has had all of it already"
         received = (await reader.read()).decode()
         writer.close()
@@ -409,7 +414,7 @@ async def test_nothing_is_logged_when_a_reader_disconnects(
             await stream.next()
         steps.push({"n": 0})
         steps.end()
-        await true(lambda: asyncio.all_tasks() == before)
+        await wait_until(lambda: asyncio.all_tasks() == before)
     assert [record.message for record in caplog.records] == []
 
 
@@ -430,11 +435,11 @@ async def test_the_log_of_an_ended_task_expires() -> None:
 
 
 @pytest.mark.parametrize(("length", "kept"), [(None, 1), (0, 0), (1, 1), (5, 1)])
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_stream_shows_as_much_history_as_requested(
-    way: str, length: int | None, kept: int
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_stream_has_as_much_history_as_requested(
+    dialect: str, length: int | None, kept: int
 ) -> None:
-    async with serving({"work": Streams(three)}, way) as peer:
+    async with serving({"work": Streams(three)}, dialect) as peer:
         configuration = {} if length is None else {"historyLength": length}
         params = {**peer.wire.params("work"), "configuration": configuration}
         async with peer.streaming("stream", params) as stream:

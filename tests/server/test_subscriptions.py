@@ -10,21 +10,21 @@ from apcore_a2a_server import Limits
 
 from .asking import Json
 from .inloop import (
+    DIALECTS,
     NEEDS_APPROVAL,
-    WAYS,
-    Does,
+    ActionModule,
     Gate,
     Peer,
     gapless,
     give_back,
     serving,
-    true,
+    wait_until,
 )
 from .inloop import anyio_backend as anyio_backend
 from .test_disconnect import lose_send, lose_stream, outlast
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "way")]
-every_way = pytest.mark.parametrize("way", WAYS)
+pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "dialect")]
+every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 
 STORES: dict[str, Callable[[Path], Json]] = {
     "memory": lambda folder: {},
@@ -32,8 +32,8 @@ STORES: dict[str, Callable[[Path], Json]] = {
 }
 
 
-def needing_approval(action: Any) -> Does:
-    return Does(action, annotations=NEEDS_APPROVAL)
+def needing_approval(action: Any) -> ActionModule:
+    return ActionModule(action, annotations=NEEDS_APPROVAL)
 
 
 def yes(peer: Peer, task_id: str) -> Json:
@@ -41,13 +41,13 @@ def yes(peer: Peer, task_id: str) -> Json:
     return {"parts": [peer.part(text="yes")], "taskId": task_id}
 
 
-@every_way
+@every_dialect
 @pytest.mark.parametrize("store", STORES)
 async def test_a_subscription_to_a_paused_task_lasts_until_the_task_ends(
-    way: str, store: str, tmp_path: Path
+    dialect: str, store: str, tmp_path: Path
 ) -> None:
     modules = {"work": needing_approval(give_back)}
-    async with serving(modules, way, **STORES[store](tmp_path)) as peer:
+    async with serving(modules, dialect, **STORES[store](tmp_path)) as peer:
         task_id = (await peer.send()).task["id"]
         async with peer.subscribe(task_id) as stream:
             frames = [await stream.next()]
@@ -58,16 +58,16 @@ async def test_a_subscription_to_a_paused_task_lasts_until_the_task_ends(
     assert gapless(frames, 3)
 
 
-@every_way
-async def test_a_subscription_goes_through_each_pause_of_a_task(way: str) -> None:
+@every_dialect
+async def test_a_subscription_goes_through_each_pause_of_a_task(dialect: str) -> None:
     gate = Gate()
 
     async def asks(inputs: Any, context: Any) -> Any:
         await gate(inputs, context)
         return inputs
 
-    module = Does(asks, annotations=NEEDS_APPROVAL)
-    async with serving({"work": module}, way, keep_alive=0.02) as peer:
+    module = ActionModule(asks, annotations=NEEDS_APPROVAL)
+    async with serving({"work": module}, dialect, keep_alive=0.02) as peer:
         async with peer.stream() as sent:
             task_id = (await sent.rest())[0].body["id"]
         async with peer.subscribe(task_id, 0) as stream:
@@ -84,10 +84,10 @@ async def test_a_subscription_goes_through_each_pause_of_a_task(way: str) -> Non
     assert gapless(frames)
 
 
-@every_way
-async def test_the_stream_of_a_send_ends_at_the_pause(way: str) -> None:
+@every_dialect
+async def test_the_stream_of_a_send_ends_at_the_pause(dialect: str) -> None:
     modules = {"work": needing_approval(give_back)}
-    async with serving(modules, way) as peer, peer.stream() as stream:
+    async with serving(modules, dialect) as peer, peer.stream() as stream:
         assert (await stream.rest())[-1].state == "input-required"
 
 
@@ -105,11 +105,11 @@ async def test_only_the_last_event_of_a_subscription_is_final_in_0_3() -> None:
     assert final == [False, False, False, True]
 
 
-@every_way
+@every_dialect
 async def test_a_subscription_ends_when_the_question_expires_or_the_task_is_canceled(
-    way: str,
+    dialect: str,
 ) -> None:
-    async with serving({"work": needing_approval(give_back)}, way, input_timeout=0.5) as peer:
+    async with serving({"work": needing_approval(give_back)}, dialect, input_timeout=0.5) as peer:
         asked = (await peer.send()).task["id"]
         async with peer.subscribe(asked) as stream:
             assert [str(frame) for frame in await stream.rest()][1:] == ["status failed"]
@@ -132,18 +132,18 @@ async def test_a_subscription_is_kept_alive_and_counted_while_the_task_is_paused
                     break
             refused = await peer.ask("subscribe", {"id": task_id})
             assert refused.status == 429
-        await true(lambda: len(peer.served.handler.streams) == 0)
+        await wait_until(lambda: len(peer.served.handler.streams) == 0)
 
 
-@every_way
+@every_dialect
 async def test_a_subscription_to_a_paused_task_survives_a_restart_of_the_agent(
-    way: str, tmp_path: Path
+    dialect: str, tmp_path: Path
 ) -> None:
     modules = {"work": needing_approval(give_back)}
     options = STORES["sqlite"](tmp_path)
-    async with serving(modules, way, **options) as peer:
+    async with serving(modules, dialect, **options) as peer:
         task_id = (await peer.send()).task["id"]
-    async with serving(modules, way, **options) as peer, peer.subscribe(task_id) as stream:
+    async with serving(modules, dialect, **options) as peer, peer.subscribe(task_id) as stream:
         frames = [await stream.next()]
         await peer.send(**yes(peer, task_id))
         frames += await stream.rest()
@@ -151,11 +151,11 @@ async def test_a_subscription_to_a_paused_task_survives_a_restart_of_the_agent(
     assert gapless(frames, 3)
 
 
-@every_way
-async def test_the_subscriber_of_a_paused_task_cancels_nothing_when_it_leaves(way: str) -> None:
+@every_dialect
+async def test_the_subscriber_of_a_paused_task_cancels_nothing_when_it_leaves(dialect: str) -> None:
     gate, other = Gate(), Gate()
-    modules = {"work": needing_approval(gate), "other": Does(other)}
-    async with serving(modules, way, limits=Limits(disconnect_grace=0)) as peer:
+    modules = {"work": needing_approval(gate), "other": ActionModule(other)}
+    async with serving(modules, dialect, limits=Limits(disconnect_grace=0)) as peer:
         task_id = (await peer.send()).task["id"]
         async with peer.subscribe(task_id) as stream:
             await stream.next()
@@ -170,14 +170,14 @@ async def test_the_subscriber_of_a_paused_task_cancels_nothing_when_it_leaves(wa
         assert await peer.state(task_id) == "completed"
 
 
-@every_way
+@every_dialect
 @pytest.mark.parametrize("lose", [lose_send, lose_stream])
 async def test_a_subscriber_keeps_the_task_whose_answering_client_disconnects(
-    way: str, lose: Any
+    dialect: str, lose: Any
 ) -> None:
     gate, other = Gate(), Gate()
-    modules = {"work": needing_approval(gate), "other": Does(other)}
-    async with serving(modules, way, limits=Limits(disconnect_grace=0)) as peer:
+    modules = {"work": needing_approval(gate), "other": ActionModule(other)}
+    async with serving(modules, dialect, limits=Limits(disconnect_grace=0)) as peer:
         task_id = (await peer.send()).task["id"]
         async with peer.subscribe(task_id) as stream:
             await stream.next()

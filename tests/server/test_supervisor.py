@@ -85,10 +85,10 @@ def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_worker_that_cannot_be_forked_does_not_end_the_others(tmp_path: Path) -> None:
-    done = run(FORK_FAILS, tmp_path)
+    result = run(FORK_FAILS, tmp_path)
 
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
     assert lines[0] == "ended 0"
     assert "SIGKILL" in lines[1]
     assert lines[2].startswith("Worker 1 can't be started: Resource temporarily unavailable")
@@ -96,9 +96,9 @@ def test_a_worker_that_cannot_be_forked_does_not_end_the_others(tmp_path: Path) 
     assert sorted(lines[4:]) == ["ended 0", "ended 1"]
 
 
-def test_a_worker_that_is_killed_while_it_reports_counts_as_one_that_did_not_serve(
+def test_a_worker_killed_while_it_reports_readiness_counts_as_not_ready(
     tmp_path: Path,
 ) -> None:
-    done = run(HALF_A_REPORT, tmp_path)
-    assert done.returncode == 1
-    assert "WorkerError: A worker was ended by SIGKILL before it served" in done.stderr
+    result = run(HALF_A_REPORT, tmp_path)
+    assert result.returncode == 1
+    assert "WorkerError: A worker was ended by SIGKILL before it served" in result.stderr

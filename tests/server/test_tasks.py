@@ -29,10 +29,19 @@ from apcore_a2a_server.store.live import LiveTasks
 from pydantic import BaseModel
 
 from .asking import Agent, Json, state_of
-from .inloop import NEEDS_APPROVAL, WAYS, Does, Gate, always, contents, give_back, serving
+from .inloop import (
+    DIALECTS,
+    NEEDS_APPROVAL,
+    ActionModule,
+    Gate,
+    always,
+    contents,
+    give_back,
+    serving,
+)
 from .inloop import anyio_backend as anyio_backend
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "way")]
+pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "dialect")]
 
 
 class Color(Enum):
@@ -65,10 +74,10 @@ def test_a_send_waits_until_the_task_has_completed(agent: Agent) -> None:
     assert agent.ask("get", {"id": task["id"]}).task == task
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_send_without_waiting_returns_a_working_task(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_send_without_waiting_returns_a_working_task(dialect: str) -> None:
     gate = Gate()
-    async with serving({"work": Does(gate)}, way) as peer:
+    async with serving({"work": ActionModule(gate)}, dialect) as peer:
         task_id = await peer.start()
         assert await peer.state(task_id) == "working"
         assert "artifacts" not in await peer.get(task_id)
@@ -95,8 +104,8 @@ def test_a_task_has_ids_a_timestamp_and_its_first_message(agent: Agent) -> None:
 def test_a_message_of_the_srs_without_an_id_gets_one(old: Agent) -> None:
     message = {"role": "user", "parts": [{"type": "text", "text": "hello"}]}
     params = {"message": message, "metadata": {"skillId": "echo"}}
-    (kept,) = old.ask("send", params).task["history"]
-    assert is_uuid4(kept["messageId"])
+    (message,) = old.ask("send", params).task["history"]
+    assert is_uuid4(message["messageId"])
 
 
 def test_the_context_of_the_message_is_kept(agent: Agent) -> None:
@@ -113,16 +122,16 @@ def test_a_context_beside_the_message_is_kept(rpc: Agent) -> None:
 def test_the_skill_id_is_in_the_params_or_else_in_the_message(agent: Agent) -> None:
     params = agent.params("echo")
     named = {**params["message"], "metadata": {"skillId": "mirror"}}
-    both = agent.ask("send", {"message": named, "metadata": {"skillId": "echo"}})
-    assert both.task["metadata"]["skillId"] == "echo"
+    answer = agent.ask("send", {"message": named, "metadata": {"skillId": "echo"}})
+    assert answer.task["metadata"]["skillId"] == "echo"
     alone = agent.ask("send", {"message": named})
     assert alone.task["metadata"]["skillId"] == "mirror"
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_default_skill_gets_messages_without_a_skill_id(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_default_skill_gets_messages_without_a_skill_id(dialect: str) -> None:
     modules = {"work": always({"by": "work"}), "other": always({"by": "other"})}
-    async with serving(modules, way, default_skill="other") as peer:
+    async with serving(modules, dialect, default_skill="other") as peer:
         message = peer.wire.params()["message"]
         assert (await peer.ask("send", {"message": message})).data == {"by": "other"}
         assert (await peer.send("work")).data == {"by": "work"}
@@ -169,12 +178,12 @@ def test_a_file_with_bytes_becomes_base64(agent: Agent) -> None:
     assert agent.send("mirror", part).data == seen
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_the_first_valid_part_is_the_input_and_the_others_are_available(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_the_first_valid_part_is_the_input_and_the_others_are_available(dialect: str) -> None:
     gate = Gate()
     gate.opened.set()
-    modules = {"work": Does(gate, input_schema=Count)}
-    async with serving(modules, way) as peer:
+    modules = {"work": ActionModule(gate, input_schema=Count)}
+    async with serving(modules, dialect) as peer:
         sent = [
             peer.part(text="please"),
             peer.part(data={"count": 2}),
@@ -186,22 +195,22 @@ async def test_the_first_valid_part_is_the_input_and_the_others_are_available(wa
     assert context.data["ext.a2a.parts"] == [{"text": "please"}, {"data": {"n": 2**53}}]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_module_sees_its_task_and_context_ids(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_module_sees_its_task_and_context_ids(dialect: str) -> None:
     gate = Gate()
     gate.opened.set()
-    async with serving({"work": Does(gate)}, way) as peer:
+    async with serving({"work": ActionModule(gate)}, dialect) as peer:
         task = (await peer.send(contextId="ours")).task
     data = gate.contexts[0].data
     assert (data["ext.a2a.task_id"], data["ext.a2a.context_id"]) == (task["id"], "ours")
     assert data["ext.a2a.parts"] == []
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_module_continues_the_callers_trace(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_module_continues_the_callers_trace(dialect: str) -> None:
     gate, trace = Gate(), "0af7651916cd43dd8448eb211c80319c"
     gate.opened.set()
-    async with serving({"work": Does(gate)}, way) as peer:
+    async with serving({"work": ActionModule(gate)}, dialect) as peer:
         headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
         await peer.ask("send", peer.wire.params("work"), headers)
         await peer.send()
@@ -225,21 +234,21 @@ OUTPUTS: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
-@pytest.mark.parametrize("way", WAYS)
-async def test_the_output_of_a_module_is_the_artifact(way: str, name: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_the_output_of_a_module_is_the_artifact(dialect: str, name: str) -> None:
     output, seen = OUTPUTS[name]
-    async with serving({"work": always(output)}, way) as peer:
+    async with serving({"work": always(output)}, dialect) as peer:
         assert contents((await peer.send()).task) == [seen]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_bytes_in_an_output_become_files_named_by_their_keys(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_bytes_in_an_output_become_files_named_by_their_keys(dialect: str) -> None:
     output = {"a.png": b"\x89PNG\r\n\x1a\n", "n": 1, "b": b"b"}
-    async with serving({"work": always(output)}, way) as peer:
+    async with serving({"work": always(output)}, dialect) as peer:
         (artifact,) = (await peer.send()).task["artifacts"]
     first, *files = artifact["parts"]
     assert first["data"] == {"n": 1}
-    if way == "0.3":
+    if dialect == "0.3":
         files = [part["file"] for part in files]
     assert [file.get("filename") or file["name"] for file in files] == ["a.png", "b"]
     assert [file.get("raw") or file["bytes"] for file in files] == ["iVBORw0KGgo=", "Yg=="]
@@ -338,12 +347,12 @@ async def approved_task(peer: Any) -> str:
         (50, ["call", QUESTION, "yes"]),
     ],
 )
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_task_shows_as_much_history_as_requested(
-    way: str, length: float | None, kept: list[str]
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_task_has_as_much_history_as_requested(
+    dialect: str, length: float | None, kept: list[str]
 ) -> None:
-    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
-    async with serving(modules, way) as peer:
+    modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, dialect) as peer:
         task_id = await approved_task(peer)
         options = {} if length is None else {"historyLength": int(length)}
         got = await peer.ask("get", {"id": task_id, **options})
@@ -353,12 +362,12 @@ async def test_a_task_shows_as_much_history_as_requested(
 
 
 @pytest.mark.parametrize(("length", "kept"), [(None, 3), (0, 0), (1, 1), (2, 2), (9, 3)])
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_send_shows_as_much_history_as_requested(
-    way: str, length: int | None, kept: int
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_send_returns_as_much_history_as_requested(
+    dialect: str, length: int | None, kept: int
 ) -> None:
-    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
-    async with serving(modules, way) as peer:
+    modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, dialect) as peer:
         task_id = (await peer.send()).task["id"]
         params = peer.wire.params("work", peer.part(text="yes"), taskId=task_id)
         options = {} if length is None else {"historyLength": length}
@@ -367,18 +376,18 @@ async def test_a_send_shows_as_much_history_as_requested(
 
 
 def test_tasks_are_listed_by_context_newest_first(rpc: Agent) -> None:
-    context = f"listed {rpc.way}"
-    made = [rpc.send("echo", contextId=context).task for _ in range(3)]
+    context = f"listed {rpc.dialect}"
+    created = [rpc.send("echo", contextId=context).task for _ in range(3)]
     other = rpc.send("echo").task
     tasks = rpc.ask("list", {"contextId": context}).result["tasks"]
-    assert [task["id"] for task in tasks] == [task["id"] for task in reversed(made)]
+    assert [task["id"] for task in tasks] == [task["id"] for task in reversed(created)]
     everything = rpc.ask("list", {}).result["tasks"]
     assert everything[0]["id"] == other["id"]
 
 
 async def test_a_list_of_1_0_is_ordered_by_update_and_omits_artifacts() -> None:
     gate = Gate()
-    async with serving({"work": Does(gate), "echo": Does(give_back)}) as peer:
+    async with serving({"work": ActionModule(gate), "echo": ActionModule(give_back)}) as peer:
         first = await peer.start()
         second = (await peer.send("echo")).task["id"]
         before = (await peer.ask("list")).result
@@ -401,10 +410,12 @@ async def test_a_list_of_1_0_is_ordered_by_update_and_omits_artifacts() -> None:
         assert all("artifacts" in task for task in old.result["tasks"])
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_tasks_are_listed_by_state_and_time(way: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_tasks_are_listed_by_state_and_time(dialect: str) -> None:
     gate = Gate()
-    async with serving({"work": Does(gate), "echo": Does(give_back)}, way) as peer:
+    async with serving(
+        {"work": ActionModule(gate), "echo": ActionModule(give_back)}, dialect
+    ) as peer:
         working = await peer.start()
         task = (await peer.send("echo")).task
         name = "TASK_STATE_WORKING" if peer.wire.modern else "working"
@@ -417,10 +428,10 @@ async def test_tasks_are_listed_by_state_and_time(way: str) -> None:
         assert answer.result["tasks"] == []
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_the_state_history_is_recorded_if_configured(way: str) -> None:
-    modules = {"work": Does(give_back, annotations=NEEDS_APPROVAL)}
-    async with serving(modules, way, state_history=True) as peer:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_the_state_history_is_recorded_if_configured(dialect: str) -> None:
+    modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, dialect, state_history=True) as peer:
         task = await peer.get(await approved_task(peer))
         history = task["metadata"]["apcore"]["stateHistory"]
         assert [entry["state"] for entry in history] == [
@@ -443,7 +454,7 @@ async def test_the_state_history_is_recorded_if_configured(way: str) -> None:
 
 
 async def test_the_state_history_is_not_recorded_by_default() -> None:
-    async with serving({"work": Does(give_back)}) as peer:
+    async with serving({"work": ActionModule(give_back)}) as peer:
         assert (await peer.send()).task["metadata"] == {"skillId": "work"}
         card = (await peer.client.get("/.well-known/agent-card.json")).json()
         assert card["capabilities"]["stateTransitionHistory"] is False
@@ -475,9 +486,9 @@ async def test_a_task_makes_only_the_transitions_of_the_state_machine(
         with pytest.raises(InvalidStateTransitionError):
             await change(tasks, "t", NewState(new), expect=EVERY_STATE)
         assert [said.levelname for said in caplog.records] == ["ERROR"]
-        kept = await tasks.get("t")
-        assert kept is not None
-        assert (kept.task.status.state, kept.version) == (old, 1)
+        stored = await tasks.get("t")
+        assert stored is not None
+        assert (stored.task.status.state, stored.version) == (old, 1)
 
 
 def test_an_invalid_transition_is_an_internal_error_to_clients() -> None:

@@ -25,7 +25,16 @@ from starlette.routing import Mount
 from tests.serving import PATIENCE, running
 
 from .asking import MODERN, Answer, Json
-from .inloop import NEEDS_APPROVAL, WAYS, Does, Gate, Peer, give_back, registry_of, serving
+from .inloop import (
+    DIALECTS,
+    NEEDS_APPROVAL,
+    ActionModule,
+    Gate,
+    Peer,
+    give_back,
+    registry_of,
+    serving,
+)
 from .inloop import anyio_backend as anyio_backend
 
 pytestmark = pytest.mark.anyio
@@ -45,9 +54,9 @@ async def pause(inputs: Any, context: Any) -> Any:
 def modules() -> dict[str, object]:
     described = "Answers questions about bills."
     return {
-        "billing.ask": Does(pause, description=described),
-        "kitchen.tea": Does(give_back),
-        "other": Does(give_back),
+        "billing.ask": ActionModule(pause, description=described),
+        "kitchen.tea": ActionModule(give_back),
+        "other": ActionModule(give_back),
     }
 
 
@@ -65,7 +74,7 @@ async def inside(peer: Peer, tenant: str, **headers: str) -> AsyncIterator[Peer]
     async with httpx.AsyncClient(
         base_url=url, headers=headers, trust_env=False, timeout=PATIENCE
     ) as client:
-        yield Peer(peer.app, client, peer.way)
+        yield Peer(peer.app, client, peer.dialect)
 
 
 def saying(peer: Peer, text: str = "hello", **members: Any) -> Json:
@@ -73,7 +82,7 @@ def saying(peer: Peer, text: str = "hello", **members: Any) -> Json:
     return {"message": peer.wire.params("", peer.part(text=text), **members)["message"]}
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=DIALECTS)
 async def peer(request: pytest.FixtureRequest) -> AsyncIterator[Peer]:
     options: Json = {"tenants": TENANTS, "push_notifications": PushSettings(dev=True)}
     async with serving(modules(), request.param, **options) as peer:
@@ -131,11 +140,11 @@ async def test_the_tasks_of_a_tenant_are_seen_only_through_it(peer: Peer) -> Non
         paused = (await billing.ask("send", params)).task
         task_id, context_id = paused["id"], paused["contextId"]
         hook = {"taskId": task_id, "id": "hook", "url": "http://127.0.0.1:9/"}
-        if peer.way == "0.3":
+        if peer.dialect == "0.3":
             hook = {"taskId": task_id, "pushNotificationConfig": {"id": "hook", "url": hook["url"]}}
         assert (await billing.ask("push set", hook)).code is None
-        name = "pushNotificationConfigId" if peer.way == "0.3" else "id"
-        task_name = "id" if peer.way == "0.3" else "taskId"
+        name = "pushNotificationConfigId" if peer.dialect == "0.3" else "id"
+        task_name = "id" if peer.dialect == "0.3" else "taskId"
         asked = {
             "get": {"id": task_id},
             "cancel": {"id": task_id},
@@ -173,7 +182,9 @@ async def test_the_tasks_of_the_agent_are_not_seen_through_a_tenant(peer: Peer) 
 async def test_a_running_task_of_a_tenant_is_followed_and_canceled_through_it() -> None:
     gate = Gate()
     async with (
-        serving({"work": Does(gate), "other": Does(give_back)}, tenants={"w": "work"}) as peer,
+        serving(
+            {"work": ActionModule(gate), "other": ActionModule(give_back)}, tenants={"w": "work"}
+        ) as peer,
         inside(peer, "w") as tenant,
     ):
         options = {"configuration": {"returnImmediately": True}}
@@ -249,7 +260,7 @@ async def test_each_skill_may_be_a_tenant() -> None:
         for skill in modules():
             async with inside(peer, skill) as tenant:
                 assert (await tenant.ask("send", saying(tenant))).state == "completed"
-        registry.register("later", Does(give_back))
+        registry.register("later", ActionModule(give_back))
         card = (await peer.client.get(f"/later{CARD}")).json()
         assert [skill["id"] for skill in card["skills"]] == ["later"]
         registry.unregister("later")
@@ -286,8 +297,8 @@ async def test_each_skill_may_be_a_tenant() -> None:
     ids=str,
 )
 async def test_a_wrong_tenant_is_an_error_at_start(tenants: Any, problem: str) -> None:
-    hidden = Does(give_back, annotations={"discoverable": False})
-    registry = registry_of({"other": Does(give_back)})
+    hidden = ActionModule(give_back, annotations={"discoverable": False})
+    registry = registry_of({"other": ActionModule(give_back)})
     registry.register("hidden", hidden, metadata={"annotations": {"discoverable": False}})
     with pytest.raises(OptionError, match=r"^tenants ") as caught:
         create_app(registry, tenants=tenants, explorer_path="/page")
@@ -295,7 +306,7 @@ async def test_a_wrong_tenant_is_an_error_at_start(tenants: Any, problem: str) -
 
 
 def test_a_skill_with_the_name_of_a_path_needs_another_name() -> None:
-    registry = registry_of({"health": Does(give_back)})
+    registry = registry_of({"health": ActionModule(give_back)})
     with pytest.raises(OptionError, match="choose another"):
         create_app(registry, tenants="skills")
     create_app(registry, tenants={"wellness": "health"})
@@ -322,7 +333,7 @@ class Staff(Headers):
 
 @asynccontextmanager
 async def guarded(tenants: Any = "skills", **options: Any) -> AsyncIterator[Peer]:
-    needs_approval = {"approved": Does(give_back, annotations=NEEDS_APPROVAL)}
+    needs_approval = {"approved": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
     registry = registry_of({**modules(), **needs_approval})
     with closing(Executor(registry, acl=rules())) as executor:
         async with serving(executor, tenants=tenants, auth=Staff(), **options) as peer:
@@ -418,7 +429,10 @@ async def test_a_rate_limit_counts_requests_of_all_tenants() -> None:
 async def test_a_limit_per_client_counts_runs_of_all_tenants() -> None:
     gate = Gate()
     options: Json = {"tenants": {"w": "work"}, "max_runs_per_client": 1}
-    async with serving({"work": Does(gate)}, **options) as peer, inside(peer, "w") as tenant:
+    async with (
+        serving({"work": ActionModule(gate)}, **options) as peer,
+        inside(peer, "w") as tenant,
+    ):
         params = {**saying(tenant), "configuration": {"returnImmediately": True}}
         await tenant.ask("send", params)
         params["metadata"] = {"skillId": "work"}
@@ -427,7 +441,7 @@ async def test_a_limit_per_client_counts_runs_of_all_tenants() -> None:
 
 
 @pytest.mark.parametrize("principal", ["", "ada", "https://idp|a|b", "%25", "a%7Cb"])
-def test_an_owner_leads_back_to_its_principal_and_tenant(principal: str) -> None:
+def test_principal_and_tenant_can_be_read_from_an_owner(principal: str) -> None:
     tenant = Tenant("billing", "billing.ask")
     owner = owner_of(tenant, principal)
     assert principal_and_tenant(owner, "billing.ask") == (principal, tenant)

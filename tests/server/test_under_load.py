@@ -30,7 +30,7 @@ from tests.facade.processes import COMMAND, PATIENCE, Process, asking, extension
 
 from .asking import ROUTES, Agent, Answer, Json, state_of
 from .conftest import eventually
-from .inloop import WAYS, always, serving, true
+from .inloop import DIALECTS, always, serving, wait_until
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs, Module
 from .test_serve import SERVER_SHUTDOWN, BackgroundRequest, last_state
@@ -102,9 +102,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def request_of(url: str, way: str, operation: str, params: Json) -> httpx.Request:
+def request_of(url: str, dialect: str, operation: str, params: Json) -> httpx.Request:
     """Return the HTTP request that calls an operation."""
-    agent = Agent(cast(Any, None), way)
+    agent = Agent(cast(Any, None), dialect)
     if not agent.restful:
         body = {"jsonrpc": "2.0", "id": 1, "method": agent.method(operation), "params": params}
         return httpx.Request("POST", url, json=body, headers=agent.headers)
@@ -246,9 +246,9 @@ def end_of(event: Json) -> list[str]:
 class Client:
     """A client that sends one request after another on a persistent connection."""
 
-    def __init__(self, load: Load, way: str) -> None:
+    def __init__(self, load: Load, dialect: str) -> None:
         self._load = load
-        self._agent = Agent(cast(Any, None), way)
+        self._agent = Agent(cast(Any, None), dialect)
         self._connection = RawConnection(load.url)
 
     async def work(self) -> None:
@@ -340,15 +340,17 @@ class Client:
         return self._agent.params(skill, self._agent.part(data=data))
 
     def _request(self, operation: str, params: Json) -> httpx.Request:
-        return request_of(self._load.url, self._agent.way, operation, params)
+        return request_of(self._load.url, self._agent.dialect, operation, params)
 
 
 async def drive(load: Load, agent: Process) -> None:
     """Run all clients and shut *agent* down meanwhile."""
     async with asyncio.timeout(PATIENCE):
         with ExitStack() as stack:
-            ways = [WAYS[number % len(WAYS)] for number in range(CLIENTS + 1)]
-            holder, *clients = [stack.enter_context(closing(Client(load, way))) for way in ways]
+            dialects = [DIALECTS[number % len(DIALECTS)] for number in range(CLIENTS + 1)]
+            holder, *clients = [
+                stack.enter_context(closing(Client(load, dialect))) for dialect in dialects
+            ]
             held = await holder.hold(600) if load.kind == "held" else None
             async with asyncio.TaskGroup() as group:
                 for client in clients:
@@ -514,7 +516,7 @@ async def test_a_store_that_stalls_does_not_block_the_shutdown() -> None:
     modules, store = {"work": always({})}, Stalled()
     async with serving(modules, task_store=store, shutdown_timeout=0.1) as peer:
         sending = [asyncio.create_task(peer.send()) for _ in range(8)]
-        await true(lambda: len(peer.served.engine.runs) == len(sending))
+        await wait_until(lambda: len(peer.served.engine.runs) == len(sending))
         draining = asyncio.create_task(peer.served.drain())
         await draining  # although no task is stored yet
         store.released.set()
@@ -564,15 +566,15 @@ async def p95(url: str) -> float:
     """Return the 95th percentile in seconds of the durations of consecutive sends to *url*."""
     agent = Agent(cast(Any, None), "1.0")
     params = agent.params("echo", agent.part(data={"text": "hello"}))
-    request, took = request_of(url, "1.0", "send", params), list[float]()
+    request, durations = request_of(url, "1.0", "send", params), list[float]()
     with closing(RawConnection(url)) as line:
         for _ in range(SENDS):
-            begun = time.perf_counter()
+            started_at = time.perf_counter()
             response = await line.ask(request)
-            took.append(time.perf_counter() - begun)
+            durations.append(time.perf_counter() - started_at)
             assert response is not None
             assert response.status_code == 200
-    return quantiles(took, n=20)[-1]
+    return quantiles(durations, n=20)[-1]
 
 
 @asynccontextmanager
@@ -585,7 +587,7 @@ async def slow_readers(url: str) -> AsyncIterator[None]:
         raw = as_bytes(h11.Connection(h11.CLIENT), request)
         await asyncio.gather(*(reader.open(httpx.URL(url), raw) for reader in readers))
         reading = asyncio.ensure_future(read_slowly(readers))
-        await true(lambda: len(readers[-1].received) > 1)
+        await wait_until(lambda: len(readers[-1].received) > 1)
         yield
         one_more = await stack.enter_context(closing(RawConnection(url))).ask(request)
         assert one_more is not None

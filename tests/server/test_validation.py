@@ -31,7 +31,7 @@ from typing_extensions import TypedDict
 from .asking import Json
 from .inloop import (
     NEEDS_APPROVAL,
-    Does,
+    ActionModule,
     Peer,
     always,
     app_of,
@@ -58,9 +58,9 @@ def text_like(pattern: str) -> Json:
     return schema_of(text={"type": "string", "pattern": pattern})
 
 
-def taking(schema: Any) -> Does:
+def taking(schema: Any) -> ActionModule:
     """Return a module that takes inputs of a schema, and returns them."""
-    return Does(give_back, input_schema=schema)
+    return ActionModule(give_back, input_schema=schema)
 
 
 async def fields(peer: Peer, skill: str, data: Json) -> list[str]:
@@ -112,9 +112,9 @@ async def test_a_pattern_that_backtracks_in_python_is_matched_at_once(place: str
         assert await fields(peer, "work", inputs(EVIL_TEXT)) != []
 
 
-@pytest.mark.parametrize("way", ["0.3", "1.0", "REST"])
-async def test_a_refused_text_is_told_with_its_field(way: str) -> None:
-    async with serving({"work": taking(text_like(EVIL))}, way) as peer:
+@pytest.mark.parametrize("dialect", ["0.3", "1.0", "REST"])
+async def test_a_refused_text_is_reported_with_its_field(dialect: str) -> None:
+    async with serving({"work": taking(text_like(EVIL))}, dialect) as peer:
         assert await fields(peer, "work", {"text": EVIL_TEXT}) == ["text"]
 
 
@@ -126,8 +126,8 @@ async def test_a_stream_an_answer_and_an_approved_call_are_checked_too() -> None
 
     modules = {
         "work": taking(text_like(EVIL)),
-        "ask": Does(ask, input_schema=text_like(EVIL)),
-        "pay": Does(give_back, input_schema=text_like(EVIL), annotations=NEEDS_APPROVAL),
+        "ask": ActionModule(ask, input_schema=text_like(EVIL)),
+        "pay": ActionModule(give_back, input_schema=text_like(EVIL), annotations=NEEDS_APPROVAL),
     }
     async with serving(modules) as peer:
         evil = peer.part(data={"text": EVIL_TEXT})
@@ -141,7 +141,7 @@ async def test_a_stream_an_answer_and_an_approved_call_are_checked_too() -> None
 
 
 async def test_an_output_is_checked_in_bounded_time() -> None:
-    module = Does(give_back, output_schema=text_like(EVIL))
+    module = ActionModule(give_back, output_schema=text_like(EVIL))
     async with serving({"work": module}) as peer:
         assert await state(peer, "work", {"text": FITS}) == "completed"
         assert await state(peer, "work", {"text": EVIL_TEXT}) == "failed"
@@ -152,7 +152,7 @@ async def test_a_module_that_only_others_call_is_checked_in_bounded_time() -> No
         output: Inputs = await context.executor.call_async("system.inner", inputs, context)
         return output
 
-    registry = registry_of({"outer": Does(call)})
+    registry = registry_of({"outer": ActionModule(call)})
     registry.register_internal("system.inner", taking(text_like(EVIL)))
     async with serving(registry) as peer:
         assert await state(peer, "outer", {"text": FITS}) == "completed"
@@ -167,7 +167,7 @@ async def test_a_model_that_apcore_makes_of_a_schema_is_checked_in_bounded_time(
         assert await fields(peer, "work", {"text": EVIL_TEXT}) == ["text"]
 
 
-# What is told at start
+# Warnings at the start
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -178,7 +178,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.parametrize(
     "pattern", [EVIL, "^[a-z]{1,20}$", r"\d+", "(?i)x", r"\p{L}+", "^(?:a|b)*$"]
 )
-def test_a_pattern_that_is_matched_in_linear_time_is_not_told(
+def test_a_pattern_that_is_matched_in_linear_time_causes_no_warning(
     caplog: pytest.LogCaptureFixture, pattern: str
 ) -> None:
     app_of(registry_of({"work": taking(text_like(pattern))}))
@@ -188,7 +188,7 @@ def test_a_pattern_that_is_matched_in_linear_time_is_not_told(
 @pytest.mark.parametrize(
     "pattern", ["^(?=a)(a|aa)+$", "^(?!x)(a|aa)+$", r"^(a|aa)+\1$", "(?<!b)(a|aa)+$"]
 )
-async def test_a_pattern_with_look_around_is_told_and_gets_limited_steps(
+async def test_a_pattern_with_look_around_causes_a_warning_and_gets_limited_steps(
     caplog: pytest.LogCaptureFixture, pattern: str
 ) -> None:
     async with serving({"work": taking(text_like(pattern))}) as peer:
@@ -206,7 +206,7 @@ class Python(BaseModel):
 
 
 @pytest.mark.parametrize("schema", [text_like("(?P<x>^)(a+)+\\Z"), Python])
-async def test_a_pattern_that_only_python_matches_is_told_and_matched_in_a_process(
+async def test_a_pattern_that_only_python_matches_causes_a_warning_and_is_matched_in_a_process(
     caplog: pytest.LogCaptureFixture, schema: Any
 ) -> None:
     async with serving({"work": taking(schema)}) as peer:
@@ -347,7 +347,7 @@ async def test_a_model_that_only_other_modules_use_is_matched_in_a_process() -> 
             return {"errors": error.details["errors"]}
         return output
 
-    registry = registry_of({"outer": Does(call)})
+    registry = registry_of({"outer": ActionModule(call)})
     registry.register_internal("system.inner", taking(Flags))
     async with serving(registry) as peer:
         for text, output in [("aA", {"text": "aA"}), (LONG.upper(), {"errors": [TOO_LONG]})]:
@@ -431,7 +431,7 @@ async def test_a_debugged_pattern_is_matched_like_any_other() -> None:
         assert await fields(peer, "work", {"text": "b"}) == ["text"]
 
 
-def test_a_sloppy_schema_without_patterns_stays_with_apcore(
+def test_an_invalid_schema_without_patterns_is_left_to_apcore(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     module = taking(schema_of(text={"type": "string", "required": True}))
@@ -450,13 +450,13 @@ async def test_20_000_objects_are_found_to_be_unique(kind: str) -> None:
     # the keys are not counted against the limit of 5,000: lists hold the values
     items = [[number, [number]] for number in range(20_000)]
     schema = schema_of(list={"type": "array", "uniqueItems": True})
-    async with serving({"work": Does(give_back, **{kind: schema})}) as peer:
+    async with serving({"work": ActionModule(give_back, **{kind: schema})}) as peer:
         assert await state(peer, "work", {"list": items}) == "completed"
         answer = await peer.send("work", peer.part(data={"list": [*items, items[0]]}))
         assert answer.code == -32602 if kind == "input_schema" else answer.state == "failed"
 
 
-async def test_of_a_large_input_the_first_violation_is_told_alone() -> None:
+async def test_only_the_first_violation_of_a_large_input_is_reported() -> None:
     schema = schema_of(list={"type": "array", "items": {"type": "number"}})
     async with serving({"work": taking(schema)}) as peer:
         assert await fields(peer, "work", {"list": ["x"] * 3}) == ["list.0", "list.1", "list.2"]
@@ -501,19 +501,21 @@ class Loop(BaseModel):
     loop: int = 0
 
 
-@pytest.mark.parametrize(("count", "told"), [(MAX_ERRORS, 100), (MAX_ERRORS + 1, 1)])
-async def test_more_errors_of_a_model_than_a_thousand_are_counted(count: int, told: int) -> None:
+@pytest.mark.parametrize(("count", "reported"), [(MAX_ERRORS, 100), (MAX_ERRORS + 1, 1)])
+async def test_more_than_a_thousand_errors_of_a_model_are_only_counted(
+    count: int, reported: int
+) -> None:
     async with serving({"work": taking(Numbers)}) as peer:
         answer = await peer.send("work", peer.part(data={"list": ["x"] * count}))
-        assert len(answer.fields) == told
-        assert (f"Has {count} errors" in answer.response.text) is (told == 1)
+        assert len(answer.fields) == reported
+        assert (f"Has {count} errors" in answer.response.text) is (reported == 1)
 
 
 @pytest.mark.parametrize("schema_cache", [True, False])
 async def test_large_values_pass_unchanged(schema_cache: bool) -> None:
     data = {"list": [{"a": number, "b": [str(number)]} for number in range(2000)]}
     schema = schema_of(list={"type": "array", "items": schema_of(a={"type": "integer"})})
-    module = Does(give_back, input_schema=schema, output_schema=schema)
+    module = ActionModule(give_back, input_schema=schema, output_schema=schema)
     limits = Limits(schema_cache=schema_cache)
     async with serving({"work": module}, limits=limits) as peer:
         answer = await peer.send("work", peer.part(data=data))
@@ -528,7 +530,7 @@ async def test_large_values_pass_unchanged(schema_cache: bool) -> None:
             ]
 
 
-async def test_pages_of_large_tasks_are_those_of_small_ones_in_0_3() -> None:
+async def test_pages_of_large_tasks_hold_as_many_as_those_of_small_ones_in_0_3() -> None:
     async with serving({"work": always({"list": [*range(20_000)]})}, "0.3") as peer:
         for _ in range(3):
             await peer.send("work")
@@ -537,7 +539,7 @@ async def test_pages_of_large_tasks_are_those_of_small_ones_in_0_3() -> None:
         assert result["nextCursor"]
 
 
-# The same violations as before
+# The same violations as those of apcore
 
 
 CASES: list[tuple[Json, list[Any]]] = [
@@ -582,7 +584,9 @@ def cases() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("schema", "data"), [*cases()])
-def test_violations_have_the_paths_and_keywords_of_apcores_own(schema: Json, data: Any) -> None:
+def test_violations_have_the_same_paths_and_keywords_as_those_of_apcore(
+    schema: Json, data: Any
+) -> None:
     module = registry_of({"work": taking(schema)}).get("work")
     assert module is not None
     apcores = module.input_schema
@@ -593,7 +597,7 @@ def test_violations_have_the_paths_and_keywords_of_apcores_own(schema: Json, dat
 
 
 @pytest.mark.parametrize("schema", [{"$ref": "http://127.0.0.1/x"}, {"$ref": "file:///etc/passwd"}])
-def test_a_schema_is_never_read_from_elsewhere(schema: Json) -> None:
+def test_a_reference_to_another_document_is_never_fetched(schema: Json) -> None:
     with pytest.raises(ValueError, match="not part of the schema"):
         LinearSchema(schema)
 
@@ -624,7 +628,7 @@ def test_a_module_that_cannot_be_modified_keeps_its_schema(name: str) -> None:
     assert getattr(Fixed(), name) == text_like(EVIL)
 
 
-# Others beside
+# Other requests in the meantime
 
 
 def body(skill: str, data: str) -> bytes:
@@ -721,11 +725,11 @@ ATTACKS: dict[str, tuple[str, Callable[[], str]]] = {
 }
 
 HOLD, HOLD_RATIO = 0.1, 4.0
-"""Seconds for which a request may hold up others, and times of `json.loads`."""
+"""Time for which a request may hold up others: in seconds, and as a multiple of `json.loads`."""
 
 
 async def longest_hold(peer: Peer, whole: bytes) -> float:
-    """Return the longest time between two ticks of 1 ms beside a request.
+    """Return the longest time between two ticks of 1 ms while a request is processed.
 
     The process's CPU time is measured, which other processes do not add to.
     """
@@ -765,13 +769,13 @@ def seconds_of_loads(whole: bytes) -> float:
 
 @pytest.mark.clock
 @pytest.mark.parametrize("attack", ATTACKS)
-async def test_no_request_holds_up_others(attack: str) -> None:
+async def test_no_validation_delays_other_requests(attack: str) -> None:
     async def count(inputs: Inputs, context: Any) -> Inputs:
         return {"count": len(inputs)}
 
-    skill, made = ATTACKS[attack]
-    modules = {name: Does(count, input_schema=schema) for name, schema in SKILLS.items()}
-    whole = body(skill, made())
+    skill, make_data = ATTACKS[attack]
+    modules = {name: ActionModule(count, input_schema=schema) for name, schema in SKILLS.items()}
+    whole = body(skill, make_data())
     async with serving(modules) as peer:
         await post(peer, body(skill, "{}"))
         allowed = max(HOLD, HOLD_RATIO * min(seconds_of_loads(whole) for _ in range(3)))

@@ -21,7 +21,7 @@ from apcore import Executor, Registry
 from apcore.registry import scan_extensions
 from apcore_a2a_server.modules.watch import Extensions, watch
 
-from .inloop import Peer, always, app_of, contents, registry_of, serving, true
+from .inloop import Peer, always, app_of, contents, registry_of, serving, wait_until
 from .inloop import anyio_backend as anyio_backend
 
 pytestmark = pytest.mark.anyio
@@ -126,7 +126,7 @@ class Folder:
 
     async def seen(self) -> None:
         """Wait until the watch has scanned the folder for the first time."""
-        await true(lambda: any("Watching" in line for line in self.lines()))
+        await wait_until(lambda: any("Watching" in line for line in self.lines()))
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
@@ -168,14 +168,14 @@ async def test_a_new_file_is_a_new_module(folder: Folder, tmp_path: Path) -> Non
 
 @pytest.mark.clock
 async def test_an_edit_takes_effect_within_a_second(folder: Folder) -> None:
-    took = []
+    durations = []
     async with folder.watched():
         for word in ("two", "six", "ten"):
-            begun = time.perf_counter()
+            started_at = time.perf_counter()
             folder.write("text/stats.py", word)
             await folder.comes_to_say("text.stats", word)
-            took.append(time.perf_counter() - begun)
-    assert min(took) < 1
+            durations.append(time.perf_counter() - started_at)
+    assert min(durations) < 1
     assert folder.lines()[1:] == ["Reloaded text.stats"] * 3
 
 
@@ -272,7 +272,7 @@ async def test_broken_functions_leave_the_old_ones_in_service(folder: Folder, br
         file.write_text(FUNCTIONS.format(name="one", word="old"))
         await folder.comes_to_say("functions.one", "old")
         file.write_text(f"{FUNCTIONS.format(name='one', word='new') if broken else ''}\n{broken}")
-        await true(lambda: "Can't load functions.py, the old one stays" in folder.log.text)
+        await wait_until(lambda: "Can't load functions.py, the old one stays" in folder.log.text)
         assert await folder.says("functions.one") == "old"
         file.write_text(FUNCTIONS.format(name="one", word="newer"))
         await folder.comes_to_say("functions.one", "newer")
@@ -285,7 +285,7 @@ async def test_changed_functions_of_the_global_client_take_effect(folder: Folder
         file.write_text(code.format(name="shared", word="old"))
         await folder.comes_to_say("functions.shared", "old")
         file.write_text(code.format(name="other", word="worse") + "raise ValueError")
-        await true(lambda: "functions.py, the old one stays" in folder.log.text)
+        await wait_until(lambda: "functions.py, the old one stays" in folder.log.text)
         assert await folder.says("functions.shared") == "old"
         for name in ("other", "shared"):
             file.write_text(code.format(name=name, word="new"))
@@ -308,7 +308,7 @@ async def test_functions_with_an_id_of_another_module_are_not_loaded(folder: Fol
         file.write_text(code)
         await folder.comes_to_say("kept", "old")
         file.write_text(code.replace("kept", "text.stats").replace("old", "new"))
-        await true(lambda: "Can't load functions.py, the old one stays" in folder.log.text)
+        await wait_until(lambda: "Can't load functions.py, the old one stays" in folder.log.text)
         words = [await folder.says(name) for name in ("kept", "functions.one", "text.stats")]
     assert words == ["old", "old", "one"]
 
@@ -377,11 +377,11 @@ async def test_a_modules_yaml_file_may_be_added_changed_and_removed(folder: Fold
     meta = folder.path / "text" / "stats_meta.yaml"
     async with folder.watched():
         meta.write_text(META)
-        await true(lambda: described(folder) == ("Statistics", "2.0.0", ["yaml"], True, "us"))
+        await wait_until(lambda: described(folder) == ("Statistics", "2.0.0", ["yaml"], True, "us"))
         meta.write_text(META.replace("Statistics", "Numbers"))
-        await true(lambda: described(folder) == ("Numbers", "2.0.0", ["yaml"], True, "us"))
+        await wait_until(lambda: described(folder) == ("Numbers", "2.0.0", ["yaml"], True, "us"))
         meta.unlink()
-        await true(lambda: described(folder) == ("Says", "1.2.0", ["text"], False, None))
+        await wait_until(lambda: described(folder) == ("Says", "1.2.0", ["text"], False, None))
     assert folder.lines()[1:] == ["Reloaded text.stats"] * 3
 
 
@@ -435,7 +435,7 @@ async def test_a_broken_file_leaves_the_old_module_in_service(folder: Folder, ki
     more, reason = BROKEN[kind]
     async with folder.watched():
         folder.write("text/stats.py", "broken", more)
-        await true(lambda: folder.lines(logging.WARNING))
+        await wait_until(lambda: folder.lines(logging.WARNING))
         assert await folder.says("text.stats") == "one"
         folder.write("text/stats.py", "whole")
         await folder.comes_to_say("text.stats", "whole")
@@ -447,12 +447,12 @@ async def test_a_broken_file_leaves_the_old_module_in_service(folder: Folder, ki
 async def test_a_broken_new_file_becomes_a_module_when_it_is_fixed(folder: Folder) -> None:
     async with folder.watched():
         folder.write("new.py", "broken", "1 / 0")
-        await true(lambda: folder.lines(logging.WARNING))
+        await wait_until(lambda: folder.lines(logging.WARNING))
         assert folder.registry.list() == ["text.stats"]
         folder.write("new.py", "whole")
         await folder.comes_to_say("new", "whole")
         folder.write("other.py", "broken", "1 / 0")
-        await true(lambda: len(folder.lines(logging.WARNING)) == 2)
+        await wait_until(lambda: len(folder.lines(logging.WARNING)) == 2)
         (folder.path / "other.py").unlink()
         (folder.path / "new.py").unlink()
         await folder.comes_to_say("new", None)
@@ -464,7 +464,7 @@ async def test_a_broken_new_file_becomes_a_module_when_it_is_fixed(folder: Folde
 async def test_broken_yaml_leaves_the_old_module_in_service(folder: Folder) -> None:
     async with folder.watched():
         (folder.path / "text" / "stats_meta.yaml").write_text("name: [")
-        await true(lambda: folder.lines(logging.WARNING))
+        await wait_until(lambda: folder.lines(logging.WARNING))
         assert await folder.says("text.stats") == "one"
     (line,) = folder.lines(logging.WARNING)
     assert line.startswith("Can't load text/stats.py, the old one stays: ConfigError")
@@ -484,13 +484,13 @@ async def test_a_module_rejected_by_the_registry_leaves_the_old_one_in_service(
     folder.registry.set_validator(Picky())
     async with folder.watched():
         folder.write("text/stats.py", "six")
-        await true(lambda: "unload six" in folder.notes())
+        await wait_until(lambda: "unload six" in folder.notes())
         assert await folder.says("text.stats") == "one"
         folder.write("text/stats.py", "ten")
         await folder.comes_to_say("text.stats", "ten")
     (line,) = folder.lines(logging.WARNING)
     assert "text/stats.py, the old one stays: InvalidInputError" in line
-    await true(lambda: folder.notes().count("unload one"))
+    await wait_until(lambda: folder.notes().count("unload one"))
     assert folder.notes().count("load one") == folder.notes().count("unload one") == 1
 
 
@@ -499,9 +499,9 @@ async def test_each_module_is_loaded_and_unloaded_once(folder: Folder) -> None:
         folder.write("text/stats.py", "two")
         await folder.comes_to_say("text.stats", "two")
         folder.write("text/stats.py", "six", "1 / 0")
-        await true(lambda: folder.lines(logging.WARNING))
+        await wait_until(lambda: folder.lines(logging.WARNING))
         (folder.path / "text" / "stats.py").unlink()
-        await true(lambda: "unload two" in folder.notes())
+        await wait_until(lambda: "unload two" in folder.notes())
     assert folder.notes() == [
         *("import one", "init one", "load one"),
         *("import two", "init two", "load two", "unload one"),
@@ -518,7 +518,7 @@ async def test_no_code_of_a_module_runs_in_the_event_loop(folder: Folder) -> Non
         await folder.comes_to_say("new", "new")
         shutil.rmtree(folder.path / "text")
         (folder.path / "new.py").unlink()
-        await true(lambda: {"unload two", "unload new"} <= {*folder.notes()})
+        await wait_until(lambda: {"unload two", "unload new"} <= {*folder.notes()})
     threads = {line.rpartition(" ")[2] for line in folder.diary.read_text().splitlines()}
     assert len(folder.notes()) == 9
     assert str(threading.get_ident()) not in threads
@@ -533,7 +533,7 @@ async def test_hooks_set_on_an_instance_are_called(folder: Folder) -> None:
     """
     async with folder.watched():
         folder.write("text/stats.py", "own", own)
-        await true(lambda: "unload one" in folder.notes())
+        await wait_until(lambda: "unload one" in folder.notes())
         folder.registry.unregister("text.stats")
     assert folder.notes()[-3:] == ["own load own", "unload one", "own unload own"]
 
@@ -560,7 +560,7 @@ async def test_a_module_that_fails_to_unload_is_removed(folder: Folder) -> None:
         await folder.comes_to_say("text.stats", "two")
         folder.write("text/stats.py", "six")
         await folder.comes_to_say("text.stats", "six")
-        await true(lambda: folder.lines(logging.WARNING))
+        await wait_until(lambda: folder.lines(logging.WARNING))
     (line,) = folder.lines(logging.WARNING)
     assert line == "Can't unload text.stats: ZeroDivisionError: division by zero"
 
@@ -574,10 +574,10 @@ async def test_modules_registered_by_the_program_are_not_replaced(folder: Folder
     async with folder.watched():
         folder.write("late.py", "file")
         folder.write("text/stats.py", "two")
-        await true(lambda: len(folder.lines(logging.WARNING)) == 2)
+        await wait_until(lambda: len(folder.lines(logging.WARNING)) == 2)
         shutil.rmtree(folder.path / "text")
         (folder.path / "late.py").unlink()
-        await true(lambda: len(folder.lines(logging.WARNING)) == 4)
+        await wait_until(lambda: len(folder.lines(logging.WARNING)) == 4)
         for skill_id, word in {"own": "own", "late": "late", "text.stats": "mine"}.items():
             assert await folder.says(skill_id) == word
     assert "import file" not in folder.notes()
@@ -587,11 +587,11 @@ async def test_a_module_replaced_by_the_program_is_not_reloaded(folder: Folder) 
     async with folder.watched():
         folder.registry.unregister("text.stats")
         folder.write("text/stats.py", "two")
-        await true(lambda: folder.lines(logging.WARNING))
+        await wait_until(lambda: folder.lines(logging.WARNING))
         assert folder.registry.list() == []
         folder.registry.register("text.stats", always({"text": "mine"}))
         (folder.path / "text" / "stats.py").unlink()
-        await true(lambda: len(folder.lines(logging.WARNING)) == 2)
+        await wait_until(lambda: len(folder.lines(logging.WARNING)) == 2)
         assert await folder.says("text.stats") == "mine"
 
 
@@ -630,7 +630,7 @@ async def test_a_folder_that_disappears_and_returns_is_watched_again(
         os.rename(folder.path, tmp_path / "away")
         if instead:
             folder.path.write_text(instead)
-        await true(lambda: folder.lines(logging.WARNING))
+        await wait_until(lambda: folder.lines(logging.WARNING))
         await asyncio.sleep(0.1)  # several more scans, which are not logged
         assert await folder.says("text.stats") == "one"
         if instead:
@@ -685,7 +685,7 @@ async def test_an_agent_shows_and_runs_the_modules_of_its_folder(folder: Folder)
         assert (await peer.send("text.stats")).data == {"text": "one"}
         folder.write("text/stats.py", "two", "Says.description = 'Says another word.'")
         folder.write("new.py", "new")
-        await true(lambda: "Added new" in folder.lines())
+        await wait_until(lambda: "Added new" in folder.lines())
         await folder.comes_to_say("text.stats", "two")
         assert (await peer.send("text.stats")).data == {"text": "two"}
         assert (await peer.send("new")).data == {"text": "new"}
@@ -755,7 +755,7 @@ async def test_a_running_task_of_a_replaced_module_ends_with_the_old_code(
         await folder.seen()
         task_id = await peer.start("work", peer.part(data={}))
         folder.write("work.py", "new")
-        await true(lambda: "Reloaded work" in folder.lines())
+        await wait_until(lambda: "Reloaded work" in folder.lines())
         assert contents((await peer.send("work", peer.part(data={}))).task) == [{"text": "new"}]
         gate.touch()
         assert contents(await peer.until(task_id, "completed")) == [{"text": "old"}]

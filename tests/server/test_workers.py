@@ -88,7 +88,7 @@ def test_the_counts_of_a_worker_outlive_it() -> None:
 
 
 @pytest.mark.anyio
-async def test_health_is_that_of_all_workers() -> None:
+async def test_health_covers_all_workers() -> None:
     figures = Figures(2)
     async with serving(app_of_two(figures)) as peer:
         assert (await health_of(peer))[1]["workers"] == 1
@@ -159,9 +159,9 @@ def test_workers_need_fork(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.process
 def test_the_command_names_the_flag_that_it_refuses(tmp_path: Path) -> None:
     extensions(tmp_path)
-    done = run(["serve", "--workers", "2"], tmp_path)
-    assert done.returncode == 1
-    assert "--workers must be 1 with the memory store" in done.stderr
+    result = run(["serve", "--workers", "2"], tmp_path)
+    assert result.returncode == 1
+    assert "--workers must be 1 with the memory store" in result.stderr
 
 
 # Other servers

@@ -16,9 +16,9 @@ def small_disk(path: Path, size: int, owner: int = 0) -> Iterator[None]:
     """
     path.mkdir()
     options = ["-t", "tmpfs", "-o", f"size={size},uid={owner}", "none"]
-    done = subprocess.run(["mount", *options, path], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise PermissionError(done.stderr)
+    result = subprocess.run(["mount", *options, path], capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise PermissionError(result.stderr)
     try:
         yield
     finally:
@@ -56,6 +56,6 @@ def read_only(folder: Path) -> Iterator[None]:
 
 
 def _mount(*arguments: str | Path) -> None:
-    done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise PermissionError(done.stderr)
+    result = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise PermissionError(result.stderr)

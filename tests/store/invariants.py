@@ -30,14 +30,14 @@ EVENTS = "SELECT task_id, version, body FROM {}events ORDER BY task_id, version"
 OUTBOX = "SELECT task_id, config_id, version FROM {}outbox WHERE due IS NOT NULL"
 TERMINAL_STATES = ", ".join(str(NUMBERS[state]) for state in sorted(TERMINAL))
 ROWS = {
-    "has ended, and has a lease": (
+    "has ended, but has a lease": (
         f"SELECT id FROM {{0}}tasks WHERE state IN ({TERMINAL_STATES}) AND expires IS NOT NULL"
     ),
-    "has the time of an end and none, or an end and no time of it": (
+    "has only one of an end and an end time": (
         f"SELECT id FROM {{0}}tasks WHERE (state IN ({TERMINAL_STATES})) <> (ended IS NOT NULL)"
     ),
     **{
-        f"has {table}, and is not there": (
+        f"has {table}, but does not exist": (
             f"SELECT DISTINCT task_id FROM {{0}}{table}"
             " WHERE task_id NOT IN (SELECT id FROM {0}tasks)"
         )
@@ -165,28 +165,28 @@ def failures(contents: StoreContents) -> Iterator[str]:
     """Yield a line for each repeatable task that has failed."""
     for task_id, task in contents.tasks.items():
         if task.skill in REPEATABLE and task.state == "failed":
-            yield f"{task_id} ({task.skill}): may run again, and is failed"
+            yield f"{task_id} ({task.skill}): may run again, but is failed"
 
 
 def _of_state(task_id: str, task: StoredTask, observed: Observed) -> Iterator[str]:
     if not task.has_ended and task_id not in observed.paused:
         yield f"left {task.state}"
     if task_id in observed.paused and task.state != "input-required":
-        yield f"should be paused, and is {task.state}"
+        yield f"should be paused, but is {task.state}"
     if observed.ends.get(task_id, task.state) != task.state:
-        yield f"told as {observed.ends[task_id]}, and is {task.state}"
+        yield f"clients saw it {observed.ends[task_id]}, but it is {task.state}"
     versions = [version for version, _ in task.events]
     if observed.seen.get(task_id, versions) != versions:
-        yield f"read as {observed.seen[task_id]}, and is {versions}"
+        yield f"read as {observed.seen[task_id]}, but is {versions}"
 
 
 def _of_webhooks(tasks: dict[str, StoredTask], waiting: Rows, observed: Observed) -> Iterator[str]:
     for task_id, config_id, version in waiting:
-        yield f"{task_id}: webhook {config_id} has not been told of version {version}"
+        yield f"{task_id}: webhook {config_id} was not notified of version {version}"
     for task_id in sorted(observed.hooked & set(tasks)):
         task = tasks[task_id]
         if task.has_ended and (task_id, task.state) not in observed.notified:
-            yield f"{task_id} ({task.skill}): its webhook was never told that it is {task.state}"
+            yield f"{task_id} ({task.skill}): its webhook never got the state {task.state}"
 
 
 def _of_log(task: StoredTask) -> Iterator[str]:
@@ -195,12 +195,12 @@ def _of_log(task: StoredTask) -> Iterator[str]:
         yield f"has gaps: {versions} of {task.first} to {task.version}"
     ends = [version for version, state in task.events if state in ENDED]
     if len(ends) != task.has_ended:
-        yield f"ended {len(ends)} times, and is {task.state}"
+        yield f"ended {len(ends)} times, but is {task.state}"
     if ends and ends[0] != versions[-1]:
         yield f"has events behind its end: {versions[-1] - ends[0]}"
     states = [state for _, state in task.events if state]
     if states[-1:] not in ([], [task.state]):
-        yield f"said {states[-1]}, and is {task.state}"
+        yield f"its log ends with {states[-1]}, but it is {task.state}"
 
 
 def read(address: str) -> StoreContents:

@@ -60,8 +60,8 @@ class Database:
         assert program is not None
         command = [program, "--quiet", "--no-psqlrc", "--set=ON_ERROR_STOP=1", "--dbname", self.url]
         command += [f"--command={statement}" for statement in statements]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
 
     def ask_for_passwords(self, user: str) -> None:
         """Require a password from *user*."""
@@ -78,8 +78,8 @@ class Database:
         program = find(name)
         assert program is not None
         command = [*_as_unprivileged_user(), program, f"--pgdata={self._data}", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
-        assert done.returncode == 0, done.stdout + done.stderr
+        result = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+        assert result.returncode == 0, result.stdout + result.stderr
 
 
 @contextmanager

@@ -68,9 +68,9 @@ async def test_of_two_conflicting_changes_in_one_commit_only_the_first_succeeds(
         return_exceptions=True,
     )
     assert [type(outcome) for outcome in outcomes] == [type(None), StaleError, type(None)]
-    kept = await store.get(record.task.id)
-    assert kept is not None
-    assert kept.task.status.state == TaskState.TASK_STATE_COMPLETED
+    stored = await store.get(record.task.id)
+    assert stored is not None
+    assert stored.task.status.state == TaskState.TASK_STATE_COMPLETED
 
 
 async def test_a_repeated_send_does_not_affect_the_others_in_its_commit(
@@ -84,5 +84,7 @@ async def test_a_repeated_send_does_not_affect_the_others_in_its_commit(
     )
     refused = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     assert [type(outcome) for outcome in refused] == [RepeatedError, RepeatedError]
-    kept = await store.versions([f"{kind}{number}" for kind in "tk" for number in range(5)])
-    assert len(kept) == 6
+    stored_versions = await store.versions(
+        [f"{kind}{number}" for kind in "tk" for number in range(5)]
+    )
+    assert len(stored_versions) == 6

@@ -101,6 +101,6 @@ def test_replicas_keep_their_tasks_while_modules_compute(server: Database, tmp_p
 def test_modules_that_wait_run_together(tmp_path: Path) -> None:
     with agent(tmp_path, "memory") as replica:
         send(replica)
-        begun = time.monotonic()
+        started_at = time.monotonic()
         check(replica, send_at_once([replica], 64, sleep=1))
-        assert time.monotonic() - begun < 64 / 8
+        assert time.monotonic() - started_at < 64 / 8

@@ -51,9 +51,9 @@ def send(skill: str) -> dict[str, object]:
 def make_room(agent: Replica, filler: Path) -> None:
     """Free the disk and wait until the agent is healthy again."""
     filler.unlink()
-    begun = time.monotonic()
+    started_at = time.monotonic()
     while not healthy(agent):
-        assert time.monotonic() - begun < TIMEOUT
+        assert time.monotonic() - started_at < TIMEOUT
         time.sleep(0.05)
 
 
@@ -73,8 +73,8 @@ def test_requests_that_cannot_be_stored_are_refused_and_running_tasks_recover(
         replica(tmp_path, f"sqlite:///{disk / 'agent.db'}", lease=20) as agent,
         ExitStack() as streaming,
     ):
-        done = [agent.start("once", seconds=0) for _ in range(10)]
-        agent.ended(*done)
+        completed_ids = [agent.start("once", seconds=0) for _ in range(10)]
+        agent.ended(*completed_ids)
         runs = [agent.start(skill, seconds=1) for skill in ("once", "again")]
         streams = streaming.enter_context(agent.stream("steps", seconds=0.1, steps=20))
         first = next(streams)
@@ -87,8 +87,8 @@ def test_requests_that_cannot_be_stored_are_refused_and_running_tasks_recover(
         reason = agent.client.get("/health").json()["reason"]
         assert reason == "The disk of the task store is full"
         assert "can't be reached" not in agent.process.log
-        assert agent.ended(*done) == ["completed"] * 10
-        for task_id in done:
+        assert agent.ended(*completed_ids) == ["completed"] * 10
+        for task_id in completed_ids:
             check_log(agent.events(task_id))
         assert len(agent.ask("ListTasks")["result"]["tasks"]) == 13
         eventually(
@@ -136,15 +136,15 @@ def test_a_task_whose_end_cannot_be_stored_for_half_a_lease_is_lost(
 def test_a_kill_with_a_full_disk_loses_nothing(tmp_path: Path, disk: Path) -> None:
     store = f"sqlite:///{disk / 'agent.db'}"
     with replica(tmp_path, store) as agent:
-        kept = [agent.start(skill, seconds=0) for skill in ("once", "again", "asks") * 5]
-        filler, count = fill(disk), len(kept)
+        task_ids = [agent.start(skill, seconds=0) for skill in ("once", "again", "asks") * 5]
+        filler, count = fill(disk), len(task_ids)
         refused(agent, "SendMessage", **send("once"))
-        states = [agent.state(task_id) for task_id in kept]
+        states = [agent.state(task_id) for task_id in task_ids]
         agent.process.signal(signal.SIGKILL)
     filler.unlink()
     with replica(tmp_path, store) as agent:
         assert len(agent.ask("ListTasks")["result"]["tasks"]) == count
-        for task_id, state in zip(kept, states, strict=True):
+        for task_id, state in zip(task_ids, states, strict=True):
             assert state in ("working", agent.state(task_id))
     with sqlite3.connect(disk / "agent.db") as file:
         assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

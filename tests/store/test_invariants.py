@@ -83,7 +83,7 @@ def test_an_unfinished_task_is_reported(home: Path) -> None:
 STATEMENTS: dict[str, tuple[list[str], list[str]]] = {
     "a gap": (
         ["DELETE FROM events WHERE task_id = 'done' AND version = 2"],
-        ["read as [1, 2, 3, 4], and is [1, 3, 4]", "has gaps: [1, 3, 4] of 1 to 4"],
+        ["read as [1, 2, 3, 4], but is [1, 3, 4]", "has gaps: [1, 3, 4] of 1 to 4"],
     ),
     "an end that is missing": (
         [
@@ -91,9 +91,9 @@ STATEMENTS: dict[str, tuple[list[str], list[str]]] = {
             "UPDATE tasks SET version = 3 WHERE id = 'done'",
         ],
         [
-            "read as [1, 2, 3, 4], and is [1, 2, 3]",
-            "ended 0 times, and is completed",
-            "said working, and is completed",
+            "read as [1, 2, 3, 4], but is [1, 2, 3]",
+            "ended 0 times, but is completed",
+            "its log ends with working, but it is completed",
         ],
     ),
     "a second end": (
@@ -103,8 +103,8 @@ STATEMENTS: dict[str, tuple[list[str], list[str]]] = {
             "UPDATE tasks SET version = 5 WHERE id = 'done'",
         ],
         [
-            "read as [1, 2, 3, 4], and is [1, 2, 3, 4, 5]",
-            "ended 2 times, and is completed",
+            "read as [1, 2, 3, 4], but is [1, 2, 3, 4, 5]",
+            "ended 2 times, but is completed",
             "has events behind its end: 1",
         ],
     ),
@@ -115,13 +115,16 @@ STATEMENTS: dict[str, tuple[list[str], list[str]]] = {
             "UPDATE tasks SET version = 5 WHERE id = 'done'",
         ],
         [
-            "read as [1, 2, 3, 4], and is [1, 2, 3, 4, 5]",
+            "read as [1, 2, 3, 4], but is [1, 2, 3, 4, 5]",
             "has events behind its end: 1",
         ],
     ),
-    "another end than was told": (
+    "another end than clients saw": (
         ["UPDATE tasks SET state = 4 WHERE id = 'done'"],
-        ["told as completed, and is failed", "said completed, and is failed"],
+        [
+            "clients saw it completed, but it is failed",
+            "its log ends with completed, but it is failed",
+        ],
     ),
 }
 
@@ -136,15 +139,15 @@ def test_a_damaged_log_is_reported(home: Path, about: str) -> None:
 ROWS: dict[str, tuple[str, str]] = {
     "a lease of a task that has ended": (
         "UPDATE tasks SET expires = 12.5 WHERE id = 'done'",
-        "done: has ended, and has a lease",
+        "done: has ended, but has a lease",
     ),
     "an end without a time": (
         "UPDATE tasks SET ended = NULL WHERE id = 'done'",
-        "done: has the time of an end and none, or an end and no time of it",
+        "done: has only one of an end and an end time",
     ),
     "a time without an end": (
         "UPDATE tasks SET ended = 12.5 WHERE id = 'paused'",
-        "paused: has the time of an end and none, or an end and no time of it",
+        "paused: has only one of an end and an end time",
     ),
 }
 
@@ -168,22 +171,20 @@ def test_rows_of_a_missing_task_are_reported(home: Path) -> None:
     tables = "events", "messages", "webhooks", "sends", "outbox"
     lost = ["done: acknowledged, and lost"]
     assert violations(home, sound()) == lost + [
-        f"done: has {each}, and is not there" for each in tables
+        f"done: has {each}, but does not exist" for each in tables
     ]
 
 
 def test_an_undelivered_notification_is_reported(home: Path) -> None:
     sql(home, NOTIFICATION.format("12.5", ""))
-    assert violations(home, sound()) == ["done: webhook hook has not been told of version 4"]
+    assert violations(home, sound()) == ["done: webhook hook was not notified of version 4"]
 
 
 def test_a_webhook_that_missed_the_end_is_reported(home: Path) -> None:
     observed = sound()
     observed.hooked.update(observed.tasks)
     observed.notified.add(("done", "working"))
-    assert violations(home, observed) == [
-        "done (once): its webhook was never told that it is completed"
-    ]
+    assert violations(home, observed) == ["done (once): its webhook never got the state completed"]
 
 
 def test_a_second_start_of_an_unrepeatable_module_is_reported(home: Path) -> None:
@@ -195,14 +196,14 @@ def test_a_second_start_of_an_unrepeatable_module_is_reported(home: Path) -> Non
 def test_a_task_that_should_be_paused_is_reported(home: Path) -> None:
     observed = sound()
     observed.paused.add("done")
-    assert violations(home, observed) == ["done (once): should be paused, and is completed"]
+    assert violations(home, observed) == ["done (once): should be paused, but is completed"]
 
 
 def test_a_repeatable_task_that_has_failed_is_reported(home: Path) -> None:
     sql(home, "UPDATE tasks SET state = 4, skill = 'again' WHERE id = 'done'")
     observed = sound()
     observed.ends.clear()
-    lines = ["said completed, and is failed", "may run again, and is failed"]
+    lines = ["its log ends with completed, but it is failed", "may run again, but is failed"]
     assert violations(home, observed, must_succeed=True) == [
         f"done (again): {line}" for line in lines
     ]

@@ -194,17 +194,17 @@ async def test_a_task_that_cannot_be_resumed_does_not_block_others(tmp_path: Pat
     await store.start()
     leases = [(await begun(store, new_record(f"t{number}")))[1] for number in range(5)]
     await store.release(leases)
-    tasks, taken = LiveTasks(store), asyncio.Queue[str]()
+    tasks, claimed_ids = LiveTasks(store), asyncio.Queue[str]()
 
     async def take(claim: Claim) -> None:
         if claim.lease.task_id == "t0":
             raise ValueError("its record is broken")
-        taken.put_nowait(claim.lease.task_id)
+        claimed_ids.put_nowait(claim.lease.task_id)
 
     keeper = LeaseKeeper(tasks, lambda lease: None, take)
     keeper.start()
     try:
-        resumed = {await asyncio.wait_for(taken.get(), TIMEOUT) for _ in range(4)}
+        resumed = {await asyncio.wait_for(claimed_ids.get(), TIMEOUT) for _ in range(4)}
         assert resumed == {"t1", "t2", "t3", "t4"}
     finally:
         await keeper.stop()

@@ -28,19 +28,19 @@ def store(tmp_path: Path) -> str:
 @pytest.mark.smoke
 def test_after_a_kill_every_task_resumes_or_fails(tmp_path: Path, store: str) -> None:
     with replica(tmp_path, store) as first:
-        done = first.start("again", seconds=0)
-        first.ended(done)
+        completed_id = first.start("again", seconds=0)
+        first.ended(completed_id)
         asks = first.start("asks", seconds=0)
         eventually(lambda: first.state(asks) == "input-required")
         again, once = first.start("again", seconds=3), first.start("once", seconds=600)
         first.process.signal(signal.SIGKILL)
         first.process.end()
     with replica(tmp_path, store) as second:
-        assert second.ended(done, again, once) == ["completed", "completed", "failed"]
+        assert second.ended(completed_id, again, once) == ["completed", "completed", "failed"]
         assert (second.starts(again), second.starts(once)) == (2, 1)
         said = second.task(once)["status"]["message"]["parts"][0]["text"]
         assert said == "Replica lost while running"
-        for task_id in (done, again, once):
+        for task_id in (completed_id, again, once):
             check_log(second.events(task_id))
         assert "Started again: the replica that ran it was lost" in status_texts(
             second.events(again)

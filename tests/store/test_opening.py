@@ -87,9 +87,9 @@ async def test_a_file_stays_locked_until_the_thread_of_a_canceled_start_has_left
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await starting
-        for late in (store, SqliteStore(path)):
+        for another in (store, SqliteStore(path)):
             with pytest.raises(UnavailableError, match="in use"):
-                await late.start()
+                await another.start()
     finally:
         may_connect.set()
     await asyncio.to_thread(thread.join)
@@ -111,7 +111,7 @@ async def test_the_files_are_for_their_owner_only(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_database_that_is_closed_waits_for_its_statements(server: Database) -> None:
+async def test_closing_a_database_waits_for_its_statements(server: Database) -> None:
     database = Connections(server.url, 1, lambda: 10)
     await database.open()
     async with database.session() as session:

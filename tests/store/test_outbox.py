@@ -33,9 +33,9 @@ async def waiting(count: int) -> InMemoryTaskStore:
 async def claimed(store: InMemoryTaskStore) -> tuple[float, list[Notification]]:
     """Claim for all but the slow host; return the seconds that it took and the notifications."""
     request = ClaimRequest(limit=100, per_host=8, per_owner=32, hosts=[BUSY], seconds=60)
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     notifications = [*await store.claim_notifications(request)]
-    return time.perf_counter() - began, notifications
+    return time.perf_counter() - started_at, notifications
 
 
 @pytest.mark.clock

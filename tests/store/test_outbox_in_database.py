@@ -78,7 +78,7 @@ async def test_a_due_notification_is_claimed_by_one_process_only(server: Databas
         await store.start()
     try:
         await begun(stores[0], webhooks=[hook(f"w{number}") for number in range(50)])
-        taken = [
+        claims = [
             notification
             for notifications in await asyncio.gather(
                 *(claim_due(store, seconds=60) for store in stores)
@@ -88,7 +88,7 @@ async def test_a_due_notification_is_claimed_by_one_process_only(server: Databas
         again = [
             notification for store in stores for notification in await claim_due(store, seconds=60)
         ]
-        ids = [notification.webhook.config.id for notification in [*taken, *again]]
+        ids = [notification.webhook.config.id for notification in [*claims, *again]]
         assert sorted(ids) == sorted({f"w{number}" for number in range(50)})
     finally:
         for store in stores:

@@ -17,7 +17,15 @@ from apcore_a2a_core import InputRequiredError
 from apcore_a2a_server.store.postgres import PostgresStore
 from apcore_a2a_server.store.sqlite import SqliteStore
 
-from tests.server.inloop import Does, DoesInThread, Gate, Peer, give_back, serving, true
+from tests.server.inloop import (
+    ActionModule,
+    Gate,
+    Peer,
+    SyncActionModule,
+    give_back,
+    serving,
+    wait_until,
+)
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.modules import Inputs
 
@@ -59,15 +67,15 @@ def restarts(path: Path) -> list[int]:
 
 async def test_quick_restarts_of_the_agent_do_not_use_up_the_starts_of_a_task(path: Path) -> None:
     gate = Gate()
-    async with agent(path, Does(gate, annotations=REPEATABLE), (60,)) as peer:
+    async with agent(path, ActionModule(gate, annotations=REPEATABLE), (60,)) as peer:
         task_id = await peer.start()
         await gate.reached.wait()
     for _ in range(5):  # within the pause, so that the module is not started
-        async with agent(path, Does(gate, annotations=REPEATABLE), (60,)) as peer:
+        async with agent(path, ActionModule(gate, annotations=REPEATABLE), (60,)) as peer:
             assert await peer.state(task_id) == "working"
     assert len(gate.calls) == 1
     gate.opened.set()
-    async with agent(path, Does(gate, annotations=REPEATABLE), (0,)) as peer:
+    async with agent(path, ActionModule(gate, annotations=REPEATABLE), (0,)) as peer:
         await peer.until(task_id, "completed")
     assert len(gate.calls) == 2
 
@@ -77,7 +85,7 @@ async def test_a_module_is_started_four_times_with_pauses_that_grow(path: Path) 
     task_id = ""
     for _ in range(4):
         gate = Gate()
-        async with agent(path, Does(gate, annotations=REPEATABLE)) as peer:
+        async with agent(path, ActionModule(gate, annotations=REPEATABLE)) as peer:
             task_id = task_id or await peer.start()
             await gate.reached.wait()
             started.append(time.time())
@@ -85,7 +93,7 @@ async def test_a_module_is_started_four_times_with_pauses_that_grow(path: Path) 
             assert (said is None) == (len(started) == 1)
     gaps = [later - earlier for earlier, later in pairwise(started)]
     assert all(gap > pause / 2 for gap, pause in zip(gaps, PAUSES, strict=True)), gaps
-    async with agent(path, Does(Gate(), annotations=REPEATABLE)) as peer:
+    async with agent(path, ActionModule(Gate(), annotations=REPEATABLE)) as peer:
         task = await peer.until(task_id, "failed")
     assert text_of(task) == "Replica lost while running: started 4 times, which is the limit"
 
@@ -101,15 +109,15 @@ async def test_a_module_that_waited_for_a_thread_was_not_started(path: Path) -> 
     def has_started(times: int) -> bool:
         return len(started) == times
 
-    module = DoesInThread(wait, annotations=REPEATABLE)
+    module = SyncActionModule(wait, annotations=REPEATABLE)
     try:
         async with agent(path, module, (0, 0, 0), max_threads=1) as peer:
             task_ids = [await peer.start(), await peer.start()]
-            await true(partial(has_started, 1))
+            await wait_until(partial(has_started, 1))
         assert restarts(path) == [0, 0]
         for runs in (1, 2):
             async with agent(path, module, (0, 0, 0), max_threads=1):
-                await true(partial(has_started, 1 + runs))
+                await wait_until(partial(has_started, 1 + runs))
             assert sum(restarts(path)) == runs
     finally:
         ended.set()
@@ -120,11 +128,11 @@ async def test_a_module_that_waited_for_a_thread_was_not_started(path: Path) -> 
 
 async def test_a_takeover_that_is_refused_before_the_module_ends_the_task(path: Path) -> None:
     gate = Gate()
-    async with agent(path, Does(gate, annotations=REPEATABLE), (0,)) as peer:
+    async with agent(path, ActionModule(gate, annotations=REPEATABLE), (0,)) as peer:
         task_id = await peer.start()
         await gate.reached.wait()
     other = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    stricter = Does(gate, annotations=REPEATABLE, input_schema=other)
+    stricter = ActionModule(gate, annotations=REPEATABLE, input_schema=other)
     async with agent(path, stricter, (0,)) as peer:
         task = await peer.until(task_id, "failed")
     assert len(gate.calls) == 1
@@ -160,10 +168,10 @@ async def test_the_metrics_are_right_after_a_lease_has_moved(server: Database) -
     running, entered = "apcore_a2a_active_tasks", 'apcore_a2a_tasks_total{state="working"}'
     ended = 'apcore_a2a_tasks_total{state="completed"}'
     other_gate = Gate()
-    async with replica(server, Does(stubborn, annotations=REPEATABLE)) as loser:
+    async with replica(server, ActionModule(stubborn, annotations=REPEATABLE)) as loser:
         task_id = await loser.start()
         await gate.reached.wait()
-        async with replica(server, Does(other_gate, annotations=REPEATABLE)) as winner:
+        async with replica(server, ActionModule(other_gate, annotations=REPEATABLE)) as winner:
             store = loser.served.setup.tasks.store
             await store.release(loser.served.setup.tasks.leases())
             await gate.canceled.wait()
@@ -193,7 +201,10 @@ async def test_an_answer_is_accepted_by_a_replica_with_another_clock(
     server: Database, monkeypatch: pytest.MonkeyPatch, ahead: float
 ) -> None:
     server.clear()
-    async with replica(server, Does(ask)) as one, replica(server, Does(ask)) as other:
+    async with (
+        replica(server, ActionModule(ask)) as one,
+        replica(server, ActionModule(ask)) as other,
+    ):
         set_clock(monkeypatch, ahead)
         task_id = await one.start("work", one.wire.part(data={"text": "?"}))
         await one.until(task_id, "input-required")
@@ -210,10 +221,10 @@ async def test_a_question_expires_by_the_clock_of_the_database(
 ) -> None:
     server.clear()
     set_clock(monkeypatch, HOURS)
-    async with replica(server, Does(ask), input_timeout=1) as one:
+    async with replica(server, ActionModule(ask), input_timeout=1) as one:
         task_id = await one.start("work", one.wire.part(data={"text": "?"}))
         await one.until(task_id, "input-required")
     set_clock(monkeypatch, -HOURS)
-    async with replica(server, Does(give_back)) as other:
+    async with replica(server, ActionModule(give_back)) as other:
         task = await other.until(task_id, "failed")
     assert "expired" in text_of(task)

@@ -108,7 +108,7 @@ async def test_a_change_that_is_cancelled_while_it_is_saved_can_be_made_again() 
     await store.change(change)
 
 
-async def test_a_send_that_fails_forgets_its_key_even_if_there_are_too_many() -> None:
+async def test_a_failed_send_raises_its_error_even_if_its_key_was_evicted() -> None:
     inner = SlowStore()
     store = ScannedStore(inner)
     store.retention = replace(Retention(), max_logs=0)

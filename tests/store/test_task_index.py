@@ -1,4 +1,4 @@
-"""Lists of tasks in the memory store: pages and totals as of a plain search, in constant time."""
+"""Lists in the memory store: pages and totals as a plain search finds them, in constant time."""
 
 import asyncio
 import sqlite3
@@ -222,24 +222,24 @@ def test_a_page_takes_no_longer_among_many_tasks() -> None:
         return store
 
     async def seconds(store: InMemoryTaskStore, **query: Any) -> float:
-        begin = time.perf_counter()
+        started_at = time.perf_counter()
         first = await store.query(Query("ada", limit=20, **query))
         await store.query(Query("ada", limit=20, cursor=first.next_cursor, **query))
-        return time.perf_counter() - begin
+        return time.perf_counter() - started_at
 
     async def ratios() -> list[float]:
         small, large = await fill(200), await fill(50_000)
         filters: list[dict[str, Any]] = [{}, {"state": FAILED}, {"after": 100.0}]
-        found: list[float] = []
+        measured: list[float] = []
         for query in ({**each, "order": order} for each in filters for order in get_args(Order)):
             if query["order"] == "updated" or "after" not in query:
-                took = [
+                durations = [
                     (await seconds(large, **query), await seconds(small, **query))
                     for _ in range(30)
                 ]
-                large_median, small_median = (median(each) for each in zip(*took, strict=True))
-                found.append(large_median / small_median)
-        return found
+                large_median, small_median = (median(each) for each in zip(*durations, strict=True))
+                measured.append(large_median / small_median)
+        return measured
 
     assert max(asyncio.run(ratios())) < 3
 

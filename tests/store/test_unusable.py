@@ -114,20 +114,20 @@ async def test_a_task_whose_takeover_failed_is_claimed_again(store: SqliteStore)
     _, lease = await begun(store)
     await store.release([lease])
     claims: list[Claim] = []
-    taken = asyncio.Event()
+    resumed = asyncio.Event()
 
     async def take(claim: Claim) -> None:
         await tasks.adopt(claim)
         claims.append(claim)
         if len(claims) == 1:
             raise UnavailableError
-        taken.set()
+        resumed.set()
 
     tasks = LiveTasks(store)
     keeper = LeaseKeeper(tasks, lambda lease: None, take)
     keeper.start()
     async with asyncio.timeout(20):
-        await taken.wait()
+        await resumed.wait()
     await keeper.stop()
     assert [claim.attempts for claim in claims] == [1, 1]
 

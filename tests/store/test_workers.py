@@ -93,11 +93,11 @@ def test_workers_share_tasks_and_one_that_is_killed_is_replaced(
 def test_one_signal_lets_the_tasks_of_all_workers_finish(server: Database, folder: Path) -> None:
     with two_workers(server, folder, shutdown_timeout=20) as agent, ExitStack() as stack:
         streams = [stack.enter_context(background_request(agent, "stream", 6)) for _ in range(6)]
-        kept = stack.enter_context(asking(agent))
-        eventually(lambda: kept.client.get("/metrics").json()["active_tasks"] == 6)
+        kept_alive = stack.enter_context(asking(agent))
+        eventually(lambda: kept_alive.client.get("/metrics").json()["active_tasks"] == 6)
         for pid in (agent.id, *workers_of(agent)):  # as terminals and service managers do
             os.kill(pid, signal.SIGINT)
-        eventually(lambda: kept.client.get("/health").json()["status"] == "draining")
+        eventually(lambda: kept_alive.client.get("/health").json()["status"] == "draining")
         eventually(lambda: refuses(agent.url))
 
         assert agent.end() == 0
@@ -166,21 +166,21 @@ def test_a_worker_that_crashes_is_started_again(server: Database, folder: Path) 
 
 def test_a_database_that_cannot_be_reached_is_reported_once(folder: Path) -> None:
     store = f"postgresql://agent@127.0.0.1:{free_port()}/none"
-    done = run(["serve", "--workers", "2", "--store", store, "--port", "0"], folder.parent)
+    result = run(["serve", "--workers", "2", "--store", store, "--port", "0"], folder.parent)
 
-    assert done.returncode == 2
-    assert done.stderr.count("apcore-a2a: ") == 1
-    assert "can't be reached" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert result.returncode == 2
+    assert result.stderr.count("apcore-a2a: ") == 1
+    assert "can't be reached" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_a_folder_without_modules_is_reported_once(server: Database, tmp_path: Path) -> None:
     (tmp_path / "extensions").mkdir()
     options = ["--workers", "2", "--store", server.url, "--port", "0"]
-    done = run(["serve", *options], tmp_path)
+    result = run(["serve", *options], tmp_path)
 
-    assert done.returncode == 1
-    assert done.stderr.count("There are no modules to serve in") == 1
+    assert result.returncode == 1
+    assert result.stderr.count("There are no modules to serve in") == 1
 
 
 def test_a_worker_that_is_killed_at_its_start_ends_the_others(
@@ -190,7 +190,7 @@ def test_a_worker_that_is_killed_at_its_start_ends_the_others(
     folder.mkdir()
     (folder / "fatal.py").write_text("import os\nos.kill(os.getpid(), 9)")
     options = ["--workers", "2", "--store", server.url, "--port", "0"]
-    done = run(["serve", *options], tmp_path)
+    result = run(["serve", *options], tmp_path)
 
-    assert done.returncode == 2
-    assert "A worker was ended by SIGKILL before it served" in done.stderr
+    assert result.returncode == 2
+    assert "A worker was ended by SIGKILL before it served" in result.stderr

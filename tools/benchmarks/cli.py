@@ -56,15 +56,23 @@ def _parser() -> argparse.ArgumentParser:
     add("--profile", action="store_true", help="only profile the server")
     add("--clients", action="store_true", help="only measure the client, compared with a2a-sdk's")
     add("--webhooks", action="store_true", help="only measure the overhead of webhooks")
-    counted = "only count instructions per request with valgrind, compared with the record"
-    add("--instructions", action="store_true", help=counted)
-    alone = (
+    instructions_help = (
+        "only count instructions per request with valgrind, compared with the record"
+    )
+    add("--instructions", action="store_true", help=instructions_help)
+    peers_help = (
         "only compare with other A2A servers (installed into .cache), and measure single figures"
     )
-    add("--peers", action="store_true", help=alone)
+    add("--peers", action="store_true", help=peers_help)
     add("--record", action="store_true", help="with --instructions: record the numbers")
-    stores = "only measure the stores; with --profile, profile the server over them"
-    add("--store", nargs="*", choices=NAMES, metavar="NAME", help=f"{stores} ({', '.join(NAMES)})")
+    store_help = "only measure the stores; with --profile, profile the server over them"
+    add(
+        "--store",
+        nargs="*",
+        choices=NAMES,
+        metavar="NAME",
+        help=f"{store_help} ({', '.join(NAMES)})",
+    )
     return parser
 
 

@@ -67,10 +67,10 @@ def import_ratio(module: str, times: int, base: str = "httpx") -> tuple[float, f
         for _ in range(times + 1):  # the first run compiles
             code = IMPORT.format(module=module, base=base)
             command = [sys.executable, "-c", code]
-            done = subprocess.run(command, env=environment, capture_output=True, check=False)
-            if done.returncode:
+            result = subprocess.run(command, env=environment, capture_output=True, check=False)
+            if result.returncode:
                 raise ServerFailed(f"{module} cannot be imported")
-            alone, both = map(float, done.stdout.split())
+            alone, both = map(float, result.stdout.split())
             samples.append((both, both / alone))
     seconds, ratios = zip(*samples[1:], strict=True)
     return min(seconds), statistics.median(ratios)

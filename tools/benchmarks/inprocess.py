@@ -71,12 +71,12 @@ def measure_streams(count: int) -> float:
 
 def _in_a_process(arguments: list[str]) -> dict[str, Any]:
     command = [sys.executable, "-m", "tools.benchmarks.inprocess", *arguments]
-    done = subprocess.run(
+    process = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=_LIMIT, check=False
     )
-    if done.returncode:
-        raise ServerFailed((done.stderr.strip().splitlines() or ["no message"])[-1])
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    if process.returncode:
+        raise ServerFailed((process.stderr.strip().splitlines() or ["no message"])[-1])
+    result: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     return result
 
 

@@ -115,7 +115,7 @@ def _count(folder: Path) -> dict[str, int]:
     ]
     # without random hashes, sets and dictionaries cost the same in each run
     variables = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
+    result = subprocess.run(
         command,
         cwd=ROOT,
         env=variables,
@@ -124,9 +124,9 @@ def _count(folder: Path) -> dict[str, int]:
         timeout=_LIMIT,
         check=False,
     )
-    if done.returncode:
-        raise ServerFailed((done.stderr.strip().splitlines() or ["no message"])[-1])
-    numbers: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    if result.returncode:
+        raise ServerFailed((result.stderr.strip().splitlines() or ["no message"])[-1])
+    numbers: dict[str, int] = json.loads(result.stdout.splitlines()[-1])
     totals = {path.suffix: _total(path) for path in folder.iterdir()}
     # callgrind numbers its dumps from 1, in the order of the scenarios
     counts = {

@@ -44,11 +44,11 @@ def _command() -> str:
 
 def _help_once() -> float:
     started = time.monotonic()
-    done = subprocess.run(
+    result = subprocess.run(
         [_command(), "--help"], cwd=ROOT, capture_output=True, timeout=_LIMIT, check=False
     )
-    if done.returncode:
-        raise ServerFailed(_last_line(done.stderr))
+    if result.returncode:
+        raise ServerFailed(_last_line(result.stderr))
     return time.monotonic() - started
 
 

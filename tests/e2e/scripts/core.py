@@ -123,14 +123,14 @@ class Steps:
         file.write_text("old", encoding="utf-8")
         params = ask("files.delete", {"path": file.name}, modern=False)
         paused = self.old.call("message/send", params)["result"]
-        kept = file.exists()
+        still_exists = file.exists()
         yes = ask("files.delete", "yes", modern=False)
         yes["message"]["taskId"] = paused["id"]
-        done = self.old.call("message/send", yes)["result"]
+        answered = self.old.call("message/send", yes)["result"]
         return {
             "before": paused["status"]["state"],
-            "kept": kept,
-            "after": done["status"]["state"],
+            "kept": still_exists,
+            "after": answered["status"]["state"],
             "gone": not file.exists(),
         }
 

@@ -11,7 +11,7 @@ from tests.store.proxies import CuttableLink
 from tests.store.replicas import TIMEOUT, Note, Replica, notes
 from tests.store.trials import Trial
 
-from .outages import RECOVERY, refused, serves
+from .outages import RECOVERY, check_refused, wait_until_serving
 from .work import finish_tasks, start_tasks, three_replicas
 
 READ_TIMEOUT = 3.0
@@ -35,34 +35,36 @@ def cut_one_off(
             start_tasks(trial, clients, tasks, seconds)
             trial.say(f"round {number + 1} of {rounds}")
             link.cut()
-            begun = time.monotonic()
-            _check_takeover(trial, agents, begun, lease, seconds)
+            started_at = time.monotonic()
+            _check_takeover(trial, agents, started_at, lease, seconds)
             start_tasks(trial, clients, tasks // 4, 0)
-            time.sleep(max(begun + cut - time.monotonic(), 0))
+            time.sleep(max(started_at + cut - time.monotonic(), 0))
             link.heal()
-            healed = time.monotonic()
-            serves(agents.replicas[0])
-            trial.took("until it served again", time.monotonic() - healed, RECOVERY)
+            healed_at = time.monotonic()
+            wait_until_serving(agents.replicas[0])
+            trial.took("until it served again", time.monotonic() - healed_at, RECOVERY)
             finish_tasks(trial, clients, receiver)
 
 
 def _check_takeover(
-    trial: Trial, agents: Fleet, begun: float, lease: float, seconds: float
+    trial: Trial, agents: Fleet, cut_at: float, lease: float, seconds: float
 ) -> None:
     """Check that a cut-off replica stops its work and that the others take over."""
     replica, at = agents.replicas[0], time.time()
-    ends = asyncio.run(_lease_ends(trial.server.url, at_work(replica)))
-    assert ends, "no task was running"
-    refused(trial, replica, "GetTask", READ_TIMEOUT, id="unknown")
+    lease_ends = asyncio.run(_lease_ends(trial.server.url, at_work(replica)))
+    assert lease_ends, "no task was running"
+    check_refused(trial, replica, "GetTask", READ_TIMEOUT, id="unknown")
     limit = READ_TIMEOUT + CHANGE_RETRY_SHARE * lease
-    refused(trial, replica, "CancelTask", limit, id=next(iter(ends)))
-    canceled = _canceled(replica, set(ends))
-    late = {note.task_id: note.at - ends[note.task_id] for note in canceled}
-    stopped, limit = max(note.at for note in canceled) - at, min(ends.values()) - at
+    check_refused(trial, replica, "CancelTask", limit, id=next(iter(lease_ends)))
+    canceled = _canceled(replica, set(lease_ends))
+    seconds_after_expiry = {note.task_id: note.at - lease_ends[note.task_id] for note in canceled}
+    stopped, limit = max(note.at for note in canceled) - at, min(lease_ends.values()) - at
     trial.took("until work of a cut-off replica had stopped", stopped, limit)
-    assert max(late.values()) < 0, f"tasks ran after their leases had expired: {late}"
-    over = wait_for_tasks(trial.server.url)
-    trial.took("until others had ended its tasks", over - begun, lease + 2 + seconds)
+    assert max(seconds_after_expiry.values()) < 0, (
+        f"tasks ran after their leases had expired: {seconds_after_expiry}"
+    )
+    taken_over_at = wait_for_tasks(trial.server.url)
+    trial.took("until others had ended its tasks", taken_over_at - cut_at, lease + 2 + seconds)
     assert replica.process.runs, replica.process.log
 
 

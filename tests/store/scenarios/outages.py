@@ -24,35 +24,35 @@ def lose_the_database(
             start_tasks(trial, clients, tasks, seconds)
             trial.server.stop("immediate")
             for replica in agents.replicas:
-                refused(trial, replica, "GetTask", id="unknown")
+                check_refused(trial, replica, "GetTask", id="unknown")
             time.sleep(gone)
             trial.server.start()
             _wait_for_recovery(trial, agents)
             finish_tasks(trial, clients, receiver)
 
 
-def refused(
+def check_refused(
     trial: Trial, replica: Replica, method: str, limit: float = 1, **params: object
 ) -> None:
     """Check that a replica without its database asks to retry and reports itself unhealthy."""
-    begun = time.monotonic()
+    started_at = time.monotonic()
     answer = replica.client.post("/", json=replica.request(method, **params))
-    trial.took(f"until {method} was answered with 503", time.monotonic() - begun, limit)
+    trial.took(f"until {method} was answered with 503", time.monotonic() - started_at, limit)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), answer.text
-    begun = time.monotonic()
+    started_at = time.monotonic()
     assert replica.client.get("/health").status_code == httpx.codes.SERVICE_UNAVAILABLE
-    trial.took("until /health said unhealthy", time.monotonic() - begun, limit=1)
+    trial.took("until /health said unhealthy", time.monotonic() - started_at, limit=1)
 
 
 def _wait_for_recovery(trial: Trial, agents: Fleet) -> None:
     """Wait until all replicas serve again."""
-    begun = time.monotonic()
+    started_at = time.monotonic()
     for replica in agents.replicas:
-        serves(replica)
-    trial.took("until all served again", time.monotonic() - begun, RECOVERY)
+        wait_until_serving(replica)
+    trial.took("until all served again", time.monotonic() - started_at, RECOVERY)
 
 
-def serves(replica: Replica) -> None:
+def wait_until_serving(replica: Replica) -> None:
     """Wait until a replica is healthy and runs tasks."""
     deadline = time.monotonic() + TIMEOUT
     while replica.client.get("/health").status_code != httpx.codes.OK:

@@ -54,8 +54,8 @@ class Races:
     def _cancel(self) -> None:
         """Race cancels and messages to a task that is running or about to end."""
         task = self._begin("once", self._random.choice([0.0, 0.02, 0.05, 1.0]), wait=False)
-        says = [_message("go on", taskId=task["id"]) for _ in self._replicas]
-        cancels, answers = self._race(says, task)
+        messages = [_message("go on", taskId=task["id"]) for _ in self._replicas]
+        cancels, answers = self._race(messages, task)
         assert _codes(answers) == {UNSUPPORTED}, answers
         self._end(task, cancels)
 
@@ -63,8 +63,8 @@ class Races:
         """Race answers, and sometimes cancels, to a task that waits for approval."""
         task = self._begin("asks", 0.01)
         words = [self._random.choice(["yes", "yes", "no"]) for _ in self._replicas]
-        says = [_message(word, taskId=task["id"]) for word in words]
-        cancels, answers = self._race(says, self._random.choice([task, None]))
+        messages = [_message(word, taskId=task["id"]) for word in words]
+        cancels, answers = self._race(messages, self._random.choice([task, None]))
         assert _codes(answers) <= {None, UNSUPPORTED}, answers
         self._end(task, cancels)
 
@@ -81,8 +81,8 @@ class Races:
         In A2A 0.3, that is: in 1.0 such a message always starts a task.
         """
         task = self._begin("wants", 0)
-        says = [_message(n, "wants", contextId=task["contextId"]) for n in ANSWERS]
-        _, answers = self._race(says, method="message/send")
+        messages = [_message(n, "wants", contextId=task["contextId"]) for n in ANSWERS]
+        _, answers = self._race(messages, method="message/send")
         assert None in _codes(answers) <= {None, UNSUPPORTED}, answers
         results = [answer["result"] for answer in answers if "result" in answer]
         tasks = {result["id"]: result for result in results}
@@ -100,25 +100,27 @@ class Races:
         return task
 
     def _race(
-        self, says: Sequence[Json], canceled: Json | None = None, *, method: str = "SendMessage"
+        self, messages: Sequence[Json], canceled: Json | None = None, *, method: str = "SendMessage"
     ) -> tuple[Any, Any]:
         """Send each replica a cancel and a message at once; return the responses to both."""
-        asks: list[Ask] = []
+        requests: list[Ask] = []
         if canceled is not None:
-            asks += [partial(each.ask, "CancelTask", id=canceled["id"]) for each in self._replicas]
-        pairs = zip(self._replicas, says, strict=True)
-        asks += [partial(each.ask, method, **params) for each, params in pairs]
-        order = self._random.sample(range(len(asks)), len(asks))
-        works = {number: self._threads.submit(asks[number]) for number in order}
-        answers = [works[number].result() for number in range(len(asks))]
-        return answers[: -len(says)], answers[-len(says) :]
+            requests += [
+                partial(each.ask, "CancelTask", id=canceled["id"]) for each in self._replicas
+            ]
+        pairs = zip(self._replicas, messages, strict=True)
+        requests += [partial(each.ask, method, **params) for each, params in pairs]
+        order = self._random.sample(range(len(requests)), len(requests))
+        futures = {number: self._threads.submit(requests[number]) for number in order}
+        answers = [futures[number].result() for number in range(len(requests))]
+        return answers[: -len(messages)], answers[-len(messages) :]
 
     def _end(self, task: Json, cancels: Sequence[Json] = ()) -> float | None:
         """Check the end of a task against the responses to cancels; return its output."""
         replica = self._random.choice(self._replicas)
         (state,) = replica.ended(task["id"])
-        counted = [answer for answer in cancels if "result" in answer]
-        assert len(counted) == (state == "canceled"), (state, cancels)
+        successful = [answer for answer in cancels if "result" in answer]
+        assert len(successful) == (state == "canceled"), (state, cancels)
         assert _codes(cancels) <= {None, NOT_CANCELABLE}, cancels
         ended = replica.task(task["id"])
         self.observed.tasks.add(task["id"])

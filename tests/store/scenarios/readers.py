@@ -117,16 +117,20 @@ def _authenticated(key: str, agents: Fleet, cleanup: ExitStack) -> Iterator[Agen
 def _round(trial: Trial, readers: Readers, replicas: Sequence[Agent], observed: Observed) -> None:
     """Read some tasks while they run, and again after they have ended."""
     with ExitStack() as streams, ThreadPoolExecutor(2 * TASKS) as threads:
-        begun = [trial.random.choice(replicas).stream("steps", **RUN) for _ in range(TASKS)]
-        begins = [streams.enter_context(stream) for stream in begun]
-        firsts = [next(events) for events in begins]
-        task_ids = [first["task"]["id"] for _, first in firsts]
-        live = [*threads.map(readers.read, [*task_ids, *task_ids])]
-        over = [*threads.map(readers.read, [*task_ids, *task_ids])]
-        expected = [[first, *rest] for first, rest in zip(firsts, begins, strict=True)]
+        streams_to_open = [
+            trial.random.choice(replicas).stream("steps", **RUN) for _ in range(TASKS)
+        ]
+        event_iterators = [streams.enter_context(stream) for stream in streams_to_open]
+        first_events = [next(events) for events in event_iterators]
+        task_ids = [first["task"]["id"] for _, first in first_events]
+        read_while_running = [*threads.map(readers.read, [*task_ids, *task_ids])]
+        read_after_end = [*threads.map(readers.read, [*task_ids, *task_ids])]
+        expected = [
+            [first, *rest] for first, rest in zip(first_events, event_iterators, strict=True)
+        ]
     for number, task_id in enumerate(task_ids):
         observed.tasks.add(task_id)
         observed.seen[task_id] = [version for version, _ in expected[number]]
-        for read in (live, over):
+        for read in (read_while_running, read_after_end):
             for events in (read[number], read[number + TASKS]):
                 assert events == expected[number], f"{task_id} was read differently after cuts"

@@ -36,7 +36,7 @@ MEMBERS = frozenset({"id", "type", "roles", "attrs"})
 MAX_KEY = 4096
 """Maximum length of a key, in characters."""
 SAFE_LENGTH = 16
-"""Length in characters below which a key is warned of."""
+"""Length in characters; shorter keys cause a warning."""
 
 
 class APIKeyAuthenticator:
@@ -154,7 +154,7 @@ def _hashed(entries: Iterable[tuple[str, IdentityLike]]) -> Sequence[_Entry]:
 
 
 def _warn_of_short_keys(keys: Collection[str]) -> None:
-    """Log a warning, which shows no keys, if some are short; those given as hashes are unknown."""
+    """Log a warning without the keys if some are short; keys given as hashes can't be checked."""
     count = sum(len(key) < SAFE_LENGTH for key in keys)  # a hash is longer
     if count:
         message = "%d of %d API keys have fewer than %d characters and can be guessed: %s"

@@ -197,6 +197,15 @@ class Services(Protocol):
         ...
 
     @property
+    def principal(self) -> str:
+        """The authenticated caller, in a form that no other caller has; empty if anonymous.
+
+        Unlike `context.identity.id`, it differs between callers with the same id whom two
+        authenticators know. Use it as the key of what a module keeps for a caller.
+        """
+        ...
+
+    @property
     def history(self) -> Sequence[dict[str, Any]]:
         """The messages of the conversation before this run, oldest first, as JSON of A2A 1.0.
 

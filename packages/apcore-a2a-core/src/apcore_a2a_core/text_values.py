@@ -83,15 +83,15 @@ def choose(text: str, choices: Iterable[Any], *, by_number: bool = False) -> Any
     for word, choice in zip(words, listed, strict=True):
         if word.casefold() in folded:
             return choice
-    if by_number and INTEGER.fullmatch(stripped) and has_numbers(listed):
+    if by_number and INTEGER.fullmatch(stripped) and can_be_numbered(listed):
         number = int(stripped)
         if 1 <= number <= len(listed):
             return listed[number - 1]
     raise PartError(f"must be one of: {_enumerated(words)}")
 
 
-def has_numbers(choices: Iterable[Any]) -> bool:
-    """Return whether choices can be named by their position: none of them is a number itself."""
+def can_be_numbered(choices: Iterable[Any]) -> bool:
+    """Return whether choices can be chosen by their position: none of them is itself a number."""
     return not any(NUMBER.fullmatch(word_of(choice)) for choice in choices)
 
 
@@ -168,7 +168,7 @@ def kind_of(schema: object, root: Schema) -> str:
 
 
 def _alternatives(schema: object, root: Schema) -> Iterable[Json]:
-    """Yield the schemas of which a value must match one, except null."""
+    """Yield the alternatives in a schema, without null: a value must match one of them."""
     node = resolved(schema, root)
     branches = node.get("anyOf") or node.get("oneOf")
     for branch in branches if is_array(branches) else [node]:

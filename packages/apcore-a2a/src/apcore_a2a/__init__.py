@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 __all__ = [
     "A2AClient",
     "APIKeyAuthenticator",
+    "Agent",
     "AgentCardBuilder",
     "ApprovalRequired",
     "ChainAuthenticator",
@@ -26,10 +27,19 @@ __all__ = [
     "Services",
     "SkillMapper",
     "SyncA2AClient",
+    "Turn",
     "Usage",
     "async_serve",
+    "bridge",
+    "build_agent_card",
     "create_app",
+    "load_adapter",
+    "load_bridge",
+    "register_adapter",
+    "register_bridge",
     "serve",
+    "serve_agent",
+    "to_a2a",
 ]
 
 if TYPE_CHECKING:
@@ -38,6 +48,18 @@ if TYPE_CHECKING:
         ChainAuthenticator,
         ClaimMapping,
         JWTAuthenticator,
+    )
+    from apcore_a2a_bridges import (
+        Agent,
+        Turn,
+        bridge,
+        build_agent_card,
+        load_adapter,
+        load_bridge,
+        register_adapter,
+        register_bridge,
+        serve_agent,
+        to_a2a,
     )
     from apcore_a2a_client import A2AClient, SyncA2AClient
     from apcore_a2a_core import (
@@ -61,6 +83,18 @@ else:
 
     _PARTS = {
         "auth": ["APIKeyAuthenticator", "ChainAuthenticator", "ClaimMapping", "JWTAuthenticator"],
+        "bridges": [
+            "Agent",
+            "Turn",
+            "bridge",
+            "build_agent_card",
+            "load_adapter",
+            "load_bridge",
+            "register_adapter",
+            "register_bridge",
+            "serve_agent",
+            "to_a2a",
+        ],
         "client": ["A2AClient", "SyncA2AClient"],
         "server": ["InMemoryTaskStore", "Limits", "async_serve", "create_app", "serve"],
     }

@@ -81,7 +81,7 @@ def read_push_config(body: Json) -> Json:
 
 
 def push_config(document: Json) -> Json:
-    """Return a push config of 0.3 as ProtoJSON, where its name has the ids."""
+    """Return a push config of 0.3 as ProtoJSON; its `name` contains the ids of task and config."""
     config = document["pushNotificationConfig"]
     name = f"tasks/{document['taskId']}/pushNotificationConfigs/{config['id']}"
     return {"name": name, "pushNotificationConfig": config}
@@ -182,7 +182,7 @@ def _file(part: Json) -> Json:
     """Convert a file, whose bytes become a `data:` URI (RFC 2397).
 
     The SDKs for Python encode `fileWithBytes` in base64 twice, and those for JavaScript once, so
-    that there are no bytes that both can read.
+    there is no value that both would read correctly.
     """
     media_type, encoded = part.get("mediaType", ""), part.get("raw")
     uri = part.get("url") if encoded is None else f"data:{media_type};base64,{encoded}"

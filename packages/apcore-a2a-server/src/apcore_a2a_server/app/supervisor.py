@@ -24,7 +24,7 @@ REPEATED_SIGNAL_WINDOW = 0.1
 """Seconds within which a second signal counts as a repetition of the first."""
 RESTART_PAUSES = (0.5, 1, 2, 5, 10, 30, 60)
 """Seconds before a worker is started again; the last one also before all further starts."""
-STABLE_AFTER = 60  # seconds of work, after which the pauses begin anew
+STABLE_AFTER = 60  # seconds of work, after which the pauses start over
 DRAIN_MARGIN = 10  # seconds beyond the shutdown timeout before a worker is killed
 ABORT_TIMEOUT = 5  # seconds before a worker that should abort is killed
 ABORT = b"abort"

@@ -102,7 +102,7 @@ async def perform(
     result = await call(method, params, handler, caller)
     dialect, length = dialect or METHODS[method][0], history_length(params)
     if isinstance(result, Task):
-        # not by `isinstance`, which is slow for structs when it fails
+        # the type is compared because `isinstance` is slow for structs when it fails
         to_dialect = dialect.sent if type(params) is SendMessageRequest else dialect.task
         return await dump(partial(to_dialect, history_length=length), result, caller.client)
     if isinstance(result, ListTasksResponse):
@@ -135,7 +135,7 @@ async def call(method: str, params: Any, handler: Handler, caller: Caller) -> An
 
 
 def store_down(error: UnavailableError) -> StoreDownError:
-    """Return the error for clients instead of one of the store, which has no code for them."""
+    """Return the error that clients get for one of the store, which has no JSON-RPC code."""
     return StoreDownError(DISK_FULL) if isinstance(error, DiskFullError) else StoreDownError()
 
 

@@ -19,13 +19,14 @@ from .pauses import Pause
 from .setup import Setup
 
 
-async def call_on_abandoned(setup: Setup, reply_to: Message, pause: Pause) -> None:
+async def call_on_abandoned(setup: Setup, reply_to: Message, pause: Pause, principal: str) -> None:
     """Call `on_abandoned` of the module of an ended task, if it has that method.
 
     Args:
         setup: The dependencies of runs.
         reply_to: A message with the ids of the task and its context.
         pause: The pause in which the task has ended.
+        principal: The caller whose task it was; empty if anonymous.
     """
     get: Any = getattr(setup.skills.registry, "get", None)
     module = get(pause.skill_id) if get is not None and pause.skill_id else None
@@ -34,7 +35,11 @@ async def call_on_abandoned(setup: Setup, reply_to: Message, pause: Pause) -> No
         return
     seconds = min(time_limit(module) or float("inf"), setup.execution_timeout)
     conversation = Conversation(
-        reply_to.task_id, reply_to.context_id, parts=pause.parts, state=pause.state
+        reply_to.task_id,
+        reply_to.context_id,
+        parts=pause.parts,
+        state=pause.state,
+        principal=principal,
     )
     context = create_context(token=CancelToken(), seconds=seconds, conversation=conversation)
     try:

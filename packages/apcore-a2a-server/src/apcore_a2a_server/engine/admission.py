@@ -43,7 +43,7 @@ MAX_MISSPELLED = 100
 MAX_COMPARED = 300
 """Maximum number of skills among which similar ids are looked for; 300 take some 3 ms."""
 LONG_JSON = 4096
-"""Characters from which on JSON in text takes too long to convert on the event loop."""
+"""Length in characters of JSON in text that takes too long to convert on the event loop."""
 MAX_LISTED = 100
 """Maximum number of skills that an error lists."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")

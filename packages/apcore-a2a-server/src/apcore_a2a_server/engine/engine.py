@@ -12,6 +12,7 @@ from apcore_a2a_core.dialects import invalid
 from apcore_a2a_core.states import CANCELED, FAILED, INPUT_REQUIRED, OPEN, PAUSED, WORKING
 
 from apcore_a2a_server.errors import DrainingError, NotStartedError, StaleTaskError, refusal
+from apcore_a2a_server.modules.tenants import principal_and_tenant
 from apcore_a2a_server.store import (
     KeyReusedError,
     Lease,
@@ -81,7 +82,7 @@ class Engine:
         transition, webhook = answered(pause, call.message, call.problem), call.webhook
         if pause.expires <= await self._setup.tasks.store.now():
             await self.add_webhook(ticket.task_id, webhook)
-            await self.expiries.expire(call.message, pause)
+            await self.expiries.expire(call.message, pause, call.caller.principal)
             return ticket
         is_first = False
         if transition.state == WORKING:
@@ -94,7 +95,7 @@ class Engine:
         if transition.state != WORKING:
             is_first = await self._update(record, transition, webhook)
             if is_first and transition.state != INPUT_REQUIRED:
-                self._on_abandoned(call.message, pause)
+                self._on_abandoned(call.message, pause, call.caller.principal)
         if transition.state != INPUT_REQUIRED:
             self.expiries.cancel(ticket.task_id, pause.id)
         if not is_first:
@@ -146,14 +147,15 @@ class Engine:
         canceled = NewState(CANCELED, agent_message(reply_to, text))
         is_paused = record.task.status.state in PAUSED and record.resume is not None
         if is_paused and await self._update(record, canceled, None):
-            self._on_abandoned(reply_to, Pause.unpack(record.resume or b""))
+            principal, _ = principal_and_tenant(record.owner, record.skill)
+            self._on_abandoned(reply_to, Pause.unpack(record.resume or b""), principal)
         else:
             await self._end_task(reply_to, CANCELED, text, OPEN)
         self.expiries.cancel(record.task.id)
 
-    def _on_abandoned(self, reply_to: Message, pause: Pause) -> None:
+    def _on_abandoned(self, reply_to: Message, pause: Pause, principal: str) -> None:
         """Call `on_abandoned` of the module whose paused task has ended without an answer."""
-        calling = call_on_abandoned(self._setup, reply_to, pause)
+        calling = call_on_abandoned(self._setup, reply_to, pause, principal)
         self._background.start(calling, f"Calling on_abandoned of {pause.skill_id}")
 
     async def abandon(self, task_id: str) -> None:

@@ -12,6 +12,7 @@ from apcore_a2a_core.data import Message
 from apcore_a2a_core.states import FAILED, PAUSED, WORKING
 
 from apcore_a2a_server.errors import StaleTaskError
+from apcore_a2a_server.modules.tenants import principal_and_tenant
 from apcore_a2a_server.store import Claim
 
 from .call import Call, unpack
@@ -58,7 +59,9 @@ class Recovery:
         task_id, live_tasks = record.task.id, self._setup.tasks
         reply_to = Message(task_id=task_id, context_id=record.task.context_id)
         if record.task.status.state in PAUSED:
-            await self._engine.expiries.expire(reply_to, Pause.unpack(record.resume or b""))
+            pause = Pause.unpack(record.resume or b"")
+            principal, _ = principal_and_tenant(record.owner, record.skill)
+            await self._engine.expiries.expire(reply_to, pause, principal)
             return
         # from here on the task is live in this process, which renews its lease
         await live_tasks.adopt(claim)

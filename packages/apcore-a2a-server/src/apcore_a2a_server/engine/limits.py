@@ -27,14 +27,14 @@ UNCOUNTED_BODY = 4096
 class Memory:
     """The bytes that this process keeps for callers, and the bound on them.
 
-    The tasks are counted where they are kept; requests take bytes for their bodies. A client
-    exceeds its share by its bodies and the tasks that it has not ended; ended ones of all clients
-    are evicted when there is no room.
+    The tasks are counted where they are kept; requests take bytes for their bodies. Only a client's
+    bodies and unfinished tasks count towards its share. When there is no room, ended tasks of any
+    client are evicted.
 
     Args:
         tasks: The live tasks of this process, and the store behind them.
         limit: The bound in bytes.
-        share: The bytes from which on a client leaves some memory to others; None to leave none.
+        share: The bytes above which a client has to leave memory to others; None for no share.
 
     Attributes:
         limit: The bound in bytes.
@@ -60,9 +60,9 @@ class Memory:
         return self._tasks.store.kept_bytes
 
     def keep_for(self, connection: Connection, task_id: str) -> None:
-        """Keep a task as long as the request lasts that has started it, even if the task ends."""
+        """Keep a task until the request that has started it ends, even if the task ends earlier."""
         self._awaited[connection] = task_id
-        # a request that has ended already does not call this, but soon its connection is deleted
+        # the callback of an ended request is not called, but its connection is deleted soon
         connection.callback(self._awaited.pop, connection, None)
 
     def take(self, client: str, size: int) -> None:
@@ -108,7 +108,7 @@ class Memory:
         return self._share is not None and kept + size > self._share
 
     def _excess(self, client: str, size: int) -> int:
-        """Return by how many bytes *size* more of a client exceed what it may use."""
+        """Return the bytes in excess of the limits if a client used *size* bytes more."""
         reserve = self.limit // RESERVE_FRACTION if self.exceeds_share(client, size) else 0
         return self.bodies + self.running + self.stored + size + reserve - self.limit
 

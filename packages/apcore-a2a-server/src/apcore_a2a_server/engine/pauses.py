@@ -15,13 +15,14 @@ from a2a.utils.errors import InvalidParamsError
 from apcore_a2a_core import clean, load_json, to_json
 from apcore_a2a_core.data import Message, Part, Role, Task
 from apcore_a2a_core.states import FAILED, INPUT_REQUIRED, PAUSED, REJECTED, WORKING
-from apcore_a2a_core.text_values import has_numbers, word_of
+from apcore_a2a_core.text_values import can_be_numbered, word_of
 from apcore_a2a_core.values import is_array, is_object, object_of
 from msgspec import UNSET, structs
 
 from apcore_a2a_server.errors import StaleTaskError
 from apcore_a2a_server.modules.approval import Approvals
 from apcore_a2a_server.modules.conversation import input_request
+from apcore_a2a_server.modules.tenants import principal_and_tenant
 from apcore_a2a_server.store.live import LiveTasks
 
 from .call import Call, members_of
@@ -194,7 +195,7 @@ def _choice_lines(pause: Pause) -> list[str]:
     if not pause.skill_id:
         names = [clean(skill["name"], MAX_VALUE) for skill in pause.data["skills"]]
         labels = [f"{label} ({name})" for label, name in zip(labels, names, strict=True)]
-    numbered = has_numbers(pause.choices or ())
+    numbered = can_be_numbered(pause.choices or ())
     lines = [
         f"{number}. {label}" if numbered else f"- {label}"
         for number, label in enumerate(labels[:MAX_CHOICES], 1)
@@ -335,11 +336,11 @@ class Expiries:
     Args:
         tasks: The live tasks of this process.
         places: Counts the tasks with a timer by client.
-        on_expired: Called with the message and the pause of a task that has failed.
+        on_expired: Called with the message, the pause and the principal of a task that has failed.
     """
 
     def __init__(
-        self, tasks: LiveTasks, places: Places, on_expired: Callable[[Message, Pause], None]
+        self, tasks: LiveTasks, places: Places, on_expired: Callable[[Message, Pause, str], None]
     ) -> None:
         self._tasks = tasks
         self._places = places
@@ -375,8 +376,8 @@ class Expiries:
         for task_id in [*self._timers]:
             self.cancel(task_id)
 
-    async def expire(self, reply_to: Message, pause: Pause) -> None:
-        """Fail the task if it still waits for the answer to *pause*."""
+    async def expire(self, reply_to: Message, pause: Pause, principal: str) -> None:
+        """Fail the task of *principal* if it still waits for the answer to *pause*."""
         # an answer that arrives now may win the race: then the pause is stale, and nothing happens
         self.cancel(reply_to.task_id)
         is_approval = pause.question is None or pause.wants_verdict
@@ -385,7 +386,7 @@ class Expiries:
         with suppress(StaleTaskError):
             failure, task_id = NewState(FAILED, explanation), reply_to.task_id
             await change(self._tasks, task_id, failure, expect=PAUSED, pause=pause.pack())
-            self._on_expired(reply_to, pause)
+            self._on_expired(reply_to, pause, principal)
 
     def _on_timeout(self, task_id: str, pause_id: str) -> None:
         # free the place first: the task may have been answered at another replica
@@ -401,4 +402,5 @@ class Expiries:
         pause = Pause.unpack(record.resume or b"")
         if pause.id == pause_id:
             reply_to = Message(task_id=task_id, context_id=record.task.context_id)
-            await self.expire(reply_to, pause)
+            principal, _ = principal_and_tenant(record.owner, record.skill)
+            await self.expire(reply_to, pause, principal)

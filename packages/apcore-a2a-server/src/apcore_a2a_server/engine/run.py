@@ -457,16 +457,16 @@ class Run:
             store, limit = self._setup.tasks.store, self._setup.tasks.max_history
             owner, context_id = call.caller.owner, message.context_id
             earlier_messages = await store.conversation(owner, context_id, limit)
-        history = History(earlier_messages, to_builtins)
         conversation = Conversation(
             message.task_id,
             message.context_id,
-            history,
+            History(earlier_messages, to_builtins),
             [*call.other_parts],
             message.message_id,
             MappingProxyType(call.metadata),
             metadata=self._metadata,
             tell=self._tell_from_anywhere,
+            principal=call.caller.principal,
         )
         if (resumption := call.resumption) is not None:
             conversation.answer, conversation.state = resumption.answer, resumption.state

@@ -75,7 +75,7 @@ class Access:
         can't refuse the call before the task exists: for executors without our steps, and for
         calls that pause for approval, since apcore asks for approval before it validates input.
 
-        One call is checked at a time; waiting ones are checked in turns of clients.
+        One call is checked at a time; clients with waiting calls take turns.
 
         Raises:
             SchemaValidationError: The input does not match the schema.

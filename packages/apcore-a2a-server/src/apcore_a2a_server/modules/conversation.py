@@ -117,6 +117,7 @@ class Conversation:
     state: Any = None
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
     tell: Tell = _drop_progress
+    principal: str = ""
 
     ask = Services.ask
     approve = Services.approve
@@ -133,6 +134,7 @@ class Conversation:
             "ext.a2a.history": self.history,
             "ext.a2a.parts": self.parts,
             "ext.a2a.message_id": self.message_id,
+            "ext.a2a.principal": self.principal,
             "ext.a2a.request_metadata": self.request_metadata,
         }
         if self.answer is not None:

@@ -1,4 +1,4 @@
-"""Fairness between clients: waiting calls start in turns of clients, within shares of all places.
+"""Fairness between clients: they take turns with waiting calls, within shares of all places.
 
 A client may exceed its share while others need no places. The others still get their shares, so
 that more places than the limit are taken for a while: up to half as many more, if the share of a

@@ -13,8 +13,9 @@ from apcore_a2a_core import clean
 from .loading import reason_of
 
 FORMATS = (
-    "A target is a folder, a .py file, a .binding.yaml file, package.module, or module:attribute "
-    "for an APCore, Registry, Executor or list of modules."
+    "A target is a folder, a .py file, a .binding.yaml file, a .yaml file that describes agents, "
+    "package.module, or module:attribute for an APCore, Registry, Executor, agent, or list of "
+    "modules."
 )
 
 

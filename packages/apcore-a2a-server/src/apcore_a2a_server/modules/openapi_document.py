@@ -29,7 +29,7 @@ from .openapi_schemas import SUBSCHEMA_LISTS, Schemas
 logger = logging.getLogger("apcore_a2a_server")
 
 MAX_REFERENCES = 32
-"""References that may follow each other."""
+"""Maximum length of a chain of references."""
 DEFAULT_STYLES = {"path": "simple", "header": "simple", "query": "form", "cookie": "form"}
 STYLES = frozenset({"simple", "form", "deepObject", "spaceDelimited", "pipeDelimited"})
 IGNORED_HEADERS = frozenset(

@@ -175,7 +175,7 @@ class ProcessPool:
     A process is started when none is free, and kept for further calls. If its call is canceled or
     out of time, it is ended.
 
-    Waiting calls start in turns of clients. While one client has more than its share of the
+    Clients with waiting calls take turns. While one client has more than its share of the
     processes, others may start some more; these are not kept.
 
     Args:

@@ -48,16 +48,16 @@ def install_steps(executor: Executor) -> bool:
 
 def _off_loop(step: Step) -> Step:
     is_builtin = type(step).__module__ == "apcore.builtin_steps"
-    return OffLoop(step) if is_builtin and step.name in PYTHON_STEPS else step
+    return OffLoop(step) if is_builtin and step.name in SLOW_STEPS else step
 
 
-PYTHON_STEPS = {
+SLOW_STEPS = {
     "module_lookup": ("inputs", "input_schema", "redacted_inputs"),
     "input_validation": ("inputs", "input_schema", "redacted_inputs"),
     "output_validation": ("output", "output_schema", "redacted_output"),
 }
-"""apcore's steps that take some 30 us per JSON value. For each, the names of the value and of its
-schema, and the name of the redacted value in the context."""
+"""apcore's steps that take some 30 us per JSON value. For each, the attribute of the pipeline
+context with the value, of the module with its schema, and of the context for the redacted value."""
 
 
 class OffLoop(BaseStep):
@@ -75,8 +75,8 @@ class OffLoop(BaseStep):
         for name, value in vars(step).items():
             setattr(self, name, value)
         self._step = step
-        self._value, self._schema, self._redacted = PYTHON_STEPS[step.name]
-        # the rules of older versions of apcore are not known
+        self._value, self._schema, self._redacted = SLOW_STEPS[step.name]
+        # in older versions of apcore, the step does not have its rules
         rules = getattr(step, "_redaction", None)
         self._redact = None if rules is None else Redaction(rules)
 

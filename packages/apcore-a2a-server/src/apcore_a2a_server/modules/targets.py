@@ -19,6 +19,7 @@ from apcore_a2a_core import Executor, Registry, clean, missing_methods
 
 from apcore_a2a_server.fields import suggestion
 
+from . import bridges
 from .importing import (
     FORMATS,
     TargetError,
@@ -41,7 +42,7 @@ from .loading import (
 
 logger = logging.getLogger("apcore_a2a_server")
 
-BINDINGS = "*.binding.yaml"
+BINDINGS, YAML = "*.binding.yaml", (".yaml", ".yml")
 UNCALLED = "The decorator of an APCore, or `module` imported from apcore, is not called"
 SEQUENCES: tuple[type[Any], ...] = (list, tuple)
 
@@ -97,7 +98,8 @@ def load(target: Any, *, allow_empty: bool = False) -> Any:
 
     Args:
         target: The path of a folder or file, `package.module`, `module:attribute`, an object with
-            modules (see `executor_of`), a module, or a list of these.
+            modules (see `executor_of`), a module, an agent for which there is a bridge, a mapping
+            of skill ids to targets with one module each, or a list of these.
         allow_empty: Whether a folder may have no modules.
 
     Raises:
@@ -110,10 +112,30 @@ def load(target: Any, *, allow_empty: bool = False) -> Any:
         return _named(target, allow_empty)
     if isinstance(target, SEQUENCES):
         return combine([load(each, allow_empty=allow_empty) for each in target])
+    if isinstance(target, Mapping):
+        named = cast("Mapping[str, Any]", target)
+        return {module_id: _only_module(each, module_id) for module_id, each in named.items()}
     if isinstance(target, ModuleType):
         return _in_namespace(target, target.__name__, target.__name__)
     module = _as_module(target)
+    if module is None and not _has_modules(target):
+        module = bridges.module_of(target)
     return target if module is None else {_id_of(module): module}
+
+
+def _only_module(target: Any, module_id: str) -> Any:
+    """Return the only module of a target, which gets another id.
+
+    Raises:
+        TargetError: It has several modules, or it can't be loaded.
+    """
+    if isinstance(target, Mapping):
+        return bridges.module_of_config(cast("Mapping[str, Any]", target), module_id)
+    modules = entries_of(load(target))
+    if len(modules) != 1:
+        raise TargetError(f"The target of the skill {module_id} has {len(modules)} modules, not 1")
+    ((module, _),) = modules.values()
+    return module
 
 
 def combine(sources: Sequence[Any]) -> Any:
@@ -216,8 +238,10 @@ def _at_path(path: Path, allow_empty: bool) -> Any:
         registry = apcore.Registry()
         _bind(registry, path)
         return registry
+    if path.is_file() and path.suffix in YAML:
+        return {each or _id_of(module): module for each, module in bridges.in_file(path).items()}
     if path.is_file() and path.suffix != ".py":
-        raise TargetError(f"{path} is neither Python nor a file of bindings\n{FORMATS}")
+        raise TargetError(f"{path} is neither Python nor YAML\n{FORMATS}")
     if not path.is_file():
         return discover(path, allow_empty=allow_empty)
     make_importable(path.parent)
@@ -437,14 +461,23 @@ def _attribute(namespace: ModuleType, path: str, owner: str) -> Any:
             hint = suggestion(name, [each for each in dir(value) if not each.startswith("_")])
             raise TargetError(f"{owner} has no attribute {clean(name, 200)}{hint}")
         value = getattr(value, name)
-    has_modules = (
-        isinstance(value, SEQUENCES)
-        or _executor(value) is not None
-        or not missing_methods(value, Registry)
+    if (
+        _has_modules(value)
         # the module of a class is created later, by `load`
         or (not validate_module(value) if inspect.isclass(value) else _as_module(value) is not None)
+    ):
+        return value
+    module = bridges.module_of(value)
+    if module is None:
+        problem = f"{owner}:{path} is of type {type(value).__name__}, which has no modules"
+        raise TargetError(f"{problem}\n{FORMATS}{bridges.hint()}")
+    return module
+
+
+def _has_modules(value: Any) -> bool:
+    """Return whether an object has modules: a client, an Executor, a Registry, or a collection."""
+    return (
+        isinstance(value, (*SEQUENCES, Mapping))
+        or _executor(value) is not None
+        or not missing_methods(value, Registry)
     )
-    if not has_modules:
-        kind = type(value).__name__
-        raise TargetError(f"{owner}:{path} is of type {kind}, which has no modules\n{FORMATS}")
-    return value

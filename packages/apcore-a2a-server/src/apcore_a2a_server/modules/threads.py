@@ -51,8 +51,8 @@ class _Call:
         thread: The thread that makes the call; None until it starts.
         ended: Whether the function has returned or raised.
         abandoned: Whether the caller was cancelled, so that the result is dropped.
-        computes_until: When the thread stops to count as computing, by `time.monotonic`, unless
-            it is measured to compute again; never before it was measured once.
+        computes_until: When the thread stops counting as computing, by `time.monotonic`, unless a
+            later measurement finds that it still computes; infinite before the first one.
     """
 
     function: Callable[..., Any]
@@ -124,7 +124,7 @@ class ThreadPool:
 
     At most `limit` modules run at a time, which lets many wait for a network or a disk. As many
     that compute would starve the event loop, for all share one interpreter lock: so another call
-    starts only while fewer threads than the cores + 2 have used the CPU of late.
+    starts only while fewer threads than the cores + 2 have recently used the CPU.
 
     Waiting calls start in the order in which they came, but each client's in turn. A client that
     has more than its share of the places leaves the rest to the others: while it does, more than

@@ -326,7 +326,7 @@ class InMemoryTaskStore(InProcessStore):
         self._large.replace(stored.large, ())
 
     def _set_expiry(self, context: _Context) -> None:
-        """Start the time to live of a conversation anew, if all of its tasks have ended."""
+        """Restart the time to live of a conversation, if all of its tasks have ended."""
         self._expiring.pop(context.key, None)
         context.expires = None
         if not context.open_tasks:

@@ -20,7 +20,7 @@ class Query:
         state: the state of the tasks; None for all states.
         after: the earliest time of the last status, in seconds since 1970; None for all times.
         order: whether the newest are those created last, or those whose state changed last.
-        cursor: the cursor of the page before; None for the first page.
+        cursor: the cursor of the previous page; None for the first page.
         limit: the size of the page.
     """
 
@@ -43,7 +43,7 @@ class Query:
 
 
 def parse_cursor(cursor: str) -> int:
-    """Return the number in a client's page cursor: that of the last task on the page before.
+    """Return the number in a client's page cursor: that of the last task on the previous page.
 
     Raises:
         InvalidParamsError: The cursor was not issued by this server.

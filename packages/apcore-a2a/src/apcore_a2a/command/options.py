@@ -64,6 +64,12 @@ class CommandOptions:
         section="Server",
         otherwise="extensions.root, or ./extensions",
     )
+    agent: Sequence[str] | None = option(
+        None,
+        "Target with one module or agent, and the id of its skill.",
+        otherwise="the id of the module",
+        metavar="[SKILL=]TARGET",
+    )
     config: str | None = option(
         None, "apcore config file.", otherwise="found by apcore", metavar="FILE"
     )

@@ -40,6 +40,7 @@ file. Separate the values of a list by commas, or repeat the flag.
 
 Exit codes: 0 stopped by a signal, 1 wrong configuration, 2 the server could not run.
 """
+SKILL_ID = re.compile(r"[a-z][a-z0-9_.]*")
 SECRET_VARIABLE = "APCORE_JWT_SECRET"
 """The environment variable that `JWTAuthenticator` reads."""
 KEY_SOURCES = ("auth_key", "auth_jwks_url", "auth_issuer")
@@ -57,18 +58,21 @@ PATH_LIKE = re.compile(
 def serve(ctx: click.Context, /, **_: Any) -> int:
     """Serve apcore modules as an A2A agent, until Ctrl+C.
 
-    TARGET is a folder of modules, a file with modules, package.module, or module:attribute for an
-    APCore, Registry, Executor or list of modules. Several targets make one agent.
+    TARGET is a folder of modules, a file with modules, package.module, module:attribute for an
+    APCore, Registry, Executor, list of modules or agent of another framework, or a .yaml file that
+    describes agents. Several targets make one agent.
     """
     options = explicit_options(ctx)
     folder = options.pop("extensions_dir", None)
-    targets = _targets(ctx, options.pop("targets", ()), folder, has_api="openapi" in options)
+    named = [_named_target(each) for each in options.pop("agent", None) or ()]
+    has_others = bool(named) or "openapi" in options
+    targets = _targets(ctx, options.pop("targets", ()), folder, has_others=has_others)
     keywords = _keywords(ctx, options)
     warn_about_secrets()
     from apcore_a2a_server.modules.loading import NoModulesError  # --help must not import apcore
 
     try:
-        apcore_a2a_server.serve(targets, config=ctx.obj, **keywords)
+        apcore_a2a_server.serve([*targets, *named], config=ctx.obj, **keywords)
     except NoModulesError as error:
         hint = "Create an example with: apcore-a2a new hello"
         raise CommandConfigurationError(f"{error}\n{hint}") from None
@@ -76,7 +80,7 @@ def serve(ctx: click.Context, /, **_: Any) -> int:
 
 
 def _targets(
-    ctx: click.Context, targets: Sequence[str], folder: str | None, *, has_api: bool
+    ctx: click.Context, targets: Sequence[str], folder: str | None, *, has_others: bool
 ) -> list[str | Path]:
     """Return the targets, and the folder of modules if a flag sets it or there are no targets."""
     if Path.cwd().as_posix() not in sys.path:  # as `python -m` does, for package.module
@@ -84,9 +88,15 @@ def _targets(
     is_flag = ctx.get_parameter_source("extensions_dir") is ParameterSource.COMMANDLINE
     if targets and not (folder and is_flag):
         return [*targets]
-    if has_api and not folder:
+    if has_others and not folder:
         return []
     return [*targets, _extensions_folder(folder, ctx.obj)]
+
+
+def _named_target(text: str) -> str | dict[str, str]:
+    """Return a target, or a mapping of a skill id to it, as `[SKILL=]TARGET` says."""
+    skill_id, equals, target = text.partition("=")
+    return {skill_id: target} if equals and SKILL_ID.fullmatch(skill_id) else text
 
 
 def _extensions_folder(chosen: str | None, config: Any) -> Path:

@@ -17,7 +17,7 @@ MIGRATIONS = (*read_blocks("apcore_a2a_server.store.postgres", "schema.sql").val
 """Scripts that each raise the schema version by one, starting at 0."""
 
 JSON_VERSION = 4
-"""The version from which on bodies are JSON."""
+"""The first version whose bodies are JSON."""
 
 TABLES = re.findall(r"CREATE TABLE apcore_a2a\.(\w+)", " ".join(MIGRATIONS))
 INDEXES = re.findall(r"CREATE (?:UNIQUE )?INDEX (\w+)", " ".join(MIGRATIONS))

@@ -1,0 +1,297 @@
+"""The base of all bridges: an agent of a framework as an apcore module."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from apcore import Context, ModuleAnnotations, ModuleExample
+from apcore_a2a_core import Progress, Prompt, Usage
+from apcore_a2a_core.schema import TEXT_FIELD
+from apcore_a2a_core.values import is_array
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from . import parts
+from .parts import TEXT, Chunk, Json, Output, as_output
+from .turn import ANSWER, Turn
+
+PartIn: TypeAlias = Callable[[Mapping[str, Any], Turn], Any]
+PartOut: TypeAlias = Callable[[Any, Turn], Any]
+MAX_ID = 64
+"""Characters of a skill's id that come from the name of an agent."""
+RESERVED = frozenset({"acl", "apcore", "core", "internal", "plugin", "schema", "system"})
+"""First segments of ids that apcore keeps for itself."""
+
+
+class AgentReply(BaseModel):
+    """The output of an agent: its text, and whatever else it gives."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={TEXT_FIELD: TEXT})
+
+    text: str = Field(default="", description="What the agent says.")
+
+
+def text_model(*names: str) -> type[BaseModel]:
+    """Return the model of inputs that are texts."""
+    if names == (TEXT,):
+        return Prompt
+    fields: dict[str, Any] = {name: (str, Field(description=f"The {name}.")) for name in names}
+    model: type[BaseModel] = create_model("Inputs", **fields)
+    return model
+
+
+async def resolved(value: Any) -> Any:
+    """Return *value*, or what it resolves to if a callback has returned an awaitable."""
+    result: Any = await value if inspect.isawaitable(value) else value
+    return result
+
+
+def id_of(name: str) -> str:
+    """Return the id of the skill of an agent with a name.
+
+    >>> id_of("Weather Agent"), id_of("2nd")
+    ('weather_agent', 'agent_2nd')
+    """
+    words = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:MAX_ID].rstrip("_")
+    is_valid = words[:1].isalpha() and words not in RESERVED
+    return words if is_valid else f"agent_{words}".rstrip("_")
+
+
+class Agent:
+    """An agent as an apcore module. A bridge is a subclass with the method `run`.
+
+    Blocking calls and streams both come from `run`. Callbacks may be asynchronous.
+
+    Args:
+        name: The name of the agent, of which its skill gets its id.
+        description: What the agent does; by default, its docstring or name.
+        version: The version of the agent.
+        tags: The tags of its skill.
+        examples: Texts that one may say to it, for its Agent Card.
+        input_mapper: Function of the inputs and the turn that returns what the framework gets.
+        input_key: The input that text becomes.
+        output_key: The member of the framework's output that is its text.
+        before: Function of the turn, called first; it may change the turn, or raise to refuse it.
+        on_event: Function of the turn, the framework's event and the chunk that it has become; it
+            returns the chunk to send instead, or None to send none. What it raises fails the task.
+        after: Function of the turn, the output and the error; one of them is None. An error is
+            also the request for input of `Turn.ask`. It is not called after a cancellation.
+        part_in: Function of a part of the message (JSON of A2A 1.0) and the turn that returns it
+            for the framework; None drops it.
+        part_out: Function of what the framework produces and the turn that returns a chunk or a
+            list of chunks; None drops it.
+        approval: Whether each call needs the user's approval.
+        timeout: Time limit of a turn, in seconds.
+        annotations: How the module behaves; set `idempotent` if a turn may be repeated after the
+            loss of its replica.
+
+    Attributes:
+        module_id: The id of the skill, unless the module is registered with another.
+
+    Example:
+        ```python
+        from apcore_a2a_bridges import Agent, Usage
+
+
+        class Parrot(Agent):
+            async def run(self, turn):
+                for word in turn.text.split():
+                    yield word + " "
+                yield Usage(input_tokens=len(turn.text))
+
+
+        print(Parrot().module_id)
+        #> parrot
+        ```
+    """
+
+    input_schema: Any = Prompt
+    output_schema: Any = AgentReply
+    default_part_in: PartIn = staticmethod(parts.part_in)
+    default_part_out: PartOut = staticmethod(parts.part_out)
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        description: str = "",
+        version: str = "",
+        tags: Iterable[str] = ("agent",),
+        examples: Iterable[str] = (),
+        input_mapper: Callable[[Json, Turn], Any] | None = None,
+        input_key: str = "",
+        output_key: str | None = None,
+        before: Callable[[Turn], Any] | None = None,
+        on_event: Callable[[Turn, Any, Chunk], Any] | None = None,
+        after: Callable[[Turn, Json | None, BaseException | None], Any] | None = None,
+        part_in: PartIn | None = None,
+        part_out: PartOut | None = None,
+        approval: bool = False,
+        timeout: float | None = None,
+        annotations: ModuleAnnotations | None = None,
+    ) -> None:
+        self.name = name or type(self).__name__
+        self.module_id = id_of(self.name)
+        self.description = description or _own_doc(type(self)) or f"The agent {self.name}."
+        self.version = version or "1.0.0"
+        self.tags = [*tags]
+        self.input_key = input_key or TEXT
+        if input_key:
+            self.input_schema = text_model(input_key)
+        self.output_key = output_key
+        self.input_mapper = input_mapper
+        self.before = before
+        self.on_event = on_event
+        self.after = after
+        self.part_in: PartIn = part_in or self.default_part_in
+        self.part_out: PartOut = part_out or self.default_part_out
+        self.examples = [ModuleExample(each, {self.input_key: each}) for each in examples]
+        given = annotations or ModuleAnnotations(open_world=True)
+        self.annotations = replace(
+            given, streaming=True, requires_approval=approval or given.requires_approval
+        )
+        if timeout is not None:
+            if not timeout > 0:
+                raise ValueError(f"timeout must be more than 0 seconds, not {timeout}")
+            self.resources = {"timeout": timeout * 1000}  # apcore counts milliseconds
+
+    @property
+    def metadata(self) -> Json:
+        """How the skill is shown over A2A."""
+        return {"display": {"a2a": {"alias": self.name, "files": self.takes_text}}}
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether the agent takes what a user says, and not the inputs of a typed schema."""
+        fields = getattr(self.input_schema, "model_fields", {})
+        return self.input_key in fields
+
+    def run(self, turn: Turn) -> AsyncIterator[Any]:
+        """Yield what the agent says: text, dicts, `File`, `Usage` and `Progress`.
+
+        Subclasses define this one method, as an asynchronous generator. Whatever it yields goes
+        through `part_out`, so it may be an event of a framework that `part_out` converts.
+        """
+        raise NotImplementedError
+
+    async def abandoned(self, turn: Turn) -> None:
+        """Do what is needed when the task of a pause has ended without an answer."""
+
+    async def close(self) -> None:
+        """Release what the agent holds, at the end of the program."""
+
+    async def execute(self, inputs: Json, context: Context[Any]) -> Json:
+        """Run a turn, and return its whole output."""
+        output = Output()
+        async with aclosing(self.stream(inputs, context)) as chunks:
+            async for chunk in chunks:
+                output.add(chunk)
+        return output.value()
+
+    async def stream(self, inputs: Json, context: Context[Any]) -> AsyncGenerator[Json]:
+        """Run a turn, and yield its output in chunks."""
+        turn, output = self._turn(inputs, context), Output()
+        try:
+            if self.before is not None:
+                await resolved(self.before(turn))
+            async with aclosing(_as_generator(self.run(turn))) as events:
+                async for event in events:
+                    for chunk in await self._chunks(event, turn):
+                        if isinstance(chunk, Usage):
+                            turn.add_usage(chunk)
+                        elif isinstance(chunk, Progress):
+                            await turn.progress(chunk.text, chunk.data)
+                        elif chunk:
+                            output.add(as_output(chunk))
+                            yield as_output(chunk)
+        except Exception as error:  # frameworks raise anything, and `after` is told
+            if self.after is not None:
+                await resolved(self.after(turn, None, error))
+            raise
+        if self.after is not None:
+            await resolved(self.after(turn, output.value(), None))
+
+    async def on_abandoned(self, inputs: Json, context: Context[Any]) -> None:
+        """Tell the agent that its paused task has ended; the server calls this."""
+        await self.abandoned(self._turn(inputs, context))
+
+    def on_unload(self) -> None:
+        """Close the agent when its module is unregistered."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            asyncio.run(self.close())
+        else:
+            closing = loop.create_task(self.close())
+            _closing.add(closing)
+            closing.add_done_callback(_closing.discard)
+
+    async def given(self, turn: Turn) -> Any:
+        """Return what the framework gets: the mapped inputs, or the text of the user.
+
+        An agent with a typed schema gets its inputs, without answers to questions.
+        """
+        if self.input_mapper is not None:
+            return await resolved(self.input_mapper(turn.inputs, turn))
+        if self.takes_text:
+            return turn.text
+        return {name: value for name, value in turn.inputs.items() if name != ANSWER}
+
+    async def contents(self, turn: Turn) -> list[Any]:
+        """Return the parts of the message for the framework, the text of the user first."""
+        text = [{"text": turn.text}] if turn.text else []
+        converted = [await resolved(self.part_in(part, turn)) for part in [*text, *turn.parts]]
+        return [each for each in converted if each is not None]
+
+    def _turn(self, inputs: Json, context: Context[Any]) -> Turn:
+        text = inputs.get(self.input_key)
+        config: Mapping[str, Any] = getattr(self.input_schema, "model_config", {})
+        answer_field = None if config.get("extra") == "forbid" else ANSWER
+        return Turn(inputs, context, text if isinstance(text, str) else "", answer_field)
+
+    async def _chunks(self, event: Any, turn: Turn) -> list[Any]:
+        """Convert an event to chunks, as the callbacks want them."""
+        converted = await resolved(self.part_out(event, turn))
+        chunks: list[Any] = converted if is_array(converted) else [converted]
+        if self.on_event is not None:
+            chunks = [
+                await resolved(self.on_event(turn, event, chunk))
+                for chunk in chunks
+                if chunk is not None
+            ]
+        return [parts.part_out(chunk, turn) for chunk in chunks if chunk is not None]
+
+
+_closing: set[asyncio.Task[None]] = set()
+"""Agents that are being closed: the event loop keeps no reference to its tasks."""
+
+
+def _own_doc(kind: type[Agent]) -> str:
+    """Return the first paragraph of a subclass's docstring; empty for those of this package."""
+    if kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
+        return ""
+    return first_paragraph(kind.__doc__)
+
+
+def first_paragraph(docstring: str | None) -> str:
+    """Return the first paragraph of a docstring in one line; empty if there is none."""
+    return " ".join(inspect.cleandoc(docstring or "").partition("\n\n")[0].split())
+
+
+async def _as_generator(values: Any) -> AsyncGenerator[Any]:
+    """Yield from whatever `run` returns, and close that at the end."""
+    if inspect.isawaitable(values):  # `async def run` with a return, instead of a yield
+        yield await values
+        return
+    try:
+        async for value in values:
+            yield value
+    finally:
+        close = getattr(values, "aclose", None)  # only generators have it
+        if close is not None:
+            await close()

@@ -1,0 +1,264 @@
+"""Functions, generators and plain objects as agents."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import typing
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from typing import Any, TypeGuard, get_origin
+
+from apcore import Context
+from apcore.decorator import generate_input_model
+from pydantic import BaseModel, ConfigDict, RootModel, TypeAdapter, create_model
+
+from .agent import Agent, AgentReply, first_paragraph, resolved, text_model
+from .parts import Json
+from .turn import Turn
+
+THREADS = 64
+"""Threads in which functions that block run; further calls wait."""
+TEXT_TYPES = (str, inspect.Parameter.empty, Any)
+"""Annotations of a parameter that takes what the user says."""
+STREAMS = ("AsyncGenerator", "AsyncIterable", "AsyncIterator", "Generator", "Iterable", "Iterator")
+"""Names of return types of generators."""
+OPEN = ConfigDict(extra="allow")
+
+
+@cache
+def threads() -> ThreadPoolExecutor:
+    """Return the threads for functions that block; asyncio's own are only a few."""
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="apcore-a2a-bridges")
+
+
+async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function in a thread, with the context variables of the caller."""
+    run = partial(contextvars.copy_context().run, function, *args)
+    return await asyncio.get_running_loop().run_in_executor(threads(), run)
+
+
+class FunctionAgent(Agent):
+    """A function, coroutine function, generator function, or object with `__call__`, as an agent.
+
+    A function of one text gets what the user says, and answers by what it returns or yields. With
+    other parameters, they become the typed inputs of the skill, and the return type becomes its
+    output. Parameters with a default and no type are left to the function. A parameter called
+    `turn`, or of the type `Turn`, gets the turn; one of apcore's type `Context` gets the context.
+
+    Functions that are not asynchronous run in threads, where a cancellation does not reach them;
+    `turn.is_canceled` tells them of it.
+
+    Args:
+        function: The function.
+        options: Options of `Agent`.
+    """
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        named: Any = getattr(function, "func", function)  # of functools.partial
+        name = getattr(named, "__name__", type(named).__name__)
+        doc = first_paragraph(inspect.getdoc(named))
+        name = "agent" if name == "<lambda>" else name
+        defaults: Json = {"name": name, "description": doc}
+        super().__init__(**{**defaults, **options})
+        self._function = function
+        signature = inspect.signature(function)
+        hints = _hints_of(function)
+        self._extras = {
+            name: kind for name in signature.parameters if (kind := _kind_of_extra(name, hints))
+        }
+        parameters = [
+            p
+            for p in signature.parameters.values()
+            if p.name not in self._extras and (p.name in hints or p.default is p.empty)
+        ]
+        self._only = _text_parameter(parameters, hints)
+        self._model: type[BaseModel] | None = None
+        if self._only is None:
+            self._model = self.input_schema = _inputs_of(function, parameters, hints)
+        elif not options.get("input_key") and self._only.kind is not self._only.POSITIONAL_ONLY:
+            self.input_key = self._only.name
+            self.input_schema = text_model(self.input_key)
+        self.output_schema = _output_of(hints.get("return", inspect.Parameter.empty))
+
+    async def run(self, turn: Turn) -> AsyncIterator[Any]:
+        """Call the function, and yield what it yields or returns."""
+        call = partial(self._function, *await self._arguments(turn), **self._keywords(turn))
+        code = _code_of(self._function)
+        if inspect.isasyncgenfunction(code) or inspect.iscoroutinefunction(code):
+            result = call()
+        else:
+            result = await in_thread(call)
+        result = await resolved(result)
+        if hasattr(result, "__aiter__"):
+            async for value in result:
+                yield value
+        elif hasattr(result, "__next__"):
+            async for value in _in_threads(result):
+                yield value
+        else:
+            yield result
+
+    async def _arguments(self, turn: Turn) -> Sequence[Any]:
+        return () if self._only is None else (await self.given(turn),)
+
+    def _keywords(self, turn: Turn) -> Json:
+        extras = {n: turn if kind == "turn" else turn.context for n, kind in self._extras.items()}
+        if self._model is None:
+            return extras
+        validated = self._model.model_validate(turn.inputs)
+        return {**{name: getattr(validated, name) for name in self._model.model_fields}, **extras}
+
+
+class ObjectAgent(Agent):
+    """An object with a method `invoke`, and perhaps `stream`, `cancel`, `close` and `get_metadata`.
+
+    These are the methods of adapters of a2a-adapter. `invoke` and `stream` get the text of the
+    user, and `context_id` if they take it; `cancel` is called when a turn is canceled.
+
+    Args:
+        adapter: The object.
+        options: Options of `Agent`; name, description and version come from `get_metadata`.
+    """
+
+    def __init__(self, adapter: Any, **options: Any) -> None:
+        metadata = adapter.get_metadata() if hasattr(adapter, "get_metadata") else None
+        described = {
+            name: value
+            for name in ("name", "description", "version")
+            if isinstance(value := getattr(metadata, name, None), str) and value
+        }
+        doc = first_paragraph(type(adapter).__doc__)
+        defaults: Json = {"name": type(adapter).__name__, "description": doc, **described}
+        super().__init__(**{**defaults, **options})
+        self._adapter = adapter
+        # abstract bases define `stream` to raise NotImplementedError, so it has to be tried
+        self._streams = callable(getattr(adapter, "stream", None))
+
+    async def run(self, turn: Turn) -> AsyncIterator[Any]:
+        """Stream if the object can, or else invoke it."""
+        given = await self.given(turn)
+        try:
+            if self._streams:
+                async for chunk in self._stream(given, turn):
+                    yield chunk
+            if not self._streams:
+                yield await self._call(self._adapter.invoke, given, turn)
+        except asyncio.CancelledError:
+            cancel = getattr(self._adapter, "cancel", None)
+            if cancel is not None:
+                await resolved(cancel(**_accepted(cancel, turn)))
+            raise
+
+    async def close(self) -> None:
+        """Call the object's `close`, if it has that method."""
+        close = getattr(self._adapter, "close", None)
+        if close is not None:
+            await resolved(close())
+
+    async def _stream(self, given: Any, turn: Turn) -> AsyncIterator[Any]:
+        stream = self._adapter.stream
+        has_begun = False
+        try:
+            chunks = stream(given, **_accepted(stream, turn))
+            async for chunk in chunks if hasattr(chunks, "__aiter__") else await chunks:
+                has_begun = True
+                yield chunk
+        except NotImplementedError:
+            if has_begun:
+                raise
+            self._streams = False
+
+    async def _call(self, function: Callable[..., Any], given: Any, turn: Turn) -> Any:
+        call = partial(function, given, **_accepted(function, turn))
+        return await call() if inspect.iscoroutinefunction(function) else await in_thread(call)
+
+
+def _accepted(function: Callable[..., Any], turn: Turn) -> Json:
+    """Return the ids of a turn that a function takes as keywords."""
+    parameters = inspect.signature(function).parameters
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    ids = {"context_id": turn.session_id, "task_id": turn.task_id}
+    return {name: value for name, value in ids.items() if takes_all or name in parameters}
+
+
+async def _in_threads(values: Iterator[Any]) -> AsyncIterator[Any]:
+    """Yield the values of a generator whose steps run in threads."""
+    end = object()
+    try:
+        while (value := await in_thread(next, values, end)) is not end:
+            yield value
+    finally:
+        close = getattr(values, "close", None)  # only generators have it
+        if close is not None:
+            await in_thread(close)
+
+
+def _hints_of(function: Any) -> Mapping[str, Any]:
+    """Return the annotations of a function, as far as they can be evaluated."""
+    code = _code_of(function)
+    try:
+        return typing.get_type_hints(code, include_extras=True)
+    except (NameError, TypeError):  # of a type that only type checkers import, or of a builtin
+        return dict(getattr(code, "__annotations__", {}))
+
+
+def _code_of(function: Any) -> Any:
+    """Return the function behind a `functools.partial` or an object with `__call__`."""
+    named = getattr(function, "func", function)
+    return named if inspect.isroutine(named) else type(named).__call__
+
+
+def _kind_of_extra(name: str, hints: Mapping[str, Any]) -> str:
+    """Return which object a parameter gets besides the inputs: the turn, the context or none."""
+    hint = hints.get(name)
+    if hint is Turn or name == "turn" or hint == "Turn":
+        return "turn"
+    return "context" if Context in (hint, get_origin(hint)) else ""
+
+
+def _text_parameter(
+    parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]
+) -> inspect.Parameter | None:
+    """Return the parameter that takes what the user says; None if the inputs are typed."""
+    required = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if len(required) == 1 and hints.get(required[0].name, inspect.Parameter.empty) in TEXT_TYPES:
+        return required[0]
+    return None
+
+
+def _inputs_of(
+    function: Any, parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]
+) -> type[BaseModel]:
+    """Return the model of the typed inputs of a function."""
+
+    def shape() -> None:
+        """Stand for the function, without the parameters that are no inputs."""
+
+    names = {each.name for each in parameters}
+    shape.__name__ = getattr(function, "__name__", "agent")
+    shape.__doc__ = inspect.getdoc(function)
+    shape.__annotations__ = {name: hint for name, hint in hints.items() if name in names}
+    vars(shape)["__signature__"] = inspect.Signature(parameters)
+    model: type[BaseModel] = generate_input_model(shape)
+    return model
+
+
+def _is_model(hint: object) -> TypeGuard[type[BaseModel]]:
+    return isinstance(hint, type) and issubclass(hint, BaseModel)
+
+
+def _output_of(hint: Any) -> Any:
+    """Return the schema of what a function returns."""
+    is_stream = getattr(get_origin(hint) or hint, "__name__", "") in STREAMS
+    if is_stream or hint in (*TEXT_TYPES, type(None), dict) or get_origin(hint) is dict:
+        return AgentReply
+    if _is_model(hint):
+        return hint
+    if isinstance(hint, str):  # an annotation that can't be evaluated
+        return AgentReply
+    if TypeAdapter(hint).json_schema().get("type") == "object":
+        return RootModel[hint]
+    return create_model("Result", __config__=OPEN, result=(hint, ...))

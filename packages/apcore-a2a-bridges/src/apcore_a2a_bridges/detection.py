@@ -1,0 +1,226 @@
+"""Which bridge fits an agent: found by the names of its type's ancestors, without an import."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
+
+from apcore import ModuleError
+
+from .agent import Agent
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
+"""Python's message about an argument that a function does not have."""
+ENTRY_POINT_GROUP = "apcore_a2a.bridges"
+"""Entry points of other packages: their names are those that `register_bridge` takes."""
+
+_BRIDGES: dict[str, str | Callable[..., Any]] = {
+    "a2a.server.agent_execution.agent_executor.AgentExecutor": ".a2a_sdk:ExecutorAgent",
+    "agents.agent.Agent": ".openai_agents:OpenAIAgent",
+    "crewai.crew.Crew": ".crewai:CrewAIAgent",
+    "crewai.flow.flow.Flow": ".crewai:CrewAIFlowAgent",
+    "google.adk.agents.base_agent.BaseAgent": ".google_adk:ADKAgent",
+    "langchain_core.runnables.base.Runnable": ".langchain:LangChainAgent",
+    "langgraph.pregel.Pregel": ".langgraph:LangGraphAgent",
+    "langgraph.pregel.main.Pregel": ".langgraph:LangGraphAgent",
+    "pydantic_ai.agent.abstract.AbstractAgent": ".pydantic_ai:PydanticAIAgent",
+    # names for `load_bridge`
+    "a2a-sdk": ".a2a_sdk:ExecutorAgent",
+    "callable": ".callables:FunctionAgent",
+    "command": ".command:CommandAgent",
+    "crewai": ".crewai:CrewAIAgent",
+    "google-adk": ".google_adk:ADKAgent",
+    "langchain": ".langchain:LangChainAgent",
+    "langgraph": ".langgraph:LangGraphAgent",
+    "n8n": ".n8n:N8nAgent",
+    "openai-agents": ".openai_agents:OpenAIAgent",
+    "openclaw": ".command:OpenClawAgent",
+    "pydantic-ai": ".pydantic_ai:PydanticAIAgent",
+}
+"""Bridges by the full name of a type, or by a short name: `module:class`, or the class itself."""
+
+
+class AgentConfigError(ModuleError, ValueError):
+    """A config that describes no agent; the message says what is wrong."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(code="AGENT_CONFIG_INVALID", message=message)
+
+
+def bridge(agent: Any, **options: Any) -> Any:
+    """Return the apcore module of an agent.
+
+    Args:
+        agent: An agent of a framework, a function, an object with a method `invoke`, or a module.
+        options: Options of `Agent`, and those of the framework's bridge.
+
+    Raises:
+        TypeError: No bridge fits the type of the agent, or it has no such option.
+
+    Example:
+        ```python
+        from apcore_a2a_bridges import bridge
+
+
+        async def echo(text: str) -> str:
+            return text
+
+
+        print(bridge(echo).module_id)
+        #> echo
+        ```
+    """
+    module = find(agent, **options)
+    if module is None:
+        raise TypeError(
+            f"No bridge fits {full_name(agent.__class__)}: write a subclass of Agent with the "
+            "method run, or name one with register_bridge"
+        )
+    return module
+
+
+def find(agent: Any, **options: Any) -> Any:
+    """Return the apcore module of an agent; None if no bridge fits its type."""
+    if isinstance(agent, type):
+        raise TypeError(f"{agent.__name__} is a class: pass an instance of it")
+    if is_module(agent):
+        if options:
+            raise TypeError(f"{next(iter(options))} is an option of bridges, and this is a module")
+        return agent
+    for kind in type(agent).__mro__:
+        if (target := _registered(full_name(kind))) is not None:
+            return _loaded(target)(agent, **options)
+    if callable(getattr(agent, "invoke", None)):
+        return _loaded(".callables:ObjectAgent")(agent, **options)
+    return _loaded(".callables:FunctionAgent")(agent, **options) if callable(agent) else None
+
+
+def is_module(value: Any) -> bool:
+    """Return whether a value is an apcore module already."""
+    names = ("execute", "description", "input_schema")
+    return isinstance(value, Agent) or all(hasattr(value, name) for name in names)
+
+
+def full_name(kind: type[Any]) -> str:
+    """Return the full name of a type, as `register_bridge` takes it."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def register_bridge(name: str, target: str | Callable[..., Any]) -> None:
+    """Add a bridge, or replace one.
+
+    Packages can do the same with an entry point of the group `apcore_a2a.bridges`.
+
+    Args:
+        name: The full name of a type, whose subclasses the bridge fits too; or a short name, for
+            `load_bridge`.
+        target: A function or class that takes the agent and options and returns a module; or its
+            address, `package.module:name`, which is imported on first use.
+
+    >>> register_bridge("my_framework.Agent", "my_bridge:MyAgent")
+    """
+    _BRIDGES[name] = target
+
+
+def register_adapter(name: str) -> Callable[[T], T]:
+    """Decorate a class that `load_bridge` makes when a config has this name.
+
+    >>> @register_adapter("parrot")
+    ... class Parrot(Agent):
+    ...     def __init__(self, words="", **options):
+    ...         super().__init__(**options)
+    >>> load_bridge({"bridge": "parrot", "words": "Hello", "name": "Polly"}).module_id
+    'polly'
+    """
+
+    def register(target: T) -> T:
+        register_bridge(name, target)
+        return target
+
+    return register
+
+
+def load_bridge(config: Mapping[str, Any]) -> Any:
+    """Return the module that a config describes.
+
+    Args:
+        config: ``bridge`` (or ``adapter``) is the short name of a bridge; ``agent`` is the address
+            of an agent of a framework, such as ``app:graph``; the other members are options.
+
+    Raises:
+        AgentConfigError: It names neither a bridge nor an agent, or there is no such bridge, agent
+            or option.
+
+    >>> load_bridge({"agent": "platform:node", "name": "host"}).module_id
+    'host'
+    """
+    options = dict(config)
+    name, old_name = options.pop("bridge", None), options.pop("adapter", None)
+    name = old_name if name is None else name
+    address = options.pop("agent", None)
+    args = [] if address is None else [imported(address) if isinstance(address, str) else address]
+    if name is None:
+        if not args:
+            raise AgentConfigError("A bridge needs the key bridge, agent, or both")
+        return _made(bridge, args, options)
+    target = _registered(str(name))
+    if target is None:
+        known = ", ".join(sorted(each for each in _BRIDGES if "." not in each))
+        raise AgentConfigError(f"There is no bridge called {name}; known ones are {known}")
+    return _made(_loaded(target), args, options)
+
+
+load_adapter = load_bridge
+"""The name of `load_bridge` in a2a-adapter."""
+
+
+def imported(address: str) -> Any:
+    """Return the object at an address, such as ``package.module:name``.
+
+    Raises:
+        AgentConfigError: It is no address, or the module has no such attribute.
+        ImportError: There is no such module.
+    """
+    module_name, colon, path = address.partition(":")
+    if not (colon and module_name and path):
+        raise AgentConfigError(f"The address of an agent is package.module:name, not {address}")
+    value = import_module(module_name)
+    for name in path.split("."):
+        try:
+            value = getattr(value, name)
+        except AttributeError:
+            raise AgentConfigError(f"{module_name} has no attribute {path}") from None
+    return value
+
+
+def _made(make: Callable[..., Any], args: list[Any], options: Mapping[str, Any]) -> Any:
+    """Return the module that a function makes; say which of its options are wrong."""
+    try:
+        return make(*args, **options)
+    except TypeError as error:
+        name = UNEXPECTED.search(str(error))
+        if name is None:
+            raise
+        raise AgentConfigError(f"There is no option {name[1]}") from None
+
+
+def _registered(name: str) -> str | Callable[..., Any] | None:
+    if name in _BRIDGES:
+        return _BRIDGES[name]
+    for entry_point in entry_points(group=ENTRY_POINT_GROUP, name=name):
+        _BRIDGES[name] = entry_point.value
+        return entry_point.value
+    return None
+
+
+def _loaded(target: str | Callable[..., Any]) -> Callable[..., Any]:
+    if not isinstance(target, str):
+        return target
+    module_name, _, name = target.partition(":")
+    loaded: Callable[..., Any] = getattr(import_module(module_name, __package__), name)
+    return loaded

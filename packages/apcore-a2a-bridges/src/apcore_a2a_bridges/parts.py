@@ -1,0 +1,110 @@
+"""Conversion between what users and frameworks say: the defaults of `part_in` and `part_out`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from typing import Any, Literal, TypeAlias, TypeGuard
+
+from apcore_a2a_core import File, Progress, Usage
+from pydantic import BaseModel
+
+from .turn import Turn, file_in
+
+Json = dict[str, Any]
+Chunk: TypeAlias = str | Json | File | Usage | Progress
+"""A part of an agent's answer: text, data, a file, or a report."""
+
+FILES = "files"
+"""The member of an output with its files."""
+TEXT = "text"
+"""The member of an output, and of the inputs by default, that is text."""
+
+
+def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
+    """Convert a part of a message: text, a `File`, or the value of data.
+
+    >>> part_in({"data": {"n": 1}}, turn=None)
+    {'n': 1}
+    """
+    if "text" in part:
+        return part["text"]
+    return file_in(part) or part.get("data")
+
+
+def part_out(event: Any, turn: Turn) -> Any:
+    """Convert what an agent yields to chunks; values that are chunks already stay as they are.
+
+    Models and dataclasses become data, bytes become files, and other values ``{"result": …}``.
+
+    >>> part_out(3, turn=None)
+    {'result': 3}
+    """
+    if event is None or isinstance(event, str | File | Usage | Progress):
+        return event
+    if isinstance(event, bytes | bytearray):
+        return File(event)
+    if isinstance(event, BaseModel):
+        return event.model_dump()  # apcore checks the values of Python, such as dates
+    if is_dataclass(event) and not isinstance(event, type):
+        return asdict(event)
+    if is_mapping(event):
+        return {str(name): value for name, value in event.items()}
+    return {"result": event}
+
+
+def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
+    """Return whether a value has members by name."""
+    return isinstance(value, Mapping)
+
+
+def meta_key(system: Literal["adk", "a2a"], key: str) -> str:
+    """Return a key of metadata with the prefix that ADK's clients and sessions expect.
+
+    >>> meta_key("adk", "is_long_running"), meta_key("a2a", "task_id")
+    ('adk_is_long_running', 'a2a:task_id')
+    """
+    return f"adk_{key}" if system == "adk" else f"a2a:{key}"
+
+
+def as_output(chunk: str | Json | File) -> Json:
+    """Return a chunk as an output of a module.
+
+    >>> as_output("Goodbye")
+    {'text': 'Goodbye'}
+    """
+    if isinstance(chunk, str):
+        return {TEXT: chunk}
+    return {FILES: [chunk]} if isinstance(chunk, File) else chunk
+
+
+class Output:
+    """The sum of the chunks of a turn: the texts joined, all files, and the last data.
+
+    >>> output = Output()
+    >>> for chunk in ("Good", "bye", {"n": 1}):
+    ...     output.add(as_output(chunk))
+    >>> output.value()
+    {'n': 1, 'text': 'Goodbye'}
+    """
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._files: list[File] = []
+        self._data: Json = {}
+
+    def add(self, chunk: Json) -> None:
+        """Add a chunk."""
+        for name, value in chunk.items():
+            if name == TEXT and isinstance(value, str):
+                self._texts.append(value)
+            elif name == FILES and isinstance(value, list):
+                self._files += value
+            else:
+                self._data[name] = value
+
+    def value(self) -> Json:
+        """Return the output so far."""
+        text = {TEXT: "".join(self._texts)} if self._texts else {}
+        files = {FILES: self._files} if self._files else {}
+        return {**self._data, **text, **files}

@@ -1,0 +1,176 @@
+"""Agents as A2A servers: an application, a running server, or an Agent Card."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from apcore import Registry
+
+from .agent import Agent
+from .detection import bridge, find, load_bridge
+from .parts import is_mapping
+
+if TYPE_CHECKING:
+    from a2a.types import AgentCard
+    from starlette.applications import Starlette
+
+ABOUT = ("name", "description", "version")
+"""Options that describe both the skill and, if it is the only one, the agent."""
+
+
+def to_a2a(agents: Any, **options: Any) -> Starlette:
+    """Return the ASGI application that serves an agent, or several as the skills of one.
+
+    Args:
+        agents: An agent, see `bridge`; or a mapping of the ids of skills to agents.
+        options: Options of `create_app` of apcore-a2a-server, of `Agent` and of its bridge.
+
+    Raises:
+        ImportError: apcore-a2a-server is not installed.
+
+    Example:
+        ```python
+        from apcore_a2a_bridges import to_a2a
+
+
+        async def echo(text: str) -> str:
+            return text
+
+
+        app = to_a2a(echo, url="https://agent.example.com")
+        ```
+    """
+    with _needing_server("to_a2a"):
+        from apcore_a2a_server import create_app
+        from apcore_a2a_server.app.options import Settings
+    registry, server_options = _divided(agents, options, Settings)
+    app = create_app(registry, **server_options)
+    lifespan = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def closing(app: Starlette) -> AsyncGenerator[Any]:
+        async with lifespan(app) as state:
+            try:
+                yield state
+            finally:
+                await close_all(registry)
+
+    app.router.lifespan_context = closing
+    return app
+
+
+def serve_agent(agents: Any, *, host: str = "127.0.0.1", port: int = 8000, **options: Any) -> None:
+    """Serve an agent, or several as the skills of one, until SIGINT or SIGTERM.
+
+    Args:
+        agents: An agent, see `bridge`; or a mapping of the ids of skills to agents.
+        host: The address to listen on; `0.0.0.0` for all. Others on the network can then call the
+            agent, so set `auth` as well.
+        port: The port to listen on.
+        options: Options of `serve` of apcore-a2a-server, of `Agent` and of its bridge.
+
+    Raises:
+        ImportError: apcore-a2a-server is not installed.
+
+    Example:
+        ```python test="lint"
+        from apcore_a2a_bridges import serve_agent
+
+
+        async def echo(text: str) -> str:
+            return text
+
+
+        serve_agent(echo)
+        ```
+    """
+    with _needing_server("serve_agent"):
+        from apcore_a2a_server import serve
+        from apcore_a2a_server.app.options import ServeSettings
+    registry, server_options = _divided(agents, options, ServeSettings)
+    serve(registry, host=host, port=port, **server_options)
+
+
+def build_agent_card(
+    agents: Any, *, url: str = "http://127.0.0.1:8000", **options: Any
+) -> AgentCard:
+    """Return the Agent Card of an agent, or of several as the skills of one, as the SDK has it.
+
+    Args:
+        agents: An agent, see `bridge`; or a mapping of the ids of skills to agents.
+        url: The URL of the agent.
+        options: Options of `Agent` and of its bridge.
+
+    >>> build_agent_card(lambda text: text, name="Echo").skills[0].id
+    'echo'
+    """
+    from a2a.types import AgentCapabilities
+    from apcore_a2a_core import AgentCardBuilder, SkillMapper
+
+    registry, about = registry_of(agents, options)
+    return AgentCardBuilder(SkillMapper()).build(
+        registry,
+        name=about.get("name", ""),
+        description=about.get("description", ""),
+        version=about.get("version", ""),
+        url=url,
+        capabilities=AgentCapabilities(streaming=True),
+    )
+
+
+def registry_of(agents: Any, options: Mapping[str, Any]) -> tuple[Registry, dict[str, str]]:
+    """Return a registry with the modules of agents, and what describes the only one of them."""
+    registry = Registry()
+    if is_mapping(agents):
+        for module_id, agent in agents.items():
+            registry.register(module_id, bridge(agent, **options))
+        return registry, {}
+    module = bridge(agents, **options)
+    registry.register(getattr(module, "module_id", "agent"), module)
+    about = {name: getattr(module, name, None) for name in ABOUT}
+    return registry, {name: value for name, value in about.items() if isinstance(value, str)}
+
+
+def module_of(value: Any) -> Any:
+    """Return the apcore module of an agent, or of its config; None if no bridge fits.
+
+    The server finds this function by its entry point, to serve agents beside modules.
+    """
+    if is_mapping(value):
+        return load_bridge(value)
+    return None if isinstance(value, type) else find(value)
+
+
+async def close_all(registry: Registry) -> None:
+    """Close all agents of a registry."""
+    for module_id in registry.list():
+        module = registry.get(module_id)
+        if isinstance(module, Agent):
+            await module.close()
+
+
+def _divided(
+    agents: Any, options: dict[str, Any], settings: Any
+) -> tuple[Registry, dict[str, Any]]:
+    """Return the registry of agents, and the options that are the server's."""
+    names = {each.name for each in fields(settings)}
+    shared = () if is_mapping(agents) else ABOUT
+    for_bridge = {n: v for n, v in options.items() if n not in names or n in shared}
+    for_server = {n: v for n, v in options.items() if n in names}
+    registry, about = registry_of(agents, for_bridge)
+    return registry, {**about, **for_server}
+
+
+@contextmanager
+def _needing_server(feature: str) -> Generator[None]:
+    """Say how to install the server if an import in the block fails because it is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "apcore_a2a_server":
+            raise
+        message = f"{feature} needs the server part: pip install 'apcore-a2a[server]'"
+        raise ImportError(message, name="apcore_a2a_server") from None

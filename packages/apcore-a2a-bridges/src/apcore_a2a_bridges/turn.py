@@ -1,0 +1,260 @@
+"""One turn of an agent: what it is told, in which conversation, and how it answers."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, NoReturn
+from urllib.parse import quote
+
+from apcore import Context
+from apcore_a2a_core import File, Services, Usage
+from apcore_a2a_core.authoring import USAGE, add_usage
+
+Json = dict[str, Any]
+
+ANSWER = "answer"
+"""The input that the text of an answer becomes."""
+
+
+class TextMessage(NamedTuple):
+    """The text of a message in the conversation.
+
+    Attributes:
+        role: The author.
+        text: Its text parts, one per line; empty if it has none.
+    """
+
+    role: Literal["user", "agent"]
+    text: str
+
+
+class _NoServices:
+    """Stands for the services of A2A in a call that no agent serves."""
+
+    task_id = context_id = message_id = principal = ""
+    history: Sequence[Json] = ()
+    parts: Sequence[Any] = ()
+    request_metadata: Mapping[str, Any] = MappingProxyType({})
+    answer: Sequence[Any] | None = None
+    approved: bool | None = None
+    state: Any = None
+    ask = Services.ask
+    approve = Services.approve
+
+    def __init__(self) -> None:
+        self.metadata: Json = {}
+
+    async def progress(self, text: str, data: Any = None) -> None:
+        """Drop the message: there is no task whose readers could get it."""
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """One run of an agent. After a pause, the same task gets another turn, with the answer.
+
+    Attributes:
+        inputs: The inputs of the call, as JSON.
+        context: The apcore Context, with the identity of the caller and the cancel token.
+        text: What the user says; `before` may change it.
+        answer_field: The input that an answer in text becomes; None if the schema of the inputs
+            forbids others than its own.
+
+    Example:
+        ```python
+        from apcore_a2a_bridges import Turn
+
+
+        async def book(text: str, turn: Turn) -> str:
+            if turn.answer is None:
+                turn.ask("For which day?", choices=["Friday", "Saturday"])
+            return f"{text}, on {turn.answer}"
+        ```
+    """
+
+    inputs: Json
+    context: Context[Any]
+    text: str = ""
+    answer_field: str | None = ANSWER
+    _services: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        services = self.context.services
+        self._services = services if hasattr(services, "context_id") else _NoServices()
+
+    @property
+    def task_id(self) -> str:
+        """The id of the task; outside of A2A, the id of the trace."""
+        return self._services.task_id or self.context.trace_id
+
+    @property
+    def context_id(self) -> str:
+        """The id of the conversation; outside of A2A, the id of the trace."""
+        return self._services.context_id or self.context.trace_id
+
+    @property
+    def principal(self) -> str:
+        """The caller, in a form that differs between any two callers; empty if anonymous."""
+        identity = self.context.identity
+        by_apcore = "" if identity is None else identity.id
+        return str(getattr(self._services, "principal", "") or by_apcore)
+
+    @property
+    def session_id(self) -> str:
+        """The id for a framework's own memory, from the principal and the conversation.
+
+        Clients choose the id of a conversation: with that alone, one caller could continue the
+        session of another.
+        """
+        return f"{quote(self.principal, safe='@:')}/{self.context_id}"
+
+    @property
+    def history(self) -> Sequence[Json]:
+        """The messages of the conversation before this turn, as JSON of A2A 1.0."""
+        history: Sequence[Json] = self._services.history
+        return history
+
+    @property
+    def messages(self) -> list[TextMessage]:
+        """The texts of the conversation before this turn, for agents without a memory."""
+        return [
+            TextMessage(
+                "agent" if message.get("role") == "ROLE_AGENT" else "user",
+                text_in(message.get("parts", ())),
+            )
+            for message in self.history
+        ]
+
+    @property
+    def parts(self) -> Sequence[Json]:
+        """The parts of the message that are no input, as JSON of A2A 1.0."""
+        parts: Sequence[Json] = self._services.parts
+        return parts
+
+    @property
+    def files(self) -> list[File]:
+        """The files of the message."""
+        return [file for part in self.parts if (file := file_in(part)) is not None]
+
+    @property
+    def request_metadata(self) -> Mapping[str, Any]:
+        """The metadata of the request; read only, and chosen by the client."""
+        metadata: Mapping[str, Any] = self._services.request_metadata
+        return metadata
+
+    @property
+    def metadata(self) -> Json:
+        """The metadata of the task, to fill with JSON; see `Services.metadata`."""
+        metadata: Json = self._services.metadata
+        return metadata
+
+    @property
+    def state(self) -> Any:
+        """The `state` of the `ask` or `approve` that this turn follows; None in the first."""
+        return self._services.state
+
+    @property
+    def approved(self) -> bool | None:
+        """The user's answer to `approve`; None in a turn that does not follow one."""
+        approved: bool | None = self._services.approved
+        return approved
+
+    @property
+    def answer(self) -> Any:
+        """The user's answer to `ask`: text, or the JSON of the data; None in the first turn.
+
+        An answer in text is converted and checked by the choices and the schema of the question.
+        """
+        parts = self._services.answer
+        if parts is None:
+            return None
+        data = [part["data"] for part in parts if "data" in part]
+        if data:
+            return data[0] if len(data) == 1 else data
+        text = text_in(parts)
+        return self.inputs.get(ANSWER, text) if text and self.answer_field else text
+
+    @property
+    def is_canceled(self) -> bool:
+        """Whether the task has been canceled, for functions that run in a thread."""
+        token = self.context.cancel_token
+        return token is not None and token.is_cancelled
+
+    def ask(
+        self,
+        question: str,
+        data: Any = None,
+        *,
+        choices: Iterable[Any] | None = None,
+        schema: Any = None,
+        state: Any = None,
+    ) -> NoReturn:
+        """Pause the task until the user answers; the agent then gets another turn.
+
+        Args:
+            question: The question.
+            data: JSON that accompanies it.
+            choices: The values that the answer may have.
+            schema: JSON Schema of the answer, or a pydantic model.
+            state: JSON for the next turn, as `state`; clients never see it.
+
+        Raises:
+            InputRequiredError: Always; do not catch it.
+        """
+        self._services.ask(
+            question,
+            data,
+            field=self.answer_field,
+            choices=choices,
+            schema=schema,
+            state=state,
+        )
+        raise AssertionError("ask always raises")
+
+    def approve(self, question: str, data: Any = None, *, state: Any = None) -> NoReturn:
+        """Pause the task until the user says yes or no, which the next turn has as `approved`.
+
+        Args:
+            question: The question.
+            data: JSON that accompanies it, for example the arguments of a tool.
+            state: JSON for the next turn, as `state`; clients never see it.
+
+        Raises:
+            ApprovalRequired: Always; do not catch it.
+        """
+        self._services.approve(question, data, state=state)
+        raise AssertionError("approve always raises")
+
+    async def progress(self, text: str, data: Any = None) -> None:
+        """Tell readers of the task's stream about the work so far."""
+        await self._services.progress(text, data)
+
+    def add_usage(self, usage: Usage) -> None:
+        """Add tokens to those that the metadata of the task has."""
+        self.metadata[USAGE] = add_usage(self.metadata.get(USAGE), usage)
+
+
+def text_in(parts: Iterable[Mapping[str, Any]]) -> str:
+    r"""Return the texts of parts, one per line.
+
+    >>> text_in([{"text": "Hello"}, {"data": 1}, {"text": "you"}])
+    'Hello\nyou'
+    """
+    return "\n".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+
+
+def file_in(part: Mapping[str, Any]) -> File | None:
+    """Return the file that a part is, in JSON of A2A 1.0; None if it is none.
+
+    >>> file_in({"raw": "YSxi", "filename": "table.csv", "mediaType": "text/csv"}).data
+    b'a,b'
+    """
+    name, media_type = str(part.get("filename", "")), str(part.get("mediaType", ""))
+    raw, url = part.get("raw"), part.get("url")
+    if isinstance(raw, str):
+        return File(b64decode(raw), name=name, media_type=media_type)
+    if isinstance(url, str):
+        return File(url=url, name=name, media_type=media_type)
+    return None

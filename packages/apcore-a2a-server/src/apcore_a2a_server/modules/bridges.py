@@ -1,0 +1,98 @@
+"""Modules of agents of other frameworks, which packages with an entry point make.
+
+apcore-a2a-bridges is such a package. The server does not need it.
+"""
+
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+from apcore_a2a_core import clean
+from apcore_a2a_core.values import is_object
+
+from .importing import FORMATS, TargetError, make_importable
+from .loading import reason_of
+
+ENTRY_POINT_GROUP, ENTRY_POINT = "apcore_a2a.modules", "module_of"
+"""Entry points of functions that make modules of other objects, such as agents of frameworks. They
+take an object, or the config of an agent, and return a module, or None if they do not know it."""
+HINT = "Agents of other frameworks need the bridges part: pip install 'apcore-a2a[bridges]'"
+AGENTS = "agents"
+"""The key of a file that describes several agents, by the ids of their skills."""
+MAX_FILE = 1_000_000
+"""Maximum size of a file that describes agents, in bytes."""
+
+
+def module_of(agent: Any) -> Any:
+    """Return the module of an agent of another framework, or of a function; None if it is none."""
+    return next((module for make in _makers() if (module := make(agent)) is not None), None)
+
+
+def hint() -> str:
+    """Return how to install bridges, as another line of a message; empty if there are some."""
+    return "" if _makers() else f"\n{HINT}"
+
+
+def module_of_config(config: Mapping[str, Any], place: str) -> Any:
+    """Return the module of the agent that a config describes.
+
+    Args:
+        config: The name of a bridge, the address of an agent, and options.
+        place: Where the config is, for messages.
+
+    Raises:
+        TargetError: It describes no agent, or the agent can't be made.
+    """
+    try:
+        module = module_of(config)
+    except Exception as error:  # from the bridge, and from the code that the config names
+        raise TargetError(f"{place} can't be served: {reason_of(error)}") from None
+    if module is None:
+        raise TargetError(f"{place} describes no agent{hint()}")
+    return module
+
+
+def in_file(path: Path) -> dict[str | None, Any]:
+    """Return the modules of the agents that a YAML file describes, by skill id.
+
+    Args:
+        path: The file. It is the config of one agent, or has the configs of several under the key
+            `agents`, by skill id. The agents that it names are imported from its folder.
+
+    Returns:
+        The modules. The id of an agent that is alone is None: its module has one of its own.
+
+    Raises:
+        TargetError: The file can't be read, or an agent can't be made.
+    """
+    content = _read(path)
+    make_importable(path.parent)
+    agents = content.get(AGENTS)
+    if agents is None:
+        return {None: module_of_config(content, str(path))}
+    if not is_object(agents) or not all(map(is_object, agents.values())) or len(content) > 1:
+        problem = "must be the only key, and map the ids of skills to agents"
+        raise TargetError(f"{AGENTS} in {path} {problem}")
+    return {str(id_): module_of_config(c, f"{id_} in {path}") for id_, c in agents.items()}
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        if path.stat().st_size > MAX_FILE:
+            raise TargetError(f"{path} is larger than {MAX_FILE} bytes")
+        content: Any = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise TargetError(f"{path} is not valid YAML: {clean(str(error), 500)}") from None
+    if not is_object(content) or not ({"bridge", "adapter", "agent", AGENTS} & content.keys()):
+        raise TargetError(
+            f"{path} is neither a file of bindings (*.binding.yaml), nor describes agents: "
+            f"it has none of the keys bridge, agent and agents\n{FORMATS}"
+        )
+    return content
+
+
+def _makers() -> list[Callable[[Any], Any]]:
+    found = entry_points(group=ENTRY_POINT_GROUP, name=ENTRY_POINT)
+    return [cast("Callable[[Any], Any]", each.load()) for each in found]

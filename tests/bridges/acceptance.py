@@ -1,0 +1,263 @@
+"""The tests that the bridge of every framework has to pass, with a model that follows a script."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar
+
+import httpx
+import pytest
+from a2a.client import ClientConfig, create_client
+from a2a.helpers import new_text_message
+from a2a.types import Role, SendMessageRequest
+from apcore_a2a_bridges import to_a2a
+from apcore_a2a_client import A2AClient, Event, Task, TaskFailedError
+from apcore_a2a_server.middleware import RedactingFormatter
+
+from tests.server.inloop import listening
+from tests.server.principals import Headers
+from tests.serving import PATIENCE
+
+CANARY = "hunter2"
+"""A text in an exception that must not reach a client."""
+TOKENS = [f"t{number} " for number in range(20)]
+CONVERSATIONS = 50
+
+
+class Script:
+    """The answers of a framework's model, and a record of what it was told.
+
+    By default, it repeats the last message that it gets, in two pieces.
+
+    Attributes:
+        prompts: The texts of the messages of each call, oldest first.
+        begun: Set when the model has been called.
+        canceled: Set when an answer was canceled.
+    """
+
+    input_tokens, output_tokens = 7, 3
+
+    def __init__(self) -> None:
+        self.prompts: list[list[str]] = []
+        self.begun = asyncio.Event()
+        self.canceled = asyncio.Event()
+        self._answer: Callable[[Sequence[str]], AsyncIterator[str]] = _repeat
+
+    def answer_by(self, answer: Callable[[Sequence[str]], AsyncIterator[str]]) -> None:
+        """Let an asynchronous generator function of the texts answer instead."""
+        self._answer = answer
+
+    async def say(self, *texts: str) -> AsyncIterator[str]:
+        """Yield the pieces of the answer to messages; the fake model of a framework calls this."""
+        self.prompts.append([*texts])
+        self.begun.set()
+        try:
+            async for piece in self._answer(texts):
+                yield piece
+        except asyncio.CancelledError:
+            self.canceled.set()
+            raise
+
+    async def whole(self, *texts: str) -> str:
+        """Return the whole answer to messages, for models that do not stream."""
+        return "".join([piece async for piece in self.say(*texts)])
+
+
+async def _repeat(texts: Sequence[str]) -> AsyncIterator[str]:
+    yield "You said: "
+    yield texts[-1]
+
+
+def task_of(event: Event) -> Task:
+    """Return the first event of a stream, which is the task."""
+    assert isinstance(event, Task)
+    return event
+
+
+async def until(event: asyncio.Event) -> None:
+    await asyncio.wait_for(event.wait(), PATIENCE)
+
+
+@asynccontextmanager
+async def serving_agent(agent: Any, **options: Any) -> AsyncIterator[str]:
+    """Serve an agent in this event loop, and yield its URL."""
+    defaults = {"shutdown_timeout": 0, "allowed_hosts": ["*"], "metrics": True}
+    async with listening(to_a2a(agent, **{**defaults, **options})) as url:
+        yield url
+
+
+def client_of(url: str, principal: str = "", **options: Any) -> A2AClient:
+    headers = {"x-name": principal} if principal else {}
+    return A2AClient(url, headers=headers, timeout=PATIENCE, **options)
+
+
+class Acceptance:
+    """Tests of a bridge. A subclass has the method `agent`, and says what the framework can't do.
+
+    Attributes:
+        options: Options of the bridge.
+        streams: Whether the framework tells pieces of an answer as its model makes them.
+        cancels: Whether a cancellation reaches the model.
+        has_memory: Whether the agent knows the conversation.
+        has_usage: Whether the framework counts tokens.
+    """
+
+    options: ClassVar[dict[str, Any]] = {}
+    streams = True
+    cancels = True
+    has_memory = True
+    has_usage = True
+
+    def agent(self, script: Script) -> Any:
+        """Return an agent of the framework, whose model calls `script.say` or `script.whole`."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def script(self) -> Script:
+        return Script()
+
+    @pytest.fixture
+    async def url(self, script: Script) -> AsyncIterator[str]:
+        async with serving_agent(self.agent(script), auth=Headers(), **self.options) as url:
+            yield url
+
+    @pytest.mark.parametrize("protocol", ["1.0", "0.3"])
+    async def test_text_is_answered_by_text(self, url: str, protocol: str) -> None:
+        async with client_of(url, "ada", protocol=protocol) as client:
+            task = await client.send_message("Hello")
+            assert task.value == "You said: Hello"
+            pieces = [piece async for piece in client.stream(None, "Hello")]
+        assert "".join(pieces) == "You said: Hello"
+
+    async def test_the_client_of_the_sdk_gets_the_answer(self, url: str) -> None:
+        async with httpx.AsyncClient(headers={"x-name": "ada"}, timeout=PATIENCE) as http:
+            config = ClientConfig(httpx_client=http, streaming=False)
+            client = await create_client(url, config)
+            message = new_text_message("Hello", role=Role.ROLE_USER)
+            events = [e async for e in client.send_message(SendMessageRequest(message=message))]
+        (part,) = events[-1].task.artifacts[0].parts
+        assert part.text == "You said: Hello"
+
+    async def test_pieces_are_sent_as_the_model_makes_them(self, url: str, script: Script) -> None:
+        if not self.streams:
+            pytest.skip("the framework tells the whole answer at once")
+        seen = asyncio.Event()
+
+        async def tokens(texts: Sequence[str]) -> AsyncIterator[str]:
+            for number, token in enumerate(TOKENS):
+                if number == 2:  # the client must have the first one before the third is made
+                    await until(seen)
+                yield token
+                await asyncio.sleep(0)
+
+        script.answer_by(tokens)
+        pieces: list[str] = []
+        async with client_of(url, "ada") as client:
+            async for piece in client.stream(None, "Count"):
+                pieces.append(piece)
+                seen.set()
+            whole = await client.call(None, "Count")
+        assert len(pieces) >= 18
+        assert "".join(pieces) == whole == "".join(TOKENS)
+
+    async def test_conversations_at_the_same_time_do_not_mix(
+        self, url: str, script: Script
+    ) -> None:
+        started = 0
+        all_started = asyncio.Event()
+
+        async def together(texts: Sequence[str]) -> AsyncIterator[str]:
+            nonlocal started
+            started += 1
+            if started == self.concurrency:
+                all_started.set()
+            await until(all_started)
+            yield f"answer to {texts[-1]}"
+
+        script.answer_by(together)
+        async with client_of(url, "ada") as client:
+            sends = [client.send_message(f"number {n}") for n in range(CONVERSATIONS)]
+            tasks = await asyncio.gather(*sends)
+        expected = [f"answer to number {n}" for n in range(CONVERSATIONS)]
+        assert [task.value for task in tasks] == expected
+
+    concurrency = CONVERSATIONS
+    """Number of turns that the framework can run at the same time."""
+
+    @pytest.mark.parametrize("is_streaming", [True, False])
+    async def test_a_cancellation_reaches_the_model(
+        self, url: str, script: Script, is_streaming: bool
+    ) -> None:
+        released = asyncio.Event()
+
+        async def forever(texts: Sequence[str]) -> AsyncIterator[str]:
+            yield "Well, "
+            await released.wait()
+            yield "nothing"
+
+        script.answer_by(forever)
+        async with client_of(url, "ada") as client:
+            if is_streaming:
+                events = client.stream_message("Hello")
+                task_id = task_of(await anext(events)).id
+            else:
+                task_id = (await client.send_message("Hello", blocking=False)).id
+            await until(script.begun)
+            task = await client.cancel_task(task_id)
+            assert task.status.state == "canceled"
+            if self.cancels:
+                await until(script.canceled)
+            released.set()
+            if is_streaming:
+                await events.aclose()
+
+    async def test_a_conversation_is_remembered_with_the_answers(
+        self, url: str, script: Script
+    ) -> None:
+        if not self.has_memory:
+            pytest.skip("the framework has no memory")
+        async with client_of(url, "ada") as client:
+            first = await client.send_message("My name is Ada")
+            await client.send_message("What is my name?", context_id=first.context_id)
+            remembered = "\n".join(script.prompts[-1])
+            await client.send_message("Who am I?")
+            other = "\n".join(script.prompts[-1])
+        async with client_of(url, "eve") as stranger:
+            await stranger.send_message("Who am I?", context_id=first.context_id)
+            foreign = "\n".join(script.prompts[-1])
+        assert "My name is Ada" in remembered
+        assert "You said: My name is Ada" in remembered
+        assert "Ada" not in other
+        assert "Ada" not in foreign
+
+    async def test_texts_of_exceptions_stay_inside(
+        self, url: str, script: Script, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO)
+
+        async def fail(texts: Sequence[str]) -> AsyncIterator[str]:
+            yield "Well, "
+            raise RuntimeError(f"the password is {CANARY}")
+
+        script.answer_by(fail)
+        async with client_of(url, "ada") as client:
+            events = [event async for event in client.stream_message("Hello")]
+            with pytest.raises(TaskFailedError) as failed:
+                await client.call(None, "Hello")
+            task = await client.get_task(task_of(events[0]).id)
+        assert task.status.state == "failed"
+        assert CANARY not in f"{events} {failed.value} {task}"
+        # the server redacts exceptions in its own records; those of frameworks are written as is
+        own, others = RedactingFormatter(logging.Formatter()), logging.Formatter()
+        formatters = [own if r.name.startswith("apcore_a2a") else others for r in caplog.records]
+        logged = [f.format(r) for f, r in zip(formatters, caplog.records, strict=True)]
+        assert CANARY not in "\n".join(logged)
+
+    async def test_tokens_are_counted_in_the_metadata_of_the_task(self, url: str) -> None:
+        if not self.has_usage:
+            pytest.skip("the framework counts no tokens")
+        async with client_of(url, "ada") as client:
+            task = await client.send_message("Hello")
+        assert task.metadata["usage"] == {"inputTokens": 7, "outputTokens": 3}
+        assert isinstance(task.value, str)

@@ -1,0 +1,404 @@
+"""The base of all bridges: what an agent is given, what it says, and its callbacks."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from apcore import Context, Executor, Registry
+from apcore_a2a_bridges import Agent, File, Progress, Turn, Usage, bridge
+from apcore_a2a_client import A2AServerError, InputRequired, Part, Task, TaskFailedError
+from pydantic import BaseModel
+
+from tests.server.inloop import anyio_backend as anyio_backend
+from tests.server.principals import Headers
+from tests.serving import PATIENCE
+
+from .acceptance import client_of, serving_agent, task_of
+
+pytestmark = pytest.mark.anyio
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
+
+
+class Says(Agent):
+    """Says what a function of the turn yields."""
+
+    def __init__(self, source: Any, **options: Any) -> None:
+        super().__init__(**options)
+        self._source = source
+
+    def run(self, turn: Turn) -> AsyncIterator[Any]:
+        found: AsyncIterator[Any] = self._source(turn)
+        return found
+
+
+async def ask(agent: Any, message: Any = "Hello", **options: Any) -> Task:
+    """Serve an agent, send it a message, and return the task."""
+    async with serving_agent(agent, **options) as url, client_of(url) as client:
+        return await client.send_message(message)
+
+
+async def run_in_program(agent: Agent, inputs: dict[str, Any]) -> Any:
+    """Call an agent as a module of a program without A2A."""
+    registry = Registry()
+    registry.register("agent", agent)
+    return await Executor(registry).call_async("agent", inputs)
+
+
+async def test_a_blocking_result_is_the_sum_of_what_the_agent_yields() -> None:
+    async def talk(turn: Turn) -> AsyncIterator[Any]:
+        yield "Here it is: "
+        yield {"n": 2**70}
+        yield File(PNG, name="dot.png")
+        yield File(url="https://example.com/table.csv", name="table.csv")
+        yield turn.text
+
+    task = await ask(Says(talk))
+    (artifact,) = task.artifacts
+    text, data, picture, link = artifact.parts
+    assert text.text == "Here it is: Hello"
+    assert data.data == {"n": 2**70}
+    assert (picture.raw, picture.filename, picture.media_type) == (PNG, "dot.png", "image/png")
+    assert (link.url, link.media_type) == ("https://example.com/table.csv", "text/csv")
+
+
+async def test_progress_is_seen_by_streams_and_stays_in_no_history() -> None:
+    async def work(turn: Turn) -> AsyncIterator[Any]:
+        yield Progress("Reading", {"pages": 3})
+        yield Usage(5, 1)
+        yield "Done"
+        yield Usage(1, 1)
+
+    async with serving_agent(Says(work)) as url, client_of(url) as client:
+        events = [event async for event in client.stream_message("Go")]
+        task = await client.get_task(task_of(events[0]).id)
+    assert "Reading" in str(events)
+    assert "Reading" not in str(task)
+    assert task.metadata["usage"] == {"inputTokens": 6, "outputTokens": 2}
+    assert task.value == "Done"
+
+
+async def test_files_of_a_message_reach_the_agent_as_they_were_sent() -> None:
+    seen: list[File] = []
+
+    async def look(turn: Turn) -> AsyncIterator[Any]:
+        seen.extend(turn.files)
+        yield str(len(turn.files))
+
+    parts = [
+        Part(raw=PNG, filename="dot.png", media_type="image/png"),
+        Part(url="https://example.com/a.mp3", filename="a.mp3", media_type="audio/mpeg"),
+    ]
+    async with serving_agent(Says(look)) as url, client_of(url) as client:
+        assert (await client.send_message([Part(text="Look"), *parts])).value == "2"
+        assert (await client.send_message(parts)).value == "2"
+    first, second = seen[:2]
+    assert (first.data, first.name, first.media_type) == (PNG, "dot.png", "image/png")
+    assert (second.url, second.media_type) == ("https://example.com/a.mp3", "audio/mpeg")
+
+
+async def test_a_question_is_answered_by_text_or_by_data_as_often_as_it_is_asked() -> None:
+    async def book(turn: Turn) -> AsyncIterator[Any]:
+        answers = [*(turn.state or []), *([] if turn.answer is None else [turn.answer])]
+        if not answers:
+            turn.ask("For which day?", choices=["Friday", "Saturday"], state=answers)
+        if len(answers) == 1:
+            turn.ask("For whom?", {"fields": ["name"]}, state=answers)
+        yield {"answers": answers}
+
+    async with serving_agent(Says(book)) as url, client_of(url) as client:
+        task = await client.send_message("A table")
+        assert task.status.state == "input-required"
+        task = await client.reply(task, "2")
+        assert "For whom?" in str(task.status.message)
+        assert "Friday" not in str(task.status.message)
+        task = await client.reply(task, {"name": "Ada"})
+    assert task.value == {"answers": ["Saturday", {"name": "Ada"}]}
+
+
+@pytest.mark.parametrize(("word", "expected"), [("yes", "wiped"), ("no", None)])
+async def test_a_yes_or_a_no_ends_an_approval(word: str, expected: str | None) -> None:
+    abandoned: list[Any] = []
+
+    class Careful(Agent):
+        """Wipes a disk."""
+
+        async def run(self, turn: Turn) -> AsyncIterator[Any]:
+            if turn.approved is None:
+                turn.approve("Wipe the disk?", {"disk": "a"}, state={"step": 1})
+            yield "wiped" if turn.approved else "kept"
+
+        async def abandoned(self, turn: Turn) -> None:
+            abandoned.append(turn.state)
+
+    async with serving_agent(Careful()) as url, client_of(url) as client:
+        task = await client.send_message("Wipe")
+        assert (task.status.state, "disk" in str(task.status)) == ("input-required", True)
+        task = await client.reply(task, word)
+    assert task.value == (expected or "kept")
+
+
+async def test_a_canceled_question_is_told_to_the_agent_once() -> None:
+    told: asyncio.Queue[Any] = asyncio.Queue()
+
+    class Waiting(Agent):
+        """Asks for ever."""
+
+        async def run(self, turn: Turn) -> AsyncIterator[Any]:
+            turn.ask("Well?", state={"remote": 7})
+            yield ""
+
+        async def abandoned(self, turn: Turn) -> None:
+            told.put_nowait((turn.state, turn.principal))
+
+    async with serving_agent(Waiting(), auth=Headers()) as url, client_of(url, "ada") as client:
+        task = await client.send_message("Hi")
+        await client.cancel_task(task.id)
+        state, principal = await asyncio.wait_for(told.get(), PATIENCE)
+        assert told.empty()
+    assert state == {"remote": 7}
+    assert principal.endswith("ada")
+
+
+async def test_sessions_belong_to_a_principal_and_a_conversation() -> None:
+    sessions: list[str] = []
+
+    async def tell(turn: Turn) -> AsyncIterator[Any]:
+        sessions.append(turn.session_id)
+        yield "ok"
+
+    async with serving_agent(Says(tell), auth=Headers()) as url:
+        for principal in ("ada", "eve", "ada"):
+            async with client_of(url, principal) as client:
+                await client.send_message("Hi", context_id="shared")
+    assert sessions[0] == sessions[2] != sessions[1]
+    assert all(session.endswith("/shared") for session in sessions)
+
+
+async def test_the_session_of_an_anonymous_caller_is_not_that_of_a_principal() -> None:
+    sessions: list[str] = []
+
+    async def tell(turn: Turn) -> AsyncIterator[Any]:
+        sessions.append(turn.session_id)
+        yield "ok"
+
+    async with serving_agent(Says(tell), auth=Headers()) as url, client_of(url, "ada") as client:
+        await client.send_message("Hi", context_id="c")
+    async with serving_agent(Says(tell)) as url, client_of(url) as client:
+        await client.send_message("Hi", context_id=sessions[0])
+    assert sessions[1] != sessions[0]
+
+
+async def test_a_mapper_makes_the_input_of_the_framework_and_fails_the_task_if_it_fails() -> None:
+    async def say(turn: Turn) -> AsyncIterator[Any]:
+        yield str(await agent.given(turn))
+
+    def mapper(inputs: dict[str, Any], turn: Turn) -> Any:
+        if inputs["text"] == "bad":
+            raise KeyError("no topic")
+        return {"topic": inputs["text"], "context": turn.context_id != ""}
+
+    agent = Says(say, input_mapper=mapper)
+    async with serving_agent(agent) as url, client_of(url) as client:
+        assert (await client.send_message("tea")).value == "{'topic': 'tea', 'context': True}"
+        assert (await client.send_message("bad")).status.state == "failed"
+
+
+async def test_an_input_key_is_the_member_that_text_becomes() -> None:
+    async def say(turn: Turn) -> AsyncIterator[Any]:
+        yield {"inputs": turn.inputs, "text": turn.text}
+
+    async with serving_agent(Says(say, input_key="topic")) as url, client_of(url) as client:
+        assert (await client.send_message("tea")).artifacts[0].parts[1].data == {
+            "inputs": {"topic": "tea"}
+        }
+        task = await client.send_message({"topic": "tea", "tone": "dry"})
+        assert task.artifacts[0].parts[1].data["inputs"] == {"topic": "tea", "tone": "dry"}
+        with pytest.raises(A2AServerError):
+            await client.send_message({"tone": "dry"})
+
+
+async def test_callbacks_see_and_change_a_turn() -> None:
+    log: list[Any] = []
+
+    async def talk(turn: Turn) -> AsyncIterator[Any]:
+        yield turn.text
+        yield "secret"
+        yield "end"
+
+    def before(turn: Turn) -> None:
+        turn.text = turn.text.upper()
+
+    def on_event(turn: Turn, event: Any, chunk: Any) -> Any:
+        return None if chunk == "secret" else f"<{chunk}>"
+
+    async def after(turn: Turn, output: Any, error: Any) -> None:
+        turn.metadata["length"] = len(output["text"])
+        log.append((output, error))
+
+    agent = Says(talk, before=before, on_event=on_event, after=after)
+    task = await ask(agent)
+    assert task.value == "<HELLO><end>"
+    assert task.metadata["length"] == 12
+    assert log == [({"text": "<HELLO><end>"}, None)]
+
+
+@pytest.mark.parametrize("callback", ["before", "on_event"])
+async def test_a_callback_that_raises_fails_the_task(callback: str) -> None:
+    errors: list[Any] = []
+
+    async def talk(turn: Turn) -> AsyncIterator[Any]:
+        yield "Hi"
+
+    def refuse(*_: Any) -> None:
+        raise PermissionError("not today")
+
+    def after(turn: Turn, output: Any, error: Any) -> None:
+        errors.append((output, type(error)))
+
+    task = await ask(Says(talk, after=after, **{callback: refuse}))
+    assert task.status.state == "failed"
+    assert "not today" not in str(task)
+    assert errors == [(None, PermissionError)]
+
+
+async def test_part_converters_change_or_drop_what_goes_in_and_comes_out() -> None:
+    async def talk(turn: Turn) -> AsyncIterator[Any]:
+        yield await agent.contents(turn)
+
+    def part_in(part: Any, turn: Turn) -> Any:
+        return None if "data" in part else part
+
+    def part_out(event: Any, turn: Turn) -> Any:
+        return [f"{len(event)} part: ", None, event[0]["text"]]
+
+    agent = Says(talk, part_in=part_in, part_out=part_out)
+    assert (await ask(agent, [Part(text="Hi"), Part(data={"n": 1})])).value == "1 part: Hi"
+
+
+async def test_approval_and_time_limit_are_options() -> None:
+    async def talk(turn: Turn) -> AsyncIterator[Any]:
+        await asyncio.Event().wait()
+        yield ""
+
+    agent = Says(talk, approval=True, timeout=0.2)
+    async with serving_agent(agent) as url, client_of(url) as client:
+        with pytest.raises(InputRequired) as asked:
+            await client.call("says", "Go")
+        task = await client.reply(asked.value.task, "yes")
+    assert task.status.state == "failed"
+    assert "time" in str(task.status.message).lower()
+    with pytest.raises(ValueError, match="more than 0"):
+        Says(talk, timeout=0)
+
+
+async def test_a_typed_agent_refuses_other_types_before_a_task_exists() -> None:
+    calls: list[Any] = []
+
+    class Order(BaseModel):
+        item: str
+        pieces: int
+
+    class Price(Agent):
+        """Prices an order."""
+
+        input_schema = Order
+        output_schema = Order
+
+        async def run(self, turn: Turn) -> AsyncIterator[Any]:
+            calls.append(turn.inputs)
+            yield turn.inputs
+
+    async with serving_agent(Price()) as url, client_of(url) as client:
+        (skill,) = (await client.agent_card).skills
+        assert skill.input_modes == ("application/json",)
+        task = await client.send_message({"item": "cup", "pieces": 2})
+        assert task.value == {"item": "cup", "pieces": 2}
+        with pytest.raises(A2AServerError):
+            await client.send_message({"item": "cup", "pieces": "two"})
+    assert len(calls) == 1
+
+
+async def test_an_agent_runs_in_a_program_without_a2a() -> None:
+    seen: list[Any] = []
+
+    async def talk(turn: Turn) -> AsyncIterator[Any]:
+        seen.append((turn.task_id, turn.history, turn.files, turn.answer, turn.principal))
+        yield Progress("Working")
+        yield Usage(1, 1)
+        yield f"{turn.text}!"
+
+    output = await run_in_program(Says(talk), {"text": "Hi"})
+    assert output == {"text": "Hi!"}
+    ((task_id, history, files, answer, principal),) = seen
+    assert task_id
+    assert (history, files, answer, principal) == ((), [], None, "")
+
+
+async def test_reports_are_no_chunks_in_a_program_without_a2a() -> None:
+    async def talk(turn: Turn) -> AsyncIterator[Any]:
+        yield Progress("Working")
+        yield "Hi"
+
+    registry = Registry()
+    registry.register("agent", Says(talk))
+    context: Context[Any] = Context.create()
+    chunks = [c async for c in Executor(registry).stream("agent", {"text": "x"}, context)]
+    assert chunks == [{"text": "Hi"}]
+
+
+async def test_an_agent_is_closed_when_its_module_is_unregistered() -> None:
+    closed = asyncio.Event()
+
+    class Closing(Agent):
+        """Holds a connection."""
+
+        async def run(self, turn: Turn) -> AsyncIterator[Any]:
+            yield ""
+
+        async def close(self) -> None:
+            closed.set()
+
+    registry = Registry()
+    registry.register("agent", Closing())
+    registry.unregister("agent")
+    await asyncio.wait_for(closed.wait(), PATIENCE)
+    closed.clear()
+    async with serving_agent(Closing()):
+        pass
+    assert closed.is_set()
+
+
+async def test_a_run_may_return_instead_of_yielding() -> None:
+    class Short(Agent):
+        """Answers at once."""
+
+        async def run(self, turn: Turn) -> Any:  # type: ignore[override]  # a coroutine
+            return turn.text[::-1]
+
+    assert (await ask(Short())).value == "olleH"
+
+
+async def test_the_name_and_examples_of_an_agent_are_on_its_card() -> None:
+    async def talk(turn: Turn) -> AsyncIterator[Any]:
+        yield ""
+
+    agent = Says(talk, name="Weather Agent", description="Tells it.", examples=["Will it rain?"])
+    async with serving_agent(bridge(agent)) as url, client_of(url) as client:
+        card = await client.agent_card
+    (skill,) = card.skills
+    assert (card.name, card.description) == ("Weather Agent", "Tells it.")
+    assert (skill.id, skill.name) == ("weather_agent", "Weather Agent")
+    assert "Will it rain?" in skill.examples[0]
+    assert "text/plain" in skill.input_modes
+
+
+async def test_failures_name_the_task_and_nothing_else() -> None:
+    async def talk(turn: Turn) -> AsyncIterator[Any]:
+        raise RuntimeError("boom")
+        yield ""
+
+    async with serving_agent(Says(talk)) as url, client_of(url) as client:
+        with pytest.raises(TaskFailedError, match="Internal error"):
+            await client.call("says", "Go")

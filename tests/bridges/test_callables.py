@@ -1,0 +1,227 @@
+"""Functions, generators and plain objects as agents."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from datetime import date
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from apcore import Context
+from apcore_a2a_bridges import Turn, Usage, bridge
+from apcore_a2a_client import A2AServerError
+from apcore_a2a_core.schema import resolved
+from pydantic import BaseModel
+from typing_extensions import TypedDict
+
+from tests.server.inloop import anyio_backend as anyio_backend
+from tests.serving import PATIENCE
+
+from .acceptance import Acceptance, Script, client_of, serving_agent
+
+pytestmark = pytest.mark.anyio
+
+
+class TestAsyncGenerator(Acceptance):
+    """An asynchronous generator function passes what bridges of frameworks pass."""
+
+    def agent(self, script: Script) -> Any:
+        async def talk(text: str, turn: Turn) -> AsyncIterator[Any]:
+            async for piece in script.say(*(m.text for m in turn.messages), text):
+                yield piece
+            yield Usage(Script.input_tokens, Script.output_tokens)
+
+        return talk
+
+
+async def served(agent: Any, message: Any = "Hi", **options: Any) -> Any:
+    """Serve an agent, send it a message, and return the value of the task."""
+    async with serving_agent(agent, **options) as url, client_of(url) as client:
+        return (await client.send_message(message)).value
+
+
+def shout(text: str) -> str:
+    """Say it louder."""
+    return text.upper()
+
+
+async def whisper(text: str) -> str:
+    return text.lower()
+
+
+def letters(word: str) -> Iterator[str]:
+    yield from word
+
+
+class Caller:
+    """Calls out."""
+
+    def __call__(self, text: str) -> str:
+        return f"{text}!"
+
+    def reverse(self, text: str) -> str:
+        return text[::-1]
+
+
+@pytest.mark.parametrize(
+    ("function", "expected", "name"),
+    [
+        (shout, "HI", "shout"),
+        (whisper, "hi", "whisper"),
+        (letters, "Hi", "letters"),
+        (Caller(), "Hi!", "Caller"),
+        (Caller().reverse, "iH", "reverse"),
+        (lambda text: text * 2, "HiHi", "agent"),
+        (lambda text, times=3: text * times, "HiHiHi", "agent"),
+    ],
+)
+async def test_any_callable_is_an_agent(function: Any, expected: str, name: str) -> None:
+    assert bridge(function).name == name
+    assert await served(function) == expected
+
+
+async def test_a_parameter_of_one_text_gets_the_text_whatever_its_name_is() -> None:
+    async with serving_agent(letters) as url, client_of(url) as client:
+        assert (await client.send_message({"word": "ab"})).value == "ab"
+
+
+async def test_typed_parameters_become_the_inputs_of_the_skill() -> None:
+    class Total(BaseModel):
+        total: int
+        day: date
+
+    def add(a: int, day: date, b: int = 2) -> Total:
+        """Add two integers.
+
+        Args:
+            a: The first one.
+            day: The day of the addition.
+            b: The second one.
+        """
+        return Total(total=a + b, day=day)
+
+    module = bridge(add)
+    assert module.input_schema.model_json_schema()["properties"]["a"]["description"]
+    assert await served(add, {"a": 1, "day": "2026-01-31"}) == {"total": 3, "day": "2026-01-31"}
+    async with serving_agent(add) as url, client_of(url) as client:
+        with pytest.raises(A2AServerError):
+            await client.send_message({"a": "one", "day": "2026-01-31"})
+
+
+async def test_the_type_of_the_result_is_the_output_schema() -> None:
+    class Point(TypedDict):
+        x: int
+
+    def to_point(x: int, y: int) -> Point:
+        return {"x": x + y}
+
+    def count(a: int, b: int) -> int:
+        return a + b
+
+    schema = bridge(to_point).output_schema.model_json_schema()
+    assert resolved(schema, schema)["required"] == ["x"]
+    assert await served(to_point, {"x": 1, "y": 2}) == {"x": 3}
+    assert await served(count, {"a": 1, "b": 2}) == {"result": 3}
+
+
+async def test_a_function_gets_the_turn_and_the_context_if_it_wants_them() -> None:
+    def look(text: str, turn: Turn, context: Context) -> str:  # type: ignore[type-arg]
+        return f"{text} {turn.context is context} {bool(turn.task_id)}"
+
+    assert await served(look) == "Hi True True"
+
+
+async def test_a_function_in_a_thread_can_see_that_it_is_canceled() -> None:
+    began, ended = threading.Event(), threading.Event()
+
+    def work(text: str, turn: Turn) -> str:
+        began.set()
+        while not turn.is_canceled:
+            time.sleep(0.005)
+        ended.set()
+        return ""
+
+    async with serving_agent(work) as url, client_of(url) as client:
+        task = await client.send_message("Hi", blocking=False)
+        await asyncio.to_thread(began.wait, PATIENCE)
+        await client.cancel_task(task.id)
+        assert await asyncio.to_thread(ended.wait, PATIENCE)
+
+
+async def test_functions_that_block_run_at_the_same_time() -> None:
+    barrier = threading.Barrier(20, timeout=PATIENCE)
+
+    def wait(text: str) -> str:
+        barrier.wait()
+        return text
+
+    async with serving_agent(wait) as url, client_of(url) as client:
+        tasks = await asyncio.gather(*(client.send_message(str(n)) for n in range(20)))
+    assert [task.value for task in tasks] == [str(n) for n in range(20)]
+
+
+class Adapter:
+    """An adapter of a2a-adapter."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.canceled = asyncio.Event()
+        self.begun = asyncio.Event()
+
+    async def invoke(self, user_input: str, context_id: str | None = None, **kwargs: Any) -> str:
+        if user_input == "wait":
+            self.begun.set()
+            await asyncio.Event().wait()
+        return f"{user_input} in {bool(context_id)}"
+
+    async def cancel(self, **kwargs: Any) -> None:
+        self.canceled.set()
+
+    async def close(self) -> None:
+        self.closed = True
+
+    def get_metadata(self) -> Any:
+        return SimpleNamespace(name="Old Adapter", description="Adapts.", version="3.1.0")
+
+
+async def test_an_object_with_invoke_alone_is_an_agent() -> None:
+    class Least:
+        """Knows one method."""
+
+        async def invoke(self, user_input: str) -> str:
+            return user_input
+
+    assert await served(Least()) == "Hi"
+    assert bridge(Least()).description == "Knows one method."
+
+
+async def test_the_methods_of_an_adapter_are_used() -> None:
+    adapter = Adapter()
+    async with serving_agent(adapter) as url, client_of(url) as client:
+        card = await client.agent_card
+        assert (await client.send_message("Hi")).value == "Hi in True"
+        task = await client.send_message("wait", blocking=False)
+        await asyncio.wait_for(adapter.begun.wait(), PATIENCE)
+        await client.cancel_task(task.id)
+        await asyncio.wait_for(adapter.canceled.wait(), PATIENCE)
+    assert (card.name, card.description, card.version) == ("Old Adapter", "Adapts.", "3.1.0")
+    assert adapter.closed
+
+
+async def test_an_adapter_that_streams_is_streamed() -> None:
+    class Streaming(Adapter):
+        async def stream(self, user_input: str, context_id: str | None = None) -> Any:
+            for letter in user_input:
+                yield letter
+
+    class Abstract(Adapter):
+        async def stream(self, user_input: str, context_id: str | None = None) -> Any:
+            raise NotImplementedError
+            yield ""
+
+    async with serving_agent(Streaming()) as url, client_of(url) as client:
+        pieces = [piece async for piece in client.stream("old_adapter", "abc")]
+    assert pieces == ["a", "b", "c"]
+    assert await served(Abstract()) == "Hi in True"
