@@ -268,6 +268,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._read_slots = ReadSlots(max(memory.limit // 2 // limits.max_body, 2))
         per_client = share_of(limits.open_calls, limits.client_share)
         self._calls = Places(("calls", "are open"), limits.open_calls, per_client)
+        self._unread = 0
+
+    def gauges(self) -> dict[str, Callable[[], float]]:
+        """Return functions that read the current figures, by metric name."""
+        return {
+            "grpc_open_calls": lambda: len(self._calls),
+            "grpc_unread_calls": lambda: self._unread,
+        }
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
@@ -409,12 +417,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             InvalidRequestError: The call has no message.
         """
         slowest = self._limits.max_body / MIN_BYTES_PER_SECOND
+        self._unread += 1
         try:
             timeout = self._limits.request_timeout + slowest
             async with asyncio.timeout(timeout), self._read_slots.wait(client):
                 body = await anext(requests, None)
         except TimeoutError:
             return Failure(408, "DEADLINE_EXCEEDED", "The request did not arrive in time")
+        finally:
+            self._unread -= 1
         if body is None:
             raise InvalidRequestError("The call has no message")
         return body

@@ -1,4 +1,4 @@
-"""What pydantic does with a model, from its core schema: its patterns, unions and lists."""
+"""The core schema of a pydantic model: its patterns, unions and lists."""
 
 import re
 from collections.abc import Iterable, Iterator
