@@ -10,6 +10,7 @@ from contextlib import (
     asynccontextmanager,
     closing,
 )
+from contextvars import Context as Variables
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -343,6 +344,24 @@ def gapless(frames: Iterable[Frame], first: int = 1) -> bool:
     return ids == list(range(first, first + len(ids)))
 
 
+class LateCallbackLoop(asyncio.SelectorEventLoop):
+    """An event loop that drops callbacks from other threads once it is closed.
+
+    gRPC has one thread for the loops of all tests. Operations that a test has canceled may end
+    after its loop was closed. Their callbacks would raise "Event loop is closed" in the loop of
+    the next test, which hands them on.
+    """
+
+    def call_soon_threadsafe(  # type: ignore[override]  # typeshed has a TypeVarTuple here
+        self, callback: Callable[..., object], *args: Any, context: Variables | None = None
+    ) -> asyncio.Handle:
+        if not self.is_closed():
+            return super().call_soon_threadsafe(callback, *args, context=context)
+        handle = asyncio.Handle(callback, args, self, context)
+        handle.cancel()
+        return handle
+
+
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+def anyio_backend() -> tuple[str, Any]:
+    return "asyncio", {"loop_factory": LateCallbackLoop}

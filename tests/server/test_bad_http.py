@@ -144,6 +144,16 @@ def test_version_0_3_is_supported_only_in_json_rpc(agent: Agent, version: str) -
     assert answer.code == (-32009 if agent.restful else None)
 
 
+@pytest.mark.parametrize("versions", [["1.0", "7.0"], ["7.0", "1.0"]])
+def test_a_request_with_several_versions_is_not_supported(
+    agent: Agent, versions: list[str]
+) -> None:
+    path = "/message:send" if agent.restful else "/"
+    headers = [("Content-Type", "application/json"), *(("A2A-Version", each) for each in versions)]
+    answer = agent.request("POST", path, content=send_body(agent), headers=headers)
+    assert answer.code == -32009
+
+
 @pytest.mark.parametrize(("version", "code"), [("1.0", None), ("1.0.1", None), ("7.0", -32009)])
 @pytest.mark.parametrize("name", ["A2A-Version", "a2a-version"])
 def test_the_version_may_be_a_query_parameter(

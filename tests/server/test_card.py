@@ -17,7 +17,7 @@ CARD = PATHS[0]
 
 
 @pytest.fixture
-async def peer(anyio_backend: str) -> AsyncIterator[Peer]:
+async def peer(anyio_backend: Any) -> AsyncIterator[Peer]:
     async with serving(
         {"work": ActionModule(give_back)}, url="https://agent.example.com/a"
     ) as peer:

@@ -172,7 +172,7 @@ async def card_responses(client: httpx.AsyncClient) -> dict[str, httpx.Response]
 
 
 @pytest.fixture
-async def peer(anyio_backend: str) -> AsyncIterator[Peer]:
+async def peer(anyio_backend: Any) -> AsyncIterator[Peer]:
     async with agent(auth=NameAuthenticator()) as peer:
         yield peer
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import closing
 from typing import Any
 
 import grpc
@@ -25,7 +26,15 @@ from google.rpc.error_details_pb2 import (  # type: ignore[import-untyped]  # no
 )
 
 from .calling import Caller, calling, connected, details_of, message, status_of
-from .inloop import NEEDS_APPROVAL, ActionModule, Gate, Streams, give_back, wait_until
+from .inloop import (
+    NEEDS_APPROVAL,
+    ActionModule,
+    Gate,
+    LateCallbackLoop,
+    Streams,
+    give_back,
+    wait_until,
+)
 from .inloop import anyio_backend as anyio_backend
 from .modules import SECRET
 
@@ -62,7 +71,7 @@ def keys() -> APIKeyAuthenticator:
 
 
 @pytest.fixture
-async def caller(anyio_backend: str) -> AsyncIterator[Caller]:
+async def caller(anyio_backend: Any) -> AsyncIterator[Caller]:
     async with calling(modules()) as caller:
         yield caller
 
@@ -589,3 +598,29 @@ async def test_a_caller_may_have_half_of_the_places_and_a_gateway_names_its_clie
             user = [*caller.pairs, ("x-user", "one")]
             await caller.stub.SendMessage(request, metadata=user)
         gate.opened.set()
+
+
+# The tests themselves
+
+
+def test_a_call_that_outlives_its_loop_does_not_disturb_the_next_loop() -> None:
+    problems, channels = list[Any](), list[Any]()
+    nowhere = "127.0.0.1:1"
+
+    async def leave_a_call() -> None:
+        channel = grpc.aio.insecure_channel(nowhere)
+        method: Any = channel.unary_unary("/x/y")
+        call = method(b"", wait_for_ready=True, timeout=0.2)
+        channels.append((channel, call))  # which are not closed before the loop
+        await asyncio.sleep(0)
+
+    async def call_later() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, facts: problems.append(facts))
+        async with grpc.aio.insecure_channel(nowhere) as channel:
+            method: Any = channel.unary_unary("/x/y")
+            await failure(method(b"", wait_for_ready=True, timeout=0.4))
+
+    for main in (leave_a_call, call_later):
+        with closing(LateCallbackLoop()) as loop:
+            loop.run_until_complete(main())
+    assert not problems

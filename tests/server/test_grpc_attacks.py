@@ -37,7 +37,7 @@ TIMEOUT = 0.2
 
 
 @pytest.fixture
-async def caller(anyio_backend: str) -> AsyncIterator[Caller]:
+async def caller(anyio_backend: Any) -> AsyncIterator[Caller]:
     async with calling(MODULES, max_body=64 * 1024) as caller:
         yield caller
         assert (await caller.send("work", n=5)).status.state == pb.TASK_STATE_COMPLETED
@@ -275,6 +275,26 @@ async def test_the_share_of_open_calls_can_be_chosen(
             await ada.send()
         else:
             assert (await failure(ada.send())).code() == Code.RESOURCE_EXHAUSTED
+
+
+async def test_the_metrics_count_open_calls_and_those_without_a_message() -> None:
+    gate = Gate()
+    async with calling({"wait": ActionModule(gate)}, metrics=True) as caller:
+
+        async def show(open_calls: int, unread_calls: int) -> None:
+            expected, shown = (open_calls, unread_calls), (-1, -1)
+            while shown != expected:
+                page = (await caller.peer.client.get("/metrics")).json()
+                shown = page["grpc_open_calls"], page["grpc_unread_calls"]
+
+        await show(0, 0)
+        held = asyncio.ensure_future(caller.send("wait"))
+        await gate.reached.wait()
+        async with calls_without_message(caller, 4):
+            await show(5, 4)
+        gate.opened.set()
+        await held
+        await show(0, 0)
 
 
 async def test_a_call_is_open_until_its_response_is_read(eight_calls: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from apcore_a2a_auth import APIKeyAuthenticator
 from apcore_a2a_server import create_app
-from apcore_a2a_server.app.cards import MAX_HOSTS
+from apcore_a2a_server.app.cards import MAX_CARDS
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -106,14 +106,21 @@ async def _receive() -> Any:
     return {"type": "http.request", "body": b"", "more_body": False}
 
 
-async def test_allowed_hosts_bounds_the_hosts_and_few_cards_are_cached() -> None:
+async def test_cards_of_invented_hosts_do_not_displace_the_card_of_a_host_in_use() -> None:
     app = create_app(registry_of(echo=Echo()), allowed_hosts=["*.example"])
     pages = app.state.agent.cards
-    for number in range(2 * MAX_HOSTS):
-        card = await card_at(app, f"http://host{number}.example")
-        assert card["url"] == f"http://host{number}.example/"
-    assert len(pages._urls) == MAX_HOSTS >= len(pages._cards)
+    await card_at(app, "http://real.example")
+    (card,) = (pages._cards[key] for key in pages._cards if key.url == "http://real.example/")
+    for number in range(2 * MAX_CARDS):
+        invented = await card_at(app, f"http://host{number}.example")
+        assert invented["url"] == f"http://host{number}.example/"
+        await card_at(app, "http://real.example")
+    assert any(each is card for each in pages._cards.values())
+    assert len(pages._cards) == MAX_CARDS
 
+
+async def test_only_allowed_hosts_get_a_card() -> None:
+    app = create_app(registry_of(echo=Echo()), allowed_hosts=["*.example"])
     async with client_of(app, "http://other.test") as client:
         assert (await client.get(CARD)).status_code == 421
 

@@ -26,7 +26,7 @@ async def three(inputs: Any, context: Any) -> AsyncIterator[Json]:
 
 
 @pytest.fixture
-async def gate(anyio_backend: str) -> Gate:
+async def gate(anyio_backend: Any) -> Gate:
     return Gate()
 
 

@@ -92,7 +92,7 @@ async def behind_the_sdk(**options: Any) -> AsyncIterator[Sdk]:
 
 
 @pytest.fixture
-async def sdk(anyio_backend: str) -> AsyncIterator[Sdk]:
+async def sdk(anyio_backend: Any) -> AsyncIterator[Sdk]:
     async with behind_the_sdk() as sdk:
         yield sdk
 

@@ -16,13 +16,13 @@ import pytest
 from apcore import Config, SchemaLoader, SchemaValidationError
 from apcore_a2a_core.values import LARGE
 from apcore_a2a_server import Limits
+from apcore_a2a_server.modules.core_schemas import union_depth
 from apcore_a2a_server.modules.schema_cache import MAX_ERRORS
 from apcore_a2a_server.modules.validation import (
     TOO_LONG,
     LinearSchema,
     RehearsedSchema,
     bound_schemas,
-    union_depth,
 )
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from pydantic import Json as JsonText
@@ -467,6 +467,40 @@ class Numbers(BaseModel):
     list: list[float]
 
 
+class Choice(BaseModel):
+    list: list[int | float]
+
+
+class A(BaseModel):
+    text: Backtracking
+    a: int
+
+
+class B(BaseModel):
+    text: Backtracking
+    b: int
+
+
+class C(BaseModel):
+    text: Backtracking
+    c: int
+
+
+class Alike(BaseModel):
+    list: list[A | B | C]
+
+
+class Knot(BaseModel):
+    text: Backtracking = ""
+    inner: "Knot | Loop | None" = None
+
+
+class Loop(BaseModel):
+    text: Backtracking = ""
+    inner: "Knot | Loop | None" = None
+    loop: int = 0
+
+
 @pytest.mark.parametrize(("count", "reported"), [(MAX_ERRORS, 100), (MAX_ERRORS + 1, 1)])
 async def test_more_than_a_thousand_errors_of_a_model_are_only_counted(
     count: int, reported: int
@@ -609,6 +643,7 @@ def listed(items: Any) -> str:
 
 
 LIST = {"type": "array"}
+OBJECTS = [{"k": n} for n in range(5000)]
 ALTERNATIVES = [{"properties": {"k": {"const": n}}, "required": ["k"]} for n in range(50)]
 SKILLS: dict[str, Any] = {
     "any": None,
@@ -617,12 +652,22 @@ SKILLS: dict[str, Any] = {
     "unique": schema_of(list={**LIST, "uniqueItems": True}),
     "numbers": schema_of(list={**LIST, "items": {"type": "number"}}),
     "choice": schema_of(list={**LIST, "items": {"enum": [str(n) for n in range(5000)]}}),
+    "objects": schema_of(list={**LIST, "items": {"enum": OBJECTS}}),
+    "constants": schema_of(
+        list={**LIST, "items": {"anyOf": [{"const": o} for o in OBJECTS[:500]]}}
+    ),
+    "patterns": schema_of(
+        list={**LIST, "items": {"anyOf": [{"pattern": f"^{n}+$"} for n in range(50)]}}
+    ),
     "alternatives": schema_of(list={**LIST, "items": {"anyOf": ALTERNATIVES}}),
     "model": Numbers,
     "flags": Flags,
     "alias": ByName,
     "json": InJson,
     "other_schema": OtherSchema,
+    "union": Choice,
+    "alike": Alike,
+    "knot": Knot,
 }
 MANY = 95_000
 ATTACKS: dict[str, tuple[str, Callable[[], str]]] = {
@@ -647,6 +692,15 @@ ATTACKS: dict[str, tuple[str, Callable[[], str]]] = {
     "fractions": ("numbers", lambda: listed([n + 0.5 for n in range(MANY)])),
     "no numbers": ("numbers", lambda: listed(["x"] * MANY)),
     "no numbers for a model": ("model", lambda: listed(["x"] * MANY)),
+    "none of a union": ("union", lambda: listed(["x"] * MANY)),
+    "the same pattern in each choice": ("alike", lambda: listed([{"text": "a" * 19 + "!"}] * 3)),
+    "a pattern in a recursive union": (
+        "knot",
+        lambda: json.dumps(inside(8, {"text": "a" * 15 + "!"})),
+    ),
+    "the last object": ("objects", lambda: listed([{"k": 4999}] * 4500)),
+    "the last constant": ("constants", lambda: listed([{"k": 499}] * 4500)),
+    "the last pattern": ("patterns", lambda: listed(["49"] * MANY)),
     "the last choice": ("choice", lambda: listed(["4999"] * MANY)),
     "the last alternative": ("alternatives", lambda: listed([{"k": 49}] * 4500)),
     "no alternative": ("alternatives", lambda: listed([{"k": 50}] * 4500)),

@@ -47,7 +47,8 @@ FLAT = frozenset({str, int, bool, type(None)})
 LARGE = 500
 """Number of values above which checking a value takes too long for the event loop."""
 
-INTEGER = re.compile(r"(?<![.0-9])[0-9]+")
+DIGITS = re.compile(r"\.?[0-9]+")
+"""Digits of a number; a point before them is part of the match, so that each match is long."""
 NO_BRACKETS = re.compile(r"[^\[\]{}]+")
 
 KEY_COST = 20
@@ -129,8 +130,8 @@ def check_json_size(text: str, max_values: int = MAX_VALUES) -> None:
         steps = (1 if bracket in "[{" else -1 for bracket in NO_BRACKETS.sub("", outside))
         if max(accumulate(steps)) > MAX_NESTING:
             raise JsonSizeError(f"is nested deeper than {MAX_NESTING}")
-    numbers = INTEGER.findall(outside)
-    if sum(len(digits) ** 2 for digits in numbers) > MAX_DIGIT_COST:
+    integers = (digits for digits in DIGITS.findall(outside) if digits[0] != ".")
+    if sum(len(digits) ** 2 for digits in integers) > MAX_DIGIT_COST:
         raise JsonSizeError("has too many long integers")
 
 

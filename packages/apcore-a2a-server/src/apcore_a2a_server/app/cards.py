@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import re
 import time
+from collections import OrderedDict
 from typing import Any, NamedTuple
 
 from a2a.types import AgentCapabilities
@@ -31,13 +32,11 @@ PUBLIC_SKILLS_TTL = 10
 """Seconds for which the access rules' verdicts about anonymous callers are cached."""
 HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|\w[\w.-]{0,252})(:\d{1,5})?", re.ASCII)
 """A `Host` header with a name or an address, and perhaps a port."""
-MAX_HOSTS = 16
-"""Maximum number of request hosts with cached cards, if the agent's URL is not set."""
 PUBLIC_CACHING = (b"cache-control", b"max-age=300")
 JSON = (b"content-type", b"application/json")
 PRIVATE_CACHING = (b"cache-control", b"private, max-age=300")
 MAX_CARDS = 64
-"""Maximum number of cached cards; the cache is emptied when it is full."""
+"""Cached cards. Without a URL in the settings each host has its own, and clients invent hosts."""
 
 
 class Card(NamedTuple):
@@ -79,11 +78,12 @@ class CardPages:
         self._builder = AgentCardBuilder(SkillMapper())
         self.signer = card_signer(settings)
         self._build_lock = asyncio.Lock()
-        self._cards: dict[Key, Card] = {}
-        self._urls: set[str] = set()
+        self._cards: OrderedDict[Key, Card] = OrderedDict()
+        """The cached cards; the latest used comes last."""
         self._public_lock = asyncio.Lock()
         self._public: tuple[int, float, frozenset[str]] = (-1, 0, frozenset())
-        self._build(Key(skills.generation, self._address(), frozenset(skills.list())))
+        key = Key(skills.generation, self._address(), frozenset(skills.list()))
+        self._keep(key, self._build(key))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond with the public card: the skills that anonymous callers may call.
@@ -169,7 +169,15 @@ class CardPages:
                 card = self._cards.get(key)
                 if card is None:
                     card = await asyncio.to_thread(self._build, key)
+        self._keep(key, card)
         return card
+
+    def _keep(self, key: Key, card: Card) -> None:
+        """Keep a card that is used now, instead of the one that has not been used for longest."""
+        self._cards[key] = card
+        self._cards.move_to_end(key)
+        if len(self._cards) > MAX_CARDS:
+            self._cards.popitem(last=False)
 
     def _requested(self, scope: Scope) -> tuple[str, Tenant | None]:
         """Return the agent's URL as the request has it, and the tenant that the request is for."""
@@ -189,7 +197,7 @@ class CardPages:
         return url.rstrip("/") + "/"
 
     def _build(self, key: Key) -> Card:
-        """Build a card; cache it, unless those of too many hosts are cached."""
+        """Build a card."""
         settings = self._settings
         capabilities = AgentCapabilities(
             streaming=True,
@@ -218,14 +226,7 @@ class CardPages:
                 extension["params"]["revision"] = revision
         if self.signer is not None:
             document["signatures"] = [*self.signer.sign(document)]
-        built = Card(document, dump_json(document), f'"{revision}"'.encode())
-        if len(self._cards) >= MAX_CARDS:
-            self._cards.clear()
-            self._urls.clear()
-        if key.url in self._urls or len(self._urls) < MAX_HOSTS:
-            self._urls.add(key.url)
-            self._cards[key] = built
-        return built
+        return Card(document, dump_json(document), f'"{revision}"'.encode())
 
 
 def _has_tag(scope: Scope, etag: bytes) -> bool:

@@ -32,6 +32,8 @@ SUMMED_GAUGES = (
     "memory_bodies_bytes",
     "memory_running_bytes",
     "memory_stored_bytes",
+    "grpc_open_calls",
+    "grpc_unread_calls",
 )
 COMMON_GAUGES = (
     "companions",

@@ -209,6 +209,8 @@ def grpc_server(agent: Agent, settings: ServeSettings) -> "GrpcServer":
         logs_access=settings.access_log,
         on_response=None if agent.metrics is None else agent.metrics.on_response,
     )
+    if agent.metrics is not None:
+        agent.metrics.add_gauges(interceptor.gauges())
     return GrpcServer(agent.handler, interceptor, limits)
 
 

@@ -38,6 +38,7 @@ from apcore_a2a_server.middleware.auth import (
     authenticate,
     challenge,
     declared,
+    joined_headers,
     named_client,
     network_of,
 )
@@ -267,6 +268,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._read_slots = ReadSlots(max(memory.limit // 2 // limits.max_body, 2))
         per_client = share_of(limits.open_calls, limits.client_share)
         self._calls = Places(("calls", "are open"), limits.open_calls, per_client)
+        self._unread = 0
+
+    def gauges(self) -> dict[str, Callable[[], float]]:
+        """Return functions that read the current figures, by metric name."""
+        return {
+            "grpc_open_calls": lambda: len(self._calls),
+            "grpc_unread_calls": lambda: self._unread,
+        }
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
@@ -408,12 +417,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             InvalidRequestError: The call has no message.
         """
         slowest = self._limits.max_body / MIN_BYTES_PER_SECOND
+        self._unread += 1
         try:
             timeout = self._limits.request_timeout + slowest
             async with asyncio.timeout(timeout), self._read_slots.wait(client):
                 body = await anext(requests, None)
         except TimeoutError:
             return Failure(408, "DEADLINE_EXCEEDED", "The request did not arrive in time")
+        finally:
+            self._unread -= 1
         if body is None:
             raise InvalidRequestError("The call has no message")
         return body
@@ -476,13 +488,8 @@ def _retry_details(seconds: object | None) -> list[dict[str, Any]]:
 
 
 def _headers_of(metadata: Iterable[tuple[str, str | bytes]] | None) -> dict[str, str]:
-    """Return metadata as headers with names in lower case; repeated ones are joined by a comma."""
-    headers: dict[str, str] = {}
-    for name, value in metadata or ():
-        if isinstance(value, str):
-            key = name.lower()
-            headers[key] = f"{headers[key]}, {value}" if key in headers else value
-    return headers
+    """Return metadata as headers; names are in lower case, as HTTP/2 has them."""
+    return joined_headers([(name, v) for name, v in metadata or () if isinstance(v, str)])
 
 
 def host_of(peer: str) -> str:

@@ -20,6 +20,7 @@ from apcore_a2a_server.engine.handler import Handler
 from apcore_a2a_server.engine.limits import BodyBytes, Memory
 from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.middleware import caller_of, client_of
+from apcore_a2a_server.middleware.auth import headers_of
 from apcore_a2a_server.middleware.errors import TENANT, path_of
 from apcore_a2a_server.middleware.tenant_paths import agent_root_path
 from apcore_a2a_server.modules.tenants import Tenant
@@ -115,11 +116,6 @@ async def read_body(
     if size > limit:
         refusal = BodySizeError(f"The body is larger than {limit} bytes")
     return refusal or bytes(body), not has_more
-
-
-def request_headers(scope: Scope) -> dict[str, str]:
-    """Return the request's headers; of repeated headers, only the last."""
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
 def naming_extensions(scope: Scope, send: Send) -> Send:
@@ -332,7 +328,7 @@ class Endpoint(ABC):
     ) -> HttpRequest | None:
         """Read the request; None if it was refused."""
         tenant: Tenant | None = scope.get(FOUND_TENANT)
-        headers = request_headers(scope)
+        headers = headers_of(scope)
         root_path = scope.get("root_path", "") if tenant is None else agent_root_path(scope)
         principal, identity = caller_of(scope)
         client = client_of(scope)

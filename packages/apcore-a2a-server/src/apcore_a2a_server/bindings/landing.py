@@ -5,9 +5,10 @@ from html import escape
 from apcore_a2a_core import clean
 from starlette.types import Scope, Send
 
+from apcore_a2a_server.middleware.auth import headers_of
 from apcore_a2a_server.middleware.errors import TENANT
 
-from .http import request_headers, respond
+from .http import respond
 
 MAX_NAME = 200
 """Characters of the agent's name that are shown."""
@@ -42,7 +43,7 @@ class LandingPage:
 
     async def respond(self, scope: Scope, send: Send) -> None:
         """Respond to a request that is not a POST."""
-        accepted = request_headers(scope).get("accept", "").lower().split(",")
+        accepted = headers_of(scope).get("accept", "").lower().split(",")
         media_types = [media_range.split(";")[0].strip() for media_range in accepted]
         wants_page = "text/html" in media_types and TENANT not in scope
         if scope["method"] == "GET" and wants_page:

@@ -119,7 +119,7 @@ def _violation(pause: Pause, skill: Skill, added: Mapping[str, Any]) -> str:
     value = added if is_object_of_inputs else added.get(name)
     try:
         options = FancyRegexOptions(backtrack_limit=BACKTRACK_LIMIT)
-        validator_of(pause.schema, options).validate(value)
+        validator_of(pause.schema, pattern_options=options).validate(value)
     except ValidationError as error:  # its message has "value" in place of the value
         path = ".".join(map(str, error.instance_path))
         reason = f"{path}{': ' if path else ''}{error.message}"  # may have long names of members

@@ -1,7 +1,7 @@
 """Authentication of callers (FR-AUT-001, FR-AUT-003, FR-AUT-004)."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from inspect import isawaitable
 from ipaddress import IPv6Address, IPv6Network
@@ -265,10 +265,19 @@ async def identify(
 
 def headers_of(scope: Scope) -> dict[str, str]:
     """Return the request's headers with names in lower case and repeated headers joined."""
-    headers: dict[str, str] = {}
-    for name, value in scope["headers"]:
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    decoded = [(n.decode("latin-1").lower(), v.decode("latin-1")) for n, v in scope["headers"]]
+    return joined_headers(decoded)
+
+
+def joined_headers(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return headers by name, with repeated ones joined by a comma (RFC 9110 §5.3).
+
+    >>> joined_headers([("accept", "text/html"), ("host", "a.example"), ("accept", "*/*")])
+    {'accept': 'text/html, */*', 'host': 'a.example'}
+    """
+    headers = dict(pairs)
+    if len(headers) < len(pairs):  # few requests repeat a header
+        headers = {name: ", ".join(v for n, v in pairs if n == name) for name in headers}
     return headers
 
 

@@ -5,16 +5,24 @@ a small call. Each module *instance* gets a stand-in for its model class that ca
 behaves like the class otherwise; the class itself is not changed.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 from apcore.errors import SchemaValidationError
-from pydantic import ValidationError
+from apcore_a2a_core.values import is_large
+from pydantic import BaseModel, ValidationError
+from pydantic_core import SchemaValidator
 
 from .redaction import SchemaStandIn
+from .stepwise import stepwise_validator
 
 MAX_ERRORS = 1000
 """Number of errors that apcore may describe; it takes some 20 us for each."""
+
+LARGE_TEXT = 8 * 1024
+"""Length of a JSON text from which on it is validated in steps, in characters."""
 
 KINDS = {"input_schema": "Input", "output_schema": "Output"}
 """Attributes of a module with schemas, and the nouns for the values that they describe."""
@@ -27,6 +35,9 @@ class CachedSchema(SchemaStandIn):
         model: The model.
         kind: The noun for its values in errors: "Input" or "Output".
     """
+
+    is_slow = False
+    """Whether validation must not run on the event loop."""
 
     def __init__(self, model: type[Any], kind: str = "Input") -> None:
         self._model = model
@@ -44,28 +55,39 @@ class CachedSchema(SchemaStandIn):
         return self._schema
 
     def model_validate(self, data: Any, **options: Any) -> Any:
-        """Validate *data* as the model does."""
-        try:
-            return self._model.model_validate(data, **options)
-        except ValidationError as error:
-            self._check_count(error)
-            raise
+        """Validate *data* as the model does; of a large list, report the first invalid item."""
+        validate = self._model.model_validate
+        if (self.is_slow or is_large(data)) and self._stepwise is not None:
+            validate = self._stepwise.validate_python
+        return self._validate(validate, data, options)
 
     def model_validate_json(self, data: str, **options: Any) -> Any:
-        """Validate JSON as the model does."""
-        try:
-            return self._model.model_validate_json(data, **options)
-        except ValidationError as error:
-            self._check_count(error)
-            raise
+        """Validate JSON as the model does; of a large list, report the first invalid item."""
+        validate = self._model.model_validate_json
+        if (self.is_slow or len(data) > LARGE_TEXT) and self._stepwise is not None:
+            validate = self._stepwise.validate_json
+        return self._validate(validate, data, options)
 
-    def _check_count(self, error: ValidationError) -> None:
-        """Keep apcore from describing more than `MAX_ERRORS` errors.
+    @cached_property
+    def _stepwise(self) -> SchemaValidator | None:
+        """The validator for large values; None if the model validates in its own way."""
+        names, model = ("model_validate", "model_validate_json"), self._model
+        own = [vars(each) for each in model.__mro__ if each is not BaseModel]
+        if not issubclass(model, BaseModel) or any(name in each for each in own for name in names):
+            return None
+        return stepwise_validator(model)
+
+    def _validate(self, validate: Callable[..., Any], data: Any, options: dict[str, Any]) -> Any:
+        """Call *validate*, but keep apcore from describing more than `MAX_ERRORS` errors.
 
         Raises:
             SchemaValidationError: There are more errors; describing them could take seconds.
         """
-        if error.error_count() > MAX_ERRORS:
+        try:
+            return validate(data, **options)
+        except ValidationError as error:
+            if error.error_count() <= MAX_ERRORS:
+                raise
             message = f"Has {error.error_count()} errors"
             problem = {"path": "", "keyword": "type", "message": message}
             raise SchemaValidationError(f"{self._kind} validation failed", [problem]) from None

@@ -8,16 +8,14 @@ module instance therefore gets stand-ins for such schemas, which behave like apc
 
 import json
 import logging
-import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
-from math import log
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from apcore.errors import SchemaValidationError
 from apcore_a2a_core import clean
@@ -29,11 +27,12 @@ from jsonschema_rs import (
     RegexOptions,
     ValidationError,
 )
-from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
+from .core_schemas import is_deeper, python_patterns, union_depth
 from .redaction import SchemaStandIn
 from .schema_cache import KINDS, CachedSchema
+from .stepwise import OutOfTimeError, limited_time, stepwise_schema
 
 logger = logging.getLogger("apcore_a2a.skills")
 
@@ -42,6 +41,8 @@ BACKTRACK_LIMIT = 10_000
 MAX_VIOLATIONS = 100
 """Number of violations in an error; clients get no more."""
 CHILD = Path(__file__).with_name("validation_child.py")
+MAX_SECONDS = 1.0
+"""CPU time that pydantic may take for a value once its patterns have been matched elsewhere."""
 CHILD_TIMEOUT = 5.0
 """Seconds that the process of a check may take to start and to end."""
 
@@ -67,7 +68,8 @@ class LinearSchema(SchemaStandIn):
     def __init__(self, schema: Json, kind: str = "Input") -> None:
         self._schema = schema
         self._kind = kind
-        self._validator = validator_of(schema, FancyRegexOptions(backtrack_limit=BACKTRACK_LIMIT))
+        options = FancyRegexOptions(backtrack_limit=BACKTRACK_LIMIT)
+        self._validator = validator_of(*stepwise_schema(schema), pattern_options=options)
 
     def __reduce__(self) -> Any:
         """Pickle what it is made of, for modules that run in another process."""
@@ -166,6 +168,15 @@ class RehearsedSchema(CachedSchema):
         """Validate JSON as the model does."""
         self._rehearse(json.loads(data))
         return super().model_validate_json(data, **options)
+
+    def _validate(self, validate: Callable[..., Any], data: Any, options: dict[str, Any]) -> Any:
+        if not self.is_slow:
+            return super()._validate(validate, data, options)
+        try:
+            with limited_time(MAX_SECONDS):  # a union may match the same text again and again
+                return super()._validate(validate, data, options)
+        except OutOfTimeError:
+            raise _refusal(self._kind, [TOO_LONG]) from None
 
     def _rehearse(self, data: Any) -> None:
         violations: list[Json] = []
@@ -307,159 +318,23 @@ def patterns_of(schema: Any) -> Iterator[str]:
 def _backtracks(pattern: str) -> bool:
     """Return whether a pattern can't be matched in linear time, due to look-around and the like."""
     try:
-        validator_of({"pattern": pattern}, RegexOptions())
+        validator_of({"pattern": pattern}, pattern_options=RegexOptions())
     except ValueError:
         return True
     return False
 
 
-def python_patterns(schema: Any) -> Json:
-    """Return the patterns of a pydantic model that Python's `re` matches, not Rust's regex.
-
-    They are read from the schema that pydantic validates with: a JSON Schema has neither the flags
-    of a pattern, nor all names of a field, nor what is in a `Json`.
-
-    Returns:
-        `patterns`, each with its flags and the options of its text, and `has_json`: whether texts
-        are parsed as JSON.
-    """
-    patterns: list[Json] = []
-    has_json = False
-    if not isinstance(schema, type) or not issubclass(schema, BaseModel):
-        return {"patterns": patterns, "has_json": has_json}
-    schema.model_rebuild(_types_namespace={})  # it may be deferred to the first validation
-    for node, config in _core_schemas(schema.__pydantic_core_schema__):
-        has_json = has_json or node["type"] == "json"
-        pattern = _python_pattern(node, config) if node["type"] == "str" else None
-        if pattern is not None and pattern not in patterns:
-            patterns.append(pattern)
-    return {"patterns": patterns, "has_json": has_json}
-
-
-TEXT_OPTIONS = {
-    "max_length": "str_max_length",
-    "strip_whitespace": "str_strip_whitespace",
-    "coerce_numbers_to_str": "coerce_numbers_to_str",
-}
-"""Options that decide which text is matched, with their names in a config of pydantic."""
-
-
-def _python_pattern(node: Json, config: Json) -> Json | None:
-    """Return the pattern of a text, if Python's `re` matches it."""
-    pattern = node.get("pattern")
-    engine = node.get("regex_engine", config.get("regex_engine"))
-    if isinstance(pattern, str) and engine == "python-re":
-        pattern = re.compile(pattern)
-    if not isinstance(pattern, re.Pattern):
-        return None
-    compiled = cast("re.Pattern[str]", pattern)
-    options = {
-        key: node.get(key, config.get(name))
-        for key, name in TEXT_OPTIONS.items()
-        if key in node or name in config
-    }
-    flags = compiled.flags & ~re.DEBUG  # which would print
-    return {"pattern": compiled.pattern, "flags": flags, "options": options}
-
-
-MAX_TRIES = 2000
-"""How often pydantic may try a choice of a union for one value, some 5 us each."""
-
-
-def union_depth(schema: Any) -> int | None:
-    """Return the depth to which values of a pydantic model are checked in bounded time.
-
-    pydantic tries all choices of a union, and in each of them all choices of the unions inside. If
-    several choices are recursive, the work grows exponentially with the depth of a value. A
-    discriminator avoids that.
-
-    Returns:
-        The depth of nested objects and arrays; None if any depth will do.
-    """
-    if not isinstance(schema, type) or not issubclass(schema, BaseModel):
-        return None
-    schema.model_rebuild(_types_namespace={})  # it may be deferred to the first validation
-    nodes = [node for node, _ in _core_schemas(schema.__pydantic_core_schema__)]
-    definitions = {
-        body["ref"]: _references(body)
-        for node in nodes
-        if node["type"] == "definitions"
-        for body in node["definitions"]
-    }
-    recursive = {name for name in definitions if name in _reachable(name, definitions)}
-    branches = [
-        sum(not recursive.isdisjoint(_references(choice)) for choice in node["choices"])
-        for node in nodes
-        if node["type"] == "union"
-    ]
-    most = max(branches, default=0)
-    return int(log(MAX_TRIES, most)) if most > 1 else None
-
-
-def _references(schema: Any) -> set[str]:
-    schemas = _core_schemas(schema)
-    return {node["schema_ref"] for node, _ in schemas if node["type"] == "definition-ref"}
-
-
-def _reachable(name: str, definitions: dict[str, set[str]]) -> set[str]:
-    """Return the definitions to which a definition refers, directly or through others."""
-    found, pending = set[str](), [name]
-    while pending:
-        new = definitions.get(pending.pop(), set()) - found
-        found |= new
-        pending += new
-    return found
-
-
-def is_deeper(value: Any, depth: int) -> bool:
-    """Return whether *value* has more levels of nested objects and arrays than *depth*.
-
-    >>> is_deeper([{"a": 1}], 2), is_deeper([{"a": []}], 2)
-    (False, True)
-    """
-    level: list[Any] = [value]
-    for _ in range(depth + 1):
-        containers = [each for each in level if is_object(each) or is_array(each)]
-        if not containers:
-            return False
-        level = []
-        for each in containers:
-            level += each.values() if is_object(each) else each
-    return True
-
-
-NO_SCHEMAS = frozenset({"computed_fields", "default", "metadata", "serialization"})
-"""Members of a core schema in which nothing is validated."""
-
-
-def _core_schemas(root: Any) -> Iterator[tuple[Json, Json]]:
-    """Yield a core schema of pydantic and those in it, each with the config that applies to it."""
-    pending: list[tuple[Any, Json]] = [(root, {})]
-    seen = set[tuple[int, int]]()
-    while pending:
-        node, config = pending.pop()
-        if (id(node), id(config)) in seen:
-            continue
-        seen.add((id(node), id(config)))
-        members: Iterable[Any] = ()
-        if is_object(node):
-            is_schema = isinstance(node.get("type"), str)  # and no dict of fields
-            config = node.get("config", config) if is_schema else config
-            if is_schema:
-                yield node, config
-            members = [node[key] for key in node if not (is_schema and key in NO_SCHEMAS)]
-        elif isinstance(node, list | tuple):
-            members = cast("Iterable[Any]", node)
-        pending += [(member, config) for member in members]
-
-
 def validator_of(
-    schema: Json, pattern_options: FancyRegexOptions | RegexOptions
+    schema: Json,
+    keywords: Mapping[str, Any] | None = None,
+    *,
+    pattern_options: FancyRegexOptions | RegexOptions,
 ) -> Draft202012Validator:
     """Return a validator that takes linear time, and whose errors do not have the value."""
     return Draft202012Validator(
         schema,
         pattern_options=pattern_options,
+        keywords={**(keywords or {})},
         validate_formats=False,
         retriever=_refuse_to_retrieve,
         mask="value",

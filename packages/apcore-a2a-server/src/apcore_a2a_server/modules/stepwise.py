@@ -1,0 +1,207 @@
+"""Validation in steps, between which other threads get turns.
+
+pydantic and jsonschema-rs check a whole value in one call of native code, which holds the
+interpreter lock: the event loop gets no turn meanwhile, although the call runs in another thread.
+In the schemas made here they call a Python function for each item of a list, and Python gives the
+lock to another thread that has waited for it for 5 ms.
+"""
+
+import time
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, cast
+
+from apcore_a2a_core.values import is_array, is_object
+from pydantic import BaseModel
+from pydantic_core import SchemaValidator
+
+from .core_schemas import NO_SCHEMAS
+
+Json = dict[str, Any]
+
+
+class OutOfTimeError(Exception):
+    """A validation has used more CPU time than it may."""
+
+
+_end: ContextVar[float | None] = ContextVar("apcore_a2a_validation_end", default=None)
+"""When the validation in this thread must end, in seconds of the thread's CPU time."""
+
+
+@contextmanager
+def limited_time(seconds: float) -> Generator[None]:
+    """Limit the CPU time of validations in this thread during the block.
+
+    Raises:
+        OutOfTimeError: They have used up the time.
+    """
+    token = _end.set(time.thread_time() + seconds)
+    try:
+        yield
+    finally:
+        _end.reset(token)
+
+
+def take_turn(value: Any) -> Any:
+    """Return *value*; before that, Python may give other threads a turn.
+
+    Raises:
+        OutOfTimeError: The time of the validation is over.
+    """
+    end = _end.get()
+    if end is not None and time.thread_time() > end:
+        raise OutOfTimeError
+    return value
+
+
+# Models
+
+LISTS = frozenset({"list", "tuple", "set", "frozenset"})
+"""Types of core schemas that can end with their first invalid item."""
+NAMED = frozenset({"model", "dataclass", "typed-dict", "definition-ref"})
+"""Types of core schemas whose name in an error does not show the types inside."""
+
+
+def stepwise_validator(model: type[BaseModel]) -> SchemaValidator:
+    """Return a validator that takes turns, and stops at the first invalid item of a list.
+
+    For each item of a list pydantic may record an error for each choice of a union, some
+    microseconds each.
+    """
+    model.model_rebuild(_types_namespace={})  # it may be deferred to the first validation
+    schema: Any = _stepwise(model.__pydantic_core_schema__, is_named=True)
+    try:
+        # otherwise pydantic uses the validators of the models inside, as they are
+        return SchemaValidator(schema, _use_prebuilt=False)
+    except TypeError:  # pydantic-core before 2.42 can't be told
+        return SchemaValidator(schema)
+
+
+def _stepwise(node: Any, *, is_named: bool) -> Any:
+    """Return a core schema, or a part of it, in which values are validated step by step.
+
+    Args:
+        node: The schema.
+        is_named: Whether errors do not show the types in it. The name of a list that is a choice of
+            a union is in the path of errors, and has the names of its items' types.
+    """
+    if isinstance(node, list | tuple):
+        items = cast("Iterable[Any]", node)
+        made = [_stepwise(item, is_named=is_named) for item in items]
+        return tuple(made) if isinstance(node, tuple) else made
+    if not is_object(node):
+        return node
+    kind = node.get("type")
+    if not isinstance(kind, str):  # a dict of schemas
+        return {name: _stepwise(value, is_named=is_named) for name, value in node.items()}
+    is_named = kind in NAMED or (is_named and kind not in ("union", "definitions"))
+    result = {
+        name: value if name in NO_SCHEMAS else _stepwise(value, is_named=is_named)
+        for name, value in node.items()
+    }
+    if kind in LISTS:
+        result["fail_fast"] = True
+    if not is_named:
+        return result
+    for name in ("items_schema", "values_schema"):
+        if name in result:
+            result[name] = _with_turn(result[name], "function-after")
+    # A pattern of Python may take long, and holds the lock meanwhile. Only a text may pass through
+    # Python before it is validated: strict validation takes less from Python than from JSON.
+    if kind == "str" and "pattern" in result:
+        return _with_turn(result, "function-before")
+    return result
+
+
+def _with_turn(schema: Any, kind: str) -> Any:
+    """Return a core schema that takes a turn before or after a value is validated."""
+    if is_array(schema):  # the items of a tuple
+        return [_with_turn(each, kind) for each in schema]
+    function = {"type": "no-info", "function": take_turn}
+    return {"type": kind, "function": function, "schema": schema}
+
+
+# JSON Schemas
+
+TURN = "x-apcore-turn"
+CONSTANTS = frozenset({"const", "default", "enum", "examples"})
+"""Keywords whose values are no schemas."""
+EACH_ITEM = ("items", "contains", "unevaluatedItems")
+"""Keywords with a schema for the items of an array."""
+MANY_MEMBERS = 20
+"""Number of objects and arrays in an `enum` from which on they are hashed."""
+
+
+class Turn:
+    """The keyword `TURN`, which any value matches.
+
+    Its arguments are the schema that it is in, its value, and the path of the schema.
+    """
+
+    def __init__(self, parent: Mapping[str, Any], value: Any, path: Any) -> None:
+        pass
+
+    def validate(self, instance: Any) -> None:
+        """Take a turn."""
+        take_turn(instance)
+
+
+class HashedEnum:
+    """The keyword `enum`; jsonschema-rs compares a value with each object in it."""
+
+    def __init__(self, parent: Mapping[str, Any], value: Any, path: Any) -> None:
+        self._members = frozenset(map(_hashable, value))
+
+    def validate(self, instance: Any) -> None:
+        """Check that a value is one of the members.
+
+        Raises:
+            ValueError: It is not.
+        """
+        if _hashable(instance) not in self._members:
+            raise ValueError("Is not one of the values")
+
+
+def stepwise_schema(schema: Json) -> tuple[Json, Mapping[str, Any]]:
+    """Return a JSON Schema that takes turns, and the classes of the keywords that it needs."""
+    keywords: dict[str, Any] = {TURN: Turn}
+    if _has_large_enum(schema):
+        keywords["enum"] = HashedEnum
+    return _with_turns(schema), keywords
+
+
+def _with_turns(schema: Any) -> Any:
+    if is_array(schema):
+        return [_with_turns(each) for each in schema]
+    if not is_object(schema):
+        return schema
+    result = {
+        name: value if name in CONSTANTS else _with_turns(value) for name, value in schema.items()
+    }
+    for name in EACH_ITEM:
+        if is_object(result.get(name)):
+            result[name] = {TURN: True, **result[name]}
+    return result
+
+
+def _has_large_enum(schema: Any) -> bool:
+    if is_array(schema):
+        return any(map(_has_large_enum, schema))
+    if not is_object(schema):
+        return False
+    members = schema.get("enum")
+    if is_array(members):
+        count = sum(is_object(each) or is_array(each) for each in members)
+        if count >= MANY_MEMBERS:
+            return True
+    return any(map(_has_large_enum, schema.values()))
+
+
+def _hashable(value: Any) -> Any:
+    """Return a hashable value that is equal for equal JSON (JSON Schema 2020-12 core §4.2.2)."""
+    if is_object(value):
+        return frozenset((name, _hashable(member)) for name, member in value.items())
+    if is_array(value):
+        return tuple(map(_hashable, value))
+    return (bool, value) if isinstance(value, bool) else value  # for Python, True == 1
