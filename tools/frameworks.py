@@ -1,0 +1,98 @@
+"""The command line of `tools/frameworks`: the tests of each bridge beside its framework.
+
+Each framework is installed into an environment of its own in `.cache/frameworks`, since some of
+them can't be installed together. A later run uses it again.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from importlib.metadata import PathDistribution
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / ".cache" / "frameworks"
+UV = os.environ.get("UV", "uv")
+PARTS = ("core", "client", "server", "auth", "bridges")
+TEST_TOOLS = ("anyio", "filelock", "httpx", "pytest", "trustme")
+TIMEOUT = 600
+"""Seconds for the tests of one framework."""
+FRAMEWORKS: dict[str, tuple[str, ...]] = {
+    "a2a-sdk": ("a2a-sdk",),
+    "google-adk": ("google-adk",),
+    "langchain": ("langchain-core",),
+    "langgraph": ("langgraph", "langchain", "langgraph-checkpoint-sqlite"),
+    "openai-agents": ("openai-agents",),
+    "pydantic-ai": ("pydantic-ai-slim",),
+    "strands": ("strands-agents",),
+}
+"""The packages of each framework, the one whose version is shown first."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the tests of frameworks, print a table, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="tools/frameworks", description=(__doc__ or ""))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(FRAMEWORKS))
+    parser.add_argument("--full", action="store_true", help="install all packages again")
+    given = parser.parse_args(arguments)
+    if unknown := {*given.names} - FRAMEWORKS.keys():
+        parser.error(f"there is no {min(unknown)}; choose {', '.join(FRAMEWORKS)}")
+    rows = [_row(name, again=given.full) for name in given.names or FRAMEWORKS]
+    print(f"\n{'framework':<16}{'version':<12}{'seconds':>8}  result")
+    for name, version, seconds, result in rows:
+        print(f"{name:<16}{version:<12}{seconds:>8.0f}  {result}")
+    return int(any(" passed" not in result or " failed" in result for *_, result in rows))
+
+
+def _row(name: str, *, again: bool) -> tuple[str, str, float, str]:
+    """Install a framework, run the tests of its bridge, and return a row of the table."""
+    print(f"── {name}", flush=True)
+    began = time.monotonic()
+    environment = FOLDER / name
+    try:
+        _install(name, environment, again=again)
+    except subprocess.CalledProcessError:
+        return name, "-", time.monotonic() - began, "can't be installed"
+    result = _test(name, environment)
+    return name, _version(name, environment), time.monotonic() - began, result
+
+
+def _install(name: str, environment: Path, *, again: bool) -> None:
+    clear = ["--clear"] if again else ["--allow-existing"]
+    subprocess.run([UV, "venv", "--quiet", *clear, str(environment)], check=True)
+    folders = [f"packages/apcore-a2a-{part}" for part in PARTS]
+    own = [word for folder in folders for word in ("--editable", folder)]
+    wanted = [*own, *TEST_TOOLS, *FRAMEWORKS[name]]
+    command = [UV, "pip", "install", "--quiet", "--python", str(environment), *wanted]
+    subprocess.run(command, check=True, cwd=ROOT)
+
+
+def _test(name: str, environment: Path) -> str:
+    """Run the tests, and return the last line of pytest."""
+    file = f"tests/bridges/test_{name.replace('-', '_')}.py"
+    python = environment / "bin" / "python"
+    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", file]
+    try:
+        run = subprocess.run(
+            command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=TIMEOUT
+        )
+    except subprocess.TimeoutExpired:
+        return f"no end after {TIMEOUT} s"
+    if run.returncode:
+        print(run.stdout)
+    lines = run.stdout.strip().splitlines() or [run.stderr.strip()[-200:]]
+    return lines[-1].strip("= ")
+
+
+def _version(name: str, environment: Path) -> str:
+    package = FRAMEWORKS[name][0].replace("-", "_")
+    for path in environment.glob(f"lib/python*/site-packages/{package}-*.dist-info"):
+        return PathDistribution(path).version
+    return "-"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
