@@ -125,3 +125,11 @@ def test_an_entry_point_of_a_package_adds_a_bridge(
     )
     monkeypatch.syspath_prepend(tmp_path)
     assert type(bridge(Walker())) is RobotAgent
+
+
+def test_every_known_bridge_exists() -> None:
+    folder = Path(detection.__file__).parent
+    addresses = [each for each in detection._BRIDGES.values() if isinstance(each, str)]
+    own = {each.partition(":")[0].removeprefix(".") for each in addresses if each.startswith(".")}
+    assert own
+    assert {name for name in own if not (folder / f"{name}.py").is_file()} == set()

@@ -130,6 +130,7 @@ async def test_a_target_may_describe_agents_or_name_their_skills(
         ("agent: voices_of_test:nothing", "voices_of_test has no attribute nothing"),
         ("agent: nowhere:echo", "No module named 'nowhere'"),
         ("agent: echo", "package.module:name, not echo"),
+        ("bridge: n8n", "option url is missing"),
         ("bridge: crow", "no bridge called crow; known ones are a2a-sdk, "),
         ("agent: voices_of_test:echo\nvolume: 11", "no option volume"),
         ("agents: [echo]", "map the ids of skills to agents"),

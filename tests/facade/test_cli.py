@@ -733,3 +733,10 @@ def test_loading_the_config_file_prints_nothing(
     )
 
     assert (result.stdout, result.stderr) == ("", "")
+
+
+def test_an_agent_without_a_target_is_refused(tmp_path: Path) -> None:
+    result = run([*LOCAL, "--agent", "say="], tmp_path)
+
+    assert result.returncode == 1
+    assert "--agent say= names no target" in result.stderr

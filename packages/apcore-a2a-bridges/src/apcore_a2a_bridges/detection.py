@@ -14,16 +14,15 @@ from .agent import Agent
 
 T = TypeVar("T", bound=Callable[..., Any])
 
+MISSING = re.compile(r"missing \d+ required [\w-]+(?: [\w-]+)? arguments?: '(\w+)'")
 UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
-"""Python's message about an argument that a function does not have."""
+"""Python's messages about arguments that are missing, or that a function does not have."""
 ENTRY_POINT_GROUP = "apcore_a2a.bridges"
 """Entry points of other packages: their names are those that `register_bridge` takes."""
 
 _BRIDGES: dict[str, str | Callable[..., Any]] = {
     "a2a.server.agent_execution.agent_executor.AgentExecutor": ".a2a_sdk:ExecutorAgent",
     "agents.agent.Agent": ".openai_agents:OpenAIAgent",
-    "crewai.crew.Crew": ".crewai:CrewAIAgent",
-    "crewai.flow.flow.Flow": ".crewai:CrewAIFlowAgent",
     "google.adk.agents.base_agent.BaseAgent": ".google_adk:ADKAgent",
     "langchain_core.runnables.base.Runnable": ".langchain:LangChainAgent",
     "langgraph.pregel.Pregel": ".langgraph:LangGraphAgent",
@@ -36,7 +35,6 @@ _BRIDGES: dict[str, str | Callable[..., Any]] = {
     "codex": ".coding_agents:CodexAgent",
     "callable": ".callables:FunctionAgent",
     "command": ".command:CommandAgent",
-    "crewai": ".crewai:CrewAIAgent",
     "google-adk": ".google_adk:ADKAgent",
     "langchain": ".langchain:LangChainAgent",
     "langgraph": ".langgraph:LangGraphAgent",
@@ -207,10 +205,11 @@ def _made(make: Callable[..., Any], args: list[Any], options: Mapping[str, Any])
     try:
         return make(*args, **options)
     except TypeError as error:
-        name = UNEXPECTED.search(str(error))
-        if name is None:
-            raise
-        raise AgentConfigError(f"There is no option {name[1]}") from None
+        if name := UNEXPECTED.search(str(error)):
+            raise AgentConfigError(f"There is no option {name[1]}") from None
+        if name := MISSING.search(str(error)):
+            raise AgentConfigError(f"The option {name[1]} is missing") from None
+        raise
 
 
 def _registered(name: str) -> str | Callable[..., Any] | None:

@@ -118,6 +118,8 @@ def _remote_agents(ctx: click.Context, entries: Sequence[Any], *, expose: bool) 
 def _named_target(text: str) -> str | dict[str, str]:
     """Return a target, or a mapping of a skill id to it, as `[SKILL=]TARGET` says."""
     skill_id, equals, target = text.partition("=")
+    if equals and not target:
+        raise CommandConfigurationError(f"--agent {text} names no target: write {text}app:agent")
     return {skill_id: target} if equals and SKILL_ID.fullmatch(skill_id) else text
 
 
