@@ -14,6 +14,7 @@ from apcore import Identity
 from apcore_a2a_auth import APIKeyAuthenticator
 from apcore_a2a_server import Limits
 from apcore_a2a_server.bindings import grpc as binding
+from apcore_a2a_server.bindings import grpc_limits
 from google.rpc.error_details_pb2 import (  # type: ignore[import-untyped]  # no py.typed
     ErrorInfo,
     RetryInfo,
@@ -179,7 +180,7 @@ async def test_a_long_error_reaches_the_client(caller: Caller, text: str) -> Non
 
 
 async def test_calls_beyond_the_limit_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(binding, "OTHER_CALLS", 0)
+    monkeypatch.setattr(grpc_limits, "OTHER_CALLS", 0)
     reads, read = list[str](), binding.CallInterceptor._read
 
     async def recorded_read(self: Any, requests: Any, client: str) -> Any:
@@ -221,7 +222,7 @@ async def eve_and_ada(**options: Any) -> AsyncIterator[tuple[Caller, Caller]]:
 @pytest.fixture
 def eight_calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Return options for an agent that has eight calls open at once."""
-    monkeypatch.setattr(binding, "OTHER_CALLS", 0)
+    monkeypatch.setattr(grpc_limits, "OTHER_CALLS", 0)
     return {"max_runs": 6, "max_streams": 2}
 
 

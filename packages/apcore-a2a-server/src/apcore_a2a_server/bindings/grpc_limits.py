@@ -1,0 +1,61 @@
+"""The limits of a gRPC server: how large its messages are, and how many calls are open."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+OTHER_CALLS = 1000
+"""Concurrent calls in addition to those that run tasks or stream events."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrpcLimits:
+    """The limits of a gRPC server.
+
+    Attributes:
+        max_body: Maximum size of a message, in bytes.
+        max_values: Maximum number of values in a message.
+        max_calls: Maximum number of concurrent calls that run tasks or stream events.
+        client_share: Part of all concurrent calls for one client; None for no limit.
+        request_timeout: Seconds for a request to arrive, longer for large ones.
+        keep_alive: Interval in seconds of pings on idle connections.
+    """
+
+    max_body: int
+    max_values: int
+    max_calls: int
+    client_share: float | None
+    request_timeout: float
+    keep_alive: float
+
+    @property
+    def open_calls(self) -> int:
+        """Maximum number of concurrent calls of any kind."""
+        return self.max_calls + OTHER_CALLS
+
+
+class ReadSlots:
+    """Slots for the messages that are being read.
+
+    gRPC buffers a message until it is complete, and shows its size only then. So the slots are few
+    enough that all messages in them may have the maximum size; one client has at most half of them.
+
+    Args:
+        total: The number of messages that are read at a time.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._all = asyncio.Semaphore(total)
+        self._per_client = max(total // 2, 1)
+        self._of_clients: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def wait(self, client: str) -> AsyncGenerator[None]:
+        """Wait for a slot for *client*, and hold it during the block."""
+        own = self._of_clients.get(client)
+        if own is None:
+            own = self._of_clients[client] = asyncio.Semaphore(self._per_client)
+        async with own, self._all:
+            yield
