@@ -188,7 +188,8 @@ class WorkerServer(Server):
 
 def grpc_server(agent: Agent, settings: ServeSettings) -> "GrpcServer":
     """Return the gRPC server of an agent; it does not listen yet."""
-    from apcore_a2a_server.bindings.grpc import CallInterceptor, GrpcLimits, GrpcServer
+    from apcore_a2a_server.bindings.grpc import CallInterceptor, GrpcServer
+    from apcore_a2a_server.bindings.grpc_limits import GrpcLimits
 
     limits = GrpcLimits(
         max_body=settings.max_body,
