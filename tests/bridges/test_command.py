@@ -83,7 +83,7 @@ class TestAnyProgram(Programs):
 
     manner = "text"
     streams = False
-    has_usage = False
+    usage = None
 
     def program(self, command: list[str], **options: Any) -> CommandAgent:
         return CommandAgent([*command, "--session-id", "{session}"], **options)
@@ -272,3 +272,30 @@ def test_configs_name_the_programs() -> None:
     assert load_bridge({"bridge": "command", "command": "cat -u"}).name == "cat"
     with pytest.raises(ValueError, match="name of a program"):
         CommandAgent([])
+
+
+async def test_programs_do_not_inherit_the_secrets_of_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("APCORE_A2A_AUTH_KEY", "hunter2")
+    monkeypatch.setenv("APCORE_JWT_SECRET", "hunter2")
+    monkeypatch.setenv("HOMEWORK", "essay")
+    code = "import os; print(*sorted(os.environ), *os.environ.values())"
+    agent = CommandAgent([sys.executable, "-c", code], env={"APCORE_OWN": "given"})
+    async with serving_agent(agent) as url, client_of(url) as client:
+        said = (await client.send_message("Hello")).value
+    assert "HOMEWORK" in said
+    assert "given" in said
+    assert "hunter2" not in said
+
+
+async def test_a_text_that_begins_like_an_option_is_not_read_as_one() -> None:
+    parse = (
+        "from argparse import ArgumentParser; p = ArgumentParser(); p.add_argument('words'); "
+        "p.add_argument('--wipe', action='store_true'); print(p.parse_args())"
+    )
+    agent = CommandAgent([sys.executable, "-c", parse, "{text}"])
+    async with serving_agent(agent) as url, client_of(url) as client:
+        said = (await client.send_message("--wipe")).value
+    assert "wipe=False" in said
+    assert "--wipe" in said

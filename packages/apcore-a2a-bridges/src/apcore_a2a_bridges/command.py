@@ -31,6 +31,8 @@ GRACE = 5.0
 """Seconds that a program has to end after SIGTERM, before SIGKILL."""
 MAX_OUTPUT = 64 * 1024 * 1024
 """Maximum size of an output that is one JSON document, in bytes."""
+SECRETS = "APCORE_"
+"""Prefix of the server's own variables, which programs do not inherit: they have its secrets."""
 SEPARATOR = "\n\n"
 """Text between two messages of an agent in one turn."""
 
@@ -105,7 +107,8 @@ class CommandAgent(Agent):
         output: What it writes: `text`, which is streamed; `json`, one document; or `lines`, a JSON
             document in each line. Of JSON, `output_key` names the member that is text.
         cwd: The folder that it runs in.
-        env: Variables to add to the environment of the server, which it inherits.
+        env: Variables to add to the environment of the server, which it inherits without those
+            that begin with `APCORE_`.
         grace: Seconds that it has to end in when it is canceled.
         options: Options of `Agent`.
     """
@@ -154,13 +157,15 @@ class CommandAgent(Agent):
         """Return the command of a turn, and those to run if its session is not as expected."""
         arguments = [each.replace(SESSION, digest_of(turn)) for each in self._command]
         if any(TEXT in each for each in arguments):
-            return [Command([each.replace(TEXT, text) for each in arguments])]
+            # a text that begins like an option must not be read as one
+            words = f" {text}" if text.startswith("-") else text
+            own = [words if each == TEXT else each.replace(TEXT, text) for each in arguments]
+            return [Command(own)]
         return [Command(arguments, text)]
 
     async def prompt(self, turn: Turn, paths: Sequence[Path]) -> str:
         """Return the text for the program: what the user says, and where the files are."""
-        given = await self.given(turn)
-        text = given if isinstance(given, str) else json.dumps(given)
+        text = parts.text_of(await self.given(turn))
         links = [file.url for file in turn.files if file.url is not None]
         lines = [f"- {each}" for each in (*paths, *links)]
         return "\n".join([text, "", "Files:", *lines]).lstrip() if lines else text
@@ -185,7 +190,8 @@ class CommandAgent(Agent):
         return False
 
     async def _events(self, command: Command, turn: Turn) -> AsyncGenerator[CommandEvent]:
-        environment = {**self.environment, **os.environ, **self._env}
+        inherited = {n: v for n, v in os.environ.items() if not n.startswith(SECRETS)}
+        environment = {**self.environment, **inherited, **self._env}
         program = await Program.start(
             command.arguments, self._grace, cwd=self._cwd, env=environment
         )
