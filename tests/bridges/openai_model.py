@@ -1,9 +1,5 @@
 """A model of the OpenAI Agents SDK that follows a script."""
 
-# pyright: reportMissingImports=false, reportUnknownVariableType=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportUntypedBaseClass=false
-
 from collections.abc import AsyncIterator
 from typing import Any
 

@@ -277,6 +277,25 @@ async def test_part_converters_change_or_drop_what_goes_in_and_comes_out() -> No
     assert (await ask(agent, [Part(text="Hi"), Part(data={"n": 1})])).value == "1 part: Hi"
 
 
+@pytest.mark.parametrize(
+    ("options", "first"),
+    [
+        ({"input_mapper": lambda inputs, turn: f"Say {inputs['text']}"}, "Say Hi"),
+        ({"input_mapper": lambda inputs, turn: {"said": inputs["text"]}}, '{"said": "Hi"}'),
+    ],
+)
+async def test_the_mapped_inputs_are_the_first_part(options: Any, first: str) -> None:
+    async def talk(turn: Turn) -> AsyncIterator[Any]:
+        yield {"parts": await agent.contents(turn)}
+
+    async def part_in(part: Any, turn: Turn) -> Any:  # callbacks may be asynchronous
+        return part.get("text", part.get("data"))
+
+    agent = Says(talk, part_in=part_in, **options)
+    task = await ask(agent, [Part(text="Hi"), Part(data={"n": 1})])
+    assert task.value["parts"] == [first, {"n": 1}]
+
+
 async def test_approval_and_time_limit_are_options() -> None:
     async def talk(turn: Turn) -> AsyncIterator[Any]:
         await asyncio.Event().wait()

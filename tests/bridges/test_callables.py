@@ -127,7 +127,7 @@ async def test_the_type_of_the_result_is_the_output_schema() -> None:
 
 
 async def test_a_function_gets_the_turn_and_the_context_if_it_wants_them() -> None:
-    def look(text: str, turn: Turn, context: Context) -> str:  # type: ignore[type-arg]
+    def look(text: str, turn: Turn, context: Context[Any]) -> str:
         return f"{text} {turn.context is context} {bool(turn.task_id)}"
 
     assert await served(look) == "Hi True True"

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from apcore_a2a_bridges import Turn, bridge, meta_key
 from apcore_a2a_bridges.google_adk import ADKAgent
-from apcore_a2a_client import A2AServerError, Part
+from apcore_a2a_client import A2AClient, A2AServerError, Part
 from google.adk.agents import LlmAgent
 from google.adk.models import BaseLlm, LlmResponse
+from google.adk.runners import InMemoryRunner
 from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.adk.tools import FunctionTool, LongRunningFunctionTool
 from google.genai import types
@@ -17,6 +18,7 @@ from pydantic import BaseModel, PrivateAttr
 
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.principals import Headers
+from tests.serving import PATIENCE
 
 from .acceptance import Acceptance, Script, client_of, serving_agent
 
@@ -122,15 +124,18 @@ async def test_a_long_running_tool_is_answered_in_another_process(
     assert task.value == f"The manager says {expected}"
 
 
-async def test_a_client_of_adk_answers_by_a_function_response() -> None:
+@pytest.mark.parametrize(
+    ("given", "seen"), [({"ticket": 7}, {"ticket": 7}), ("ticket 7", {"result": "ticket 7"})]
+)
+async def test_a_client_of_adk_answers_by_a_function_response(given: Any, seen: Any) -> None:
     async with serving_agent(refunding()) as url, client_of(url) as client:
         task = await client.send_message("A refund, please")
         assert task.status.message
         tool = task.status.message.parts[1].data["input"]["data"]["tools"][0]
-        response = {"id": tool["id"], "name": tool["tool"], "response": {"ticket": 7}}
+        response = {"id": tool["id"], "name": tool["tool"], "response": given}
         part = Part(data=response, metadata={meta_key("adk", "type"): "function_response"})
         task = await client.reply(task, [part])
-    assert task.value == "The manager says {'ticket': 7}"
+    assert task.value == f"The manager says {seen}"
 
 
 async def test_a_conversation_goes_on_after_a_canceled_question() -> None:
@@ -291,6 +296,31 @@ async def test_an_anonymous_user_is_named_after_the_conversation() -> None:
     async with serving_agent(agent) as url, client_of(url) as client:
         task = await client.send_message("hi")
     assert task.metadata[meta_key("adk", "user_id")] == f"A2A_USER_{task.context_id}"
+
+
+async def test_users_of_two_issuers_are_different_users_of_adk() -> None:
+    agent = LlmAgent(name="echo", model=Llm(lambda contents: "Hi"))
+    users: set[str] = set()
+    async with serving_agent(agent, auth=Headers()) as url:
+        for issuer in ("https://one.example.com", "https://two.example.com"):
+            headers = {"x-name": "ada", "x-issuer": issuer}
+            async with A2AClient(url, headers=headers, timeout=PATIENCE) as client:
+                task = await client.send_message("hi")
+            users.add(task.metadata[meta_key("adk", "user_id")])
+    assert len(users) == 2
+
+
+async def test_a_runner_of_the_caller_stays_open() -> None:
+    closed: list[str] = []
+
+    class Watched(InMemoryRunner):  # type: ignore[misc]  # not installed for mypy
+        async def close(self) -> None:
+            closed.append(self.app_name)
+
+    agent = LlmAgent(name="echo", model=Llm(lambda contents: "Hi"))
+    async with serving_agent(agent, runner=Watched(agent)) as url, client_of(url) as client:
+        assert (await client.send_message("hi")).value == "Hi"
+    assert not closed
 
 
 def test_the_example_is_an_agent() -> None:

@@ -1,8 +1,5 @@
 """Runnables of LangChain as skills."""
 
-# pyright: reportMissingImports=false, reportUnknownVariableType=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-
 import runpy
 from pathlib import Path
 from typing import Any

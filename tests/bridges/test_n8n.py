@@ -32,7 +32,7 @@ class TestStreamingWebhook(Acceptance):
     """A workflow goes on when its caller has left: no cancellation reaches its model."""
 
     cancels = False
-    has_usage = False
+    usage = None
 
     @pytest.fixture
     async def url(self, script: Script) -> AsyncIterator[str]:

@@ -1,9 +1,5 @@
 """Agents of the OpenAI Agents SDK as skills."""
 
-# pyright: reportMissingImports=false, reportUnknownVariableType=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUntypedFunctionDecorator=false, reportUnknownParameterType=false
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any

@@ -35,7 +35,7 @@ from apcore_a2a_core import Progress, to_json
 from apcore_a2a_core.sdk import json_of, message_of
 from pydantic import BaseModel, ConfigDict, Field
 
-from .agent import Agent, first_paragraph, resolved
+from .agent import Agent, first_paragraph
 from .parts import TEXT, Json, is_mapping
 from .turn import ANSWER, Turn, file_in, text_in
 
@@ -263,7 +263,7 @@ class ExecutorAgent(Agent):
             parts = [{TEXT: given} if isinstance(given, str) else {"data": given}, *turn.parts]
         else:
             parts = [*turn.answer_parts]
-        return [p for each in parts if (p := await resolved(self.part_in(each, turn))) is not None]
+        return await self.converted(parts, turn)
 
     @staticmethod
     def _add_metadata(turn: Turn, task: Task) -> None:

@@ -243,10 +243,18 @@ class Agent:
         return {name: value for name, value in turn.inputs.items() if name != ANSWER}
 
     async def contents(self, turn: Turn) -> list[Any]:
-        """Return the parts of the message for the framework, the text of the user first."""
-        text = [{"text": turn.text}] if turn.text else []
-        converted = [await resolved(self.part_in(part, turn)) for part in [*text, *turn.parts]]
-        return [each for each in converted if each is not None]
+        """Return the parts of the message for the framework: a text, and then the other parts.
+
+        The text is what `given` returns; values that are no text become JSON.
+        """
+        text = parts.text_of(await self.given(turn))
+        first = await self.converted([{"text": text}] if text else [], turn)
+        return first + await self.converted(turn.parts, turn)
+
+    async def converted(self, given: Iterable[Mapping[str, Any]], turn: Turn) -> list[Any]:
+        """Return parts of A2A as `part_in` converts them for the framework."""
+        for_framework = [await resolved(self.part_in(part, turn)) for part in given]
+        return [each for each in for_framework if each is not None]
 
     def _turn(self, inputs: Json, context: Context[Any]) -> Turn:
         text = inputs.get(self.input_key)

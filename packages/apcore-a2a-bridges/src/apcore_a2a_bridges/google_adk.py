@@ -16,7 +16,7 @@ from apcore_a2a_core.values import is_object
 
 from .agent import Agent
 from .logs import hide_exception_texts
-from .parts import Json, meta_key
+from .parts import BINARY, Json, meta_key, text_of
 from .turn import Turn, file_in
 
 MAX_SESSION_ID = 128
@@ -32,9 +32,11 @@ class ADKError(RuntimeError):
 
 
 def user_id_of(turn: Turn) -> str:
-    """Return the user of ADK: the id of the caller's identity, or one for the conversation."""
-    identity = turn.context.identity
-    return f"A2A_USER_{turn.context_id}" if identity is None else str(identity.id)
+    """Return the user of ADK: the principal, or one for the conversation of an anonymous caller.
+
+    The id of an identity alone would give callers of two issuers the same `user:` state.
+    """
+    return turn.principal or f"A2A_USER_{turn.context_id}"
 
 
 def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
@@ -43,9 +45,8 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
 
     file = file_in(part)
     if file is None:
-        text = part["text"] if "text" in part else json.dumps(part.get("data"))
-        return types.Part(text=text)
-    name, media_type = file.name or None, file.media_type or "application/octet-stream"
+        return types.Part(text=text_of(part.get("text", part.get("data"))))
+    name, media_type = file.name or None, file.media_type or BINARY
     if file.url is not None:
         data = types.FileData(file_uri=file.url, mime_type=media_type, display_name=name)
         return types.Part(file_data=data)
@@ -106,6 +107,7 @@ class ADKAgent(Agent):
         super().__init__(**{**defaults, **options})
         self._agent = agent
         self._runner = runner
+        self._is_own_runner = runner is None
         self._is_in_memory = runner is None and session_service is None
         self._session_service = session_service
         self._app_name = app_name or (runner.app_name if runner is not None else agent.name)
@@ -152,8 +154,9 @@ class ADKAgent(Agent):
 
     async def close(self) -> None:
         """Close the runner, unless it is the caller's."""
-        if self._runner is not None:
+        if self._runner is not None and self._is_own_runner:
             await self._runner.close()
+            self._runner = None
 
     def _the_runner(self) -> Any:
         """Return the runner; a new one is made with the first turn."""
@@ -177,12 +180,7 @@ class ADKAgent(Agent):
         from google.genai import types
 
         if turn.state is None:
-            if self.takes_text and self.input_mapper is None:
-                return await self.contents(turn)
-            given = await self.given(turn)
-            text = given if isinstance(given, str) else json.dumps(given)
-            others = [self.part_in(part, turn) for part in turn.parts]
-            return [types.Part(text=text), *(part for part in others if part is not None)]
+            return await self.contents(turn)
         return [
             types.Part(
                 function_response=types.FunctionResponse(
@@ -302,7 +300,8 @@ def _response_to(call: Json, turn: Turn) -> Json:
         data, metadata = part.get("data"), part.get("metadata") or {}
         is_response = metadata.get(meta_key("adk", "type")) == FUNCTION_RESPONSE
         if is_response and is_object(data) and data.get("id") == call["id"]:
-            return {**data["response"]}
+            response = data.get("response")
+            return {**response} if is_object(response) else {"result": response}
     answer = turn.answer
     if is_object(answer) and call["id"] in answer:  # several tools wait
         answer = answer[call["id"]]

@@ -105,7 +105,8 @@ async def new_message(agent: Agent, turn: Turn) -> Any:
     """Return the message of the user, with its files."""
     from langchain_core.messages import HumanMessage
 
-    contents = await agent.contents(turn)
+    text = [{"text": turn.text}] if turn.text else []
+    contents = await agent.converted([*text, *turn.parts], turn)
     is_text = len(contents) == 1 and contents[0] == {"type": "text", "text": turn.text}
     return HumanMessage(turn.text if is_text or not contents else contents)
 

@@ -17,7 +17,7 @@ from apcore_a2a_core import File
 from apcore_a2a_core.values import is_array, is_object
 
 from .agent import Agent
-from .parts import TEXT, Json, is_mapping
+from .parts import TEXT, Json, is_mapping, text_of
 from .turn import Turn
 
 if TYPE_CHECKING:
@@ -231,15 +231,14 @@ class N8nAgent(Agent):
     async def _content(self, turn: Turn) -> Json:
         """Return the body of a request, as options of httpx: JSON, or a form with the files."""
         body = await self._body(turn)
-        parts = await self.contents(turn)
-        files = [part for part in parts if isinstance(part, File)]
+        files = [part for part in await self.converted(turn.parts, turn) if isinstance(part, File)]
         uploads = [_upload_of(file) for file in files if file.data is not None]
         links = [file.url for file in files if file.url is not None]
         if links:
             body = {"fileUrls": links, **body}
         if not uploads:
             return {"json": body}
-        texts = {n: v if isinstance(v, str) else json.dumps(v) for n, v in body.items()}
+        texts = {name: text_of(value) for name, value in body.items()}
         return {"data": texts, "files": uploads}
 
     async def _body(self, turn: Turn) -> Json:
@@ -247,8 +246,7 @@ class N8nAgent(Agent):
         session = {"sessionId": turn.session_id, "action": "sendMessage"}
         if turn.state is not None:
             answer = turn.answer
-            text = answer if isinstance(answer, str) else json.dumps(answer)
-            return {**session, self._message_field: text, "answer": answer}
+            return {**session, self._message_field: text_of(answer), "answer": answer}
         given = await self.given(turn)
         if is_mapping(given):  # of the input mapper
             return {**session, **given}

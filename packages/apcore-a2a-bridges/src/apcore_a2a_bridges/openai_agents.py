@@ -17,12 +17,9 @@ from . import parts
 from .agent import Agent, resolved
 from .callables import output_schema_of
 from .logs import hide_exception_texts
-from .parts import Json
+from .parts import BINARY, DENIED, Json, text_of
 from .turn import Turn, file_in
 
-BINARY = "application/octet-stream"
-DENIED = "The user has denied this call."
-"""The text that the model gets instead of the result of a tool that the user did not approve."""
 ROLES = {"user": "user", "agent": "assistant"}
 
 
@@ -35,8 +32,7 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Json:
     file = file_in(part)
     if file is not None:
         return _content_of(file)
-    text = part["text"] if "text" in part else json.dumps(part.get("data"), ensure_ascii=False)
-    return {"type": "input_text", "text": text}
+    return {"type": "input_text", "text": text_of(part.get("text", part.get("data")))}
 
 
 def part_out(event: Any, turn: Turn) -> Any:
@@ -119,7 +115,7 @@ class OpenAIAgent(Agent):
             async for event in result.stream_events():
                 if self._tells_text or event.type != "raw_response_event":
                     yield event
-        except BaseException:
+        except BaseException:  # whatever ends the turn must end the run
             result.cancel()  # its run is a task of its own, which a cancellation does not reach
             raise
         usage = result.context_wrapper.usage
@@ -133,16 +129,9 @@ class OpenAIAgent(Agent):
 
     async def _input(self, turn: Turn) -> Any:
         """Return the input of a run: a text or items, after those of the conversation."""
-        if self.input_mapper is not None or not self.takes_text:
-            given = await self.given(turn)
-            text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-            contents = [{"type": "input_text", "text": text}]
-            contents += [await resolved(self.part_in(part, turn)) for part in turn.parts]
-        else:
-            contents = await self.contents(turn)
         past = () if self._session is not None else turn.messages
         items: list[Json] = [{"role": ROLES[m.role], "content": m.text} for m in past]
-        return [*items, {"role": "user", "content": [each for each in contents if each]}]
+        return [*items, {"role": "user", "content": await self.contents(turn)}]
 
     async def _resumed(self, turn: Turn, context: Any) -> Any:
         """Return the state of the paused run, with the answers of the user.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from typing import Any, Literal, TypeAlias, TypeGuard
@@ -19,6 +20,10 @@ FILES = "files"
 """The member of an output with its files."""
 TEXT = "text"
 """The member of an output, and of the inputs by default, that is text."""
+BINARY = "application/octet-stream"
+"""The media type of files that have none."""
+DENIED = "The user has denied this call."
+"""The text that a model gets instead of the result of a tool that its user did not approve."""
 
 
 def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
@@ -51,6 +56,15 @@ def part_out(event: Any, turn: Turn) -> Any:
     if is_mapping(event):
         return {str(name): value for name, value in event.items()}
     return {"result": event}
+
+
+def text_of(value: Any) -> str:
+    """Return a text as it is, and another value as JSON.
+
+    >>> text_of("Hello"), text_of({"n": 1})
+    ('Hello', '{"n": 1}')
+    """
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:

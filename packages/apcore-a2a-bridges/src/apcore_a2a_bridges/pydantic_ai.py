@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import reduce
@@ -18,12 +17,8 @@ from apcore_a2a_core import File, Usage
 from . import parts
 from .agent import Agent, resolved
 from .callables import output_schema_of
-from .parts import Json
+from .parts import BINARY, DENIED, Json, text_of
 from .turn import Turn, file_in
-
-BINARY = "application/octet-stream"
-DENIED = "The user has denied this call."
-"""The text that the model gets instead of the result of a tool that the user did not approve."""
 
 
 def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
@@ -32,12 +27,8 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
     >>> part_in({"text": "Hello"}, turn=None), part_in({"data": {"n": 1}}, turn=None)
     ('Hello', '{"n": 1}')
     """
-    if "text" in part:
-        return part["text"]
     file = file_in(part)
-    if file is None:
-        return json.dumps(part.get("data"), ensure_ascii=False)
-    return _content_of(file)
+    return text_of(part.get("text", part.get("data"))) if file is None else _content_of(file)
 
 
 def part_out(event: Any, turn: Turn) -> Any:
@@ -129,13 +120,7 @@ class PydanticAIAgent(Agent):
 
     async def _prompt(self, turn: Turn) -> Any:
         """Return the user prompt: a text, or a list if the message has other parts."""
-        if self.input_mapper is None and self.takes_text:
-            contents = await self.contents(turn)
-        else:
-            given = await self.given(turn)
-            text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-            others = [await resolved(self.part_in(part, turn)) for part in turn.parts]
-            contents = [text, *(each for each in others if each is not None)]
+        contents = await self.contents(turn)
         is_text = len(contents) == 1 and isinstance(contents[0], str)
         return contents[0] if is_text else contents
 

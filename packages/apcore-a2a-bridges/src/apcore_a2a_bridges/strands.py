@@ -18,7 +18,7 @@ from apcore_a2a_core.values import is_object
 
 from .agent import Agent
 from .logs import hide_exception_texts
-from .parts import Json, is_mapping
+from .parts import Json, is_mapping, text_of
 from .turn import Turn, file_in
 
 MAX_SESSIONS = 1000
@@ -53,7 +53,7 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
     """
     file = file_in(part)
     if file is None:
-        return {"text": part["text"] if "text" in part else str(part.get("data"))}
+        return {"text": text_of(part.get("text", part.get("data")))}
     if file.url is not None:
         return {"text": file.url}
     kind, _, subtype = file.media_type.partition("/")
@@ -179,8 +179,6 @@ class StrandsAgent(Agent):
     async def _prompt(self, turn: Turn) -> Any:
         if turn.state is not None:
             return [_response_to(interrupt, turn) for interrupt in turn.state["interrupts"]]
-        if self.input_mapper is not None:
-            return await self.given(turn)
         return await self.contents(turn)
 
     def _ask(self, turn: Turn, interrupts: Any, snapshot: Any) -> None:
