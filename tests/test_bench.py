@@ -6,14 +6,15 @@ import math
 import os
 import subprocess
 import sys
-from itertools import islice
+from dataclasses import replace
+from itertools import islice, product
 from pathlib import Path
 
 import pytest
 from apcore_a2a_server.store import Store
 from apcore_a2a_server.store.testing.samples import begun
 
-from tools.benchmarks import cli, inprocess, instructions, messages, peers, report, stores
+from tools.benchmarks import bridges, cli, inprocess, instructions, messages, peers, report, stores
 from tools.benchmarks.apps import LOGGED
 from tools.benchmarks.clients import import_ratio
 from tools.benchmarks.figures import Fact, Figures, Key, Results, percentile
@@ -441,6 +442,32 @@ def test_a_server_with_wrong_answers_has_no_figures() -> None:
     assert bare[1:] == ["an echo", "1,000", "1.00", "1000", "1.00"]
     assert ours[1].startswith("not run: ours on httptools+uvloop")
     assert ours[2:] == [""] * 4
+
+
+@pytest.mark.process
+def test_bridges_are_compared_with_a2a_adapter() -> None:
+    plan = replace(bridges.plan(quick=True), rounds=1, seconds=0.05, warm_up=4)
+    results = Results()
+    run_plan(results, plan)
+    assert not results.failures
+    assert not results.unavailable
+    rows = bridges.table(results).rows
+    assert [row[0] for row in rows] == ["function", "generator", "LangGraph", "LangGraph"]
+    generator, graph = rows[1], rows[3]
+    assert float(generator[4]) < float(generator[5])  # a2a-adapter holds one word back
+    assert float(graph[4]) > 0
+    assert graph[5:] == ["none", ""]
+
+
+def test_the_limits_of_bridges_are_checked() -> None:
+    results, stack = Results(), peers.STACK.name
+    for agent, names in bridges.AGENTS.items():
+        for name, (library, cpu, first) in product(names, [("ours", 1, 0.1), (ADAPTER, 2, 1)]):
+            connections = BUSY if name == bridges.SEND else bridges.STREAMS
+            found = figures(cpu * 1e-3, first_p50=first)
+            results.add(Key(stack, f"{library}, {agent}", name, connections), found)
+    assert [check.value for check in bridges.checks(results)] == [0.5, 0.1, 0.5, 0.1]
+    assert not any(check.missed for check in bridges.checks(results))
 
 
 def test_the_memory_of_open_streams_is_measured() -> None:

@@ -42,7 +42,7 @@ def model_of(script: Script) -> FunctionModel:
 
 
 class TestAcceptance(Acceptance):
-    usage: ClassVar[Any] = {"inputTokens": 50, "outputTokens": 3}  # as its fake model estimates
+    usage: ClassVar[Any] = {"inputTokens": 50, "outputTokens": 4}  # as its fake model estimates
 
     def agent(self, script: Script) -> Any:
         return Agent(model_of(script), name="support")

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tools.benchmarks import peer_apps
+from tools.benchmarks import bridge_apps, peer_apps
 
 CARD_PATH = "/.well-known/agent-card.json"
 LOGGED = "ours, logged"
@@ -135,4 +135,5 @@ APPS: dict[str, Callable[[], Awaitable[Starlette]]] = {
     "old": old,
     "fasta2a": peer_apps.fasta2a,
     "a2a-adapter": peer_apps.a2a_adapter,
+    **bridge_apps.APPS,
 }

@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 
 from tools.benchmarks import (
+    bridges,
     clients,
     inprocess,
     instructions,
@@ -64,6 +65,8 @@ def _parser() -> argparse.ArgumentParser:
         "only compare with other A2A servers (installed into .cache), and measure single figures"
     )
     add("--peers", action="store_true", help=peers_help)
+    bridges_help = "only compare the bridges with a2a-adapter (installed into .cache)"
+    add("--bridges", action="store_true", help=bridges_help)
     add("--record", action="store_true", help="with --instructions: record the numbers")
     store_help = "only measure the stores; with --profile, profile the server over them"
     add(
@@ -89,6 +92,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _tables(options, command, lambda: clients.measure(quick=options.quick))
     if options.peers:
         return _tables(options, command, lambda: _compare(quick=options.quick))
+    if options.bridges:
+        quick = options.quick
+        return _tables(options, command, lambda: bridges.measure(_progress(), quick=quick))
     if options.webhooks:
         return _tables(options, command, lambda: [webhooks.measure(quick=options.quick)])
     if options.store is not None:

@@ -14,6 +14,8 @@ from tools.benchmarks.http1 import Answer, AnswerParser, BadAnswer
 _GRACE = 20.0  # seconds that a load may take beyond its duration
 _MAX_FAILURES = 20
 _WAVES = 4  # minimum of requests per connection, on average, even if they take longer
+EVENT = b"data:"
+"""Bytes at the beginning of an SSE event."""
 _STAMP = re.compile(rb'"at": ?([0-9.e+]+)')
 
 
@@ -30,6 +32,8 @@ class Load:
     limit: int = 1_000_000
     keep: int = 0
     """Number of the last bodies to keep."""
+    first: bytes = EVENT
+    """Bytes of a stream whose arrival is timed."""
 
 
 @dataclass(slots=True)
@@ -125,9 +129,9 @@ class _Connection(asyncio.Protocol):
             self.send()
 
     def _scan_events(self, now: float) -> None:
-        """Scan the new part of a stream for its first event and for stamps."""
+        """Scan a stream for its first event of interest, and its new part for stamps."""
         body, tally = self._parser.body, self._run.tally
-        if not self._first and self._sent is not None and b"data:" in body:
+        if not self._first and self._sent is not None and self._run.load.first in body:
             self._first = now
             tally.firsts.append(now - self._sent)
         for stamp in _STAMP.finditer(body, self._scanned):

@@ -26,6 +26,14 @@ def send_v1(skill: str = "bench.noop", *, in_message: bool = False, **inputs: ob
     return _numbered("SendMessage", _v1(skill, inputs, in_message), {"A2A-Version": "1.0"})
 
 
+def text(method: str, words: str) -> Requests:
+    """Yield requests of protocol 0.3 forever, each with a text for the only skill of an agent."""
+    part = {"kind": "text", "text": words}
+    message = {"kind": "message", "messageId": "m%010d", "role": "user", "parts": [part]}
+    accept = {"Accept": "text/event-stream"} if method == "message/stream" else None
+    return _numbered(method, {"message": message}, accept)
+
+
 def send_with_webhook(url: str, skill: str = "bench.noop") -> Requests:
     """Yield ``message/send`` of protocol 0.3 with a webhook forever."""
     configuration = {"pushNotificationConfig": {"url": url}}

@@ -67,9 +67,13 @@ def program(name: str) -> Program:
     if name == JS:
         folder = node_modules(*REQUIREMENTS[name])
         return tool("node"), str(Path(__file__).with_name("peer.mjs")), str(folder)
-    serving = [f"{package}=={version(package)}" for package in SERVING]
-    python = python_environment(f"peer-{name}", *REQUIREMENTS[name], *serving)
+    python = python_environment(f"peer-{name}", *REQUIREMENTS[name], *serving())
     return str(python), "-m", CHILD
+
+
+def serving() -> list[str]:
+    """Return the requirements that serve an agent, in the versions of this environment."""
+    return [f"{package}=={version(package)}" for package in SERVING]
 
 
 def table(results: Results) -> Table:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from tools.benchmarks import messages
 from tools.benchmarks.child import loop_factory
 from tools.benchmarks.figures import Fact, Figures, Key, Results, percentile
-from tools.benchmarks.load import Load, Tally, run_load
+from tools.benchmarks.load import EVENT, Load, Tally, run_load
 from tools.benchmarks.messages import Requests
 from tools.benchmarks.scenarios import BURSTS, BUSY, GET, GET_FULL, STEADY, Scenario
 from tools.benchmarks.servers import Server, ServerFailed, Stack, State
@@ -115,7 +115,7 @@ class Bench:
         with self._recording_failure(subject, "warming up"):
             if self._reads_tasks() and not subject.is_bare and not self._find_task(subject):
                 return False
-            for scenario in self._plan.scenarios:
+            for scenario in self._scenarios_of(subject):
                 expect = scenario.expected_of(subject.name)
                 requests = scenario.requests(subject.target)
                 limit = self._plan.warm_up
@@ -124,6 +124,10 @@ class Bench:
             subject.idle = subject.count_tasks()
             return True
         return False
+
+    def _scenarios_of(self, subject: Subject) -> list[Scenario]:
+        names = self._plan.only.get(subject.name)
+        return [each for each in self._plan.scenarios if names is None or each.name in names]
 
     def _reads_tasks(self) -> bool:
         return any(scenario.name == GET for scenario in self._plan.scenarios)
@@ -143,7 +147,7 @@ class Bench:
             self._say(f"  {scenario.name}")
             for connections in scenario.connections:
                 for subject in subjects:
-                    if scenario.name in self._plan.only.get(subject.name, [scenario.name]):
+                    if scenario in self._scenarios_of(subject):
                         self._steady(subject, scenario, connections)
         agents = [s for s in subjects if not s.is_bare and s.name not in self._plan.only]
         for scenario in BURSTS if bursts else []:
@@ -158,7 +162,8 @@ class Bench:
             before = subject.server.state()
             requests = scenario.requests(subject.target)
             expect = scenario.expected_of(subject.name)
-            tally = self._run_load(subject, requests, expect, connections, self._plan.seconds)
+            seconds, first = self._plan.seconds, scenario.first
+            tally = self._run_load(subject, requests, expect, connections, seconds, first=first)
             self._keep(subject, scenario.name, connections, before, tally)
 
     def _burst(self, subject: Subject, scenario: Scenario) -> None:
@@ -179,8 +184,10 @@ class Bench:
         *,
         limit: int = 1_000_000,
         keep: int = 0,
+        first: bytes = EVENT,
     ) -> Tally:
-        load = Load(subject.server.port, requests, expect, connections, seconds, limit, keep)
+        port = subject.server.port
+        load = Load(port, requests, expect, connections, seconds, limit, keep, first)
         return self._runner.run(run_load(load))
 
     def _keep(

@@ -8,6 +8,7 @@ from tools.benchmarks import messages
 from tools.benchmarks.apps import CARD_PATH
 from tools.benchmarks.figures import Key
 from tools.benchmarks.http1 import get
+from tools.benchmarks.load import EVENT
 from tools.benchmarks.messages import Requests
 
 SEND = "message/send (0.3)"
@@ -54,6 +55,8 @@ class Scenario:
     """Bytes that the bare server's answer contains."""
     expect_from: Mapping[str, bytes] = field(default_factory=dict)
     """Bytes that the answers of other servers contain."""
+    first: bytes = EVENT
+    """Bytes of a stream whose arrival is timed."""
 
     def expected_of(self, server: str) -> bytes:
         """Return the bytes that a correct answer of *server* contains."""

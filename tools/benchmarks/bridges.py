@@ -1,0 +1,117 @@
+"""Comparison of the bridges with a2a-adapter, both in one environment that is cached in `.cache`.
+
+Each pair of agents runs the same function, generator or graph.
+"""
+
+import math
+from collections.abc import Callable
+
+from tests.e2e.environments import ROOT, python_environment
+from tools.benchmarks import messages, report
+from tools.benchmarks.bridge_apps import APPS, SLOWLY
+from tools.benchmarks.figures import Figures, Key, Results
+from tools.benchmarks.peers import ADAPTER, REQUIREMENTS, STACK, serving
+from tools.benchmarks.report import Table
+from tools.benchmarks.rounds import Bench, Plan
+from tools.benchmarks.scenarios import BUSY, Scenario
+from tools.benchmarks.servers import CHILD, ServerFailed
+from tools.benchmarks.targets import Check
+
+SEND = "message/send, a text"
+STREAM = "message/stream, ten words 50 ms apart"
+STREAMS = 8
+"""Streams that are open at once."""
+AGENTS = {"function": [SEND], "generator": [STREAM], "LangGraph": [SEND, STREAM]}
+"""The agents, and the scenarios of each."""
+PACKAGES = ("core", "client", "server", "auth", "bridges")
+_COMPLETED = b'"completed"'
+SCENARIOS = [
+    Scenario(SEND, lambda _: messages.text("message/send", "hello"), _COMPLETED, (BUSY,)),
+    Scenario(
+        STREAM,
+        lambda _: messages.text("message/stream", SLOWLY),
+        _COMPLETED,
+        (STREAMS,),
+        first=b'"artifact-update"',
+    ),
+]
+
+
+def measure(say: Callable[[str], None], *, quick: bool) -> list[Table]:
+    """Measure all pairs, and return the tables of figures and of targets.
+
+    Raises:
+        ServerFailed: An agent does not start, or gives wrong answers.
+    """
+    results = Results()
+    with Bench(plan(quick=quick), results, say) as bench:
+        bench.run_rounds()
+    if problems := [*results.failures, *map(": ".join, results.unavailable.items())]:
+        raise ServerFailed(problems[0])
+    return [table(results), report.check_table(checks(results))]
+
+
+def plan(*, quick: bool) -> Plan:
+    """Install both libraries, and return the plan."""
+    sources = [ROOT / "packages" / f"apcore-a2a-{name}" for name in PACKAGES]
+    needed = [*REQUIREMENTS[ADAPTER], "langgraph", *serving()]
+    python = python_environment("peer-bridges", *needed, sources=sources)
+    return Plan(
+        stacks=[STACK],
+        servers=list(APPS),
+        rounds=2 if quick else 5,
+        bursts=0,
+        seconds=0.3 if quick else 1.0,
+        stored=0,
+        programs=dict.fromkeys(APPS, (str(python), "-m", CHILD)),
+        scenarios=SCENARIOS,
+        only={name: AGENTS[name.partition(", ")[2]] for name in APPS},
+        warm_up=20 if quick else 100,
+    )
+
+
+def table(results: Results) -> Table:
+    """Return the CPU of each agent and the time to its first artifact, beside its pair's."""
+    header = ["agent", "scenario", "CPU us", "of a2a-adapter's", "first artifact ms"]
+    header += ["a2a-adapter's", "x"]
+    rows = [_row(results, agent, name) for agent, names in AGENTS.items() for name in names]
+    return Table(f"Bridges beside {REQUIREMENTS[ADAPTER][0]}, {STACK.name}", header, rows)
+
+
+def checks(results: Results) -> list[Check]:
+    """Return the limits of both ratios."""
+    found: list[Check] = []
+    for agent, names in AGENTS.items():
+        for name in names:
+            ours, theirs = _pair(results, agent, name)
+            if name == SEND:
+                value, limit = ours.cpu / theirs.cpu, 0.8
+            else:
+                value, limit = ours.first_p50 / theirs.first_p50, 0.2
+            what = "CPU" if name == SEND else "first artifact"
+            measured = None if math.isnan(value) else value
+            line = f"{agent}, {name}: {what} vs. a2a-adapter"
+            found.append(Check(line, STACK.name, measured, limit, "x"))
+    return found
+
+
+def _row(results: Results, agent: str, name: str) -> list[str]:
+    ours, theirs = _pair(results, agent, name)
+    cells = [agent, name, f"{ours.cpu * 1e6:.0f}", f"{ours.cpu / theirs.cpu:.2f} x"]
+    if name == SEND:
+        return [*cells, "", "", ""]
+    first, other = ours.first_p50, theirs.first_p50
+    return [*cells, _ms(first), _ms(other), "" if math.isnan(other) else f"{first / other:.2f}"]
+
+
+def _ms(seconds: float) -> str:
+    return "none" if math.isnan(seconds) else f"{seconds * 1e3:.1f}"
+
+
+def _pair(results: Results, agent: str, name: str) -> tuple[Figures, Figures]:
+    connections = BUSY if name == SEND else STREAMS
+    ours, theirs = (
+        results.figures[Key(STACK.name, f"{library}, {agent}", name, connections)]
+        for library in ("ours", ADAPTER)
+    )
+    return ours, theirs
