@@ -23,6 +23,8 @@ ENTRY_POINT_GROUP = "apcore_a2a.bridges"
 _BRIDGES: dict[str, str | Callable[..., Any]] = {
     "a2a.server.agent_execution.agent_executor.AgentExecutor": ".a2a_sdk:ExecutorAgent",
     "agents.agent.Agent": ".openai_agents:OpenAIAgent",
+    "crewai.crew.Crew": ".crewai:CrewAIAgent",
+    "crewai.flow.flow.Flow": ".crewai_flows:CrewAIFlowAgent",
     "google.adk.agents.base_agent.BaseAgent": ".google_adk:ADKAgent",
     "langchain_core.runnables.base.Runnable": ".langchain:LangChainAgent",
     "langgraph.pregel.Pregel": ".langgraph:LangGraphAgent",

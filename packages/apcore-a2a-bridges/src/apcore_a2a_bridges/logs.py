@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
-_counts: dict[str, int] = {}
-"""Number of loggers that there were when those of a framework got their filter."""
+_counts: dict[tuple[str, logging.Filter], int] = {}
+"""Number of loggers that there were when those of a framework got a filter."""
 
 
 class ExceptionTextFilter(logging.Filter):
@@ -31,7 +32,31 @@ class ExceptionTextFilter(logging.Filter):
         return True
 
 
+class DebugFilter(logging.Filter):
+    """A filter that logs the records of a package at DEBUG, whatever their level was.
+
+    Some frameworks write the text of an exception into the message, where no filter can tell it
+    from the rest, and log it with functions such as `logging.error`, that is, as the root logger.
+
+    Args:
+        folder: The folder of the package's modules.
+    """
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self._folder = folder.rstrip(os.sep) + os.sep
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Change the level of a record of the package; drop it if DEBUG is not logged."""
+        if record.levelno <= logging.DEBUG or not record.pathname.startswith(self._folder):
+            return True
+        record.levelno, record.levelname = logging.DEBUG, logging.getLevelName(logging.DEBUG)
+        return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
+
+
 _FILTER = ExceptionTextFilter()
+_debug_filters: dict[str, DebugFilter] = {}
+"""The filters of packages, by the names of their loggers."""
 
 
 def hide_exception_texts(framework: str) -> None:
@@ -43,14 +68,33 @@ def hide_exception_texts(framework: str) -> None:
     Args:
         framework: The name of its uppermost logger.
     """
+    _add_filter(framework, _FILTER)
+
+
+def log_at_debug(framework: str, folder: str) -> None:
+    """Log the records of a framework at DEBUG, also those that it writes as the root logger.
+
+    As with `hide_exception_texts`, call this again when the framework may have new loggers.
+
+    Args:
+        framework: The name of its uppermost logger.
+        folder: The folder of its modules.
+    """
+    debug_filter = _debug_filters.setdefault(framework, DebugFilter(folder))
+    logging.getLogger().addFilter(debug_filter)
+    _add_filter(framework, debug_filter)
+
+
+def _add_filter(framework: str, added: logging.Filter) -> None:
+    """Add a filter to the loggers of a framework; it does nothing for those that have it."""
     loggers = logging.root.manager.loggerDict
-    if _counts.get(framework) == len(loggers):
+    if _counts.get((framework, added)) == len(loggers):
         return
-    _counts[framework] = len(loggers)
+    _counts[framework, added] = len(loggers)
     for name, logger in [*loggers.items()]:
         is_of_framework = name == framework or name.startswith(f"{framework}.")
         if is_of_framework and isinstance(logger, logging.Logger):
-            logger.addFilter(_FILTER)  # which does nothing the second time
+            logger.addFilter(added)
 
 
 def _arguments_of(record: logging.LogRecord) -> tuple[Any, ...]:

@@ -1,0 +1,265 @@
+"""Crews and flows of CrewAI: reviews and questions pause the task."""
+
+# CrewAI is not installed where the types are checked, so its objects are Any.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from apcore_a2a_core import Progress, Usage, to_json
+
+from . import parts
+from .agent import Agent, resolved, text_model
+from .callables import output_schema_of
+from .crewai_runs import Run, input_files, keep_private
+from .parts import Json
+from .turn import ANSWER, Turn
+
+ACCEPTED = frozenset(
+    ["", "accept", "accepted", "approve", "approved", "fine", "good", "ok", "okay", "y", "yes"]
+)
+"""Answers that accept a result; every other one says what to change."""
+CHAT = "crew_chat_messages"
+"""The input of a crew in which CrewAI expects the conversation."""
+ROLES = {"user": "user", "agent": "assistant"}
+MAX_NAME = 80
+"""Characters of a task's description that name it, if it has no name."""
+
+
+def part_out(event: Any, turn: Turn) -> Any:
+    """Convert an event or an output of CrewAI to chunks.
+
+    Pieces of text stay text; tasks, agents, tools and methods of flows become progress; typed
+    outputs become data. Other events become nothing.
+    """
+    kind = getattr(event, "type", None)
+    if kind == "llm_stream_chunk":
+        return None if event.tool_call else event.chunk
+    if kind == "llm_call_completed":
+        return _usage_of(event.usage)
+    if kind == "task_started":
+        return Progress(f"Task: {name_of(event.task)}")
+    if kind == "agent_execution_started":
+        return Progress(f"{event.agent.role} has begun")
+    if kind == "tool_usage_started":
+        return Progress(f"{event.agent_role or 'The agent'} uses {event.tool_name}")
+    if kind == "method_execution_started":
+        return Progress(f"Step: {event.method_name}")
+    if hasattr(event, "event_id"):
+        return None
+    if hasattr(event, "tasks_output"):  # a CrewOutput
+        return parts.part_out(event.pydantic or event.json_dict or event.raw, turn)
+    if hasattr(event, "outcome") and hasattr(event, "feedback"):  # of @human_feedback
+        return part_out(event.output, turn)
+    return parts.part_out(event, turn)
+
+
+def name_of(task: Any) -> str:
+    """Return the name of a task, or the beginning of its description."""
+    description = " ".join(task.description.partition("\n\n")[0].split())
+    shortened = description if len(description) <= MAX_NAME else f"{description[:MAX_NAME]}…"
+    return str(task.name or shortened)
+
+
+def _usage_of(counts: Json | None) -> Usage | None:
+    from crewai.types.usage_metrics import UsageMetrics
+
+    metrics = UsageMetrics.from_provider_dict(counts)
+    return metrics and Usage(metrics.prompt_tokens, metrics.completion_tokens)
+
+
+@dataclass(slots=True)
+class _Work:
+    """What a crew has done before it asks for a review: the state of the pause, as JSON.
+
+    Attributes:
+        inputs: The inputs of the crew.
+        outputs: The outputs of the tasks that are done; the review is of the last one.
+    """
+
+    inputs: Json
+    outputs: list[Json] = field(default_factory=list[Json])
+
+
+class CrewAIAgent(Agent):
+    """A crew of CrewAI. Each turn has a copy of it.
+
+    A placeholder of its tasks and agents becomes the input that text becomes; several become a
+    typed skill. The crew gets the conversation as CrewAI's chat messages. A task with
+    `human_input` pauses after its result, until the user accepts it.
+
+    Args:
+        crew: The crew.
+        options: Options of `Agent`.
+    """
+
+    default_part_out = staticmethod(part_out)
+
+    def __init__(self, crew: Any, **options: Any) -> None:
+        keep_private()
+        names = sorted(n for n in crew.fetch_inputs() if n.isidentifier() and n != CHAT)
+        roles = ", ".join(agent.role for agent in crew.agents)
+        given: Json = {"name": crew.name or "crew", "description": f"A crew: {roles}.", **options}
+        if len(names) == 1:
+            given.setdefault("input_key", names[0])
+        super().__init__(**given)
+        if len(names) > 1 and self.input_key not in names:
+            self.input_schema = text_model(*names)
+        self._crew = crew
+        self._has_placeholders = bool(names)
+        last = crew.tasks[-1]
+        if last.output_pydantic or last.output_json:
+            self.output_schema = output_schema_of(last.output_pydantic or last.output_json)
+
+    async def run(self, turn: Turn) -> AsyncIterator[Any]:
+        """Run the crew up to the next task that asks for a review."""
+        keep_private()
+        work, feedback = await self._work(turn)
+        done = len(work.outputs) - (feedback is not None)
+        stop = next((n for n, t in enumerate(self._crew.tasks) if n >= done and t.human_input), None)
+        crew = self._copy(work, done, stop)
+        if feedback is not None:
+            _add_feedback(crew.tasks, done, work.outputs[done]["raw"], feedback)
+        answering = str(crew.tasks[-1].id) if stop is None and _can_stream(crew) else None
+
+        async def start() -> Any:
+            with ExitStack() as overrides:
+                _stream_models(crew, overrides)
+                return await crew.akickoff(inputs=work.inputs, input_files=input_files(turn))
+
+        run = Run(start, lambda e: e.type != "llm_stream_chunk" or e.task_id == answering)
+        said = ""
+        async for event in run.events():
+            if event.type == "llm_stream_chunk" and not event.tool_call:
+                said += event.chunk
+            yield event
+        if stop is not None:
+            work.outputs = [_json_of(output) for output in run.result.tasks_output]
+            _ask(turn, self._crew.tasks[stop], run.result.tasks_output[-1], work)
+        if not said.rstrip().endswith(run.result.raw.strip()) or not said:
+            yield _rest_of(run.result, said)
+
+    async def _work(self, turn: Turn) -> tuple[_Work, str | None]:
+        """Return what has been done, and the user's feedback on the last result, if any."""
+        if turn.state is None:
+            return _Work(await self._inputs(turn)), None
+        answer = turn.answer
+        text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+        is_accepted = answer is True or text.strip().strip(".!").lower() in ACCEPTED
+        return _Work(**turn.state), None if is_accepted else text
+
+    async def _inputs(self, turn: Turn) -> Json:
+        if self.input_mapper is not None:
+            mapped = await resolved(self.input_mapper(turn.inputs, turn))
+            inputs = mapped if isinstance(mapped, dict) else {self.input_key: mapped}
+        else:
+            inputs = {name: value for name, value in turn.inputs.items() if name != ANSWER}
+            if self.takes_text:
+                inputs[self.input_key] = turn.text
+        chat = [{"role": ROLES[m.role], "content": m.text} for m in turn.messages]
+        if not self._has_placeholders:  # the text of the user has no other place
+            chat.append({"role": "user", "content": turn.text})
+        return {CHAT: json.dumps(chat, ensure_ascii=False), **inputs} if chat else inputs
+
+    def _copy(self, work: _Work, done: int, stop: int | None) -> Any:
+        """Return a copy of the crew that skips the tasks that are done, and ends after *stop*."""
+        from crewai.tasks.task_output import TaskOutput
+
+        crew = self._crew.copy()
+        crew.stream = False  # the events of the run have the pieces
+        crew._task_output_handler = _NoTaskOutputs()
+        for task in crew.tasks:
+            task.human_input = False
+        for task, output in zip(crew.tasks[:done], work.outputs, strict=False):
+            model = task.output_pydantic
+            typed = output["pydantic"] if model is None else model.model_validate(output["pydantic"])
+            task.output = TaskOutput(**{**output, "pydantic": typed})
+        if done:
+            crew.checkpoint_kickoff_event_id = str(uuid4())  # lets it skip tasks with an output
+        if stop is not None:
+            crew.tasks = crew.tasks[: stop + 1]
+            crew.after_kickoff_callbacks = []
+        return crew
+
+
+class _NoTaskOutputs:
+    """Replaces CrewAI's store of the last outputs, a file that all crews of the user share."""
+
+    def reset(self) -> None:
+        """Do nothing."""
+
+    def update(self, task_index: int, log: Json) -> None:
+        """Do nothing."""
+
+
+def _can_stream(crew: Any) -> bool:
+    """Return whether the last agent's pieces of text are those of the crew's output."""
+    task = crew.tasks[-1]
+    agent = task.agent
+    if crew.process.value != "sequential" or agent is None:
+        return False
+    if task.output_pydantic or task.output_json or task.guardrail or task.guardrails:
+        return False
+    if getattr(agent, "reasoning", False) or getattr(agent, "planning_config", None):
+        return False
+    tools = task.tools or agent.tools or agent.allow_delegation or crew.memory
+    calls_functions = getattr(agent.llm, "supports_function_calling", bool)
+    return not tools or calls_functions()
+
+
+def _stream_models(crew: Any, overrides: ExitStack) -> None:
+    """Let models stream in the context of a run, unless their owner has decided otherwise."""
+    from crewai.llms.base_llm import BaseLLM, call_stream_override
+
+    for agent in crew.agents:
+        if isinstance(agent.llm, BaseLLM) and agent.llm.stream is None:
+            overrides.enter_context(call_stream_override(agent.llm, True))
+
+
+def _add_feedback(tasks: list[Any], number: int, result: str, feedback: str) -> None:
+    """Let a task run again with its former result and the user's feedback as its context."""
+    from crewai import Task
+    from crewai.tasks.task_output import TaskOutput
+
+    text = f"Your result was:\n{result}\n\nRevise it. The user's feedback is:\n{feedback}"
+    review = Task(description="Review the result", expected_output="Feedback")
+    review.output = TaskOutput(description="Review", raw=text, agent="User")
+    context = tasks[number].context
+    former = context if isinstance(context, list) else tasks[:number] if context else []
+    tasks[number].context = [*former, review]
+
+
+def _json_of(output: Any) -> Json:
+    """Return a TaskOutput as JSON that makes an equal one."""
+    typed = output.pydantic
+    return {
+        "description": output.description,
+        "name": output.name,
+        "expected_output": output.expected_output,
+        "raw": output.raw,
+        "json_dict": to_json(output.json_dict),
+        "pydantic": None if typed is None else typed.model_dump(mode="json"),
+        "agent": output.agent,
+        "output_format": output.output_format.value,
+    }
+
+
+def _ask(turn: Turn, task: Any, output: Any, work: _Work) -> None:
+    question = f"{output.raw}\n\nIs this right? Answer ok, or say what to change."
+    turn.ask(question, {"task": name_of(task), "agent": output.agent}, state=asdict(work))
+
+
+def _rest_of(output: Any, said: str) -> Any:
+    """Return what is to be said after the pieces: a typed output, or the rest of the text."""
+    if output.pydantic is not None or output.json_dict is not None or not said:
+        return output
+    if output.raw.startswith(said):
+        return output.raw[len(said) :]
+    return f"\n\n{output.raw}"

@@ -1,0 +1,238 @@
+"""Flows of CrewAI: their questions and requests for feedback pause the task."""
+
+# CrewAI is not installed where the types are checked, so its objects are Any.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from typing import Any, NoReturn
+
+from apcore_a2a_core import to_json
+from pydantic import BaseModel, create_model
+
+from .agent import Agent, first_paragraph, resolved
+from .crewai import ROLES, part_out
+from .crewai_runs import Question, Run, input_files, keep_private
+from .parts import Json
+from .turn import ANSWER, Turn
+
+HISTORY = "history"
+"""The member of a flow's state that gets the conversation."""
+ID = "id"
+"""The member of a flow's state by which a flow that is persisted finds its state again."""
+
+
+@dataclass(slots=True)
+class _PausedFlow:
+    """What a flow has asked and been told: the state of a pause, as JSON.
+
+    Attributes:
+        inputs: The inputs of the flow.
+        answers: The questions of `Flow.ask` since the beginning or the last feedback, with their
+            answers; the last one has no answer yet if the flow waits for that.
+        feedback: The flow that has asked for feedback: its id, its state and what was asked; with
+            the user's feedback, once there is any. None if it has not asked for feedback.
+    """
+
+    inputs: Json
+    answers: list[Json] = field(default_factory=list[Json])
+    feedback: Json | None = None
+
+    def answer(self, answer: Any) -> None:
+        """Take the answer to what the flow has asked last."""
+        text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+        if self.answers:
+            self.answers[-1]["answer"] = text
+        elif self.feedback is not None:
+            self.feedback["text"] = text
+
+
+class CrewAIFlowAgent(Agent):
+    """A flow of CrewAI, or a function that makes one. Each turn has a flow of its own.
+
+    The inputs become members of the flow's state: the fields of a typed state are a typed skill,
+    and otherwise the text of the user is the member `text`. The conversation is the member
+    `history`, if the state has one. The state of a flow with persistence is found again in the
+    next turn of the same conversation.
+
+    `Flow.ask` and `@human_feedback` pause the task. After an answer to `ask`, the flow runs again
+    from its beginning, or from the last feedback.
+
+    Args:
+        flow: The flow, or a function without parameters that returns a new one.
+        methods: Names of the methods whose pieces of text are those of the answer, if their
+            models stream.
+        options: Options of `Agent`.
+    """
+
+    default_part_out = staticmethod(part_out)
+
+    def __init__(self, flow: Any, *, methods: Iterable[str] = (), **options: Any) -> None:
+        keep_private()
+        is_flow = hasattr(flow, "kickoff_async")
+        template = flow if is_flow else flow()
+        kind = type(template)
+        description = first_paragraph(kind.__doc__)
+        given: Json = {"name": template.name or kind.__name__, "description": description}
+        super().__init__(**{**given, **options})
+        self._kind = kind
+        self._fields = {name: getattr(template, name) for name in template.model_fields_set}
+        if not template._instance_persistence:  # it is of the class, which makes another
+            self._fields.pop("persistence", None)
+        self._make: Callable[[], Any] = (lambda: kind(**self._fields)) if is_flow else flow
+        self._methods = frozenset(methods)
+        state = template.state
+        self._takes_history = not isinstance(state, BaseModel)
+        if isinstance(state, BaseModel):
+            fields = type(state).model_fields
+            self._takes_history = HISTORY in fields
+            if not options.get("input_key"):
+                self.input_schema = _inputs_model(state)
+
+    async def run(self, turn: Turn) -> AsyncIterator[Any]:
+        """Run the flow, or go on with the user's answer, and yield its events and its output."""
+        keep_private()
+        if turn.state is None:
+            paused = _PausedFlow(await self._inputs(turn))
+        else:
+            paused = _PausedFlow(**turn.state)
+            paused.answer(turn.answer)
+        pauses = _persistence_type()()
+        run = Run(lambda: self._start(turn, paused, pauses), self._is_wanted)
+        question, said = None, ""
+        try:
+            async for event in run.events():
+                if event.type == "llm_stream_chunk" and not event.tool_call:
+                    said += event.chunk
+                yield event
+        except Question as asked:
+            question = asked
+        if question is not None:
+            _ask(turn, question, paused)
+        if pauses.feedback is not None:
+            _ask_for_feedback(turn, pauses.feedback, paused)
+        text = getattr(run.result, "raw", run.result)
+        if not (said and isinstance(text, str) and said.rstrip().endswith(text.strip())):
+            yield run.result
+
+    async def _start(self, turn: Turn, paused: _PausedFlow, pauses: Any) -> Any:
+        """Start the flow, or resume it after its last feedback."""
+        feedback = paused.feedback
+        if feedback is None:
+            flow = self._make()
+        else:
+            resumed = _persistence_type()(feedback=feedback)
+            given = {n: v for n, v in self._fields.items() if n != "persistence"}
+            flow = self._kind.from_pending(feedback["context"]["flow_id"], resumed, **given)
+            flow.persistence = self._fields.get("persistence")
+        pauses.inner, flow.persistence = flow.persistence, pauses
+        flow.stream = False  # the events of the run have the pieces
+        if flow.input_provider is None:
+            flow.input_provider = _InputProvider(paused.answers)
+        if feedback is not None:
+            return await flow.resume_async(feedback["text"])
+        inputs = paused.inputs
+        if pauses.inner is not None:
+            inputs = {**inputs, ID: turn.session_id}
+        return await flow.kickoff_async(inputs=inputs, input_files=input_files(turn))
+
+    async def _inputs(self, turn: Turn) -> Json:
+        if self.input_mapper is not None:
+            mapped = await resolved(self.input_mapper(turn.inputs, turn))
+            return mapped if isinstance(mapped, dict) else {self.input_key: mapped}
+        inputs = {n: v for n, v in turn.inputs.items() if n not in {ANSWER, ID}}
+        if self.takes_text:
+            inputs[self.input_key] = turn.text
+        if self._takes_history and HISTORY not in inputs:
+            inputs[HISTORY] = [{"role": ROLES[m.role], "content": m.text} for m in turn.messages]
+        return inputs
+
+    def _is_wanted(self, event: Any) -> bool:
+        from crewai.flow.flow_context import current_flow_method_name
+
+        is_piece = event.type == "llm_stream_chunk"
+        return not is_piece or current_flow_method_name.get() in self._methods
+
+
+def _inputs_model(state: BaseModel) -> type[BaseModel]:
+    """Return the model of the inputs of a typed state: its fields, without the id."""
+    fields = type(state).model_fields
+    given: Any = {name: (f.annotation, f) for name, f in fields.items() if name not in {ID, HISTORY}}
+    model: type[BaseModel] = create_model(f"{type(state).__name__}Inputs", **given)
+    return model
+
+
+class _InputProvider:
+    """CrewAI's `InputProvider`: gives the answers that there are, and stops at the next question.
+
+    Args:
+        answers: The questions with their answers.
+    """
+
+    def __init__(self, answers: list[Json]) -> None:
+        self._answers = [*answers]
+
+    def request_input(self, message: str, flow: Any, metadata: Any = None) -> str:
+        """Return the answer to a question."""
+        for answer in self._answers:
+            if answer["question"] == message:
+                self._answers.remove(answer)
+                return str(answer["answer"])
+        raise Question(message, to_json(metadata))
+
+
+@cache
+def _persistence_type() -> Any:
+    """Return the type of the persistence of a run, which needs CrewAI for its base."""
+    from crewai.flow.async_feedback import PendingFeedbackContext
+    from crewai.flow.persistence import FlowPersistence
+
+    class TaskPersistence(FlowPersistence):  # type: ignore[misc]  # not installed here
+        """Keeps a request for feedback for the task; states go to the flow's own persistence."""
+
+        persistence_type: str = "TaskPersistence"
+        inner: Any = None
+        feedback: Any = None
+
+        def init_db(self) -> None:
+            """Do nothing."""
+
+        def save_state(self, flow_uuid: str, method_name: str, state_data: Any) -> None:
+            """Save a state where the flow does."""
+            if self.inner is not None:
+                self.inner.save_state(flow_uuid, method_name, state_data)
+
+        def load_state(self, flow_uuid: str) -> Any:
+            """Load a state from where the flow does."""
+            return None if self.inner is None else self.inner.load_state(flow_uuid)
+
+        def save_pending_feedback(self, flow_uuid: str, context: Any, state_data: Any) -> None:
+            """Keep a request for feedback as JSON."""
+            self.feedback = {"context": to_json(context.to_dict()), "state": to_json(state_data)}
+
+        def load_pending_feedback(self, flow_uuid: str) -> Any:
+            """Return the request for feedback."""
+            return self.feedback["state"], PendingFeedbackContext.from_dict(self.feedback["context"])
+
+    return TaskPersistence
+
+
+def _ask(turn: Turn, question: Question, paused: _PausedFlow) -> NoReturn:
+    paused.answers.append({"question": question.text})
+    turn.ask(question.text, question.data, state=asdict(paused))
+
+
+def _ask_for_feedback(turn: Turn, feedback: Json, paused: _PausedFlow) -> NoReturn:
+    context = feedback["context"]
+    output = context["method_output"]
+    shown = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
+    data = {"method": context["method_name"], "output": output}
+    if context["emit"]:
+        data["outcomes"] = context["emit"]
+    state = _PausedFlow(paused.inputs, feedback=feedback)
+    turn.ask(f"{shown}\n\n{context['message']}", data, state=asdict(state))

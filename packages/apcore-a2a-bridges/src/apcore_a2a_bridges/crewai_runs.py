@@ -1,0 +1,209 @@
+"""Runs of CrewAI: in a thread, with their events, without a terminal and without telemetry."""
+
+# CrewAI is not installed where the types are checked, so its objects are Any.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import suppress
+from contextvars import ContextVar, copy_context
+from importlib.util import find_spec
+from threading import Thread
+from typing import Any
+
+from .logs import log_at_debug
+from .turn import Turn
+
+PRIVACY = {"CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_TRACING_ENABLED": "false"}
+"""Variables that keep CrewAI from sending anything to its makers; CrewAI has no other switch."""
+
+_END = object()
+"""The last event of a run."""
+_is_served: ContextVar[bool] = ContextVar("_is_served", default=False)
+"""Whether the context is that of a run of this module."""
+
+
+class CrewAIError(RuntimeError):
+    """A crew or a flow can't go on."""
+
+
+class Stopped(BaseException):
+    """Raised inside a run that was canceled; CrewAI catches every `Exception`."""
+
+
+class Question(BaseException):
+    """Raised inside a run that has a question for the user; CrewAI catches every `Exception`.
+
+    Args:
+        text: The question.
+        data: JSON that accompanies it.
+    """
+
+    def __init__(self, text: str, data: Any) -> None:
+        super().__init__(text)
+        self.text = text
+        self.data = data
+
+
+class Run:
+    """A run of CrewAI in a thread of its own, with an event loop that it may block.
+
+    CrewAI calls models and tools synchronously, so the run of a canceled task can't be ended from
+    outside. It ends itself at its next event, for example the next piece of an answer.
+
+    Args:
+        start: Function that starts the crew or the flow.
+        is_wanted: Function of an event that returns whether it is one of `events`; it is called
+            in the context that the event is from.
+
+    Attributes:
+        result: What the coroutine has returned.
+    """
+
+    def __init__(
+        self, start: Callable[[], Coroutine[Any, Any, Any]], is_wanted: Callable[[Any], bool]
+    ) -> None:
+        self.result: Any = None
+        self._start = start
+        self._is_wanted = is_wanted
+        self._events: asyncio.Queue[Any] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        self._error: BaseException | None = None
+        self._is_stopped = False
+
+    async def events(self) -> AsyncGenerator[Any]:
+        """Start the run, and yield its events.
+
+        Raises:
+            BaseException: Whatever the run has raised.
+        """
+        context = copy_context()
+        Thread(target=context.run, args=(self._main,), name="crewai", daemon=True).start()
+        try:
+            while (event := await self._events.get()) is not _END:
+                yield event
+        finally:
+            self._is_stopped = True
+        if self._error is not None:
+            raise self._error
+
+    def _main(self) -> None:
+        """Run in the thread."""
+        from crewai.events.stream_context import add_stream_sink
+
+        leave_terminal()
+        add_stream_sink(self._publish)
+        with suppress(Stopped):  # from a part of the run that the rest did not wait for
+            asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        try:
+            self.result = await self._start()
+        except BaseException as error:  # raised by `events`, in the thread of the server
+            self._error = error
+        finally:
+            self._put(_END)
+
+    def _publish(self, source: Any, event: Any) -> None:
+        """Pass an event on; CrewAI calls this where the event happens."""
+        if self._is_stopped:
+            raise Stopped
+        if self._is_wanted(event):
+            self._put(event)
+
+    def _put(self, event: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
+        except RuntimeError:  # the server has ended, and its event loop is closed
+            self._is_stopped = True
+
+
+class _NoTerminal:
+    """A `HumanInputProvider` that refuses, instead of reading the terminal of the server."""
+
+    def setup_messages(self, context: Any) -> bool:
+        """Leave the messages as they are."""
+        return False
+
+    def post_setup_messages(self, context: Any) -> None:
+        """Leave the messages as they are."""
+
+    def handle_feedback(self, formatted_answer: Any, context: Any) -> Any:
+        """Refuse."""
+        raise CrewAIError("human_input does not work inside a flow: use ask or @human_feedback")
+
+    async def handle_feedback_async(self, formatted_answer: Any, context: Any) -> Any:
+        """Refuse."""
+        return self.handle_feedback(formatted_answer, context)
+
+
+class _FeedbackProvider:
+    """A `HumanFeedbackProvider` that pauses the flows of this module; others ask as before."""
+
+    def request_feedback(self, context: Any, flow: Any) -> Any:
+        """Pause the flow, or ask in the terminal."""
+        from crewai.flow.async_feedback import ConsoleProvider, HumanFeedbackPending
+
+        if _is_served.get():
+            raise HumanFeedbackPending(context=context)
+        return ConsoleProvider().request_feedback(context, flow)
+
+
+def leave_terminal() -> None:
+    """Keep CrewAI from asking and announcing in the terminal, in the context of a run."""
+    from crewai.core.providers.human_input import set_provider
+    from crewai.events.listeners.tracing.utils import set_suppress_tracing_messages
+    from crewai.flow.flow_config import flow_config
+
+    _is_served.set(True)
+    set_suppress_tracing_messages(True)
+    set_provider(_NoTerminal())
+    if flow_config.hitl_provider is None:
+        flow_config.hitl_provider = _FeedbackProvider()
+
+
+def keep_private() -> None:
+    """Turn off what CrewAI sends to its makers, and log its records at DEBUG.
+
+    Variables that are set already stay as they are.
+    """
+    for variable, value in PRIVACY.items():
+        os.environ.setdefault(variable, value)
+    for package in ("crewai", "crewai_core"):
+        spec = find_spec(package)
+        for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+            log_at_debug(package, folder)
+
+
+def input_files(turn: Turn) -> dict[str, Any] | None:
+    """Return the files of the message as those of CrewAI, by their names.
+
+    Links are left out: CrewAI would load them, from wherever the client wants.
+
+    Raises:
+        CrewAIError: The package for files is missing.
+    """
+    files = [file for file in turn.files if file.data is not None]
+    if not files:
+        return None
+    try:
+        import crewai_files
+    except ImportError:
+        raise CrewAIError("Files need pip install 'crewai[file-processing]'") from None
+    kinds = {"image": "ImageFile", "audio": "AudioFile", "video": "VideoFile", "text": "TextFile"}
+    named: dict[str, Any] = {}
+    for number, file in enumerate(files, 1):
+        kind = kinds.get(file.media_type.partition("/")[0], "File")
+        kind = "PDFFile" if file.media_type == "application/pdf" else kind
+        source = crewai_files.FileBytes(data=file.data, filename=file.name or None)
+        if file.media_type:
+            source._content_type = file.media_type  # what it guesses is often text/plain
+        name = file.name or f"file-{number}"
+        named[f"{number}-{name}" if name in named else name] = getattr(crewai_files, kind)(
+            source=source
+        )
+    return named

@@ -1,0 +1,318 @@
+"""Crews and flows of CrewAI as skills."""
+
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+import asyncio
+import threading
+import warnings
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apcore_a2a_bridges import bridge
+from apcore_a2a_bridges.crewai import CrewAIAgent
+from apcore_a2a_client import (
+    InvalidParamsError,
+    Part,
+    TaskArtifactUpdateEvent,
+    TaskStatusUpdateEvent,
+)
+from pydantic import BaseModel, PrivateAttr
+
+from tests.server.inloop import anyio_backend as anyio_backend
+from tests.serving import PATIENCE
+
+from .acceptance import Acceptance, Script, client_of, serving_agent, until
+
+with warnings.catch_warnings(action="ignore"):  # its modules warn when they are imported
+    from crewai import Agent, Crew, Task
+    from crewai.events.listeners.tracing.utils import should_enable_tracing
+    from crewai.events.types.llm_events import LLMCallType
+    from crewai.llms.base_llm import BaseLLM, llm_call_context
+    from crewai.telemetry import Telemetry
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # CrewAI uses what it deprecates
+    pytest.mark.filterwarnings("ignore:.*callbacks cannot be serialized:UserWarning"),
+]
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
+USAGE = {"prompt_tokens": 7, "completion_tokens": 3}
+
+
+class Llm(BaseLLM):  # type: ignore[misc]  # not installed here
+    """Streams what a function makes of the texts of the messages."""
+
+    _answer: Callable[..., AsyncIterator[str]] = PrivateAttr()
+    _loop: Any = PrivateAttr()
+
+    def __init__(self, answer: Callable[..., AsyncIterator[str]]) -> None:
+        super().__init__(model="scripted")
+        self._answer = answer
+        self._loop = asyncio.get_running_loop()
+
+    def call(
+        self,
+        messages: Any,
+        tools: Any = None,
+        callbacks: Any = None,
+        available_functions: Any = None,
+        from_task: Any = None,
+        from_agent: Any = None,
+        response_model: Any = None,
+    ) -> str:
+        given = {"from_task": from_task, "from_agent": from_agent}
+        pieces: list[str] = []
+        with llm_call_context():
+            self._emit_call_started_event(messages, **given)
+            answer = self._answer(*(message["content"] for message in messages))
+            while (piece := self._next(answer)) is not None:
+                pieces.append(piece)
+                if self._effective_stream():
+                    self._emit_stream_chunk_event(piece, **given, call_type=LLMCallType.LLM_CALL)
+            text = "".join(pieces)
+            self._emit_call_completed_event(text, LLMCallType.LLM_CALL, **given, usage=USAGE)
+        return text
+
+    def _next(self, answer: AsyncIterator[str]) -> str | None:
+        """Wait for a piece in the event loop of the test, and in this thread."""
+
+        async def piece() -> str | None:
+            return await anext(answer, None)
+
+        return asyncio.run_coroutine_threadsafe(piece(), self._loop).result()
+
+
+def text_of(message: Any) -> str:
+    """Return the texts of a message of A2A."""
+    return "".join(part.text or "" for part in message.parts) if message else ""
+
+
+def said_in(prompt: str) -> list[str]:
+    """Return the conversation that a prompt has, and the question last."""
+    task = prompt.partition("Answer: ")[2].partition("\n\nThis is the expected criteria")[0]
+    question, _, chat = task.partition("\n\n")
+    return [chat, question]
+
+
+def agent_of(answer: Callable[..., AsyncIterator[str]], **options: Any) -> Agent:
+    given = {"role": "Helper", "goal": "Help", "backstory": "Helpful", **options}
+    return Agent(llm=Llm(answer), **given)
+
+
+def crew_of(script: Script) -> Crew:
+    """Return a crew of one agent, whose model follows the script."""
+    agent = agent_of(lambda *texts: script.say(*said_in(texts[-1])))
+    task = Task(description="Answer: {question}", expected_output="An answer", agent=agent)
+    return Crew(name="helpers", agents=[agent], tasks=[task])
+
+
+class TestCrew(Acceptance):
+    cancels = False  # a call of a model is synchronous; see the test of cancellation below
+
+    def agent(self, script: Script) -> Any:
+        return crew_of(script)
+
+
+async def test_the_bridge_is_found_by_the_type() -> None:
+    module = bridge(crew_of(Script()))
+    assert isinstance(module, CrewAIAgent)
+    assert module.module_id == "helpers"
+
+
+def writing(*answers: str, **options: Any) -> tuple[Crew, list[str]]:
+    """Return a crew that plans and then writes, and the list of the prompts that it got."""
+    prompts: list[str] = []
+    remaining = iter(answers)
+
+    async def answer(*texts: str) -> AsyncIterator[str]:
+        prompts.append(texts[-1])
+        yield next(remaining)
+
+    planner, writer = agent_of(answer, role="Planner"), agent_of(answer, role="Writer")
+    plan = Task(name="plan", description="Plan {topic}", expected_output="A plan", agent=planner)
+    given = {"name": "write", "description": "Write {topic}", "expected_output": "A text"}
+    write = Task(**{**given, "agent": writer, **options})
+    return Crew(agents=[planner, writer], tasks=[plan, write]), prompts
+
+
+async def test_only_the_last_task_answers_and_all_are_told() -> None:
+    crew, prompts = writing("1. Cats", "Cats sleep.")
+    async with serving_agent(crew) as url, client_of(url) as client:
+        events = [event async for event in client.stream_message("cats")]
+    told = [text_of(e.status.message) for e in events if isinstance(e, TaskStatusUpdateEvent)]
+    assert [text for text in told if text] == ["Task: plan", "Planner has begun", "Task: write", "Writer has begun"]
+    pieces = [e.artifact.parts for e in events if isinstance(e, TaskArtifactUpdateEvent)]
+    assert [part.text for parts in pieces for part in parts] == ["Cats sleep."]
+    assert "1. Cats" in prompts[1]
+
+
+async def test_several_placeholders_are_a_typed_skill() -> None:
+    async def answer(*texts: str) -> AsyncIterator[str]:
+        yield texts[-1].partition("Task: ")[2].partition("\n")[0]
+
+    agent = agent_of(answer)
+    task = Task(description="{topic} in {year}", expected_output="A text", agent=agent)
+    async with (
+        serving_agent(Crew(agents=[agent], tasks=[task])) as url,
+        client_of(url) as client,
+    ):
+        assert await client.call("crew", {"topic": "Cats", "year": "2026"}) == "Cats in 2026"
+        with pytest.raises(InvalidParamsError):
+            await client.call("crew", {"topic": "Cats", "year": 2026})
+
+
+async def test_a_crew_without_placeholders_gets_the_message() -> None:
+    script = Script()
+    agent = agent_of(lambda *texts: script.say(texts[-1]))
+    task = Task(description="Be kind", expected_output="A text", agent=agent)
+    async with (
+        serving_agent(Crew(agents=[agent], tasks=[task])) as url,
+        client_of(url) as client,
+    ):
+        await client.call(None, "Who are you?")
+    assert "User: Who are you?" in script.prompts[0][0]
+
+
+class Summary(BaseModel):
+    title: str
+    words: int
+
+
+async def test_a_typed_output_is_data_with_a_schema() -> None:
+    crew, _ = writing("1. Cats", '{"title": "Cats", "words": 2}', output_pydantic=Summary)
+    assert bridge(crew).output_schema is Summary
+    async with serving_agent(crew) as url, client_of(url) as client:
+        assert await client.call(None, "cats") == {"title": "Cats", "words": 2}
+
+
+async def test_a_result_that_the_user_accepts_is_not_made_again(tmp_path: Path) -> None:
+    crew, prompts = writing("1. Cats", "Cats sleep.", human_input=True)
+    store = f"sqlite:///{tmp_path / 'tasks.db'}"
+    async with serving_agent(crew, task_store=store) as url, client_of(url) as client:
+        paused = await client.send_message("cats")
+        assert paused.status.state == "input-required"
+        assert "Cats sleep.\n\nIs this right?" in text_of(paused.status.message)
+    # another process goes on with what is stored
+    other, asked = writing(human_input=True)
+    async with serving_agent(other, task_store=store) as url, client_of(url) as client:
+        task = await client.reply(paused, "OK!")
+    assert task.value == "Cats sleep."
+    assert (len(prompts), asked) == (2, [])
+
+
+async def test_a_result_is_changed_until_the_user_accepts_it(tmp_path: Path) -> None:
+    crew, _ = writing("1. Cats", "Cats sleep.", human_input=True)
+    store = f"sqlite:///{tmp_path / 'tasks.db'}"
+    async with serving_agent(crew, task_store=store) as url, client_of(url) as client:
+        paused = await client.send_message("cats")
+    other, prompts = writing("Cats dream.", "Cats dream of fish.", human_input=True)
+    async with serving_agent(other, task_store=store) as url, client_of(url) as client:
+        asked = await client.reply(paused, "Yes, but {topic} dream")
+        assert "Cats dream." in text_of(asked.status.message)
+        asked = await client.reply(asked, {"of": "fish"})
+        task = await client.reply(asked, "good")
+    assert task.value == "Cats dream of fish."
+    assert "1. Cats" in prompts[0]
+    assert "Cats sleep." in prompts[0]
+    assert "Yes, but {topic} dream" in prompts[0]
+    assert '{"of": "fish"}' in prompts[1]
+
+
+async def test_tasks_after_a_review_go_on_with_its_result() -> None:
+    crew, prompts = writing("1. Cats", "Cats sleep.")
+    crew.tasks[0].human_input = True
+    done: list[str] = []
+    crew.after_kickoff_callbacks = [lambda output: done.append(output.raw) or output]
+    async with serving_agent(crew) as url, client_of(url) as client:
+        paused = await client.send_message("cats")
+        assert "1. Cats" in text_of(paused.status.message)
+        assert done == []
+        task = await client.reply(paused, "ok")
+    assert task.value == "Cats sleep."
+    assert "1. Cats" in prompts[1]
+    assert done == ["Cats sleep."]
+
+
+async def test_a_canceled_task_ends_its_model_at_the_next_piece() -> None:
+    begun, released = asyncio.Event(), asyncio.Event()
+    ended = threading.Event()
+    pieces: list[str] = []
+
+    class Watched(Llm):
+        def call(self, *args: Any, **kwargs: Any) -> str:
+            try:
+                return super().call(*args, **kwargs)
+            finally:
+                ended.set()
+
+    async def answer(*texts: str) -> AsyncIterator[str]:
+        for piece in ("Well, ", "so ", "on"):
+            pieces.append(piece)
+            yield piece
+            begun.set()
+            await released.wait()
+
+    agent = Agent(role="Helper", goal="Help", backstory="Helpful", llm=Watched(answer))
+    task = Task(description="{question}", expected_output="An answer", agent=agent)
+    async with (
+        serving_agent(Crew(agents=[agent], tasks=[task])) as url,
+        client_of(url) as client,
+    ):
+        sent = await client.send_message("Hello", blocking=False)
+        await until(begun)
+        await client.cancel_task(sent.id)
+        released.set()
+        assert await asyncio.to_thread(ended.wait, PATIENCE)
+    assert pieces == ["Well, ", "so "]
+
+
+async def test_files_reach_the_crew_with_their_media_types() -> None:
+    seen: dict[str, Any] = {}
+
+    class Seeing(Llm):
+        def supports_multimodal(self) -> bool:
+            return True
+
+        def call(self, messages: Any, *args: Any, **kwargs: Any) -> str:
+            seen.update(messages[-1]["files"])
+            return super().call(messages, *args, **kwargs)
+
+    agent = Agent(role="Eyes", goal="Look", backstory="", llm=Seeing(Script().say))
+    task = Task(description="{question}", expected_output="An answer", agent=agent)
+    parts = [
+        "What are they?",
+        Part(raw=PNG, filename="cat.png", media_type="image/png"),
+        Part(raw=b"a,b", filename="cats.csv", media_type="text/csv"),
+        Part(raw=b"c,d", filename="cats.csv", media_type="text/csv"),
+        Part(raw=b"ID3", media_type="audio/mpeg"),
+        Part(url="http://127.0.0.1:9/secret", media_type="text/plain"),
+    ]
+    async with (
+        serving_agent(Crew(agents=[agent], tasks=[task])) as url,
+        client_of(url) as client,
+    ):
+        await client.send_message(parts)
+    assert {name: file.read() for name, file in seen.items()} == {
+        "cat.png": PNG,
+        "cats.csv": b"a,b",
+        "3-cats.csv": b"c,d",
+        "file-4": b"ID3",
+    }
+    types = [(type(file).__name__, file.content_type) for file in seen.values()]
+    assert types[:2] == [("ImageFile", "image/png"), ("TextFile", "text/csv")]
+    assert types[3][0] == "AudioFile"
+
+
+async def test_nothing_is_printed_sent_or_stored(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crew, _ = writing("1. Cats", "Cats sleep.")
+    async with serving_agent(crew) as url, client_of(url) as client:
+        await client.send_message("cats")
+    assert capsys.readouterr().out == ""
+    assert not Telemetry()._should_execute_telemetry()
+    assert not should_enable_tracing()
