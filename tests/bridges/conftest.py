@@ -3,6 +3,8 @@
 from importlib.util import find_spec
 
 PACKAGES = {
+    "test_crewai.py": "crewai",
+    "test_crewai_flows.py": "crewai",
     "test_google_adk.py": "google.adk",
     "test_langchain.py": "langchain_core",
     "test_langgraph.py": "langgraph",

@@ -1,4 +1,4 @@
-"""Crews and flows of CrewAI as skills."""
+"""Crews of CrewAI as skills."""
 
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
@@ -6,7 +6,7 @@
 import asyncio
 import threading
 import warnings
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,20 @@ from apcore_a2a_client import (
     TaskArtifactUpdateEvent,
     TaskStatusUpdateEvent,
 )
-from pydantic import BaseModel, PrivateAttr
+from pydantic import BaseModel
 
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.serving import PATIENCE
 
-from .acceptance import Acceptance, Script, client_of, serving_agent, until
+from .acceptance import Acceptance, Script, client_of, serving_agent, task_of, until
+from .crewai_model import Llm, agent_of, text_of
 
 with warnings.catch_warnings(action="ignore"):  # its modules warn when they are imported
-    from crewai import Agent, Crew, Task
+    from crewai import Agent, Crew, Process, Task
     from crewai.events.listeners.tracing.utils import should_enable_tracing
-    from crewai.events.types.llm_events import LLMCallType
-    from crewai.llms.base_llm import BaseLLM, llm_call_context
     from crewai.telemetry import Telemetry
+    from crewai.tools import tool
+    from crewai.utilities.task_output_storage_handler import TaskOutputStorageHandler
 
 pytestmark = [
     pytest.mark.anyio,
@@ -40,55 +41,6 @@ pytestmark = [
 ]
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
-USAGE = {"prompt_tokens": 7, "completion_tokens": 3}
-
-
-class Llm(BaseLLM):  # type: ignore[misc]  # not installed here
-    """Streams what a function makes of the texts of the messages."""
-
-    _answer: Callable[..., AsyncIterator[str]] = PrivateAttr()
-    _loop: Any = PrivateAttr()
-
-    def __init__(self, answer: Callable[..., AsyncIterator[str]]) -> None:
-        super().__init__(model="scripted")
-        self._answer = answer
-        self._loop = asyncio.get_running_loop()
-
-    def call(
-        self,
-        messages: Any,
-        tools: Any = None,
-        callbacks: Any = None,
-        available_functions: Any = None,
-        from_task: Any = None,
-        from_agent: Any = None,
-        response_model: Any = None,
-    ) -> str:
-        given = {"from_task": from_task, "from_agent": from_agent}
-        pieces: list[str] = []
-        with llm_call_context():
-            self._emit_call_started_event(messages, **given)
-            answer = self._answer(*(message["content"] for message in messages))
-            while (piece := self._next(answer)) is not None:
-                pieces.append(piece)
-                if self._effective_stream():
-                    self._emit_stream_chunk_event(piece, **given, call_type=LLMCallType.LLM_CALL)
-            text = "".join(pieces)
-            self._emit_call_completed_event(text, LLMCallType.LLM_CALL, **given, usage=USAGE)
-        return text
-
-    def _next(self, answer: AsyncIterator[str]) -> str | None:
-        """Wait for a piece in the event loop of the test, and in this thread."""
-
-        async def piece() -> str | None:
-            return await anext(answer, None)
-
-        return asyncio.run_coroutine_threadsafe(piece(), self._loop).result()
-
-
-def text_of(message: Any) -> str:
-    """Return the texts of a message of A2A."""
-    return "".join(part.text or "" for part in message.parts) if message else ""
 
 
 def said_in(prompt: str) -> list[str]:
@@ -96,11 +48,6 @@ def said_in(prompt: str) -> list[str]:
     task = prompt.partition("Answer: ")[2].partition("\n\nThis is the expected criteria")[0]
     question, _, chat = task.partition("\n\n")
     return [chat, question]
-
-
-def agent_of(answer: Callable[..., AsyncIterator[str]], **options: Any) -> Agent:
-    given = {"role": "Helper", "goal": "Help", "backstory": "Helpful", **options}
-    return Agent(llm=Llm(answer), **given)
 
 
 def crew_of(script: Script) -> Crew:
@@ -144,10 +91,56 @@ async def test_only_the_last_task_answers_and_all_are_told() -> None:
     async with serving_agent(crew) as url, client_of(url) as client:
         events = [event async for event in client.stream_message("cats")]
     told = [text_of(e.status.message) for e in events if isinstance(e, TaskStatusUpdateEvent)]
-    assert [text for text in told if text] == ["Task: plan", "Planner has begun", "Task: write", "Writer has begun"]
+    assert [text for text in told if text] == [
+        "Task: plan",
+        "Planner has begun",
+        "Task: write",
+        "Writer has begun",
+    ]
     pieces = [e.artifact.parts for e in events if isinstance(e, TaskArtifactUpdateEvent)]
     assert [part.text for parts in pieces for part in parts] == ["Cats sleep."]
     assert "1. Cats" in prompts[1]
+
+
+async def test_thoughts_are_no_answer_and_tools_are_told() -> None:
+    answers = iter(
+        [
+            'Thought: I add\nAction: add\nAction Input: {"a": 1, "b": 2}',
+            "Thought: I know\nFinal Answer: It is 3.",
+        ]
+    )
+
+    async def answer(*texts: str) -> AsyncIterator[str]:
+        yield next(answers)
+
+    @tool  # type: ignore[untyped-decorator]  # not installed here
+    def add(a: int, b: int) -> int:
+        """Add numbers."""
+        return a + b
+
+    agent = agent_of(answer, tools=[add])
+    task = Task(description="{question}", expected_output="A number", agent=agent)
+    async with (
+        serving_agent(Crew(agents=[agent], tasks=[task])) as url,
+        client_of(url) as client,
+    ):
+        events = [event async for event in client.stream_message("1 + 2?")]
+        final = await client.get_task(task_of(events[0]).id)
+    assert final.value == "It is 3."
+    assert "Helper uses add" in str(events)
+
+
+async def test_a_manager_answers_for_a_hierarchical_crew() -> None:
+    async def answer(*texts: str) -> AsyncIterator[str]:
+        yield "Thought: I know\nFinal Answer: Cats sleep."
+
+    helper, manager = agent_of(answer), agent_of(answer, role="Manager")
+    task = Task(description="{topic}", expected_output="A text", human_input=True)
+    crew = Crew(agents=[helper], tasks=[task], process=Process.hierarchical, manager_agent=manager)
+    async with serving_agent(crew) as url, client_of(url) as client:
+        paused = await client.send_message("cats")
+        assert "Cats sleep." in text_of(paused.status.message)
+        assert (await client.reply(paused, "ok")).value == "Cats sleep."
 
 
 async def test_several_placeholders_are_a_typed_skill() -> None:
@@ -307,12 +300,14 @@ async def test_files_reach_the_crew_with_their_media_types() -> None:
     assert types[3][0] == "AudioFile"
 
 
-async def test_nothing_is_printed_sent_or_stored(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nothing_is_printed_sent_or_stored(capsys: pytest.CaptureFixture[str]) -> None:
     crew, _ = writing("1. Cats", "Cats sleep.")
     async with serving_agent(crew) as url, client_of(url) as client:
-        await client.send_message("cats")
-    assert capsys.readouterr().out == ""
+        assert await client.call(None, "cats") == "Cats sleep."
+        task = await client.send_message("dogs")  # the model has no more answers
+    assert task.status.state == "failed"
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "")
     assert not Telemetry()._should_execute_telemetry()
     assert not should_enable_tracing()
+    assert "Cats sleep." not in str(TaskOutputStorageHandler().load())

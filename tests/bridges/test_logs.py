@@ -1,9 +1,11 @@
 """Texts of exceptions in the records of frameworks' loggers."""
 
 import logging
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from apcore_a2a_bridges.logs import hide_exception_texts
+from apcore_a2a_bridges.logs import hide_exception_texts, log_at_debug
 
 
 def test_texts_of_exceptions_are_in_debug_records_alone(caplog: pytest.LogCaptureFixture) -> None:
@@ -31,3 +33,25 @@ def test_a_logger_that_is_made_later_gets_the_filter_too(caplog: pytest.LogCaptu
     logging.getLogger("late_framework_of_others").error("Failed: %s", ValueError("shown"))
     assert "hunter2" not in caplog.text
     assert "shown" in caplog.text
+
+
+def test_records_of_a_package_are_logged_at_debug_alone(caplog: pytest.LogCaptureFixture) -> None:
+    log_at_debug("noisy_framework", str(Path(__file__).parent))
+    logger = logging.getLogger("noisy_framework.flows")
+    log_at_debug("noisy_framework", str(Path(__file__).parent))
+    log_at_debug("quiet_framework", "/another/folder")
+    caplog.set_level(logging.INFO)
+    logger.error("the password is hunter2")
+    logging.error("the password is hunter2")  # as some frameworks do
+    assert caplog.text == ""
+    caplog.set_level(logging.DEBUG)
+    logging.error("the password is hunter2")
+    assert [record.levelno for record in caplog.records] == [logging.DEBUG]
+
+
+@pytest.fixture(autouse=True)
+def _no_filters() -> Iterator[None]:
+    """Restore the filters of the root logger, which other tests use."""
+    filters = [*logging.root.filters]
+    yield
+    logging.root.filters[:] = filters

@@ -123,7 +123,8 @@ class CrewAIAgent(Agent):
         keep_private()
         work, feedback = await self._work(turn)
         done = len(work.outputs) - (feedback is not None)
-        stop = next((n for n, t in enumerate(self._crew.tasks) if n >= done and t.human_input), None)
+        reviewed = [n for n, task in enumerate(self._crew.tasks) if task.human_input]
+        stop = next((number for number in reviewed if number >= done), None)
         crew = self._copy(work, done, stop)
         if feedback is not None:
             _add_feedback(crew.tasks, done, work.outputs[done]["raw"], feedback)
@@ -178,8 +179,8 @@ class CrewAIAgent(Agent):
         for task in crew.tasks:
             task.human_input = False
         for task, output in zip(crew.tasks[:done], work.outputs, strict=False):
-            model = task.output_pydantic
-            typed = output["pydantic"] if model is None else model.model_validate(output["pydantic"])
+            data = output["pydantic"]
+            typed = None if data is None else task.output_pydantic.model_validate(data)
             task.output = TaskOutput(**{**output, "pydantic": typed})
         if done:
             crew.checkpoint_kickoff_event_id = str(uuid4())  # lets it skip tasks with an output

@@ -161,8 +161,8 @@ class CrewAIFlowAgent(Agent):
 
 def _inputs_model(state: BaseModel) -> type[BaseModel]:
     """Return the model of the inputs of a typed state: its fields, without the id."""
-    fields = type(state).model_fields
-    given: Any = {name: (f.annotation, f) for name, f in fields.items() if name not in {ID, HISTORY}}
+    fields = [*type(state).model_fields.items()]
+    given: Any = {name: (f.annotation, f) for name, f in fields if name not in {ID, HISTORY}}
     model: type[BaseModel] = create_model(f"{type(state).__name__}Inputs", **given)
     return model
 
@@ -217,7 +217,8 @@ def _persistence_type() -> Any:
 
         def load_pending_feedback(self, flow_uuid: str) -> Any:
             """Return the request for feedback."""
-            return self.feedback["state"], PendingFeedbackContext.from_dict(self.feedback["context"])
+            context = PendingFeedbackContext.from_dict(self.feedback["context"])
+            return self.feedback["state"], context
 
     return TaskPersistence
 

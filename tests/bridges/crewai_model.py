@@ -1,0 +1,71 @@
+"""A model of CrewAI that follows a script."""
+
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+import asyncio
+import warnings
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from pydantic import PrivateAttr
+
+with warnings.catch_warnings(action="ignore"):  # its modules warn when they are imported
+    from crewai import Agent
+    from crewai.events.types.llm_events import LLMCallType
+    from crewai.llms.base_llm import BaseLLM, llm_call_context
+
+USAGE = {"prompt_tokens": 7, "completion_tokens": 3}
+
+
+class Llm(BaseLLM):  # type: ignore[misc]  # not installed here
+    """Streams what a function makes of the texts of the messages."""
+
+    _answer: Callable[..., AsyncIterator[str]] = PrivateAttr()
+    _loop: Any = PrivateAttr()
+
+    def __init__(self, answer: Callable[..., AsyncIterator[str]], **options: Any) -> None:
+        super().__init__(model="scripted", **options)
+        self._answer = answer
+        self._loop = asyncio.get_running_loop()
+
+    def call(
+        self,
+        messages: Any,
+        tools: Any = None,
+        callbacks: Any = None,
+        available_functions: Any = None,
+        from_task: Any = None,
+        from_agent: Any = None,
+        response_model: Any = None,
+    ) -> str:
+        given = {"from_task": from_task, "from_agent": from_agent}
+        pieces: list[str] = []
+        with llm_call_context():
+            self._emit_call_started_event(messages, **given)
+            answer = self._answer(*(message["content"] for message in messages))
+            while (piece := self._next(answer)) is not None:
+                pieces.append(piece)
+                if self._effective_stream():
+                    self._emit_stream_chunk_event(piece, **given, call_type=LLMCallType.LLM_CALL)
+            text = "".join(pieces)
+            self._emit_call_completed_event(text, LLMCallType.LLM_CALL, **given, usage=USAGE)
+        return text
+
+    def _next(self, answer: AsyncIterator[str]) -> str | None:
+        """Wait for a piece in the event loop of the test, and in this thread."""
+
+        async def piece() -> str | None:
+            return await anext(answer, None)
+
+        return asyncio.run_coroutine_threadsafe(piece(), self._loop).result()
+
+
+def text_of(message: Any) -> str:
+    """Return the texts of a message of A2A."""
+    return "".join(part.text or "" for part in message.parts) if message else ""
+
+
+def agent_of(answer: Callable[..., AsyncIterator[str]], **options: Any) -> Agent:
+    given = {"role": "Helper", "goal": "Help", "backstory": "Helpful", **options}
+    return Agent(llm=Llm(answer), **given)
