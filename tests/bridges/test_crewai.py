@@ -302,6 +302,7 @@ async def test_files_reach_the_crew_with_their_media_types() -> None:
 
 async def test_nothing_is_printed_sent_or_stored(capsys: pytest.CaptureFixture[str]) -> None:
     crew, _ = writing("1. Cats", "Cats sleep.")
+    crew.verbose = crew.agents[0].verbose = True
     async with serving_agent(crew) as url, client_of(url) as client:
         assert await client.call(None, "cats") == "Cats sleep."
         task = await client.send_message("dogs")  # the model has no more answers

@@ -154,12 +154,14 @@ class _FeedbackProvider:
 
 
 def leave_terminal() -> None:
-    """Keep CrewAI from asking and announcing in the terminal, in the context of a run."""
+    """Keep CrewAI from asking and printing in the terminal, in the context of a run."""
     from crewai.core.providers.human_input import set_provider
     from crewai.events.listeners.tracing.utils import set_suppress_tracing_messages
+    from crewai.events.utils.console_formatter import set_suppress_console_output
     from crewai.flow.flow_config import flow_config
 
     _is_served.set(True)
+    set_suppress_console_output(True)
     set_suppress_tracing_messages(True)
     set_provider(_NoTerminal())
     if flow_config.hitl_provider is None:
