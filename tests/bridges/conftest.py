@@ -3,6 +3,7 @@
 from importlib.util import find_spec
 
 PACKAGES = {
+    "test_agno.py": "agno",
     "test_crewai.py": "crewai",
     "test_crewai_flows.py": "crewai",
     "test_google_adk.py": "google.adk",

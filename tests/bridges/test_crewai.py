@@ -4,6 +4,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 
 import asyncio
+import runpy
 import threading
 import warnings
 from collections.abc import AsyncIterator
@@ -312,3 +313,10 @@ async def test_nothing_is_printed_sent_or_stored(capsys: pytest.CaptureFixture[s
     assert not Telemetry()._should_execute_telemetry()
     assert not should_enable_tracing()
     assert "Cats sleep." not in str(TaskOutputStorageHandler().load())
+
+
+def test_the_example_is_a_crew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    path = Path(__file__).parents[2] / "examples/bridges/crewai/agent.py"
+    agent = bridge(runpy.run_path(str(path))["crew"])
+    assert (agent.module_id, agent.input_key) == ("writers", "topic")

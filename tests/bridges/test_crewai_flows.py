@@ -13,9 +13,11 @@ import pytest
 from apcore_a2a_bridges import bridge
 from apcore_a2a_bridges.crewai_flows import CrewAIFlowAgent
 from apcore_a2a_client import InvalidParamsError, TaskStatusUpdateEvent
+from apcore_a2a_server import create_app
 from pydantic import BaseModel
 
 from tests.server.inloop import anyio_backend as anyio_backend
+from tests.server.inloop import listening
 from tests.server.principals import Headers
 
 from .acceptance import Acceptance, Script, client_of, serving_agent
@@ -221,3 +223,11 @@ async def test_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert task.status.state == "failed"
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "")
+
+
+async def test_the_example_is_served() -> None:
+    path = Path(__file__).parents[2] / "examples/bridges/crewai/flow.py"
+    app = create_app(f"{path}:flow", allowed_hosts=["*"])
+    async with listening(app) as url, client_of(url) as client:
+        asked = await client.send_message("Plan")
+        assert (await client.reply(asked, "Rome")).value == "A weekend in Rome"

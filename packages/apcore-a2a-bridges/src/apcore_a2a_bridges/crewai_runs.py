@@ -18,8 +18,12 @@ from typing import Any
 from .logs import log_at_debug
 from .turn import Turn
 
-PRIVACY = {"CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_TRACING_ENABLED": "false"}
-"""Variables that keep CrewAI from sending anything to its makers; CrewAI has no other switch."""
+PRIVACY = {
+    "CREWAI_DISABLE_TELEMETRY": "true",
+    "CREWAI_DISABLE_VERSION_CHECK": "true",
+    "CREWAI_TRACING_ENABLED": "false",
+}
+"""Variables that keep CrewAI from calling its makers, and PyPI; it has no other switches."""
 
 _END = object()
 """The last event of a run."""
@@ -175,10 +179,20 @@ def keep_private() -> None:
     """
     for variable, value in PRIVACY.items():
         os.environ.setdefault(variable, value)
+    _drop_telemetry()
     for package in ("crewai", "crewai_core"):
         spec = find_spec(package)
         for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
             log_at_debug(package, folder)
+
+
+def _drop_telemetry() -> None:
+    """Drop what was to be sent about flows that were made before telemetry was turned off."""
+    from crewai.telemetry import Telemetry
+
+    exporter = getattr(Telemetry(), "_exporter", None)
+    if exporter is not None and Telemetry._is_telemetry_disabled():
+        exporter.shutdown()
 
 
 def input_files(turn: Turn) -> dict[str, Any] | None:

@@ -23,6 +23,8 @@ ENTRY_POINT_GROUP = "apcore_a2a.bridges"
 _BRIDGES: dict[str, str | Callable[..., Any]] = {
     "a2a.server.agent_execution.agent_executor.AgentExecutor": ".a2a_sdk:ExecutorAgent",
     "agents.agent.Agent": ".openai_agents:OpenAIAgent",
+    "agno.agent.agent.Agent": ".agno:AgnoAgent",
+    "agno.team.team.Team": ".agno:AgnoAgent",
     "crewai.crew.Crew": ".crewai:CrewAIAgent",
     "crewai.flow.flow.Flow": ".crewai_flows:CrewAIFlowAgent",
     "google.adk.agents.base_agent.BaseAgent": ".google_adk:ADKAgent",
@@ -33,6 +35,7 @@ _BRIDGES: dict[str, str | Callable[..., Any]] = {
     "strands.agent.agent.Agent": ".strands:StrandsAgent",
     # names for `load_bridge`
     "a2a-sdk": ".a2a_sdk:ExecutorAgent",
+    "agno": ".agno:AgnoAgent",
     "claude-code": ".coding_agents:ClaudeCodeAgent",
     "codex": ".coding_agents:CodexAgent",
     "callable": ".callables:FunctionAgent",

@@ -1,0 +1,15 @@
+"""A flow of CrewAI that asks; run `apcore-a2a serve flow.py:flow`."""
+
+from crewai.flow import Flow, start
+
+
+class Trip(Flow):
+    """Plans a trip."""
+
+    @start()
+    def plan(self) -> str:
+        """Ask for the place."""
+        return f"A weekend in {self.ask('Where to?')}"
+
+
+flow = Trip()

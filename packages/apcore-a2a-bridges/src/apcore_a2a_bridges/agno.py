@@ -1,0 +1,310 @@
+"""Agents and teams of Agno: what a run needs from the user pauses the task."""
+
+# Agno is not installed where the types are checked, so its objects are Any.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from importlib.util import find_spec
+from typing import Any, NoReturn
+
+from apcore_a2a_core import File, Progress, Usage, to_json
+from apcore_a2a_core.values import is_object
+
+from . import parts
+from .agent import Agent, resolved
+from .callables import output_schema_of
+from .logs import log_at_debug
+from .parts import Json
+from .turn import TextMessage, Turn, file_in
+
+DENIED = "The user has denied this call."
+"""The note that the model gets instead of the result of a tool that the user did not approve."""
+JSON_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
+"""Types of JSON Schema by those of the fields that a tool asks the user for."""
+LOGGERS = ("agno", "agno-team", "agno-workflow")
+MEDIA = {"image": "images", "audio": "audio", "video": "videos"}
+"""The arguments of a run for files, by their main types; others are `files`."""
+ROLES = {"user": "user", "agent": "assistant"}
+TELEMETRY = "AGNO_TELEMETRY"
+"""The variable that turns Agno's telemetry on or off."""
+
+
+class AgnoError(RuntimeError):
+    """A run has failed, or has ended before it had an answer."""
+
+
+def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
+    """Convert a part of a message to text, or to an image, audio, video or file of Agno.
+
+    Data becomes JSON text, and links stay links: Agno would load them itself.
+
+    >>> part_in({"text": "Hello"}, turn=None), part_in({"data": {"n": 1}}, turn=None)
+    ('Hello', '{"n": 1}')
+    """
+    file = file_in(part)
+    if file is None:
+        return part["text"] if "text" in part else json.dumps(part.get("data"), ensure_ascii=False)
+    return file.url if file.data is None else _media_of(file)
+
+
+def part_out(event: Any, turn: Turn) -> Any:
+    """Convert an event or an output of Agno to chunks.
+
+    Pieces of text stay text, tools become progress, and files that the run has made become files.
+    Other events, such as those of reasoning and of the members of a team, become nothing.
+    """
+    kind = getattr(event, "event", None)
+    if not isinstance(kind, str):
+        return parts.part_out(event, turn)
+    kind = kind.removeprefix("Team")
+    if kind == "ModelRequestCompleted":
+        return Usage(event.input_tokens or 0, event.output_tokens or 0)
+    if kind == "ToolCallStarted":
+        return Progress(f"Using {event.tool.tool_name}")
+    if event.parent_run_id:  # of a member of a team
+        return None
+    if kind == "RunContent":
+        return event.content if isinstance(event.content, str) else None
+    if kind == "RunCompleted":
+        made = [event.images, event.videos, event.audio, event.files, [event.response_audio]]
+        return [_file_of(media) for group in made for media in group or () if media is not None]
+    return None
+
+
+class AgnoAgent(Agent):
+    """An agent or a team of Agno.
+
+    With a database and `add_history_to_context`, it remembers the conversation in a session of
+    its own; otherwise, it gets the texts of the conversation. Tools that need a confirmation,
+    input of the user, or an execution elsewhere pause the task, and the run waits with it.
+
+    Args:
+        agent: The agent or team.
+        run_options: Other arguments of `arun`, such as `dependencies`.
+        options: Options of `Agent`.
+    """
+
+    default_part_in = staticmethod(part_in)
+    default_part_out = staticmethod(part_out)
+
+    def __init__(
+        self, agent: Any, *, run_options: Mapping[str, Any] | None = None, **options: Any
+    ) -> None:
+        os.environ.setdefault(TELEMETRY, "false")  # Agno looks at it in each run
+        description = agent.description or getattr(agent, "role", None) or ""
+        given: Json = {"name": agent.name or "agent", "description": description, **options}
+        super().__init__(**given)
+        self._agent = agent
+        self._is_team = hasattr(agent, "members")
+        self._run_options = dict(run_options or {})
+        self._has_memory = agent.db is not None and agent.add_history_to_context
+        self._tells_text = agent.output_schema is None
+        if isinstance(agent.output_schema, type):
+            self.output_schema = output_schema_of(agent.output_schema)
+        if isinstance(agent.input_schema, type) and not options.get("input_key"):
+            self.input_schema = agent.input_schema
+
+    async def run(self, turn: Turn) -> AsyncIterator[Any]:
+        """Run the agent, or go on with the user's answers, and yield its events and its output."""
+        _hide_records()
+        if turn.state is None:
+            events = self._agent.arun(**await self._arguments(turn))
+        else:
+            paused = _from_json(turn.state)
+            _answer(_open_requirements(paused)[0], turn)
+            _ask(turn, paused)
+            events = self._agent.acontinue_run(paused, **self._options(turn))
+        output, said = None, ""
+        async with aclosing(events):
+            async for event in events:
+                kind = getattr(event, "event", None)
+                if not isinstance(kind, str):
+                    output = event
+                    continue
+                if kind.removeprefix("Team") in {"RunError", "RunCancelled"}:
+                    _fail(event)
+                if not _is_text(event):
+                    yield event
+                elif self._tells_text:
+                    said += event.content
+                    yield event
+        if output is None:
+            raise AgnoError("The run has ended without an output")
+        _ask(turn, output)
+        content = output.content
+        if not (isinstance(content, str) and said.endswith(content)):
+            yield content
+
+    def _options(self, turn: Turn) -> Json:
+        return {
+            "session_id": turn.session_id,
+            "user_id": turn.principal or turn.session_id,
+            "stream": True,
+            "stream_events": True,
+            "yield_run_output": True,
+            **self._run_options,
+        }
+
+    async def _arguments(self, turn: Turn) -> Json:
+        """Return the arguments of a run: its input, after the texts of the conversation."""
+        from agno.models.message import Message
+
+        texts: list[Any] = []
+        media: dict[str, list[Any]] = {}
+        if self.input_mapper is None and self.takes_text:
+            contents = await self.contents(turn)
+        else:
+            texts.append(await self.given(turn))
+            contents = [await resolved(self.part_in(part, turn)) for part in turn.parts]
+        for content in contents:
+            if isinstance(content, str):
+                texts.append(content)
+            elif content is not None:
+                media.setdefault(_argument_of(content), []).append(content)
+        is_text = all(isinstance(text, str) for text in texts)
+        given = "\n".join(texts) if is_text else texts[0]
+        past = [] if self._has_memory or not is_text else turn.messages
+        if past and self._is_team:  # it takes no list of messages
+            given = f"{_transcript(past)}\n\n{given}"
+        if not past or self._is_team:
+            return {"input": given, **media, **self._options(turn)}
+        messages = [Message(role=ROLES[m.role], content=m.text) for m in past]
+        messages.append(Message(role="user", content=given, **media))
+        return {"input": messages, **self._options(turn)}
+
+
+def _transcript(messages: list[TextMessage]) -> str:
+    lines = [f"{message.role.capitalize()}: {message.text}" for message in messages]
+    return "\n".join(["The conversation so far:", *lines])
+
+
+def _is_text(event: Any) -> bool:
+    is_own = not event.parent_run_id and event.event.removeprefix("Team") == "RunContent"
+    return is_own and isinstance(event.content, str)
+
+
+def _fail(event: Any) -> NoReturn:
+    reason = getattr(event, "content", None) or getattr(event, "reason", None)
+    raise AgnoError(reason or event.event)
+
+
+def _hide_records() -> None:
+    """Log Agno's records at DEBUG: they have texts of exceptions."""
+    spec = find_spec("agno")
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        for name in LOGGERS:
+            log_at_debug(name, folder)
+
+
+def _from_json(state: Json) -> Any:
+    """Return the run of a pause."""
+    from agno.run.agent import RunOutput
+    from agno.run.team import TeamRunOutput
+
+    kind = TeamRunOutput if state["is_team"] else RunOutput
+    return kind.from_dict(state["run"])
+
+
+def _open_requirements(run: Any) -> list[Any]:
+    return [each for each in run.requirements or () if not each.is_resolved()]
+
+
+def _answer(requirement: Any, turn: Turn) -> None:
+    """Give the user's answer to what a run needs."""
+    answer = turn.answer
+    text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+    if requirement.needs_confirmation:
+        requirement.confirm() if turn.approved else requirement.reject(DENIED)
+    elif requirement.needs_user_feedback:
+        question = _open_question(requirement)
+        selected = text.split(",") if isinstance(answer, str) else answer
+        labels = [each.strip() for each in selected] if question.multi_select else [text]
+        requirement.provide_user_feedback({question.question: labels})
+    elif requirement.needs_user_input:
+        names = [field.name for field in _open_fields(requirement)]
+        values = answer if is_object(answer) else {names[0]: answer}
+        requirement.provide_user_input(values)
+    else:
+        requirement.set_external_execution_result(text)
+
+
+def _ask(turn: Turn, run: Any) -> None:
+    """Pause the task if a run needs something from the user; ask about one thing at a time."""
+    requirements = _open_requirements(run)
+    own = [each for each in run.requirements or () if each.member_run_id is None]
+    tools = {each.tool_execution.tool_call_id: each.tool_execution for each in own}
+    run.tools = [tools.get(tool.tool_call_id, tool) for tool in run.tools or ()]
+    if not requirements:
+        return
+    requirement = requirements[0]
+    tool = requirement.tool_execution
+    data = {"tool": tool.tool_name, "arguments": to_json(tool.tool_args), "id": tool.tool_call_id}
+    state = {"is_team": hasattr(run, "team_id"), "run": to_json(run.to_dict())}
+    if requirement.needs_confirmation:
+        turn.approve(f"May the agent call {tool.tool_name}?", data, state=state)
+    if requirement.needs_user_feedback:
+        question = _open_question(requirement)
+        labels = [option.label for option in question.options or ()]
+        choices = None if question.multi_select else labels or None
+        turn.ask(question.question, {**data, "options": labels}, choices=choices, state=state)
+    if requirement.needs_user_input:
+        fields = _open_fields(requirement)
+        names = ", ".join(field.description or field.name for field in fields)
+        question_text = f"{tool.tool_name} needs: {names}"
+        turn.ask(question_text, data, schema=_schema_of(fields), state=state)
+    turn.ask(f"What is the result of {tool.tool_name}?", data, state=state)
+
+
+def _open_question(requirement: Any) -> Any:
+    return next(q for q in requirement.user_feedback_schema if q.selected_options is None)
+
+
+def _open_fields(requirement: Any) -> list[Any]:
+    return [field for field in requirement.user_input_schema or () if field.value is None]
+
+
+def _schema_of(fields: list[Any]) -> Json:
+    """Return the schema of the answer: that of the only field, or an object of all of them."""
+    properties: Json = {}
+    for field in fields:
+        name = getattr(field.field_type, "__name__", "")
+        schema: Json = {"type": JSON_TYPES[name]} if name in JSON_TYPES else {}
+        properties[field.name] = {**schema, "description": field.description or field.name}
+    if len(fields) == 1:
+        return {**properties[fields[0].name]}
+    return {"type": "object", "properties": properties, "required": [*properties]}
+
+
+def _argument_of(media: Any) -> str:
+    return {"Image": "images", "Audio": "audio", "Video": "videos"}.get(
+        type(media).__name__, "files"
+    )
+
+
+def _media_of(file: File) -> Any:
+    from agno import media
+
+    kind = file.media_type.partition("/")[0]
+    given: Json = {"content": file.data, "mime_type": file.media_type or None}
+    if kind in MEDIA:
+        return getattr(media, kind.capitalize())(**given, format=file.media_type.partition("/")[2])
+    if file.media_type not in media.File.valid_mime_types():
+        given["mime_type"] = None  # it refuses others
+    return media.File(**given, filename=file.name or None)
+
+
+def _file_of(media: Any) -> File:
+    """Return a file that a run has made."""
+    name = getattr(media, "filename", None) or ""
+    kind = type(media).__name__.lower()
+    by_format = f"{kind}/{media.format}" if media.format and kind in MEDIA else ""
+    media_type = media.mime_type or by_format
+    if media.content is not None:
+        return File(media.content, name=name, media_type=media_type)
+    return File(url=media.url, name=name, media_type=media_type)
