@@ -176,7 +176,7 @@ async def test_a_tool_that_needs_confirmation_runs_after_a_yes(
     assert task.metadata["usage"] == {"inputTokens": 14, "outputTokens": 6}
 
 
-async def test_what_several_tools_need_is_asked_one_by_one(tmp_path: Path) -> None:
+async def test_the_needs_of_several_tools_are_asked_one_by_one(tmp_path: Path) -> None:
     done.clear()
     calls = [
         call_of("pay", 0, amount=5),

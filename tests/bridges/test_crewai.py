@@ -220,7 +220,12 @@ async def test_tasks_after_a_review_go_on_with_its_result() -> None:
     crew, prompts = writing("1. Cats", "Cats sleep.")
     crew.tasks[0].human_input = True
     done: list[str] = []
-    crew.after_kickoff_callbacks = [lambda output: done.append(output.raw) or output]
+
+    def finish(output: Any) -> Any:
+        done.append(output.raw)
+        return output
+
+    crew.after_kickoff_callbacks = [finish]
     async with serving_agent(crew) as url, client_of(url) as client:
         paused = await client.send_message("cats")
         assert "1. Cats" in text_of(paused.status.message)

@@ -77,7 +77,7 @@ def _usage_of(counts: Json | None) -> Usage | None:
 
 @dataclass(slots=True)
 class _Work:
-    """What a crew has done before it asks for a review: the state of the pause, as JSON.
+    """The tasks that a crew has done before it asks for a review: state of the pause, as JSON.
 
     Attributes:
         inputs: The inputs of the crew.

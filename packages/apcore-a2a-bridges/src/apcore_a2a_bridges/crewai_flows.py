@@ -29,7 +29,7 @@ ID = "id"
 
 @dataclass(slots=True)
 class _PausedFlow:
-    """What a flow has asked and been told: the state of a pause, as JSON.
+    """Questions of a flow and their answers: the state of a pause, as JSON.
 
     Attributes:
         inputs: The inputs of the flow.
