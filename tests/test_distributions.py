@@ -33,6 +33,9 @@ PROVIDED: dict[str, str] = {}
 # Missing in the metadata of the installed distributions: `google` belongs to several of them, an
 # editable installation, as the members are, lists no modules, and frameworks are not installed.
 OWNERS = {
+    "agno": "agno",
+    "crewai": "crewai",
+    "crewai_files": "crewai",
     "google.adk": "google-adk",
     "google.genai": "google-genai",
     "agents": "openai-agents",

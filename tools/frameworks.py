@@ -22,6 +22,8 @@ TIMEOUT = 600
 """Seconds for the tests of one framework."""
 FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "a2a-sdk": ("a2a-sdk",),
+    "agno": ("agno", "openai"),
+    "crewai": ("crewai", "crewai-files"),
     "google-adk": ("google-adk",),
     "langchain": ("langchain-core",),
     "langgraph": ("langgraph", "langchain", "langgraph-checkpoint-sqlite"),
@@ -72,9 +74,9 @@ def _install(name: str, environment: Path, *, again: bool) -> None:
 
 def _test(name: str, environment: Path) -> str:
     """Run the tests, and return the last line of pytest."""
-    file = f"tests/bridges/test_{name.replace('-', '_')}.py"
+    files = sorted(ROOT.glob(f"tests/bridges/test_{name.replace('-', '_')}*.py"))
     python = environment / "bin" / "python"
-    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", file]
+    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, files)]
     try:
         run = subprocess.run(
             command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=TIMEOUT

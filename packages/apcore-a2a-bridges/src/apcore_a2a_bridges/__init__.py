@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 __all__ = [
     "ADKAgent",
     "Agent",
+    "AgnoAgent",
     "ClaudeCodeAgent",
     "CodexAgent",
     "CommandAgent",
+    "CrewAIAgent",
+    "CrewAIFlowAgent",
     "ExecutorAgent",
     "File",
     "FunctionAgent",
@@ -43,9 +46,12 @@ if TYPE_CHECKING:
 
     from .a2a_sdk import ExecutorAgent
     from .agent import Agent
+    from .agno import AgnoAgent
     from .callables import FunctionAgent, ObjectAgent
     from .coding_agents import ClaudeCodeAgent, CodexAgent
     from .command import CommandAgent, OpenClawAgent
+    from .crewai import CrewAIAgent
+    from .crewai_flows import CrewAIFlowAgent
     from .detection import bridge, load_adapter, load_bridge, register_adapter, register_bridge
     from .google_adk import ADKAgent
     from .langchain import LangChainAgent
@@ -64,9 +70,12 @@ else:
         "apcore_a2a_core": ["File", "Progress", "Usage"],
         ".a2a_sdk": ["ExecutorAgent"],
         ".agent": ["Agent"],
+        ".agno": ["AgnoAgent"],
         ".callables": ["FunctionAgent", "ObjectAgent"],
         ".coding_agents": ["ClaudeCodeAgent", "CodexAgent"],
         ".command": ["CommandAgent", "OpenClawAgent"],
+        ".crewai": ["CrewAIAgent"],
+        ".crewai_flows": ["CrewAIFlowAgent"],
         ".detection": [
             "bridge",
             "load_adapter",

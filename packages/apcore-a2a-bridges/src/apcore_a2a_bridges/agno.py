@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
@@ -17,14 +16,12 @@ from apcore_a2a_core import File, Progress, Usage, to_json
 from apcore_a2a_core.values import is_object
 
 from . import parts
-from .agent import Agent, resolved
+from .agent import Agent
 from .callables import output_schema_of
 from .logs import log_at_debug
-from .parts import Json
+from .parts import DENIED, Json, text_of
 from .turn import TextMessage, Turn, file_in
 
-DENIED = "The user has denied this call."
-"""The note that the model gets instead of the result of a tool that the user did not approve."""
 JSON_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 """Types of JSON Schema by those of the fields that a tool asks the user for."""
 LOGGERS = ("agno", "agno-team", "agno-workflow")
@@ -49,7 +46,7 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
     """
     file = file_in(part)
     if file is None:
-        return part["text"] if "text" in part else json.dumps(part.get("data"), ensure_ascii=False)
+        return text_of(part.get("text", part.get("data")))
     return file.url if file.data is None else _media_of(file)
 
 
@@ -161,11 +158,11 @@ class AgnoAgent(Agent):
             contents = await self.contents(turn)
         else:
             texts.append(await self.given(turn))
-            contents = [await resolved(self.part_in(part, turn)) for part in turn.parts]
+            contents = await self.converted(turn.parts, turn)
         for content in contents:
             if isinstance(content, str):
                 texts.append(content)
-            elif content is not None:
+            else:
                 media.setdefault(_argument_of(content), []).append(content)
         is_text = all(isinstance(text, str) for text in texts)
         given = "\n".join(texts) if is_text else texts[0]
@@ -218,7 +215,7 @@ def _open_requirements(run: Any) -> list[Any]:
 def _answer(requirement: Any, turn: Turn) -> None:
     """Give the user's answer to what a run needs."""
     answer = turn.answer
-    text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+    text = text_of(answer)
     if requirement.needs_confirmation:
         requirement.confirm() if turn.approved else requirement.reject(DENIED)
     elif requirement.needs_user_feedback:
@@ -282,9 +279,7 @@ def _schema_of(fields: list[Any]) -> Json:
 
 
 def _argument_of(media: Any) -> str:
-    return {"Image": "images", "Audio": "audio", "Video": "videos"}.get(
-        type(media).__name__, "files"
-    )
+    return MEDIA.get(type(media).__name__.lower(), "files")
 
 
 def _media_of(file: File) -> Any:

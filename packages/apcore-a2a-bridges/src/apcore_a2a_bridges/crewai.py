@@ -16,11 +16,11 @@ from uuid import uuid4
 from apcore_a2a_core import Progress, Usage, to_json
 
 from . import parts
-from .agent import Agent, resolved, text_model
+from .agent import Agent, text_model
 from .callables import output_schema_of
 from .crewai_runs import Run, input_files, keep_private
-from .parts import Json
-from .turn import ANSWER, Turn
+from .parts import Json, is_mapping, text_of
+from .turn import Turn
 
 ACCEPTED = frozenset(
     ["", "accept", "accepted", "approve", "approved", "fine", "good", "ok", "okay", "y", "yes"]
@@ -152,18 +152,13 @@ class CrewAIAgent(Agent):
         if turn.state is None:
             return _Work(await self._inputs(turn)), None
         answer = turn.answer
-        text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+        text = text_of(answer)
         is_accepted = answer is True or text.strip().strip(".!").lower() in ACCEPTED
         return _Work(**turn.state), None if is_accepted else text
 
     async def _inputs(self, turn: Turn) -> Json:
-        if self.input_mapper is not None:
-            mapped = await resolved(self.input_mapper(turn.inputs, turn))
-            inputs = mapped if isinstance(mapped, dict) else {self.input_key: mapped}
-        else:
-            inputs = {name: value for name, value in turn.inputs.items() if name != ANSWER}
-            if self.takes_text:
-                inputs[self.input_key] = turn.text
+        given = await self.given(turn)
+        inputs = {**given} if is_mapping(given) else {self.input_key: given}
         chat = [{"role": ROLES[m.role], "content": m.text} for m in turn.messages]
         if not self._has_placeholders:  # the text of the user has no other place
             chat.append({"role": "user", "content": turn.text})

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -18,7 +17,7 @@ from pydantic import BaseModel, create_model
 from .agent import Agent, first_paragraph, resolved
 from .crewai import ROLES, part_out
 from .crewai_runs import Question, Run, input_files, keep_private
-from .parts import Json
+from .parts import Json, text_of
 from .turn import ANSWER, Turn
 
 HISTORY = "history"
@@ -45,7 +44,7 @@ class _PausedFlow:
 
     def answer(self, answer: Any) -> None:
         """Take the answer to what the flow has asked last."""
-        text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+        text = text_of(answer)
         if self.answers:
             self.answers[-1]["answer"] = text
         elif self.feedback is not None:
@@ -231,7 +230,7 @@ def _ask(turn: Turn, question: Question, paused: _PausedFlow) -> NoReturn:
 def _ask_for_feedback(turn: Turn, feedback: Json, paused: _PausedFlow) -> NoReturn:
     context = feedback["context"]
     output = context["method_output"]
-    shown = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
+    shown = text_of(output)
     data = {"method": context["method_name"], "output": output}
     if context["emit"]:
         data["outcomes"] = context["emit"]
