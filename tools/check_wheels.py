@@ -1,7 +1,8 @@
 """Import every built wheel on its own: `uv run tools/check_wheels.py DIRECTORY`.
 
 Each wheel is installed with only its declared dependencies: once without extras, and once with
-each extra and an import that needs it. With `all`, every public name must resolve.
+each extra and an import that needs it. With `all`, every public name must resolve. The extras of
+agent frameworks are large, so it is only checked that what they require can be installed.
 """
 
 import os
@@ -44,18 +45,31 @@ def runs(wheel: Path, extra: str, statement: str) -> bool:
     return subprocess.run(command, check=False).returncode == 0
 
 
+def resolves(wheel: Path, extra: str) -> bool:
+    """Return whether there are versions of all that *wheel* with *extra* requires."""
+    distribution = wheel.name.partition("-")[0]
+    command = [UV, "pip", "compile", "--quiet", "--python", sys.executable]
+    command += ["--find-links", str(wheel.parent), "-"]
+    requirement = f"{distribution}{extra} @ {wheel.as_uri()}"
+    run = subprocess.run(
+        command, input=requirement, check=False, stdout=subprocess.DEVNULL, text=True
+    )
+    return run.returncode == 0
+
+
 def check(wheel: Path) -> int:
     """Check *wheel* alone and with each extra; return the number of failures."""
     module = wheel.name.partition("-")[0]
     cases = {"": f"import {module}"}
     for extra in extras_of(wheel):
-        statement = f"from {module} import *" if extra == "all" else f"import {IMPORTS[extra]}"
-        cases[f"[{extra}]"] = statement
+        statement = f"from {module} import *" if extra == "all" else ""
+        cases[f"[{extra}]"] = f"import {IMPORTS[extra]}" if extra in IMPORTS else statement
     failures = 0
     for extra, statement in cases.items():
-        ok = runs(wheel, extra, statement)
+        ok = runs(wheel, extra, statement) if statement else resolves(wheel, extra)
         failures += not ok
-        print("ok  " if ok else "FAIL", f"{module}{extra}: {statement}", flush=True)
+        done = statement or "can be installed"
+        print("ok  " if ok else "FAIL", f"{module}{extra}: {done}", flush=True)
     return failures
 
 

@@ -1,7 +1,8 @@
 """The command line of `tools/frameworks`: the tests of each bridge beside its framework.
 
 Each framework is installed into an environment of its own in `.cache/frameworks`, since some of
-them can't be installed together. A later run uses it again.
+them can't be installed together. A later run uses it again. The versions are the newest ones, or
+with `--lowest` those that the extras of the bridges name.
 """
 
 import argparse
@@ -9,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Sequence
 from importlib.metadata import PathDistribution
 from pathlib import Path
@@ -17,7 +19,9 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".cache" / "frameworks"
 UV = os.environ.get("UV", "uv")
 PARTS = ("core", "client", "server", "auth", "bridges")
-TEST_TOOLS = ("anyio", "filelock", "httpx", "pytest", "trustme")
+TEST_TOOLS = ("anyio", "coverage", "filelock", "httpx", "pytest", "trustme")
+MIN_COVERAGE = 90
+"""Lines and branches of a bridge that its tests must run, in percent."""
 TIMEOUT = 600
 """Seconds for the tests of one framework."""
 FRAMEWORKS: dict[str, tuple[str, ...]] = {
@@ -39,44 +43,62 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tools/frameworks", description=(__doc__ or ""))
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(FRAMEWORKS))
     parser.add_argument("--full", action="store_true", help="install all packages again")
+    parser.add_argument(
+        "--lowest",
+        action="store_true",
+        help="install the lowest versions that the extras allow, instead of the newest",
+    )
     given = parser.parse_args(arguments)
     if unknown := {*given.names} - FRAMEWORKS.keys():
         parser.error(f"there is no {min(unknown)}; choose {', '.join(FRAMEWORKS)}")
-    rows = [_row(name, again=given.full) for name in given.names or FRAMEWORKS]
+    names = given.names or FRAMEWORKS
+    rows = [_row(name, again=given.full, is_lowest=given.lowest) for name in names]
     print(f"\n{'framework':<16}{'version':<12}{'seconds':>8}  result")
     for name, version, seconds, result in rows:
         print(f"{name:<16}{version:<12}{seconds:>8.0f}  {result}")
     return int(any(" passed" not in result or " failed" in result for *_, result in rows))
 
 
-def _row(name: str, *, again: bool) -> tuple[str, str, float, str]:
+def _row(name: str, *, again: bool, is_lowest: bool) -> tuple[str, str, float, str]:
     """Install a framework, run the tests of its bridge, and return a row of the table."""
     print(f"── {name}", flush=True)
     began = time.monotonic()
-    environment = FOLDER / name
+    environment = FOLDER / (f"{name}-lowest" if is_lowest else name)
     try:
-        _install(name, environment, again=again)
+        _install(name, environment, again=again, is_lowest=is_lowest)
     except subprocess.CalledProcessError:
         return name, "-", time.monotonic() - began, "can't be installed"
     result = _test(name, environment)
+    if result.count(" passed") > result.count(" failed"):
+        result += f", coverage {_coverage(environment)}"
     return name, _version(name, environment), time.monotonic() - began, result
 
 
-def _install(name: str, environment: Path, *, again: bool) -> None:
+def _install(name: str, environment: Path, *, again: bool, is_lowest: bool) -> None:
     clear = ["--clear"] if again else ["--allow-existing"]
     subprocess.run([UV, "venv", "--quiet", *clear, str(environment)], check=True)
     folders = [f"packages/apcore-a2a-{part}" for part in PARTS]
     own = [word for folder in folders for word in ("--editable", folder)]
-    wanted = [*own, *TEST_TOOLS, *FRAMEWORKS[name]]
-    command = [UV, "pip", "install", "--quiet", "--python", str(environment), *wanted]
+    required = [*own, *TEST_TOOLS, *FRAMEWORKS[name], *_required(name, is_lowest=is_lowest)]
+    command = [UV, "pip", "install", "--quiet", "--python", str(environment), *required]
     subprocess.run(command, check=True, cwd=ROOT)
+
+
+def _required(name: str, *, is_lowest: bool) -> list[str]:
+    """Return what the extra of a framework requires, with its lowest versions if asked for."""
+    text = (ROOT / "packages/apcore-a2a-bridges/pyproject.toml").read_text(encoding="utf-8")
+    extras: dict[str, list[str]] = tomllib.loads(text)["project"]["optional-dependencies"]
+    lines = extras.get(name, [])  # a2a-sdk has none: the server needs it
+    return [line.replace(">=", "==") for line in lines] if is_lowest else lines
 
 
 def _test(name: str, environment: Path) -> str:
     """Run the tests, and return the last line of pytest."""
-    files = sorted(ROOT.glob(f"tests/bridges/test_{name.replace('-', '_')}*.py"))
-    python = environment / "bin" / "python"
-    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, files)]
+    module = name.replace("-", "_")
+    files = sorted(ROOT.glob(f"tests/bridges/test_{module}*.py"))
+    bridge = f"*/apcore_a2a_bridges/{module}*.py"
+    command = [*_coverage_command(environment, "run"), "--branch", f"--include={bridge}"]
+    command += ["-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, files)]
     try:
         run = subprocess.run(
             command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=TIMEOUT
@@ -87,6 +109,23 @@ def _test(name: str, environment: Path) -> str:
         print(run.stdout)
     lines = run.stdout.strip().splitlines() or [run.stderr.strip()[-200:]]
     return lines[-1].strip("= ")
+
+
+def _coverage(environment: Path) -> str:
+    """Return the part of the bridge's lines and branches that the tests ran; fail below a limit."""
+    command = [*_coverage_command(environment, "report"), f"--fail-under={MIN_COVERAGE}"]
+    run = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    if run.returncode:
+        print(run.stdout)
+    total = run.stdout.split()[-1:] or ["unknown"]
+    failed = f" failed: it must be {MIN_COVERAGE} %" if run.returncode else ""
+    return f"{total[0]}{failed}"
+
+
+def _coverage_command(environment: Path, action: str) -> list[str]:
+    python, data = environment / "bin" / "python", environment / "coverage"
+    # the configuration of this project leaves the bridges out
+    return [str(python), "-m", "coverage", action, "--rcfile=", f"--data-file={data}"]
 
 
 def _version(name: str, environment: Path) -> str:
