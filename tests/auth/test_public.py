@@ -22,6 +22,7 @@ NAMES = [
     "SigningKey",
     "api_key",
     "bearer",
+    "forward_identity",
     "hash_key",
     "mint",
     "oauth2",

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any
 
 import httpx
@@ -47,6 +48,7 @@ class Recorder:
         self.after = after
         self.methods: list[str] = []
         self.keys: list[Any] = []
+        self.authorizations: list[str] = []
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http" or scope["method"] != "POST":
@@ -59,6 +61,8 @@ class Recorder:
             more = message.get("more_body", False)
         request = json.loads(body)
         self.methods.append(request["method"])
+        headers = dict(scope["headers"])
+        self.authorizations.append(headers.get(b"authorization", b"").decode())
         sent_message = request["params"].get("message", {})
         self.keys.append(sent_message.get("metadata", {}).get("idempotencyKey"))
         sent, count = False, 0
@@ -99,18 +103,52 @@ async def behind_recorder(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_a_broken_stream_goes_on_after_its_last_event() -> None:
-    async def count(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
+    async def counting(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
         for number in range(6):
             await asyncio.sleep(0.01)
             yield {"number": number}
 
     registry = Registry()
-    async with behind_recorder({"work": Streams(count)}, registry, cuts=2, after=4) as behind:
+    async with behind_recorder({"work": Streams(counting)}, registry, cuts=2, after=4) as behind:
         chunks = [chunk async for chunk in Executor(registry).stream("remote.c.work", {})]
         assert [chunk["number"] for chunk in chunks] == [*range(6)]
         recorder, _ = behind
         assert recorder.methods.count("SendStreamingMessage") == 1
         assert "SubscribeToTask" in recorder.methods
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("wait", ["stream", "poll"])
+async def test_each_request_of_a_call_has_headers_of_its_own(wait: Any) -> None:
+    """A token for the caller may expire before the call has ended."""
+    numbers, asked_again = count(1), asyncio.Event()
+
+    async def counting(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
+        for number in range(4):
+            await asyncio.sleep(0.01)
+            yield {"number": number}
+
+    async def waiting(inputs: Inputs, context: Any) -> Any:
+        await asked_again.wait()
+        return inputs
+
+    def forward(context: Any) -> dict[str, str]:
+        number = next(numbers)
+        if number > 1:
+            asked_again.set()
+        return {"authorization": f"Bearer {number}"}
+
+    registry = Registry()
+    options = {"wait": wait, "forward": forward}
+    is_stream = wait == "stream"
+    cuts = {"cuts": 1, "after": 4} if is_stream else {}
+    module: object = Streams(counting) if is_stream else ActionModule(waiting)
+    async with behind_recorder({"work": module}, registry, options, **cuts) as (recorder, _):
+        async for _chunk in Executor(registry).stream("remote.c.work", {}):
+            pass
+    assert len(recorder.authorizations) > 1
+    assert len({*recorder.authorizations}) == len(recorder.authorizations)
+    assert all(recorder.authorizations)
 
 
 async def test_a_message_whose_response_is_lost_is_not_a_second_task() -> None:

@@ -6,7 +6,7 @@ from .chain import ChainAuthenticator
 from .claims import ClaimMapping
 from .errors import AuthError, CardSignatureError, ConfigurationError, KeysUnavailableError
 from .jwt import JWTAuthenticator
-from .minting import mint
+from .minting import forward_identity, mint
 from .schemes import api_key, bearer, oauth2, open_id_connect
 from .signing_keys import SigningKey
 
@@ -24,6 +24,7 @@ __all__ = [
     "SigningKey",
     "api_key",
     "bearer",
+    "forward_identity",
     "hash_key",
     "mint",
     "oauth2",

@@ -1,7 +1,7 @@
 """Tokens that tell a remote agent for whom a request is made."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -88,6 +88,61 @@ def mint(
         raise ValueError(f"The token has these claims by itself: {', '.join(sorted(repeated))}")
     headers = {"kid": key.key_id} if key.key_id else None
     return jwt.encode({**(claims or {}), **payload}, key.private, key.algorithm, headers)
+
+
+def forward_identity(
+    audience: str,
+    *,
+    key: SigningKey | Source,
+    issuer: str | None = None,
+    lifetime: float = LIFETIME,
+    claim_mapping: ClaimMapping | None = None,
+) -> Callable[[Any], dict[str, str]]:
+    """Return a function for `forward=` of `RemoteAgent` that mints a token for the caller.
+
+    It returns no headers for a caller without an identity, so that the request has the credentials
+    of this agent itself.
+
+    Args:
+        audience: The agent that the tokens are for, as `JWTAuthenticator(audience=…)` there.
+        key: The key; see `mint`.
+        issuer: Name of this agent, which the remote agent can require.
+        lifetime: Seconds until a token expires; each request gets a new one.
+        claim_mapping: Names of the claims, as the remote agent reads them.
+
+    Raises:
+        ValueError: The audience is empty, or the lifetime is too short or too long.
+        ConfigurationError: The key is not usable.
+
+    Example:
+        ```python
+        from apcore import Context, Identity
+        from apcore_a2a_auth import forward_identity
+
+        forward = forward_identity("weather", key="0123456789abcdef0123456789abcdef")
+        context = Context.create(identity=Identity("ada"))
+        print(forward(context)["authorization"][:10])
+        #> Bearer eyJ
+        ```
+    """
+
+    def minted(identity: Identity) -> str:
+        return mint(
+            identity,
+            audience,
+            key=key,
+            issuer=issuer,
+            lifetime=lifetime,
+            claim_mapping=claim_mapping,
+        )
+
+    minted(Identity("check"))  # reports invalid arguments now
+
+    def forward(context: Any) -> dict[str, str]:
+        identity = context.identity
+        return {} if identity is None else {"authorization": f"Bearer {minted(identity)}"}
+
+    return forward
 
 
 def _claims_of(identity: Identity, mapping: ClaimMapping) -> dict[str, Any]:

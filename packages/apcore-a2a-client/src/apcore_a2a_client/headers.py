@@ -46,6 +46,11 @@ def checked_headers(headers: Headers | None) -> dict[str, str]:
     }
 
 
+def checked_source(headers: Headers | HeaderSource | None) -> Headers | HeaderSource:
+    """Return a function as it is, and other headers as `checked_headers` does."""
+    return headers if callable(headers) else checked_headers(headers)
+
+
 def valid_header_name(name: str) -> str:
     """Return *name* if it can be the name of a header (RFC 9110 §5.6.2) that callers may set.
 

@@ -12,7 +12,7 @@ from .cards import AgentCard
 from .discovery import Discovery
 from .errors import A2AProtocolError, Json, is_list, is_object
 from .exchange import BufferedResponse, Item, Items, Steps, deadline_after
-from .headers import Headers, checked_headers
+from .headers import Headers, HeaderSource, checked_headers, checked_source
 from .params import (
     Content,
     message_params,
@@ -113,7 +113,7 @@ class Operations:
         context_id: str | None = None,
         task_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
-        headers: Headers | None = None,
+        headers: Headers | HeaderSource | None = None,
     ) -> Items[Event]:
         """Send a message, and yield the events of its task as they arrive (FR-CLI-004).
 
@@ -126,7 +126,8 @@ class Operations:
             context_id: The conversation of the message.
             task_id: The paused task that the message answers.
             metadata: Further metadata of the request.
-            headers: Further headers of each request.
+            headers: Further headers of each request, or a function (async or not) that returns
+                them for each request.
 
         Raises:
             A2AServerError: The agent refused the message.
@@ -440,5 +441,5 @@ class Operations:
         assert isinstance(response, BufferedResponse)
         return binding.result(response)
 
-    def _events(self, headers: Headers | None, **options: Any) -> EventStream:
-        return EventStream(self._discovery, headers=checked_headers(headers), **options)
+    def _events(self, headers: Headers | HeaderSource | None, **options: Any) -> EventStream:
+        return EventStream(self._discovery, headers=checked_source(headers), **options)

@@ -19,6 +19,7 @@ from .exchange import (
     AnyResponse,
     BufferedResponse,
     Close,
+    Invoke,
     Item,
     Items,
     Read,
@@ -28,7 +29,7 @@ from .exchange import (
     backoff,
     time_left,
 )
-from .headers import NO_HEADERS, Headers
+from .headers import NO_HEADERS, Headers, HeaderSource, checked_headers
 from .sse import EventParser
 from .tasks import (
     Artifact,
@@ -64,7 +65,7 @@ class EventStream:
         last_event_id: The id of the event after which to start.
         answered: The status of a pause that has been answered, and so does not end the stream.
         deadline: When to give up, on the monotonic clock.
-        headers: Headers of each request.
+        headers: Headers of each request, or a function that returns them.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class EventStream:
         last_event_id: str | None = None,
         answered: TaskStatus | None = None,
         deadline: float = inf,
-        headers: Headers = NO_HEADERS,
+        headers: Headers | HeaderSource = NO_HEADERS,
     ) -> None:
         self._discovery, self._exchange = discovery, discovery.exchange
         self._binding: Binding
@@ -153,7 +154,8 @@ class EventStream:
         return self.task
 
     def _open(self) -> Steps[None]:
-        self._binding = yield from self._discovery.binding(self._deadline, self._headers)
+        headers = yield from self._current_headers()
+        self._binding = yield from self._discovery.binding(self._deadline, headers)
         has_streams = self._binding.streams
         if self._task is None:
             assert self._start
@@ -199,8 +201,13 @@ class EventStream:
             self._polling = True
 
     def _send(self, request: RequestSpec) -> Steps[AnyResponse]:
-        request = request.with_headers(self._headers)
+        request = request.with_headers((yield from self._current_headers()))
         return (yield from self._exchange.send(request, self._deadline))
+
+    def _current_headers(self) -> Steps[Headers]:
+        if not callable(self._headers):
+            return self._headers
+        return checked_headers((yield Invoke(self._headers)))
 
     def _read(self, response: httpx.Response) -> Steps[None]:
         timeout = time_left(self._exchange.earlier_deadline(self._deadline))

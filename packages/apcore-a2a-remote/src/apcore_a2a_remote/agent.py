@@ -58,7 +58,8 @@ class RemoteAgent(Connection):
         card_ttl: Seconds after which the card is fetched again.
         trust: Whether the signature of the card is verified: `"off"`, `"warn"` or `"require"`.
         verify_card: Function, async or not, that raises an exception if a card is not to be
-            trusted; by default, with `trust`, `apcore_a2a_auth.CardVerifier()`.
+            trusted; by default, with `trust`, a `CardVerifier` of `apcore_a2a_auth` for keys that
+            the agent's own origin serves.
         wait: How the end of a task is awaited: on its stream, by polling, or by a notification.
         receiver: Receives the notifications.
         user_agent: The header `User-Agent` of requests.

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
+from functools import partial
 from hashlib import sha256
 from math import inf
 from typing import Any, NoReturn, Protocol
@@ -122,7 +123,7 @@ class Call:
         self._context = context
         self._services = context.services
         self._module_id = context.call_chain[-1] if context.call_chain else skill.module_id
-        self._headers = agent.headers_for(context)
+        self._headers = partial(agent.headers_for, context)
         self._output = Output(self._module_id, skill.schema_of_output, skill.text_field)
         self._task_id = self._context_id = ""
         self._status: TaskStatus | None = None
@@ -197,10 +198,8 @@ class Call:
             approval = self._approval()
             if approval is None or not self._is_approved_here(approval):
                 return
-            message, task_id = (
-                Message.of({"approved": True, "approvalId": approval["id"]}),
-                (self._task_id),
-            )
+            message = Message.of({"approved": True, "approvalId": approval["id"]})
+            task_id = self._task_id
             self._output.restart()
 
     async def _events_of(self, message: Message, task_id: str | None) -> AsyncGenerator[Event]:
@@ -413,7 +412,7 @@ class Call:
         """Cancel the task at the agent, unless it has ended."""
         status = self._status
         if self._task_id and not (status and status.state.is_terminal):
-            await self._agent.cancel(self._task_id, self._headers)
+            await self._agent.cancel(self._task_id, self._headers())
 
 
 def _data_of(message: Message | None) -> Any:

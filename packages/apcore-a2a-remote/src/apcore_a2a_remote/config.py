@@ -3,34 +3,52 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from apcore_a2a_client import APIKey
+from apcore_a2a_client import APIKey, ClientCredentials
 
 from .agent import RemoteAgent
+from .connection import auth_part
 from .receiver import WebhookReceiver
 
 KEYS: dict[str, Any] = {
     "name": str,
     "server_url": str,
-    "timeout": (int, float),
+    "timeout": (int, float, str),
     "user_agent": str,
     "token": str,
     "api_key": str,
+    "client_id": str,
+    "client_secret": str,
+    "issuer": str,
+    "token_url": str,
+    "scope": str,
+    "mint": Mapping,
     "approve": str,
     "expose": bool,
     "max_open": int,
     "card_ttl": (int, float),
     "trust": str,
+    "card_keys": (str, list),
     "wait": str,
     "webhook_url": str,
     "protocol": str,
 }
 """Keys of a remote agent in the config file, and the types of their values."""
+MINT_KEYS: dict[str, Any] = {
+    "key": str,
+    "audience": str,
+    "issuer": str,
+    "lifetime": (int, float, str),
+}
+"""Keys of `mint` of a remote agent, and the types of their values."""
 TOKEN_VARIABLE = "APCORE_A2A_REMOTE_TOKEN_"
 """The environment variable with a bearer token for an agent, whose name follows."""
 KEY_VARIABLE = "APCORE_A2A_REMOTE_KEY_"
 """The environment variable with an API key for an agent, whose name follows."""
+SECRET_VARIABLE = "APCORE_A2A_REMOTE_SECRET_"
+"""The environment variable with the secret of an OAuth 2 client, before the agent's name."""
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
@@ -43,7 +61,8 @@ def remote_agents(entries: Sequence[str | Mapping[str, Any]], *, expose: bool) -
         expose: Whether the skills of an agent that does not say so are exposed.
 
     Raises:
-        ValueError: An entry is invalid; the message does not contain its values.
+        ValueError: An entry is invalid; the message does not contain its secrets.
+        ImportError: An entry needs `apcore-a2a-auth`, which is not installed.
 
     >>> remote_agents(["weather=https://weather.example.com"], expose=False)
     [<RemoteAgent weather>]
@@ -66,25 +85,36 @@ def _members(entry: str | Mapping[str, Any]) -> dict[str, Any]:
         if not separator:
             raise ValueError("takes NAME=URL")
         return {"name": name.strip(), "server_url": url.strip()}
-    members = {str(key): value for key, value in entry.items() if value is not None}
-    for key, value in members.items():
-        if key not in KEYS:
-            raise ValueError(f"has the unknown key {key}; known are {', '.join(KEYS)}")
-        is_duration = key == "timeout" and isinstance(value, str)
-        is_wrong_bool = isinstance(value, bool) and KEYS[key] is not bool
-        if is_wrong_bool or not (isinstance(value, KEYS[key]) or is_duration):
-            raise ValueError(f"has a value of the wrong type for {key}")
+    members = _checked(entry, KEYS, "")
     for key in ("name", "server_url"):
         if key not in members:
             raise ValueError(f"has an entry without {key}")
     return members
 
 
+def _checked(entry: Mapping[str, Any], keys: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Return the members of *entry* that have a value.
+
+    Raises:
+        ValueError: A key is unknown, or a value has another type.
+    """
+    members = {str(key): value for key, value in entry.items() if value is not None}
+    for key, value in members.items():
+        if key not in keys:
+            raise ValueError(f"has the unknown key {prefix}{key}; known are {', '.join(keys)}")
+        is_wrong_bool = isinstance(value, bool) and keys[key] is not bool
+        if is_wrong_bool or not isinstance(value, keys[key]):
+            raise ValueError(f"has a value of the wrong type for {prefix}{key}")
+    return members
+
+
 def _agent(members: dict[str, Any], *, expose: bool) -> RemoteAgent:
     name, url = members.pop("name"), members.pop("server_url")
-    token = members.pop("token", None) or os.environ.get(TOKEN_VARIABLE + name.upper())
-    api_key = members.pop("api_key", None) or os.environ.get(KEY_VARIABLE + name.upper())
-    auth = f"Bearer {token}" if token else APIKey(api_key) if api_key else None
+    auth = _credentials(members, name)
+    if "mint" in members:
+        members["forward"] = _forward(members.pop("mint"), url)
+    if "card_keys" in members:
+        members["verify_card"] = _card_verifier(members.pop("card_keys"), members.get("trust"))
     if "timeout" in members:
         members["timeout"] = seconds_of(members["timeout"])
     webhook_url = members.pop("webhook_url", None)
@@ -92,6 +122,57 @@ def _agent(members: dict[str, Any], *, expose: bool) -> RemoteAgent:
         members["receiver"] = WebhookReceiver(webhook_url)
     members.setdefault("expose", expose)
     return RemoteAgent(url, name=name, auth=auth, **members)
+
+
+def _credentials(members: dict[str, Any], name: str) -> Any:
+    """Remove the credentials of this agent from *members*, and return them.
+
+    Raises:
+        ValueError: There are several kinds of them, or a part is missing.
+    """
+    upper = name.upper()
+    token = members.pop("token", None) or os.environ.get(TOKEN_VARIABLE + upper)
+    api_key = members.pop("api_key", None) or os.environ.get(KEY_VARIABLE + upper)
+    secret = members.pop("client_secret", None) or os.environ.get(SECRET_VARIABLE + upper)
+    client_id = members.pop("client_id", None)
+    oauth = {key: members.pop(key) for key in ("issuer", "token_url", "scope") if key in members}
+    if sum(map(bool, (token, api_key, client_id))) > 1:
+        raise ValueError("takes only one of token, api_key and client_id")
+    if client_id:
+        if not secret:
+            raise ValueError(f"needs the secret for client_id in {SECRET_VARIABLE}{upper}")
+        return ClientCredentials(client_id=client_id, client_secret=secret, **oauth)
+    if oauth:
+        raise ValueError(f"needs client_id for {min(oauth)}")
+    return f"Bearer {token}" if token else APIKey(api_key) if api_key else None
+
+
+def _forward(entry: Mapping[str, Any], url: str) -> Any:
+    """Return the function that mints a token for each caller.
+
+    Raises:
+        ValueError: The entry is invalid, or the key is not usable.
+    """
+    members = _checked(entry, MINT_KEYS, "mint.")
+    if "key" not in members:
+        raise ValueError("needs mint.key, the file of a private key in PEM, or of a secret")
+    if "lifetime" in members:
+        members["lifetime"] = seconds_of(members["lifetime"])
+    key = Path(members.pop("key")).expanduser()
+    audience = members.pop("audience", url)
+    return auth_part("mint").forward_identity(audience, key=key, **members)
+
+
+def _card_verifier(files: str | list[Any], trust: str | None) -> Any:
+    """Return a verifier of cards for the public keys in *files*.
+
+    Raises:
+        ValueError: Cards are not to be verified, or a key is not usable.
+    """
+    if trust not in ("warn", "require"):
+        raise ValueError("needs trust: require or warn for card_keys")
+    names = [files] if isinstance(files, str) else files
+    return auth_part("card_keys").CardVerifier([Path(str(name)).expanduser() for name in names])
 
 
 def seconds_of(duration: float | str) -> float:
@@ -107,5 +188,5 @@ def seconds_of(duration: float | str) -> float:
         return float(duration)
     match = DURATION.fullmatch(duration.strip())
     if match is None:
-        raise ValueError("has a timeout that is no duration such as 30s")
+        raise ValueError("has a value that is no duration such as 30s")
     return float(match[1]) * SECONDS[match[2]]

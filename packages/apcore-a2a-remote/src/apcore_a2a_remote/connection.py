@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 from uuid import NAMESPACE_URL, uuid5
 
 from apcore.errors import ModuleNotFoundError
@@ -22,6 +23,8 @@ logger = logging.getLogger("apcore_a2a_remote")
 
 Forward: TypeAlias = Callable[[Any], Mapping[str, str]]
 """Returns the headers that tell an agent on whose behalf it is called, for an apcore Context."""
+HeaderSource: TypeAlias = Callable[[], Mapping[str, str]]
+"""Returns the headers of a request."""
 CANCEL_TIMEOUT = 5.0
 """Seconds for the agent to confirm that a task is canceled."""
 CONTEXT_ID = "ext.a2a.context_id"
@@ -66,7 +69,7 @@ class Connection:
         self.open_calls = 0
         self._forward = forward
         self._trust = trust
-        self._verify = verify_card or (_verifier(trust) if trust != "off" else None)
+        self._verify = verify_card or (_verifier(trust, url) if trust != "off" else None)
         headers = {
             **client.pop("headers", {}),
             **({"user-agent": user_agent} if user_agent else {}),
@@ -115,7 +118,11 @@ class Connection:
         return conversation_id(self.url, context.identity, context_id) if context_id else None
 
     def headers_for(self, context: Any) -> dict[str, str]:
-        """Return the headers of the requests of a call: its trace, and what `forward` returns."""
+        """Return the headers of a request of a call: its trace, and what `forward` returns.
+
+        They are made for each request: a token that `forward` returns may expire before the call
+        has ended.
+        """
         headers = trace_headers(context)
         return headers if self._forward is None else {**headers, **self._forward(context)}
 
@@ -139,7 +146,7 @@ class Connection:
             raise ModuleNotFoundError(module_id)
 
     def events(
-        self, message: Message, *, answered: str, headers: Mapping[str, str], **options: Any
+        self, message: Message, *, answered: str, headers: HeaderSource, **options: Any
     ) -> AsyncGenerator[Event]:
         """Send a message, and yield the events of its task, in the way that `wait` says."""
         if self.wait == "stream":
@@ -175,8 +182,8 @@ class Connection:
             options["verify_card"] = self._verified
         return A2AClient(self.url, **options)
 
-    async def _verified(self, card: dict[str, Any]) -> None:
-        """Verify a card, or log that it is not trusted.
+    async def _verified(self, card: dict[str, Any]) -> Any:
+        """Verify a card, or log that it is not trusted; return what is signed of it, if known.
 
         Raises:
             Exception: It is not trusted, and must be.
@@ -184,28 +191,40 @@ class Connection:
         assert self._verify is not None
         try:
             result: Any = self._verify(card)
-            if hasattr(result, "__await__"):
-                await result
+            return await result if hasattr(result, "__await__") else result
         except Exception as error:  # raising is how a function of the user refuses a card
             if self._trust != "warn":
                 raise
             extra = {"event": "remote_card_untrusted"}
             reason = clean(f"{type(error).__name__}: {error}", 300)
             logger.warning("The card of %s is not trusted: %s", self.name, reason, extra=extra)
+            return None
 
 
-def _verifier(trust: str) -> Any:
-    """Return the verifier of cards.
+def _verifier(trust: str, url: str) -> Any:
+    """Return the verifier of cards that are signed with a key of the agent's own origin.
 
     Raises:
         ImportError: It is not installed.
+        ValueError: The URL is not that of an agent.
+    """
+    parts = urlsplit(url)
+    origin = f"{parts.scheme}://{parts.netloc}"
+    return auth_part(f"trust={trust!r}").CardVerifier(jku_origins=[origin])
+
+
+def auth_part(feature: str) -> Any:
+    """Return the package `apcore_a2a_auth`.
+
+    Raises:
+        ImportError: It is not installed; the message says how to install it.
     """
     try:
-        return import_module("apcore_a2a_auth").CardVerifier()
+        return import_module("apcore_a2a_auth")
     except ImportError as error:
         if error.name != "apcore_a2a_auth":
             raise
-        message = f"trust={trust!r} needs the auth part: pip install 'apcore-a2a-remote[trust]'"
+        message = f"{feature} needs the auth part: pip install 'apcore-a2a-remote[auth]'"
         raise ImportError(message, name=error.name) from None
 
 

@@ -74,6 +74,7 @@ class Output:
     def restart(self) -> None:
         """Discard what there is, since the task has been started again."""
         self._artifacts.clear()
+        self._size = 0
 
     def add(self, event: Event) -> list[Json]:
         """Take an event; return the new parts in it as chunks of an output.

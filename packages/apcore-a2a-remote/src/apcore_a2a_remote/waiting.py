@@ -1,7 +1,7 @@
 """The end of tasks that are not streamed: awaited by polling, or by a notification."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import nullcontext, suppress
 from typing import Any
 
@@ -31,7 +31,7 @@ async def polled_events(
     task_id: str | None,
     context_id: str | None,
     metadata: Mapping[str, Any],
-    headers: Mapping[str, str],
+    headers: Callable[[], Mapping[str, str]],
     answered: str,
     receiver: WebhookReceiver | None,
 ) -> AsyncGenerator[Event]:
@@ -44,7 +44,7 @@ async def polled_events(
         task_id: The task that the message answers.
         context_id: The conversation.
         metadata: The metadata of the request.
-        headers: The headers of all requests.
+        headers: Returns the headers of a request.
         answered: The id of the question that the message answers; empty if it starts a task.
         receiver: Receives notifications; None to poll.
     """
@@ -61,7 +61,7 @@ async def polled_events(
                 metadata=metadata,
                 blocking=False,
                 push_config=webhook,
-                headers=headers,
+                headers=headers(),
             )
 
         try:
@@ -76,7 +76,7 @@ async def polled_events(
             yield task
             await _wait(notified, interval)
             interval = min(interval * POLL_GROWTH, LAST_POLL) if notified is None else interval
-            task = await client.get_task(task.id, headers=headers)
+            task = await client.get_task(task.id, headers=headers())
         yield task
 
 

@@ -45,7 +45,11 @@ SERVICE_VARIABLE = re.compile(r"\w+_(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP|SCTP)
 """Variables that Kubernetes sets for services, for example for one named apcore-a2a."""
 PASSWORD = re.compile(r"://[^/@]*:[^/]+@|\bpassword=")
 """A password in a URL: before the host, or in the query."""
-REMOTE_CREDENTIALS = (f"{PREFIX}REMOTE_TOKEN_", f"{PREFIX}REMOTE_KEY_")
+REMOTE_CREDENTIALS = (
+    f"{PREFIX}REMOTE_TOKEN_",
+    f"{PREFIX}REMOTE_KEY_",
+    f"{PREFIX}REMOTE_SECRET_",
+)
 """Beginnings of the variables with the credentials for remote agents, whose names follow."""
 URL_OPTIONS = ("openapi", "store", "rate_limit_storage", "push_proxy")
 """Secret options whose values are URLs: only those with a password are warned about."""

@@ -1,0 +1,145 @@
+"""Cards that must be signed: changed ones, ones with another key, ones without a signature."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apcore import Executor, Registry
+from apcore_a2a_auth import CardVerifier
+from apcore_a2a_client import CardRefusedError
+from apcore_a2a_remote import RemoteAgent, remote_agents
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.auth.tokens import P256, KeyPair
+from tests.server.inloop import ActionModule, app_of, give_back, registry_of
+from tests.server.inloop import anyio_backend as anyio_backend
+from tests.serving import running
+
+pytestmark = pytest.mark.anyio
+
+KEY = [P256.private_pem]
+STRANGER = KeyPair("stranger", "ES256", ec.generate_private_key(ec.SECP256R1()))
+
+
+class Between:
+    """An ASGI application that changes the card of the one behind it."""
+
+    def __init__(self, app: Any, **members: Any) -> None:
+        self.app = app
+        self.members = members
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if not (scope["type"] == "http" and scope["path"] == "/.well-known/agent-card.json"):
+            await self.app(scope, receive, send)
+            return
+        sent: list[Any] = []
+
+        async def collect(message: Any) -> None:
+            sent.append(message)
+
+        await self.app(scope, receive, collect)
+        card = json.loads(b"".join(each.get("body", b"") for each in sent[1:]))
+        body = json.dumps({**card, **self.members}).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+@contextmanager
+def signing(**changed: Any) -> Iterator[str]:
+    """Serve an agent with a signed card, of which members may be changed on the way."""
+    registry, options = registry_of({"work": ActionModule(give_back)}), {"card_key": KEY}
+    source: Any = registry
+    if changed:
+        source, options = Between(app_of(registry, **options), **changed), {}
+    with running(source, **options) as url:
+        yield url
+
+
+def pinned(tmp_path: Path, key: KeyPair) -> list[str]:
+    """Write a public key into a file, and return the value of `card_keys`."""
+    path = tmp_path / "key.pem"
+    path.write_bytes(key.pem)
+    return [str(path)]
+
+
+async def test_a_signed_card_is_trusted_by_the_keys_of_its_origin() -> None:
+    registry = Registry()
+    with signing() as url:
+        async with RemoteAgent(url, name="c", trust="require") as agent:
+            assert await agent.register(registry) == ["remote.c.work"]
+            assert await Executor(registry).call_async("remote.c.work", {"a": 1}) == {"a": 1}
+
+
+async def test_a_signed_card_is_trusted_by_a_pinned_key(tmp_path: Path) -> None:
+    with signing() as url:
+        entry = {"name": "c", "server_url": url, "trust": "require"}
+        (agent,) = remote_agents([{**entry, "card_keys": pinned(tmp_path, P256)}], expose=False)
+        async with agent:
+            assert await agent.register(Registry()) == ["remote.c.work"]
+
+
+CHANGED: dict[str, Any] = {"changed": {"name": "Another agent"}, "unsigned": {"signatures": []}}
+
+
+@pytest.mark.parametrize("change", ["changed", "unsigned", "wrong key"])
+async def test_a_card_that_is_not_signed_as_it_should_is_refused_or_told(
+    change: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with signing(**CHANGED.get(change, {})) as url:
+        key = STRANGER.pem if change == "wrong key" else P256.pem
+        options: dict[str, Any] = {"name": "c", "verify_card": CardVerifier([key])}
+        registry = Registry()
+        async with RemoteAgent(url, trust="require", **options) as agent:
+            with pytest.raises(CardRefusedError):
+                await agent.register(registry)
+            assert not agent.is_ready()
+        assert not [*registry.iter(include_hidden=True)]
+        async with RemoteAgent(url, trust="warn", **options) as agent:
+            assert await agent.register(registry) == ["remote.c.work"]
+        assert "remote_card_untrusted" in [getattr(each, "event", "") for each in caplog.records]
+        async with RemoteAgent(url, name="c", trust="off") as agent:
+            assert await agent.register(Registry()) == ["remote.c.work"]
+
+
+async def test_only_what_is_signed_of_a_card_is_used() -> None:
+    # members that 1.0 does not have are not signed: whoever adds them changes nothing
+    with signing(note="added on the way") as url:
+        verifier = CardVerifier([P256.pem])
+        async with RemoteAgent(url, name="c", trust="require", verify_card=verifier) as agent:
+            await agent.register(Registry())
+            assert agent.card is not None
+            assert "note" not in agent.card.extra
+        async with RemoteAgent(url, name="c") as agent:
+            await agent.register(Registry())
+            assert agent.card is not None
+            assert agent.card.extra["note"] == "added on the way"
+
+
+@pytest.mark.parametrize("feature", ["trust", "card_keys", "mint"])
+def test_without_the_auth_part_the_error_says_how_to_install_it(feature: str) -> None:
+    entry: dict[str, Any] = {"name": "c", "server_url": "https://agent.example.com"}
+    members: dict[str, Any] = {
+        "trust": {"trust": "require"},
+        "card_keys": {"trust": "warn", "card_keys": ["key.pem"]},
+        "mint": {"mint": {"key": "key.pem"}},
+    }
+    entry |= members[feature]
+    code = f"""
+import sys
+sys.modules["apcore_a2a_auth"] = None
+from apcore_a2a_remote import remote_agents
+try:
+    remote_agents([{entry!r}], expose=False)
+except ImportError as error:
+    print(error)
+"""
+    command = [sys.executable, "-c", code]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert feature in printed
+    assert "pip install 'apcore-a2a-remote[auth]'" in printed
