@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from apcore_a2a_client import A2AError, CredentialsRefusedError, Task
 from apcore_a2a_client.headers import RESERVED_HEADERS
+from opentelemetry import trace
 
 from .raw import (
     CONFIG,
@@ -37,6 +38,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
 }
 """All methods of the clients that send requests, with valid arguments."""
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+OTHER_TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 wires = pytest.mark.parametrize(("binding", "version"), WIRES)
@@ -178,6 +180,26 @@ def test_headers_of_a_call_are_credentials_unless_they_are_known_to_be_public(
         with pytest.raises(CredentialsRefusedError):
             client.do(name, *CALLS[name], headers={"x-caller": "ann"})
         assert len(other.requests) == 1
+
+
+@kinds
+@pytest.mark.parametrize("name", ["get_task", "send_message", "stream_message"])
+def test_the_current_span_of_opentelemetry_goes_with_each_request(kind: str, name: str) -> None:
+    trace_id, span_id = TRACE.split("-")[1:3]
+    state = trace.TraceState([("a", "1")])
+    span = trace.SpanContext(int(trace_id, 16), int(span_id, 16), False, trace.TraceFlags(1), state)
+    with raw(agent(answer)) as server:
+        with Client(kind, server.url) as client:
+            client.do(name, *CALLS[name])
+            assert "traceparent" not in server.requests[-1].headers
+        with trace.use_span(trace.NonRecordingSpan(span)), Client(kind, server.url) as client:
+            client.do(name, *CALLS[name])
+            given = server.requests[-1].headers
+            assert (given["traceparent"], given["tracestate"]) == (TRACE, "a=1")
+            client.do(name, *CALLS[name], headers={"traceparent": OTHER_TRACE})
+            given = server.requests[-1].headers
+            assert given["traceparent"] == OTHER_TRACE
+            assert "tracestate" not in given
 
 
 @kinds

@@ -286,7 +286,7 @@ def test_each_line_begins_with_time_and_level(plain: Log) -> None:
 def test_no_line_is_long_or_has_control_characters(plain: Log) -> None:
     for line in plain.lines:
         assert not CONTROL.search(line)
-        values = re.split("  (?=(?:client|principal|task|skill)=)", line)
+        values = re.split("  (?=(?:client|principal|task|skill|trace_id)=)", line)
         assert max(map(len, values)) <= WIDTH + len("principal=")
     assert any("principal=jwt|a\\nb[31mc" in line for line in plain.lines)
 
@@ -294,10 +294,13 @@ def test_no_line_is_long_or_has_control_characters(plain: Log) -> None:
 @pytest.mark.process
 def test_a_line_ends_with_the_fields_of_the_request(plain: Log) -> None:
     fields = "client=127.0.0.1  principal=jwt[|]ada  task=[0-9a-f-]{36}  skill=echo"
-    pattern = rf"INFO    POST / SendMessage 200 [\d.]+ ms  {fields}$"
+    trace = "trace_id=[0-9a-f]{32}"
+    pattern = rf"INFO    POST / SendMessage 200 [\d.]+ ms  {fields}  {trace}$"
     assert [line for line in plain.lines if re.search(pattern, line)]
     denied = next(line for line in plain.lines if "Access denied" in line)
-    assert re.search("WARNING Access denied: skill=nap .*principal=jwt[|]ada .*skill=nap$", denied)
+    assert re.search(
+        rf"WARNING Access denied: skill=nap .*principal=jwt[|]ada .*skill=nap  {trace}$", denied
+    )
 
 
 # Log levels

@@ -159,7 +159,7 @@ async def test_a_failed_request_is_logged_with_status_500(
 LOGS_REQUESTS = """
 import logging, sys, time
 from apcore_a2a_server.middleware import log_context, set_up_logging
-from apcore_a2a_server.middleware.logs import begin_request, log_request
+from apcore_a2a_server.middleware.logs import begin_facts, log_request
 
 class Count(logging.Handler):
     number = 0
@@ -167,7 +167,7 @@ class Count(logging.Handler):
         self.number += record.status == 200
 
 def log(path):
-    begin_request("192.0.2.1")
+    begin_facts(client="192.0.2.1")
     log_context(operation="SendMessage", skill=path)
     log_request("POST", path, 200, time.perf_counter())
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
@@ -336,6 +337,14 @@ def contents(task: Json) -> list[Any]:
     """Return the contents of the parts of a task's artifact."""
     (artifact,) = task["artifacts"]
     return [content_of(part) for part in artifact["parts"]]
+
+
+def metadata_of(task: Json) -> Json:
+    """Return the metadata of a task without the id of its trace, which must be there."""
+    metadata = {**task["metadata"]}
+    own = {**metadata.pop("apcore")}
+    assert re.fullmatch("[0-9a-f]{32}", own.pop("traceId"))
+    return {**metadata, "apcore": own} if own else metadata
 
 
 def gapless(frames: Iterable[Frame], first: int = 1) -> bool:

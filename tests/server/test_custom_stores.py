@@ -27,6 +27,7 @@ from .inloop import (
     contents,
     gapless,
     give_back,
+    metadata_of,
     registry_of,
     serving,
     wait_until,
@@ -108,7 +109,7 @@ async def test_a_task_is_sent_read_and_listed(dialect: str, store: Any) -> None:
     async with serving(MODULES, dialect, task_store=store()) as peer:
         task = (await peer.send(contextId="ours")).task
         assert contents(task) == [{"text": "hello"}]
-        assert task["metadata"] == {"skillId": "work"}
+        assert metadata_of(task) == {"skillId": "work"}
         assert await peer.get(task["id"]) == task
         other = (await peer.send()).task
         options = (
@@ -152,7 +153,7 @@ async def test_a_new_server_finds_and_resumes_a_paused_task(dialect: str, store:
     same_store = store()
     async with serving(MODULES, dialect, task_store=same_store) as peer:
         task = (await peer.send("pay", contextId="ours")).task
-        assert task["metadata"] == {"skillId": "pay"}
+        assert metadata_of(task) == {"skillId": "pay"}
     async with serving(MODULES, dialect, task_store=same_store) as peer:
         assert await peer.get(task["id"]) == task
         target = {"contextId": "ours"} if dialect == "0.3" else {"taskId": task["id"]}

@@ -20,6 +20,7 @@ from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_server.engine.call import Call, Resumption, pack, unpack
 from apcore_a2a_server.engine.clients import Caller
 from apcore_a2a_server.modules import Conversation
+from apcore_a2a_server.trace_context import Trace
 
 from .asking import Json, state_of
 from .inloop import (
@@ -33,6 +34,7 @@ from .inloop import (
     content_of,
     contents,
     give_back,
+    metadata_of,
     registry_of,
     serving,
     wait_until,
@@ -219,7 +221,7 @@ async def test_metadata_set_by_a_module_is_in_its_task_and_its_last_status(
         assert frames[-1].body["metadata"] == {"usage": {"tokens": 2**60}}
         assert not any("usage" in str(frame.body) for frame in frames[:-1])
         task = await peer.get(frames[-1].body["taskId"])
-        assert task["metadata"] == {"skillId": "work", "usage": {"tokens": 2**60}}
+        assert metadata_of(task) == {"skillId": "work", "usage": {"tokens": 2**60}}
 
 
 async def use(inputs: Inputs, context: Any) -> Inputs:
@@ -252,7 +254,7 @@ async def test_the_usage_of_a_module_is_summed_in_the_metadata(dialect: str, mod
         assert frames[-1].body["metadata"] == {"usage": usage}
         assert "Tokens" not in str([frame.body for frame in frames[:-1]])
         task = await peer.get(frames[-1].body["taskId"])
-        assert task["metadata"] == {"skillId": "work", "usage": usage}
+        assert metadata_of(task) == {"skillId": "work", "usage": usage}
         assert "Tokens" not in str(task["artifacts"])
 
 
@@ -361,7 +363,7 @@ async def test_metadata_that_cannot_be_set_fails_the_task(metadata: Any) -> None
         task = (await peer.send("work", peer.part(data={}))).task
         assert state_of(task) == "failed"
         assert "can't be sent" in content_of(task["status"]["message"]["parts"][0])
-        assert task["metadata"] == {"skillId": "work"}
+        assert metadata_of(task) == {"skillId": "work"}
 
 
 async def tell(inputs: Inputs, context: Any) -> Inputs:
@@ -542,6 +544,7 @@ async def test_a_call_repeated_by_another_replica_keeps_its_message_and_its_answ
             metadata={"b": 2},
             resumption=resumption,
             wants_text=True,
+            trace=Trace("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "00", "a=1,b=2"),
         )
         packed = pack(call, setup.converter)
         assert packed is not None
@@ -549,3 +552,4 @@ async def test_a_call_repeated_by_another_replica_keeps_its_message_and_its_answ
     assert repeated.message.message_id == "m-1"
     assert (repeated.metadata, repeated.resumption) == ({"b": 2}, resumption)
     assert repeated.wants_text
+    assert repeated.trace == call.trace

@@ -37,6 +37,7 @@ from .inloop import (
     always,
     contents,
     give_back,
+    metadata_of,
     serving,
 )
 from .inloop import anyio_backend as anyio_backend
@@ -98,7 +99,7 @@ def test_a_task_has_ids_a_timestamp_and_its_first_message(agent: Agent) -> None:
     (message,) = task["history"]
     assert message["messageId"] == "the first"
     assert (message["taskId"], message["contextId"]) == (task["id"], task["contextId"])
-    assert task["metadata"] == {"skillId": "echo"}
+    assert metadata_of(task) == {"skillId": "echo"}
 
 
 def test_a_message_of_the_srs_without_an_id_gets_one(old: Agent) -> None:
@@ -455,7 +456,7 @@ async def test_the_state_history_is_recorded_if_configured(dialect: str) -> None
 
 async def test_the_state_history_is_not_recorded_by_default() -> None:
     async with serving({"work": ActionModule(give_back)}) as peer:
-        assert (await peer.send()).task["metadata"] == {"skillId": "work"}
+        assert metadata_of((await peer.send()).task) == {"skillId": "work"}
         card = (await peer.client.get("/.well-known/agent-card.json")).json()
         assert card["capabilities"]["stateTransitionHistory"] is False
 

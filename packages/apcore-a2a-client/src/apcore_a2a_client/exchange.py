@@ -30,7 +30,14 @@ import httpx
 
 from .agent_urls import is_agent_url, origin, redacted
 from .errors import A2AConnectionError, A2AError, A2AProtocolError, A2ATimeoutError
-from .headers import NO_HEADERS, Headers, HeaderSource, checked_headers, has_secrets
+from .headers import (
+    NO_HEADERS,
+    Headers,
+    HeaderSource,
+    checked_headers,
+    current_trace,
+    has_secrets,
+)
 
 T = TypeVar("T")
 FIRST_WAIT, LONGEST_WAIT = 0.25, 5.0
@@ -203,11 +210,12 @@ class Exchange:
         client_headers = self.headers
         if callable(client_headers):
             client_headers = checked_headers((yield Invoke(client_headers)))
-        timeout = time_left(deadline)
+        timeout, given = time_left(deadline), {**client_headers, **spec.headers}
+        trace = NO_HEADERS if "traceparent" in given else current_trace()
         request = self.build_request(
             spec.method,
             spec.url,
-            headers={**HEADERS, **client_headers, **spec.headers},
+            headers={**HEADERS, **trace, **given},
             params=spec.params,
             content=spec.content,
             # Connecting may take half of the time: the rest is for a second attempt.

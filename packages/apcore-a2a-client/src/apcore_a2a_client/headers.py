@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 Headers: TypeAlias = Mapping[str, str]
 NO_HEADERS: Headers = {}
@@ -78,3 +79,19 @@ def valid_header(value: str, label: str = "credentials") -> str:
 def has_secrets(headers: Headers) -> bool:
     """Return whether *headers* may contain something that only the agent may see."""
     return not PUBLIC_HEADERS.issuperset(headers)
+
+
+def current_trace() -> Headers:
+    """Return the headers of the current span of OpenTelemetry (W3C Trace Context), if there is one.
+
+    A program that has spans has imported OpenTelemetry, so this package need not.
+    """
+    opentelemetry: Any = sys.modules.get("opentelemetry.trace")
+    if opentelemetry is None:
+        return NO_HEADERS
+    span = opentelemetry.get_current_span().get_span_context()
+    if not span.is_valid:
+        return NO_HEADERS
+    ids = f"{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags & 0xFF:02x}"
+    state = span.trace_state.to_header()
+    return {"traceparent": f"00-{ids}", **({"tracestate": state} if state else {})}

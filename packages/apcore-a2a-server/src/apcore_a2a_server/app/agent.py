@@ -299,6 +299,6 @@ def _setup(executor: Executor, settings: Settings, metrics: "Metrics | None") ->
         max_artifact=settings.limits.max_artifact,
         has_steps=install_steps(executor),
         approval_policy=install_approval(executor),
-        metadata={"apcore": {"stateHistory": []}} if settings.state_history else {},
+        metadata={"stateHistory": []} if settings.state_history else {},
         text_results=settings.text_results,
     )

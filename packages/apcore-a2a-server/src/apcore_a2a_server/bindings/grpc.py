@@ -42,11 +42,12 @@ from apcore_a2a_server.middleware.auth import (
     network_of,
 )
 from apcore_a2a_server.middleware.errors import GRPC_NAMES, Refusal
-from apcore_a2a_server.middleware.logs import begin_request, log_request
+from apcore_a2a_server.middleware.logs import begin_facts, log_request
 from apcore_a2a_server.middleware.rates import check_rate
 from apcore_a2a_server.middleware.timeouts import MIN_BYTES_PER_SECOND
 from apcore_a2a_server.modules.fairness import share_of
 from apcore_a2a_server.store import UnavailableError
+from apcore_a2a_server.trace_context import new_trace, received_trace
 
 from .compat import CALLER, SdkRequestHandler
 from .grpc_limits import GrpcLimits, ReadSlots
@@ -248,7 +249,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """Answer one call; return the response unless it is a stream, which is written here."""
         began, status = time.perf_counter(), 499  # in case the client disconnects
         host = host_of(context.peer())
-        begin_request(host)
+        begin_facts(client=host)
         try:
             with Connection() as connection:
                 try:
@@ -305,6 +306,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self, headers: Mapping[str, str], connection: Connection, address: str
     ) -> Caller | Refusal:
         """Return the caller, or the refusal of its call."""
+        trace = received_trace(headers) or new_trace()
+        log_context(trace_id=trace.trace_id)
         authenticated: tuple[str, Identity | None] | Refusal = ("", None)
         if self._auth is not None:
             authenticated = await authenticate(
@@ -320,7 +323,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         refusal = None
         if self._limiter is not None:
             refusal = await check_rate(self._limiter, principal, client)
-        return refusal or Caller(principal, identity, headers, connection, client=client)
+        return refusal or Caller(
+            principal, identity, headers, connection, client=client, trace=trace
+        )
 
     def _hold_place(self, client: str, context: Any) -> None:
         """Count a call of *client* until its response has been sent.

@@ -22,6 +22,7 @@ from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.middleware import caller_of, client_of
 from apcore_a2a_server.middleware.auth import headers_of
 from apcore_a2a_server.middleware.errors import TENANT, path_of
+from apcore_a2a_server.middleware.front import trace_of
 from apcore_a2a_server.middleware.tenant_paths import agent_root_path
 from apcore_a2a_server.modules.tenants import Tenant
 from apcore_a2a_server.modules.threads import large_values
@@ -332,8 +333,10 @@ class Endpoint(ABC):
         root_path = scope.get("root_path", "") if tenant is None else agent_root_path(scope)
         principal, identity = caller_of(scope)
         client = client_of(scope)
-        scheme = scope.get("scheme", "http")
-        caller = Caller(principal, identity, headers, connection, root_path, tenant, client, scheme)
+        scheme, trace = scope.get("scheme", "http"), trace_of(scope)
+        caller = Caller(
+            principal, identity, headers, connection, root_path, tenant, client, scheme, trace
+        )
         body_bytes = BodyBytes(self._memory, caller.client, connection)
         body, is_complete = await read_body(receive, self._max_body, body_bytes)
         if isinstance(body, A2AError):

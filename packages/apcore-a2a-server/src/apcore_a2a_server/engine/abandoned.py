@@ -41,7 +41,9 @@ async def call_on_abandoned(setup: Setup, reply_to: Message, pause: Pause, princ
         state=pause.state,
         principal=principal,
     )
-    context = create_context(token=CancelToken(), seconds=seconds, conversation=conversation)
+    context = create_context(
+        token=CancelToken(), seconds=seconds, trace=pause.span.child(), conversation=conversation
+    )
     try:
         async with asyncio.timeout(seconds):
             if inspect.iscoroutinefunction(on_abandoned):

@@ -24,6 +24,7 @@ from apcore_a2a_server.middleware import log_context
 from apcore_a2a_server.modules.skills import CHOICE, Skill
 from apcore_a2a_server.modules.threads import large_values
 from apcore_a2a_server.store import Query, TaskRecord, Version
+from apcore_a2a_server.trace_context import Trace
 
 from .answers import Answer, choose_skill, original_parts, read_answer
 from .call import Call, Resumption
@@ -166,6 +167,7 @@ class Admission:
             question=question,
             metadata=request.metadata | message.metadata,
             wants_text=wants_text(request, skill),
+            trace=caller.trace.child(),
         )
 
     async def resumed(
@@ -220,7 +222,9 @@ class Admission:
             wants_text=wants_text(request, answer.skill),
             is_text_answer=answer.is_text,
             problem=answer.problem,
+            trace=_trace_of_answer(caller, pause),
         )
+        log_context(trace_id=call.trace.trace_id)
         return call, pause
 
     async def _chosen(self, pause: Pause, request: SendMessageRequest, caller: Caller) -> Answer:
@@ -329,6 +333,12 @@ async def _converted(
     if is_long_json or (len(texts) < len(parts) and is_large([part.data for part in parts])):
         return await large_values.call(convert, *arguments, client=caller.client)
     return convert(*arguments)
+
+
+def _trace_of_answer(caller: Caller, pause: Pause) -> Trace:
+    """Return the span of a resumed call, which continues the paused one unless the client does."""
+    is_named = caller.trace.span_id != ""
+    return (caller.trace if is_named else pause.span).child()
 
 
 def _skill_of(request: SendMessageRequest, caller: Caller) -> str | None:

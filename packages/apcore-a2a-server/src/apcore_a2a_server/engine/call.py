@@ -17,6 +17,7 @@ from apcore_a2a_server.modules.approval import Approvals
 from apcore_a2a_server.modules.skills import Skill
 from apcore_a2a_server.modules.tenants import principal_and_tenant
 from apcore_a2a_server.store import SendKey, TaskRecord, Webhook
+from apcore_a2a_server.trace_context import Trace, new_trace
 
 from .clients import Caller
 from .messages import split_parts
@@ -60,6 +61,7 @@ class Call(Struct, frozen=True):
         is_text_answer: Whether the message answers in text, so that its sender is asked again if
             the answer does not fit.
         problem: Why the answer does not fit; empty if it does.
+        trace: The span of the call, whose children are what its module calls.
     """
 
     skill: Skill
@@ -80,6 +82,7 @@ class Call(Struct, frozen=True):
     question: InputRequiredError | None = None
     is_text_answer: bool = False
     problem: str = ""
+    trace: Trace = field(default_factory=new_trace)
 
 
 class Ticket(Struct, frozen=True):
@@ -129,6 +132,7 @@ def pack(call: Call, converter: PartConverter) -> bytes | None:
         "metadata": {**call.metadata},
         "resumption": None if call.resumption is None else members_of(call.resumption),
         "text": call.wants_text,
+        "trace": str(call.trace),
     }
     if size_of(call.message) >= LARGE_MESSAGE and _has_inputs(call, converter):
         document |= {"inputs": None, "rest": None}
@@ -181,4 +185,5 @@ def unpack(packed_call: bytes, skill: Skill, record: TaskRecord, converter: Part
         metadata=document["metadata"],
         resumption=document["resumption"] and Resumption(**document["resumption"]),
         wants_text=document["text"],
+        trace=Trace.read(document["trace"]) or new_trace(),
     )

@@ -165,7 +165,7 @@ def set_status(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
     """Set the task's status, and move the messages before it into the history."""
     task = record.task
     status = TaskStatus(state=update.state, message=update.message, timestamp=now())
-    if "apcore" in task.metadata:
+    if "stateHistory" in task.metadata.get("apcore", ()):
         append_state_history(record)
     added = [message for message in (task.status.message, update.received) if message is not None]
     if added:
@@ -207,7 +207,7 @@ def append_state_history(record: TaskRecord) -> None:
     }
     if status.message is not None and status.message.parts:
         former_state["message"] = status.message.parts[0].text or ""
-    state_history = [*metadata["apcore"].get("stateHistory", ()), former_state]
+    state_history = [*metadata["apcore"]["stateHistory"], former_state]
     state_history = state_history[-MAX_STATE_HISTORY:]
     record.task.metadata = metadata | {
         "apcore": {**metadata["apcore"], "stateHistory": state_history}

@@ -10,6 +10,7 @@ from starlette.types import Receive
 
 from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.modules.tenants import Tenant, owner_of
+from apcore_a2a_server.trace_context import Trace, new_trace
 
 from .process import BackgroundTasks
 
@@ -134,6 +135,8 @@ class Caller(Struct, frozen=True):
         client: The key that limits count by: the principal, the client address of an anonymous
             caller, or the value of `client_key`.
         scheme: The scheme of the request's URL.
+        trace: The place of the request in its trace; the beginning of a new one if the client
+            names none.
     """
 
     principal: str = ""
@@ -144,6 +147,7 @@ class Caller(Struct, frozen=True):
     tenant: Tenant | None = None
     client: str = ""
     scheme: str = "http"
+    trace: Trace = field(default_factory=new_trace)
 
     @property
     def owner(self) -> str:

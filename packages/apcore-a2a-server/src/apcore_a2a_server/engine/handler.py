@@ -32,6 +32,7 @@ from apcore_a2a_server.store import Query, Version, Webhook
 from apcore_a2a_server.store.live import LiveTasks
 from apcore_a2a_server.store.queries import Order
 from apcore_a2a_server.store.subscribers import Events, ending, follow, snapshot
+from apcore_a2a_server.trace_context import Trace
 
 from .admission import Admission
 from .call import Call, Ticket
@@ -120,7 +121,7 @@ class Handler:
         if record is None:
             try:
                 call = await self.admission.new_call(params, caller, streaming=streaming)
-                webhook = await self._webhook(push, request)
+                webhook = await self._webhook(push, request, call.trace)
                 with self._watching(call):
                     return await self.engine.start(_with_webhook(call, webhook))
             except EARLY_REFUSALS:
@@ -128,7 +129,7 @@ class Handler:
                 await self.admission.check_access(params, caller)
                 raise
         params.message.task_id = record.task.id
-        webhook = await self._webhook(push, request)
+        webhook = await self._webhook(push, request, Trace.of_task(record.task.metadata))
         if record.task.status.state not in PAUSED:
             # a late answer: its client gets the task as it is, from its last event on
             await self.engine.add_webhook(record.task.id, webhook)
@@ -257,8 +258,9 @@ class Handler:
             PushNotificationNotSupportedError: Push notifications are off.
         """
         push, params = self._push_configs(), request.message
-        await self.admission.own_task(params.task_id, request.caller)
-        return await push.answer(params, request.version, request.caller.principal)
+        record = await self.admission.own_task(params.task_id, request.caller)
+        trace = Trace.of_task(record.task.metadata)
+        return await push.answer(params, request.version, request.caller.principal, trace)
 
     async def extended_card(self, request: Request) -> dict[str, Any]:
         """Return the card for the caller, as JSON that is valid in both versions (§3.1.11).
@@ -279,11 +281,14 @@ class Handler:
             raise errors.PushNotificationNotSupportedError
         return self.push
 
-    async def _webhook(self, push: PushConfigs | None, request: Request) -> Webhook | None:
-        """Return the push config in the message, if *push* is given."""
+    async def _webhook(
+        self, push: PushConfigs | None, request: Request, trace: Trace | None
+    ) -> Webhook | None:
+        """Return the push config in the message for a task of this trace, if *push* is given."""
         if push is None:
             return None
-        return await push.requested(request.message, request.version, request.caller.principal)
+        principal = request.caller.principal
+        return await push.requested(request.message, request.version, principal, trace)
 
     async def _task(self, task_id: str, request: Request) -> Task:
         return (await self.admission.own_task(task_id, request.caller)).task

@@ -24,6 +24,7 @@ from apcore_a2a_server.modules.approval import Approvals
 from apcore_a2a_server.modules.conversation import input_request
 from apcore_a2a_server.modules.tenants import principal_and_tenant
 from apcore_a2a_server.store.live import LiveTasks
+from apcore_a2a_server.trace_context import Trace, new_trace
 
 from .call import Call, members_of
 from .change import NewState, change
@@ -62,6 +63,7 @@ class Pause:
         schema: JSON Schema of the answer.
         state: JSON for the next run of the module, which clients never see.
         wants_verdict: Whether the question is for a yes or a no.
+        trace: The span of the call, as `str` writes a `Trace`.
     """
 
     id: str
@@ -80,6 +82,7 @@ class Pause:
     schema: dict[str, Any] | None = None
     state: Any = None
     wants_verdict: bool = False
+    trace: str = ""
 
     @classmethod
     def after(cls, error: BaseException, call: Call, expires: float) -> "Pause":
@@ -102,6 +105,7 @@ class Pause:
             granted=call.approvals.granted,
             done=call.approvals.done,
             state=None if call.resumption is None else call.resumption.state,
+            trace=str(call.trace),
         )
         request = input_request(error)
         if request is not None:
@@ -119,6 +123,11 @@ class Pause:
     def unpack(cls, packed_pause: bytes) -> "Pause":
         """Return the pause that `pack` has serialized."""
         return cls(**json.loads(packed_pause))
+
+    @property
+    def span(self) -> Trace:
+        """The span of the call that has paused; the beginning of a new trace if it is unknown."""
+        return Trace.read(self.trace) or new_trace()
 
     def approved(self) -> Approvals:
         """Return the approvals of the task if the client approves the pending call."""

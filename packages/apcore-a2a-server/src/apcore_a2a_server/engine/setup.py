@@ -39,7 +39,7 @@ class Setup:
         input_timeout: Time that a paused task waits for its answer, in seconds.
         max_artifact: Maximum size of an artifact, in bytes.
         has_steps: Whether the executor's pipeline has our steps, which admit calls on the way.
-        metadata: Metadata that each new task starts with.
+        metadata: Members under `apcore` in the metadata of each new task.
         text_results: Whether results that are data are sent as text too.
     """
 

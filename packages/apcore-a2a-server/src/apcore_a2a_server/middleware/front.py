@@ -9,9 +9,11 @@ from urllib.parse import urlsplit
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from apcore_a2a_server.trace_context import Trace, new_trace, received_trace
+
 from .auth import headers_of
 from .errors import SAFE_METHODS, Refusal, is_public, refuse
-from .logs import begin_request, log_request
+from .logs import begin_facts, log_request
 
 logger = logging.getLogger("apcore_a2a.middleware")
 
@@ -31,6 +33,8 @@ PAGE_HEADERS = {
     "x-frame-options": "DENY",
 }
 """The security headers of pages."""
+TRACE = "apcore_a2a.trace"
+"""Key of the `Trace` in the ASGI scope of a request."""
 WRONG_HOST = "The agent does not serve this Host: add it with --url or --allowed-hosts"
 
 
@@ -95,8 +99,10 @@ class FrontMiddleware:
                     self._on_response(status)
             await send(message)
 
+        scope[TRACE] = trace = _trace_of(scope) or new_trace()
         if self._logs_access:
-            begin_request(str((scope.get("client") or ("",))[0]))
+            address = str((scope.get("client") or ("",))[0])
+            begin_facts(client=address, trace_id=trace.trace_id)
         try:
             refusal = self._refusal(scope)
             if refusal is None:
@@ -124,6 +130,18 @@ class FrontMiddleware:
             await send({"type": "websocket.close", "code": 1008})
         else:
             await self._app(scope, receive, send)
+
+
+def trace_of(scope: Scope) -> Trace:
+    """Return the trace that a request belongs to: that of its client, or else a new one."""
+    trace: Trace = scope.get(TRACE) or _trace_of(scope) or new_trace()
+    return trace
+
+
+def _trace_of(scope: Scope) -> Trace | None:
+    is_traced = b"traceparent" in [name for name, _ in scope["headers"]]
+    # a repeated header is joined with commas, and so invalid
+    return received_trace(headers_of(scope)) if is_traced else None
 
 
 class AllowedHosts:

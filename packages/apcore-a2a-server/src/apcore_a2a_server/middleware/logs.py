@@ -22,7 +22,7 @@ from apcore_a2a_core import clean
 access_logger = logging.getLogger("apcore_a2a.access")
 request_facts: ContextVar[dict[str, object] | None] = ContextVar("request_facts", default=None)
 
-TEXT_FIELDS = ("client", "principal", "task", "skill")
+TEXT_FIELDS = ("client", "principal", "task", "skill", "trace_id")
 """Facts about a request that follow the message in a line of text."""
 FORMATS = ("text", "json")
 LEVELS = ("debug", "info", "warning", "error")
@@ -284,9 +284,9 @@ def show_error_texts() -> None:
             handler.formatter.shows_errors = True
 
 
-def begin_request(client: str) -> None:
-    """Begin to collect the facts about a request from the client at this address."""
-    request_facts.set({"client": client})
+def begin_facts(**facts: object) -> None:
+    """Begin to collect facts for log records: about a request, or work that none has started."""
+    request_facts.set(facts)
 
 
 def log_request(
@@ -295,7 +295,7 @@ def log_request(
     """Log the response to a request, with the facts about it.
 
     Attributes of the record are `event` ("request"), `method`, `path`, `status`, `duration_ms`
-    and `client`, and if known `operation`, `principal`, `task` and `skill`.
+    `client` and `trace_id`, and if known `operation`, `principal`, `task` and `skill`.
 
     Args:
         method: The HTTP method, or `gRPC`.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, overload
 
 from apcore import CancelToken, Context, ModuleError
-from apcore.trace_context import TraceContext
+from apcore.trace_context import TraceParent, parse_tracestate
 from apcore_a2a_core import (
     INPUT_REQUIRED,
     Identity,
@@ -17,6 +17,8 @@ from apcore_a2a_core import (
 )
 from apcore_a2a_core.authoring import USAGE, add_usage
 from apcore_a2a_core.values import size_of
+
+from apcore_a2a_server.trace_context import Trace
 
 
 class InputRequiredModuleError(InputRequiredError, ModuleError):
@@ -172,7 +174,7 @@ def create_context(
     token: CancelToken,
     seconds: float,
     identity: Identity | None = None,
-    headers: Mapping[str, str] | None = None,
+    trace: Trace,
     conversation: Conversation,
 ) -> "Context[Conversation]":
     """Return an apcore Context for one call.
@@ -181,16 +183,14 @@ def create_context(
         token: The call's CancelToken.
         seconds: The time limit of the call, including nested calls.
         identity: The apcore Identity of the caller.
-        headers: The headers of the request, by names in lower case; its `traceparent` continues a
-            trace (W3C Trace Context).
+        trace: The span of the call.
         conversation: The value of `context.services`, and the source of `context.data`.
     """
     factory: Any = Context  # its type parameter for `services` can't be inferred
-    # most requests have none, and apcore searches all headers for it in any case of letters
-    has_trace = headers is not None and "traceparent" in headers
+    state = tuple(parse_tracestate(trace.state)) if trace.state else ()
     context: Context[Conversation] = factory.create(
         identity=identity,
-        trace_parent=TraceContext.extract(dict(headers or {})) if has_trace else None,
+        trace_parent=TraceParent("00", trace.trace_id, trace.span_id, trace.flags, state),
         cancel_token=token,
         data=conversation.data(),
         services=conversation,

@@ -19,6 +19,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from apcore_a2a_server.store import Store, Version, Webhook, with_webhook
+from apcore_a2a_server.trace_context import Trace
 
 from .guard import Guard, RefusedError
 from .signing import schemes_of
@@ -44,7 +45,9 @@ class PushConfigs:
         self._store = store
         self._guard = guard
 
-    async def answer(self, request: Any, version: Version, principal: str) -> Any:
+    async def answer(
+        self, request: Any, version: Version, principal: str, trace: Trace | None
+    ) -> Any:
         """Perform an operation on the push configs of a caller's task; return its result as JSON.
 
         Results have the format of A2A 1.0 §3.1.7 to §3.1.10, or of 0.3 §7.5 to §7.8.
@@ -53,13 +56,14 @@ class PushConfigs:
             request: The request.
             version: The protocol version of the request.
             principal: The caller's principal.
+            trace: The trace of the task.
 
         Raises:
             InvalidParamsError: A member is invalid, or the URL is not allowed.
             TaskNotFoundError: The task has no such push config.
         """
         if isinstance(request, TaskPushNotificationConfig):
-            webhook = await self._checked_webhook(request, request.task_id, version, principal)
+            webhook = await self._checked_webhook(request, version, principal, trace)
             edit = partial(with_webhook, webhook=webhook)
             await self._store.edit_webhooks(request.task_id, edit)
             return _webhook_json(webhook, version)
@@ -76,7 +80,7 @@ class PushConfigs:
         return _webhook_json(matches[0], version)
 
     async def requested(
-        self, send: SendMessageRequest, version: Version, principal: str
+        self, send: SendMessageRequest, version: Version, principal: str, trace: Trace | None
     ) -> Webhook:
         """Return the webhook that a message requests for its task (A2A 1.0 §3.2.2).
 
@@ -84,14 +88,15 @@ class PushConfigs:
             InvalidParamsError: A member is invalid, or the URL is not allowed.
         """
         config = send.configuration.task_push_notification_config or TaskPushNotificationConfig()
-        return await self._checked_webhook(config, send.message.task_id, version, principal)
+        config = replace(config, task_id=send.message.task_id)
+        return await self._checked_webhook(config, version, principal, trace)
 
     async def _checked_webhook(
         self,
         config: TaskPushNotificationConfig,
-        task_id: str,
         version: Version,
         principal: str,
+        trace: Trace | None,
     ) -> Webhook:
         _check_members(config, version)
         try:
@@ -101,8 +106,9 @@ class PushConfigs:
             raise InvalidParamsError(str(error), data={"errors": errors}) from None
         # In 0.3 a task has one config without an id: a second `set` replaces the first, as in
         # the SDK. In 1.0 every `create` without an id makes another config.
-        config_id = config.id or (task_id if version == "0.3" else str(uuid4()))
-        return Webhook(replace(config, tenant="", task_id=task_id, id=config_id), version)
+        config_id = config.id or (config.task_id if version == "0.3" else str(uuid4()))
+        span = "" if trace is None else str(trace.child())
+        return Webhook(replace(config, tenant="", id=config_id), version, trace=span)
 
     async def _delete(
         self,

@@ -9,10 +9,18 @@ from typing import Literal, TypeAlias
 from apcore_a2a_core.data import Task, TaskStatusUpdateEvent
 from msgspec.structs import replace
 
+from apcore_a2a_server.middleware.logs import begin_facts
 from apcore_a2a_server.store import Notification
 from apcore_a2a_server.store.live import LiveTasks
+from apcore_a2a_server.trace_context import Trace
 
-from .signing import Signer, notification_body, notification_id, protocol_headers
+from .signing import (
+    Signer,
+    notification_body,
+    notification_id,
+    protocol_headers,
+    trace_headers,
+)
 from .transport import WebhookResponse, WebhookTransport
 
 logger = logging.getLogger("apcore_a2a.push")
@@ -54,6 +62,9 @@ class WebhookSender:
         Returns:
             Seconds until the next attempt, or None if there is none.
         """
+        span = Trace.read(notification.webhook.trace)
+        if span is not None:
+            begin_facts(task=notification.task_id, trace_id=span.trace_id)
         task = await self._task(notification)
         is_late = asyncio.get_running_loop().time() > deadline
         if task is None or is_late:  # the webhooks of a deleted task are deleted too
@@ -94,9 +105,8 @@ class WebhookSender:
             logger.exception("The notification for %s can't be encoded", notification, extra=extra)
             return WebhookResponse(0, "internal error")
         message_id = notification_id(notification.task_id, webhook.config.id, notification.version)
-        headers = protocol_headers(webhook) + self.signer.headers(
-            message_id, body, webhook.config.url
-        )
+        headers = [*protocol_headers(webhook), *trace_headers(webhook)]
+        headers += self.signer.headers(message_id, body, webhook.config.url)
         return await self.transport.post(webhook.config.url, headers, body, notification.owner)
 
     async def _give_up(self, notification: Notification, reason: str) -> None:

@@ -78,10 +78,11 @@ class ScannedStore(InProcessStore):
         stored_config = await self._store.get_push_config(task_id)
         if stored_config is None:
             return ()
-        version, _, failure = stored_config.tenant.partition(" ")
+        version, _, others = stored_config.tenant.partition(" ")
+        failure, _, trace = others.partition("\n")
         config = replace(stored_config, tenant="")
         known_version: Version = "0.3" if version == "0.3" else "1.0"
-        return (Webhook(config, known_version, failure),)
+        return (Webhook(config, known_version, failure, trace),)
 
     async def write_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
         """Replace the task's webhook.
@@ -96,7 +97,7 @@ class ScannedStore(InProcessStore):
         if not webhooks:
             await self._store.delete_push_config(task_id)
         for webhook in webhooks:
-            tenant = f"{webhook.version} {webhook.failure}"
+            tenant = f"{webhook.version} {webhook.failure}\n{webhook.trace}"
             await self._store.save_push_config(task_id, replace(webhook.config, tenant=tenant))
 
     async def _scan(self, context_id: str, query: Query) -> AsyncIterator[TaskRecord]:

@@ -79,6 +79,7 @@ def webhook_columns(webhook: Webhook) -> dict[str, Any]:
         "host": webhook.host,
         "version": webhook.version,
         "failure": webhook.failure,
+        "trace": webhook.trace,
         "body": dump_json(webhook.config),
     }
 
@@ -89,9 +90,9 @@ def column_arrays(rows: Iterable[Mapping[str, Any]], **columns: str) -> dict[str
     return {name: [row[column] for row in all_rows] for name, column in columns.items()}
 
 
-def webhook_from(body: bytes, version: Version, failure: str = "") -> Webhook:
+def webhook_from(body: bytes, version: Version, failure: str, trace: str) -> Webhook:
     """Return the webhook of a row."""
-    return Webhook(read_json(TaskPushNotificationConfig, body), version, failure)
+    return Webhook(read_json(TaskPushNotificationConfig, body), version, failure, trace)
 
 
 def record_from(task_row: Any, owner: str, later_events: Iterable[bytes]) -> TaskRecord:
@@ -107,7 +108,7 @@ def record_from(task_row: Any, owner: str, later_events: Iterable[bytes]) -> Tas
 
 def notification_from(row: Any, owner: str, payload: Payload) -> Notification:
     """Return the notification of a row."""
-    webhook = webhook_from(row["config"], row["dialect"])
+    webhook = webhook_from(row["config"], row["dialect"], "", row["trace"])
     return Notification(row["task_id"], owner, row["version"], payload, webhook, row["attempts"])
 
 

@@ -26,11 +26,13 @@ class Webhook:
         config: the push config as its client sees it.
         version: the protocol version that it was created in, and is notified in.
         failure: the reason why nothing is delivered any more; empty while the webhook works.
+        trace: the span of its task, as `str` writes a `Trace`; empty if it is unknown.
     """
 
     config: TaskPushNotificationConfig = field(repr=False)
     version: Version = "1.0"
     failure: str = ""
+    trace: str = ""
 
     @property
     def host(self) -> str:

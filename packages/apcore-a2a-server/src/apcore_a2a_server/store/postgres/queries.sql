@@ -24,11 +24,11 @@ WITH task AS (
     SELECT :owner, :context_id, :task_id, body
     FROM unnest(:message_bodies::bytea[]) WITH ORDINALITY AS new (body, position) ORDER BY position
 ), webhook AS (
-    INSERT INTO apcore_a2a.webhooks (task_id, config_id, host, version, failure, body)
-    SELECT :task_id, config_id, host, version, failure, body
+    INSERT INTO apcore_a2a.webhooks (task_id, config_id, host, version, failure, trace, body)
+    SELECT :task_id, config_id, host, version, failure, trace, body
     FROM unnest(:config_ids::text[], :hosts::text[], :dialects::text[], :failures::text[],
-            :configs::bytea[])
-        WITH ORDINALITY AS new (config_id, host, version, failure, body, position) ORDER BY position
+            :traces::text[], :configs::bytea[]) WITH ORDINALITY
+        AS new (config_id, host, version, failure, trace, body, position) ORDER BY position
 ), notification AS (
     INSERT INTO apcore_a2a.outbox (task_id, config_id, version, owner, host, body)
     SELECT :task_id, hook.config_id, event.version, :owner, hook.host, event.body
@@ -248,7 +248,7 @@ TRUNCATE apcore_a2a.tasks, apcore_a2a.events, apcore_a2a.messages, apcore_a2a.we
 
 
 -- get_webhooks: Return the webhooks of a task, oldest first.
-SELECT body, version, failure FROM apcore_a2a.webhooks WHERE task_id = :task_id ORDER BY number;
+SELECT body, version, failure, trace FROM apcore_a2a.webhooks WHERE task_id = :task_id ORDER BY number;
 
 -- lock_webhooks: Lock the webhooks of a task until the end of the transaction.
 -- A change that waits for this lock learns from `hooks` that it has missed new webhooks.
@@ -258,11 +258,11 @@ UPDATE apcore_a2a.tasks SET hooks = hooks + 1 WHERE id = :task_id RETURNING 1;
 DELETE FROM apcore_a2a.webhooks WHERE task_id = :task_id;
 
 -- add_webhooks: Add webhooks to a task in their order.
-INSERT INTO apcore_a2a.webhooks (task_id, config_id, host, version, failure, body)
-SELECT :task_id, config_id, host, version, failure, body
+INSERT INTO apcore_a2a.webhooks (task_id, config_id, host, version, failure, trace, body)
+SELECT :task_id, config_id, host, version, failure, trace, body
 FROM unnest(:config_ids::text[], :hosts::text[], :dialects::text[], :failures::text[],
-        :configs::bytea[])
-    WITH ORDINALITY AS new (config_id, host, version, failure, body, position) ORDER BY position;
+        :traces::text[], :configs::bytea[]) WITH ORDINALITY
+    AS new (config_id, host, version, failure, trace, body, position) ORDER BY position;
 
 -- delete_other_notifications: Delete the notifications of removed webhooks.
 DELETE FROM apcore_a2a.outbox WHERE task_id = :task_id AND config_id <> ALL(:config_ids::text[]);
@@ -331,7 +331,7 @@ WITH RECURSIVE pair AS (
     FROM mine WHERE o.task_id = mine.task_id AND o.config_id = mine.config_id AND due IS NOT NULL
     RETURNING o.*
 )
-SELECT taken.*, w.body AS config, w.version AS dialect
+SELECT taken.*, w.body AS config, w.version AS dialect, w.trace
 FROM taken JOIN mine USING (task_id, config_id, version)
 JOIN apcore_a2a.webhooks w ON w.failure = ''
     AND w.task_id = taken.task_id AND w.config_id = taken.config_id;

@@ -76,6 +76,7 @@ def webhook_arrays(webhooks: Sequence[Webhook]) -> dict[str, list[Any]]:
         hosts="host",
         dialects="version",
         failures="failure",
+        traces="trace",
         configs="body",
     )
 

@@ -96,3 +96,6 @@ SELECT 4;
 -- version_5: An index for lists by update, which counts tasks by state and time without reading them.
 DROP INDEX apcore_a2a.tasks_owner_updated_idx;
 CREATE INDEX tasks_owner_updated_idx ON apcore_a2a.tasks (owner, updated, state, status_at);
+
+-- version_6: The span of the task that notifications of a webhook continue.
+ALTER TABLE apcore_a2a.webhooks ADD COLUMN trace TEXT NOT NULL DEFAULT '';

@@ -147,14 +147,14 @@ WHERE id = :task_id;
 SELECT 1 FROM tasks WHERE id = :task_id;
 
 -- get_webhooks: Return the webhooks of a task, oldest first.
-SELECT body, version, failure FROM webhooks WHERE task_id = :task_id ORDER BY number;
+SELECT body, version, failure, trace FROM webhooks WHERE task_id = :task_id ORDER BY number;
 
 -- delete_webhooks: Delete the webhooks of a task.
 DELETE FROM webhooks WHERE task_id = :task_id;
 
 -- add_webhook: Add a webhook to a task.
-INSERT INTO webhooks (task_id, config_id, host, version, failure, body)
-VALUES (:task_id, :config_id, :host, :version, :failure, :body);
+INSERT INTO webhooks (task_id, config_id, host, version, failure, trace, body)
+VALUES (:task_id, :config_id, :host, :version, :failure, :trace, :body);
 
 -- delete_other_notifications: Delete the notifications of removed webhooks.
 DELETE FROM outbox WHERE task_id = :task_id AND config_id NOT IN (
@@ -186,7 +186,7 @@ ORDER BY owner, host, due LIMIT 1;
 
 -- next_notifications: Return the next due notification of each webhook of an owner and a host.
 SELECT o.due, o.task_id, o.owner, o.version, o.body, o.attempts + 1 AS attempts, w.body AS config,
-    w.version AS dialect
+    w.version AS dialect, w.trace
 FROM outbox o JOIN webhooks w ON w.task_id = o.task_id AND w.config_id = o.config_id
     AND w.failure = ''
 WHERE o.owner = :owner AND o.host = :host AND o.due <= :now AND NOT EXISTS (

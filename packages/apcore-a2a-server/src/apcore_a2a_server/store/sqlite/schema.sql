@@ -95,3 +95,6 @@ UPDATE outbox SET body = as_json('outbox', body);
 DROP INDEX tasks_updated;
 CREATE INDEX tasks_updated ON tasks (owner, updated, state, status_at);
 CREATE INDEX tasks_context_updated ON tasks (owner, context_id, updated, state, status_at);
+
+-- version_6: The span of the task that notifications of a webhook continue.
+ALTER TABLE webhooks ADD COLUMN trace TEXT NOT NULL DEFAULT '';

@@ -42,7 +42,8 @@ async def settle_all(store: Store) -> list[tuple[str, int]]:
 @check
 async def webhooks_can_be_saved_and_deleted(store: Store) -> None:
     config = TaskPushNotificationConfig(id="w1", task_id="t1", url="https://a.example/\x00")
-    webhook = Webhook(config, "0.3", "gone")
+    trace = f"00-{'ab' * 16}-{'cd' * 8}-00 vendor=1,other=2"
+    webhook = Webhook(config, "0.3", "gone", trace)
     await begun(store, webhooks=[webhook])
     assert [*await store.webhooks("t1")] == [webhook]
     await store.save_webhooks("t1", [])

@@ -1,0 +1,272 @@
+"""Traces: W3C Trace Context from the client through tasks to their webhooks, and in logs."""
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from apcore.trace_context import TraceContext
+from apcore_a2a_core import InputRequiredError
+from apcore_a2a_server.middleware.logs import JsonFormatter, RequestFacts, TextFormatter
+from apcore_a2a_server.push import PushSettings
+from apcore_a2a_server.trace_context import bounded_state, received_trace
+from pydantic import BaseModel
+
+from tests.push.receiver import Receiver, receiving
+
+from .asking import Json
+from .inloop import DIALECTS, ActionModule, Gate, Peer, serving
+from .inloop import anyio_backend as anyio_backend
+from .modules import Inputs
+from .webhooks import Hooks
+
+TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+TRACEPARENT = f"00-{TRACE_ID}-{SPAN_ID}-01"
+OTHER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
+pytestmark = pytest.mark.anyio
+
+DEV = PushSettings(dev=True, retries=())
+
+
+class Reader(ActionModule):
+    """A module that keeps what it would send to others."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(self.read, **attributes)
+        self.sent: list[Json] = []
+
+    async def read(self, inputs: Inputs, context: Any) -> Inputs:
+        self.sent.append(TraceContext.inject(context))
+        logging.getLogger("apcore_a2a.module").warning("It runs")
+        return inputs
+
+
+async def send(peer: Peer, headers: Json, **options: Any) -> Json:
+    return (await peer.ask("send", {**peer.wire.params("work"), **options}, headers)).task
+
+
+# The headers
+
+
+@pytest.mark.parametrize(
+    "traceparent",
+    [
+        "",
+        "00",
+        TRACEPARENT.upper(),
+        f"{TRACEPARENT}-more",
+        f"{TRACEPARENT}, {TRACEPARENT}",
+        f"ff-{TRACE_ID}-{SPAN_ID}-01",
+        f"0-{TRACE_ID}-{SPAN_ID}-01",
+        f"00-{'0' * 32}-{SPAN_ID}-01",
+        f"00-{'f' * 32}-{SPAN_ID}-01",
+        f"00-{TRACE_ID}-{'0' * 16}-01",
+        f"00-{TRACE_ID[1:]}-{SPAN_ID}-01",
+        f"00-{TRACE_ID}-{SPAN_ID}-1",
+        f"00-{TRACE_ID}-{SPAN_ID}-0x",
+        f"00-{TRACE_ID}-{SPAN_ID}-01\u0661",
+    ],
+)
+def test_an_invalid_traceparent_names_no_trace(traceparent: str) -> None:
+    assert received_trace({"traceparent": traceparent, "tracestate": "a=1"}) is None
+
+
+@pytest.mark.parametrize(
+    ("traceparent", "flags"),
+    [
+        (TRACEPARENT, "01"),
+        (f"00-{TRACE_ID}-{SPAN_ID}-00", "00"),
+        (f"00-{TRACE_ID}-{SPAN_ID}-ff", "03"),
+        (f"cc-{TRACE_ID}-{SPAN_ID}-01-what-comes-later", "01"),
+        (f" {TRACEPARENT}\t", "01"),
+    ],
+)
+def test_a_valid_traceparent_names_its_trace_with_the_known_flags(
+    traceparent: str, flags: str
+) -> None:
+    trace = received_trace({"traceparent": traceparent})
+    assert trace is not None
+    assert (trace.trace_id, trace.span_id, trace.flags) == (TRACE_ID, SPAN_ID, flags)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("", ""),
+        ("a=1", "a=1"),
+        ("a=1 ,\tb@c=2,,", "a=1,b@c=2"),
+        ("a", ""),
+        ("A=1", ""),
+        ("a=1,b", ""),
+        ("a=1,a=2", ""),
+        ("a=1=2", ""),
+        ("a=\u00e9", ""),
+        (",".join(f"a{n}=1" for n in range(32)), ",".join(f"a{n}=1" for n in range(32))),
+        (",".join(f"a{n}=1" for n in range(33)), ""),
+        (f"a=1,b={'x' * 250},c={'x' * 250},d=2", "a=1,d=2"),
+        (
+            ",".join(f"a{n}={'x' * 100}" for n in range(9)),
+            ",".join(f"a{n}={'x' * 100}" for n in range(4)),
+        ),
+    ],
+)
+def test_a_tracestate_is_kept_if_it_is_valid_and_within_512_bytes(given: str, kept: str) -> None:
+    assert bounded_state(given) == kept
+    assert len(kept) <= 512
+
+
+# Tasks
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_task_goes_on_with_the_trace_of_its_message(dialect: str) -> None:
+    reader = Reader()
+    async with serving({"work": reader}, dialect) as peer:
+        task = await send(peer, {"traceparent": TRACEPARENT, "tracestate": "a=1, b=2"})
+        assert task["metadata"]["apcore"] == {"traceId": TRACE_ID}
+    assert re.fullmatch(f"00-{TRACE_ID}-[0-9a-f]{{16}}-01", reader.sent[0]["traceparent"])
+    assert SPAN_ID not in reader.sent[0]["traceparent"]
+    assert reader.sent[0]["tracestate"] == "a=1,b=2"
+
+
+async def test_a_trace_that_is_not_sampled_stays_so() -> None:
+    reader = Reader()
+    async with serving({"work": reader}) as peer:
+        task = await send(peer, {"traceparent": f"00-{TRACE_ID}-{SPAN_ID}-00"})
+    assert reader.sent[0]["traceparent"].endswith("-00")
+    assert task["metadata"]["apcore"] == {"traceId": TRACE_ID, "traceFlags": "00"}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_message_with_an_invalid_trace_begins_a_new_one(dialect: str) -> None:
+    reader = Reader()
+    async with serving({"work": reader}, dialect) as peer:
+        headers = {"traceparent": TRACEPARENT.upper(), "tracestate": "a=1"}
+        tasks = [await send(peer, headers) for _ in range(2)]
+    traces = {task["metadata"]["apcore"]["traceId"] for task in tasks}
+    assert len(traces) == 2
+    assert {sent["traceparent"].split("-")[1] for sent in reader.sent} == traces
+    assert TRACE_ID not in traces
+    assert not any("tracestate" in sent for sent in reader.sent)
+
+
+class Count(BaseModel):
+    count: int
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+@pytest.mark.parametrize(
+    ("answer", "expected"), [({}, TRACE_ID), ({"traceparent": OTHER}, OTHER[3:35])]
+)
+async def test_a_resumed_task_goes_on_with_its_trace_unless_the_answer_has_one(
+    answer: Json, expected: str, store: str, tmp_path: Any
+) -> None:
+    seen: list[Json] = []
+
+    async def ask(inputs: Inputs, context: Any) -> Inputs:
+        seen.append(TraceContext.inject(context))
+        if not inputs["count"]:
+            raise InputRequiredError("How many?")
+        return inputs
+
+    task_store = "memory" if store == "memory" else f"sqlite:///{tmp_path / 'tasks.db'}"
+    module = ActionModule(ask, input_schema=Count)
+    async with serving({"work": module}, task_store=task_store) as peer:
+        part = peer.part(data={"count": 0})
+        headers = {"traceparent": TRACEPARENT, "tracestate": "a=1"}
+        paused = (await peer.ask("send", peer.wire.params("work", part), headers)).task
+        params = peer.wire.params("work", peer.part(data={"count": 1}), taskId=paused["id"])
+        task = (await peer.ask("send", params, answer)).task
+    assert [sent["traceparent"].split("-")[1] for sent in seen] == [TRACE_ID, expected]
+    assert seen[1].get("tracestate") == (None if answer else "a=1")
+    assert task["metadata"]["apcore"] == {"traceId": TRACE_ID}
+
+
+# Webhooks
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as started:
+        yield started
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_each_attempt_of_a_webhook_is_a_child_of_its_tasks_trace(
+    dialect: str, store: str, receiver: Receiver, tmp_path: Any
+) -> None:
+    task_store = "memory" if store == "memory" else f"sqlite:///{tmp_path / 'tasks.db'}"
+    gate = Gate()
+    options: Json = {"push_notifications": DEV, "task_store": task_store}
+    async with serving({"work": ActionModule(gate)}, dialect, **options) as peer:
+        hooks = Hooks(peer.wire)
+        hook = {"id": "c1", "url": f"{receiver.url}/first"}
+        params = hooks.sending("work", hook=hook)
+        block = {"returnImmediately": True} if peer.wire.modern else {"blocking": False}
+        params["configuration"] |= block
+        headers = {"traceparent": TRACEPARENT, "tracestate": "a=1"}
+        task_id = (await peer.ask("send", params, headers)).task["id"]
+        second = {"id": "c2", "url": f"{receiver.url}/second"}
+        await peer.ask("push set", hooks.setting(task_id, **second), {"traceparent": OTHER})
+        gate.opened.set()
+        await asyncio.to_thread(receiver.wait, 4)
+    sent = [delivery.headers["traceparent"] for delivery in receiver.deliveries]
+    assert {each[:36] for each in sent} == {f"00-{TRACE_ID}-"}
+    assert len({each[36:52] for each in sent} - {SPAN_ID}) == len(sent)
+    assert {each[53:] for each in sent} == {"01"}
+    firsts = [each for each in receiver.deliveries if each.path.endswith("/first")]
+    assert {each.headers["tracestate"] for each in firsts} == {"a=1"}
+
+
+# Logs
+
+
+@contextmanager
+def logged(formatter: logging.Formatter) -> Iterator[list[str]]:
+    """Collect the lines of our loggers, as the command would write them."""
+    lines: list[str] = []
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(self.format(record))
+
+    handler, loggers = Collector(), [logging.getLogger(name) for name in ("apcore_a2a", "apcore")]
+    handler.addFilter(RequestFacts())
+    handler.setFormatter(formatter)
+    for logger in loggers:
+        logger.addHandler(handler)
+    level, loggers[0].level = loggers[0].level, logging.INFO
+    try:
+        yield lines
+    finally:
+        loggers[0].level = level
+        for logger in loggers:
+            logger.removeHandler(handler)
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+@pytest.mark.parametrize("headers", [{}, {"traceparent": TRACEPARENT}])
+async def test_every_record_of_a_request_and_its_run_has_the_id_of_the_trace(
+    headers: Json, form: str
+) -> None:
+    formatter = JsonFormatter() if form == "json" else TextFormatter()
+    async with serving({"work": Reader()}) as peer:
+        with logged(formatter) as lines:
+            task = await send(peer, headers)
+            await peer.ask("get", {"id": "unknown"}, {"traceparent": OTHER})
+    trace_id = task["metadata"]["apcore"]["traceId"]
+    run, access, other = (line for line in lines if "It runs" in line or "POST" in line)
+    if form == "json":
+        named = [json.loads(line)["trace_id"] for line in (run, access, other)]
+        assert named == [trace_id, trace_id, OTHER[3:35]]
+    else:
+        assert f"trace_id={trace_id}" in run
+        assert f"trace_id={trace_id}" in access
+        assert f"trace_id={OTHER[3:35]}" in other
+    if headers:
+        assert trace_id == TRACE_ID
