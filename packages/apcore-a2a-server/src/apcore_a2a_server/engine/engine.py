@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Collection
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 
 from a2a.utils.errors import InternalError, InvalidParamsError, UnsupportedOperationError
@@ -12,6 +13,7 @@ from apcore_a2a_core.dialects import invalid
 from apcore_a2a_core.states import CANCELED, FAILED, INPUT_REQUIRED, OPEN, PAUSED, WORKING
 
 from apcore_a2a_server.errors import DrainingError, NotStartedError, StaleTaskError, refusal
+from apcore_a2a_server.middleware.logs import begin_facts
 from apcore_a2a_server.modules.tenants import principal_and_tenant
 from apcore_a2a_server.store import (
     KeyReusedError,
@@ -241,7 +243,11 @@ class Engine:
         """Start *run* as an asyncio task, without checking any limit."""
         self._setup.capacity.runs.enter(run.client)
         self.runs[run.call.message.task_id] = run
-        run.task = asyncio.create_task(run.main())
+        call, context = run.call, copy_context()
+        if run.restart is not None:  # no request has begun to collect facts
+            facts = {"task": call.message.task_id, "skill": call.skill.id}
+            context.run(begin_facts, **facts, trace_id=call.trace.trace_id)
+        run.task = asyncio.create_task(run.main(), context=context)
         run.task.add_done_callback(partial(self._on_done, run))
 
     def on_lease_lost(self, lease: Lease) -> None:

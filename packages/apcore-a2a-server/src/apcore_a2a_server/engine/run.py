@@ -29,7 +29,6 @@ from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
 
 from apcore_a2a_server.errors import StaleTaskError
-from apcore_a2a_server.middleware.logs import begin_facts
 from apcore_a2a_server.modules.approval import ApprovalPendingError, call_key, current
 from apcore_a2a_server.modules.conversation import (
     MAX_METADATA,
@@ -197,9 +196,6 @@ class Run:
 
     async def main(self) -> None:
         """Run the call, and write its outcome to the A2A task."""
-        if self.restart is not None:  # no request has begun to collect facts
-            call, ids = self.call, self.call.message
-            begin_facts(task=ids.task_id, skill=call.skill.id, trace_id=call.trace.trace_id)
         time_limit = asyncio.timeout(self._time_limit)
         try:
             async with time_limit:
