@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -112,6 +113,27 @@ async def test_the_task_has_all_chunks_in_one_artifact(dialect: str) -> None:
             frames = await stream.rest()
         task = await peer.get(frames[0].body["id"])
         assert contents(task) == [{"n": 0}, {"n": 1}, {"n": 2}]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_chunks_have_the_time_at_which_they_came_also_when_they_are_read_again(
+    dialect: str,
+) -> None:
+    async with serving({"work": Streams(three)}, dialect) as peer:
+        before = datetime.now(UTC) - timedelta(seconds=1)  # times are truncated
+        async with peer.stream() as stream:
+            frames = await stream.rest()
+        after = datetime.now(UTC)
+        task_id = frames[0].body["id"]
+        async with peer.subscribe(task_id, 2) as resumed:
+            assert await resumed.rest() == frames[2:]
+        task = await peer.get(task_id)
+    chunks = frames[2:5]
+    times = [
+        datetime.fromisoformat(chunk.body["metadata"]["apcore"]["timestamp"]) for chunk in chunks
+    ]
+    assert before < times[0] <= times[1] <= times[2] <= after
+    assert "metadata" not in task["artifacts"][0]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -134,6 +134,7 @@ class NewParts(Update, frozen=True):
             artifact=self.artifact,
             append=self.append,
             last_chunk=self.last,
+            metadata={"apcore": {"timestamp": now()}},
         )
         fold(record.task, artifact_update)
         return artifact_update
