@@ -41,6 +41,7 @@ from .errors import (
     log_failure,
     text_of,
 )
+from .spans import remote_span
 
 MAX_METADATA = 32 * 1024
 """Size of the metadata of a remote task that is passed on, in bytes."""
@@ -161,7 +162,9 @@ class Call:
         with (
             self._agent.one_more_call(),
             open_calls.one_more(self._context.trace_id, self._agent.max_open, chain),
+            remote_span(self._agent.name, self._skill.remote_id) as trace_headers,
         ):
+            self._headers |= trace_headers
             try:
                 async with aclosing(self._events()) as events:
                     while (event := await self._next(events, deadline)) is not None:

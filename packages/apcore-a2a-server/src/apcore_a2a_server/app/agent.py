@@ -43,6 +43,7 @@ from .tenant_names import RESERVED, check_name, read_tenants
 
 if TYPE_CHECKING:
     from apcore_a2a_server.push.push import Push
+    from apcore_a2a_server.spans import Spans
 
     from .metrics import Metrics
 
@@ -76,7 +77,7 @@ class Agent:
         self.metrics = _metrics(settings, self.figures)
         self.setup = setup = _setup(executor, settings, self.metrics)
         self.engine = Engine(setup)
-        self.push = _push(setup.tasks, settings, self.metrics)
+        self.push = _push(setup.tasks, settings, self.metrics, setup.spans)
         self.keeper: LeaseKeeper | None = None
         if setup.tasks.store.is_durable:  # other replicas may take over our tasks
             recovery = Recovery(setup, self.engine)
@@ -200,7 +201,30 @@ def _metrics(settings: Settings, figures: Figures) -> "Metrics | None":
     return Metrics(figures, webhooks=bool(settings.push_notifications))
 
 
-def _push(tasks: LiveTasks, settings: Settings, metrics: "Metrics | None") -> "Push | None":
+def _spans(settings: Settings) -> "Spans | None":
+    """Return the spans of OpenTelemetry, if they are on.
+
+    Raises:
+        ImportError: OpenTelemetry is not installed.
+    """
+    if not settings.otel:
+        return None
+    try:
+        from apcore_a2a_server.spans import Spans
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "opentelemetry":
+            raise
+        message = "otel needs the otel part: pip install 'apcore-a2a[otel]'"
+        raise ImportError(message, name=error.name) from None
+    return Spans()
+
+
+def _push(
+    tasks: LiveTasks,
+    settings: Settings,
+    metrics: "Metrics | None",
+    spans: "Spans | None",
+) -> "Push | None":
     chosen = settings.push_notifications
     if not chosen:
         return None
@@ -208,8 +232,8 @@ def _push(tasks: LiveTasks, settings: Settings, metrics: "Metrics | None") -> "P
 
     push_settings = PushSettings() if chosen is True else chosen
     if metrics is None:
-        return Push(tasks, push_settings)
-    return Push(tasks, push_settings, on_result=metrics.on_delivery)
+        return Push(tasks, push_settings, spans=spans)
+    return Push(tasks, push_settings, on_result=metrics.on_delivery, spans=spans)
 
 
 def _skills(executor: Executor, settings: Settings) -> Skills:
@@ -281,6 +305,7 @@ def _capacity(threads: ThreadPool, settings: Settings) -> Capacity:
 
 def _setup(executor: Executor, settings: Settings, metrics: "Metrics | None") -> Setup:
     tasks, memory = _tasks(settings, metrics), settings.limits.memory
+    spans = _spans(settings)
     threads = ThreadPool(settings.max_threads, share=settings.limits.client_share)
     return Setup(
         executor=executor,
@@ -297,7 +322,8 @@ def _setup(executor: Executor, settings: Settings, metrics: "Metrics | None") ->
         execution_timeout=settings.execution_timeout,
         input_timeout=settings.input_timeout,
         max_artifact=settings.limits.max_artifact,
-        has_steps=install_steps(executor),
+        has_steps=install_steps(executor, spans),
+        spans=spans,
         approval_policy=install_approval(executor),
         metadata={"stateHistory": []} if settings.state_history else {},
         text_results=settings.text_results,

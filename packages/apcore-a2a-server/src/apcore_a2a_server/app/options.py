@@ -222,6 +222,9 @@ class Settings:
     metrics: bool = option(False, "Serve metrics at /metrics.")
     access_log: bool = option(True, "Log each request.")
     watch: bool = option(False, "Reload modules when their files change.")
+    otel: bool = option(
+        False, "Make spans with OpenTelemetry (needs the extra otel).", section="Traces"
+    )
     push_notifications: bool | PushSettings = option(
         False, "Send notifications to webhooks.", section="Webhooks", kind=SWITCH
     )

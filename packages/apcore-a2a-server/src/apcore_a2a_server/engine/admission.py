@@ -167,7 +167,7 @@ class Admission:
             question=question,
             metadata=request.metadata | message.metadata,
             wants_text=wants_text(request, skill),
-            trace=caller.trace.child(),
+            trace=self._span(caller.trace),
         )
 
     async def resumed(
@@ -222,10 +222,24 @@ class Admission:
             wants_text=wants_text(request, answer.skill),
             is_text_answer=answer.is_text,
             problem=answer.problem,
-            trace=_trace_of_answer(caller, pause),
+            trace=self._span_of_answer(caller, pause),
         )
         log_context(trace_id=call.trace.trace_id)
         return call, pause
+
+    def _span(self, parent: Trace) -> Trace:
+        """Return the span of a new call: the current one of OpenTelemetry, or a child."""
+        spans = self.setup.spans
+        return parent.child() if spans is None else spans.here(parent)
+
+    def _span_of_answer(self, caller: Caller, pause: Pause) -> Trace:
+        """Return the span of a resumed call.
+
+        It continues the paused call, unless the client has named a trace.
+        """
+        if caller.trace.span_id:
+            return self._span(caller.trace)
+        return pause.span.child() if self.setup.spans is None else pause.span
 
     async def _chosen(self, pause: Pause, request: SendMessageRequest, caller: Caller) -> Answer:
         """Return the answer to the question which skill to call, for the original message."""
@@ -333,12 +347,6 @@ async def _converted(
     if is_long_json or (len(texts) < len(parts) and is_large([part.data for part in parts])):
         return await large_values.call(convert, *arguments, client=caller.client)
     return convert(*arguments)
-
-
-def _trace_of_answer(caller: Caller, pause: Pause) -> Trace:
-    """Return the span of a resumed call, which continues the paused one unless the client does."""
-    is_named = caller.trace.span_id != ""
-    return (caller.trace if is_named else pause.span).child()
 
 
 def _skill_of(request: SendMessageRequest, caller: Caller) -> str | None:

@@ -6,11 +6,13 @@ from collections.abc import Collection
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
+from typing import TYPE_CHECKING
 
 from a2a.utils.errors import InternalError, InvalidParamsError, UnsupportedOperationError
 from apcore_a2a_core.data import Message, TaskState
 from apcore_a2a_core.dialects import invalid
 from apcore_a2a_core.states import CANCELED, FAILED, INPUT_REQUIRED, OPEN, PAUSED, WORKING
+from msgspec.structs import replace
 
 from apcore_a2a_server.errors import DrainingError, NotStartedError, StaleTaskError, refusal
 from apcore_a2a_server.middleware.logs import begin_facts
@@ -33,6 +35,9 @@ from .pauses import Expiries, Pause, answered, asked_again, is_late_answer, prob
 from .process import BackgroundTasks
 from .run import Run
 from .setup import Setup
+
+if TYPE_CHECKING:  # it needs an extra
+    from apcore_a2a_server.spans import Spans
 
 logger = logging.getLogger(__name__)
 
@@ -247,7 +252,9 @@ class Engine:
         if run.restart is not None:  # no request has begun to collect facts
             facts = {"task": call.message.task_id, "skill": call.skill.id}
             context.run(begin_facts, **facts, trace_id=call.trace.trace_id)
-        run.task = asyncio.create_task(run.main(), context=context)
+        spans = self._setup.spans
+        main = run.main() if spans is None else _in_span(spans, run)
+        run.task = asyncio.create_task(main, context=context)
         run.task.add_done_callback(partial(self._on_done, run))
 
     def on_lease_lost(self, lease: Lease) -> None:
@@ -300,3 +307,16 @@ class Engine:
         await change(self._setup.tasks, reply_to.task_id, transition, expect=expect)
         if reply_to.task_id in self.runs:
             self.runs[reply_to.task_id].stop()
+
+
+async def _in_span(spans: "Spans", run: Run) -> None:
+    """Run a call in a span, which is the parent of what its module calls."""
+    call = run.call
+    attributes = {
+        "a2a.skill.id": call.skill.id,
+        "a2a.task.id": call.message.task_id,
+        "gen_ai.conversation.id": call.message.context_id,
+    }
+    with spans.span("run", parent=call.trace, attributes=attributes):
+        run.call = replace(call, trace=spans.here(call.trace))
+        await run.main()

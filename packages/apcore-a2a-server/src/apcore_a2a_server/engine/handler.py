@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from a2a.utils import errors
 from apcore_a2a_core.data import (
@@ -26,6 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from apcore_a2a_server.errors import StaleTaskError, TooMuchError
+from apcore_a2a_server.middleware import log_context
 from apcore_a2a_server.modules.tenants import Tenants
 from apcore_a2a_server.push.configs import PushConfigs
 from apcore_a2a_server.store import Query, Version, Webhook
@@ -38,6 +39,9 @@ from .admission import Admission
 from .call import Call, Ticket
 from .clients import Caller, Streams, Watchers
 from .engine import Engine
+
+if TYPE_CHECKING:  # it needs an extra
+    from apcore_a2a_server.spans import Spans
 
 DEFAULT_PAGE_SIZE = 50
 """Number of tasks on a page if the request names none."""
@@ -107,12 +111,19 @@ class Handler:
             raise invalid("params.tenant", "must be a tenant of this agent, as in the path if any")
         return replace(caller, tenant=tenant)
 
-    async def admit(self, request: Request, *, streaming: bool) -> Ticket:
+    def admit(self, request: Request, *, streaming: bool) -> Awaitable[Ticket]:
         """Start the task of a message, or resume it.
 
         Raises:
             A2AError: The message is refused.
         """
+        admission = self._admit(request, streaming=streaming)
+        if self.admission.setup.spans is None:
+            return admission
+        return _in_span(self.admission.setup.spans, request.caller, admission)
+
+    async def _admit(self, request: Request, *, streaming: bool) -> Ticket:
+        """Start the task of a message, or resume it; see `admit`."""
         params: SendMessageRequest = request.message
         caller = request.caller
         config = params.configuration.task_push_notification_config
@@ -311,6 +322,13 @@ class Handler:
             page_size=size,
             total_size=page.total,
         )
+
+
+async def _in_span(spans: "Spans", caller: Caller, admission: Awaitable[Ticket]) -> Ticket:
+    """Wait for the admission of a message in a span."""
+    with spans.span("admit", spans.SERVER, caller.trace):
+        log_context(trace_id=spans.here(caller.trace).trace_id)
+        return await admission
 
 
 def _with_webhook(call: Call, webhook: Webhook | None) -> Call:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from apcore_a2a_core import ErrorMapper, Executor, PartConverter
 
@@ -16,6 +16,9 @@ from apcore_a2a_server.store.live import LiveTasks
 from .call import Call
 from .limits import Capacity, Memory
 from .process import ProcessState
+
+if TYPE_CHECKING:  # it needs an extra
+    from apcore_a2a_server.spans import Spans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,7 @@ class Setup:
         has_steps: Whether the executor's pipeline has our steps, which admit calls on the way.
         metadata: Members under `apcore` in the metadata of each new task.
         text_results: Whether results that are data are sent as text too.
+        spans: The spans of OpenTelemetry; None if they are off.
     """
 
     executor: Executor
@@ -61,9 +65,12 @@ class Setup:
     has_steps: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     text_results: bool = False
+    spans: "Spans | None" = None
 
     def explain(self, error: BaseException, call: Call) -> dict[str, Any]:
         """Return the JSON-RPC error for an exception of a run, without internals."""
+        if self.spans is not None:
+            self.spans.fail(error)
         return self.mapper.to_jsonrpc_error(
             error, skill=call.skill.id, inputs=call.inputs, schema=call.skill.schema
         )

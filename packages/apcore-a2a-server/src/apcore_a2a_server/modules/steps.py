@@ -7,9 +7,9 @@ server, these steps change nothing. Executors that are created here also have `D
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, suppress
-from typing import Any
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractContextManager, aclosing, suppress
+from typing import TYPE_CHECKING, Any
 
 import apcore
 from apcore import ModuleError
@@ -37,9 +37,16 @@ from .skills import computes, is_asynchronous, time_limit
 from .threads import ThreadPool, large_values, slow_checks
 from .validation import bound_schemas, needs_stand_in
 
+if TYPE_CHECKING:  # it needs an extra
+    from apcore_a2a_server.spans import Spans
 
-def install_steps(executor: Executor) -> bool:
+
+def install_steps(executor: Executor, spans: "Spans | None" = None) -> bool:
     """Put our steps into the executor's pipeline, unless it has them already.
+
+    Args:
+        executor: The executor.
+        spans: Makes a span of each call of a module; None for no spans.
 
     Returns:
         Whether it has them now; False if there is no pipeline whose `execute` can be replaced.
@@ -48,7 +55,8 @@ def install_steps(executor: Executor) -> bool:
     if strategy is None or builtin is None or not builtin.replaceable:
         return False
     if step_of(executor, "a2a_admit") is None:
-        strategy.replace("execute", Execute(builtin))
+        step = Execute(builtin) if spans is None else TracedExecute(builtin, spans)
+        strategy.replace("execute", step)
         strategy.insert_before("execute", Admit())
         # `replace` refuses to replace the lookup; the new step only runs it in another thread
         strategy.steps[:] = map(_off_loop, strategy.steps)
@@ -236,6 +244,9 @@ class ModuleStream:
         run: The run that the call belongs to.
         chunks: The module's chunks.
         text_field: The member of the output that is text; None if there is none.
+
+    Attributes:
+        span: A context manager for the time of the stream, if it has a span.
     """
 
     def __init__(
@@ -245,9 +256,19 @@ class ModuleStream:
         self._chunks = chunks
         self._text_field = text_field
         self._texts: list[str] = []
+        self.span: AbstractContextManager[Any] | None = None
 
-    async def __aiter__(self) -> AsyncIterator[Any]:
+    def __aiter__(self) -> AsyncGenerator[Any]:
         """Yield the chunks, and pass on the reports of progress and usage between them."""
+        return self._outputs() if self.span is None else self._outputs_in(self.span)
+
+    async def _outputs_in(self, span: AbstractContextManager[Any]) -> AsyncGenerator[Any]:
+        with span:
+            async with aclosing(self._outputs()) as outputs:
+                async for output in outputs:
+                    yield output
+
+    async def _outputs(self) -> AsyncGenerator[Any]:
         run, name = self._run, self._text_field
         try:
             await run.begin()
@@ -269,6 +290,29 @@ class ModuleStream:
     def whole(self, merged: Any) -> Any:
         """Return the merged chunks with the whole text."""
         return merged | {self._text_field: "".join(self._texts)} if self._texts else merged
+
+
+class TracedExecute(Execute):
+    """Pipeline step that calls the module in a span of OpenTelemetry.
+
+    Args:
+        builtin: apcore's own step.
+        spans: The spans.
+    """
+
+    def __init__(self, builtin: Step, spans: "Spans") -> None:
+        super().__init__(builtin)
+        self._spans = spans
+
+    async def execute(self, ctx: PipelineContext) -> StepResult:
+        """Call `ctx.module`; the span of a stream lasts until its end."""
+        if ctx.stream and hasattr(ctx.module, "stream"):
+            result = await super().execute(ctx)
+            if isinstance(ctx.output_stream, ModuleStream):
+                ctx.output_stream.span = self._spans.module(ctx.module_id)
+            return result
+        with self._spans.module(ctx.module_id):
+            return await super().execute(ctx)
 
 
 class DirectExecutor(apcore.Executor):

@@ -107,7 +107,7 @@ class PushConfigs:
         # In 0.3 a task has one config without an id: a second `set` replaces the first, as in
         # the SDK. In 1.0 every `create` without an id makes another config.
         config_id = config.id or (config.task_id if version == "0.3" else str(uuid4()))
-        span = "" if trace is None else str(trace.child())
+        span = "" if trace is None else str(trace if trace.span_id else trace.child())
         return Webhook(replace(config, tenant="", id=config_id), version, trace=span)
 
     async def _delete(

@@ -1,6 +1,7 @@
 """Assembly of the parts that deliver push notifications."""
 
 import logging
+from typing import TYPE_CHECKING
 
 from apcore_a2a_server.store.live import LiveTasks
 
@@ -11,6 +12,9 @@ from .sender import OnResult, WebhookSender
 from .settings import ANY_RECEIVER, PushSettings, secrets_by_origin
 from .signing import Signer
 from .transport import WebhookTransport
+
+if TYPE_CHECKING:  # it needs an extra
+    from apcore_a2a_server.spans import Spans
 
 logger = logging.getLogger("apcore_a2a.push")
 
@@ -23,6 +27,7 @@ class Push:
         settings: The settings of webhooks.
         on_result: Called with the results of attempts.
         resolve: Resolves names; by default the system's resolver.
+        spans: Makes a span of each attempt; None for no spans.
 
     Attributes:
         configs: The push configs of tasks.
@@ -36,6 +41,7 @@ class Push:
         *,
         on_result: OnResult = lambda result, count: None,
         resolve: Resolve | None = None,
+        spans: "Spans | None" = None,
     ) -> None:
         if ANY_RECEIVER not in secrets_by_origin(settings.secrets):
             which = "Notifications to other receivers" if settings.secrets else "Notifications"
@@ -44,6 +50,6 @@ class Push:
         guard = Guard(settings, resolve)
         transport = WebhookTransport(settings, guard)
         signer = Signer(settings.secrets)
-        sender = WebhookSender(tasks, transport, signer, settings.retries, on_result)
+        sender = WebhookSender(tasks, transport, signer, settings.retries, on_result, spans)
         self.configs = PushConfigs(tasks.store, guard)
         self.queue = DeliveryQueue(tasks.store, sender, settings)

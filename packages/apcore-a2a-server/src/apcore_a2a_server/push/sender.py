@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from apcore_a2a_core.data import Task, TaskStatusUpdateEvent
 from msgspec.structs import replace
@@ -14,14 +14,11 @@ from apcore_a2a_server.store import Notification
 from apcore_a2a_server.store.live import LiveTasks
 from apcore_a2a_server.trace_context import Trace
 
-from .signing import (
-    Signer,
-    notification_body,
-    notification_id,
-    protocol_headers,
-    trace_headers,
-)
+from .signing import Signer, notification_body, notification_id, protocol_headers
 from .transport import WebhookResponse, WebhookTransport
+
+if TYPE_CHECKING:  # it needs an extra
+    from apcore_a2a_server.spans import Spans
 
 logger = logging.getLogger("apcore_a2a.push")
 
@@ -43,6 +40,7 @@ class WebhookSender:
         signer: The signer of notifications.
         retries: Delays before further attempts, in seconds.
         on_result: Called with the results of attempts.
+        spans: The spans of OpenTelemetry; None if they are off.
     """
 
     tasks: LiveTasks
@@ -50,6 +48,7 @@ class WebhookSender:
     signer: Signer
     retries: Sequence[float]
     on_result: OnResult
+    spans: "Spans | None" = None
 
     async def send(self, notification: Notification, deadline: float) -> float | None:
         """Make one attempt, unless the deadline has passed.
@@ -97,6 +96,27 @@ class WebhookSender:
         return record.task
 
     async def _post(self, notification: Notification, task: Task) -> WebhookResponse:
+        """Make the attempt in a child of the task's span."""
+        parent, spans = Trace.read(notification.webhook.trace), self.spans
+        if spans is None:
+            return await self._attempt(notification, task, parent and parent.child())
+        attributes = {
+            "a2a.task.id": notification.task_id,
+            "http.request.method": "POST",
+            "server.address": notification.webhook.host,
+        }
+        with spans.span("webhook", spans.CLIENT, parent, attributes) as span:
+            here = parent and spans.here(parent)
+            response = await self._attempt(notification, task, here)
+            if response.status:
+                span.set_attribute("http.response.status_code", response.status)
+            if not response.is_success:
+                spans.fail_with(str(response.status or "no_response"))
+            return response
+
+    async def _attempt(
+        self, notification: Notification, task: Task, span: Trace | None
+    ) -> WebhookResponse:
         webhook = notification.webhook
         try:
             body = notification_body(notification, task)
@@ -105,7 +125,9 @@ class WebhookSender:
             logger.exception("The notification for %s can't be encoded", notification, extra=extra)
             return WebhookResponse(0, "internal error")
         message_id = notification_id(notification.task_id, webhook.config.id, notification.version)
-        headers = [*protocol_headers(webhook), *trace_headers(webhook)]
+        headers = protocol_headers(webhook)
+        if span is not None:
+            headers += span.headers().items()
         headers += self.signer.headers(message_id, body, webhook.config.url)
         return await self.transport.post(webhook.config.url, headers, body, notification.owner)
 

@@ -13,7 +13,6 @@ from apcore_a2a_core.values import dump_json
 from standardwebhooks import Webhook as Secret
 
 from apcore_a2a_server.store import Notification, Version, Webhook
-from apcore_a2a_server.trace_context import Trace
 
 from .settings import ANY_RECEIVER, Secrets, origin_of, secrets_by_origin
 
@@ -46,12 +45,6 @@ def protocol_headers(webhook: Webhook) -> Headers:
         credentials = f"{schemes_of(config)[0]} {config.authentication.credentials}"
         headers.append(("authorization", credentials.strip()))
     return headers
-
-
-def trace_headers(webhook: Webhook) -> Headers:
-    """Return the headers of a new child of the task's span (W3C Trace Context), if it is known."""
-    span = Trace.read(webhook.trace)
-    return [] if span is None else [*span.child().headers().items()]
 
 
 def schemes_of(config: TaskPushNotificationConfig) -> list[str]:

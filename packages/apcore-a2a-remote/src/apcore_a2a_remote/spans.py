@@ -1,0 +1,57 @@
+"""Spans of OpenTelemetry for calls of remote skills.
+
+A call gets a span if it happens in one: a program that has spans has imported OpenTelemetry, so
+this package need not.
+"""
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+MAX_ATTRIBUTE = 256
+"""Characters of an attribute."""
+
+
+@contextmanager
+def remote_span(agent_name: str, skill_id: str) -> Generator[dict[str, str]]:
+    """Make a span while the block runs; yield the headers that continue it, if there is one.
+
+    It does not become the current span, since the block may be part of a generator.
+    """
+    opentelemetry: Any = sys.modules.get("opentelemetry.trace")
+    if opentelemetry is None or not _is_valid(opentelemetry.get_current_span()):
+        yield {}
+        return
+    attributes = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": agent_name[:MAX_ATTRIBUTE],
+        "a2a.skill.id": skill_id[:MAX_ATTRIBUTE],
+    }
+    span = opentelemetry.get_tracer("apcore_a2a_remote").start_span(
+        f"invoke_agent {agent_name[:MAX_ATTRIBUTE]}",
+        kind=opentelemetry.SpanKind.CLIENT,
+        attributes=attributes,
+    )
+    try:
+        yield _headers(span.get_span_context())
+    except GeneratorExit:  # the reader of a stream has left
+        raise
+    except BaseException as error:  # the type of any exception is recorded
+        span.set_attribute("error.type", type(error).__name__)
+        span.set_status(opentelemetry.Status(opentelemetry.StatusCode.ERROR))
+        raise
+    finally:
+        span.end()
+
+
+def _is_valid(span: Any) -> bool:
+    is_valid: bool = span.get_span_context().is_valid
+    return is_valid
+
+
+def _headers(place: Any) -> dict[str, str]:
+    """Return the headers of W3C Trace Context for a span."""
+    ids = f"{place.trace_id:032x}-{place.span_id:016x}-{place.trace_flags & 0xFF:02x}"
+    state = place.trace_state.to_header()
+    return {"traceparent": f"00-{ids}", **({"tracestate": state} if state else {})}
