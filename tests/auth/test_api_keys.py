@@ -51,7 +51,7 @@ def test_short_keys_are_warned_of_once_and_not_shown(caplog: pytest.LogCaptureFi
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert record.message == (
-        "2 of 4 API keys have fewer than 16 characters and can be guessed: "
+        "keys: 2 of 4 API keys (ada, bob) have fewer than 16 characters and can be guessed: "
         "use random ones, such as those of `openssl rand -base64 32`"
     )
 

@@ -174,6 +174,25 @@ def test_one_api_key_can_be_required_from_all_callers(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.parametrize(
+    ("flags", "variables", "source"),
+    [
+        (["--auth-key", "sesame-5"], {}, "--auth-key"),
+        ([], {"APCORE_A2A_AUTH_KEY": "sesame-5"}, "APCORE_A2A_AUTH_KEY"),
+    ],
+)
+def test_a_short_api_key_is_warned_of_by_its_flag_or_variable(
+    flags: list[str], variables: dict[str, str], source: str, tmp_path: Path
+) -> None:
+    options = ["--auth-type", "apikey", *flags]
+    with serving(tmp_path, *options, variables=variables) as (agent, client):
+        assert client.get(EXTENDED).status_code == 401
+    (warning,) = [line for line in agent.log.splitlines() if "can be guessed" in line]
+    assert f"{source}: 1 of 1 API keys (client)" in warning
+    assert "sesame-5" not in agent.log
+
+
+@pytest.mark.process
 def test_each_caller_can_have_an_api_key(tmp_path: Path, write: Write) -> None:
     owners: dict[str, Any] = {"bob": {}, "ada": {"roles": ["tired"]}}
     keys = [{"id": n, "sha256": sha256(n.encode()).hexdigest(), **m} for n, m in owners.items()]

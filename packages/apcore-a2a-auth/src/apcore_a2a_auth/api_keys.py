@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import logging
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from functools import partial
@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import yaml
 from a2a.types import SecurityScheme
 from apcore import Identity
+from apcore_a2a_core import clean
 
 from .errors import ConfigurationError
 from .files import KeyFile
@@ -37,6 +38,8 @@ MAX_KEY = 4096
 """Maximum length of a key, in characters."""
 SAFE_LENGTH = 16
 """Length in characters; shorter keys cause a warning."""
+MAX_NAMES = 200
+"""Characters of the ids that a warning of short keys names."""
 
 
 class APIKeyAuthenticator:
@@ -53,6 +56,8 @@ class APIKeyAuthenticator:
             and `attrs`.
         header: The header with the key.
         namespace: Prefix that keeps its principals apart from those of other authenticators.
+        source: Where *keys* come from, such as the name of a variable; a warning of short keys
+            names it.
 
     Raises:
         ConfigurationError: There are no keys, or one of them is malformed.
@@ -75,6 +80,7 @@ class APIKeyAuthenticator:
         *,
         header: str = "X-API-Key",
         namespace: str = "apikey",
+        source: str = "keys",
     ) -> None:
         if isinstance(keys, str):
             raise ConfigurationError("keys must be a mapping or the Path of a file, not a string")
@@ -83,7 +89,7 @@ class APIKeyAuthenticator:
             self._keys = KeyFile(keys, partial(_read, Path(keys)), "API keys")
         else:
             self._keys = _hashed(keys.items())
-            _warn_of_short_keys(keys)
+            _warn_of_short_keys(keys, source)
         self._header = header
         self.namespace = namespace
 
@@ -153,14 +159,17 @@ def _hashed(entries: Iterable[tuple[str, IdentityLike]]) -> Sequence[_Entry]:
     return keys
 
 
-def _warn_of_short_keys(keys: Collection[str]) -> None:
+def _warn_of_short_keys(keys: Mapping[str, IdentityLike], source: str) -> None:
     """Log a warning without the keys if some are short; keys given as hashes can't be checked."""
-    count = sum(len(key) < SAFE_LENGTH for key in keys)  # a hash is longer
-    if count:
-        message = "%d of %d API keys have fewer than %d characters and can be guessed: %s"
+    # a hash is longer
+    ids = [_identity(each).id for key, each in keys.items() if len(key) < SAFE_LENGTH]
+    if ids:
+        message = "%s: %d of %d API keys (%s) have fewer than %d characters and can be guessed: %s"
         advice = "use random ones, such as those of `openssl rand -base64 32`"
         event = {"event": "short_api_keys"}
-        logger.warning(message, count, len(keys), SAFE_LENGTH, advice, extra=event)
+        names = clean(", ".join(ids), MAX_NAMES)
+        arguments = (source, len(ids), len(keys), names, SAFE_LENGTH, advice)
+        logger.warning(message, *arguments, extra=event)
 
 
 def _digest(key: str) -> bytes:

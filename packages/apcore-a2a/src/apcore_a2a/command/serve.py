@@ -228,7 +228,9 @@ def _api_key(package: Any, chosen: Mapping[str, Any], option_name: Callable[[str
     if not key:
         raise ValueError("--auth-type apikey needs --auth-key: a key, or a file with several")
     keys = _file_or_text(key)
-    return package.APIKeyAuthenticator(keys if isinstance(keys, Path) else {keys: "client"})
+    if isinstance(keys, Path):
+        return package.APIKeyAuthenticator(keys)
+    return package.APIKeyAuthenticator({keys: "client"}, source=option_name("auth_key"))
 
 
 def _file_or_text(value: str) -> str | Path:
