@@ -19,6 +19,7 @@ import httpx
 import pytest
 from apcore import Executor, Registry
 from apcore.registry import scan_extensions
+from apcore_a2a_server.modules.targets import bind
 from apcore_a2a_server.modules.watch import Extensions, watch
 
 from .inloop import Peer, always, app_of, contents, registry_of, serving, wait_until
@@ -212,6 +213,47 @@ async def test_a_deleted_file_removes_its_module(folder: Folder) -> None:
         folder.write("text/stats.py", "again")
         await folder.comes_to_say("text.stats", "again")
     assert folder.lines()[1:] == ["Removed text.stats", "Added text.stats"]
+
+
+BOUND = """
+spec_version: "1.0"
+bindings:
+  - module_id: {module_id}
+    target: "textwrap:{function}"
+    description: {function}
+    input_schema: {{}}
+    output_schema: {{}}
+"""
+
+
+async def test_files_of_bindings_are_reloaded(folder: Folder) -> None:
+    def write(name: str, module_id: str, function: str) -> None:
+        draft = folder.path.with_name("draft")
+        draft.write_text(BOUND.format(module_id=module_id, function=function))
+        draft.replace(folder.path / name)
+
+    def description(module_id: str) -> Any:
+        module = folder.registry.get(module_id)
+        return None if module is None else module.description
+
+    write("old.binding.yaml", "bound.old", "dedent")
+    bind(folder.registry, folder.path / "old.binding.yaml")
+    async with folder.watched():
+        write("new.binding.yaml", "bound.new", "dedent")
+        await wait_until(lambda: description("bound.new") == "dedent")
+        write("old.binding.yaml", "bound.old", "fill")
+        await wait_until(lambda: description("bound.old") == "fill")
+        (folder.path / "new.binding.yaml").write_text("bindings: 5")
+        await wait_until(lambda: any("Can't load" in line for line in folder.lines()))
+        assert description("bound.new") == "dedent"
+        (folder.path / "new.binding.yaml").unlink()
+        await wait_until(lambda: description("bound.new") is None)
+    assert [line.partition(",")[0] for line in folder.lines()[1:]] == [
+        "Added bound.new",
+        "Reloaded bound.old",
+        "Can't load new.binding.yaml",
+        "Removed bound.new",
+    ]
 
 
 FUNCTIONS = """

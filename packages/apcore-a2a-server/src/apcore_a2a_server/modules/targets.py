@@ -199,7 +199,7 @@ def discover(folder: Path, *, allow_empty: bool = False) -> Registry:
             path = file.relative_to(folder.resolve())
             logger.warning("Can't load %s: %s", path, error, extra=extra)
     for file in sorted(folder.rglob(BINDINGS)):
-        _bind(registry, file)
+        bind(registry, file)
     if not registry.list() and not allow_empty:
         raise NoModulesError(no_modules(folder, failures))
     return registry
@@ -236,7 +236,7 @@ def _existing_path(text: str) -> Path | None:
 def _at_path(path: Path, allow_empty: bool) -> Any:
     if path.is_file() and path.match(BINDINGS):
         registry = apcore.Registry()
-        _bind(registry, path)
+        bind(registry, path)
         return registry
     if path.is_file() and path.suffix in YAML:
         return {each or _id_of(module): module for each, module in bridges.in_file(path).items()}
@@ -386,7 +386,12 @@ def _metadata(registry: Any, module_id: str) -> dict[str, Any]:
     return metadata
 
 
-def _bind(registry: Any, file: Path) -> None:
+def bind(registry: Any, file: Path) -> None:
+    """Register the functions that a file of bindings names.
+
+    Raises:
+        TargetError: It is invalid, or one of its functions can't be imported.
+    """
     make_importable(file.parent)
     try:
         apcore.BindingLoader().load_bindings(str(file), registry)

@@ -17,8 +17,9 @@ from apcore.registry import (
 )
 from apcore_a2a_core import clean
 
+from .importing import TargetError
 from .loading import creates_modules
-from .targets import Extension, entries_of, without_hooks
+from .targets import BINDINGS, Extension, bind, entries_of, without_hooks
 
 logger = logging.getLogger(__name__)
 
@@ -27,11 +28,16 @@ RETRY_INTERVAL = 0.5
 
 
 class Files(NamedTuple):
-    """The files of a module; each has a stamp (time, size, inode) that differs after an edit."""
+    """The files of a module; each has a stamp that differs after an edit."""
 
     code: Path
     meta: Path | None
-    stamps: list[tuple[int, int, int]]
+    stamps: "list[Stamp]"
+
+    @property
+    def has_bindings(self) -> bool:
+        """Whether the file binds functions of other files."""
+        return self.code.match(BINDINGS)
 
 
 class Loaded(NamedTuple):
@@ -43,6 +49,8 @@ class Loaded(NamedTuple):
 
 Modules: TypeAlias = dict[str, Loaded]
 """The modules of a file, by id."""
+Stamp: TypeAlias = tuple[int, int, int]
+"""Time, size and inode of a file."""
 
 
 async def watch(registry: Registry, folder: Path) -> None:
@@ -148,16 +156,26 @@ class Extensions:
 
 
 def _scan(folder: Path) -> dict[str, Files]:
-    """Return the files that apcore would discover, by the ids it would give their modules."""
+    """Return the files that apcore would discover, by the ids it would give their modules.
+
+    Files of bindings have their path as the id; their modules have ids of their own.
+    """
     _check_exists(folder)
     files_by_id: dict[str, Files] = {}
     for file in scan_extensions(folder):
         with suppress(FileNotFoundError):  # deleted since it was listed
-            stats = [path.stat() for path in (file.file_path, file.meta_path) if path]
-            stamps = [(stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats]
+            stamps = [_stamp(path) for path in (file.file_path, file.meta_path) if path]
             files_by_id[file.canonical_id] = Files(file.file_path, file.meta_path, stamps)
+    for path in folder.rglob(BINDINGS):
+        with suppress(FileNotFoundError):
+            files_by_id[str(path.relative_to(folder))] = Files(path, None, [_stamp(path)])
     _check_exists(folder)  # a folder deleted during the scan must not look empty
     return files_by_id
+
+
+def _stamp(path: Path) -> Stamp:
+    stat = path.stat()
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 def _check_exists(folder: Path) -> None:
@@ -170,7 +188,13 @@ def _already_loaded(
 ) -> dict[str, Modules]:
     """Return the modules that the registry has loaded from these files, by file."""
     loaded: dict[str, Modules] = {}
+    registered = _loaded(registry)
     for file_id, files in files_by_id.items():
+        if files.has_bindings:
+            with suppress(TargetError):  # it has changed since the modules were loaded
+                ids = registered.keys() & _bound(files.code)
+                loaded[file_id] = {each: registered[each] for each in ids}
+            continue
         module = registry.get(file_id)
         # apcore imports each extension file as a Python module called `apcore_ext_` and its stem.
         if type(module).__module__ == f"apcore_ext_{files.code.stem}":
@@ -179,6 +203,17 @@ def _already_loaded(
             found = _loaded(Extension.of(files.code, folder).imported())
             loaded[file_id] = {n: each for n, each in found.items() if registry.get(n)}
     return loaded
+
+
+def _bound(file: Path) -> Modules:
+    """Return the modules of a file of bindings.
+
+    Raises:
+        TargetError: They can't be loaded.
+    """
+    registry = Registry()
+    bind(registry, file)
+    return _loaded(registry)
 
 
 def _loaded(source: Any) -> Modules:
@@ -197,6 +232,8 @@ def _load(file_id: str, files: Files, folder: Path) -> Modules:
     with suppress(OSError, NotImplementedError):
         Path(cache_from_source(str(files.code))).unlink()
     try:
+        if files.has_bindings:
+            return _bound(files.code)
         if creates_modules(files.code):
             return _loaded(Extension.of(files.code, folder).load())
         metadata = _metadata(files)
