@@ -515,3 +515,22 @@ async def test_large_data_is_repeated_with_exact_numbers_in_the_same_order(tmp_p
             await gate.reached.wait()
             (repeated,) = gate.calls
             assert [*repeated.items()] == [*inputs.items()]
+
+
+async def test_ended_tasks_above_a_share_are_evicted_before_those_of_others() -> None:
+    limits = Limits(memory=8 * UNIT, client_share=0.5)
+    options: dict[str, Any] = {"limits": limits, "auth": Headers(), "max_body": 2 * UNIT}
+    async with serving({"work": always({})}, **options) as peer:
+        sent: dict[str, list[str]] = {"ada": [], "eve": [], "bob": []}
+        for name in ("ada", "eve", "eve", "eve", "eve", "eve", "eve", "ada", "bob"):
+            async with acting_as(peer, {"x-name": name}) as client:
+                sent[name].append((await send_large(client)).task["id"])
+        codes: dict[str, list[int | None]] = {}
+        for name, task_ids in sent.items():
+            async with acting_as(peer, {"x-name": name}) as client:
+                answers = [await client.ask("get", {"id": task_id}) for task_id in task_ids]
+            codes[name] = [answer.code for answer in answers]
+        assert codes["ada"] == [None, None]
+        assert codes["bob"] == [None]
+        assert codes["eve"][0] == -32001
+        assert codes["eve"][-3:] == [None] * 3

@@ -28,8 +28,8 @@ class Memory:
     """The bytes that this process keeps for callers, and the bound on them.
 
     The tasks are counted where they are kept; requests take bytes for their bodies. Only a client's
-    bodies and unfinished tasks count towards its share. When there is no room, ended tasks of any
-    client are evicted.
+    bodies and unfinished tasks count towards its share. When there is no room, ended tasks are
+    evicted: those of principals whose ended tasks exceed the share first.
 
     Args:
         tasks: The live tasks of this process, and the store behind them.
@@ -93,7 +93,8 @@ class Memory:
         self._tasks.drop_paused()
         room = self.limit // ROOM_FRACTION
         awaited_ids = {*self._awaited.values()}
-        self._tasks.store.evict(max(self._excess(client, size), 0) + room, client, awaited_ids)
+        excess = max(self._excess(client, size), 0)
+        self._tasks.store.evict(excess + room, client, awaited_ids, self._share)
         if self._excess(client, size) > 0:
             raise TooMuchError(f"The agent's memory is full; its limit is {self.limit} bytes")
 

@@ -378,7 +378,9 @@ class InProcessStore(Store):
         """The bytes of the logs of ended tasks, and of pending notifications."""
         return self._ended_log_bytes + self._outbox.bytes
 
-    def evict(self, size: int, owner: str, kept_ids: Container[str]) -> None:
+    def evict(
+        self, size: int, owner: str, kept_ids: Container[str], share: int | None = None
+    ) -> None:
         """Delete logs of ended tasks, oldest first, until *size* bytes are free."""
         most = self.kept_bytes - size
         for task_id in [*self._ended_logs]:

@@ -128,6 +128,8 @@ class InMemoryTaskStore(InProcessStore):
         self._owners: dict[str, TaskIndex] = {}
         self._by_end: Listing[StoredTask] = Listing(attrgetter("updated"))
         """The tasks that have ended."""
+        self._ended_bytes: Counter[str] = Counter()
+        """The bytes of each owner's tasks that have ended."""
         # An OrderedDict finds its first key at once; a dict passes over all deleted ones.
         self._expiring: OrderedDict[ContextKey, None] = OrderedDict()
         """Conversations whose tasks have all ended, in the order in which they expire."""
@@ -262,11 +264,23 @@ class InMemoryTaskStore(InProcessStore):
         """The bytes of all tasks, events, conversations and notifications."""
         return super().kept_bytes + self._bytes + self._large.bytes
 
-    def evict(self, size: int, owner: str, kept_ids: Container[str]) -> None:
-        """Delete ended tasks until *size* bytes are free, if possible those of *owner*."""
-        most = self.kept_bytes - size
+    def evict(
+        self, size: int, owner: str, kept_ids: Container[str], share: int | None = None
+    ) -> None:
+        """Delete ended tasks until *size* bytes are free.
+
+        Those of the owners that exceed the share go first, then those of *owner*.
+        """
+        most, limit = self.kept_bytes - size, inf if share is None else share
+        bytes_of = self._ended_bytes
+        # found once: there may be many owners, but few can exceed a share
+        above = sorted(
+            (each for each in bytes_of if bytes_of[each] > limit), key=bytes_of.__getitem__
+        )
         while self.kept_bytes > most:
-            task_id = self._oldest_ended(owner, kept_ids)
+            while above and bytes_of[above[-1]] <= limit:
+                above.pop()
+            task_id = self._oldest_ended((*above[-1:], owner), kept_ids)
             if task_id is None:
                 return
             self._evict(task_id)
@@ -326,6 +340,7 @@ class InMemoryTaskStore(InProcessStore):
         context.tasks.add(stored)
         if stored.has_ended:
             self._by_end.add(stored)
+            self._ended_bytes[stored.owner] += stored.size + sum(map(len, stored.large))
         else:
             context.open_tasks += 1
         self._bytes += stored.size
@@ -341,6 +356,9 @@ class InMemoryTaskStore(InProcessStore):
         context.tasks.remove(stored)
         if stored.has_ended:
             self._by_end.remove(stored)
+            self._ended_bytes[owner] -= stored.size + sum(map(len, stored.large))
+            if not self._ended_bytes[owner]:
+                del self._ended_bytes[owner]
         else:
             context.open_tasks -= 1
         self._bytes -= stored.size
@@ -365,15 +383,15 @@ class InMemoryTaskStore(InProcessStore):
         self._drop_expired()
         if len(self._tasks) < self._max_capacity:
             return
-        oldest = self._oldest_ended(owner)
+        oldest = self._oldest_ended([owner])
         if oldest is None:
             raise StoreFullError
         self._evict(oldest)
 
-    def _oldest_ended(self, owner: str, kept_ids: Container[str] = ()) -> str | None:
-        """Return the oldest ended task that is not kept, if possible of *owner*."""
-        own = self._owners[owner].ended() if owner in self._owners else ()
-        ended_ids = (stored.id for stored in chain(own, self._by_end))
+    def _oldest_ended(self, owners: Sequence[str], kept_ids: Container[str] = ()) -> str | None:
+        """Return the oldest ended task that is not kept, if possible of the first owner."""
+        of_owners = (self._owners[each].ended() for each in owners if each in self._owners)
+        ended_ids = (stored.id for stored in chain(*of_owners, self._by_end))
         return next((task_id for task_id in ended_ids if task_id not in kept_ids), None)
 
     def _evict(self, task_id: str) -> None:

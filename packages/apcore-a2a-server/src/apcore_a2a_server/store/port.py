@@ -389,13 +389,17 @@ class Store(ABC):
         """About how many bytes the store keeps in the memory of this process."""
         return 0
 
-    def evict(self, size: int, owner: str, kept_ids: Container[str]) -> None:  # noqa: B027 - optional
+    def evict(  # noqa: B027 - optional
+        self, size: int, owner: str, kept_ids: Container[str], share: int | None = None
+    ) -> None:
         """Free *size* bytes of memory, as far as possible. Durable stores need free none.
 
         Args:
             size: How many bytes.
-            owner: Whose ended tasks go first.
+            owner: Whose ended tasks go first, unless those of an owner exceed its share.
             kept_ids: Ended tasks that stay.
+            share: The bytes of ended tasks above which an owner's go before those of others;
+                None for no share.
         """
 
     async def prune(self) -> int:
