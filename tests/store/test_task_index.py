@@ -254,7 +254,7 @@ def test_lists_in_a_file_are_read_in_the_order_of_an_index(tmp_path: Path, query
         await store.close()
 
     asyncio.run(create())
-    _, conditions, parameters = sql_conditions(query, query.owner, 17)
+    _, conditions, parameters = sql_conditions(query, str, 17)
     with closing(sqlite3.connect(tmp_path / "agent.db")) as file:
         plans = [
             "".join(

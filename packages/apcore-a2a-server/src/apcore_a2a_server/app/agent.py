@@ -14,6 +14,7 @@ from apcore_a2a_server.engine.engine import Engine
 from apcore_a2a_server.engine.failover import Recovery
 from apcore_a2a_server.engine.handler import Handler
 from apcore_a2a_server.engine.limits import Capacity, Memory
+from apcore_a2a_server.engine.operators import Operators
 from apcore_a2a_server.engine.process import ProcessState
 from apcore_a2a_server.engine.setup import Setup
 from apcore_a2a_server.fields import OptionError
@@ -99,6 +100,7 @@ class Agent:
             card=self.cards.extended if settings.auth is not None else None,
             push=None if self.push is None else self.push.configs,
             tenants=_tenants(setup, settings),
+            operators=_operators(settings),
         )
         if self.metrics is not None:
             self.metrics.add_gauges(self.gauges())
@@ -255,7 +257,16 @@ def _skills(executor: Executor, settings: Settings) -> Skills:
 def _admission(setup: Setup, settings: Settings) -> Admission:
     asks = settings.default_skill == ASK
     default_skill = None if asks else settings.default_skill
-    return Admission(setup, default_skill, settings.limits.max_parts, asks)
+    max_parts = settings.limits.max_parts
+    return Admission(setup, default_skill, max_parts, asks, _operators(settings))
+
+
+def _operators(settings: Settings) -> Operators:
+    return Operators(
+        operators=settings.operators,
+        approvers=settings.approvers,
+        read_content=settings.operators_read == "content",
+    )
 
 
 def _tenants(setup: Setup, settings: Settings) -> Tenants | None:
@@ -327,4 +338,5 @@ def _setup(executor: Executor, settings: Settings, metrics: "Metrics | None") ->
         approval_policy=install_approval(executor),
         metadata={"stateHistory": []} if settings.state_history else {},
         text_results=settings.text_results,
+        keeps_identity=_operators(settings).are_set,
     )

@@ -99,6 +99,16 @@ def _expect_limits(value: object) -> None:
         raise TypeError(f"limits takes Limits(…), not {type(value).__name__}")
 
 
+def _check_rule(name: str, rule: Any, *, is_authenticated: bool) -> None:
+    """Check a rule over identities: a role, or a function."""
+    if rule is None:
+        return
+    if not (callable(rule) or (isinstance(rule, str) and rule.strip())):
+        raise OptionError(name, f"must be a role, or a function of an identity, not {rule!r}")
+    if not is_authenticated:
+        raise OptionError(name, "needs auth: without it, callers have no roles")
+
+
 def _check_memory(memory: int, max_body: int) -> None:
     """Check that there is memory for the largest body that leaves an eighth to other clients."""
     least = math.ceil(max_body * 8 / 7)
@@ -165,6 +175,25 @@ class Settings:
         None, "Authenticator, such as a `JWTAuthenticator`.", section="Access"
     )
     acl: Any = option(None, "File with apcore access rules.", kind=TEXT, otherwise="acl.root")
+    operators: Any = option(
+        None,
+        "Role whose holders may see, answer and cancel all tasks.",
+        kind=TEXT,
+        metavar="ROLE",
+        otherwise="none",
+    )
+    operators_read: str = option(
+        "metadata",
+        "Whether operators also read the inputs and results of others.",
+        choices=("metadata", "content"),
+    )
+    approvers: Any = option(
+        None,
+        "Role whose holders decide requests for approval of others.",
+        kind=TEXT,
+        metavar="ROLE",
+        otherwise="the requester decides",
+    )
     cors_origins: Sequence[str] | None = option(None, "Web origins that may call; * for all.")
     allowed_hosts: Sequence[str] | None = option(
         None,
@@ -240,6 +269,10 @@ class Settings:
                 raise TypeError(f"auth: {type(self.auth).__name__} lacks {', '.join(missing)}")
         if self.client_key is not None and not callable(self.client_key):
             raise TypeError(f"client_key takes a function, not {type(self.client_key).__name__}")
+        for name in ("operators", "approvers"):
+            _check_rule(name, getattr(self, name), is_authenticated=self.auth is not None)
+        if self.operators_read == "content" and self.operators is None:
+            raise OptionError("operators_read", "needs operators")
         _check_memory(self.limits.memory, self.max_body)
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise OptionError("url", f"must begin with http:// or https://, not {self.url!r}")

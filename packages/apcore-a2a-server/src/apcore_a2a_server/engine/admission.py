@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -19,17 +19,20 @@ from apcore_a2a_core.dialects import invalid
 from apcore_a2a_core.states import INPUT_REQUIRED, NAMES, PAUSED
 from apcore_a2a_core.values import is_large
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from apcore_a2a_server.middleware import log_context
 from apcore_a2a_server.modules.skills import CHOICE, Skill
+from apcore_a2a_server.modules.tenants import principal_and_tenant
 from apcore_a2a_server.modules.threads import large_values
 from apcore_a2a_server.store import Query, TaskRecord, Version
 from apcore_a2a_server.trace_context import Trace
 
 from .answers import Answer, choose_skill, original_parts, read_answer
-from .call import Call, Resumption
+from .call import Call, Resumption, unpack_identity
 from .clients import Caller
 from .messages import idempotency_key, is_detached, named_skill, new_id, split_parts, wants_text
+from .operators import Operators, audit, is_foreign
 from .pauses import MAX_CHOICES, Pause, approval_in, is_expired, is_late_answer
 from .setup import Setup
 
@@ -60,12 +63,14 @@ class Admission:
         max_parts: Maximum number of parts in a message.
         asks_for_skill: Whether the client is asked which skill, if there are several and its
             message names none.
+        operators: The rules for access to tasks of other principals.
     """
 
     setup: Setup
     default_skill: str | None = None
     max_parts: int = 1000
     asks_for_skill: bool = False
+    operators: Operators = field(default_factory=Operators)
 
     async def check_access(self, request: SendMessageRequest, caller: Caller) -> None:
         """Refuse a caller who may not call the skill, as if the task did not exist.
@@ -92,6 +97,28 @@ class Admission:
         log_context(task=record.task.id, skill=record.skill)
         return record
 
+    async def visible_task(self, operation: str, task_id: str, caller: Caller) -> TaskRecord:
+        """Return the record of a task that *caller* owns, or may see as an operator or approver.
+
+        Access to a task of another principal goes into the audit log, as that *operation*.
+
+        Raises:
+            TaskNotFoundError: The task does not exist, or the caller may not see it.
+        """
+        tasks, rules = self.setup.tasks, self.operators
+        record = await tasks.get_own(task_id, caller.owner)
+        # only for those whom a rule names, so that the time of a response tells strangers nothing
+        if record is None and (rules.is_operator(caller) or rules.is_approver(caller)):
+            record = await tasks.store.get(task_id)
+            if record is not None and not rules.may_see(record, caller):
+                record = None
+            if record is not None and is_foreign(record, caller):
+                audit(operation, caller, record)
+        if record is None:
+            raise TaskNotFoundError
+        log_context(task=record.task.id, skill=record.skill)
+        return record
+
     async def find_task(
         self, request: SendMessageRequest, caller: Caller, version: Version
     ) -> TaskRecord | None:
@@ -109,7 +136,7 @@ class Admission:
         message, skill_id = request.message, _skill_of(request, caller)
         self._check_message(message)
         if message.task_id:
-            record = await self.own_task(message.task_id, caller)
+            record = await self.visible_task("SendMessage", message.task_id, caller)
             _check_resumable(record, message, skill_id)
             return record
         if version == "1.0" or not message.context_id:
@@ -187,8 +214,13 @@ class Admission:
             InvalidParamsError: The pause is for input, and the parts are no input.
             ContentTypeNotSupportedError: The skill does not take the parts' media types.
             MethodNotFoundError: The skill does not exist any more.
+            UnsupportedOperationError: Another caller must answer.
         """
+        self.operators.check_answer(record, caller)
         message, pause = request.message, Pause.unpack(record.resume or b"")
+        answered_by = caller.principal if is_foreign(record, caller) else ""
+        if record.owner != caller.owner:
+            caller = _requester(record, pause, caller)
         message.task_id, message.context_id = record.task.id, record.task.context_id
         if pause.skill_id:
             skill = self.setup.skills.get(pause.skill_id)
@@ -204,7 +236,8 @@ class Admission:
             resumption = Resumption(parts, approved, pause.state)
         else:
             answer, resumption = await self._chosen(pause, request, caller), None
-        detached = is_detached(request, streaming)
+        # the requester of a task that another principal answers may not be there
+        detached = bool(answered_by) or is_detached(request, streaming)
         call = Call(
             answer.skill,
             answer.inputs,
@@ -223,6 +256,7 @@ class Admission:
             is_text_answer=answer.is_text,
             problem=answer.problem,
             trace=self._span_of_answer(caller, pause),
+            answered_by=answered_by,
         )
         log_context(trace_id=call.trace.trace_id)
         return call, pause
@@ -335,6 +369,27 @@ class Admission:
                 reason = f"must have at most {MAX_ID} characters, and no control characters"
                 raise invalid(f"message.{field}", reason)
         message.message_id = message.message_id or new_id()
+
+
+def _requester(record: TaskRecord, pause: Pause, caller: Caller) -> Caller:
+    """Return the caller to resume a task as: its requester, on the connection of *caller*.
+
+    Raises:
+        UnsupportedOperationError: The identity of the requester is not known.
+    """
+    if pause.identity is None:
+        problem = "Only its requester can answer: the task was paused without an identity"
+        raise UnsupportedOperationError(problem)
+    principal, tenant = principal_and_tenant(record.owner, record.skill)
+    # without the headers: they are those of another caller
+    return replace(
+        caller,
+        principal=principal,
+        identity=unpack_identity(pause.identity),
+        headers={},
+        tenant=tenant,
+        client=principal,
+    )
 
 
 async def _converted(

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
@@ -62,6 +62,7 @@ class Call(Struct, frozen=True):
             the answer does not fit.
         problem: Why the answer does not fit; empty if it does.
         trace: The span of the call, whose children are what its module calls.
+        answered_by: The principal that answers for the caller; empty if the caller answers.
     """
 
     skill: Skill
@@ -83,6 +84,7 @@ class Call(Struct, frozen=True):
     is_text_answer: bool = False
     problem: str = ""
     trace: Trace = field(default_factory=new_trace)
+    answered_by: str = ""
 
 
 class Ticket(Struct, frozen=True):
@@ -92,11 +94,13 @@ class Ticket(Struct, frozen=True):
         task_id: The id of the message's task.
         after_version: The version of the task before the message; its events come after it.
         ended: The record of the task, if its run has completed it by now.
+        foreign: The record that the task had before, if it belongs to another principal.
     """
 
     task_id: str
     after_version: int
     ended: TaskRecord | None = None
+    foreign: TaskRecord | None = None
 
 
 def members_of(instance: Any) -> dict[str, Any]:
@@ -115,13 +119,13 @@ def pack(call: Call, converter: PartConverter) -> bytes | None:
     Returns:
         JSON; None if the skill is not repeatable, or the call cannot be written as JSON.
     """
-    identity = call.caller.identity
-    if not call.skill.is_repeatable or not isinstance(identity, Identity | None):
+    identity = call.caller.packed_identity()
+    if not call.skill.is_repeatable or (identity is None and call.caller.identity is not None):
         return None
     # replicas of other releases read this too during a rolling deploy: keep the names
     document = {
         "inputs": call.inputs,
-        "identity": None if identity is None else asdict(identity),
+        "identity": identity,
         "streaming": call.streaming,
         "rest": [*call.other_parts],
         "continues": call.has_history,
@@ -140,6 +144,11 @@ def pack(call: Call, converter: PartConverter) -> bytes | None:
         return json.dumps(document).encode()
     except (TypeError, ValueError):  # attributes of an identity can have any type
         return None
+
+
+def unpack_identity(packed: Mapping[str, Any]) -> Identity:
+    """Return the identity that `Caller.packed_identity` has returned as JSON."""
+    return Identity(packed["id"], packed["type"], tuple(packed["roles"]), packed["attrs"])
 
 
 def _has_inputs(call: Call, converter: PartConverter) -> bool:
@@ -169,13 +178,12 @@ def unpack(packed_call: bytes, skill: Skill, record: TaskRecord, converter: Part
         if not messages:
             raise ValueError("The message of the call is gone")
         inputs, other_parts = split_parts(converter, messages[-1].parts, skill)
-    identity = user and Identity(user["id"], user["type"], tuple(user["roles"]), user["attrs"])
     principal, tenant = principal_and_tenant(record.owner, record.skill)
     return Call(
         skill,
         inputs,
         Message(message_id=document["message"], task_id=task.id, context_id=task.context_id),
-        Caller(principal, identity, tenant=tenant, client=principal),
+        Caller(principal, user and unpack_identity(user), tenant=tenant, client=principal),
         streaming=document["streaming"],
         other_parts=other_parts,
         has_history=document["continues"],

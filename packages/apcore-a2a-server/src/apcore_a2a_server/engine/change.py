@@ -66,6 +66,7 @@ class NewState(Update, frozen=True):
         skill_id: The skill that the client has chosen for the task; None if it had one before.
         metadata: Metadata that the module adds to the task.
         reply: The agent's message for the history, with the text of its output.
+        decision: The act of another principal that caused the transition; see `Decision`.
     """
 
     state: TaskState
@@ -76,6 +77,7 @@ class NewState(Update, frozen=True):
     skill_id: str | None = None
     metadata: Json | None = None
     reply: Message | None = None
+    decision: "Decision | None" = None
 
     def apply(self, record: TaskRecord) -> TaskStatusUpdateEvent:
         """Make the transition.
@@ -90,6 +92,18 @@ class NewState(Update, frozen=True):
             logger.error("Task %s: invalid transition %s -> %s", task.id, *names, extra=event)
             raise InvalidStateTransitionError
         return set_status(record, self)
+
+
+class Decision(Struct, frozen=True):
+    """An answer or a cancellation by another principal than the task's.
+
+    Attributes:
+        principal: The principal.
+        act: `approved`, `rejected`, `answered` or `canceled`.
+    """
+
+    principal: str
+    act: str
 
 
 class NewProgress(Update, frozen=True):
@@ -168,6 +182,8 @@ def set_status(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
     status = TaskStatus(state=update.state, message=update.message, timestamp=now())
     if "stateHistory" in task.metadata.get("apcore", ()):
         append_state_history(record)
+    if update.decision is not None:
+        add_decision(record, update.decision)
     added = [message for message in (task.status.message, update.received) if message is not None]
     if added:
         task.history = [*task.history, *added]
@@ -213,6 +229,19 @@ def append_state_history(record: TaskRecord) -> None:
     record.task.metadata = metadata | {
         "apcore": {**metadata["apcore"], "stateHistory": state_history}
     }
+
+
+MAX_DECISIONS = 100
+"""Number of acts of other principals in the metadata of a task."""
+
+
+def add_decision(record: TaskRecord, decision: Decision) -> None:
+    """Add an act of another principal to the metadata of the task."""
+    entry = {"principal": decision.principal, "act": decision.act, "timestamp": now()}
+    members: Json = record.task.metadata.get("apcore", {})
+    decisions = [*members.get("decisions", ()), entry][-MAX_DECISIONS:]
+    metadata = {**record.task.metadata, "apcore": {**members, "decisions": decisions}}
+    record.task.metadata = metadata
 
 
 MAX_CHANGE_ATTEMPTS = 10

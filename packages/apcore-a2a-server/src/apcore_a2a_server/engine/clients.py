@@ -1,9 +1,12 @@
 """Clients: who sent a request, whether the connection is still open, and what it waits for."""
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import asdict
 from typing import Any, TypeAlias
 
+from apcore import Identity as ApcoreIdentity
 from apcore_a2a_core import Identity
 from msgspec import Struct, field
 from starlette.types import Receive
@@ -148,6 +151,16 @@ class Caller(Struct, frozen=True):
     client: str = ""
     scheme: str = "http"
     trace: Trace = field(default_factory=new_trace)
+
+    def packed_identity(self) -> dict[str, Any] | None:
+        """Return the identity as JSON; None if there is none, or it can't be written as JSON."""
+        if not isinstance(self.identity, ApcoreIdentity):
+            return None
+        try:
+            packed: dict[str, Any] = json.loads(json.dumps(asdict(self.identity)))
+        except (TypeError, ValueError):  # attributes of an identity can have any type
+            return None
+        return packed
 
     @property
     def owner(self) -> str:

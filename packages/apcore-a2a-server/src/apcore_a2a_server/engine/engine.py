@@ -29,9 +29,18 @@ from apcore_a2a_server.store import (
 
 from .abandoned import call_on_abandoned
 from .call import Call, Ticket
-from .change import NewState, change
+from .change import Decision, NewState, change
 from .messages import agent_message
-from .pauses import Expiries, Pause, answered, asked_again, is_late_answer, problem_of
+from .pauses import (
+    Expiries,
+    Pause,
+    answered,
+    approval_in,
+    asked_again,
+    is_approval,
+    is_late_answer,
+    problem_of,
+)
 from .process import BackgroundTasks
 from .run import Run
 from .setup import Setup
@@ -88,6 +97,9 @@ class Engine:
         """
         ticket = Ticket(record.task.id, record.version)
         transition, webhook = answered(pause, call.message, call.problem), call.webhook
+        if call.answered_by and transition.state != INPUT_REQUIRED:
+            decision = Decision(call.answered_by, _act_of(call.message, pause))
+            transition = replace(transition, decision=decision)
         if pause.expires <= await self._setup.tasks.store.now():
             await self.add_webhook(ticket.task_id, webhook)
             await self.expiries.expire(call.message, pause, call.caller.principal)
@@ -144,21 +156,26 @@ class Engine:
             add = partial(with_webhook, webhook=webhook)
             await self._setup.tasks.store.edit_webhooks(task_id, add)
 
-    async def cancel(self, record: TaskRecord) -> None:
+    async def cancel(self, record: TaskRecord, canceled_by: str = "") -> None:
         """Cancel a task that has not ended, and its run.
+
+        Args:
+            record: The task.
+            canceled_by: The operator that cancels it; empty if its own principal does.
 
         Raises:
             StaleTaskError: The task has ended.
         """
         reply_to = Message(task_id=record.task.id, context_id=record.task.context_id)
-        text = "Canceled by client"
-        canceled = NewState(CANCELED, agent_message(reply_to, text))
+        text = "Canceled by an operator" if canceled_by else "Canceled by client"
+        decision = Decision(canceled_by, "canceled") if canceled_by else None
+        canceled = NewState(CANCELED, agent_message(reply_to, text), decision=decision)
         is_paused = record.task.status.state in PAUSED and record.resume is not None
         if is_paused and await self._update(record, canceled, None):
             principal, _ = principal_and_tenant(record.owner, record.skill)
             self._on_abandoned(reply_to, Pause.unpack(record.resume or b""), principal)
         else:
-            await self._end_task(reply_to, CANCELED, text, OPEN)
+            await self._end_task(canceled, reply_to.task_id, OPEN)
         self.expiries.cancel(record.task.id)
 
     def _on_abandoned(self, reply_to: Message, pause: Pause, principal: str) -> None:
@@ -288,25 +305,29 @@ class Engine:
         if not asyncio_task.cancelled() and (error := asyncio_task.exception()):
             message, event = "Task %s: run crashed outside its error handling", "run_crashed"
             logger.error(message, task_id, exc_info=error, extra={"event": event})
-            ending = self._end_task(run.call.message, FAILED, "Internal error")
+            failed = NewState(FAILED, agent_message(run.call.message, "Internal error"))
+            ending = self._end_task(failed, task_id)
             self._background.start(ending, f"Failing task {task_id}")
 
     async def _end_run(self, run: Run, state: TaskState, text: str) -> None:
         with suppress(StaleTaskError):  # it has just ended
-            await self._end_task(run.call.message, state, text)
+            message = run.call.message
+            await self._end_task(NewState(state, agent_message(message, text)), message.task_id)
 
     async def _end_task(
-        self,
-        reply_to: Message,
-        state: TaskState,
-        text: str,
-        expect: Collection[TaskState] = (WORKING,),
+        self, transition: NewState, task_id: str, expect: Collection[TaskState] = (WORKING,)
     ) -> None:
         """End a task, then its run: a run that is stopped first could still change the task."""
-        transition = NewState(state, agent_message(reply_to, text))
-        await change(self._setup.tasks, reply_to.task_id, transition, expect=expect)
-        if reply_to.task_id in self.runs:
-            self.runs[reply_to.task_id].stop()
+        await change(self._setup.tasks, task_id, transition, expect=expect)
+        if task_id in self.runs:
+            self.runs[task_id].stop()
+
+
+def _act_of(message: Message, pause: Pause) -> str:
+    """Return the act of an answer, as the metadata of its task names it."""
+    if not is_approval(pause):
+        return "answered"
+    return "approved" if approval_in(message, pause) else "rejected"
 
 
 async def _in_span(spans: "Spans", run: Run) -> None:

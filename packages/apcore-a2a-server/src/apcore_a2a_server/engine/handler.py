@@ -7,7 +7,7 @@ Streams carry the versions of events. The SDK's `RequestHandler` has no place fo
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,7 @@ from .admission import Admission
 from .call import Call, Ticket
 from .clients import Caller, Streams, Watchers
 from .engine import Engine
+from .operators import Operators, audit, is_foreign
 
 if TYPE_CHECKING:  # it needs an extra
     from apcore_a2a_server.spans import Spans
@@ -84,6 +85,7 @@ class Handler:
         card: Makes the extended card for a caller; None if no caller is authenticated.
         push: The push configs of tasks; None if push notifications are off.
         tenants: The tenants; None if there are none.
+        operators: The rules for access to tasks of other principals.
     """
 
     engine: Engine
@@ -95,6 +97,7 @@ class Handler:
     card: Callable[[Caller], Awaitable[dict[str, Any]]] | None = None
     push: PushConfigs | None = None
     tenants: Tenants | None = None
+    operators: Operators = field(default_factory=Operators)
 
     async def enter_tenant(self, name: str, caller: Caller) -> Caller:
         """Return *caller* with the tenant that the params name.
@@ -140,16 +143,21 @@ class Handler:
                 await self.admission.check_access(params, caller)
                 raise
         params.message.task_id = record.task.id
+        foreign = record if is_foreign(record, caller) else None
+        if foreign is not None and push is not None:
+            raise errors.UnsupportedOperationError("Only its requester can add a push config")
         webhook = await self._webhook(push, request, Trace.of_task(record.task.metadata))
         if record.task.status.state not in PAUSED:
             # a late answer: its client gets the task as it is, from its last event on
             await self.engine.add_webhook(record.task.id, webhook)
-            return Ticket(record.task.id, record.version - 1)
+            return Ticket(record.task.id, record.version - 1, foreign=foreign)
         resumed = self.admission.resumed(record, params, caller, streaming=streaming)
         call, pause = await resumed
         resuming = self.engine.resume(record, _with_webhook(call, webhook), pause)
+        # shielded: once given, an answer counts even if its client disconnects
+        if foreign is not None:
+            return replace(await asyncio.shield(resuming), foreign=foreign)
         with self._watching(call):
-            # shielded: once given, an answer counts even if its client disconnects
             return await asyncio.shield(resuming)
 
     @contextmanager
@@ -173,13 +181,16 @@ class Handler:
             ClientDisconnectedError: The client disconnected before.
         """
         ticket = await self.admit(request, streaming=False)
+        caller = request.caller
         if request.message.configuration.return_immediately:
-            return await self._task(ticket.task_id, request)
+            owner = caller.owner if ticket.foreign is None else ticket.foreign.owner
+            return await self._current(ticket.task_id, owner, caller)
         if ticket.ended is not None:
-            return ticket.ended.task
-        self.watchers.enter(ticket.task_id, request.caller.connection)
-        with request.caller.connection.watched():
-            return (await self.tasks.settled(ticket.task_id)).task
+            return self.operators.view(ticket.ended, caller)
+        if ticket.foreign is None:  # else the task does not depend on this client
+            self.watchers.enter(ticket.task_id, caller.connection)
+        with caller.connection.watched():
+            return self.operators.view(await self.tasks.settled(ticket.task_id), caller)
 
     async def stream(self, request: Request) -> Events:
         """Send a message (§3.1.2); return the events of its task from the message on.
@@ -189,8 +200,11 @@ class Handler:
         """
         self.streams.hold(request.caller.client, request.caller.connection)
         ticket = await self.admit(request, streaming=True)
+        events = follow(self.tasks, ticket.task_id, ticket.after_version, idle=self.keep_alive)
+        if ticket.foreign is not None:  # the task does not depend on this client
+            return self.operators.events(events, ticket.foreign, request.caller)
         self.watchers.enter(ticket.task_id, request.caller.connection)
-        return follow(self.tasks, ticket.task_id, ticket.after_version, idle=self.keep_alive)
+        return events
 
     async def subscribe(self, request: Request) -> Events:
         """Return the events of a task from now on, or after the client's last one (§3.1.6).
@@ -202,40 +216,53 @@ class Handler:
             UnsupportedOperationError: The task has ended, and the client names no last event.
             TooMuchError: Too many streams are open.
         """
-        record = await self.admission.own_task(request.message.id, request.caller)
+        record = await self.admission.visible_task(
+            "SubscribeToTask", request.message.id, request.caller
+        )
         # a Last-Event-ID beyond the log is not from this task's stream: ignore it
         resumes = request.last_event_id is not None and request.last_event_id <= record.version
         if record.task.status.state in TERMINAL and not resumes:
             raise errors.UnsupportedOperationError("The task has ended")
         task_id, connection = record.task.id, request.caller.connection
         self.streams.hold(request.caller.client, connection)
-        self.watchers.enter(task_id, connection)
+        foreign = is_foreign(record, request.caller)
         observe = partial(self.watchers.observe, task_id, connection)
-        if record.task.status.state in PAUSED:
-            observe()
-        return follow(
+        if not foreign:  # else the task does not depend on this client
+            self.watchers.enter(task_id, connection)
+            if record.task.status.state in PAUSED:
+                observe()
+        events = follow(
             self.tasks,
             task_id,
             (request.last_event_id or 0) if resumes else record.version,
             first=None if resumes else snapshot(record),
             until=TERMINAL,
-            on_pause=observe,
+            on_pause=None if foreign else observe,
             idle=self.keep_alive,
         )
+        return self.operators.events(events, record, request.caller)
 
     async def resubscribe(self, request: Request) -> Events:
         """Subscribe as in 0.3: the stream of an ended task has its last status (FR-MSG-006.4)."""
         try:
             return await self.subscribe(request)
         except errors.UnsupportedOperationError:
-            return ending(await self.admission.own_task(request.message.id, request.caller))
+            caller = request.caller
+            record = await self.admission.visible_task(
+                "SubscribeToTask", request.message.id, caller
+            )
+            return self.operators.events(ending(record), record, caller)
 
     async def get(self, request: Request) -> Task:
         """Return the task as it is now (§3.1.3, FR-TSK-004)."""
-        return await self._task(request.message.id, request)
+        record = await self.admission.visible_task("GetTask", request.message.id, request.caller)
+        return self.operators.view(record, request.caller)
 
     async def list(self, request: Request) -> ListTasksResponse:
-        """Return a page of the caller's tasks, latest status first (§3.1.4)."""
+        """Return a page of the caller's tasks, latest status first (§3.1.4).
+
+        An operator gets the tasks of all principals.
+        """
         params: ListTasksRequest = request.message
         page_size = DEFAULT_PAGE_SIZE if params.page_size is None else params.page_size
         if not 1 <= page_size <= MAX_PAGE_SIZE:
@@ -252,15 +279,20 @@ class Handler:
 
         Raises:
             TaskNotCancelableError: The task has ended.
+            UnsupportedOperationError: The caller may only decide a request of the task.
         """
-        record = await self.admission.own_task(request.message.id, request.caller)
+        caller = request.caller
+        record = await self.admission.visible_task("CancelTask", request.message.id, caller)
+        if not self.operators.may_operate(record, caller):
+            raise errors.UnsupportedOperationError("An approver can't cancel the task")
+        canceled_by = caller.principal if is_foreign(record, caller) else ""
         try:
-            await asyncio.shield(self.engine.cancel(record))
+            await asyncio.shield(self.engine.cancel(record, canceled_by))
         except StaleTaskError:
-            state = NAMES[(await self.get(request)).status.state]
-            message = f"Task is not cancelable: current state is {state}"
+            task = await self._current(record.task.id, record.owner, caller)
+            message = f"Task is not cancelable: current state is {NAMES[task.status.state]}"
             raise errors.TaskNotCancelableError(message) from None
-        return await self.get(request)
+        return await self._current(record.task.id, record.owner, caller)
 
     async def push_config(self, request: Request) -> Any:
         """Set, get, list or delete push configs of a task; return JSON (§3.1.7 to §3.1.10).
@@ -301,8 +333,12 @@ class Handler:
         principal = request.caller.principal
         return await push.requested(request.message, request.version, principal, trace)
 
-    async def _task(self, task_id: str, request: Request) -> Task:
-        return (await self.admission.own_task(task_id, request.caller)).task
+    async def _current(self, task_id: str, owner: str, caller: Caller) -> Task:
+        """Return a task as it is now, as *caller* may see it."""
+        record = await self.tasks.get_own(task_id, owner)
+        if record is None:
+            raise errors.TaskNotFoundError
+        return self.operators.view(record, caller)
 
     async def _page(self, request: Request, size: int, order: Order) -> ListTasksResponse:
         params: ListTasksRequest = request.message
@@ -315,9 +351,12 @@ class Handler:
             cursor=params.page_token or None,
             limit=size,
         )
+        if self.operators.is_operator(request.caller):
+            audit("ListTasks", request.caller)
+            query = self.operators.query(query, request.caller)
         page = await self.tasks.store.query(query)
         return ListTasksResponse(
-            tasks=[record.task for record in page.records],
+            tasks=[self.operators.view(record, request.caller) for record in page.records],
             next_page_token=page.next_cursor or "",
             page_size=size,
             total_size=page.total,

@@ -64,6 +64,7 @@ class Pause:
         state: JSON for the next run of the module, which clients never see.
         wants_verdict: Whether the question is for a yes or a no.
         trace: The span of the call, as `str` writes a `Trace`.
+        identity: The identity of the caller, if another principal may answer.
     """
 
     id: str
@@ -83,15 +84,19 @@ class Pause:
     state: Any = None
     wants_verdict: bool = False
     trace: str = ""
+    identity: dict[str, Any] | None = None
 
     @classmethod
-    def after(cls, error: BaseException, call: Call, expires: float) -> "Pause":
+    def after(
+        cls, error: BaseException, call: Call, expires: float, *, keeps_identity: bool = False
+    ) -> "Pause":
         """Return the pause for input or approval that *error* requests.
 
         Args:
             error: The exception that the executor raised.
             call: The call to pause.
             expires: Time at which the pause expires, by the store's clock.
+            keeps_identity: Whether to keep the identity of the caller.
 
         Raises:
             ValueError: The question is malformed.
@@ -106,6 +111,7 @@ class Pause:
             done=call.approvals.done,
             state=None if call.resumption is None else call.resumption.state,
             trace=str(call.trace),
+            identity=call.caller.packed_identity() if keeps_identity else None,
         )
         request = input_request(error)
         if request is not None:
@@ -117,7 +123,10 @@ class Pause:
 
     def pack(self) -> bytes:
         """Serialize the pause for the store."""
-        return json.dumps(members_of(self)).encode()
+        members = members_of(self)
+        if self.identity is None:  # which replicas of earlier releases do not know
+            del members["identity"]
+        return json.dumps(members).encode()
 
     @classmethod
     def unpack(cls, packed_pause: bytes) -> "Pause":
@@ -293,6 +302,11 @@ def approval_in(message: Message, pause: Pause) -> bool | None:
         return True
     is_approved, pause_id = _answer_in(message)
     return is_approved if pause_id in (None, pause.id) else None
+
+
+def is_approval(pause: Pause) -> bool:
+    """Return whether a person must answer *pause* with a yes or a no."""
+    return pause.wants_verdict or (pause.question is None and pause.token is None)
 
 
 def is_late_answer(task: Task, message: Message) -> bool:

@@ -394,7 +394,8 @@ class Run:
             return
         try:
             expires = await self._setup.tasks.store.now() + self._setup.input_timeout
-            pause = Pause.after(error, self.call, expires)
+            keeps_identity = self._setup.keeps_identity
+            pause = Pause.after(error, self.call, expires, keeps_identity=keeps_identity)
             transition = input_required(pause, self._message(*question_parts(pause)))
             transition = replace(transition, metadata=added_metadata(self._metadata))
         except UnavailableError:

@@ -45,6 +45,8 @@ class Setup:
         metadata: Members under `apcore` in the metadata of each new task.
         text_results: Whether results that are data are sent as text too.
         spans: The spans of OpenTelemetry; None if they are off.
+        keeps_identity: Whether paused tasks keep the identity of their caller, since others may
+            answer.
     """
 
     executor: Executor
@@ -66,6 +68,7 @@ class Setup:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     text_results: bool = False
     spans: "Spans | None" = None
+    keeps_identity: bool = False
 
     def explain(self, error: BaseException, call: Call) -> dict[str, Any]:
         """Return the JSON-RPC error for an exception of a run, without internals."""

@@ -5,6 +5,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Container, Iterable, Sequence
 from contextvars import Context
+from heapq import merge
 from itertools import chain, count, islice
 from math import inf
 from operator import attrgetter
@@ -207,19 +208,36 @@ class InMemoryTaskStore(InProcessStore):
         """Return a page of the tasks that match *query*."""
         position = self._page_tokens.open(query)
         self._drop_expired()
-        index = self._owners.get(query.owner)
-        if query.context_id:
-            context = self._contexts.get((query.owner, query.context_id))
-            index = None if context is None else context.tasks
-        if index is None:
-            return Page([], None)
-        matching, total = index.find(query, END if position is None else position)
+        number_of, total = attrgetter(query.order), 0
+        pages: list[Iterable[StoredTask]] = []
+        for index in self._indexes(query):
+            found, count_of_index = index.find(query, END if position is None else position)
+            pages.append(found)
+            total += count_of_index
+        matching = merge(*pages, key=number_of, reverse=True)
         stored_tasks = [*islice(matching, query.limit + 1)]
         next_cursor = None
         if len(stored_tasks) > query.limit:
-            last_number = attrgetter(query.order)(stored_tasks[query.limit - 1])
+            last_number = number_of(stored_tasks[query.limit - 1])
             next_cursor = self._page_tokens.seal(query, last_number)
         return Page([stored.record() for stored in stored_tasks[: query.limit]], next_cursor, total)
+
+    def _indexes(self, query: Query) -> Iterable[TaskIndex]:
+        """Return the indexes that together have the tasks of the owners and contexts of a query."""
+        owner, context_id, prefix = query.owner, query.context_id, query.owner_prefix
+        if not context_id:
+            if owner is not None:
+                return [self._owners[owner]] if owner in self._owners else ()
+            return [index for name, index in self._owners.items() if name.startswith(prefix)]
+        if owner is not None:
+            context = self._contexts.get((owner, context_id))
+            return () if context is None else [context.tasks]
+        contexts = self._contexts.items()
+        return [
+            context.tasks
+            for key, context in contexts
+            if key[1] == context_id and key[0].startswith(prefix)
+        ]
 
     async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[Message]:
         """Return the latest messages of a conversation, oldest first."""

@@ -64,7 +64,8 @@ class PageTokens:
         return position
 
     def _tag(self, query: Query, position: int) -> bytes:
-        text = f"tag\0{query.order}\0{position}\0{query.owner}"
+        owner = f"\0{query.owner_prefix}" if query.owner is None else query.owner
+        text = f"tag\0{query.order}\0{position}\0{owner}"
         return hmac.digest(self._key, text.encode("utf-8", "surrogatepass"), "sha256")[:TAG_SIZE]
 
     def _mask(self, tag: bytes) -> int:

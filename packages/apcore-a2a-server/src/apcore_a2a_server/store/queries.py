@@ -1,6 +1,6 @@
-"""Queries for the tasks of one owner, and the pages that answer them."""
+"""Queries for tasks, and the pages that answer them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from a2a.utils.errors import InvalidParamsError
@@ -12,30 +12,37 @@ Order: TypeAlias = Literal["created", "updated"]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query for a page of one owner's tasks, newest first.
+    """A query for a page of tasks, newest first.
 
     Attributes:
-        owner: the id of the principal; empty for anonymous callers.
+        owner: the owner of the tasks, empty for anonymous callers; None for all owners.
         context_id: the context of the tasks; empty for all contexts.
         state: the state of the tasks; None for all states.
         after: the earliest time of the last status, in seconds since 1970; None for all times.
         order: whether the newest are those created last, or those whose state changed last.
         cursor: the cursor of the previous page; None for the first page.
         limit: the size of the page.
+        owner_prefix: the beginning of the owners, if `owner` is None; empty for all owners.
     """
 
-    owner: str
+    owner: str | None
     context_id: str = ""
     state: TaskState | None = None
     after: float | None = None
     order: Order = "created"
     cursor: str | None = None
     limit: int = 50
+    owner_prefix: str = ""
+
+    def for_all(self, owner_prefix: str = "") -> "Query":
+        """Return this query for the tasks of all owners whose names begin with a prefix."""
+        return replace(self, owner=None, owner_prefix=owner_prefix)
 
     def matches(self, owner: str, context_id: str, state: TaskState, status_at: float) -> bool:
         """Return whether a task with these values belongs to the result."""
         return (
-            owner == self.owner
+            self.owner in (None, owner)
+            and owner.startswith(self.owner_prefix)
             and self.context_id in ("", context_id)
             and self.state in (None, state)
             and status_at >= (self.after or 0)

@@ -136,24 +136,33 @@ def backlog_from(owner_rows: Iterable[Any], dead_letters: int) -> Backlog:
 
 
 def sql_conditions(
-    query: Query, owner: Any, position: int | None
+    query: Query, encode_owner: Callable[[str], Any], position: int | None
 ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, Any]]:
     """Return the SQL conditions of a query, those of its page, and the parameters of both.
 
     Args:
         query: The query.
-        owner: Its owner, as the store keeps it.
+        encode_owner: Converts an owner to the form in which the store keeps it.
         position: The position after which the page begins; None for the first page.
     """
     filters = {
-        "owner = :owner": True,
+        "owner = :owner": query.owner is not None,
+        "owner >= :owner AND owner < :owner_end": query.owner is None and query.owner_prefix,
         "context_id = :context_id": query.context_id,
         "state = :state": query.state,
         "status_at >= :after": query.after,
     }
     conditions = tuple(condition for condition, value in filters.items() if value)
     state = None if query.state is None else NUMBERS[query.state]
-    parameters = {**asdict(query), "owner": owner, "state": state, "limit": query.limit + 1}
+    prefix = query.owner_prefix
+    parameters = {
+        **asdict(query),
+        "owner": encode_owner(prefix if query.owner is None else query.owner),
+        # the first text after all that begin with the prefix, by the order of bytes
+        "owner_end": encode_owner(prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else ""),
+        "state": state,
+        "limit": query.limit + 1,
+    }
     if position is None:
         return conditions, conditions, parameters
     page_conditions = (*conditions, f"{query.order} < :cursor")
@@ -163,7 +172,7 @@ def sql_conditions(
 @cache
 def with_conditions(block: str, conditions: tuple[str, ...], order: str) -> str:
     """Return a block that lists or counts tasks with its conditions and its order."""
-    return block.format(conditions=" AND ".join(conditions), order=order)
+    return block.format(conditions=" AND ".join(conditions) or "TRUE", order=order)
 
 
 def page_from(

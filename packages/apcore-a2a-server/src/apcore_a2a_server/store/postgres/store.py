@@ -238,8 +238,8 @@ class PostgresStore(DatabaseOutbox):
         """Return a page of the tasks that match *query*."""
         if self._page_tokens is None:
             self._page_tokens = PageTokens(await self._database.fetch_value(sql.get_page_key))
-        tokens, owner = self._page_tokens, owner_bytes(query.owner)
-        conditions, page_conditions, parameters = sql_conditions(query, owner, tokens.open(query))
+        tokens, position = self._page_tokens, self._page_tokens.open(query)
+        conditions, page_conditions, parameters = sql_conditions(query, owner_bytes, position)
         total = 0
         if query.order == "updated":
             count_tasks = select(sql.count_tasks, conditions)

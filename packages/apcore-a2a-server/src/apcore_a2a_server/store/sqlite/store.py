@@ -165,7 +165,7 @@ class SqliteStore(FileOutbox):
         (key,) = connection.execute(sql.get_page_key).fetchone()
         tokens = PageTokens(key)
         position = tokens.open(query)
-        conditions, page_conditions, parameters = sql_conditions(query, query.owner, position)
+        conditions, page_conditions, parameters = sql_conditions(query, str, position)
         total = 0
         if query.order == "updated":
             count_tasks = with_conditions(sql.count_tasks, conditions, "")

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 
 from a2a.utils.errors import InvalidParamsError
 from apcore_a2a_core.data import Task
@@ -333,6 +334,35 @@ async def pages_have_the_owners_tasks_newest_first(store: Store) -> None:
     assert listed == ["t6", "t5", "t4", "t3", "t2", "t1", "t0"]
     page = await store.query(Query("ada", "c1"))
     assert [record.task.id for record in page.records] == ["t5", "t3", "t1"]
+
+
+@check
+async def pages_of_all_owners_have_the_tasks_of_each(store: Store) -> None:
+    owners = ("ada", "bob", "%tenant|tea|ada", "%tenant|tea.x|ada", "None", "")
+    for number, owner in enumerate(owners):
+        await begun(store, new_record(f"t{number}", owner=owner, context_id=f"c{number % 2}"))
+
+    async def listed(query: Query) -> list[str]:
+        names: list[str] = []
+        while True:
+            page = await store.query(query)
+            assert query.order == "created" or page.total >= len(page.records)
+            names += [record.task.id for record in page.records]
+            if page.next_cursor is None:
+                return names
+            query = replace(query, cursor=page.next_cursor)
+
+    orders: tuple[Order, ...] = ("created", "updated")
+    for order in orders:
+        every_owner = Query(None, order=order, limit=2)
+        assert await listed(every_owner) == ["t5", "t4", "t3", "t2", "t1", "t0"]
+        assert await listed(replace(every_owner, context_id="c1")) == ["t5", "t3", "t1"]
+        assert await listed(replace(every_owner, state=COMPLETED)) == []
+        assert await listed(every_owner.for_all("%tenant|tea|")) == ["t2"]
+        assert await listed(replace(every_owner.for_all("%tenant|tea|"), context_id="c1")) == []
+        cursor = (await store.query(every_owner)).next_cursor
+        await raises(InvalidParamsError, store.query(Query("None", order=order, cursor=cursor)))
+    assert (await store.query(Query(None, order="updated", limit=1))).total == len(owners)
 
 
 @check

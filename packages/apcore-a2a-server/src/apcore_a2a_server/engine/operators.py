@@ -1,0 +1,211 @@
+"""Operators and approvers: callers who may see, answer or cancel tasks of other principals.
+
+Each such access goes into the audit log, and streams and results are cut down to what the caller
+may read.
+"""
+
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from a2a.utils.errors import UnsupportedOperationError
+from apcore_a2a_core import Identity, clean
+from apcore_a2a_core.data import Json, Message, Task, TaskStatus, TaskStatusUpdateEvent
+from apcore_a2a_core.records import Payload, TaskRecord
+from apcore_a2a_core.states import PAUSED
+from apcore_a2a_core.values import is_object
+from msgspec.structs import replace
+
+from apcore_a2a_server.modules.tenants import owner_of, principal_and_tenant
+from apcore_a2a_server.store import Event, Query
+from apcore_a2a_server.store.port import PROGRESS
+from apcore_a2a_server.store.subscribers import Events
+
+from .clients import Caller
+from .pauses import Pause, is_approval
+
+Rule: TypeAlias = str | Callable[[Any], bool]
+"""A role, or a function of an identity that returns whether it is one of those meant."""
+
+RESTARTED: Json = {"apcore": {"restarted": True}}
+
+logger = logging.getLogger("apcore_a2a.audit")
+
+
+def matches(rule: Rule | None, identity: Identity | None) -> bool:
+    """Return whether a rule applies to an identity; it never does to anonymous callers.
+
+    Example:
+        ```python
+        from apcore import Identity
+        from apcore_a2a_server.engine.operators import matches
+
+        ada = Identity("ada", roles=("operator",))
+        print(matches("operator", ada), matches(lambda user: user.id == "bob", ada))
+        #> True False
+        ```
+    """
+    if rule is None or identity is None:
+        return False
+    return rule in (identity.roles or ()) if isinstance(rule, str) else rule(identity) is True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operators:
+    """The rules for access to tasks of other principals; by default there is none.
+
+    Attributes:
+        operators: Who may list, read, answer and cancel the tasks of all principals.
+        approvers: Who decides requests for approval, each but their own; None if those decide whose
+            tasks they are.
+        read_content: Whether operators also read inputs, messages and results.
+    """
+
+    operators: Rule | None = None
+    approvers: Rule | None = None
+    read_content: bool = False
+
+    @property
+    def are_set(self) -> bool:
+        """Whether any caller may have access to a task of another principal."""
+        return self.operators is not None or self.approvers is not None
+
+    def is_operator(self, caller: Caller) -> bool:
+        """Return whether a caller is an operator."""
+        return matches(self.operators, caller.identity)
+
+    def is_approver(self, caller: Caller) -> bool:
+        """Return whether a caller decides requests for approval of others."""
+        return matches(self.approvers, caller.identity)
+
+    def may_see(self, record: TaskRecord, caller: Caller) -> bool:
+        """Return whether a caller may know that a task of another owner exists.
+
+        Within a tenant, that is only a task of the same tenant.
+        """
+        principal, tenant = principal_and_tenant(record.owner, record.skill)
+        if caller.tenant is not None and (tenant is None or tenant.name != caller.tenant.name):
+            return False
+        if self.is_operator(caller):
+            return True
+        is_other = principal != caller.principal
+        return is_other and self.is_approver(caller) and waits_for_approval(record)
+
+    def may_operate(self, record: TaskRecord, caller: Caller) -> bool:
+        """Return whether a caller may do more with a task than read and decide it."""
+        return record.owner == caller.owner or self.is_operator(caller)
+
+    def query(self, query: Query, caller: Caller) -> Query:
+        """Return the query of an operator for the tasks of all owners, or of those in a tenant."""
+        prefix = "" if caller.tenant is None else owner_of(caller.tenant, "")
+        return query.for_all(prefix)
+
+    def view(self, record: TaskRecord, caller: Caller) -> Task:
+        """Return a task as a caller may see it; operators also see whose it is."""
+        if not self.are_set or not (is_foreign(record, caller) or self.is_operator(caller)):
+            return record.task
+        principal, _ = principal_and_tenant(record.owner, record.skill)
+        task, own = record.task, not is_foreign(record, caller)
+        metadata = {**task.metadata.get("apcore", {}), "principal": principal}
+        if own or self._reads_content(caller):
+            return replace(task, metadata={**task.metadata, "apcore": metadata})
+        return Task(
+            id=task.id,
+            context_id=task.context_id,
+            status=self._status(task.status, caller),
+            metadata={
+                **_members(task.metadata, "skillId"),
+                "apcore": _members(metadata, "principal", "decisions"),
+            },
+        )
+
+    def events(self, events: Events, record: TaskRecord, caller: Caller) -> Events:
+        """Return the events of a task as a caller may see them."""
+        return self._cut(events, record, caller) if is_foreign(record, caller) else events
+
+    async def _cut(self, events: Events, record: TaskRecord, caller: Caller) -> Events:
+        async with aclosing(events):
+            async for batch in events:
+                payloads = [self._payload(event.payload, record, caller) for event in batch]
+                yield [
+                    Event(event.version, payload)
+                    for event, payload in zip(batch, payloads, strict=True)
+                    if payload is not None
+                ]
+
+    def check_answer(self, record: TaskRecord, caller: Caller) -> None:
+        """Refuse the answer of a caller who may not give it.
+
+        Raises:
+            UnsupportedOperationError: Another caller must decide it.
+        """
+        if self.approvers is None and not is_foreign(record, caller):
+            return
+        if not waits_for_approval(record):
+            return
+        if not is_foreign(record, caller):
+            raise UnsupportedOperationError("An approver decides this request, not its requester")
+        if not self.is_approver(caller):
+            raise UnsupportedOperationError("Only an approver may decide this request")
+
+    def _reads_content(self, caller: Caller) -> bool:
+        return self.read_content and self.is_operator(caller)
+
+    def _status(self, status: TaskStatus, caller: Caller) -> TaskStatus:
+        """Return a status without its message, unless that is a request which the caller decides.
+
+        Only the agent writes the messages of a status, so clients can't imitate a request.
+        """
+        shows = self.is_approver(caller) and status.state in PAUSED and _is_request(status.message)
+        return status if shows else replace(status, message=None)
+
+    def _payload(self, payload: Payload, record: TaskRecord, caller: Caller) -> Payload | None:
+        """Return the payload of an event as a caller may see it; None if it is left out."""
+        if isinstance(payload, Task):
+            return self.view(replace(record, task=payload), caller)
+        if self._reads_content(caller):
+            return payload
+        if not isinstance(payload, TaskStatusUpdateEvent) or payload.metadata == PROGRESS:
+            return None
+        metadata = RESTARTED if payload.metadata == RESTARTED else {}
+        return replace(payload, status=self._status(payload.status, caller), metadata=metadata)
+
+
+def is_foreign(record: TaskRecord, caller: Caller) -> bool:
+    """Return whether a task belongs to another principal, in whatever tenant."""
+    principal, _ = principal_and_tenant(record.owner, record.skill)
+    return principal != caller.principal
+
+
+def waits_for_approval(record: TaskRecord) -> bool:
+    """Return whether a task waits for a yes or a no that a person gives."""
+    if record.task.status.state not in PAUSED or record.resume is None:
+        return False
+    return is_approval(Pause.unpack(record.resume))
+
+
+def _is_request(message: Message | None) -> bool:
+    """Return whether the message of a status requests approval."""
+    parts = () if message is None else message.parts
+    return any(is_object(part.data) and "approval" in part.data for part in parts)
+
+
+def _members(document: Json, *names: str) -> Json:
+    return {name: document[name] for name in names if name in document}
+
+
+def audit(operation: str, caller: Caller, record: TaskRecord | None = None) -> None:
+    """Log the access of a caller to the task of another principal, or to the tasks of all."""
+    extra: dict[str, Any] = {
+        "event": "operator_access",
+        "operation": operation,
+        "operator": clean(caller.principal),
+    }
+    if record is None:
+        logger.info("Operator access: %s of all principals", operation, extra=extra)
+        return
+    principal = clean(principal_and_tenant(record.owner, record.skill)[0])
+    extra |= {"owner": principal, "task": record.task.id, "skill": record.skill}
+    logger.info("Operator access: %s of a task of %s", operation, principal, extra=extra)

@@ -1,0 +1,383 @@
+"""Operators and approvers have access to tasks of others; nobody else can tell that these exist."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from apcore import ACL, ACLRule, Executor, Identity
+from apcore_a2a_auth import APIKeyAuthenticator
+from apcore_a2a_server import create_app
+from apcore_a2a_server.fields import OptionError
+from apcore_a2a_server.push import PushSettings
+
+from .asking import Answer, Json, state_of
+from .inloop import (
+    DIALECTS,
+    NEEDS_APPROVAL,
+    ActionModule,
+    Gate,
+    Peer,
+    Streams,
+    give_back,
+    registry_of,
+    serving,
+)
+from .inloop import anyio_backend as anyio_backend
+from .modules import Echo
+
+pytestmark = pytest.mark.anyio
+
+ADA, BOB, OP, BOSS, BOTH = (
+    {"x-api-key": f"the key of {name}"} for name in ("ada", "bob", "op", "boss", "both")
+)
+SECRET = "a diary"
+
+
+def keys() -> APIKeyAuthenticator:
+    return APIKeyAuthenticator(
+        {
+            ADA["x-api-key"]: Identity("ada", roles=("payer",)),
+            BOB["x-api-key"]: Identity("bob"),
+            OP["x-api-key"]: Identity("op", roles=("operator",)),
+            BOSS["x-api-key"]: Identity("boss", roles=("boss",)),
+            BOTH["x-api-key"]: Identity("both", roles=("operator", "boss")),
+        }
+    )
+
+
+class World:
+    """Modules that record the identity of their caller."""
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+        self.callers: list[Any] = []
+
+    def modules(self) -> dict[str, object]:
+        async def run(inputs: Any, context: Any) -> Any:
+            self.callers.append((context.identity.id, context.services.principal))
+            return inputs
+
+        async def ask(inputs: Any, context: Any) -> Any:
+            if "name" not in inputs:
+                context.services.ask(f"Which name for {SECRET}?", field="name")
+            return await run(inputs, context)
+
+        return {
+            "work": ActionModule(give_back),
+            "wait": ActionModule(self.gate),
+            "pay": ActionModule(run, annotations=NEEDS_APPROVAL),
+            "ask": ActionModule(ask),
+        }
+
+
+def by(headers: Mapping[str, str]) -> Json:
+    return dict(headers)
+
+
+async def sent(peer: Peer, skill: str, headers: Mapping[str, str], **members: Any) -> Answer:
+    params = peer.wire.params(skill, peer.part(data={"text": SECRET}), **members)
+    return await peer.ask("send", params, by(headers))
+
+
+async def answer(peer: Peer, task: Json, headers: Mapping[str, str], **content: Any) -> Answer:
+    message = peer.wire.params(None, peer.part(**content), taskId=task["id"])
+    return await peer.ask("send", message, by(headers))
+
+
+def tasks_of(listed: Answer) -> list[Json]:
+    tasks: list[Json] = listed.result["tasks"]
+    return tasks
+
+
+def audited(caplog: pytest.LogCaptureFixture) -> list[tuple[Any, ...]]:
+    return [
+        (record.operation, record.operator, getattr(record, "owner", None))
+        for record in caplog.records
+        if getattr(record, "event", "") == "operator_access"
+    ]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_operator_lists_and_reads_tasks_of_others_without_their_content(
+    dialect: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"auth": keys(), "operators": "operator", "state_history": True}
+    async with serving(World().modules(), dialect, **options) as peer:
+        task = (await sent(peer, "work", ADA)).task
+        with caplog.at_level(logging.INFO, "apcore_a2a.audit"):
+            seen = (await peer.ask("get", {"id": task["id"]}, by(OP))).task
+            (listed,) = tasks_of(await peer.ask("list", {}, by(OP)))
+    assert SECRET in str(task)
+    for each in (seen, listed):
+        assert each["id"] == task["id"]
+        assert state_of(each) == "completed"
+        assert each["status"]["timestamp"] == task["status"]["timestamp"]
+        assert each["metadata"] == {"skillId": "work", "apcore": {"principal": "apikey|ada"}}
+        assert SECRET not in str(each)
+        assert not each.get("history")
+        assert not each.get("artifacts")
+    name = "apikey|op"
+    assert audited(caplog) == [("GetTask", name, "apikey|ada"), ("ListTasks", name, None)]
+
+
+async def test_an_operator_reads_content_only_if_the_option_says_so() -> None:
+    options = {"auth": keys(), "operators": "operator", "operators_read": "content"}
+    async with serving(World().modules(), **options) as peer:
+        task = (await sent(peer, "work", ADA)).task
+        seen = (await peer.ask("get", {"id": task["id"]}, by(OP))).task
+    metadata = {**task["metadata"], "apcore": {"principal": "apikey|ada"}}
+    assert seen == {**task, "metadata": metadata}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_others_can_not_tell_that_a_task_exists(dialect: str) -> None:
+    options = {"auth": keys(), "operators": "operator", "approvers": "boss"}
+    async with serving(World().modules(), dialect, **options) as peer:
+        task = (await sent(peer, "work", ADA)).task
+        paused = (await sent(peer, "ask", ADA)).task
+        for headers in (BOB, BOSS):
+            for task_id in (task["id"], paused["id"], "another"):
+                for operation in ("get", "cancel"):
+                    refused = await peer.ask(operation, {"id": task_id}, by(headers))
+                    assert refused.code == -32001
+            assert tasks_of(await peer.ask("list", {}, by(headers))) == []
+        assert (await answer(peer, paused, BOB, text="x")).code == -32001
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_stream_of_an_operator_has_states_alone_and_keeps_no_task_alive(
+    dialect: str,
+) -> None:
+    release = asyncio.Event()
+
+    async def chunks(inputs: Any, context: Any) -> Any:
+        await context.services.progress(SECRET)
+        yield {"text": SECRET}
+        await release.wait()
+        yield {"text": SECRET}
+
+    options = {"auth": keys(), "operators": "operator"}
+    async with serving({"work": Streams(chunks)}, dialect, **options) as peer:
+        params = peer.wire.params("work", peer.part(data={}))
+        async with peer.streaming("stream", params, by(ADA)) as own:
+            task_id = (await own.next()).body["id"]
+            async with peer.streaming(
+                "subscribe", {"id": task_id}, {**OP, "Last-Event-ID": "0"}
+            ) as stream:
+                first = await stream.next()
+                release.set()
+                frames = [first, *await stream.rest()]
+            assert [frame.state for frame in await own.rest()][-1] == "completed"
+    assert [frame.kind for frame in frames] == ["task", "status", "status"]
+    assert frames[-1].state == "completed"
+    assert SECRET not in str([frame.body for frame in frames])
+
+
+async def test_an_operator_that_leaves_its_stream_cancels_nothing() -> None:
+    world = World()
+    options = {"auth": keys(), "operators": "operator", "shutdown_timeout": 1}
+    async with serving(world.modules(), **options) as peer:
+        params = {**peer.wire.params("wait"), "configuration": {"returnImmediately": True}}
+        task_id = (await peer.ask("send", params, by(ADA))).task["id"]
+        await world.gate.reached.wait()
+        async with peer.streaming("subscribe", {"id": task_id}, by(OP)) as stream:
+            await stream.next()
+            assert task_id not in peer.served.handler.watchers._watchers
+        world.gate.opened.set()
+        while state_of((await peer.ask("get", {"id": task_id}, by(ADA))).task) == "working":
+            await asyncio.sleep(0.005)
+        assert state_of((await peer.ask("get", {"id": task_id}, by(ADA))).task) == "completed"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_operator_cancels_a_task_and_the_task_says_who_did(dialect: str) -> None:
+    world = World()
+    async with serving(world.modules(), dialect, auth=keys(), operators="operator") as peer:
+        paused = (await sent(peer, "ask", ADA)).task
+        canceled = (await peer.ask("cancel", {"id": paused["id"]}, by(OP))).task
+        own = (await peer.ask("get", {"id": paused["id"]}, by(ADA))).task
+    assert state_of(canceled) == "canceled"
+    assert SECRET not in str(canceled)
+    (decision,) = own["metadata"]["apcore"]["decisions"]
+    assert (decision["principal"], decision["act"]) == ("apikey|op", "canceled")
+    assert "operator" in str(own["status"]["message"])
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_answer_of_an_operator_resumes_the_run_as_its_requester(dialect: str) -> None:
+    world = World()
+    async with serving(world.modules(), dialect, auth=keys(), operators="operator") as peer:
+        paused = (await sent(peer, "ask", ADA)).task
+        ended = (await answer(peer, paused, OP, text="Grace")).task
+        own = (await peer.ask("get", {"id": paused["id"]}, by(ADA))).task
+    assert world.callers == [("ada", "apikey|ada")]
+    assert state_of(ended) == "completed"
+    assert "Grace" not in str(ended)
+    assert "Grace" in str(own["artifacts"])
+    assert own["metadata"]["apcore"]["decisions"][0]["act"] == "answered"
+
+
+async def test_the_rules_are_checked_again_for_the_requester() -> None:
+    """An operator that may not call the skill may answer; the requester's rights decide."""
+    world = World()
+    allowed = ["payer"]
+
+    class Keys(APIKeyAuthenticator):
+        pass
+
+    acl = ACL(
+        [ACLRule(callers=["*"], targets=["*"], effect="allow", conditions={"roles": allowed})],
+        default_effect="deny",
+    )
+    executor = Executor(registry_of(world.modules()), acl=acl)
+    async with serving(executor, auth=keys(), operators="operator") as peer:
+        first, second = [(await sent(peer, "ask", ADA)).task for _ in range(2)]
+        assert (await sent(peer, "ask", OP)).code == -32001
+        ended = await answer(peer, first, OP, text="Grace")
+        assert state_of(ended.task) == "completed"
+        allowed[:] = ["operator"]
+        refused = await answer(peer, second, OP, text="Grace")
+        assert refused.code is not None or state_of(refused.task) == "failed"
+    assert world.callers == [("ada", "apikey|ada")]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_operator_approves_nothing(dialect: str) -> None:
+    world = World()
+    async with serving(world.modules(), dialect, auth=keys(), operators="operator") as peer:
+        paused = (await sent(peer, "pay", ADA)).task
+        assert (await answer(peer, paused, OP, text="yes")).code == -32004
+        assert state_of((await answer(peer, paused, ADA, text="yes")).task) == "completed"
+    assert world.callers == [("ada", "apikey|ada")]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_approver_sees_and_decides_a_request_and_its_requester_does_not(
+    dialect: str,
+) -> None:
+    world = World()
+    options = {"auth": keys(), "operators": "operator", "approvers": "boss"}
+    async with serving(world.modules(), dialect, **options) as peer:
+        paused, own = (await sent(peer, "pay", ADA)).task, (await sent(peer, "pay", BOTH)).task
+        for task, headers in ((paused, ADA), (paused, OP), (own, BOTH)):
+            assert (await answer(peer, task, headers, text="yes")).code == -32004
+        assert world.callers == []
+        request = (await peer.ask("get", {"id": paused["id"]}, by(BOSS))).task
+        assert request["status"]["message"] == paused["status"]["message"]
+        assert not request.get("history")
+        assert SECRET not in str((await peer.ask("get", {"id": paused["id"]}, by(OP))).task)
+        assert (await peer.ask("cancel", {"id": paused["id"]}, by(BOSS))).code == -32004
+        ended = (await answer(peer, paused, BOSS, data={"approved": True})).task
+        assert state_of(ended) == "completed"
+        assert SECRET not in str(ended)
+        assert (await peer.ask("get", {"id": paused["id"]}, by(BOSS))).code == -32001
+        task = (await peer.ask("get", {"id": paused["id"]}, by(ADA))).task
+        rejected = (await answer(peer, own, BOSS, text="no")).task
+    assert world.callers == [("ada", "apikey|ada")]
+    (decision,) = task["metadata"]["apcore"]["decisions"]
+    assert (decision["principal"], decision["act"]) == ("apikey|boss", "approved")
+    assert state_of(rejected) == "rejected"
+
+
+async def test_an_answer_survives_a_restart_with_the_identity_of_the_requester(
+    tmp_path: Any,
+) -> None:
+    world = World()
+    store = f"sqlite:///{tmp_path / 'agent.db'}"
+    options = {"auth": keys(), "operators": "operator", "task_store": store}
+    async with serving(world.modules(), **options) as peer:
+        paused = (await sent(peer, "ask", ADA)).task
+    async with serving(world.modules(), **options) as peer:
+        listed = tasks_of(await peer.ask("list", {}, by(OP)))
+        assert [task["id"] for task in listed] == [paused["id"]]
+        assert state_of((await answer(peer, paused, OP, text="Grace")).task) == "completed"
+    assert world.callers == [("ada", "apikey|ada")]
+
+
+async def test_a_task_paused_before_there_were_operators_is_answered_by_its_requester_only(
+    tmp_path: Any,
+) -> None:
+    world = World()
+    store = f"sqlite:///{tmp_path / 'agent.db'}"
+    async with serving(world.modules(), auth=keys(), task_store=store) as peer:
+        paused = (await sent(peer, "ask", ADA)).task
+    options = {"auth": keys(), "operators": "operator", "task_store": store}
+    async with serving(world.modules(), **options) as peer:
+        assert (await answer(peer, paused, OP, text="Grace")).code == -32004
+        assert state_of((await answer(peer, paused, ADA, text="Grace")).task) == "completed"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_operator_neither_sees_nor_sets_webhooks_of_others(dialect: str) -> None:
+    push = PushSettings(allow_private=True)
+    options = {"auth": keys(), "operators": "operator", "push_notifications": push}
+    options["operators_read"] = "content"
+    hook = {"url": "http://127.0.0.1:9/hook", "id": "hook"}
+    async with serving(World().modules(), dialect, **options) as peer:
+        paused = (await sent(peer, "ask", ADA)).task
+        params = peer.wire.params(None, peer.part(text="Grace"), taskId=paused["id"])
+        name = "taskPushNotificationConfig" if peer.wire.modern else "pushNotificationConfig"
+        params["configuration"] = {name: hook}
+        assert (await peer.ask("send", params, by(OP))).code == -32004
+        task = (await peer.ask("get", {"id": paused["id"]}, by(ADA))).task
+        assert await peer.served.setup.tasks.store.webhooks(paused["id"]) == ()
+    assert state_of(task) == "input-required"
+
+
+async def test_in_a_tenant_an_operator_sees_the_tasks_of_that_tenant() -> None:
+    tenants = {"tea": "work", "coffee": "work"}
+    options = {"auth": keys(), "operators": "operator", "tenants": tenants}
+    async with serving(World().modules(), **options) as peer:
+        body = peer.wire.params(None, peer.part(data={"text": SECRET}))
+        ids = {}
+        for path in ("/", "/tea", "/coffee"):
+            skill = {"metadata": {"skillId": "work"}} if path == "/" else {}
+            request = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage"}
+            response = await peer.client.post(
+                path,
+                json={**request, "params": {**body, **skill}},
+                headers={**ADA, "A2A-Version": "1.0"},
+            )
+            ids[path] = response.json()["result"]["task"]["id"]
+
+        async def call(path: str, method: str, params: Json) -> Json:
+            request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            headers = {**OP, "A2A-Version": "1.0"}
+            answered = await peer.client.post(path, json=request, headers=headers)
+            document: Json = answered.json()
+            return document
+
+        listed = (await call("/tea", "ListTasks", {}))["result"]
+        assert [task["id"] for task in listed["tasks"]] == [ids["/tea"]]
+        assert listed["totalSize"] == 1
+        for path in ("/", "/coffee"):
+            assert (await call("/tea", "GetTask", {"id": ids[path]}))["error"]["code"] == -32001
+        everything = (await call("/", "ListTasks", {}))["result"]["tasks"]
+        assert {task["id"] for task in everything} == {*ids.values()}
+        assert {task["metadata"]["apcore"]["principal"] for task in everything} == {"apikey|ada"}
+
+
+async def test_a_rule_can_be_a_function_and_only_true_counts() -> None:
+    def rule(identity: Any) -> Any:
+        return True if identity.id == "op" else "no"
+
+    async with serving(World().modules(), auth=keys(), operators=rule) as peer:
+        task_id = (await sent(peer, "work", ADA)).task["id"]
+        assert (await peer.ask("get", {"id": task_id}, by(OP))).task["id"] == task_id
+        assert (await peer.ask("get", {"id": task_id}, by(BOB))).code == -32001
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"operators": "operator"}, "operators needs auth"),
+        ({"approvers": "boss"}, "approvers needs auth"),
+        ({"operators": " ", "auth": keys()}, "operators must be a role"),
+        ({"operators_read": "content", "auth": keys()}, "operators_read needs operators"),
+    ],
+)
+def test_rules_need_authentication(options: Json, problem: str) -> None:
+    with pytest.raises(OptionError, match=problem):
+        create_app(registry_of({"echo": Echo()}), allowed_hosts=["*"], **options)
