@@ -363,11 +363,11 @@ class Admission:
             raise InvalidParamsError("Message must contain at least one Part")
         if len(message.parts) > self.max_parts:
             raise invalid("message.parts", f"must have at most {self.max_parts} parts")
-        for field in ("message_id", "context_id", "task_id"):
-            identifier = getattr(message, field)
+        for name in ("message_id", "context_id", "task_id"):
+            identifier = getattr(message, name)
             if len(identifier) > MAX_ID or CONTROL.search(identifier):
                 reason = f"must have at most {MAX_ID} characters, and no control characters"
-                raise invalid(f"message.{field}", reason)
+                raise invalid(f"message.{name}", reason)
         message.message_id = message.message_id or new_id()
 
 
