@@ -12,7 +12,7 @@ from unittest.mock import patch
 from playwright.sync_api import Page, expect
 
 from tests.explorer.agent import EXTENSIONS
-from tests.explorer.browsing import Visit, chromium, visiting
+from tests.explorer.browsing import Visit, chromium, press_run, visiting
 from tests.serving import running
 
 FOLDER = Path(__file__).parents[1] / "docs" / "explorer"
@@ -55,9 +55,9 @@ def show_run(visit: Visit) -> None:
     """Show a completed stream."""
     page = visit.go("skills/jobs.countdown")
     fill_in(page, "Three seconds")
-    page.get_by_role("button", name="Stream").click()
+    page.get_by_role("button", name="Run", exact=True).click()
     expect(page.get_by_role("status").get_by_text("completed")).to_be_visible()
-    page.get_by_role("button", name="Stream").scroll_into_view_if_needed()
+    page.get_by_role("button", name="Run", exact=True).scroll_into_view_if_needed()
     page.get_by_role("heading", name="Result", exact=True).evaluate(TO_TOP)
 
 
@@ -65,7 +65,7 @@ def show_question(visit: Visit) -> None:
     """Show a task that waits for approval."""
     page = visit.go("skills/files.delete")
     fill_in(page, "Remove an old report")
-    page.get_by_role("button", name="Send and wait").click()
+    press_run(page, "wait")
     expect(page.get_by_role("button", name="Approve")).to_be_visible()
     page.get_by_role("heading", name="Result", exact=True).evaluate(TO_TOP)
 

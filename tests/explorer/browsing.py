@@ -48,6 +48,20 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
+HOW = {
+    "stream": "and stream events",
+    "wait": "and wait for the result",
+    "later": "in the background",
+}
+"""The ways to run a skill, by short names."""
+
+
+def press_run(page: Page, how: str = "stream") -> None:
+    """Run the shown skill in one of the ways of `HOW`."""
+    page.get_by_label("How to run").select_option(HOW[how])
+    page.get_by_role("button", name="Run", exact=True).click()
+
+
 @dataclass
 class Visit:
     """A browser page that shows an agent's explorer.

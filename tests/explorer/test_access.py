@@ -113,7 +113,7 @@ def test_nothing_moves_while_a_view_loads(
 
 def test_nothing_moves_while_a_stream_runs(visit: Visit) -> None:
     page = open_with_example(visit, "jobs.countdown")
-    page.get_by_role("button", name="Stream", exact=True).scroll_into_view_if_needed()
+    page.get_by_role("button", name="Run", exact=True).scroll_into_view_if_needed()
     page.evaluate(RECORD_SHIFTS)
     send(page, "completed")
     assert layout_shift(page) < 0.1

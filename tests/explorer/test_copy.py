@@ -16,7 +16,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.serving import PATIENCE, running
 
 from . import forms
-from .browsing import Visit
+from .browsing import Visit, press_run
 from .posted_requests import Json, PostedRequests
 
 OpenVisit = Callable[..., Visit]
@@ -69,9 +69,11 @@ def run_copied(form: str, agent: str, source: str, version: str) -> str:
 
 
 def open_copy_box(page: Page, title: str) -> Locator:
-    """Open the details with this title."""
-    page.get_by_text(title, exact=True).first.click()
-    return page.get_by_role("group").filter(has=page.get_by_text(title, exact=True)).first
+    """Open the details with this title, if they are closed."""
+    box = page.get_by_role("group").filter(has=page.get_by_text(title, exact=True)).first
+    if box.get_attribute("open") is None:
+        page.get_by_text(title, exact=True).first.click()
+    return box
 
 
 def copied_text(box: Locator, form: str, version: str) -> str:
@@ -83,11 +85,11 @@ def copied_text(box: Locator, form: str, version: str) -> str:
     return box.locator("pre").inner_text()
 
 
-def send_input(visit: Visit, skill: str, data: Json, button: str, state: str = "completed") -> Page:
+def send_input(visit: Visit, skill: str, data: Json, how: str, state: str = "completed") -> Page:
     """Have the page send *data*, and wait for a state."""
     page = visit.go(f"skills/{skill}")
     page.get_by_role("textbox", name="JSON", exact=True).fill(json.dumps(data))
-    page.get_by_role("button", name=button, exact=True).click()
+    press_run(page, how)
     expect(page.get_by_role("region", name="Result").get_by_role("status").first).to_have_text(
         state
     )
@@ -122,7 +124,7 @@ def results(form: str, output: str) -> list[Any]:
 def test_a_copied_call_with_nested_input_returns_the_same_result(
     visit: Visit, version: str
 ) -> None:
-    page = send_input(visit, "form.nested", ORDER, "Send and wait")
+    page = send_input(visit, "form.nested", ORDER, "wait")
     box = open_copy_box(page, "Copy the sent request")
     for form in FORMS:
         source = copied_text(box, form, version)
@@ -137,7 +139,7 @@ def test_special_characters_in_text_survive_copying(visit: Visit, version: str) 
     page = visit.go("skills/form.says")
     page.get_by_role("button", name="Text", exact=True).click()
     page.get_by_role("textbox", name="Text", exact=True).fill(NASTY)
-    page.get_by_role("button", name="Send and wait").click()
+    press_run(page, "wait")
     page.get_by_role("region", name="Artifact result").wait_for()
     box = open_copy_box(page, "Copy the sent request")
     for form in FORMS:
@@ -147,7 +149,7 @@ def test_special_characters_in_text_survive_copying(visit: Visit, version: str) 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_copied_stream_yields_every_chunk(visit: Visit, version: str) -> None:
-    page = send_input(visit, "text.stats", {"text": "To be,\n\nor not."}, "Stream")
+    page = send_input(visit, "text.stats", {"text": "To be,\n\nor not."}, "stream")
     expect(page.get_by_text("3 parts")).to_be_visible()
     box = open_copy_box(page, "Copy the sent request")
     for form in FORMS:
@@ -172,7 +174,7 @@ def test_a_request_can_be_copied_before_it_is_sent(visit: Visit, version: str) -
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_copied_list_request_lists_the_same_tasks(visit: Visit, version: str) -> None:
     page = visit.go("tasks")
-    send_input(visit, "form.says", {"text": "hello"}, "Send and wait")
+    send_input(visit, "form.says", {"text": "hello"}, "wait")
     visit.go("tasks")
     box = open_copy_box(page, "Copy this request")
     rows = page.get_by_role("row").filter(has_text="completed")
@@ -186,7 +188,7 @@ def test_a_copied_list_request_lists_the_same_tasks(visit: Visit, version: str) 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_copied_cancel_request_cancels_the_task(visit: Visit, form: str, version: str) -> None:
-    page = send_input(visit, "jobs.countdown", {"seconds": 60}, "Stream", "working")
+    page = send_input(visit, "jobs.countdown", {"seconds": 60}, "stream", "working")
     follow(page.get_by_role("link", name=re.compile("^Task ")))
     source = copied_text(open_copy_box(page, "Copy request: cancel task"), form, version)
     assert "canceled" in run_copied(form, visit.agent, source, version).lower()
@@ -195,7 +197,7 @@ def test_a_copied_cancel_request_cancels_the_task(visit: Visit, form: str, versi
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_copied_get_request_gets_the_task(visit: Visit, version: str) -> None:
-    page = send_input(visit, "form.says", {"text": "hello"}, "Stream")
+    page = send_input(visit, "form.says", {"text": "hello"}, "stream")
     follow(page.get_by_role("link", name=re.compile("^Task ")))
     box = open_copy_box(page, "Copy request: get task")
     for form in FORMS:
@@ -211,8 +213,8 @@ def test_the_page_uses_the_chosen_protocol_version(visit: Visit, version: str) -
     page.reload()
     expect(page.get_by_label("Protocol version")).to_have_value(version)
     posted.posted.clear()
-    page = send_input(visit, "form.says", {"text": "hello"}, "Send and wait")
-    page.get_by_role("button", name="Stream", exact=True).click()
+    page = send_input(visit, "form.says", {"text": "hello"}, "wait")
+    press_run(page, "stream")
     expect(
         page.get_by_role("region", name="Result").get_by_text('"hello"', exact=True)
     ).to_be_visible()
@@ -246,9 +248,9 @@ def test_a_refused_clipboard_is_reported(visit: Visit) -> None:
 
 
 def test_requests_are_listed_newest_first_and_can_be_copied_again(visit: Visit) -> None:
-    page = send_input(visit, "form.counts", {"number": 5}, "Send and wait")
+    page = send_input(visit, "form.counts", {"number": 5}, "wait")
     page.get_by_role("textbox", name="JSON", exact=True).fill('{"number": "x"}')
-    page.get_by_role("button", name="Send and wait", exact=True).click()
+    press_run(page, "wait")
     page.get_by_role("button", name="Send anyway").click()
     page.get_by_role("alert").wait_for()
     page.get_by_role("link", name="Requests").click()

@@ -98,7 +98,7 @@ def test_a_hostile_stream_is_shown_as_text(hostile: HostileVisit, fake: FakeAgen
         [{"task": task_of("WORKING")}, *updates, ended]
     )
     page = hostile.visit.go("skills/constructor")
-    page.get_by_role("button", name="Stream").click()
+    page.get_by_role("button", name="Run", exact=True).click()
     result = page.get_by_label("Result")
     expect(result.get_by_text("failed").first).to_be_visible()
     expect(result).to_contain_text("<script>window.ran = 1</script>")
@@ -190,7 +190,7 @@ def test_hostile_errors_are_shown_as_text(hostile: HostileVisit, fake: FakeAgent
     for method in ("SendStreamingMessage", "ListTasks", "GetTask"):
         fake.replies[method] = lambda params: hostile_error()
     page = hostile.visit.go("skills/constructor")
-    page.get_by_role("button", name="Stream").click()
+    page.get_by_role("button", name="Run", exact=True).click()
     for path in [("tasks",), ("tasks", "x"), ("inbox",), ("conversations", "x"), ("requests",)]:
         expect(page.get_by_text("<script>window.ran = 1</script>").first).to_be_visible()
         assert hostile.harm() == []
@@ -253,7 +253,7 @@ def test_malformed_answers_leave_the_page_working(hostile: HostileVisit, fake: F
     for answer in MALFORMED:
         fake.replies = dict.fromkeys(METHODS, partial(always, answer))
         hostile.go("skills", "work")
-        page.get_by_role("button", name="Stream").click()
+        page.get_by_role("button", name="Run", exact=True).click()
         expect(page.get_by_label("Result")).to_be_visible()
         for path, name in VIEWS:
             hostile.go(*path)
@@ -334,7 +334,7 @@ def test_skills_with_malformed_schemas_can_still_be_called(
         hostile.go("skills", name)
         expect(page.get_by_role("heading", level=1)).to_have_text(name.title())
         page.get_by_role("textbox", name="JSON").fill('{"a": 1}')
-        page.get_by_role("button", name="Stream").click()
+        page.get_by_role("button", name="Run", exact=True).click()
         override = page.get_by_role("button", name="Send anyway")
         ended = page.get_by_label("Result").filter(has_text="completed")
         expect(override.or_(ended).first).to_be_visible()

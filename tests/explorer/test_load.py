@@ -97,7 +97,7 @@ def start_stream(visit: Visit, skill: str) -> Page:
     page.get_by_role("heading", name="Try it").wait_for()
     page.evaluate(f"window.layoutTime = ({LAY_OUT_ALL})()")
     page.evaluate(RECORD_FRAMES)
-    page.get_by_role("button", name="Stream").click()
+    page.get_by_role("button", name="Run", exact=True).click()
     return page
 
 

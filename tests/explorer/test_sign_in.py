@@ -121,10 +121,9 @@ def test_views_that_need_authentication_ask_to_sign_in(visit: Visit) -> None:
 def test_sending_asks_anonymous_users_to_sign_in(visit: Visit) -> None:
     page = visit.go("skills/text.echo")
     page.get_by_role("textbox", name="text").fill("hello")
-    page.get_by_role("button", name="Stream").click()
+    page.get_by_role("button", name="Run", exact=True).click()
     sign_in_dialog(page)
-    sign_in(page, KEY)
-    page.get_by_role("button", name="Stream").click()
+    sign_in(page, KEY)  # and the message is sent again
     expect(page.get_by_label("Result").get_by_role("status").first).to_have_text("completed")
 
 
@@ -170,7 +169,7 @@ def test_signing_in_on_a_hidden_skills_page_shows_the_skill(visit: Visit) -> Non
     page = visit.go("skills/ops.restart")
     expect(page.get_by_text("Skill not found")).to_be_visible()
     sign_in(page, KEY)
-    page.get_by_role("button", name="Stream").click()
+    page.get_by_role("button", name="Run", exact=True).click()
     expect(page.get_by_role("region", name="Artifact")).to_contain_text("restarted")
 
 
@@ -195,7 +194,7 @@ def test_credentials_are_kept_in_this_tab_only(
 def test_copied_requests_contain_no_credentials(visit: Visit) -> None:
     page = visit.go("skills/ops.restart")
     sign_in(page, KEY)
-    page.get_by_role("button", name="Stream").click()
+    page.get_by_role("button", name="Run", exact=True).click()
     expect(page.get_by_role("region", name="Artifact")).to_be_visible()
     page.get_by_text("Copy the sent request").click()
     copy_box = page.get_by_label("Result").locator("details.copy")
@@ -211,7 +210,7 @@ def test_copied_requests_contain_no_credentials(visit: Visit) -> None:
 def test_signing_out_removes_credentials_and_results(visit: Visit) -> None:
     page = visit.go("skills/ops.restart")
     sign_in(page, KEY)
-    page.get_by_role("button", name="Stream").click()
+    page.get_by_role("button", name="Run", exact=True).click()
     page.get_by_label("Result").get_by_role("link", name="Task").click()
     expect(page.get_by_role("region", name="Artifact")).to_contain_text("restarted")
     page.get_by_role("button", name="Sign out").click()
@@ -232,14 +231,14 @@ def test_an_expired_token_asks_to_sign_in_and_keeps_the_input(visit: Visit) -> N
     field.fill("a long thought")
     expiring.expired = True
     try:
-        page.get_by_role("button", name="Stream").click()
+        page.get_by_role("button", name="Run", exact=True).click()
         expect(sign_in_dialog(page)).to_contain_text("The agent rejected these credentials.")
     finally:
         expiring.expired = False
     sign_in(page, token("ada", "admin"), "bearer", "Token")
     expect(page.get_by_role("dialog")).to_have_count(0)
     expect(field).to_have_value("a long thought")
-    page.get_by_role("button", name="Stream").click()
+    page.get_by_role("button", name="Run", exact=True).click()
     expect(page.get_by_role("region", name="Artifact")).to_contain_text("a long thought")
 
 

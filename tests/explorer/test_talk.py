@@ -88,7 +88,7 @@ def request_deletion(visit: Visit) -> Page:
     """Call `files.delete` on its skill page; return when the page asks for approval."""
     page = visit.go("skills/files.delete")
     page.get_by_label("path").fill("report.txt")
-    page.get_by_role("button", name="Stream", exact=True).click()
+    page.get_by_role("button", name="Run", exact=True).click()
     expect(question(page)).to_contain_text("Approval required for module files.delete")
     expect(question(page)).to_contain_text('path: "report.txt"')
     return page
@@ -188,7 +188,7 @@ def test_a_late_approval_is_reported_as_late(
 
 def test_a_late_answer_is_reported_as_late(visit: Visit, other: OtherClient) -> None:
     page = visit.go("skills/table.book")
-    page.get_by_role("button", name="Stream", exact=True).click()
+    page.get_by_role("button", name="Run", exact=True).click()
     expect(question(page)).to_contain_text("For which day?")
     id = task_link(page).get_attribute("title")
     other.send({"data": {"day": "Monday", "guests": 3}}, taskId=id)

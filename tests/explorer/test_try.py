@@ -11,7 +11,7 @@ from playwright.sync_api import FilePayload, Locator, Page, Route, expect
 from tests.serving import running
 
 from . import forms
-from .browsing import Visit
+from .browsing import Visit, press_run
 from .posted_requests import PostedRequests
 
 LARGE = 2**53 + 1
@@ -51,11 +51,17 @@ class SkillView:
     def press(self, button: str) -> None:
         self.area.get_by_role("button", name=button, exact=True).click()
 
-    def send(
-        self, button: str = "Send and wait", state: str | re.Pattern[str] = "completed"
-    ) -> None:
-        """Press a button that sends, and wait for a state."""
-        self.press(button)
+    def run(self, how: str = "wait") -> None:
+        """Press *Run* after choosing how."""
+        press_run(self.page, how)
+
+    def send(self, how: str = "wait", state: str | re.Pattern[str] = "completed") -> None:
+        """Run the skill, and wait for a state."""
+        self.run(how)
+        self.expect_state(state)
+
+    def expect_state(self, state: str | re.Pattern[str]) -> None:
+        """Wait for the run to be in a state."""
         expect(self.result.get_by_role("status").first).to_have_text(state)
 
     def expect_result(self, *lines: str) -> None:
@@ -100,7 +106,7 @@ def test_required_fields_are_marked_and_come_first_and_defaults_are_filled_in(vi
     expect(labels).to_have_text(["Code required", "Count required", "Age", "Speed"])
     expect(view.field("Speed", "combobox")).to_have_value(re.compile("."))
     view.expect_json({"speed": "fast"})
-    view.press("Send and wait")
+    view.run()
     expect(error_at(view.field("Code"))).to_have_text("This is required.")
     expect(error_at(view.field("Count", "spinbutton"))).to_have_text("This is required.")
     expect(view.field("Code")).to_be_focused()
@@ -126,7 +132,7 @@ def test_invalid_values_are_reported_at_their_fields_and_not_sent(visit: Visit) 
         view.json.fill('{"code": "ABC", "count": 3}')
         field = view.field(label, role)
         field.fill(value)
-        view.press("Stream")
+        view.run("stream")
         expect(error_at(field)).to_have_text(message)
         expect(view.area.get_by_role("alert")).to_contain_text(
             "Not sent. The input does not match the skill's schema"
@@ -140,7 +146,7 @@ def test_invalid_values_are_reported_at_their_fields_and_not_sent(visit: Visit) 
 def test_an_unknown_member_is_reported(visit: Visit) -> None:
     view = SkillView(visit, "form.kinds")
     view.json.fill('{"code": "ABC", "count": 3, "bogus": 1}')
-    view.press("Send and wait")
+    view.run()
     alert = view.area.get_by_role("alert")
     expect(alert).to_contain_text("bogus This property is not in the skill's schema.")
     assert view.posted.sent() == []
@@ -151,8 +157,9 @@ def test_invalid_values_can_be_sent_anyway_with_the_chosen_method(
 ) -> None:
     view = SkillView(visit, "form.kinds")
     view.json.fill('{"code": "abc", "count": 12}')
-    view.press("Send without waiting")
-    view.send("Send anyway", "request failed")
+    view.run("later")
+    view.press("Send anyway")
+    view.expect_state("request failed")
     (params,) = view.posted.sent()
     assert params["configuration"] == {"returnImmediately": True}
     expect(view.result.get_by_role("alert")).to_contain_text("The agent rejected the input.")
@@ -199,7 +206,7 @@ def test_errors_in_nested_objects_are_reported_at_their_fields(visit: Visit) -> 
     view.press("Two teas")
     view.group("Lines").get_by_role("button", name="Add").click()
     view.group("Notes").get_by_role("button", name="Add").click()
-    view.press("Send and wait")
+    view.run()
     expect(error_at(view.group("Lines").get_by_label("Sku").last)).to_have_text("This is required.")
     expect(error_at(view.group("Notes").get_by_role("textbox"))).to_have_text(
         "This must not be empty."
@@ -266,7 +273,7 @@ def test_one_of_several_types_is_chosen(visit: Visit) -> None:
     view.field("Payment", "combobox").select_option("In cash")
     view.field("Size", "combobox").select_option("A number")
     view.field("A number", "spinbutton").fill("42")
-    view.press("Send and wait")
+    view.run()
     expect(error_at(view.field("Cash", "spinbutton"))).to_have_text("This is required.")
     view.field("Cash", "spinbutton").fill("5")
     view.expect_json({"payment": {"cash": 5}, "size": 42})
@@ -297,7 +304,7 @@ def test_invalid_json_is_reported_and_no_typed_text_is_lost(visit: Visit) -> Non
         view.json.fill(source)
         expect(view.json).to_have_attribute("aria-invalid", "true")
         expect(view.json).to_have_accessible_description(re.compile("JSON|The input must be"))
-        view.press("Send and wait")
+        view.run()
         expect(view.json).to_be_focused()
         expect(view.page.get_by_text("Fix the JSON to copy the request.")).to_be_visible()
     view.page.get_by_role("link", name="Tasks").click()
@@ -333,7 +340,7 @@ def test_text_is_sent_unchanged(visit: Visit) -> None:
 def test_a_file_is_sent_with_its_name_and_type(visit: Visit) -> None:
     view = SkillView(visit, "csv.summary")
     view.press("Files")
-    view.press("Send and wait")
+    view.run()
     expect(view.area.get_by_text("Choose a file first.")).to_be_visible()
     ages: FilePayload = {
         "name": "ages.csv",
@@ -360,13 +367,13 @@ def test_errors_from_the_module_are_shown_at_their_fields(visit: Visit, version:
     view = SkillView(visit, "form.picky")
     view.page.get_by_label("Protocol version").select_option(f"A2A {version}")
     view.json.fill('{"who": {"name": "Eve"}}')
-    view.send("Send and wait", "failed")
+    view.send("wait", "failed")
     name = view.group("Who").get_by_label("Name")
     expect(error_at(name)).to_have_text("There is no such person")
     expect(name).to_be_focused()
     expect(view.result.get_by_text("who.name There is no such person")).to_be_visible()
     view.json.fill('{"who": {"name": "Ada"}, "seats": [12, 13]}')
-    view.send("Stream", "failed")
+    view.send("stream", "failed")
     expect(error_at(view.group("Seats").get_by_role("spinbutton").last)).to_have_text(
         "The seat is taken"
     )
@@ -381,8 +388,9 @@ def test_errors_from_the_agents_validation_are_shown_at_their_fields(
     view.page.get_by_label("Protocol version").select_option(f"A2A {version}")
     view.press("Two teas")
     view.group("Lines").get_by_label("Quantity").fill("0")
-    view.press("Send and wait")
-    view.send("Send anyway", "request failed")
+    view.run()
+    view.press("Send anyway")
+    view.expect_state("request failed")
     expect(view.result.get_by_role("alert")).to_contain_text("The agent rejected the input.")
     expect(error_at(view.group("Lines").get_by_label("Quantity"))).to_contain_text("greater than")
     expect(view.area.get_by_text("Not sent.")).to_have_count(0)
@@ -391,14 +399,14 @@ def test_errors_from_the_agents_validation_are_shown_at_their_fields(
 def test_a_refusal_without_fields_shows_its_reason(visit: Visit) -> None:
     view = SkillView(visit, "form.picky")
     view.json.fill('{"who": {"name": "Mallory"}}')
-    view.send("Send and wait", "failed")
+    view.send("wait", "failed")
     expect(view.result.get_by_text("Invalid input: Mallory is not welcome").first).to_be_visible()
 
 
-def test_send_and_wait_gets_the_result_in_one_response(visit: Visit) -> None:
+def test_waiting_gets_the_result_in_one_response(visit: Visit) -> None:
     view = SkillView(visit, "form.says")
     view.field("Text").fill("hello")
-    view.send("Send and wait")
+    view.send("wait")
     view.expect_result('"hello"')
     assert view.posted.methods()[-1] == "SendMessage"
     assert "configuration" not in view.posted.sent()[0]
@@ -408,15 +416,15 @@ def test_send_and_wait_gets_the_result_in_one_response(visit: Visit) -> None:
 def test_a_stream_shows_each_chunk(visit: Visit) -> None:
     view = SkillView(visit, "text.stats")
     view.press("Two paragraphs")
-    view.send("Stream")
+    view.send("stream")
     assert view.posted.methods()[-1] == "SendStreamingMessage"
     expect(view.result.get_by_text("3 parts")).to_be_visible()
 
 
-def test_send_without_waiting_returns_before_the_task_ends(visit: Visit) -> None:
+def test_a_run_in_the_background_returns_before_the_task_ends(visit: Visit) -> None:
     view = SkillView(visit, "jobs.countdown")
     view.json.fill('{"seconds": 0.8, "step": 0.1}')
-    view.send("Send without waiting", STARTED)
+    view.send("later", STARTED)
     (params,) = view.posted.sent()
     assert params["configuration"] == {"returnImmediately": True}
     assert view.posted.methods()[-1] == "SendMessage"
@@ -435,11 +443,11 @@ def test_control_enter_sends(visit: Visit, where: str) -> None:
     assert view.posted.methods()[-1] == "SendStreamingMessage"
 
 
-@pytest.mark.parametrize("button", ["Stream", "Send and wait"])
-def test_a_failed_module_is_reported_without_its_details(visit: Visit, button: str) -> None:
+@pytest.mark.parametrize("how", ["stream", "wait"])
+def test_a_failed_module_is_reported_without_its_details(visit: Visit, how: str) -> None:
     view = SkillView(visit, "form.fails")
     view.field("Text").fill("x")
-    view.send(button, "failed")
+    view.send(how, "failed")
     expect(view.result.get_by_text("Internal error").first).to_be_visible()
     expect(view.page.get_by_text("hunter2")).to_have_count(0)
 
@@ -450,7 +458,7 @@ def test_a_number_in_the_json_beyond_double_precision_is_refused(visit: Visit) -
         view.json.fill(f'{{"number": {number}}}')
         message = re.compile("^-?[0-9]{16,40}…? is too large to be sent exactly")
         expect(view.json).to_have_accessible_description(message)
-        view.press("Send and wait")
+        view.run()
         expect(view.json).to_be_focused()
         expect(view.json).to_have_value(f'{{"number": {number}}}')
     assert view.posted.sent() == []
@@ -460,7 +468,7 @@ def test_a_number_in_the_form_beyond_double_precision_is_refused(visit: Visit) -
     view = SkillView(visit, "form.counts")
     field = view.field("Number", "spinbutton")
     field.fill(str(LARGE))
-    view.press("Send and wait")
+    view.run()
     expect(error_at(field)).to_contain_text(NUMBER_TOO_LARGE)
     assert view.posted.sent() == []
     field.fill(str(2**53 - 1))

@@ -16,7 +16,7 @@ def open_with_example(visit: Visit, skill: str) -> Page:
 
 def send(page: Page, until: str) -> None:
     """Send the form, and wait for a state."""
-    page.get_by_role("button", name="Stream", exact=True).click()
+    page.get_by_role("button", name="Run", exact=True).click()
     status = page.get_by_label("Result").get_by_role("status").first
     expect(status).to_have_text(until)
 

@@ -2,9 +2,12 @@ import { render } from "preact";
 import "./style.css";
 import { card, loadCard } from "./state/agent";
 import { credentials } from "./state/credentials";
+import { restoreRuns } from "./state/runs";
 import { loadInbox } from "./state/tasks";
 import { App } from "./views/App";
 
+// at once, since agents cancel tasks soon after their last client is gone
+restoreRuns();
 void loadCard().then(() => {
   // loading the inbox without credentials would open the sign-in dialog at once
   if (card.value && (credentials.value || !card.value.schemes.length)) return loadInbox();

@@ -12,6 +12,8 @@ export interface Endpoint {
 export interface Exchange {
   signal?: AbortSignal;
   lastEventId?: string;
+  /** Id of the trace that the request belongs to (W3C Trace Context). */
+  traceId?: string;
 }
 
 let lastId = 0;
@@ -69,6 +71,7 @@ async function post(
     ...endpoint.headers,
   };
   if (exchange.lastEventId !== undefined) headers["Last-Event-ID"] = exchange.lastEventId;
+  if (exchange.traceId) headers.traceparent = `00-${exchange.traceId}-${exchange.traceId.slice(16)}-01`;
   const body = JSON.stringify(envelope(request, ++lastId));
   const init = { method: "POST", headers, body, signal: exchange.signal };
   const response = await withConnectionErrors(

@@ -121,3 +121,6 @@ export type Operation =
   | { name: "extendedCard" };
 
 export type Version = "1.0" | "0.3";
+
+/** The ways to send a message: with a stream, waiting for the result, or in the background. */
+export type SendMode = "stream" | "send" | "later";

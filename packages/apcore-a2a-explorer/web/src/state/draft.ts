@@ -4,6 +4,7 @@ import { takesText, type Example, type Skill } from "../protocol/card";
 import type { FieldError } from "../protocol/errors";
 import type { JsonObject, Part } from "../protocol/types";
 import { inexactNumber, isObject, LARGEST_INTEGER, pretty } from "../protocol/values";
+import { keep } from "./session";
 
 export type InputKind = "data" | "text" | "files";
 
@@ -28,7 +29,22 @@ export interface Draft {
   errors: Signal<FieldError[]>;
 }
 
+/** The part of a draft that survives a reload; files may be large, and tokens are secrets. */
+type StoredDraft = Record<"kind" | "json" | "text" | "contextId" | "webhook", string>;
+
 const drafts = new Map<string, Draft>();
+const stored: Map<string, StoredDraft> = keep("drafts", () => {
+  const opened = [...drafts].map(([id, draft]): [string, StoredDraft] => [id, storable(draft)]);
+  return [...opened.reverse(), ...[...stored].filter(([id]) => !drafts.has(id))];
+});
+
+const storable = (draft: Draft): StoredDraft => ({
+  kind: draft.kind.value,
+  json: draft.json.value,
+  text: draft.text.value,
+  contextId: draft.contextId.value,
+  webhook: draft.webhook.value,
+});
 
 export function draftOf(skill: Skill): Draft {
   const existing = drafts.get(skill.id);
@@ -48,7 +64,34 @@ export function draftOf(skill: Skill): Draft {
     errors: signal<FieldError[]>([]),
   };
   drafts.set(skill.id, draft);
+  restore(draft, stored.get(skill.id));
   return draft;
+}
+
+function restore(draft: Draft, earlier: StoredDraft | undefined): void {
+  if (!earlier) return;
+  // files are not kept
+  if (earlier.kind !== "files") draft.kind.value = earlier.kind as InputKind;
+  draft.text.value = earlier.text;
+  draft.contextId.value = earlier.contextId;
+  draft.webhook.value = earlier.webhook;
+  setJson(draft, earlier.json);
+}
+
+/** Fill in the input of an earlier message; return whether the draft can show it. */
+export function fillIn(draft: Draft, parts: Part[]): boolean {
+  const [part, ...more] = parts;
+  if (!part || more.length) return false;
+  draft.errors.value = [];
+  if (part.text !== undefined) {
+    draft.kind.value = "text";
+    draft.text.value = part.text;
+    return true;
+  }
+  if (!isObject(part.data)) return false;
+  draft.kind.value = "data";
+  setData(draft, part.data);
+  return true;
 }
 
 export function setData(draft: Draft, data: JsonObject): void {

@@ -2,9 +2,10 @@ import { signal } from "@preact/signals";
 import { ConnectionError, HttpError, RpcError } from "../protocol/errors";
 import { fold } from "../protocol/fold";
 import { progressOf, type Progress } from "../protocol/progress";
-import { isPaused, isSettled } from "../protocol/states";
+import { isPaused, isSettled, isTerminal } from "../protocol/states";
 import type { Message, Operation, StreamEvent, Task } from "../protocol/types";
 import { perform, listen } from "./agent";
+import { randomHex } from "./random";
 import { dialect } from "./settings";
 import { loadInbox } from "./tasks";
 
@@ -21,6 +22,7 @@ export type Connection = "idle" | "connecting" | "open" | "lost" | "given up" | 
 // milliseconds; several fall within the 3 s after which apcore-a2a cancels a task without clients
 const RETRY_DELAYS = [250, 500, 750, 1000, 2000, 4000, 8000, 16000];
 const RENDER_INTERVAL = 80; // milliseconds
+const TASK_NOT_FOUND = -32001;
 const REPLAY_TIME = 700; // milliseconds in which events without a time count as past events
 
 /**
@@ -34,25 +36,36 @@ export class Run {
   progress: Progress | null = null;
   connection: Connection = "idle";
   error: unknown = null;
+  /** Whether the agent no longer knows the task, although it had not ended. */
+  isLost = false;
   lastEventId: string | undefined;
-  readonly startedAt = Date.now();
+  startedAt = Date.now();
   endedAt: number | undefined;
   /** Whether its stream begins with past events. */
   replays = false;
   /** Whether its answer came too late: the task no longer waited for it. */
   late = false;
+  /** Whether its task is known by its id and state only. */
+  isPartial = false;
   readonly changed = signal(0);
   #timer: ReturnType<typeof setTimeout> | undefined;
   #abort = new AbortController();
   /** Number of the current call of `watch`; earlier calls stop. */
   #currentWatch = 0;
+  #watchedSince = 0;
   /** The dialect of the run, even if the user chooses another version meanwhile. */
   #dialect = dialect();
+  /** The request that started it; `operation` is the latest one. */
+  sent: Operation;
+  /** Id of its trace (W3C Trace Context), which the agent passes on. */
+  traceId = randomHex(16);
 
   constructor(
     readonly skillId: string | undefined,
     public operation: Operation,
-  ) {}
+  ) {
+    this.sent = operation;
+  }
 
   get active(): boolean {
     return this.connection === "connecting" || this.connection === "open";
@@ -62,7 +75,8 @@ export class Run {
   async send(): Promise<void> {
     this.#connect("connecting");
     try {
-      const result = await perform(this.operation, { signal: this.#abort.signal }, this.#dialect);
+      const exchange = { signal: this.#abort.signal, traceId: this.traceId };
+      const result = await perform(this.operation, exchange, this.#dialect);
       this.take({ at: Date.now(), event: this.#dialect.event(result) });
       this.#end();
     } catch (error) {
@@ -73,6 +87,7 @@ export class Run {
   /** Send or subscribe, and read the events; reconnect if the connection breaks. */
   async watch(): Promise<void> {
     const watchNumber = ++this.#currentWatch;
+    this.#watchedSince = Date.now();
     for (let attempt = 0; ; attempt++) {
       const before = this.events.length;
       try {
@@ -101,6 +116,39 @@ export class Run {
     this.#abort = new AbortController();
     this.endedAt = undefined;
     void this.watch();
+  }
+
+  /** Send the same message again, after the agent refused it. */
+  retry(): void {
+    this.error = null;
+    this.endedAt = undefined;
+    this.#abort = new AbortController();
+    void (this.operation.name === "send" ? this.send() : this.watch());
+  }
+
+  /** Watch the task again, from its first event; only load it if the agent keeps no events. */
+  async follow(): Promise<void> {
+    if (!this.task) return;
+    this.isPartial = false;
+    this.operation = { name: "subscribe", id: this.task.id };
+    this.endedAt = undefined;
+    await this.watch();
+    if (!meansNoEvents(this.error)) return;
+    this.error = null;
+    this.isPartial = true;
+    await this.load();
+  }
+
+  /** Load the task, whose artifacts do not survive a reload of the page. */
+  async load(): Promise<void> {
+    if (!this.task || !this.isPartial) return;
+    this.isPartial = false;
+    try {
+      this.task = dialect().task(await perform({ name: "get", id: this.task.id }));
+    } catch (error) {
+      this.#fail(error);
+    }
+    this.touch();
   }
 
   stop(): void {
@@ -139,7 +187,7 @@ export class Run {
 
   async #read(): Promise<void> {
     if (this.connection !== "lost") this.#connect("connecting");
-    const exchange = { signal: this.#abort.signal, lastEventId: this.lastEventId };
+    const exchange = { signal: this.#abort.signal, lastEventId: this.lastEventId, traceId: this.traceId };
     const opened = () => {
       this.error = null;
       this.#connect("open");
@@ -173,7 +221,7 @@ export class Run {
     if (!this.replays) return now;
     const status = event.kind === "status" ? event.status : event.kind === "task" && event.task.status;
     const reported = status && Date.parse(status.timestamp ?? "");
-    return reported || (now - this.startedAt > REPLAY_TIME ? now : undefined);
+    return reported || (now - this.#watchedSince > REPLAY_TIME ? now : undefined);
   }
 
   #connect(connection: Connection): void {
@@ -192,6 +240,8 @@ export class Run {
     this.endedAt = Date.now();
     const aborted = error instanceof DOMException && error.name === "AbortError";
     this.error = aborted ? null : error;
+    const ended = !this.task || isTerminal(this.task.status.state);
+    this.isLost = !ended && error instanceof RpcError && error.code === TASK_NOT_FOUND;
     this.#connect("ended");
   }
 }

@@ -1,15 +1,33 @@
-import { signal } from "@preact/signals";
-import type { JsonObject, Message, Part, SendOptions, Task } from "../protocol/types";
+import { effect, signal } from "@preact/signals";
+import { HttpError } from "../protocol/errors";
+import { isTerminal } from "../protocol/states";
+import type {
+  JsonObject,
+  Message,
+  Operation,
+  Part,
+  SendMode,
+  SendOptions,
+  Task,
+  TaskState,
+} from "../protocol/types";
 import { withoutUndefined } from "../protocol/values";
+import { credentials } from "./credentials";
+import { randomHex } from "./random";
 import { Run } from "./run";
+import { keep } from "./session";
 
-export type SendMode = "stream" | "send" | "later";
+const MAX_RUNS = 20; // for each skill
+const MAX_RUNS_WITH_EVENTS = 5; // for each skill
 
 /**
- * The latest run of each skill, by its id, and of each task, by `task <id>`. Runs continue while
+ * The shown run of each skill, by its id, and of each task, by `task <id>`. Runs continue while
  * views change.
  */
 export const runs = signal(new Map<string, Run>());
+
+/** The latest runs of each skill, newest first. */
+export const histories = signal(new Map<string, Run[]>());
 
 export interface SendParams {
   skillId?: string;
@@ -20,7 +38,8 @@ export interface SendParams {
 
 export function messageOf(parts: Part[], { contextId, taskId }: SendParams): Message {
   const ids = withoutUndefined({ contextId: contextId || undefined, taskId: taskId || undefined });
-  return { messageId: crypto.randomUUID?.() ?? randomId(), role: "user", parts, ...ids };
+  // pages without https have no randomUUID
+  return { messageId: crypto.randomUUID?.() ?? randomHex(16), role: "user", parts, ...ids };
 }
 
 export function operationOf(mode: SendMode, parts: Part[], sending: SendParams) {
@@ -43,16 +62,87 @@ export function rememberRun(key: string, run: Run): void {
   runs.value = new Map(runs.value).set(key, run);
 }
 
+/** Show *run* as the latest one of a skill. An answer replaces the run of the same task. */
+export function addRun(skillId: string, run: Run): void {
+  rememberRun(skillId, run);
+  const earlier = histories.value.get(skillId) ?? [];
+  const answered = earlier.find(({ task }) => task && task.id === run.task?.id);
+  if (answered) Object.assign(run, { sent: answered.sent, startedAt: answered.startedAt });
+  const history = [run, ...earlier.filter((each) => each !== answered)].slice(0, MAX_RUNS);
+  for (const each of history.slice(MAX_RUNS_WITH_EVENTS)) if (!each.active) each.events = [];
+  histories.value = new Map(histories.value).set(skillId, history);
+}
+
 /** A run that watches an existing task, from its first event if the agent keeps events. */
 export function watching(task: Task): Run {
-  const run = new Run(undefined, { name: "subscribe", id: task.id });
+  return replaying(new Run(undefined, { name: "subscribe", id: task.id }));
+}
+
+function replaying(run: Run): Run {
   run.lastEventId = "0";
   run.replays = true;
   return run;
 }
 
-/** A random id for pages without https, which have no randomUUID. */
-function randomId(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+// the refused message of a run is sent again once the user has signed in
+effect(() => {
+  if (!credentials.value) return;
+  for (const run of runs.peek().values()) {
+    const wasRefused = run.error instanceof HttpError && run.error.status === 401;
+    if (wasRefused && !run.active && !run.task) run.retry();
+  }
+});
+
+interface StoredRun {
+  sent: Operation;
+  traceId: string;
+  startedAt: number;
+  endedAt?: number;
+  taskId: string;
+  contextId: string;
+  state: TaskState;
+  timestamp?: string;
+  /** Whether the page followed the task. */
+  followed: boolean;
 }
+
+const stored = keep<StoredRun[]>("runs", () =>
+  [...histories.value].map(([skillId, history]): [string, StoredRun[]] => [
+    skillId,
+    history.flatMap((run) => storable(run) ?? []),
+  ]),
+);
+
+function storable(run: Run): StoredRun | undefined {
+  const { sent, traceId, startedAt, endedAt, task } = run;
+  if (!task || run.isLost) return undefined;
+  const { state, timestamp } = task.status;
+  const followed = run.active || run.connection === "lost";
+  return { sent, traceId, startedAt, endedAt, taskId: task.id, contextId: task.contextId, state, timestamp, followed };
+}
+
+/** Restore the runs from before a reload, and follow their tasks again. */
+export function restoreRuns(): void {
+  const restored = [...stored].map(([skillId, list]): [string, Run[]] => [
+    skillId,
+    list.map((each) => restoredRun(skillId, each)),
+  ]);
+  histories.value = new Map(restored);
+  runs.value = new Map(restored.flatMap(([skillId, [latest]]) => (latest ? [[skillId, latest]] : [])));
+}
+
+function restoredRun(skillId: string, earlier: StoredRun): Run {
+  const { sent, traceId, startedAt, endedAt, taskId, contextId, state, timestamp } = earlier;
+  const run = replaying(new Run(skillId, sent));
+  const status = { state, timestamp };
+  Object.assign(run, { traceId, startedAt, endedAt, connection: "ended", isPartial: true });
+  run.task = { id: taskId, contextId, status, artifacts: [], history: [] };
+  if (earlier.followed && !isTerminal(state)) void run.follow();
+  return run;
+}
+
+// a message without a known task can't be followed after a reload, and its task may be canceled
+addEventListener("beforeunload", (event) => {
+  const isSending = [...runs.value.values()].some((run) => run.active && !run.task);
+  if (isSending) event.preventDefault();
+});

@@ -1,6 +1,6 @@
 import { effect, signal } from "@preact/signals";
 import type { Dialect } from "../protocol/dialect";
-import type { Version } from "../protocol/types";
+import type { SendMode, Version } from "../protocol/types";
 import { v03 } from "../protocol/v03";
 import { v1 } from "../protocol/v1";
 
@@ -8,6 +8,8 @@ export type Theme = "system" | "light" | "dark";
 
 const THEME = "a2a-explorer.theme";
 const VERSION = "a2a-explorer.version";
+const MODE = "a2a-explorer.mode";
+const MODES: SendMode[] = ["stream", "send", "later"];
 
 /** Read a setting; null if storage is forbidden. */
 function recall(key: string): string | null {
@@ -30,6 +32,9 @@ const stored = recall(THEME);
 export const theme = signal<Theme>(stored === "light" || stored === "dark" ? stored : "system");
 export const version = signal<Version>(recall(VERSION) === "0.3" ? "0.3" : "1.0");
 
+/** The way to run skills; null until the user chooses one. */
+export const chosenMode = signal<SendMode | null>(MODES.find((mode) => mode === recall(MODE)) ?? null);
+
 export const DIALECTS: Record<Version, Dialect> = { "1.0": v1, "0.3": v03 };
 export const dialect = (): Dialect => DIALECTS[version.value];
 
@@ -38,3 +43,6 @@ effect(() => {
   remember(THEME, theme.value);
 });
 effect(() => remember(VERSION, version.value));
+effect(() => {
+  if (chosenMode.value) remember(MODE, chosenMode.value);
+});

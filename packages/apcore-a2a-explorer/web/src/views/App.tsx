@@ -59,7 +59,7 @@ function Main() {
 function View({ path: [section = "skills", id], query }: { path: string[]; query: URLSearchParams }) {
   switch (section) {
     case "skills":
-      return <Skills id={id} />;
+      return <Skills id={id} query={query} />;
     case "tasks":
       return id ? <TaskView key={id} id={id} /> : <TaskList query={query} />;
     case "inbox":

@@ -14,13 +14,15 @@ interface Props {
   lastEventId?: string;
   used?: Version;
   title?: string;
+  /** Whether it is open at first. */
+  open?: boolean;
 }
 
 /** A request to copy, in each format and version. */
-export function CopyView({ operation, lastEventId, used, title = "Copy this request" }: Props) {
-  const [opened, setOpened] = useState(false);
+export function CopyView({ operation, lastEventId, used, title = "Copy this request", open = false }: Props) {
+  const [opened, setOpened] = useState(open);
   return (
-    <details class="copy" onToggle={(event) => setOpened(event.currentTarget.open)}>
+    <details class="copy" open={opened} onToggle={(event) => setOpened(event.currentTarget.open)}>
       <summary>{title}</summary>
       {opened && <Copies operation={operation} lastEventId={lastEventId} used={used} />}
     </details>
@@ -29,7 +31,8 @@ export function CopyView({ operation, lastEventId, used, title = "Copy this requ
 
 function Copies({ operation, lastEventId, used }: Props) {
   const [format, setFormat] = useState<Format>("curl");
-  const [chosen, setChosen] = useState<Version>(used ?? version.value);
+  const [choice, setChoice] = useState(used);
+  const chosen = choice ?? version.value;
   const [copied, setCopied] = useState("");
   const source = FORMATS[format](DIALECTS[chosen], operation, target(lastEventId));
   const copy = async () => {
@@ -45,7 +48,7 @@ function Copies({ operation, lastEventId, used }: Props) {
     <>
       <div class="row">
         <Choice label="Format" options={["curl", "Python", "JSON"]} value={format} onChange={setFormat} />
-        <Choice label="Version" options={["1.0", "0.3"]} value={chosen} onChange={setChosen} />
+        <Choice label="Version" options={["1.0", "0.3"]} value={chosen} onChange={setChoice} />
         <button type="button" onClick={() => void copy()}>
           Copy
         </button>

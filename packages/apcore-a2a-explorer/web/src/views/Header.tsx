@@ -1,4 +1,5 @@
 import { card } from "../state/agent";
+import { forgetSession } from "../state/session";
 import { credentials, signIn, signingIn } from "../state/credentials";
 import { href, route } from "../state/route";
 import { theme, version, type Theme } from "../state/settings";
@@ -78,6 +79,7 @@ function Session() {
     );
   }
   const leave = () => {
+    forgetSession();
     signIn(null);
     // reload, so that nothing from the session remains
     history.replaceState(null, "", "#/");

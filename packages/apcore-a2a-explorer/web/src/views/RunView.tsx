@@ -1,3 +1,4 @@
+import { useEffect } from "preact/hooks";
 import { ArtifactView } from "../parts/ArtifactView";
 import { PartView } from "../parts/PartView";
 import { HttpError, RpcError, taskErrors } from "../protocol/errors";
@@ -19,12 +20,15 @@ interface Props {
   replied: (next: Run) => void;
   /** Whether the surrounding view already identifies the task. */
   bare?: boolean;
+  /** Run again with the same input, if the view offers that. */
+  rerun?: () => void;
 }
 
 /** The current state of a run: its status, question, artifacts and events. */
-export function RunView({ run, replied, bare = false }: Props) {
+export function RunView({ run, replied, bare = false, rerun }: Props) {
   // reading the signal renders this view again on each change
   void run.changed.value;
+  useEffect(() => void run.load(), [run]);
   const { task } = run;
   return (
     <section class="run" aria-label="Result">
@@ -35,6 +39,7 @@ export function RunView({ run, replied, bare = false }: Props) {
       <ProgressView run={run} />
       {task && <QuestionView task={task} run={run} replied={replied} />}
       <AgentMessage run={run} />
+      <AfterFailure run={run} rerun={rerun} />
       {task?.artifacts.map((artifact) => (
         <ArtifactView key={artifact.artifactId} artifact={artifact} />
       ))}
@@ -53,7 +58,9 @@ function Head({ run }: { run: Run }) {
     <header class="row">
       <h3>Result</h3>
       <span role="status">
-        {task ? (
+        {run.isLost ? (
+          <span class="badge danger">lost</span>
+        ) : task ? (
           <StateBadge state={task.status.state} />
         ) : run.active ? (
           <span class="badge busy">sending</span>
@@ -87,6 +94,7 @@ function outcome({ answer, error }: Run): string {
 export function Cancel({ run }: { run: Run }) {
   void run.changed.value;
   const { task } = run;
+  if (run.isLost) return null;
   if (task && !isTerminal(task.status.state)) {
     return (
       <button type="button" class="danger" onClick={() => void run.cancel()}>
@@ -119,7 +127,7 @@ function Lost({ run }: { run: Run }) {
     );
   }
   const idle = card.value?.capabilities.streaming && !run.active && task && !isSettled(task.status.state);
-  if (!idle) return null;
+  if (!idle || run.isLost) return null;
   return (
     <div class="notice">
       {!run.error && "The task is still running, but this page is not following it. "}
@@ -146,7 +154,7 @@ const isBroken = ({ connection }: Run) => connection === "lost" || connection ==
 function ProgressView({ run }: { run: Run }) {
   void run.changed.value;
   const { progress, task } = run;
-  if (!progress || !task || isSettled(task.status.state)) return null;
+  if (!progress || !task || run.isLost || isSettled(task.status.state)) return null;
   return (
     <div class="progress">
       {progress.fraction !== undefined && (
@@ -156,6 +164,41 @@ function ProgressView({ run }: { run: Run }) {
         {progress.fraction !== undefined && `${Math.round(progress.fraction * 100)}% `}
         {progress.label}
       </span>
+    </div>
+  );
+}
+
+/** The ids to look a failure up by, and a way to run again. */
+function AfterFailure({ run, rerun }: { run: Run; rerun?: () => void }) {
+  void run.changed.value;
+  const { task, traceId, error } = run;
+  const hasFailed = task?.status.state === "failed" || run.isLost || (error !== null && !run.active);
+  if (!hasFailed || isBroken(run)) return null;
+  return (
+    <div class="notice ids">
+      {run.isLost && (
+        <p>The agent no longer knows this task. It may have restarted without a task store.</p>
+      )}
+      <dl class="facts">
+        {task && (
+          <>
+            <dt>Task ID</dt>
+            <dd class="mono breakable">{task.id}</dd>
+          </>
+        )}
+        {"message" in run.sent && (
+          <>
+            <dt>Trace ID</dt>
+            <dd class="mono breakable">{traceId}</dd>
+          </>
+        )}
+      </dl>
+      {task && <p class="muted">Search the agent's log for these ids.</p>}
+      {rerun && (
+        <button type="button" onClick={rerun}>
+          Run again
+        </button>
+      )}
     </div>
   );
 }

@@ -9,9 +9,9 @@ import { useState } from "preact/hooks";
 import { Badges } from "./Badges";
 import { TryView } from "./TryView";
 
-export function SkillView({ skill }: { skill: Skill }) {
+export function SkillView({ skill, query }: { skill: Skill; query: URLSearchParams }) {
   return (
-    <article>
+    <article class="skill">
       <h1 class="breakable">{skill.name}</h1>
       <p class="mono muted breakable">{skill.id}</p>
       <Badges badges={badgesOf(skill)} />
@@ -27,7 +27,7 @@ export function SkillView({ skill }: { skill: Skill }) {
           {skill.outputModes.join(", ") || "any"}
         </span>
       </p>
-      <TryView skill={skill} />
+      <TryView skill={skill} query={query} />
       <h2>About this skill</h2>
       {skill.documentation && (
         <details open>

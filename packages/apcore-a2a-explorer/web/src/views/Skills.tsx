@@ -11,7 +11,7 @@ import { SkillView } from "./SkillView";
 const search = signal("");
 
 /** The list of skills beside the chosen one, or beside the agent. */
-export function Skills({ id }: { id?: string }) {
+export function Skills({ id, query }: { id?: string; query: URLSearchParams }) {
   const skill = id === undefined ? undefined : skillsById.value.get(id);
   return (
     <div class={`split${id === undefined ? "" : " chosen"}`}>
@@ -20,7 +20,7 @@ export function Skills({ id }: { id?: string }) {
         {id === undefined ? (
           <AgentView />
         ) : skill ? (
-          <SkillView key={id} skill={skill} />
+          <SkillView key={id} skill={skill} query={query} />
         ) : (
           <NoSkill id={id} />
         )}

@@ -1,28 +1,37 @@
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { hasForm } from "../form/schema";
 import { validate } from "../form/validator";
 import { Choice } from "../parts/Choice";
 import { takesFiles, takesText, type Skill } from "../protocol/card";
 import { fieldErrors, taskErrors } from "../protocol/errors";
+import type { SendMode } from "../protocol/types";
 import { card } from "../state/agent";
-import { applyExample, draftOf, partsOf, type Draft, type InputKind } from "../state/draft";
-import { operationOf, rememberRun, runs, start, type SendMode, type SendParams } from "../state/runs";
+import {
+  applyExample,
+  draftOf,
+  fillIn,
+  partsOf,
+  setJson,
+  type Draft,
+  type InputKind,
+} from "../state/draft";
+import { href } from "../state/route";
+import type { Run } from "../state/run";
+import { addRun, operationOf, runs, start, type SendParams } from "../state/runs";
+import { chosenMode } from "../state/settings";
 import { CopyView } from "./CopyView";
 import { Errors } from "./Errors";
+import { HistoryView } from "./HistoryView";
 import { InputView } from "./InputView";
 import { RunView } from "./RunView";
 
 const LABELS: Record<InputKind, string> = { data: "Data", text: "Text", files: "Files" };
 
-export function TryView({ skill }: { skill: Skill }) {
+export function TryView({ skill, query }: { skill: Skill; query: URLSearchParams }) {
   const draft = useMemo(() => draftOf(skill), [skill]);
-  const streams = card.value?.capabilities.streaming ?? false;
-  const defaultMode: SendMode = streams ? "stream" : "send";
-  const latestMode = useRef<SendMode>(defaultMode);
-  const send = (mode: SendMode, unchecked = false) => {
-    latestMode.current = mode;
-    submit(skill, draft, mode, unchecked);
-  };
+  const mode = modeOf(chosenMode.value);
+  const result = useRef<HTMLDivElement>(null);
+  useEffect(() => takeSharedInput(draft, query), [draft, query]);
   useEffect(
     () =>
       draft.data.subscribe(() => {
@@ -30,41 +39,81 @@ export function TryView({ skill }: { skill: Skill }) {
       }),
     [skill, draft],
   );
+  const run = runs.value.get(skill.id);
+  void run?.changed.value;
+  const begin = (action: () => Run | undefined) => {
+    if (run?.active || !action()) return;
+    // after the view has rendered the result
+    setTimeout(() => reveal(result.current), 0);
+  };
+  const send = (unchecked = false) => begin(() => submit(skill, draft, mode, unchecked));
+  const rerun = (earlier: Run) => begin(() => runAgain(skill, draft, earlier));
   const keys = (event: KeyboardEvent) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();
-    send(defaultMode);
+    send();
   };
+  return (
+    <section aria-labelledby="try" class="try" onKeyDown={keys}>
+      <div class="pane">
+        <h2 id="try">Try it</h2>
+        <Presets skill={skill} draft={draft} />
+        <KindChoice skill={skill} draft={draft} />
+        <InputView skill={skill} draft={draft} />
+        <More draft={draft} />
+        <Refused draft={draft} sendAnyway={() => send(true)} />
+        <RunBar skill={skill} draft={draft} isRunning={run?.active ?? false} run={() => send()} />
+      </div>
+      <div class="pane" ref={result}>
+        {run && (
+          <RunView
+            key={run.startedAt}
+            run={run}
+            replied={(next) => addRun(skill.id, next)}
+            rerun={() => rerun(run)}
+          />
+        )}
+        <HistoryView skillId={skill.id} rerun={rerun} />
+        {draft.kind.value === "data" && draft.jsonError.value ? (
+          <p class="muted">Fix the JSON to copy the request.</p>
+        ) : (
+          <CopyView operation={operationOf(mode, partsOf(draft), sendingOf(skill, draft))} open />
+        )}
+      </div>
+    </section>
+  );
+}
+
+/** The way to run a skill: the chosen one, if the agent can do it. */
+function modeOf(chosen: SendMode | null): SendMode {
+  const streams = card.value?.capabilities.streaming ?? false;
+  if (chosen && (streams || chosen !== "stream")) return chosen;
+  return streams ? "stream" : "send";
+}
+
+/** Scroll to the result if it begins below the screen, as on a phone. */
+function reveal(result: HTMLElement | null): void {
+  if (!result) return;
+  const { top } = result.getBoundingClientRect();
+  if (top < 0 || top > innerHeight * 0.6) result.scrollIntoView({ block: "start" });
+}
+
+function KindChoice({ skill, draft }: { skill: Skill; draft: Draft }) {
   const kinds: InputKind[] = [
     "data",
     ...(takesText(skill) ? ["text" as const] : []),
     ...(takesFiles(skill) ? ["files" as const] : []),
   ];
-  const run = runs.value.get(skill.id);
   return (
-    <section aria-labelledby="try" class="try" onKeyDown={keys}>
-      <h2 id="try">Try it</h2>
-      <Presets skill={skill} draft={draft} />
-      <Choice
-        label="Send as"
-        options={kinds.map((kind) => LABELS[kind])}
-        value={LABELS[draft.kind.value]}
-        onChange={(label) => {
-          draft.kind.value = kinds.find((kind) => LABELS[kind] === label)!;
-          draft.errors.value = [];
-        }}
-      />
-      <InputView skill={skill} draft={draft} />
-      <More draft={draft} />
-      <Refused draft={draft} sendAnyway={() => send(latestMode.current, true)} />
-      <SendBar streams={streams} send={send} />
-      {draft.kind.value === "data" && draft.jsonError.value ? (
-        <p class="muted">Fix the JSON to copy the request.</p>
-      ) : (
-        <CopyView operation={operationOf(defaultMode, partsOf(draft), sendingOf(skill, draft))} />
-      )}
-      {run && <RunView key={run.startedAt} run={run} replied={(next) => rememberRun(skill.id, next)} />}
-    </section>
+    <Choice
+      label="Send as"
+      options={kinds.map((kind) => LABELS[kind])}
+      value={LABELS[draft.kind.value]}
+      onChange={(label) => {
+        draft.kind.value = kinds.find((kind) => LABELS[kind] === label)!;
+        draft.errors.value = [];
+      }}
+    />
   );
 }
 
@@ -136,30 +185,78 @@ function Refused({ draft, sendAnyway }: { draft: Draft; sendAnyway: () => void }
   );
 }
 
-interface SendBarProps {
-  streams: boolean;
-  send: (mode: SendMode) => void;
+interface RunBarProps {
+  skill: Skill;
+  draft: Draft;
+  isRunning: boolean;
+  run: () => void;
 }
 
-function SendBar({ streams, send }: SendBarProps) {
+/** The button that runs the skill, beside the way to run it. */
+function RunBar({ skill, draft, isRunning, run }: RunBarProps) {
+  const streams = card.value?.capabilities.streaming ?? false;
   return (
-    <div class="bar">
-      {streams && (
-        <button type="button" class="primary" onClick={() => send("stream")}>
-          Stream
+    <div class="bar run-bar">
+      <span class="split-button">
+        <button type="button" class="primary" disabled={isRunning} onClick={run}>
+          Run
         </button>
-      )}
-      <button type="button" class={streams ? "" : "primary"} onClick={() => send("send")}>
-        Send and wait
-      </button>
-      <button type="button" onClick={() => send("later")}>
-        Send without waiting
-      </button>
+        <select
+          aria-label="How to run"
+          value={modeOf(chosenMode.value)}
+          onChange={(event) => (chosenMode.value = event.currentTarget.value as SendMode)}
+        >
+          {streams && <option value="stream">and stream events</option>}
+          <option value="send">and wait for the result</option>
+          <option value="later">in the background</option>
+        </select>
+      </span>
       <span class="muted keys">
         <kbd>Ctrl</kbd> <kbd>Enter</kbd>
       </span>
+      <ShareLink skill={skill} draft={draft} />
     </div>
   );
+}
+
+function ShareLink({ skill, draft }: { skill: Skill; draft: Draft }) {
+  const [copied, setCopied] = useState("");
+  if (draft.kind.value === "files") return null;
+  const input: [string, string] =
+    draft.kind.value === "text" ? ["text", draft.text.value] : ["input", draft.json.value];
+  const copy = async () => {
+    const [page] = location.href.split("#");
+    try {
+      await navigator.clipboard.writeText(
+        `${page}${href("skills", skill.id)}?${new URLSearchParams([input])}`,
+      );
+      setCopied("Link copied.");
+    } catch {
+      setCopied("The browser blocked copying.");
+    }
+    setTimeout(() => setCopied(""), 4000);
+  };
+  return (
+    <span class="share">
+      <span role="status" class="muted">
+        {copied}
+      </span>
+      <button type="button" class="quiet" onClick={() => void copy()}>
+        Copy link
+      </button>
+    </span>
+  );
+}
+
+/** Fill in the input of a shared link, and remove it from the address: it is a draft from now on. */
+function takeSharedInput(draft: Draft, query: URLSearchParams): void {
+  const [text, input] = [query.get("text"), query.get("input")];
+  if (text === null && input === null) return;
+  draft.errors.value = [];
+  draft.kind.value = text === null ? "data" : "text";
+  if (text === null) setJson(draft, input!);
+  else draft.text.value = text;
+  history.replaceState(null, "", location.hash.split("?")[0]);
 }
 
 function sendingOf(skill: Skill, draft: Draft): SendParams {
@@ -171,24 +268,43 @@ function sendingOf(skill: Skill, draft: Draft): SendParams {
   };
 }
 
-function submit(skill: Skill, draft: Draft, mode: SendMode, unchecked: boolean): void {
+function submit(skill: Skill, draft: Draft, mode: SendMode, unchecked: boolean) {
   if (draft.kind.value === "data" && draft.jsonError.value) {
-    return document.getElementById("json-input")?.focus();
+    document.getElementById("json-input")?.focus();
+    return undefined;
   }
   if (draft.kind.value === "files" && !draft.files.value.length) {
     draft.errors.value = [{ field: "", message: "Choose a file first.", local: true }];
-    return;
+    return undefined;
   }
   draft.errors.value = unchecked ? [] : check(skill, draft);
-  if (draft.errors.value.length) return focusFirstError();
-  const run = start(mode, partsOf(draft), sendingOf(skill, draft));
-  rememberRun(skill.id, run);
+  if (draft.errors.value.length) {
+    focusFirstError();
+    return undefined;
+  }
+  return begun(skill, draft, start(mode, partsOf(draft), sendingOf(skill, draft)));
+}
+
+/** Run with the input of an earlier run, and show that input if the form can. */
+function runAgain(skill: Skill, draft: Draft, { sent }: Run): Run | undefined {
+  if (!("message" in sent)) return undefined;
+  const { message, options } = sent;
+  fillIn(draft, message.parts);
+  const mode = sent.name === "stream" ? "stream" : options?.returnImmediately ? "later" : "send";
+  const sending = { skillId: skill.id, contextId: message.contextId, options };
+  return begun(skill, draft, start(mode, message.parts, sending));
+}
+
+/** Add a run to the history, and show the errors with which it ends at the fields. */
+function begun(skill: Skill, draft: Draft, run: Run): Run {
+  addRun(skill.id, run);
   const stop = run.changed.subscribe(() => {
     if (run.connection !== "ended") return;
     draft.errors.value = [...fieldErrors(run.error), ...taskErrors(run.task)];
     if (draft.errors.value.length) focusFirstError();
     queueMicrotask(() => stop());
   });
+  return run;
 }
 
 function check(skill: Skill, draft: Draft) {

@@ -20,4 +20,25 @@ export function duration(milliseconds: number): string {
   return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
 }
 
+const UNITS = [
+  ["day", 86_400_000],
+  ["hour", 3_600_000],
+  ["minute", 60_000],
+] as const;
+const RELATIVE = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "short" });
+
+/** The time relative to *now*, such as "2 min. ago" or "in 5 min."; both in milliseconds. */
+export function ago(time: number, now: number): string {
+  const distance = time - now;
+  for (const [unit, size] of UNITS) {
+    if (Math.abs(distance) >= size) return RELATIVE.format(Math.trunc(distance / size), unit);
+  }
+  if (Math.abs(distance) < 10_000) return "just now";
+  return RELATIVE.format(Math.trunc(distance / 1000), "second");
+}
+
+/** The date and time with its zone. */
+export const exact = (date: Date) =>
+  date.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
+
 export const short = (id: string) => (id.length > 13 ? `${id.slice(0, 8)}…` : id);

@@ -1,0 +1,55 @@
+/** What survives a reload: kept in this tab (`sessionStorage`) until it is closed or signed out. */
+
+import { base } from "./agent";
+
+const MAX_SIZE = 1_000_000; // characters of JSON for each kind of entry
+
+const nameOf = (kind: string) => `a2a-explorer.${kind} ${base}`;
+let forgotten = false;
+
+/**
+ * Return the entries of the page before its reload, and save those that *collect* returns when the
+ * page is left. If they are too large, the last ones are dropped.
+ */
+export function keep<T>(kind: string, collect: () => [string, T][]): Map<string, T> {
+  const save = () => {
+    if (!forgotten) store(nameOf(kind), collect());
+  };
+  addEventListener("pagehide", save);
+  document.addEventListener("visibilitychange", () => document.hidden && save());
+  try {
+    const stored: unknown = JSON.parse(sessionStorage.getItem(nameOf(kind)) ?? "[]");
+    return new Map(Array.isArray(stored) ? (stored as [string, T][]) : []);
+  } catch {
+    return new Map();
+  }
+}
+
+/** Remove all entries, and save no more: the page is about to be reloaded for another user. */
+export function forgetSession(): void {
+  forgotten = true;
+  for (const kind of ["drafts", "runs"]) {
+    try {
+      sessionStorage.removeItem(nameOf(kind));
+    } catch {
+      return;
+    }
+  }
+}
+
+function store(name: string, entries: [string, unknown][]): void {
+  const kept: string[] = [];
+  let size = 0;
+  for (const entry of entries) {
+    const json = JSON.stringify(entry);
+    size += json.length;
+    if (size > MAX_SIZE) break;
+    kept.push(json);
+  }
+  try {
+    if (kept.length) sessionStorage.setItem(name, `[${kept.join()}]`);
+    else sessionStorage.removeItem(name);
+  } catch {
+    return;
+  }
+}

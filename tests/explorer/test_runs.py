@@ -1,0 +1,234 @@
+"""The runs of a skill: their history, what survives a reload, and what a failure shows."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from apcore import Context, Registry
+from playwright.sync_api import Locator, Page, expect
+
+from tests.server.inloop import ActionModule, give_back
+from tests.server.modules import Inputs
+from tests.serving import PATIENCE, running
+
+from .browsing import PHONE, Visit, press_run
+from .fake import FakeAgent, exact, stream_of, task_of
+from .scripted import ScriptedModule
+
+OpenVisit = Callable[..., Visit]
+TRACES: list[str] = []
+"""The ids of the traces of the calls of `broken`."""
+
+
+async def break_down(inputs: Inputs, context: "Context[Any]") -> Inputs:
+    TRACES.append(context.trace_id)
+    raise RuntimeError("hunter2")
+
+
+@pytest.fixture(scope="module")
+def scripted() -> ScriptedModule:
+    return ScriptedModule()
+
+
+@pytest.fixture(scope="module")
+def agent(scripted: ScriptedModule) -> Iterator[str]:
+    """Serve skills that give their input back, fail, or wait for the test."""
+    registry = Registry()
+    registry.register("mirror", ActionModule(give_back))
+    registry.register("broken", ActionModule(break_down))
+    registry.register("scripted", scripted)
+    with running(registry, name="Test agent", explorer=True) as url:
+        yield url
+
+
+def json_editor(page: Page) -> Locator:
+    return page.get_by_role("textbox", name="JSON", exact=True)
+
+
+def result(page: Page) -> Locator:
+    return page.get_by_role("region", name="Result")
+
+
+def expect_state(page: Page, state: str) -> None:
+    expect(result(page).get_by_role("status").first).to_have_text(state)
+
+
+def run_with(page: Page, data: Any, state: str = "completed") -> None:
+    """Run the shown skill with an input, and wait for a state."""
+    json_editor(page).fill(json.dumps(data))
+    press_run(page)
+    expect_state(page, state)
+
+
+def runs(page: Page) -> Locator:
+    """Return the rows of the history."""
+    return page.get_by_role("region", name="Earlier runs").get_by_role("listitem")
+
+
+def test_the_last_twenty_runs_are_kept_and_shown_again(visit: Visit) -> None:
+    page = visit.go("skills/mirror")
+    for number in range(22):
+        run_with(page, {"n": number})
+        expect(result(page)).to_contain_text(f"n: {number}")
+    expect(runs(page)).to_have_count(20)
+    expect(runs(page).first).to_contain_text('{"n":21}')
+    expect(runs(page).last).to_contain_text('{"n":2}')
+    runs(page).last.get_by_role("button", pressed=False).first.click()
+    expect(result(page)).to_contain_text("n: 2")
+    page.reload()
+    expect(runs(page)).to_have_count(20)
+    expect(result(page)).to_contain_text("n: 21")
+    runs(page).nth(3).get_by_role("button", pressed=False).first.click()
+    expect(result(page)).to_contain_text("n: 18")
+
+
+def test_an_earlier_run_is_repeated_with_its_input(visit: Visit) -> None:
+    page = visit.go("skills/mirror")
+    run_with(page, {"n": 1})
+    run_with(page, {"n": 2})
+    runs(page).last.get_by_role("button", name="Run again").click()
+    expect(runs(page)).to_have_count(3)
+    expect(result(page)).to_contain_text("n: 1")
+    expect(json_editor(page)).to_have_value(json.dumps({"n": 1}, indent=2))
+
+
+def test_two_runs_are_compared(visit: Visit) -> None:
+    page = visit.go("skills/mirror")
+    run_with(page, {"city": "Rome", "n": 1})
+    run_with(page, {"city": "Bonn", "n": 1})
+    page.reload()
+    runs(page).last.get_by_role("button", name="Compare").click()
+    comparison = page.get_by_role("region", name="Comparison")
+    for kind in (".removed", ".added"):
+        expect(comparison.locator(kind)).to_contain_text(
+            ["Rome"] * 2 if kind == ".removed" else ["Bonn"] * 2
+        )
+    comparison.get_by_role("button", name="Close").click()
+    expect(comparison).to_have_count(0)
+
+
+def test_the_input_survives_a_reload(visit: Visit) -> None:
+    page = visit.go("skills/mirror")
+    source = '{"half": "a sentence'
+    json_editor(page).fill(source)
+    page.reload()
+    expect(json_editor(page)).to_have_value(source)
+    expect(json_editor(page)).to_have_attribute("aria-invalid", "true")
+
+
+def test_what_is_kept_for_a_reload_is_bounded(visit: Visit) -> None:
+    page = visit.go("skills/mirror")
+    run_with(page, {"text": "x" * 600_000})
+    run_with(page, {"text": "y" * 600_000})
+    page.reload()
+    page.get_by_role("heading", name="Try it").wait_for()
+    size = page.evaluate("JSON.stringify({...sessionStorage}).length")
+    assert size < 2_500_000
+
+
+def test_a_shared_link_fills_in_the_input_but_runs_nothing(
+    open_visit: OpenVisit, agent: str
+) -> None:
+    visit = open_visit(agent, permissions=["clipboard-read", "clipboard-write"])
+    page = visit.go("skills/mirror")
+    source = '{"text": "50 % & more = ünd #?"}'
+    json_editor(page).fill(source)
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.get_by_text("Link copied.")).to_be_visible()
+    link = page.evaluate("navigator.clipboard.readText()")
+    other = open_visit(agent)
+    other.page.goto(link)
+    expect(json_editor(other.page)).to_have_value(source)
+    expect(result(other.page)).to_have_count(0)
+    assert other.page.url.endswith("#/skills/mirror")
+
+
+def test_run_waits_until_the_run_has_ended(visit: Visit, scripted: ScriptedModule) -> None:
+    page = visit.go("skills/scripted")
+    press_run(page)
+    stream = scripted.next_stream()
+    expect(page.get_by_role("button", name="Run", exact=True)).to_be_disabled()
+    json_editor(page).press("Control+Enter")
+    stream.end()
+    expect(page.get_by_role("button", name="Run", exact=True)).to_be_enabled()
+    assert runs(page).count() == 0
+
+
+def test_the_way_to_run_is_remembered(visit: Visit) -> None:
+    page = visit.go("skills/mirror")
+    press_run(page, "wait")
+    page.reload()
+    expect(page.get_by_label("How to run")).to_have_value("send")
+
+
+@pytest.mark.parametrize("options", [{}, {"viewport": PHONE}], ids=["desk", "phone"])
+def test_the_result_is_in_view_after_control_enter(
+    open_visit: OpenVisit, agent: str, options: dict[str, Any]
+) -> None:
+    page = open_visit(agent, **options).go("skills/mirror")
+    json_editor(page).fill(json.dumps({"lines": list(range(60))}))
+    json_editor(page).press("Control+Enter")
+    expect(result(page).get_by_role("heading", name="Result")).to_be_in_viewport()
+    expect_state(page, "completed")
+
+
+def test_a_failure_shows_the_ids_to_look_it_up_by(visit: Visit) -> None:
+    page = visit.go("skills/broken")
+    run_with(page, {"n": 1}, "failed")
+    task_id = result(page).get_by_role("link", name="Task").get_attribute("title")
+    ids = result(page).get_by_role("definition")
+    expect(ids).to_have_text([str(task_id), TRACES[-1]])
+    calls = len(TRACES)
+    result(page).get_by_role("button", name="Run again").click()
+    expect(runs(page)).to_have_count(2)
+    expect_state(page, "failed")
+    assert len(TRACES) == calls + 1
+
+
+def test_a_task_that_the_agent_has_lost_is_no_longer_shown_as_working(
+    open_visit: OpenVisit,
+) -> None:
+    """As after a restart of an agent without a store."""
+    error = {"code": -32001, "message": "Task not found"}
+    lost = {"jsonrpc": "2.0", "id": 1, "error": error}
+    fake = FakeAgent()
+    fake.replies["SendStreamingMessage"] = lambda params: stream_of([{"task": task_of("WORKING")}])
+    with running(fake.app()) as url:
+        fake.replies["SubscribeToTask"] = lambda params: exact(lost)
+        page = open_visit(url).go("skills/work")
+        press_run(page)
+        expect_state(page, "lost")
+        expect(result(page)).to_contain_text("The agent no longer knows this task.")
+        for name in ("Cancel task", "Follow task"):
+            expect(page.get_by_role("button", name=name)).to_have_count(0)
+        fake.replies["SendStreamingMessage"] = lambda params: stream_of([{"task": task_of()}])
+        result(page).get_by_role("button", name="Run again").click()
+        expect_state(page, "completed")
+
+
+def test_an_open_copy_panel_follows_the_chosen_version(visit: Visit) -> None:
+    page = visit.go("skills/mirror")
+    code = page.get_by_role("group").filter(has_text="Copy this request").locator("pre")
+    expect(code).to_contain_text('"SendStreamingMessage"')
+    page.get_by_label("Protocol version").select_option("A2A 0.3")
+    expect(code).to_contain_text('"message/stream"')
+    page.get_by_role("group", name="Version").get_by_role("button", name="1.0").click()
+    expect(code).to_contain_text('"SendStreamingMessage"')
+
+
+def test_a_run_of_a_slow_task_is_followed_after_two_reloads(
+    visit: Visit, scripted: ScriptedModule
+) -> None:
+    page = visit.go("skills/scripted")
+    press_run(page)
+    stream = scripted.next_stream()
+    for number in (1, 2):
+        stream.send({"n": number})
+        expect(result(page)).to_contain_text(re.compile(f"n: {number}|{number}"))
+        page.reload()
+        expect_state(page, "working")
+    stream.end()
+    expect_state(page, "completed")
+    assert stream.over.wait(PATIENCE)
