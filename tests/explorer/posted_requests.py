@@ -7,8 +7,14 @@ from playwright.sync_api import Page, Request
 Json = dict[str, Any]
 
 
+def is_poll(request: Json) -> bool:
+    """Return whether a request asks for the tasks that have changed since the last look."""
+    params = request["params"]
+    return "statusTimestampAfter" in params or 1 in (params.get("pageSize"), params.get("limit"))
+
+
 class PostedRequests:
-    """The requests that a page posts from now on."""
+    """The requests that a page posts from now on, without its polls for changes of tasks."""
 
     def __init__(self, page: Page) -> None:
         self.posted: list[Json] = []
@@ -17,7 +23,8 @@ class PostedRequests:
     def _on_request(self, request: Request) -> None:
         if request.method == "POST":
             body: Any = request.post_data_json
-            self.posted.append(body)
+            if not is_poll(body):
+                self.posted.append(body)
 
     def methods(self) -> list[str]:
         """Return the names of the methods, in order."""

@@ -26,7 +26,9 @@ from .scripted import ScriptedModule
 
 TALK_LENGTH = 60
 """Tasks in one long conversation; as many others have a conversation each."""
-PAGE_SIZE = 25
+TURNS = 10
+"""Tasks of a conversation that are shown at first."""
+PAGE_SIZE = 100
 """Tasks on the first page of the list."""
 
 
@@ -158,16 +160,68 @@ def test_conversations_and_their_tasks_are_listed_page_by_page(visit: Visit) -> 
     page = visit.go("conversations")
     expect(page.get_by_text("of the latest 100 tasks")).to_be_visible()
     conversation = page.get_by_role("link", name="long-talk")
-    expect(conversation).not_to_contain_text(f"{TALK_LENGTH} tasks")
+    expect(conversation).to_contain_text(f"{TALK_LENGTH} tasks")  # and 20 of them are not loaded
     page.get_by_role("button", name="Show older tasks").click()
     expect(conversation).to_contain_text(f"{TALK_LENGTH} tasks")
     expect(page.get_by_text("of the latest")).to_have_count(0)
     conversation.click()
     tasks = page.get_by_role("region", name="Task ").filter(has=page.get_by_role("link"))
-    expect(tasks).to_have_count(50)
-    page.get_by_role("button", name="Show earlier tasks").click()
+    for shown in range(TURNS, TALK_LENGTH, TURNS):
+        expect(tasks).to_have_count(shown)
+        page.get_by_role("button", name="Show earlier tasks").click()
     expect(tasks).to_have_count(TALK_LENGTH)
     expect(tasks.first).to_contain_text("n: 0")
+
+
+def test_a_conversation_opens_at_its_end(visit: Visit) -> None:
+    page = visit.go("conversations/long-talk")
+    expect(page.get_by_role("button", name="Send")).to_be_in_viewport()
+    assert page.evaluate("scrollY") > 0
+
+
+def test_a_list_is_requested_without_histories(visit: Visit) -> None:
+    for view in ("tasks", "conversations", "inbox"):
+        with visit.page.expect_request(lambda each: "ListTasks" in (each.post_data or "")) as sent:
+            visit.page.goto("about:blank")
+            visit.go(view)
+        assert sent.value.post_data_json["params"]["historyLength"] == 0
+
+
+def test_lists_and_the_count_of_waiting_tasks_are_live(
+    visit: Visit, other: OtherClient, scripted: ScriptedModule
+) -> None:
+    page = visit.go("tasks")
+    expect(task_rows(page)).to_have_count(PAGE_SIZE)
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {}}]}
+    options = {"configuration": {"returnImmediately": True}, "metadata": {"skillId": "scripted"}}
+    task = other.call("SendMessage", message=message, **options)["task"]
+    row = task_rows(page).filter(has=page.locator(f"[href$='{task['id']}']"))
+    expect(row).to_contain_text("working")
+    scripted.next_stream().end()
+    expect(row).to_contain_text("completed")
+    waiting = count_waiting(other)
+    paused = other.send({"data": {"n": 1}}, "ask.first")
+    expect(inbox_link(page)).to_have_text(f"Inbox{waiting + 1} waiting")
+    expect(page).to_have_title(re.compile(rf"^\({waiting + 1}\) Tasks · Test agent"))
+    other.call("CancelTask", id=paused["id"])
+    expect(inbox_link(page)).to_have_text(f"Inbox{waiting} waiting")
+
+
+def test_a_hidden_page_does_not_poll(visit: Visit, other: OtherClient) -> None:
+    page = visit.go("tasks")
+    expect(task_rows(page)).to_have_count(PAGE_SIZE)
+    page.clock.install()
+    hide = "Object.defineProperty(document, 'hidden', {get: () => window.away, configurable: true})"
+    page.evaluate(hide)
+    change = "(away) => {window.away = away; document.dispatchEvent(new Event('visibilitychange'))}"
+    page.evaluate(change, True)
+    polls: list[str] = []
+    page.on("request", lambda request: polls.append(request.url))
+    page.clock.run_for(60_000)
+    assert polls == []
+    task = other.send({"data": {"n": 8}}, "mirror")
+    page.evaluate(change, False)
+    expect(page.locator(f"[href$='{task['id']}']")).to_be_visible()
 
 
 def test_a_task_is_shown_with_its_history_and_events(visit: Visit, other: OtherClient) -> None:

@@ -12,6 +12,8 @@ from apcore_a2a_explorer import routes
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+MAX_TRANSFER_SIZE = 160_000
+"""Largest size of the compressed page, in bytes."""
 MAX_PAGE_SIZE = 500_000
 """Largest size of the page, in bytes."""
 
@@ -32,9 +34,8 @@ class SyncTransport(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         async def handle() -> httpx.Response:
             answer = await httpx.ASGITransport(self._app).handle_async_request(request)
-            return httpx.Response(
-                answer.status_code, headers=answer.headers, content=await answer.aread()
-            )
+            content = b"".join([piece async for piece in answer.aiter_raw()])
+            return httpx.Response(answer.status_code, headers=answer.headers, content=content)
 
         return anyio.run(handle)
 
@@ -76,9 +77,41 @@ def test_the_policy_allows_only_the_pages_own_scripts_and_styles() -> None:
 
 
 def test_the_page_loads_nothing_from_other_hosts() -> None:
-    head = get("/explorer").text.partition("<script")[0]
+    head = re.sub(r"<(script|style)\b.*?</\1>", "", get("/explorer").text, flags=re.DOTALL)
     assert not re.findall(r"\b(?:src|href)=\"(?!data:)", head)
     assert not re.search(r"\son\w+=[\"']", head)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "is_compressed"),
+    [
+        ("gzip, deflate, br", True),
+        ("GZIP;q=0.5", True),
+        ("*", True),
+        ("gzip;q=0, *", False),
+        ("br", False),
+        ("identity", False),
+    ],
+)
+def test_the_page_is_compressed_for_clients_that_accept_it(
+    accepted: str, is_compressed: bool
+) -> None:
+    answer = get("/explorer", **{"accept-encoding": accepted})
+    assert (answer.headers.get("content-encoding") == "gzip") == is_compressed
+    assert answer.headers["vary"] == "accept-encoding"
+    assert answer.text == get("/explorer", **{"accept-encoding": "identity"}).text
+    if is_compressed:
+        assert int(answer.headers["content-length"]) <= MAX_TRANSFER_SIZE
+    again = {"accept-encoding": accepted, "if-none-match": answer.headers["etag"]}
+    assert get("/explorer", **again).status_code == 304
+    other = {**again, "accept-encoding": "identity" if is_compressed else "gzip"}
+    assert get("/explorer", **other).status_code == 200
+
+
+def test_the_page_can_be_painted_before_its_script_arrives() -> None:
+    before, _, _ = get("/explorer").text.partition("<script")
+    assert "</style>" in before
+    assert "Loading…" in before
 
 
 def test_a_cached_page_is_answered_with_304() -> None:

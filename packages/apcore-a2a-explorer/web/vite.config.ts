@@ -1,5 +1,6 @@
 import preact from "@preact/preset-vite";
 import license, { type Dependency } from "rollup-plugin-license";
+import type { Plugin } from "vite";
 import { viteSingleFile } from "vite-plugin-singlefile";
 import { defineConfig } from "vitest/config";
 
@@ -17,6 +18,20 @@ function notices(dependencies: Dependency[]): string {
 const copyright = (author: Dependency["author"]) =>
   `Copyright ${author?.text() || "its authors"}`;
 
+/** Move the script to the end of the body, so that browsers paint the page before it arrives. */
+const scriptLast: Plugin = {
+  name: "script-last",
+  enforce: "post",
+  generateBundle(_, bundle) {
+    const page = bundle["index.html"];
+    if (page?.type !== "asset") throw new Error("The build has no index.html");
+    const source = String(page.source);
+    const [script] = /<script type="module"[^>]*>[^]*<\/script>/.exec(source)!;
+    // functions, because the script may contain $&
+    page.source = source.replace(script, () => "").replace("</body>", () => `${script}\n  </body>`);
+  },
+};
+
 export default defineConfig({
   resolve: {
     alias: {
@@ -29,6 +44,7 @@ export default defineConfig({
   plugins: [
     preact({ prefreshEnabled: false }),
     viteSingleFile({ removeViteModuleLoader: true }),
+    scriptLast,
     license({ thirdParty: { output: { file: "../THIRD-PARTY.txt", template: notices } } }),
   ],
   build: {

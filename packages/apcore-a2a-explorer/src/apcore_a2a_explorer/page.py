@@ -1,5 +1,6 @@
 """The explorer's page with its content security policy, served as static bytes."""
 
+import gzip
 import re
 from base64 import b64encode
 from functools import cache
@@ -39,20 +40,27 @@ class Page:
         self.base = "../" * (path.count("/") - 1) or "./"
         text = document().replace(BASE, BASE.replace("./", self.base))
         self._body = text.encode()
-        self._etag = f'"{sha256(self._body).hexdigest()[:32]}"'
+        self._compressed = gzip.compress(self._body, mtime=0)
+        self._digest = sha256(self._body).hexdigest()[:32]
         self.policy = policy(text)
 
     async def show(self, request: Request) -> Response:
         """Respond with the page, or with 304 if the browser has cached it (RFC 9110 §13.1.2)."""
+        compressed = accepts_gzip(request.headers.get("accept-encoding", ""))
+        etag = f'"{self._digest}{"-gzip" if compressed else ""}"'
         headers = {
             "cache-control": "no-cache",
             "content-security-policy": self.policy,
-            "etag": self._etag,
+            "etag": etag,
+            "vary": "accept-encoding",
         }
         cached = request.headers.get("if-none-match", "").split(",")
-        if self._etag in [tag.strip().removeprefix("W/") for tag in cached]:
+        if etag in [tag.strip().removeprefix("W/") for tag in cached]:
             return Response(status_code=304, headers=headers)
-        return Response(self._body, media_type="text/html", headers=headers)
+        if compressed:
+            headers["content-encoding"] = "gzip"
+        body = self._compressed if compressed else self._body
+        return Response(body, media_type="text/html", headers=headers)
 
 
 def routes(path: str = "/explorer") -> list[Route]:
@@ -65,6 +73,17 @@ def routes(path: str = "/explorer") -> list[Route]:
     if not re.fullmatch(r"(/(?!\.+(/|$))[A-Za-z0-9._~-]+)+", plain):
         raise ValueError(f"The explorer's path must be like /explorer, not {path!r}")
     return [Route(each, Page(each).show) for each in (plain, plain + "/")]
+
+
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Return whether a client accepts gzip, by its `Accept-Encoding` (RFC 9110 §12.5.3)."""
+    weights = {"gzip": 0.0, "*": 0.0}
+    for each in accept_encoding.split(","):
+        name, _, parameter = each.partition(";")
+        weight = re.fullmatch(r"\s*q=([0-9.]{1,5})\s*", parameter)
+        weights[name.strip().lower()] = float(weight[1].strip(".") or 0) if weight else 1.0
+    named = "gzip" in accept_encoding.lower()
+    return weights["gzip" if named else "*"] > 0
 
 
 def policy(text: str) -> str:

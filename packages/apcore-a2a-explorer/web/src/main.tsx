@@ -3,14 +3,18 @@ import "./style.css";
 import { card, loadCard } from "./state/agent";
 import { credentials } from "./state/credentials";
 import { restoreRuns } from "./state/runs";
+import { startPolling } from "./state/live";
 import { loadInbox } from "./state/tasks";
 import { App } from "./views/App";
 
 // at once, since agents cancel tasks soon after their last client is gone
 restoreRuns();
 void loadCard().then(() => {
+  startPolling();
   // loading the inbox without credentials would open the sign-in dialog at once
   if (card.value && (credentials.value || !card.value.schemes.length)) return loadInbox();
   return undefined;
 });
-render(<App />, document.getElementById("app")!);
+const root = document.getElementById("app")!;
+root.replaceChildren(); // what the page shows until this script has arrived
+render(<App />, root);

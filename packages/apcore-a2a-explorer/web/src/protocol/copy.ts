@@ -76,9 +76,11 @@ function pythonOf(operation: Operation, target: Target): { imports: string[]; li
       return withoutImports(`for event in ${subscribed}:`, "    print(event)");
     }
     case "list": {
-      const { contextId, state, pageSize } = operation.query;
+      const { contextId, state, pageSize, after } = operation.query;
       const given = { context_id: contextId, state, page_size: pageSize };
-      return withoutImports(`page = client.list_tasks(${keywords(given)})`, "for task in page.tasks:", "    print(task.id, task.status.state)");
+      return withoutImports(
+        ...(after ? ["# the client can't filter by time of change"] : []),
+        `page = client.list_tasks(${keywords(given)})`, "for task in page.tasks:", "    print(task.id, task.status.state)");
     }
     case "setPush": {
       const { url, token, id } = operation.config;
@@ -122,7 +124,9 @@ function sending(operation: Extract<Operation, { name: "send" | "stream" }>) {
   const args = ["(", ...given.map((each) => `    ${indented(each)},`), ")"];
   const lines =
     operation.name === "stream"
-      ? [`for event in client.stream_message${args[0]}`, ...args.slice(1, -1), "):", "    print(event)"]
+      ? [
+          ...(push ? ["# the client can't add a webhook to a stream; use set_push_config"] : []),
+          `for event in client.stream_message${args[0]}`, ...args.slice(1, -1), "):", "    print(event)"]
       : [`task = client.send_message${args[0]}`, ...args.slice(1), "print(task.status.state, task.value)"];
   const imports = [
     ...(input.some((each) => each.startsWith("Part(")) ? ["Part"] : []),

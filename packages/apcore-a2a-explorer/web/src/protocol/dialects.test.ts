@@ -104,12 +104,14 @@ describe("lists", () => {
     expect(v1.request(list).params).toEqual({
       status: "TASK_STATE_AUTH_REQUIRED",
       contextId: "c",
+      historyLength: 0,
       pageSize: 5,
       pageToken: "p",
     });
     expect(v03.request(list).params).toEqual({
       status: "auth-required",
       contextId: "c",
+      historyLength: 0,
       limit: 5,
       cursor: "p",
     });

@@ -14,6 +14,8 @@ export interface Exchange {
   lastEventId?: string;
   /** Id of the trace that the request belongs to (W3C Trace Context). */
   traceId?: string;
+  /** Whether the request is one of many, which would crowd the list of requests. */
+  isPoll?: boolean;
 }
 
 let lastId = 0;

@@ -92,6 +92,8 @@ const list = (query: ListQuery) =>
     contextId: query.contextId || undefined,
     status: query.state,
     statusTimestampAfter: query.after || undefined,
+    // histories may be large
+    historyLength: query.includeArtifacts ? undefined : 0,
     limit: query.pageSize,
     cursor: query.pageToken || undefined,
   });

@@ -98,6 +98,8 @@ const list = (query: ListQuery) =>
     contextId: query.contextId || undefined,
     status: query.state && stateOfV1(query.state),
     statusTimestampAfter: query.after || undefined,
+    // histories may be large
+    historyLength: query.includeArtifacts ? undefined : 0,
     pageSize: query.pageSize,
     pageToken: query.pageToken || undefined,
     includeArtifacts: query.includeArtifacts,

@@ -44,7 +44,6 @@ async function show(publicCard: AgentCard): Promise<void> {
     extended.value = isObject(source);
     cardError.value = "";
   });
-  document.title = `${card.value!.name} · A2A explorer`;
 }
 
 /** The extended card, or undefined if it is refused; `perform` opens the sign-in on a 401. */
@@ -78,13 +77,15 @@ function withSecret(url: URL): string {
   return url.href;
 }
 
+const UNLOGGED = { ended: () => {} };
+
 /** Send a request; return the result as the agent sent it. */
 export async function perform(
   operation: Operation,
   exchange?: Exchange,
   chosenDialect = dialect(),
 ): Promise<unknown> {
-  const entry = logged(operation, chosenDialect.version);
+  const entry = exchange?.isPoll ? UNLOGGED : logged(operation, chosenDialect.version);
   try {
     const result = await call(endpoint(chosenDialect), chosenDialect.request(operation), exchange);
     entry.ended();

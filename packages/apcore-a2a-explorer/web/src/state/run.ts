@@ -3,7 +3,8 @@ import { ConnectionError, HttpError, RpcError } from "../protocol/errors";
 import { fold } from "../protocol/fold";
 import { progressOf, type Progress } from "../protocol/progress";
 import { isPaused, isSettled, isTerminal } from "../protocol/states";
-import type { Message, Operation, StreamEvent, Task } from "../protocol/types";
+import { object, text } from "../protocol/values";
+import type { JsonObject, Message, Operation, StreamEvent, Task } from "../protocol/types";
 import { perform, listen } from "./agent";
 import { randomHex } from "./random";
 import { dialect } from "./settings";
@@ -220,7 +221,8 @@ export class Run {
     const now = Date.now();
     if (!this.replays) return now;
     const status = event.kind === "status" ? event.status : event.kind === "task" && event.task.status;
-    const reported = status && Date.parse(status.timestamp ?? "");
+    const timestamp = status ? status.timestamp : "metadata" in event && timestampOf(event.metadata);
+    const reported = timestamp && Date.parse(timestamp);
     return reported || (now - this.#watchedSince > REPLAY_TIME ? now : undefined);
   }
 
@@ -245,6 +247,10 @@ export class Run {
     this.#connect("ended");
   }
 }
+
+/** The time of an artifact, which some agents report in its metadata. */
+const timestampOf = (metadata: JsonObject | undefined) =>
+  text(metadata?.timestamp) ?? text(object(metadata?.apcore)?.timestamp);
 
 /** Whether to retry: for lost connections and for errors of proxies without a backend. */
 const isTemporary = (error: unknown) =>

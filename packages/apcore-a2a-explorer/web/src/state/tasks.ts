@@ -1,10 +1,11 @@
 import { signal } from "@preact/signals";
+import type { Exchange } from "../protocol/rpc";
 import type { ListQuery, Task, TaskPage } from "../protocol/types";
 import { perform } from "./agent";
 import { dialect } from "./settings";
 
-export const listTasks = async (query: ListQuery): Promise<TaskPage> =>
-  dialect().page(await perform({ name: "list", query }));
+export const listTasks = async (query: ListQuery, exchange?: Exchange): Promise<TaskPage> =>
+  dialect().page(await perform({ name: "list", query }, exchange));
 
 export const getTask = async (id: string): Promise<Task> =>
   dialect().task(await perform({ name: "get", id }));

@@ -1,8 +1,9 @@
 import { useEffect, useRef } from "preact/hooks";
 import { Boundary } from "../parts/Boundary";
 import { describe } from "../protocol/errors";
-import { card, cardError, loadCard } from "../state/agent";
+import { card, cardError, loadCard, skillsById } from "../state/agent";
 import { route } from "../state/route";
+import { inbox, inboxIsFull } from "../state/tasks";
 import { ConversationView } from "./ConversationView";
 import { Conversations } from "./Conversations";
 import { Header } from "./Header";
@@ -12,8 +13,10 @@ import { SignIn } from "./SignIn";
 import { Skills } from "./Skills";
 import { TaskList } from "./TaskList";
 import { TaskView } from "./TaskView";
+import { short } from "./times";
 
 export function App() {
+  useTitle();
   return (
     <>
       <a class="skip" href="#main" onClick={toMain}>
@@ -24,6 +27,22 @@ export function App() {
       <SignIn />
     </>
   );
+}
+
+/** The title of the tab: the number of tasks that wait, and the shown view. */
+function useTitle(): void {
+  const [section = "skills", id] = route.value.path;
+  const name = section === "skills" ? (id && (skillsById.value.get(id)?.name ?? id)) : titleOf(section, id);
+  const count = inbox.value?.length ? `(${inbox.value.length}${inboxIsFull.value ? "+" : ""}) ` : "";
+  const title = count + [name, card.value?.name, "A2A explorer"].filter(Boolean).join(" · ");
+  useEffect(() => {
+    document.title = title;
+  }, [title]);
+}
+
+function titleOf(section: string, id: string | undefined): string {
+  if (section === "tasks" && id) return `Task ${short(id)}`;
+  return section.charAt(0).toUpperCase() + section.slice(1);
 }
 
 function toMain(event: Event): void {

@@ -1,4 +1,4 @@
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { ArtifactView } from "../parts/ArtifactView";
 import { takesText } from "../protocol/card";
 import { questionOf } from "../protocol/question";
@@ -18,6 +18,8 @@ import { Late, RunView } from "./RunView";
 import { skillOf } from "./TaskTable";
 import { short } from "./times";
 import { usePages } from "./usePages";
+
+const TURNS = 10; // tasks that are shown at first, and by each "Show earlier tasks"
 
 /** A conversation, oldest task first, with a form for the next message. */
 export const ConversationView = ({ id }: { id: string }) =>
@@ -43,7 +45,7 @@ function NewConversation() {
 
 function KnownConversation({ id }: { id: string }) {
   const { tasks, next, error, busy, load } = usePages(
-    { contextId: id, pageSize: 50, includeArtifacts: true },
+    { contextId: id, pageSize: TURNS, includeArtifacts: true },
     wholeTasks,
   );
   const [run, setRun] = useState<Run | null>(null);
@@ -51,6 +53,11 @@ function KnownConversation({ id }: { id: string }) {
   useEffect(() => {
     if (over) void load();
   }, [run, over]);
+  const end = useRef<HTMLDivElement>(null);
+  const isLoaded = tasks !== null;
+  useEffect(() => {
+    if (isLoaded) end.current?.scrollIntoView({ block: "end" });
+  }, [isLoaded]);
   const shown = (tasks ?? []).filter((task) => over || task.id !== run?.task?.id);
   return (
     <section class="page wide">
@@ -74,6 +81,7 @@ function KnownConversation({ id }: { id: string }) {
         {run && over && <Late run={run} />}
       </div>
       <Composer contextId={id} latest={latestSkill(tasks)} started={setRun} />
+      <div ref={end} />
     </section>
   );
 }

@@ -1,10 +1,13 @@
+import { useEffect, useState } from "preact/hooks";
 import { counted } from "../parts/counted";
 import type { Task } from "../protocol/types";
 import { href } from "../state/route";
+import { listTasks } from "../state/tasks";
 import { StateBadge } from "./Badges";
 import { Failure } from "./Errors";
 import { skillOf } from "./TaskTable";
-import { moment, short } from "./times";
+import { When } from "./When";
+import { short } from "./times";
 import { usePages } from "./usePages";
 
 const LATEST = { pageSize: 100 };
@@ -39,7 +42,8 @@ export function Conversations() {
                 <strong class="mono">{short(id)}</strong>
                 <StateBadge state={group[0]!.status.state} />
                 <span class="muted">
-                  {counted(group.length, "task")}, {moment(group[0]!.status.timestamp)}
+                  <Size id={id} listed={group.length} isWhole={!next} />,{" "}
+                  <When time={group[0]!.status.timestamp} />
                 </span>
               </span>
               <span class="muted">{[...new Set(group.map(skillOf))].filter(Boolean).join(", ")}</span>
@@ -54,6 +58,26 @@ export function Conversations() {
       )}
     </section>
   );
+}
+
+interface SizeProps {
+  id: string;
+  /** The number of its tasks on this page. */
+  listed: number;
+  /** Whether the page has all tasks of the agent. */
+  isWhole: boolean;
+}
+
+/** The number of tasks in a conversation, which may be more than the page has. */
+function Size({ id, listed, isWhole }: SizeProps) {
+  const [total, setTotal] = useState<number>();
+  useEffect(() => {
+    if (isWhole) return;
+    const query = { contextId: id, pageSize: 1 };
+    listTasks(query, { isPoll: true }).then((page) => setTotal(page.total), () => {});
+  }, [id, isWhole, listed]);
+  if (isWhole || total !== undefined) return <>{counted(Math.max(listed, total ?? 0), "task")}</>;
+  return <>{listed} or more tasks</>;
 }
 
 function byConversation(tasks: Task[]): Map<string, Task[]> {

@@ -12,18 +12,12 @@ import { Failure } from "./Errors";
 import { QuestionView } from "./QuestionView";
 import { Late } from "./RunView";
 import { skillOf } from "./TaskTable";
-import { moment } from "./times";
-
-const POLL_INTERVAL = 10_000; // milliseconds
+import { When } from "./When";
 
 /** The latest tasks that wait for an answer, and the outcome of those that were answered here. */
 export function Inbox() {
   const [answered, setAnswered] = useState(new Map<string, Run>());
-  useEffect(() => {
-    void loadInbox();
-    const timer = setInterval(() => document.hidden || void loadInbox(), POLL_INTERVAL);
-    return () => clearInterval(timer);
-  }, [version.value, credentials.value]);
+  useEffect(() => void loadInbox(), [version.value, credentials.value]);
   const tasks = inbox.value;
   const waiting = new Map(tasks?.map((task) => [task.id, task]));
   const ids = useOrder([...waiting.keys()]);
@@ -85,7 +79,9 @@ function Item({ task, children }: { task: Task; children: ComponentChildren }) {
         <h2 class="mono breakable">{skillOf(task) || "Task"}</h2>
         <a href={href("tasks", task.id)}>Open task</a>
         <a href={href("conversations", task.contextId)}>Open conversation</a>
-        <span class="muted">{moment(task.status.timestamp)}</span>
+        <span class="muted">
+          <When time={task.status.timestamp} />
+        </span>
       </header>
       {children}
     </article>

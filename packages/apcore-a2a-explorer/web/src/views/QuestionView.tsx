@@ -6,7 +6,7 @@ import type { Part, Task } from "../protocol/types";
 import { answer } from "../state/answer";
 import type { Run } from "../state/run";
 import { Failure } from "./Errors";
-import { moment } from "./times";
+import { When } from "./When";
 
 interface Props {
   task: Task;
@@ -37,7 +37,7 @@ export function QuestionView({ task, run, replied }: Props) {
           <JsonTree value={question.data} />
         </div>
       )}
-      {question.expiresAt && <p class="hint">Expires on {moment(question.expiresAt)}.</p>}
+      {question.expiresAt && <p class="hint">Expires <When time={question.expiresAt} />.</p>}
       {question.kind === "approval" && question.decidedBy !== "server" ? (
         <Approval question={question} answer={reply} />
       ) : (

@@ -3,7 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { counted } from "../parts/counted";
 import { badgesOf, type Skill } from "../protocol/card";
 import { card, skillsById } from "../state/agent";
-import { href } from "../state/route";
+import { go, href } from "../state/route";
 import { AgentView } from "./AgentView";
 import { Badges } from "./Badges";
 import { SkillView } from "./SkillView";
@@ -41,6 +41,7 @@ const NoSkill = ({ id }: { id: string }) => (
 
 function SkillList({ id }: { id?: string }) {
   const field = useRef<HTMLInputElement>(null);
+  const list = useRef<HTMLUListElement>(null);
   useEffect(() => {
     const focus = (event: KeyboardEvent) => {
       const { target } = event;
@@ -67,6 +68,11 @@ function SkillList({ id }: { id?: string }) {
           placeholder={`Search ${counted(skills.length, "skill")}   ( / )`}
           value={search.value}
           onInput={(event) => (search.value = event.currentTarget.value)}
+          onKeyDown={(event) => {
+            if (event.key === "Enter" && matches[0]) go(href("skills", matches[0].id));
+            if (event.key === "ArrowDown") event.preventDefault();
+            if (event.key === "ArrowDown") list.current?.querySelector("a")?.focus();
+          }}
         />
       </label>
       <p class="sr" role="status">
@@ -74,7 +80,7 @@ function SkillList({ id }: { id?: string }) {
       </p>
       {skills.length === 0 && <p class="muted">This agent lists no skills. If you have credentials, sign in to see more.</p>}
       {skills.length > 0 && !matches.length && <p class="muted">No skills match your search.</p>}
-      <ul>
+      <ul ref={list}>
         {matches.map((skill) => (
           <li key={skill.id}>
             <a href={href("skills", skill.id)} aria-current={skill.id === id ? "page" : undefined}>

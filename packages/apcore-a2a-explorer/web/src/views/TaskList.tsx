@@ -8,7 +8,7 @@ import { Failure } from "./Errors";
 import { TaskTable } from "./TaskTable";
 import { usePages } from "./usePages";
 
-const PAGE_SIZE = 25;
+const PAGE_SIZE = 100;
 
 export function TaskList({ query }: { query: URLSearchParams }) {
   const listQuery = queryOf(query);

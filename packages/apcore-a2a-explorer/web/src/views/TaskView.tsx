@@ -16,7 +16,7 @@ import { MessageView } from "./MessageView";
 import { PushView } from "./PushView";
 import { Cancel, RunView } from "./RunView";
 import { skillOf } from "./TaskTable";
-import { moment } from "./times";
+import { When } from "./When";
 
 /** A task with its current state, and all its events if the agent keeps them. */
 export function TaskView({ id }: { id: string }) {
@@ -110,7 +110,9 @@ function Facts({ task }: { task: Task }) {
         </a>
       </dd>
       <dt>Updated</dt>
-      <dd>{moment(task.status.timestamp)}</dd>
+      <dd>
+        <When time={task.status.timestamp} />
+      </dd>
     </dl>
   );
 }

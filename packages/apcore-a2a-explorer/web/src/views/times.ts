@@ -6,13 +6,6 @@ export function clock(time: number | string | undefined): string {
   return `${hms}.${String(date.getMilliseconds()).padStart(3, "0")}`;
 }
 
-export function moment(time: string | undefined): string {
-  const date = new Date(time ?? NaN);
-  return Number.isNaN(date.getTime())
-    ? ""
-    : date.toLocaleString(undefined, { dateStyle: "short", timeStyle: "medium" });
-}
-
 export function duration(milliseconds: number): string {
   if (milliseconds < 1000) return `${Math.max(0, Math.round(milliseconds))} ms`;
   const seconds = milliseconds / 1000;

@@ -1,12 +1,12 @@
 import { useEffect, useState } from "preact/hooks";
 
-/** The current time, updated while *running* at an interval in milliseconds. */
-export function useClock(running: boolean, interval = 1000): number {
+/** The current time, updated each second while *running*. */
+export function useClock(running: boolean): number {
   const [now, setNow] = useState(Date.now());
   useEffect(() => {
     if (!running) return;
-    const timer = setInterval(() => setNow(Date.now()), interval);
+    const timer = setInterval(() => setNow(Date.now()), 1000);
     return () => clearInterval(timer);
-  }, [running, interval]);
+  }, [running]);
   return now;
 }

@@ -1,8 +1,9 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { ListQuery, Task, TaskPage } from "../protocol/types";
 import { credentials } from "../state/credentials";
+import { live } from "../state/live";
 import { version } from "../state/settings";
-import { listTasks } from "../state/tasks";
+import { getTask, listTasks } from "../state/tasks";
 
 /** Tasks page by page; loads them again when *query* changes. */
 export function usePages(
@@ -35,8 +36,43 @@ export function usePages(
     setPage({ next: "" });
     void load();
   }, [queryKey, version.value, credentials.value]);
+  useLive(query, error, setTasks, load);
   return { tasks, ...page, error, busy, load };
 }
+
+/** Show the changes that the page learns of meanwhile; load the list again after an interruption. */
+function useLive(
+  query: ListQuery,
+  error: unknown,
+  setTasks: StateUpdater<Task[] | null>,
+  load: () => Promise<void>,
+): void {
+  const { changed, recoveries } = live.value;
+  useEffect(() => {
+    const show = (tasks: Task[]) =>
+      tasks.length && setTasks((shown) => shown && withChanges(shown, tasks, query));
+    if (!query.includeArtifacts) return void show(changed);
+    const ours = changed.filter((task) => matches(task, query));
+    void Promise.all(ours.map((task) => getTask(task.id).catch(() => task))).then(show);
+  }, [changed]);
+  useEffect(() => {
+    if (error && recoveries) void load();
+  }, [recoveries]);
+}
+
+type StateUpdater<T> = (update: (shown: T) => T) => void;
+
+/** Replace the tasks that have changed; add new ones at the top, and remove those out of the query. */
+function withChanges(shown: Task[], changed: Task[], query: ListQuery): Task[] {
+  const latest = new Map(changed.map((task) => [task.id, task]));
+  const ids = new Set(shown.map((task) => task.id));
+  const added = changed.filter((task) => !ids.has(task.id));
+  const kept = shown.map((task) => latest.get(task.id) ?? task);
+  return [...added, ...kept].filter((task) => !latest.has(task.id) || matches(task, query));
+}
+
+const matches = (task: Task, { state, contextId }: ListQuery) =>
+  (!state || task.status.state === state) && (!contextId || task.contextId === contextId);
 
 /** Append a page, without tasks that were on an earlier one: tasks that change move between pages. */
 function appendPage(tasks: Task[], page: Task[]): Task[] {

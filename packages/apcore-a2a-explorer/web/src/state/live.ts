@@ -1,0 +1,83 @@
+/** Changes of tasks, asked for again and again while the page is visible. */
+
+import { signal } from "@preact/signals";
+import { ConnectionError, HttpError } from "../protocol/errors";
+import { isPaused } from "../protocol/states";
+import type { Task } from "../protocol/types";
+import { card } from "./agent";
+import { credentials } from "./credentials";
+import { version } from "./settings";
+import { inbox, listTasks, loadInbox } from "./tasks";
+
+const POLL_INTERVAL = 4_000; // milliseconds
+const LONGEST_INTERVAL = 30_000; // milliseconds, while the agent can't be reached
+const OVERLAP = 1_000; // milliseconds, since several tasks may change at the same time
+const PAGE_SIZE = 50;
+
+/** The tasks that the latest poll found changed, and the number of interruptions that are over. */
+export const live = signal<{ changed: Task[]; recoveries: number }>({ changed: [], recoveries: 0 });
+
+/** The time of the latest change that is known; the agent's clock. */
+let latest: number | undefined;
+let known = new Map<string, string | undefined>();
+let interval = POLL_INTERVAL;
+let timer: ReturnType<typeof setTimeout> | undefined;
+let round = 0;
+
+/** Begin to poll; again when the credentials or the version change, or the page is visible again. */
+export function startPolling(): void {
+  for (const source of [credentials, version]) {
+    source.subscribe(() => {
+      latest = undefined;
+      known = new Map();
+      restart();
+    });
+  }
+  document.addEventListener("visibilitychange", restart);
+}
+
+function restart(): void {
+  round++;
+  interval = POLL_INTERVAL;
+  clearTimeout(timer);
+  // polling without credentials would open the sign-in dialog
+  const mayPoll = card.value && (credentials.value || !card.value.schemes.length);
+  if (!document.hidden && mayPoll) void poll(round);
+}
+
+async function poll(current: number): Promise<void> {
+  try {
+    const tasks = await changes();
+    if (current !== round) return;
+    const hasRecovered = interval > POLL_INTERVAL;
+    interval = POLL_INTERVAL;
+    if (tasks.length || hasRecovered) tell(tasks, hasRecovered);
+  } catch (error) {
+    if (current !== round || !isTemporary(error)) return;
+    interval = Math.min(2 * interval, LONGEST_INTERVAL);
+  }
+  timer = setTimeout(() => void poll(current), interval);
+}
+
+/** The tasks that have changed since the last call; none at the first one. */
+async function changes(): Promise<Task[]> {
+  const isFirst = latest === undefined;
+  const after = isFirst ? undefined : new Date(latest! - OVERLAP).toISOString();
+  const { tasks } = await listTasks({ after, pageSize: isFirst ? 1 : PAGE_SIZE }, { isPoll: true });
+  const changed = tasks.filter((task) => known.get(task.id) !== task.status.timestamp);
+  known = new Map(tasks.map((task) => [task.id, task.status.timestamp]));
+  const times = tasks.map((task) => Date.parse(task.status.timestamp ?? "")).filter(Boolean);
+  latest = Math.max(latest ?? 0, ...times);
+  return isFirst ? [] : changed;
+}
+
+function tell(changed: Task[], hasRecovered: boolean): void {
+  live.value = { changed, recoveries: live.value.recoveries + Number(hasRecovered) };
+  const waiting = new Set(inbox.value?.map((task) => task.id));
+  const concerns = (task: Task) => isPaused(task.status.state) || waiting.has(task.id);
+  if (hasRecovered || changed.some(concerns)) void loadInbox();
+}
+
+/** Whether to poll again: not if the agent refuses, or has no list of tasks. */
+const isTemporary = (error: unknown) =>
+  error instanceof ConnectionError || (error instanceof HttpError && error.status >= 429);
