@@ -225,7 +225,7 @@ def test_single_figures_are_checked_in_the_unit_of_their_limit() -> None:
     assert check_of(results, START).verdict == "met by 25 %"
 
 
-def test_chunks_and_the_access_log_are_compared_as_differences_in_echoes() -> None:
+def test_costs_of_chunks_and_of_the_access_log_are_compared_in_units_of_an_echo() -> None:
     results, stack = Results(), STACKS["uvloop"].name
     costs = [
         ("bare", SEND, BUSY, 50e-6),
@@ -537,7 +537,7 @@ def counting(monkeypatch: pytest.MonkeyPatch, **counts: int) -> None:
 
 @pytest.mark.parametrize(("count", "code"), [(900, 0), (1030, 0), (1031, 1)])
 @pytest.mark.usefixtures("record")
-def test_more_than_three_percent_more_instructions_fail_the_gate(
+def test_an_increase_of_more_than_three_percent_fails_the_gate(
     count: int, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     counting(monkeypatch, send=count)
@@ -546,7 +546,7 @@ def test_more_than_three_percent_more_instructions_fail_the_gate(
 
 
 @pytest.mark.usefixtures("record")
-def test_instructions_without_a_record_are_shown_and_pass(
+def test_without_a_record_instructions_are_shown_and_the_gate_passes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     counting(monkeypatch, send=1000, get=200)

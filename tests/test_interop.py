@@ -86,7 +86,7 @@ def test_failures_and_regressions_are_faults(
     assert list(faults([outcome], record)) == wrong
 
 
-def test_at_most_two_clients_may_not_run() -> None:
+def test_the_command_fails_if_more_than_two_clients_cannot_run() -> None:
     outcomes = [Outcome(name, not_run="no uv") for name in ("strands", "crewai", "beeai")]
     assert list(faults(outcomes[:2], {})) == []
     assert list(faults(outcomes, {})) == ["3 clients did not run, more than 2"]
@@ -137,14 +137,14 @@ def test_all_clients_are_recorded_with_all_steps() -> None:
     assert all((SCRIPTS / client.script).is_file() for client in CLIENTS.values())
 
 
-class Here(Client):
+class LocalClient(Client):
     """A client whose packages are in this environment."""
 
     def install(self) -> list[str]:
         return [sys.executable, str(SCRIPTS / self.script)]
 
 
-class Missing(Client):
+class UninstallableClient(Client):
     """A client whose packages can't be installed."""
 
     def install(self) -> list[str]:
@@ -159,7 +159,9 @@ def test_the_command_runs_clients_against_an_agent_and_records_them(
     record = tmp_path / "record.json"
     monkeypatch.setattr(cli, "RECORD", record)
     sdk = CLIENTS["a2a-sdk-1.3"].script
-    monkeypatch.setattr(cli, "CLIENTS", {"here": Here([], sdk), "gone": Missing([], "gone.py")})
+    monkeypatch.setattr(
+        cli, "CLIENTS", {"here": LocalClient([], sdk), "gone": UninstallableClient([], "gone.py")}
+    )
 
     assert main([]) == 0
     printed = capsys.readouterr().out

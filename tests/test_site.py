@@ -28,7 +28,7 @@ def test_a_page_that_loads_something_foreign_is_reported(
     assert capsys.readouterr().out.startswith("index.html: ")
 
 
-def test_links_that_readers_follow_and_own_files_are_not_foreign(tmp_path: Path) -> None:
+def test_own_files_and_links_that_readers_follow_are_not_reported(tmp_path: Path) -> None:
     page = '<a href="https://a.example">A</a><link rel="canonical" href="https://b.example">'
     (tmp_path / "index.html").write_text(f'{page}<script src="a.js"></script>', encoding="utf-8")
     (tmp_path / "a.js").write_text('const name = "http://www.w3.org/2000/svg"', encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The command line of `tools/frameworks`: the tests of each bridge beside its framework.
+"""The command line of `tools/frameworks`: the tests of each bridge with its framework.
 
 Each framework is installed into an environment of its own in `.cache/frameworks`, since some of
 them can't be installed together. A later run uses it again. The versions are the newest ones, or

@@ -45,7 +45,9 @@ def test_a_key_is_configured_in_plain_text_or_by_its_hash(name: str) -> None:
     assert identity_for_key(keys, KEY) == Identity("ci", type="service")
 
 
-def test_short_keys_are_warned_of_once_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+def test_short_keys_cause_one_warning_that_does_not_show_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     keys = {"sesame": "ada", "x" * 15: "bob", "y" * 16: "cat", hash_key("short"): "ci"}
     APIKeyAuthenticator(keys)
     (record,) = caplog.records
@@ -56,7 +58,7 @@ def test_short_keys_are_warned_of_once_and_not_shown(caplog: pytest.LogCaptureFi
     )
 
 
-def test_long_and_hashed_keys_are_not_warned_of(
+def test_long_and_hashed_keys_cause_no_warning(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     APIKeyAuthenticator({KEY: "ci", hash_key("short"): "ada"})
@@ -186,7 +188,7 @@ def test_no_key_is_stored_in_plain_text(name: str) -> None:
     assert KEY not in repr(keys)
 
 
-def test_the_search_for_a_stored_key_can_find_one() -> None:
+def test_the_search_for_stored_keys_detects_one() -> None:
     assert [text for text in texts_within({"a": [b"x", ("y", KEY.encode())]}) if KEY in text]
 
 

@@ -302,8 +302,8 @@ SHOULD_BE_REFUSED: dict[str, tuple[Attack, str]] = {
 }
 
 
-class Stage(NamedTuple):
-    """Authenticator under attack, and the attacker's issuer."""
+class AttackTarget(NamedTuple):
+    """The authenticator under attack, and the attacker's issuer."""
 
     authenticator: JWTAuthenticator
     attacker: Issuer
@@ -325,50 +325,50 @@ def attacker() -> Iterator[Issuer]:
 
 
 @pytest.fixture(scope="module")
-def published(attacker: Issuer) -> Iterator[Stage]:
+def published_keys(attacker: Issuer) -> Iterator[AttackTarget]:
     """Return an authenticator that fetches published keys."""
     with running(Issuer(*PUBLISHED, *UNUSABLE)) as issuer:
-        yield Stage(jwks_authenticator(issuer, issuer=ISSUER), attacker)
+        yield AttackTarget(jwks_authenticator(issuer, issuer=ISSUER), attacker)
 
 
 @pytest.fixture(scope="module")
-def given(attacker: Issuer) -> Stage:
+def single_key(attacker: Issuer) -> AttackTarget:
     """Return an authenticator with a single public key."""
-    return Stage(JWTAuthenticator(RSA.pem, issuer=ISSUER, audience=AUDIENCE), attacker)
+    return AttackTarget(JWTAuthenticator(RSA.pem, issuer=ISSUER, audience=AUDIENCE), attacker)
 
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_forged_token_is_refused_and_a_genuine_one_is_accepted(
-    name: str, published: Stage, given: Stage
+    name: str, published_keys: AttackTarget, single_key: AttackTarget
 ) -> None:
     """Test with fetched keys, and with a single public key that the attacker knows."""
     attack = ATTACKS[name]
-    assert published.identity_of(attack) is None
-    assert published.accepts(attack.genuine)
+    assert published_keys.identity_of(attack) is None
+    assert published_keys.accepts(attack.genuine)
     if not attack.by_name:
-        assert given.identity_of(attack) is None
-        assert given.accepts(token())
+        assert single_key.identity_of(attack) is None
+        assert single_key.accepts(token())
 
 
 @pytest.mark.parametrize("name", SHOULD_BE_REFUSED)
 def test_a_signed_token_with_invalid_claims_authenticates_no_caller(
-    name: str, given: Stage
+    name: str, single_key: AttackTarget
 ) -> None:
-    assert given.identity_of(SHOULD_BE_REFUSED[name][0]) is None
+    assert single_key.identity_of(SHOULD_BE_REFUSED[name][0]) is None
 
 
 @pytest.mark.parametrize("depth", [900, 1000, 3000])
-def test_a_deeply_nested_token_raises_no_error(depth: int, given: Stage) -> None:
+def test_a_deeply_nested_token_raises_no_error(depth: int, single_key: AttackTarget) -> None:
     """Either result is correct: how deep JSON may be depends on the version of Python."""
     body = json.dumps(claims())
     for parts in ((nested(head(), depth), body), (head(), nested(body, depth))):
-        identity = given.identity_of(Attack(signed(*parts, RSA.sign)))
+        identity = single_key.identity_of(Attack(signed(*parts, RSA.sign)))
         assert identity is None or identity.id == SUBJECT
 
 
-def test_a_token_of_a_megabyte_is_refused_without_being_read(given: Stage) -> None:
+def test_a_token_of_a_megabyte_is_refused_without_being_read(single_key: AttackTarget) -> None:
     huge = Attack(token(padding="A" * MEGABYTE))
-    assert min(cpu_time(given.identity_of, huge) for _ in range(3)) < 0.02
+    assert min(cpu_time(single_key.identity_of, huge) for _ in range(3)) < 0.02
 
 
 def cpu_time(ask: Callable[[Attack], object], attack: Attack) -> float:
@@ -390,7 +390,9 @@ def cpu_time(ask: Callable[[Attack], object], attack: Attack) -> float:
     ],
     ids=["fraction", "distant", "list", "past", "claim twice", "alg twice", "two blanks"],
 )
-def test_a_token_that_the_standards_allow_is_accepted(attack: Attack, given: Stage) -> None:
+def test_a_token_that_the_standards_allow_is_accepted(
+    attack: Attack, single_key: AttackTarget
+) -> None:
     """RFC 7519 §2, §4.1.3, §4 (the last of two equal names counts), RFC 9110 §11.4 (blanks)."""
-    identity = given.identity_of(attack)
+    identity = single_key.identity_of(attack)
     assert identity

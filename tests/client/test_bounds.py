@@ -49,11 +49,11 @@ def bound_socket(port: int) -> socket.socket:
     return sock
 
 
-def test_giving_up_on_the_card_does_not_block_other_callers() -> None:
-    asyncio.run(give_up_on_the_card())
+def test_a_cancelled_card_fetch_does_not_block_other_callers() -> None:
+    asyncio.run(abandon_card_fetch())
 
 
-async def give_up_on_the_card() -> None:
+async def abandon_card_fetch() -> None:
     def script(_: Request) -> Iterable[Step]:
         return [HOLD] if len(server.requests) == 1 else reply(card("/"))
 

@@ -360,7 +360,7 @@ async def test_a_single_file_is_returned_as_its_bytes(dialect: str, kind: str) -
 @each_kind
 async def test_integers_and_floats_keep_their_types(dialect: str, kind: str) -> None:
     numbers = {"small": 5, "large": 2**53, "negative": -3, "float": 0.5, "zero": 0, "yes": True}
-    async with agent({"seen": samples.Seen()}, dialect, kind) as client:
+    async with agent({"seen": samples.JsonTextModule()}, dialect, kind) as client:
         seen = json.loads((await client.call("seen", numbers))["seen"])
     assert seen == numbers
     assert {name: type(value) for name, value in seen.items()} == {
@@ -539,7 +539,7 @@ async def test_waiting_for_a_resumed_task_lasts_to_its_end(dialect: str, kind: s
 async def test_an_error_survives_pickling(skill: str, inputs: Inputs) -> None:
     modules = {
         "order": samples.OrderTotal(),
-        "fail": samples.Raises(),
+        "fail": samples.RaisingModule(),
         "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
     }
     async with agent(modules) as client:
@@ -833,7 +833,7 @@ async def test_an_unknown_task_is_not_found(dialect: str, kind: str) -> None:
 @each_dialect
 @each_kind
 async def test_tasks_are_listed_in_pages(dialect: str, kind: str) -> None:
-    modules = {"give": ActionModule(give_back), "fail": samples.Raises()}
+    modules = {"give": ActionModule(give_back), "fail": samples.RaisingModule()}
     async with agent(modules, dialect, kind) as client:
         sent_tasks = [
             await client.send_message({"n": n}, skill="give", context_id="a") for n in range(5)
@@ -981,7 +981,7 @@ async def test_a_client_can_be_used_after_errors(dialect: str, kind: str) -> Non
     modules = {
         "give": ActionModule(give_back),
         "order": samples.OrderTotal(),
-        "fail": samples.Raises(),
+        "fail": samples.RaisingModule(),
     }
     async with agent(modules, dialect, kind) as client:
         wrong: list[tuple[str, Inputs]] = [

@@ -307,7 +307,7 @@ def test_a_media_type_that_the_skill_does_not_take_has_an_error_of_its_own(
 @pytest.mark.parametrize(
     "media_type", ["application/json", "Application/JSON; charset=utf-8", "application/geo+json"]
 )
-def test_data_of_every_media_type_of_json_is_taken(media_type: str, descriptor: Describe) -> None:
+def test_data_of_every_json_media_type_is_accepted(media_type: str, descriptor: Describe) -> None:
     assert input_of({"data": {"a": 1}, "mediaType": media_type}, OPTIONAL, descriptor) == {"a": 1}
 
 
@@ -474,7 +474,7 @@ def test_a_file_fills_the_member_that_its_media_type_fits(descriptor: Describe) 
     assert input_of(table, PHOTO, descriptor) == {"other": "YSxi", "mimeType": "text/csv"}
 
 
-def test_files_beside_the_input_fill_members_that_are_free(descriptor: Describe) -> None:
+def test_additional_files_fill_members_that_are_free(descriptor: Describe) -> None:
     parts: list[Any] = [
         {"text": "A cat"},
         {"raw": GIF},
@@ -497,7 +497,7 @@ def test_a_file_that_fits_no_member_is_refused(descriptor: Describe) -> None:
 
 
 @pytest.mark.parametrize(("schema", "inputs"), [(CITY, {"city": ""}), (OPTIONAL, {})])
-def test_a_module_that_reads_files_takes_a_message_of_files_only(
+def test_a_module_that_reads_files_accepts_a_message_of_only_files(
     schema: Any, inputs: Any, descriptor: Describe
 ) -> None:
     parts: list[Any] = [{"raw": GIF}, {"kind": "file", "file": {"uri": URI}}]

@@ -144,7 +144,9 @@ def test_models_of_pydantic_are_described_and_take_text() -> None:
         ({}, None),
     ],
 )
-def test_the_only_or_only_required_scalar_takes_text(schema: Any, name: str | None) -> None:
+def test_text_goes_to_the_only_scalar_or_the_only_required_one(
+    schema: Any, name: str | None
+) -> None:
     assert scalar_property(schema) == name
 
 

@@ -10,28 +10,28 @@ from apcore import Context, Executor, ModuleAnnotations, Registry
 EXAMPLES = Path(__file__).parents[2] / "examples" / "extensions"
 
 
-class Plain:
+class SchemalessModule:
     """A module without schemas."""
 
     input_schema = None
     output_schema = None
 
 
-class Echo(Plain):
+class Echo(SchemalessModule):
     description = "Returns its inputs"
 
     def execute(self, inputs: dict[str, Any], context: "Context[Any]") -> dict[str, Any]:
         return inputs
 
 
-class Fail(Plain):
+class FailingModule(SchemalessModule):
     description = "Raises"
 
     def execute(self, inputs: dict[str, Any], context: "Context[Any]") -> dict[str, Any]:
         raise RuntimeError("an internal secret")
 
 
-class Pack(Plain):
+class FileModule(SchemalessModule):
     description = "Returns a file and its size"
 
     def execute(self, inputs: dict[str, Any], context: "Context[Any]") -> dict[str, Any]:
@@ -46,7 +46,7 @@ class Gates:
         self.gates: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
 
-class Wait(Plain):
+class WaitModule(SchemalessModule):
     """A job that lasts until its gate is opened."""
 
     description = "Streams a first report, then waits until a gate is open"
@@ -64,7 +64,7 @@ class Wait(Plain):
         yield await self.execute(inputs, context)
 
 
-class Open(Plain):
+class OpenModule(SchemalessModule):
     description = "Opens a gate"
 
     def __init__(self, gates: Gates) -> None:
@@ -80,7 +80,13 @@ def executor(gates: Gates | None = None) -> Executor:
     registry = Registry(extensions_dir=str(EXAMPLES))
     registry.discover()
     gates = gates or Gates()
-    own = {"echo": Echo(), "fail": Fail(), "pack": Pack(), "wait": Wait(gates), "open": Open(gates)}
+    own = {
+        "echo": Echo(),
+        "fail": FailingModule(),
+        "pack": FileModule(),
+        "wait": WaitModule(gates),
+        "open": OpenModule(gates),
+    }
     for name, module in own.items():
         registry.register(f"test.{name}", module)
     return Executor(registry)

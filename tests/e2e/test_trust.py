@@ -130,12 +130,12 @@ def http(trusting: str) -> Iterator[httpx.Client]:
 @pytest.fixture
 async def bearer(issuer: Issuer, anyio_backend: str) -> AsyncIterator[httpx.AsyncClient]:
     """Yield an HTTP client with ada's token."""
-    headers = bearing(issuer.token("ada", "payroll"))
+    headers = bearer_headers(issuer.token("ada", "payroll"))
     async with httpx.AsyncClient(headers=headers, timeout=20, trust_env=False) as http:
         yield http
 
 
-def bearing(token: str) -> dict[str, str]:
+def bearer_headers(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
@@ -161,7 +161,7 @@ def test_a_token_opens_the_extended_card_and_its_skills(http: httpx.Client, issu
     discovery_url = public["securitySchemes"]["oidc"]["openIdConnectUrl"]
     assert httpx.get(discovery_url, trust_env=False).json()["issuer"] == issuer.url
 
-    http.headers.update(bearing(issuer.token("ada", "payroll")))
+    http.headers.update(bearer_headers(issuer.token("ada", "payroll")))
     extended = http.get(EXTENDED).json()
     assert skills(extended) == PAYROLL
     assert extended["securitySchemes"] == public["securitySchemes"]
@@ -189,7 +189,7 @@ async def test_the_sdk_of_1_0_opens_the_extended_card_and_its_skills(
     for client in (clients.blocking, clients.streaming):
         with pytest.raises(TaskNotFoundError):
             await anext(client.send_message(ask("audit", {})))
-    bearer.headers.update(bearing(issuer.token("ada", "payroll", life=-300)))
+    bearer.headers.update(bearer_headers(issuer.token("ada", "payroll", life=-300)))
     with pytest.raises(A2AClientError, match="401"):
         await clients.blocking.get_task(GetTaskRequest(id=task.id))
 
@@ -296,7 +296,7 @@ def test_a_request_without_a_valid_token_is_refused(
     others = {"malformed": "no-token.at-all.not-one", "signed by others": forged(issuer)}
     token = others.get(why) or issuer.token("ada", "payroll", **REFUSED.get(why, ({}, ""))[0])
     if why != "missing":
-        http.headers.update(bearing(token))
+        http.headers.update(bearer_headers(token))
     message = send("payroll.run")
     for answer in (
         http.post("/", json=message),
@@ -312,7 +312,7 @@ def test_a_request_without_a_valid_token_is_refused(
 @pytest.fixture(params=DIALECTS)
 def bob(http: httpx.Client, issuer: Issuer, request: pytest.FixtureRequest) -> Agent:
     """Return the agent, called as bob, who may call `hello` and nothing else."""
-    http.headers.update(bearing(issuer.token("bob")))
+    http.headers.update(bearer_headers(issuer.token("bob")))
     return Agent(http, request.param)
 
 
@@ -335,9 +335,9 @@ def test_a_denial_does_not_depend_on_the_message(part: Json, bob: Agent) -> None
 def test_a_denial_does_not_reveal_whether_the_skill_is_busy(issuer: Issuer) -> None:
     with serving(issuer, max_runs_per_skill=1) as url, httpx.Client(base_url=url) as http:
         agent = Agent(http, "1.0")
-        http.headers.update(bearing(issuer.token("ada", "payroll")))
+        http.headers.update(bearer_headers(issuer.token("ada", "payroll")))
         agent.start("payroll.wait")
-        http.headers.update(bearing(issuer.token("bob")))
+        http.headers.update(bearer_headers(issuer.token("bob")))
         assert agent.send("payroll.wait").code == -32001
 
 

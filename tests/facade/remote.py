@@ -26,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from tests.server.modules import Echo, Mirror, Module, OrderTotal, What
+from tests.server.modules import CaseInput, Echo, Mirror, Module, OrderTotal
 from tests.serving import running
 
 from .processes import COMMAND, PATIENCE, environment
@@ -46,16 +46,16 @@ VALUES: dict[str, Any] = {
 }
 
 
-class Gives(Module):
+class ValueModule(Module):
     """Returns the entry of `VALUES` that the input names."""
 
-    input_schema = What
+    input_schema = CaseInput
 
     async def execute(self, inputs: Inputs, context: Context[Any]) -> Any:
         return VALUES[inputs["what"]]
 
 
-class Counts(Module):
+class TwoChunkModule(Module):
     """Counts to two, chunk by chunk."""
 
     annotations: ClassVar[Any] = ModuleAnnotations(streaming=True)
@@ -68,7 +68,7 @@ class Counts(Module):
         yield {"two": 2}
 
 
-class Reads(Counts):
+class ProgressModule(TwoChunkModule):
     """Reports its progress before and after a chunk."""
 
     async def stream(self, inputs: Inputs, context: Context[Any]) -> AsyncIterator[Any]:
@@ -77,7 +77,7 @@ class Reads(Counts):
         yield Progress("Writing")
 
 
-class Waits(Counts):
+class EndlessModule(TwoChunkModule):
     """Streams a chunk, then waits until it is canceled."""
 
     async def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
@@ -89,7 +89,7 @@ class Waits(Counts):
         await asyncio.Event().wait()
 
 
-class Greets(Module):
+class GreetingModule(Module):
     """Asks for a name to greet."""
 
     async def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
@@ -101,14 +101,14 @@ class Greets(Module):
 
 
 class Payment(BaseModel):
-    """Payment that `Books` asks for."""
+    """Payment that `BookingModule` asks for."""
 
     card: str
     amount: float = Field(gt=10)
     note: str | None = None
 
 
-class Books(Module):
+class BookingModule(Module):
     """Asks for a number of guests, and for a payment."""
 
     async def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
@@ -121,7 +121,7 @@ class Books(Module):
         return {"booked": inputs}
 
 
-class Pays(Module):
+class PaymentModule(Module):
     """Needs approval."""
 
     annotations: ClassVar[Any] = ModuleAnnotations(requires_approval=True)
@@ -130,10 +130,10 @@ class Pays(Module):
         return {"paid": True}
 
 
-class Fails(Module):
+class FailingModule(Module):
     """Fails with the reason in the input."""
 
-    input_schema = What
+    input_schema = CaseInput
 
     async def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
         raise InvalidInputError(inputs["what"])
@@ -145,14 +145,14 @@ def registry() -> Registry:
         "echo": Echo(),
         "mirror": Mirror(),
         "order": OrderTotal(),
-        "gives": Gives(),
-        "counts": Counts(),
-        "reads": Reads(),
-        "waits": Waits(),
-        "greets": Greets(),
-        "books": Books(),
-        "pays": Pays(),
-        "fails": Fails(),
+        "gives": ValueModule(),
+        "counts": TwoChunkModule(),
+        "reads": ProgressModule(),
+        "waits": EndlessModule(),
+        "greets": GreetingModule(),
+        "books": BookingModule(),
+        "pays": PaymentModule(),
+        "fails": FailingModule(),
     }.items():
         modules.register(name, module)
     return modules

@@ -137,7 +137,7 @@ RESULT = {"jsonrpc": "2.0", "id": 1, "result": {}}
         (
             {"malformed": PlainTextResponse("<h1>Oops\x1b[31m", 500)},
             "malformed json: ProtocolViolation: expected the error -32700, "
-            "seen HTTP 500 with text/plain that is no JSON",
+            "seen HTTP 500 with text/plain that is not JSON",
         ),
         (
             {"SubscribeToTask": [RESULT]},
@@ -152,7 +152,7 @@ RESULT = {"jsonrpc": "2.0", "id": 1, "result": {}}
         (
             {"SendStreamingMessage": []},
             "refused stream: ProtocolViolation: expected the error -32602, "
-            "seen HTTP 200 with text/event-stream that is no JSON",
+            "seen HTTP 200 with text/event-stream that is not JSON",
         ),
     ],
 )

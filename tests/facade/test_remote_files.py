@@ -88,7 +88,7 @@ def test_no_file_is_overwritten(tmp_path: Path, cli: Cli) -> None:
     ],
     ids=lambda name: ascii(name)[1:20],
 )
-def test_hostile_names_stay_in_the_folder(name: str, tmp_path: Path, cli: Cli) -> None:
+def test_files_with_hostile_names_stay_in_the_folder(name: str, tmp_path: Path, cli: Cli) -> None:
     folder = tmp_path / "saved"
     outcome = save(cli, folder, {"text": "theirs", "filename": name})
 
@@ -104,7 +104,7 @@ def test_hostile_names_stay_in_the_folder(name: str, tmp_path: Path, cli: Cli) -
     check_harmless(outcome)
 
 
-def test_hostile_names_of_artifacts_stay_in_the_folder_too(tmp_path: Path, cli: Cli) -> None:
+def test_files_of_artifacts_with_hostile_names_stay_in_the_folder(tmp_path: Path, cli: Cli) -> None:
     completed = task("COMPLETED", {"text": "theirs"})
     completed["artifacts"][0]["name"] = "~/../-rf"
     with running(FakeAgent(SendMessage=send_result(completed)).app) as url:

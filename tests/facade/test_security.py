@@ -83,14 +83,14 @@ def check(client: httpx.Client, good: Mapping[str, str], bad: Mapping[str, str])
     assert Agent(client, "1.0").send().state == "completed"
 
 
-def bearing(token: str) -> dict[str, str]:
+def bearer_headers(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
 def signed(key: Any, algorithm: str = "HS256", **claims: Any) -> dict[str, str]:
     """Return the headers of a caller whose token is signed with *key*."""
     payload = {"sub": "ada", "exp": int(time.time()) + 300, **claims}
-    return bearing(jwt.encode(payload, key, algorithm))
+    return bearer_headers(jwt.encode(payload, key, algorithm))
 
 
 def pem(key: rsa.RSAPrivateKey, *, private: bool = False) -> bytes:
@@ -149,10 +149,14 @@ def test_keys_are_fetched_from_an_issuer(
     flags = ["--auth-type", "bearer", "--auth-issuer", issuer.url, "--auth-audience", AUDIENCE]
     flags += ["--auth-roles-claim", "realm.roles", "--acl", rules]
     with serving(tmp_path, *flags, variables={"APCORE_JWT_SECRET": secret}) as (_, client):
-        assert client.get(EXTENDED, headers=bearing(issuer.token("bob"))).status_code == 200
-        assert skills(client, bearing(issuer.token("bob"))) == ["echo"]
-        assert skills(client, bearing(issuer.token("ada", realm=realm))) == ["echo", "nap"]
-        check(client, bearing(issuer.token("ada")), bearing(issuer.token("ada", aud="others")))
+        assert client.get(EXTENDED, headers=bearer_headers(issuer.token("bob"))).status_code == 200
+        assert skills(client, bearer_headers(issuer.token("bob"))) == ["echo"]
+        assert skills(client, bearer_headers(issuer.token("ada", realm=realm))) == ["echo", "nap"]
+        check(
+            client,
+            bearer_headers(issuer.token("ada")),
+            bearer_headers(issuer.token("ada", aud="others")),
+        )
 
 
 @pytest.mark.process
@@ -160,7 +164,7 @@ def test_keys_are_fetched_from_a_jwks_url(tmp_path: Path, issuer: Issuer) -> Non
     flags = ["--auth-type", "bearer", "--auth-jwks-url", f"{issuer.url}/keys"]
     with serving(tmp_path, *flags, "--auth-audience", AUDIENCE) as (_, client):
         good = issuer.token("ada", iss="https://anybody.example.com")
-        check(client, bearing(good), bearing(issuer.token("ada", aud="others")))
+        check(client, bearer_headers(good), bearer_headers(issuer.token("ada", aud="others")))
 
 
 @pytest.mark.process

@@ -495,13 +495,13 @@ def test_a_file_that_is_not_a_database_is_reported_and_not_changed(
     action: str, tmp_path: Path, cli: Cli
 ) -> None:
     (tmp_path / "folder").mkdir()
-    (tmp_path / "text").write_text("These are no tasks.")
+    (tmp_path / "text").write_text("These are not tasks.")
     folder = cli("store", action, "--store", "sqlite:///folder")
     text = cli("store", action, "--store", "sqlite:///text")
 
     assert (folder.code, folder.err) == (2, "apcore-a2a: folder is not a file\n")
     assert (text.code, text.err) == (2, "apcore-a2a: text can't be read: file is not a database\n")
-    assert (tmp_path / "text").read_text() == "These are no tasks."
+    assert (tmp_path / "text").read_text() == "These are not tasks."
 
 
 def test_a_file_of_another_program_is_reported(tmp_path: Path, cli: Cli) -> None:

@@ -470,7 +470,7 @@ def test_no_name_collides_with_the_principal_of_another_authenticator() -> None:
 HMAC_SECRETS = ["0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"]
 
 
-def bearing(secret: str, **claims: Any) -> tuple[str, str]:
+def bearer_header(secret: str, **claims: Any) -> tuple[str, str]:
     claims = {"sub": "ada", "exp": time.time() + 60, **claims}
     return "Authorization", f"Bearer {jwt.encode(claims, secret, 'HS256')}"
 
@@ -491,7 +491,7 @@ async def test_equal_names_of_several_authenticators_are_several_principals() ->
     custom = [named(header) for header in ("x-one", "x-two")]
     members: list[Any] = [first, authenticator(), second, *custom]
     headers = [
-        *(bearing(HMAC_SECRETS[0]), WITH_KEY[0], bearing(HMAC_SECRETS[1])),
+        *(bearer_header(HMAC_SECRETS[0]), WITH_KEY[0], bearer_header(HMAC_SECRETS[1])),
         *(("X-One", "1"), ("X-Two", "2")),
     ]
     alone = [await principal_for(*pair) for pair in zip(members, headers, strict=True)]
@@ -504,7 +504,7 @@ async def test_equal_names_of_several_authenticators_are_several_principals() ->
 
 async def test_neither_an_issuer_nor_a_claim_chooses_the_namespace_of_a_principal() -> None:
     auth = JWTAuthenticator(HMAC_SECRETS[0])
-    token = bearing(HMAC_SECRETS[0], iss="apikey", namespace="apikey", sub="x|ada")
+    token = bearer_header(HMAC_SECRETS[0], iss="apikey", namespace="apikey", sub="x|ada")
     assert await principal_for(auth, token) == "jwt|apikey|x%7Cada"
 
 
@@ -512,4 +512,4 @@ async def test_a_namespace_can_be_chosen() -> None:
     key = APIKeyAuthenticator({KEY: Identity("ada")}, namespace="machines")
     token = JWTAuthenticator(HMAC_SECRETS[0], namespace="people")
     assert await principal_for(key, WITH_KEY[0]) == "machines|ada"
-    assert await principal_for(token, bearing(HMAC_SECRETS[0])) == "people|ada"
+    assert await principal_for(token, bearer_header(HMAC_SECRETS[0])) == "people|ada"

@@ -25,13 +25,13 @@ from tests.server.asking import MODERN, Agent, Json
 from .byhand import CARD, CONTROL, HOSTILE, KEY, LONG, WIDTH, connected, request
 
 SECRET = "a secret of more than thirty-two bytes"
-BREAKS = """
+FAILING_MODULE = """
 from pydantic import BaseModel
 
 class Text(BaseModel):
     text: str
 
-class Breaks:
+class FailingModule:
     description = "Does not work"
     input_schema = output_schema = Text
 
@@ -110,7 +110,7 @@ def logging_agent(home: Path, *options: str) -> Iterator[tuple[httpx.Client, lis
     denied = {"callers": ["*"], "targets": ["nap"], "effect": "deny"}
     rules.write_text(json.dumps({"default_effect": "allow", "rules": [denied]}), encoding="utf-8")
     folder, log = extensions(home, "echo.py", "nap.py"), list[str]()
-    (folder / "breaks.py").write_text(BREAKS, encoding="utf-8")
+    (folder / "breaks.py").write_text(FAILING_MODULE, encoding="utf-8")
     command = [*COMMAND, "serve", "--extensions-dir", str(folder), "--acl", str(rules)]
     with process([*command, "--host=127.0.0.1", "--port=0", *options], home) as agent:
         with httpx.Client(base_url=agent.url, trust_env=False, timeout=20) as client:

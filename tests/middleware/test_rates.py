@@ -343,7 +343,7 @@ async def test_an_address_whose_credentials_are_refused_too_often_has_to_wait(cl
     assert await statuses(app, 1, headers=WRONG) == [401]
 
 
-async def test_valid_credentials_and_public_pages_are_served_beside_refused_ones(
+async def test_valid_credentials_and_public_pages_are_served_while_others_are_refused(
     clock: Clock,
 ) -> None:
     app = guarded()

@@ -300,7 +300,7 @@ logging.getLogger("any").warning("%s", sys.argv[2])
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_no_message_has_line_breaks_whoever_logs_it(form: str) -> None:
+def test_no_message_of_any_logger_has_line_breaks(form: str) -> None:
     message = HOSTILE.replace("\0", "")  # which arguments of a program can't contain
     command = [sys.executable, "-c", WARNS, form, message]
     result = subprocess.run(command, check=True, capture_output=True)

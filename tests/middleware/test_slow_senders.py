@@ -127,12 +127,12 @@ def by_default(url: str, folder: Path) -> list[float]:
 def test_a_kept_connection_may_be_idle_for_the_usual_time(
     results: dict[str, "Future[Any]"],
 ) -> None:
-    first, second, idle = results["kept"].result(2 * PATIENCE)
+    first, second, idle = results["kept_alive"].result(2 * PATIENCE)
     assert (first, second) == (200, 200)
     assert KEEP_ALIVE * 0.9 < idle < KEEP_ALIVE + 2
 
 
-def kept(url: str, folder: Path) -> tuple[int, int, float]:
+def kept_alive(url: str, folder: Path) -> tuple[int, int, float]:
     """Return the statuses of two requests on one connection, and its idle time at the end.
 
     The pause between the requests is longer than the timeout.
@@ -188,10 +188,10 @@ def steady_later(url: str, folder: Path) -> int:
 def test_an_incomplete_request_on_a_kept_connection_times_out(
     results: dict[str, "Future[Any]"],
 ) -> None:
-    assert TIMEOUT * 0.9 < results["half_later"].result(2 * PATIENCE) < TIMEOUT + TOLERANCE
+    assert TIMEOUT * 0.9 < results["incomplete_second"].result(2 * PATIENCE) < TIMEOUT + TOLERANCE
 
 
-def half_later(url: str, folder: Path) -> float:
+def incomplete_second(url: str, folder: Path) -> float:
     """Return the seconds until an incomplete second request times out."""
     with connected(url) as line:
         line.send(HEALTH)
@@ -283,10 +283,10 @@ def refused(url: str, folder: Path) -> tuple[bytes, list[float]]:
 def test_the_next_request_may_arrive_slowly_during_a_run(
     results: dict[str, "Future[Any]"],
 ) -> None:
-    assert results["half_of_the_next"].result(2 * PATIENCE) == [200, 200]
+    assert results["next_request_in_halves"].result(2 * PATIENCE) == [200, 200]
 
 
-def half_of_the_next(url: str, folder: Path) -> list[int]:
+def next_request_in_halves(url: str, folder: Path) -> list[int]:
     with connected(url) as line:
         line.send(sending("nap", data={"seconds": TIMEOUT + 1}) + HEALTH[:10])
         first = status_of(line.read_until())
@@ -335,7 +335,7 @@ def slow_auth(url: str, folder: Path) -> list[Any]:
     with process(command, folder.parent) as agent, ThreadPoolExecutor(4) as pool:
         futures = [
             pool.submit(each, agent.url)
-            for each in (expecting_continue, delayed_read, never_sending, hesitating)
+            for each in (expecting_continue, delayed_read, never_sending, delayed_body)
         ]
         return [each.result(PATIENCE) for each in futures]
 
@@ -377,7 +377,7 @@ def never_sending(url: str) -> Any:
     return time.monotonic() - started
 
 
-def hesitating(url: str) -> Any:
+def delayed_body(url: str) -> Any:
     """Return the status of a request whose body comes half a timeout after 100 Continue.
 
     The agent checks its connections after each timeout, and here it sends 100 Continue just before.
@@ -404,10 +404,10 @@ def test_after_any_wait_for_100_continue_the_body_has_time(
 def test_the_body_of_the_next_request_may_arrive_slowly_during_a_run(
     results: dict[str, "Future[Any]"],
 ) -> None:
-    assert results["half_of_the_next_body"].result(2 * PATIENCE) == [200, 200]
+    assert results["next_body_in_halves"].result(2 * PATIENCE) == [200, 200]
 
 
-def half_of_the_next_body(url: str, folder: Path) -> list[int]:
+def next_body_in_halves(url: str, folder: Path) -> list[int]:
     head, content = head_and_body(sending())
     with connected(url) as line:
         line.send(sending("nap", data={"seconds": TIMEOUT + 1}) + head + content[:10])
@@ -419,8 +419,8 @@ def half_of_the_next_body(url: str, folder: Path) -> list[int]:
 
 
 SCENARIOS = [
-    *(by_default, kept, steady, long_run, stream, pipelined, blank, refused),
-    *(steady_later, half_later, half_of_the_next, half_of_the_next_body, slow_auth),
+    *(by_default, kept_alive, steady, long_run, stream, pipelined, blank, refused),
+    *(steady_later, incomplete_second, next_request_in_halves, next_body_in_halves, slow_auth),
 ]
 
 

@@ -9,7 +9,7 @@ from .agents import STORE
 
 
 @pytest.fixture(params=["memory", "file"])
-def everywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def each_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Run the test with either task store."""
     kind: str = request.param
     token = STORE.set("memory" if kind == "memory" else f"sqlite:///{tmp_path / 'agent.db'}")

@@ -192,7 +192,7 @@ async def test_a_webhook_that_its_store_returns_changed_can_be_marked_as_failed(
 
     with receiving(answer) as receiver:
         async with serving(MODULES, "0.3", task_store=store, push_notifications=QUICK) as peer:
-            params = Hooks(peer.wire).sending("work", hook={**HOOK, "url": receiver.url})
+            params = Hooks(peer.wire).send_params("work", hook={**HOOK, "url": receiver.url})
             task = (await peer.ask("send", params)).task["id"]
             release.set()
             await wait_until(lambda: "status 500" in store.configs[task].tenant)
@@ -214,7 +214,7 @@ async def test_no_notification_follows_a_missing_one_if_the_failure_was_not_save
     modules["work"] = ActionModule(gate)
     with receiving(script(Reply(500))) as receiver:
         async with serving(modules, task_store=Once(), push_notifications=QUICK) as peer:
-            params = Hooks(peer.wire).sending("work", hook={**HOOK, "url": receiver.url})
+            params = Hooks(peer.wire).send_params("work", hook={**HOOK, "url": receiver.url})
             configuration = {**params["configuration"], "returnImmediately": True}
             task = (await peer.ask("send", {**params, "configuration": configuration})).task["id"]
             await wait_until(lambda: "not saved" in caplog.text)
@@ -259,10 +259,12 @@ async def test_a_webhook_set_while_the_store_rejects_a_message_is_kept() -> None
 
     store = Full()
     async with serving(MODULES, task_store=store, push_notifications=QUICK) as peer:
-        first = Hooks(peer.wire).sending("pay", hook={"id": "c1", "url": OLD})
+        first = Hooks(peer.wire).send_params("pay", hook={"id": "c1", "url": OLD})
         task = (await peer.ask("send", first)).task["id"]
         part = peer.part(text="yes")
-        params = Hooks(peer.wire).sending("pay", part, hook={"id": "c1", "url": NEW}, taskId=task)
+        params = Hooks(peer.wire).send_params(
+            "pay", part, hook={"id": "c1", "url": NEW}, taskId=task
+        )
         answer = asyncio.create_task(peer.ask("send", params))
         await store.reached.wait()
         assert (await ask(peer, "push set", task, id="c1", url=LATER))[0] is None
@@ -283,10 +285,10 @@ async def test_a_message_that_the_store_rejects_replaces_no_webhook() -> None:
     store = Full()
     async with serving(MODULES, task_store=store, push_notifications=QUICK) as peer:
         hooks = Hooks(peer.wire)
-        first = hooks.sending("pay", hook={"id": "c1", "url": OLD})
+        first = hooks.send_params("pay", hook={"id": "c1", "url": OLD})
         task = (await peer.ask("send", first)).task["id"]
         part = peer.part(text="yes")
-        answer = hooks.sending("pay", part, hook={"id": "c1", "url": NEW}, taskId=task)
+        answer = hooks.send_params("pay", part, hook={"id": "c1", "url": NEW}, taskId=task)
         assert (await peer.ask("send", answer)).code == -32603
         assert await hooks_of(peer, task) == [{"taskId": task, "id": "c1", "url": OLD}]
         store.is_full = False
@@ -300,7 +302,7 @@ async def test_each_of_two_concurrent_messages_adds_its_webhook(word: str) -> No
         hooks, part = Hooks(peer.wire), peer.part(text=word)
         task = (await peer.send("pay")).task["id"]
         answers = [
-            hooks.sending("pay", part, hook={"id": name, "url": OLD}, taskId=task)
+            hooks.send_params("pay", part, hook={"id": name, "url": OLD}, taskId=task)
             for name in ("c1", "c2")
         ]
         outcomes = await asyncio.gather(*(peer.ask("send", answer) for answer in answers))

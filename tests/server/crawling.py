@@ -24,13 +24,13 @@ from . import leaky
 from .asking import LEAK, Agent, Answer, Json
 from .conftest import eventually
 from .inloop import DIALECTS, ActionModule
-from .leaky import FAILURES, FRAGMENTS, OUTPUT, forging
+from .leaky import FAILURES, FRAGMENTS, OUTPUT, log_injection
 from .test_custom_stores import DictStore
 
 INPUT = "input-5ec4e7"
 """Marks a client's inputs for modules; they must not be logged."""
 
-NOTE = f"{INPUT}{forging(INPUT)}"
+NOTE = f"{INPUT}{log_injection(INPUT)}"
 MARK = "request-5ec4e7"
 """Marks other data from clients, such as paths; it may be logged."""
 

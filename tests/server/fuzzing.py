@@ -26,7 +26,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from hypothesis import strategies as st
 
 from .asking import Json
-from .modules import MISDEEDS, OUTPUTS
+from .modules import EXCEPTIONS, OUTPUTS
 
 Values: TypeAlias = st.SearchStrategy[Any]
 Place: TypeAlias = tuple[Any, ...]
@@ -46,7 +46,7 @@ KINDS = {
 """Placeholders for the ids of tasks, each with the task's skill and state."""
 
 MISDEED_INPUTS, OUTPUT_INPUTS = (
-    [{"what": what} for what in cases] for cases in (MISDEEDS, OUTPUTS)
+    [{"what": what} for what in cases] for cases in (EXCEPTIONS, OUTPUTS)
 )
 EVIL, EVIL_TEXT = "^(a+)+$", "a" * 60 + "!"
 """A pattern, and a text that takes Python's `re` years."""
@@ -306,7 +306,7 @@ def part_of(kind: str, content: Any, *, modern: bool) -> Json:
     return {"kind": kind, kind: content}
 
 
-def aimed(draw: st.DrawFn, params: Json, *, modern: bool) -> Json:
+def likely_valid(draw: st.DrawFn, params: Json, *, modern: bool) -> Json:
     """Turn *params* into a send that likely runs: a valid input, or an answer to a known task."""
     (skill, inputs), task = draw(valid_calls), draw(targets)
     kind = draw(contents)
@@ -419,7 +419,7 @@ envelopes: st.SearchStrategy[Change] = st.one_of(
 )
 
 
-def spoiled(draw: st.DrawFn, request: Any) -> Any:
+def corrupted(draw: st.DrawFn, request: Any) -> Any:
     """Return a request with up to three edits, most of them deep inside."""
     for _ in range(draw(st.integers(1, 3))):
         paths = [*places(request)]
@@ -433,7 +433,7 @@ MEMBER = re.compile(r'"\w+": ')
 SCALAR = re.compile(r'(?<=: )(?:"[^"\\]*"|-?\d+|true|false|null)')
 
 
-def retyped(draw: st.DrawFn, text: str) -> str:
+def reworded_json(draw: st.DrawFn, text: str) -> str:
     """Return JSON text with a duplicate member or an unusually written value."""
     twice, token = draw(st.booleans()), draw(tokens)
     matches = [*(MEMBER if twice else SCALAR).finditer(text)]
@@ -446,7 +446,7 @@ def retyped(draw: st.DrawFn, text: str) -> str:
 
 
 def broken(draw: st.DrawFn, body: bytes) -> bytes:
-    """Return bytes of which some are lost, doubled or replaced."""
+    """Return the body with some bytes lost, doubled or replaced."""
     start = draw(st.integers(0, len(body)))
     end = start + draw(st.sampled_from([0, 1, 2, 10, 10**9]))
     new = draw(st.sampled_from([b"", b"\xff", b"\0", b"\xed\xa0\x80", b"\xef\xbb\xbf", b'"', b"}"]))
@@ -475,7 +475,7 @@ REFUSED = {name for name in METHODS if "push" in name.lower() or "Card" in name}
 """Methods that are always refused."""
 SENDS = {name for name, (_, kind, _) in METHODS.items() if kind.__name__.startswith("Send")}
 methods = st.sampled_from([*METHODS, *sorted(METHODS.keys() - REFUSED) * 2, *sorted(SENDS) * 5])
-CORRUPTIONS = [*["as it is"] * 3, *["spoiled"] * 5, "in an envelope", "retyped", "broken"]
+CORRUPTIONS = [*["as it is"] * 3, *["corrupted"] * 5, "in an envelope", "reworded_json", "broken"]
 
 
 @dataclass(frozen=True)
@@ -505,13 +505,13 @@ def cases(draw: st.DrawFn) -> Case:
     method, corruption = draw(methods), draw(st.sampled_from(CORRUPTIONS))
     request = draw(requests(method))
     if "message" in request.get("params", ()) and draw(often):
-        request["params"] = aimed(draw, request["params"], modern="/" not in method)
-    if corruption == "spoiled":
-        request = spoiled(draw, request)
+        request["params"] = likely_valid(draw, request["params"], modern="/" not in method)
+    if corruption == "corrupted":
+        request = corrupted(draw, request)
     elif corruption == "in an envelope":
         request = draw(envelopes)(request)
     text = json.dumps(request, ensure_ascii=draw(often))
-    text = retyped(draw, text) if corruption == "retyped" else text
+    text = reworded_json(draw, text) if corruption == "reworded_json" else text
     body = text.encode(errors="surrogatepass")
     body = broken(draw, body) if corruption == "broken" else body
     return Case(body, draw(headers) if draw(st.booleans()) else {})

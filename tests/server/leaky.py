@@ -31,7 +31,7 @@ LEDGER = Ledger()
 OUTPUT = "output-5ec4e7"
 
 
-def forging(mark: str) -> str:
+def log_injection(mark: str) -> str:
     """Return text that imitates log lines after each kind of line break."""
     line = f"00:00:00 ERROR   {mark}-line all is well"
     return f"\r\n{line}\x1b[2K\x85{line}\u2028{line}\n"
@@ -40,7 +40,7 @@ def forging(mark: str) -> str:
 PATH = "/srv/secret-path/ledger.sqlite"
 STACK = f'\nTraceback (most recent call last):\n  File "{PATH}.py", line 7, in pay\n'
 ADVICE = "The amount is too high"
-SPOKEN = f"{ADVICE}, see {PATH} or C:\\secret-path\\a{STACK}"
+CALLER_MESSAGE = f"{ADVICE}, see {PATH} or C:\\secret-path\\a{STACK}"
 """The message of an error meant for callers; they get its text without paths and stacks."""
 
 SECRETS = (
@@ -49,7 +49,7 @@ SECRETS = (
     "sk-live-5ec4e7",
     f"{LEDGER!r}",
     "DATABASE_URL=postgres://ledger:pa55phrase@db.internal/books",
-    f"{STACK}LedgerError: no{forging('forged')}",
+    f"{STACK}LedgerError: no{log_injection('forged')}",
 )
 FRAGMENTS = "secret-path|secret_table|hunter9|sk-live-|ledger object at|pa55phrase|forged-line"
 """Fragments that show that a secret has leaked, even if only in part."""
@@ -71,7 +71,7 @@ class LedgerError(Exception):
     """An exception class of a module's own."""
 
 
-class UnspeakableError(LedgerError):
+class UnprintableError(LedgerError):
     """An exception whose `str()` and `repr()` raise."""
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ class UnspeakableError(LedgerError):
     __repr__ = __str__
 
 
-class MuteError(LedgerError):
+class NonStringError(LedgerError):
     """An exception whose `str()` is not a string."""
 
     def __str__(self) -> str:
@@ -117,7 +117,7 @@ class Model(BaseModel):
         raise LedgerError(self.text)
 
 
-class Sloppy(dict[str, Any]):
+class UnreadableDict(dict[str, Any]):
     """A mapping whose items can't be read."""
 
     def items(self) -> Any:
@@ -126,11 +126,11 @@ class Sloppy(dict[str, Any]):
     keys = __iter__ = items
 
 
-class Picky(list[str]):
+class UnreadableList(list[str]):
     """A list that raises a `ValueError` with forged log lines when it is iterated."""
 
     def __iter__(self) -> Any:
-        raise ValueError(forging("author"))
+        raise ValueError(log_injection("author"))
 
 
 def chained(text: str) -> Exception:
@@ -144,12 +144,12 @@ def chained(text: str) -> Exception:
 
 def nested(text: str) -> Exception:
     """Return nested exception groups."""
-    return ExceptionGroup(text, [chained(text), ExceptionGroup(text, [UnspeakableError(text)])])
+    return ExceptionGroup(text, [chained(text), ExceptionGroup(text, [UnprintableError(text)])])
 
 
-def speaks(kind: Callable[[str], Exception], text: str) -> Exception:
+def with_caller_message(kind: Callable[[str], Exception], text: str) -> Exception:
     """Return an error whose message is for callers, with a cause and notes that are not."""
-    error = kind(SPOKEN)
+    error = kind(CALLER_MESSAGE)
     error.__cause__ = LedgerError(text)
     error.add_note(text)
     return error
@@ -181,7 +181,7 @@ def of_apcore(kind: Any, *, foreign: bool) -> Failure:
     """
 
     def failure(text: str) -> BaseException:
-        message = forging("denied") if kind is apcore.ACLDeniedError else text
+        message = log_injection("denied") if kind is apcore.ACLDeniedError else text
         parameters = inspect.signature(kind).parameters.values()
         required = [p for p in parameters if p.default is p.empty and p.kind != p.VAR_KEYWORD]
         error: ModuleError = kind(**{p.name: argument(p, message) for p in required})
@@ -195,7 +195,7 @@ def of_apcore(kind: Any, *, foreign: bool) -> Failure:
             }
         if kind is apcore.SchemaValidationError:
             error.details["errors"] = entries(text)
-        error.message = SPOKEN if kind is InvalidInputError else text
+        error.message = CALLER_MESSAGE if kind is InvalidInputError else text
         return error
 
     return failure
@@ -206,7 +206,7 @@ def entries(text: str) -> list[dict[str, Any]]:
     entry = {"field": "amount", "code": "int_type", "message": "Input should be an integer"}
     quoting = (f"Value error, {text}", f"{text!r} is not of type 'integer'", f"['{text}'] is long")
     return [
-        {**entry, "message": SPOKEN},
+        {**entry, "message": CALLER_MESSAGE},
         {**entry, "input": text, "ctx": {text: text}, text: text},
         {**entry, "code": "missing", "message": text},
         {"path": "/amount", "keyword": "additionalProperties", "message": text},
@@ -218,7 +218,7 @@ PLAIN: list[Any] = [
     *(ValueError, KeyError, OSError, RuntimeError, AssertionError, AttributeError, ImportError),
     *(ModuleNotFoundError, NotImplementedError, MemoryError, RecursionError, TimeoutError),
     *(StopIteration, StopAsyncIteration, GeneratorExit, asyncio.CancelledError, BaseException),
-    *(SystemExit, KeyboardInterrupt, LedgerError, UnspeakableError, MuteError, TrapError),
+    *(SystemExit, KeyboardInterrupt, LedgerError, UnprintableError, NonStringError, TrapError),
 ]
 APCORE: list[Any] = [
     kind
@@ -235,12 +235,16 @@ FAILURES: dict[str, Failure] = {
         for kind in APCORE
         if "module_id" in inspect.signature(kind).parameters
     },
-    **{f"a2a's {kind.__name__}": partial(speaks, kind) for kind in PROTOCOL},
+    **{f"a2a's {kind.__name__}": partial(with_caller_message, kind) for kind in PROTOCOL},
     "a2a's A2AClientError": A2AClientError,
-    "its own InvalidInputError": partial(speaks, type("InvalidInputError", (LedgerError,), {})),
+    "its own InvalidInputError": partial(
+        with_caller_message, type("InvalidInputError", (LedgerError,), {})
+    ),
     "its own SchemaValidationError": type("SchemaValidationError", (LedgerError,), {}),
     "entries": lambda text: apcore.SchemaValidationError(text, errors=entries(text)),
-    "advice": lambda text: InvalidInputError(SPOKEN, details={text: text}, cause=OSError(text)),
+    "advice": lambda text: InvalidInputError(
+        CALLER_MESSAGE, details={text: text}, cause=OSError(text)
+    ),
     "a code of its own": lambda text: ModuleError(text, text, {text: text}),
     "a chain": chained,
     "groups": nested,
@@ -271,7 +275,7 @@ UNCARRIED: dict[str, Callable[[str], Any]] = {
     "a bare object": lambda text: LEDGER,
     "an error": lambda text: {"more": LedgerError(text)},
     "a broken model": lambda text: {"more": Model(text=text)},
-    "a broken mapping": lambda text: Sloppy(text=text),
+    "a broken mapping": lambda text: UnreadableDict(text=text),
     "not a number": lambda text: {"text": text, "more": float("nan")},
     "a long integer": lambda text: {"text": text, "more": 10**5000},
     "a surrogate": lambda text: {"more": f"{text}\ud800"},
@@ -392,7 +396,7 @@ class LeakyApprovalHandler:
         verdict, text = request.arguments["verdict"], issue_secrets(request.arguments)
         if verdict == "raises":
             raise failure(request.arguments)
-        status: Any = forging(verdict) if verdict == "another" else verdict
+        status: Any = log_injection(verdict) if verdict == "another" else verdict
         return apcore.ApprovalResult(status, text, text, text, {text: text})
 
     async def check_approval(self, approval_id: str) -> Any:

@@ -30,7 +30,7 @@ class Order(BaseModel):
     items: list[Item]
 
 
-class What(BaseModel):
+class CaseInput(BaseModel):
     what: str
 
 
@@ -55,14 +55,14 @@ class Mirror(Module):
         return inputs
 
 
-class Seen(Module):
+class JsonTextModule(Module):
     """A module that returns its inputs as JSON text, exactly."""
 
     async def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
         return {"seen": json.dumps(inputs)}
 
 
-class Anything(Seen):
+class AnyObjectModule(JsonTextModule):
     """A module whose schema accepts any object."""
 
     input_schema: ClassVar[Any] = {"type": "object"}
@@ -85,7 +85,7 @@ class Slow(Module):
 class Nested(Module):
     """A module that calls another with wrong inputs, or a module that does not exist."""
 
-    input_schema = What
+    input_schema = CaseInput
 
     async def execute(self, inputs: Inputs, context: Context[Any]) -> Any:
         executor: Any = context.executor
@@ -96,7 +96,7 @@ class FatalError(BaseException):
     """An error outside the `Exception` hierarchy."""
 
 
-class UnspeakableError(Exception):
+class UnprintableError(Exception):
     """An exception whose `str()` raises."""
 
     def __str__(self) -> str:
@@ -111,7 +111,7 @@ class DetailedError(SchemaValidationError):
         self.details: Any = {"errors": [SECRET], "call_chain": 5}
 
 
-MISDEEDS: dict[str, Callable[[], BaseException]] = {
+EXCEPTIONS: dict[str, Callable[[], BaseException]] = {
     "value": lambda: ValueError(SECRET),
     "key": lambda: KeyError(SECRET),
     "input": lambda: InvalidInputError("no \ud800 text"),
@@ -121,7 +121,7 @@ MISDEEDS: dict[str, Callable[[], BaseException]] = {
     "interrupt": lambda: KeyboardInterrupt(SECRET),
     "fatal": lambda: FatalError(SECRET),
     "canceled": lambda: asyncio.CancelledError(SECRET),
-    "unspeakable": UnspeakableError,
+    "unspeakable": UnprintableError,
     "memory": lambda: MemoryError(SECRET),
     "depth": lambda: RecursionError(SECRET),
     "stop": lambda: StopAsyncIteration(SECRET),
@@ -129,29 +129,29 @@ MISDEEDS: dict[str, Callable[[], BaseException]] = {
 }
 
 
-def misdeed(inputs: Inputs) -> BaseException:
-    return MISDEEDS[inputs["what"]]()
+def chosen_exception(inputs: Inputs) -> BaseException:
+    return EXCEPTIONS[inputs["what"]]()
 
 
-class Raises(Module):
-    input_schema = What
+class RaisingModule(Module):
+    input_schema = CaseInput
 
     def execute(self, inputs: Inputs, context: Context[Any]) -> None:
-        raise misdeed(inputs)
+        raise chosen_exception(inputs)
 
 
-class RaisesLater(Module):
-    input_schema = What
+class AsyncRaisingModule(Module):
+    input_schema = CaseInput
 
     async def execute(self, inputs: Inputs, context: Context[Any]) -> None:
         await asyncio.sleep(0)
-        raise misdeed(inputs)
+        raise chosen_exception(inputs)
 
 
-class RaisesInStream(RaisesLater):
+class StreamRaisingModule(AsyncRaisingModule):
     async def stream(self, inputs: Inputs, context: Context[Any]) -> AsyncIterator[Inputs]:
         yield {"chunk": 1}
-        raise misdeed(inputs)
+        raise chosen_exception(inputs)
 
 
 def endless() -> Inputs:
@@ -184,16 +184,16 @@ OUTPUTS: dict[str, Any] = {
 }
 
 
-class Puts(Module):
-    """A module with outputs that the protocols can't carry."""
+class BadOutputModule(Module):
+    """A module with outputs that cannot be sent as JSON."""
 
-    input_schema = What
+    input_schema = CaseInput
 
     async def execute(self, inputs: Inputs, context: Context[Any]) -> Any:
         return OUTPUTS[inputs["what"]]
 
 
-class PutsInStream(Puts):
+class BadStreamModule(BadOutputModule):
     async def stream(self, inputs: Inputs, context: Context[Any]) -> AsyncIterator[Any]:
         yield {"chunk": 1}
         yield OUTPUTS[inputs["what"]]
@@ -204,16 +204,16 @@ def registry() -> Registry:
     for name, module in {
         "echo": Echo(),
         "mirror": Mirror(),
-        "seen": Seen(),
-        "anything": Anything(),
+        "seen": JsonTextModule(),
+        "anything": AnyObjectModule(),
         "order.total": OrderTotal(),
         "slow": Slow(),
         "nested": Nested(),
-        "raises": Raises(),
-        "raises.later": RaisesLater(),
-        "raises.stream": RaisesInStream(),
-        "puts": Puts(),
-        "puts.stream": PutsInStream(),
+        "raises": RaisingModule(),
+        "raises.later": AsyncRaisingModule(),
+        "raises.stream": StreamRaisingModule(),
+        "puts": BadOutputModule(),
+        "puts.stream": BadStreamModule(),
     }.items():
         registry.register(name, module)
     return registry

@@ -45,7 +45,7 @@ class Headers:
         return Identity(name, attrs={"iss": issuer} if issuer else {}) if name else None
 
 
-class Recalls:
+class RecallAction:
     """An action that returns the conversation so far; on request it waits or asks for input."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Recalls:
 
 def modules() -> dict[str, object]:
     """Return the modules that the tasks of `STATES` need, with a gate of their own."""
-    recalls = Recalls()
+    recalls = RecallAction()
     return {
         "recall": ActionModule(recalls),
         "guarded": ActionModule(recalls, annotations=NEEDS_APPROVAL),

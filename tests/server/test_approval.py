@@ -47,7 +47,7 @@ class Amount(BaseModel):
     amount: int
 
 
-class Till:
+class PaymentAction:
     """An action that records its payments."""
 
     def __init__(self) -> None:
@@ -63,12 +63,15 @@ class Till:
 
 
 @pytest.fixture
-def till() -> Till:
-    return Till()
+def payments() -> PaymentAction:
+    return PaymentAction()
 
 
-def paying(till: Till, **others: object) -> dict[str, object]:
-    return {"work": ActionModule(till, input_schema=Amount, annotations=NEEDS_APPROVAL), **others}
+def paying(payments: PaymentAction, **others: object) -> dict[str, object]:
+    return {
+        "work": ActionModule(payments, input_schema=Amount, annotations=NEEDS_APPROVAL),
+        **others,
+    }
 
 
 def approval_request(task: Json) -> tuple[str, Any]:
@@ -91,9 +94,9 @@ async def say(peer: Peer, task: Json, *parts: Json, **members: Any) -> Json:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_call_that_needs_approval_pauses_and_describes_the_call(
-    dialect: str, till: Till
+    dialect: str, payments: PaymentAction
 ) -> None:
-    async with serving(paying(till), dialect) as peer:
+    async with serving(paying(payments), dialect) as peer:
         text, data = approval_request(await pause(peer))
         assert text == "Approval required for module work\namount: 5"
         approval = data["approval"]
@@ -102,7 +105,7 @@ async def test_a_call_that_needs_approval_pauses_and_describes_the_call(
         assert 3500 < seconds <= 3600
         assert len(approval["id"]) == 36
         assert approval["decidedBy"] == "client"
-        assert not till.paid
+        assert not payments.paid
 
 
 YES = ["yes", "Yes", " YES ", "y", "ok", "OK.", "approve", "approved", "Approved!"]
@@ -110,37 +113,37 @@ NO = ["no", "No", "n", "deny", "Denied.", "reject", "rejected"]
 
 
 @pytest.mark.parametrize("word", YES)
-async def test_a_yes_runs_the_call(word: str, till: Till) -> None:
-    async with serving(paying(till)) as peer:
+async def test_a_yes_runs_the_call(word: str, payments: PaymentAction) -> None:
+    async with serving(paying(payments)) as peer:
         task = await say(peer, await pause(peer), peer.part(text=word))
         assert contents(task) == [{"paid": 5}]
-        assert till.paid == [{"amount": 5}]
+        assert payments.paid == [{"amount": 5}]
 
 
 @pytest.mark.parametrize("word", NO)
-async def test_a_no_rejects_the_task_for_good(word: str, till: Till) -> None:
-    async with serving(paying(till)) as peer:
+async def test_a_no_rejects_the_task_for_good(word: str, payments: PaymentAction) -> None:
+    async with serving(paying(payments)) as peer:
         task = await say(peer, await pause(peer), peer.part(text=word))
         assert state_of(task) == "rejected"
         assert await say(peer, task, peer.part(text="yes")) == task
         late = await peer.send("work", peer.part(text="Hello"), taskId=task["id"])
         assert late.code == -32004
         assert await peer.get(task["id"]) == task
-        assert not till.paid
+        assert not payments.paid
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("as_text", [False, True])
 @pytest.mark.parametrize(("approved", "state"), [(True, "completed"), (False, "rejected")])
 async def test_an_answer_can_be_data(
-    dialect: str, approved: bool, state: str, as_text: bool, till: Till
+    dialect: str, approved: bool, state: str, as_text: bool, payments: PaymentAction
 ) -> None:
-    async with serving(paying(till), dialect) as peer:
+    async with serving(paying(payments), dialect) as peer:
         data = {"approved": approved, "comment": "as we said"}
         part = peer.part(text=json.dumps(data)) if as_text else peer.part(data=data)
         task = await say(peer, await pause(peer), part)
         assert state_of(task) == state
-        assert bool(till.paid) == approved
+        assert bool(payments.paid) == approved
 
 
 UNCLEAR: list[Json] = [
@@ -159,25 +162,27 @@ UNCLEAR: list[Json] = [
 
 
 @pytest.mark.parametrize("part", UNCLEAR)
-async def test_an_unclear_answer_asks_for_approval_again(part: Json, till: Till) -> None:
-    async with serving(paying(till)) as peer:
+async def test_an_unclear_answer_asks_for_approval_again(
+    part: Json, payments: PaymentAction
+) -> None:
+    async with serving(paying(payments)) as peer:
         task = await say(peer, await pause(peer), part)
         assert state_of(task) == "input-required"
         text, data = approval_request(task)
         assert "yes" in text
         assert '{"approved": true}' in text
         assert data["approval"]["arguments"] == {"amount": 5}
-        assert not till.paid
+        assert not payments.paid
         task = await say(peer, task, peer.part(text="yes"))
         assert state_of(task) == "completed"
-        assert till.paid == [{"amount": 5}]
+        assert payments.paid == [{"amount": 5}]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_the_approval_request_and_its_answer_are_in_the_history(
-    dialect: str, till: Till
+    dialect: str, payments: PaymentAction
 ) -> None:
-    async with serving(paying(till), dialect) as peer:
+    async with serving(paying(payments), dialect) as peer:
         task = await pause(peer)
         question = task["status"]["message"]
         task = await say(peer, task, peer.part(text="yes"), messageId="the answer")
@@ -187,9 +192,11 @@ async def test_the_approval_request_and_its_answer_are_in_the_history(
         assert third["taskId"] == task["id"]
 
 
-async def test_in_0_3_the_context_alone_finds_the_newest_paused_task(till: Till) -> None:
+async def test_in_0_3_the_context_alone_finds_the_newest_paused_task(
+    payments: PaymentAction,
+) -> None:
     other = ActionModule(give_back, annotations=NEEDS_APPROVAL)
-    async with serving(paying(till, other=other), "0.3") as peer:
+    async with serving(paying(payments, other=other), "0.3") as peer:
         older = await pause(peer, 1, contextId="ours")
         newer = (await peer.send("other", contextId="ours")).task
         await pause(peer, 3, contextId="theirs")
@@ -198,12 +205,14 @@ async def test_in_0_3_the_context_alone_finds_the_newest_paused_task(till: Till)
         assert (answer.task["id"], answer.state) == (newer["id"], "completed")
         answer = await peer.ask("send", {"message": message})
         assert (answer.task["id"], answer.state) == (older["id"], "completed")
-        assert till.paid == [{"amount": 1}]
+        assert payments.paid == [{"amount": 1}]
 
 
-async def test_in_0_3_the_context_and_the_skill_find_the_paused_task(till: Till) -> None:
+async def test_in_0_3_the_context_and_the_skill_find_the_paused_task(
+    payments: PaymentAction,
+) -> None:
     other = ActionModule(give_back, annotations=NEEDS_APPROVAL)
-    async with serving(paying(till, other=other), "0.3") as peer:
+    async with serving(paying(payments, other=other), "0.3") as peer:
         older = await pause(peer, contextId="ours")
         newer = (await peer.send("other", contextId="ours")).task
         answer = await peer.send("work", peer.part(text="yes"), contextId="ours")
@@ -213,9 +222,9 @@ async def test_in_0_3_the_context_and_the_skill_find_the_paused_task(till: Till)
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_another_skill_in_the_context_starts_a_task_of_its_own(
-    dialect: str, till: Till
+    dialect: str, payments: PaymentAction
 ) -> None:
-    async with serving(paying(till, other=ActionModule(give_back)), dialect) as peer:
+    async with serving(paying(payments, other=ActionModule(give_back)), dialect) as peer:
         task = await pause(peer, contextId="ours")
         answer = await peer.send("other", peer.part(text="yes"), contextId="ours")
         assert answer.task["id"] != task["id"]
@@ -224,21 +233,23 @@ async def test_another_skill_in_the_context_starts_a_task_of_its_own(
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_another_skill_for_the_paused_task_is_refused(dialect: str, till: Till) -> None:
-    async with serving(paying(till, other=ActionModule(give_back)), dialect) as peer:
+async def test_another_skill_for_the_paused_task_is_refused(
+    dialect: str, payments: PaymentAction
+) -> None:
+    async with serving(paying(payments, other=ActionModule(give_back)), dialect) as peer:
         task = await pause(peer)
         answer = await peer.send("other", peer.part(text="yes"), taskId=task["id"])
         assert answer.code == -32602
         assert await peer.get(task["id"]) == task
-        assert not till.paid
+        assert not payments.paid
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("data", [{"amount": "many"}, {}, {"amount": 1.5}])
 async def test_a_call_with_invalid_inputs_is_refused_before_approval(
-    dialect: str, data: Json, till: Till
+    dialect: str, data: Json, payments: PaymentAction
 ) -> None:
-    async with serving(paying(till), dialect) as peer:
+    async with serving(paying(payments), dialect) as peer:
         answer = await peer.send("work", peer.part(data=data))
         assert (answer.code, answer.fields) == (-32602, ["amount"])
         assert not (await peer.ask("list")).result["tasks"]
@@ -248,24 +259,26 @@ async def test_a_call_with_invalid_inputs_is_refused_before_approval(
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_an_approved_call_runs_with_the_arguments_that_were_shown(
-    dialect: str, till: Till
+    dialect: str, payments: PaymentAction
 ) -> None:
-    async with serving(paying(till), dialect) as peer:
+    async with serving(paying(payments), dialect) as peer:
         task = await pause(peer)
         more = peer.part(data={"approved": True, "amount": 5000})
         task = await say(peer, task, more, peer.part(data={"amount": 6000}))
         assert contents(task) == [{"paid": 5}]
-        assert till.paid == [{"amount": 5}]
+        assert payments.paid == [{"amount": 5}]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_paused_stream_continues_in_a_new_stream(dialect: str, till: Till) -> None:
-    modules = {"work": Streams(till.stream, annotations=NEEDS_APPROVAL)}
+async def test_a_paused_stream_continues_in_a_new_stream(
+    dialect: str, payments: PaymentAction
+) -> None:
+    modules = {"work": Streams(payments.stream, annotations=NEEDS_APPROVAL)}
     async with serving(modules, dialect) as peer:
         async with peer.stream("work", peer.part(data={"amount": 7})) as stream:
             end = (await stream.rest())[-1]
             assert end.state == "input-required"
-            assert not till.paid
+            assert not payments.paid
         task_id = end.body["taskId"]
         async with peer.stream("work", peer.part(text="yes"), taskId=task_id) as stream:
             frames = await stream.rest()
@@ -273,7 +286,7 @@ async def test_a_paused_stream_continues_in_a_new_stream(dialect: str, till: Til
             [{"paid": 7}],
             [{"receipt": 1}],
         ]
-        assert till.paid == [{"amount": 7}]
+        assert payments.paid == [{"amount": 7}]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -306,59 +319,61 @@ async def test_a_synchronous_module_waits_for_approval() -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_nested_call_needs_approval_too(dialect: str, till: Till) -> None:
+async def test_a_nested_call_needs_approval_too(dialect: str, payments: PaymentAction) -> None:
     async def pays_twice(inputs: Inputs, context: Any) -> Any:
         executor = context.executor
         first = await executor.call_async("pay", {"amount": 1}, context)
         second = await executor.call_async("pay", {"amount": 2}, context)
         return {"both": [first, second]}
 
-    modules = {"outer": ActionModule(pays_twice), "pay": paying(till)["work"]}
+    modules = {"outer": ActionModule(pays_twice), "pay": paying(payments)["work"]}
     async with serving(modules, dialect) as peer:
         task = (await peer.send("outer")).task
         assert state_of(task) == "input-required"
-        assert not till.paid
+        assert not payments.paid
         task = await say(peer, task, peer.part(text="yes"))
         assert state_of(task) == "input-required"
-        assert till.paid == [{"amount": 1}]
+        assert payments.paid == [{"amount": 1}]
         task = await say(peer, task, peer.part(text="yes"))
         assert contents(task) == [{"both": [{"paid": 1}, {"paid": 2}]}]
-        assert {"amount": 2} in till.paid
+        assert {"amount": 2} in payments.paid
 
 
-async def test_the_approval_request_of_a_nested_call_describes_that_call(till: Till) -> None:
+async def test_the_approval_request_of_a_nested_call_describes_that_call(
+    payments: PaymentAction,
+) -> None:
     async def pays(inputs: Inputs, context: Any) -> Any:
         return await context.executor.call_async("pay", {"amount": 1000}, context)
 
-    async with serving({"outer": ActionModule(pays), "pay": paying(till)["work"]}) as peer:
+    async with serving({"outer": ActionModule(pays), "pay": paying(payments)["work"]}) as peer:
         text, data = approval_request((await peer.send("outer")).task)
         approval = data["approval"]
         assert (approval["skill"], approval["arguments"]) == ("pay", {"amount": 1000})
         assert text == "Approval required for module pay\namount: 1000"
 
 
-async def test_a_no_to_a_nested_call_rejects_the_task(till: Till) -> None:
+async def test_a_no_to_a_nested_call_rejects_the_task(payments: PaymentAction) -> None:
     async def pays(inputs: Inputs, context: Any) -> Any:
         return await context.executor.call_async("pay", {"amount": 1}, context)
 
-    async with serving({"outer": ActionModule(pays), "pay": paying(till)["work"]}) as peer:
+    async with serving({"outer": ActionModule(pays), "pay": paying(payments)["work"]}) as peer:
         task = (await peer.send("outer")).task
         assert state_of(await say(peer, task, peer.part(text="no"))) == "rejected"
-        assert not till.paid
+        assert not payments.paid
 
 
 async def test_an_approval_does_not_cover_other_arguments() -> None:
-    till, amounts = Till(), iter([1, 2, 3, 4])
+    payments, amounts = PaymentAction(), iter([1, 2, 3, 4])
 
     async def pays(inputs: Inputs, context: Any) -> Any:
         amount = next(amounts)
         return await context.executor.call_async("pay", {"amount": amount}, context)
 
-    async with serving({"outer": ActionModule(pays), "pay": paying(till)["work"]}) as peer:
+    async with serving({"outer": ActionModule(pays), "pay": paying(payments)["work"]}) as peer:
         task = (await peer.send("outer")).task
         task = await say(peer, task, peer.part(text="yes"))
         assert state_of(task) == "input-required"
-        assert not till.paid
+        assert not payments.paid
 
 
 class TokenHandler:
@@ -387,8 +402,8 @@ def executors() -> Iterator[list[Executor]]:
         executor.close()
 
 
-def with_handler(handler: Any, till: Till, executors: list[Executor]) -> Executor:
-    executors.append(Executor(registry_of(paying(till)), approval_handler=handler))
+def with_handler(handler: Any, payments: PaymentAction, executors: list[Executor]) -> Executor:
+    executors.append(Executor(registry_of(paying(payments)), approval_handler=handler))
     return executors[-1]
 
 
@@ -397,55 +412,55 @@ def with_handler(handler: Any, till: Till, executors: list[Executor]) -> Executo
 async def test_a_token_from_a_client_is_ignored(
     dialect: str, schema: Any, executors: list[Executor]
 ) -> None:
-    handler, till = TokenHandler(), Till()
-    modules = {"work": ActionModule(till, input_schema=schema, annotations=NEEDS_APPROVAL)}
+    handler, payments = TokenHandler(), PaymentAction()
+    modules = {"work": ActionModule(payments, input_schema=schema, annotations=NEEDS_APPROVAL)}
     executors.append(Executor(registry_of(modules), approval_handler=handler))
     async with serving(executors[-1], dialect) as peer:
         data = {"amount": 5, "_approval_token": "token 1"}
         answer = await peer.send("work", peer.part(data=data))
         assert answer.state == "input-required"
-        assert (handler.checked, till.paid) == ([], [])
+        assert (handler.checked, payments.paid) == ([], [])
         assert handler.requests[0].arguments == {"amount": 5}
         text = peer.part(text='{"amount": 5, "_approval_token": "token 1"}')
         assert (await peer.send("work", text)).state == "input-required"
-        assert (handler.checked, till.paid) == ([], [])
+        assert (handler.checked, payments.paid) == ([], [])
 
 
-async def test_a_token_from_a_client_is_ignored_without_a_handler(till: Till) -> None:
-    async with serving(paying(till)) as peer:
+async def test_a_token_from_a_client_is_ignored_without_a_handler(payments: PaymentAction) -> None:
+    async with serving(paying(payments)) as peer:
         data = {"amount": 5, "_approval_token": "token"}
         task = (await peer.send("work", peer.part(data=data))).task
         assert approval_request(task)[1]["approval"]["arguments"] == {"amount": 5}
-        assert not till.paid
+        assert not payments.paid
 
 
 async def test_a_handler_that_approves_everything_is_not_overruled(
-    till: Till, executors: list[Executor]
+    payments: PaymentAction, executors: list[Executor]
 ) -> None:
-    async with serving(with_handler(AutoApproveHandler(), till, executors)) as peer:
+    async with serving(with_handler(AutoApproveHandler(), payments, executors)) as peer:
         answer = await peer.send("work", peer.part(data={"amount": 5}))
         assert answer.data == {"paid": 5}
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_handler_that_denies_everything_is_not_overruled(
-    dialect: str, till: Till, executors: list[Executor]
+    dialect: str, payments: PaymentAction, executors: list[Executor]
 ) -> None:
-    async with serving(with_handler(AlwaysDenyHandler(), till, executors), dialect) as peer:
+    async with serving(with_handler(AlwaysDenyHandler(), payments, executors), dialect) as peer:
         params = peer.wire.params("work", peer.part(data={"amount": 5}))
         error = (await peer.client.send(peer.request("send", params))).json()["error"]
         assert error["message"] == "Approval denied"
         assert error["code"] == (500 if dialect == "REST" else -32603)
         assert not (await peer.ask("list")).result["tasks"]
-        assert not till.paid
+        assert not payments.paid
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_handler_that_returned_a_token_is_asked_to_check_it(
-    dialect: str, till: Till, executors: list[Executor]
+    dialect: str, payments: PaymentAction, executors: list[Executor]
 ) -> None:
     handler = TokenHandler()
-    async with serving(with_handler(handler, till, executors), dialect) as peer:
+    async with serving(with_handler(handler, payments, executors), dialect) as peer:
         task = await pause(peer)
         assert approval_request(task)[1]["approval"]["decidedBy"] == "server"
         assert not handler.checked
@@ -453,14 +468,14 @@ async def test_a_handler_that_returned_a_token_is_asked_to_check_it(
         task = await say(peer, task, peer.part(text="any word will do"))
         assert contents(task) == [{"paid": 5}]
         assert handler.checked == ["token 1"]
-        assert till.paid == [{"amount": 5}]
+        assert payments.paid == [{"amount": 5}]
 
 
 async def test_a_handler_that_has_not_decided_yet_keeps_the_task_paused(
-    till: Till, executors: list[Executor]
+    payments: PaymentAction, executors: list[Executor]
 ) -> None:
     handler = TokenHandler("pending")
-    async with serving(with_handler(handler, till, executors)) as peer:
+    async with serving(with_handler(handler, payments, executors)) as peer:
         task = await pause(peer)
         task = await say(peer, task, peer.part(text="now?"))
         assert state_of(task) == "input-required"
@@ -468,31 +483,31 @@ async def test_a_handler_that_has_not_decided_yet_keeps_the_task_paused(
         task = await say(peer, task, peer.part(text="now?"))
         assert state_of(task) == "completed"
         assert set(handler.checked) == {"token 1"}
-        assert till.paid == [{"amount": 5}]
+        assert payments.paid == [{"amount": 5}]
 
 
 async def test_a_rejection_by_the_handler_ends_the_task(
-    till: Till, executors: list[Executor]
+    payments: PaymentAction, executors: list[Executor]
 ) -> None:
     handler = TokenHandler("rejected")
-    async with serving(with_handler(handler, till, executors)) as peer:
+    async with serving(with_handler(handler, payments, executors)) as peer:
         task = await say(peer, await pause(peer), peer.part(text="now?"))
         assert state_of(task) == "rejected"
-        assert not till.paid
+        assert not payments.paid
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_paused_task_survives_a_restart(dialect: str, till: Till) -> None:
+async def test_a_paused_task_survives_a_restart(dialect: str, payments: PaymentAction) -> None:
     store = InMemoryTaskStore()
-    async with serving(paying(till), dialect, task_store=store) as peer:
+    async with serving(paying(payments), dialect, task_store=store) as peer:
         task = await pause(peer)
-    async with serving(paying(till), dialect, task_store=store) as peer:
+    async with serving(paying(payments), dialect, task_store=store) as peer:
         assert await peer.get(task["id"]) == task
         assert contents(await say(peer, task, peer.part(text="yes"))) == [{"paid": 5}]
 
 
-async def test_a_paused_task_whose_module_was_removed_stays_paused(till: Till) -> None:
-    registry = registry_of(paying(till, other=ActionModule(give_back)))
+async def test_a_paused_task_whose_module_was_removed_stays_paused(payments: PaymentAction) -> None:
+    registry = registry_of(paying(payments, other=ActionModule(give_back)))
     async with serving(registry) as peer:
         task = await pause(peer)
         registry.unregister("work")
@@ -521,18 +536,18 @@ class ConcurrencyDetector(Executor):
                 self.busy -= 1
 
 
-async def test_concurrent_pauses_do_not_interfere(till: Till) -> None:
-    with closing(ConcurrencyDetector(registry_of(paying(till)))) as executor:
+async def test_concurrent_pauses_do_not_interfere(payments: PaymentAction) -> None:
+    with closing(ConcurrencyDetector(registry_of(paying(payments)))) as executor:
         async with serving(executor) as peer:
             await asyncio.gather(*(pause(peer) for _ in range(8)))
         assert not executor.overlapped
 
 
-async def test_the_servers_own_executor_is_closed_with_it(till: Till) -> None:
+async def test_the_servers_own_executor_is_closed_with_it(payments: PaymentAction) -> None:
     """Apcore's executor has an event loop of its own once a call needs approval."""
 
     async def serve() -> None:
-        app = app_of(registry_of(paying(till)))
+        app = app_of(registry_of(paying(payments)))
         async with serving(app) as peer:
             await pause(peer)
 
@@ -554,11 +569,13 @@ CONTRADICTIONS: list[list[Json]] = [
 
 
 @pytest.mark.parametrize("parts", CONTRADICTIONS)
-async def test_a_contradictory_answer_is_unclear(parts: list[Json], till: Till) -> None:
-    async with serving(paying(till)) as peer:
+async def test_a_contradictory_answer_is_unclear(
+    parts: list[Json], payments: PaymentAction
+) -> None:
+    async with serving(paying(payments)) as peer:
         task = await say(peer, await pause(peer), *(peer.part(**part) for part in parts))
         assert state_of(task) == "input-required"
-        assert not till.paid
+        assert not payments.paid
 
 
 async def answered_with(peer: Peer, task: Json, word: str, times: int) -> Json:
@@ -569,7 +586,9 @@ async def answered_with(peer: Peer, task: Json, word: str, times: int) -> Json:
 
 
 @pytest.mark.parametrize("amounts", [[50, 70], [50, 50], [1, 2, 3]])
-async def test_a_nested_call_is_approved_once_and_runs_once(amounts: list[int], till: Till) -> None:
+async def test_a_nested_call_is_approved_once_and_runs_once(
+    amounts: list[int], payments: PaymentAction
+) -> None:
     """The caller starts over after each answer."""
 
     async def outer(inputs: Inputs, context: Any) -> Any:
@@ -579,44 +598,51 @@ async def test_a_nested_call_is_approved_once_and_runs_once(amounts: list[int], 
         ]
         return {"all": paid}
 
-    async with serving({"outer": ActionModule(outer), "pay": paying(till)["work"]}) as peer:
+    async with serving({"outer": ActionModule(outer), "pay": paying(payments)["work"]}) as peer:
         task = (await peer.send("outer")).task
         task = await answered_with(peer, task, "yes", len(amounts))
         assert contents(task) == [{"all": [{"paid": amount} for amount in amounts]}]
-        assert till.paid == [{"amount": amount} for amount in amounts]
+        assert payments.paid == [{"amount": amount} for amount in amounts]
 
 
-async def test_concurrent_nested_calls_run_once_each(till: Till) -> None:
+async def test_concurrent_nested_calls_run_once_each(payments: PaymentAction) -> None:
     async def outer(inputs: Inputs, context: Any) -> Any:
         calls = [
             context.executor.call_async("pay", {"amount": amount}, context) for amount in (1, 2)
         ]
         return {"both": await asyncio.gather(*calls)}
 
-    async with serving({"outer": ActionModule(outer), "pay": paying(till)["work"]}) as peer:
+    async with serving({"outer": ActionModule(outer), "pay": paying(payments)["work"]}) as peer:
         task = await answered_with(peer, (await peer.send("outer")).task, "yes", 2)
         assert contents(task) == [{"both": [{"paid": 1}, {"paid": 2}]}]
-        assert sorted(paid["amount"] for paid in till.paid) == [1, 2]
+        assert sorted(paid["amount"] for paid in payments.paid) == [1, 2]
 
 
-async def test_a_nested_call_with_arguments_that_are_not_json_does_not_run(till: Till) -> None:
+async def test_a_nested_call_with_arguments_that_are_not_json_does_not_run(
+    payments: PaymentAction,
+) -> None:
     async def outer(inputs: Inputs, context: Any) -> Any:
         return await context.executor.call_async("pay", {"amount": {1, 2}}, context)
 
-    modules = {"outer": ActionModule(outer), "pay": ActionModule(till, annotations=NEEDS_APPROVAL)}
+    modules = {
+        "outer": ActionModule(outer),
+        "pay": ActionModule(payments, annotations=NEEDS_APPROVAL),
+    }
     async with serving(modules) as peer:
         assert state_of((await peer.send("outer")).task) in ("failed", "rejected")
-        assert not till.paid
+        assert not payments.paid
 
 
 @pytest.mark.parametrize("strategy", ["standard", "internal", "testing", "performance", "minimal"])
-async def test_every_pipeline_strategy_requires_approval(strategy: str, till: Till) -> None:
-    with closing(Executor(registry_of(paying(till)), strategy=strategy)) as executor:
+async def test_every_pipeline_strategy_requires_approval(
+    strategy: str, payments: PaymentAction
+) -> None:
+    with closing(Executor(registry_of(paying(payments)), strategy=strategy)) as executor:
         async with serving(app_of(executor)) as peer:
             task = await pause(peer)
-            assert not till.paid
+            assert not payments.paid
             assert contents(await say(peer, task, peer.part(text="yes"))) == [{"paid": 5}]
-            assert till.paid == [{"amount": 5}]
+            assert payments.paid == [{"amount": 5}]
 
 
 async def test_answers_do_not_exceed_the_limit_of_runs() -> None:
@@ -652,9 +678,9 @@ async def test_answers_do_not_exceed_the_limit_of_runs() -> None:
 
 
 async def test_a_pause_that_another_replica_has_ended_counts_until_its_timer_fires(
-    till: Till,
+    payments: PaymentAction,
 ) -> None:
-    async with serving(paying(till)) as peer:
+    async with serving(paying(payments)) as peer:
         tasks, paused = peer.served.setup.tasks, peer.served.setup.capacity.paused
         task = await pause(peer)
         record = await tasks.get(task["id"])
@@ -668,26 +694,28 @@ async def test_a_pause_that_another_replica_has_ended_counts_until_its_timer_fir
         assert await peer.state(task["id"]) == "canceled"
 
 
-class Hangs(Executor):
-    """An executor whose check of a call ends when the test lets it."""
+class HeldValidation(Executor):
+    """An executor whose validation waits until the test releases it."""
 
-    let_go = threading.Event()
+    release = threading.Event()
     ended = threading.Event()
 
     def validate(self, *args: Any, **options: Any) -> Any:
-        assert self.let_go.wait(PATIENCE)
+        assert self.release.wait(PATIENCE)
         try:
             return super().validate(*args, **options)
         finally:
             self.ended.set()
 
 
-async def test_a_check_before_approval_that_hangs_ends_with_the_time_limit(till: Till) -> None:
-    with closing(Hangs(registry_of(paying(till)))) as executor:
+async def test_a_check_before_approval_that_hangs_ends_with_the_time_limit(
+    payments: PaymentAction,
+) -> None:
+    with closing(HeldValidation(registry_of(paying(payments)))) as executor:
         async with serving(executor, execution_timeout=0.05) as peer:
             answer = await peer.send("work", peer.part(data={"amount": 5}))
-            assert not executor.let_go.is_set()
-            executor.let_go.set()
+            assert not executor.release.is_set()
+            executor.release.set()
             assert answer.message == "Execution timed out"
             assert not peer.served.engine.runs
             await wait_until(executor.ended.is_set)
@@ -705,8 +733,8 @@ class FailsAtFirstPause(InMemoryTaskStore):
         await super().save(record)
 
 
-async def test_a_task_that_cannot_pause_fails(till: Till) -> None:
-    async with serving(paying(till), task_store=FailsAtFirstPause()) as peer:
+async def test_a_task_that_cannot_pause_fails(payments: PaymentAction) -> None:
+    async with serving(paying(payments), task_store=FailsAtFirstPause()) as peer:
         task = (await peer.send("work", peer.part(data={"amount": 5}))).task
         assert state_of(task) == "failed"
         assert content_of(task["status"]["message"]["parts"][0]) == "Internal error"

@@ -152,7 +152,7 @@ def test_accepted_nested_values_can_be_read_again(agent: Agent, place: str, leve
     assert json.dumps(value) in json.dumps(again)
 
 
-def test_of_duplicate_names_the_last_counts(agent: Agent) -> None:
+def test_a_repeated_name_has_its_last_value(agent: Agent) -> None:
     twice = agent.post(body(agent, '{"a": 1, "b": 2, "a": 3}', data(agent)))
     assert twice.task["artifacts"][0]["parts"][0]["data"]["value"] == {"a": 3, "b": 2}
     once = body(agent, '{"a": 1}', data(agent))

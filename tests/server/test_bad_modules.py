@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from .asking import Agent, Answer, state_of
-from .modules import MISDEEDS, OUTPUTS, SECRET
+from .modules import EXCEPTIONS, OUTPUTS, SECRET
 
 pytestmark = pytest.mark.rotating("agent", "rpc", "dialect")
 
@@ -26,7 +26,7 @@ def ask(agent: Agent, skill: str, what: str, operation: str = "send") -> Answer:
 
 @pytest.mark.rotating("skill")
 @pytest.mark.parametrize("skill", ["raises", "raises.later", "raises.stream"])
-@pytest.mark.parametrize("what", MISDEEDS)
+@pytest.mark.parametrize("what", EXCEPTIONS)
 def test_an_exception_fails_only_its_task(new: Agent, skill: str, what: str) -> None:
     answer = ask(new, skill, what)
     if answer.code is None:
@@ -36,7 +36,7 @@ def test_an_exception_fails_only_its_task(new: Agent, skill: str, what: str) -> 
     assert new.send().state == "completed"
 
 
-@pytest.mark.parametrize("what", MISDEEDS)
+@pytest.mark.parametrize("what", EXCEPTIONS)
 def test_an_exception_ends_the_stream(new: Agent, what: str) -> None:
     answer = ask(new, "raises.stream", what, "stream")
     assert state_of(answer.events[-1]["statusUpdate"]) == "failed"
@@ -50,7 +50,7 @@ def test_a_failed_task_has_the_code_of_an_internal_error(agent: Agent, what: str
 
 
 @pytest.mark.parametrize("what", OUTPUTS)
-def test_an_output_that_cannot_be_carried_fails_only_its_task(agent: Agent, what: str) -> None:
+def test_an_output_that_cannot_be_sent_as_json_fails_only_its_task(agent: Agent, what: str) -> None:
     answer = ask(agent, "puts", what)
     assert answer.state == "failed"
     assert reason(answer)[0] == INTERNAL_ERROR
@@ -60,7 +60,7 @@ def test_an_output_that_cannot_be_carried_fails_only_its_task(agent: Agent, what
 
 
 @pytest.mark.parametrize("what", OUTPUTS)
-def test_a_chunk_that_cannot_be_carried_fails_only_its_task(agent: Agent, what: str) -> None:
+def test_a_chunk_that_cannot_be_sent_as_json_fails_only_its_task(agent: Agent, what: str) -> None:
     answer = ask(agent, "puts.stream", what, "stream")
     last = answer.events[-1]
     assert state_of(last.get("statusUpdate") or last) == "failed"

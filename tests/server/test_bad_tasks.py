@@ -25,7 +25,7 @@ UNKNOWN = [
 
 
 @pytest.fixture
-def working(agent: Agent) -> Iterator[Json]:
+def working_task(agent: Agent) -> Iterator[Json]:
     """Yield a task that runs until it is canceled."""
     task = agent.start("slow")
     yield task
@@ -33,7 +33,7 @@ def working(agent: Agent) -> Iterator[Json]:
 
 
 @pytest.fixture
-def finished(agent: Agent) -> Json:
+def finished_task(agent: Agent) -> Json:
     return agent.send().task
 
 
@@ -74,36 +74,39 @@ def test_a_missing_task_id_is_refused(rpc: Agent, operation: str, params: Json) 
     assert rpc.ask(operation, params).code in {-32602, -32001}
 
 
-def test_a_message_to_a_finished_task_is_refused(agent: Agent, finished: Json) -> None:
-    for answer in (agent.send(taskId=finished["id"]), agent.stream(taskId=finished["id"])):
+def test_a_message_to_a_finished_task_is_refused(agent: Agent, finished_task: Json) -> None:
+    for answer in (
+        agent.send(taskId=finished_task["id"]),
+        agent.stream(taskId=finished_task["id"]),
+    ):
         assert answer.code == -32004
-    assert agent.ask("get", {"id": finished["id"]}).task == finished
+    assert agent.ask("get", {"id": finished_task["id"]}).task == finished_task
 
 
-def test_a_message_to_a_working_task_is_refused_at_once(agent: Agent, working: Json) -> None:
-    assert state_of(working) == "working"
-    for answer in (agent.send(taskId=working["id"]), agent.stream(taskId=working["id"])):
+def test_a_message_to_a_working_task_is_refused_at_once(agent: Agent, working_task: Json) -> None:
+    assert state_of(working_task) == "working"
+    for answer in (agent.send(taskId=working_task["id"]), agent.stream(taskId=working_task["id"])):
         assert answer.code == -32004
-    assert agent.ask("get", {"id": working["id"]}).task == working
+    assert agent.ask("get", {"id": working_task["id"]}).task == working_task
 
 
 def test_a_message_to_a_task_of_another_context_is_invalid_params(
-    agent: Agent, working: Json, finished: Json
+    agent: Agent, working_task: Json, finished_task: Json
 ) -> None:
-    for task in (working, finished):
-        for context in ("another", finished["contextId"] + " ", "x" * 300):
+    for task in (working_task, finished_task):
+        for context in ("another", finished_task["contextId"] + " ", "x" * 300):
             assert agent.send(taskId=task["id"], contextId=context).code == -32602
 
 
-def test_a_finished_task_is_not_canceled_again(agent: Agent, finished: Json) -> None:
-    assert agent.ask("cancel", {"id": finished["id"]}).code == -32002
-    assert agent.ask("get", {"id": finished["id"]}).state == "completed"
+def test_a_finished_task_is_not_canceled_again(agent: Agent, finished_task: Json) -> None:
+    assert agent.ask("cancel", {"id": finished_task["id"]}).code == -32002
+    assert agent.ask("get", {"id": finished_task["id"]}).state == "completed"
 
 
 def test_a_subscription_to_a_finished_task_gets_its_final_state_or_an_error(
-    agent: Agent, finished: Json
+    agent: Agent, finished_task: Json
 ) -> None:
-    answer = agent.ask("subscribe", {"id": finished["id"]})
+    answer = agent.ask("subscribe", {"id": finished_task["id"]})
     if agent.modern:
         assert answer.code == -32004
     else:
@@ -112,20 +115,20 @@ def test_a_subscription_to_a_finished_task_gets_its_final_state_or_an_error(
 
 @pytest.mark.parametrize("last", ["-1", "x", "1.5", "9" * 30, "", "\u00b2", "99"])
 def test_a_last_event_id_that_was_never_sent_is_ignored(
-    agent: Agent, working: Json, last: str
+    agent: Agent, working_task: Json, last: str
 ) -> None:
     """The stream begins with the current task instead."""
-    params = {"id": working["id"]}
+    params = {"id": working_task["id"]}
     request = {"jsonrpc": "2.0", "id": 1, "method": agent.method("subscribe"), "params": params}
     path, body = "/", request
     if agent.restful:
-        path, body = f"/tasks/{working['id']}:subscribe", {}
+        path, body = f"/tasks/{working_task['id']}:subscribe", {}
     headers = [*agent.headers.items(), ("Last-Event-ID", last)]
     raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]
     with agent.client.stream("POST", path, json=body, headers=raw) as response:
         lines = response.iter_lines()
         assert next(lines).startswith("id: ")
-        assert working["id"] in next(lines)
+        assert working_task["id"] in next(lines)
 
 
 @pytest.mark.parametrize("dialect", ["1.0", "REST"])
@@ -188,8 +191,10 @@ def test_an_unknown_context_has_no_tasks(agent: Agent, context: str) -> None:
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_push_notifications_are_not_supported(agent: Agent, finished: Json, exists: bool) -> None:
-    task_id = finished["id"] if exists else "unknown"
+def test_push_notifications_are_not_supported(
+    agent: Agent, finished_task: Json, exists: bool
+) -> None:
+    task_id = finished_task["id"] if exists else "unknown"
     url = "https://hooks.example.com/a2a"
     config: Json = {"pushNotificationConfig": {"id": "c1", "url": url}}
     if agent.modern:

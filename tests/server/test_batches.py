@@ -1,4 +1,4 @@
-"""Open streams: events that wait share a write, waits for the next event, and memory."""
+"""Open streams: how pending events are written, how readers wait, and what a stream costs."""
 
 import asyncio
 import gc
@@ -20,7 +20,7 @@ from .test_stateful import Clock, Loop
 pytestmark = pytest.mark.anyio
 
 
-async def writes(
+async def bodies_written(
     peer: Peer, task_id: str, last: int, header_counts: list[int] | None = None
 ) -> list[bytes]:
     """Subscribe through ASGI until the stream ends, and return the bodies of all writes.
@@ -78,7 +78,7 @@ async def test_events_that_wait_share_a_write(dialect: str) -> None:
         async with peer.stream() as stream:
             sent = await stream.rest()
         for last in range(len(sent)):
-            write, end = await writes(peer, sent[0].body["id"], last)
+            write, end = await bodies_written(peer, sent[0].body["id"], last)
             assert frames(dialect, write) == sent[last:]
             assert end == b""
 
@@ -87,7 +87,7 @@ async def test_a_header_that_middleware_adds_to_a_stream_is_not_on_the_next_one(
     async with serving({"work": chunks(1)}) as peer:
         task_id, header_counts = (await peer.send()).task["id"], list[int]()
         for _ in range(2):
-            await writes(peer, task_id, 0, header_counts)
+            await bodies_written(peer, task_id, 0, header_counts)
     assert header_counts[0] == header_counts[1]
 
 
@@ -96,7 +96,7 @@ async def test_large_events_that_wait_are_divided_into_several_writes(dialect: s
     async with serving({"work": chunks(5, size=40_000)}, dialect) as peer:
         async with peer.stream() as stream:
             sent = await stream.rest()
-        *bodies, end = await writes(peer, sent[0].body["id"], 2)
+        *bodies, end = await bodies_written(peer, sent[0].body["id"], 2)
         numbers = [[frame.id for frame in frames(dialect, body)] for body in bodies]
         assert numbers == [[3, 4], [5, 6], [7, 8]]
         assert gapless([frame for body in bodies for frame in frames(dialect, body)], 3)
@@ -118,7 +118,7 @@ async def test_an_event_between_two_waits_is_not_missed() -> None:
     assert waiters.tasks() == []
 
 
-def test_an_idle_wait_ends_as_long_after_its_start_as_the_first_one() -> None:
+def test_each_idle_wait_ends_ten_seconds_after_its_own_start() -> None:
     """All waits of a reader share a timer."""
 
     async def main() -> list[tuple[float, bool]]:
@@ -137,7 +137,7 @@ def test_an_idle_wait_ends_as_long_after_its_start_as_the_first_one() -> None:
     assert ends == [(0, True), (6, True), (12, False), (22, True), (28, False), (38, False)]
 
 
-async def test_an_open_stream_takes_at_most_twenty_kilobytes() -> None:
+async def test_an_open_stream_needs_at_most_twenty_kilobytes() -> None:
     gate, count = Gate(), 50
     async with serving({"work": ActionModule(gate)}) as peer:
         task_id = await peer.start()
@@ -145,7 +145,7 @@ async def test_an_open_stream_takes_at_most_twenty_kilobytes() -> None:
 
         async def open_all() -> list[asyncio.Task[list[bytes]]]:
             """Open streams that are watched for a disconnect."""
-            readers = [asyncio.create_task(writes(peer, task_id, 2)) for _ in range(count)]
+            readers = [asyncio.create_task(bodies_written(peer, task_id, 2)) for _ in range(count)]
             await wait_until(lambda: len(streams) >= count)
             await asyncio.sleep(2 * DISCONNECT_WATCH_DELAY)
             gc.collect()

@@ -139,26 +139,26 @@ async def test_a_synchronous_module_keeps_running_and_its_result_is_discarded() 
 
 
 async def test_a_module_that_checks_its_cancel_token_ends_as_canceled() -> None:
-    async def gives_up(inputs: Inputs, context: Any) -> None:
+    async def abort(inputs: Inputs, context: Any) -> None:
         context.cancel_token.cancel()
         context.cancel_token.check()
 
-    async with serving({"work": ActionModule(gives_up)}) as peer:
+    async with serving({"work": ActionModule(abort)}) as peer:
         assert (await peer.send()).state == "canceled"
 
 
 async def test_a_module_that_raises_apcores_cancellation_ends_as_canceled() -> None:
-    async def gives_up(inputs: Inputs, context: Any) -> None:
+    async def abort(inputs: Inputs, context: Any) -> None:
         raise ExecutionCancelledError
 
-    async with serving({"work": ActionModule(gives_up)}) as peer:
+    async with serving({"work": ActionModule(abort)}) as peer:
         assert (await peer.send()).state == "canceled"
 
 
 async def test_a_module_that_swallows_its_cancellation_stays_canceled() -> None:
     reached, ended = asyncio.Event(), asyncio.Event()
 
-    async def goes_on(inputs: Inputs, context: Any) -> Inputs:
+    async def swallow_cancellation(inputs: Inputs, context: Any) -> Inputs:
         reached.set()
         try:
             await asyncio.Event().wait()
@@ -166,7 +166,10 @@ async def test_a_module_that_swallows_its_cancellation_stays_canceled() -> None:
             ended.set()
         return {"done": True}
 
-    async with serving({"work": ActionModule(goes_on)}) as peer, peer.stream() as stream:
+    async with (
+        serving({"work": ActionModule(swallow_cancellation)}) as peer,
+        peer.stream() as stream,
+    ):
         task_id = (await stream.next()).body["id"]
         await reached.wait()
         answer = await peer.ask("cancel", {"id": task_id})
@@ -285,15 +288,15 @@ async def test_the_timeout_of_a_nested_module_applies() -> None:
 
 @pytest.mark.parametrize("streams", [False, True])
 async def test_a_timeout_error_raised_by_the_module_is_an_internal_error(streams: bool) -> None:
-    async def gives_up(inputs: Inputs, context: Any) -> None:
+    async def abort(inputs: Inputs, context: Any) -> None:
         async with asyncio.timeout(0):
             await asyncio.Event().wait()
 
-    async def gives_up_in_stream(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
+    async def abort_in_stream(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
         yield {"n": 0}
         raise TimeoutError
 
-    module = Streams(gives_up_in_stream) if streams else ActionModule(gives_up)
+    module = Streams(abort_in_stream) if streams else ActionModule(abort)
     async with serving({"work": module}) as peer, peer.stream() as stream:
         end = (await stream.rest())[-1]
         assert (str(end), end.says) == ("status failed", "Internal error")
@@ -310,12 +313,12 @@ async def test_the_context_has_the_servers_deadline(limit: float) -> None:
 
 
 async def test_apcores_default_timeout_does_not_shorten_the_servers() -> None:
-    async def takes_its_time(inputs: Inputs, context: Any) -> Inputs:
+    async def take_60_ms(inputs: Inputs, context: Any) -> Inputs:
         await asyncio.sleep(0.06)
         return {"done": True}
 
     config = Config({"executor": {"default_timeout": 20, "global_timeout": 30}})
-    modules = registry_of({"work": ActionModule(takes_its_time)})
+    modules = registry_of({"work": ActionModule(take_60_ms)})
     with closing(Executor(modules, config=config)) as executor:
         async with serving(executor) as peer:
             assert (await peer.send()).data == {"done": True}

@@ -384,16 +384,16 @@ async def test_an_unanswered_question_fails_its_task(dialect: str) -> None:
     async with serving(modules, dialect, input_timeout=0.6) as peer:
         before = asyncio.all_tasks()
         paused = await say(peer, "pay it")
-        questioned = (await peer.send("book", peer.part(data={"city": "Oslo"}))).task
+        asked = (await peer.send("book", peer.part(data={"city": "Oslo"}))).task
         async with peer.subscribe(paused["id"]) as stream:
             assert [frame.state for frame in await stream.rest()] == ["input-required", "failed"]
-        for task, what in ((paused, "Approval"), (questioned, "The question")):
+        for task, subject in ((paused, "Approval"), (asked, "The question")):
             expired = await peer.get(task["id"])
             while state_of(expired) == "input-required":
                 await asyncio.sleep(0.02)
                 expired = await peer.get(task["id"])
             text = content_of(expired["status"]["message"]["parts"][0])
-            assert text == f"{what} expired: no answer arrived in time"
+            assert text == f"{subject} expired: no answer arrived in time"
             assert state_of(expired) == "failed"
         late = await peer.send("work", peer.part(text="yes"), taskId=paused["id"])
         assert late.code == -32004
@@ -437,10 +437,10 @@ async def test_a_task_of_an_earlier_process_expires_when_it_is_answered_too_late
 
 
 async def test_an_answer_to_an_earlier_question_is_ignored() -> None:
-    till: list[Inputs] = []
+    payments: list[Inputs] = []
 
     async def pay(inputs: Inputs, context: Any) -> Inputs:
-        till.append(inputs)
+        payments.append(inputs)
         return {}
 
     async def twice(inputs: Inputs, context: Any) -> Inputs:
@@ -462,7 +462,7 @@ async def test_an_answer_to_an_earlier_question_is_ignored() -> None:
         approval = content_of(second["status"]["message"]["parts"][1])["approval"]
         assert approval["arguments"] == {"amount": 1000}
         assert state_of(await answer(first)) == "input-required"
-        assert {"amount": 1000} not in till
+        assert {"amount": 1000} not in payments
         assert state_of(await answer(approval["id"])) == "completed"
 
 

@@ -374,7 +374,7 @@ async def test_health_reports_a_failing_store_without_the_error(
         assert answer.code == -32603
 
 
-class NeverReads(DictStore):
+class HangingReadStore(DictStore):
     """A store whose reads never end."""
 
     async def get(self, task_id: str) -> TaskRecord | None:
@@ -383,27 +383,27 @@ class NeverReads(DictStore):
 
 
 async def test_health_does_not_wait_for_a_store_that_hangs() -> None:
-    async with serving(MODULES, task_store=NeverReads()) as peer:
+    async with serving(MODULES, task_store=HangingReadStore()) as peer:
         response = await health(peer)
         assert (response.status_code, response.json()["status"]) == (503, "unhealthy")
 
 
 @pytest.mark.clock
 async def test_health_gives_up_a_store_that_hangs_within_a_second() -> None:
-    async with serving(MODULES, task_store=NeverReads()) as peer:
+    async with serving(MODULES, task_store=HangingReadStore()) as peer:
         start = asyncio.get_running_loop().time()
         await health(peer)
         assert 0.7 < asyncio.get_running_loop().time() - start < 1
 
 
 async def test_a_store_that_hangs_at_the_start_is_cut_off_by_the_timeout() -> None:
-    class Hangs(DictStore):
+    class HangingSaveStore(DictStore):
         async def save(self, record: TaskRecord) -> None:
             await super().save(record)
             if record.version == 2:
                 await asyncio.Event().wait()
 
-    store = Hangs()
+    store = HangingSaveStore()
     async with serving(MODULES, task_store=store, execution_timeout=0.05) as peer:
         assert (await peer.send()).code == -32603
         assert not peer.served.engine.runs

@@ -62,27 +62,27 @@ async def lose_send(peer: Peer, gate: Gate, skill: str = "work", **members: Any)
     return task_id
 
 
-LOSING = {"stream": lose_stream, "send": lose_send}
+DISCONNECTS = {"stream": lose_stream, "send": lose_send}
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 
 
-class Both:
+class GatedModules:
     """Two gated modules, one called by a streaming client and one by a blocking send."""
 
     def __init__(self) -> None:
-        self.gates = {name: Gate() for name in LOSING}
+        self.gates = {name: Gate() for name in DISCONNECTS}
         self.modules = {name: ActionModule(gate) for name, gate in self.gates.items()}
 
     async def lose(self, peer: Peer) -> list[str]:
         """Disconnect a client of each kind and return the ids of their tasks."""
-        return [await lose(peer, self.gates[name], name) for name, lose in LOSING.items()]
+        return [await lose(peer, self.gates[name], name) for name, lose in DISCONNECTS.items()]
 
     def open(self) -> None:
         for gate in self.gates.values():
             gate.opened.set()
 
 
-async def are_canceled(*gates: Gate) -> None:
+async def wait_until_canceled(*gates: Gate) -> None:
     """Wait until the modules behind *gates* have been canceled."""
     for gate in gates:
         await gate.canceled.wait()
@@ -94,10 +94,10 @@ async def outlast(peer: Peer, gate: Gate) -> None:
     By then, the server has handled clients that disconnected earlier.
     """
     await lose_stream(peer, gate, "other")
-    await are_canceled(gate)
+    await wait_until_canceled(gate)
 
 
-async def is_noticed(peer: Peer, count: int = 1) -> None:
+async def wait_for_disconnects(peer: Peer, count: int = 1) -> None:
     """Wait until the server has noticed *count* disconnects and their grace period runs."""
     await wait_until(lambda: len(peer.served.handler.watchers._grace_timers) == count)
 
@@ -113,36 +113,36 @@ LOST = ("canceled", "Client disconnected")
 
 @pytest.mark.clock
 async def test_by_default_a_client_has_three_to_five_seconds_to_reconnect() -> None:
-    both = Both()
-    async with serving(both.modules) as peer:
-        await both.lose(peer)
+    gated = GatedModules()
+    async with serving(gated.modules) as peer:
+        await gated.lose(peer)
         started_at = time.monotonic()
-        await are_canceled(*both.gates.values())
+        await wait_until_canceled(*gated.gates.values())
         assert 3 <= time.monotonic() - started_at < 5
 
 
 @every_dialect
 async def test_the_task_of_a_disconnected_client_is_canceled(dialect: str) -> None:
-    both = Both()
-    async with serving(both.modules, dialect, limits=Limits(disconnect_grace=GRACE)) as peer:
-        lost = await both.lose(peer)
-        await are_canceled(*both.gates.values())
-        assert all(gate.contexts[0].cancel_token.is_cancelled for gate in both.gates.values())
+    gated = GatedModules()
+    async with serving(gated.modules, dialect, limits=Limits(disconnect_grace=GRACE)) as peer:
+        lost = await gated.lose(peer)
+        await wait_until_canceled(*gated.gates.values())
+        assert all(gate.contexts[0].cancel_token.is_cancelled for gate in gated.gates.values())
         assert [await end_of(peer, task_id) for task_id in lost] == [LOST, LOST]
         await wait_until(lambda: not peer.served.engine.runs)
 
 
 @every_dialect
 async def test_a_task_keeps_running_without_its_client_if_configured(dialect: str) -> None:
-    both = Both()
+    gated = GatedModules()
     options: Any = {"cancel_on_disconnect": False, "limits": Limits(disconnect_grace=0)}
-    async with serving(both.modules, dialect, **options) as peer:
+    async with serving(gated.modules, dialect, **options) as peer:
         before = asyncio.all_tasks()
-        lost = await both.lose(peer)
+        lost = await gated.lose(peer)
         runs = {run.task for run in peer.served.engine.runs.values()}
         await wait_until(lambda: asyncio.all_tasks() - before == runs)
         assert [await peer.state(task_id) for task_id in lost] == ["working"] * 2
-        both.open()
+        gated.open()
         await asyncio.wait(runs)
         assert [await peer.state(task_id) for task_id in lost] == ["completed"] * 2
 
@@ -155,7 +155,7 @@ async def test_a_client_that_reconnects_in_time_keeps_its_task(dialect: str) -> 
         async with peer.stream() as stream:
             steps.push({"n": 0})
             begun = [await stream.next() for _ in range(2)]
-        await is_noticed(peer)
+        await wait_for_disconnects(peer)
         async with peer.subscribe(begun[0].body["id"], begun[-1].id) as back:
             await outlast(peer, other)
             steps.push({"n": 1})
@@ -177,7 +177,7 @@ async def test_a_task_runs_until_its_last_reader_disconnects(dialect: str) -> No
                 await stream.response.aclose()
                 await outlast(peer, other)
                 assert await peer.state(task_id) == "working"
-        await are_canceled(gate)
+        await wait_until_canceled(gate)
         assert await end_of(peer, task_id) == LOST
 
 
@@ -233,7 +233,7 @@ async def test_a_non_blocking_task_is_not_canceled_when_a_reader_disconnects(dia
 
 @every_dialect
 async def test_a_paused_task_is_not_canceled_when_its_client_disconnects(dialect: str) -> None:
-    both, other = Both(), Gate()
+    gated, other = GatedModules(), Gate()
 
     def asking(gate: Gate) -> ActionModule:
         async def asks(inputs: Inputs, context: Any) -> None:
@@ -242,13 +242,13 @@ async def test_a_paused_task_is_not_canceled_when_its_client_disconnects(dialect
 
         return ActionModule(asks)
 
-    modules = {name: asking(gate) for name, gate in both.gates.items()}
+    modules = {name: asking(gate) for name, gate in gated.gates.items()}
     async with serving(
         {**modules, "other": ActionModule(other)}, dialect, limits=Limits(disconnect_grace=GRACE)
     ) as peer:
-        lost = await both.lose(peer)
-        await is_noticed(peer, len(lost))
-        both.open()
+        lost = await gated.lose(peer)
+        await wait_for_disconnects(peer, len(lost))
+        gated.open()
         await wait_until(lambda: not peer.served.engine.runs)
         await outlast(peer, other)
         paused = ("input-required", "Which one?")
@@ -256,7 +256,7 @@ async def test_a_paused_task_is_not_canceled_when_its_client_disconnects(dialect
 
 
 @every_dialect
-@pytest.mark.parametrize("lose", LOSING.values(), ids=LOSING)
+@pytest.mark.parametrize("lose", DISCONNECTS.values(), ids=DISCONNECTS)
 async def test_a_resumed_task_is_canceled_when_the_answering_client_disconnects(
     dialect: str, lose: Callable[..., Awaitable[str]]
 ) -> None:
@@ -266,7 +266,7 @@ async def test_a_resumed_task_is_canceled_when_the_answering_client_disconnects(
         task_id = (await peer.send()).task["id"]
         params = {"taskId": task_id, "parts": [peer.part(text="yes")]}
         assert await lose(peer, gate, **params) == task_id
-        await are_canceled(gate)
+        await wait_until_canceled(gate)
         assert await end_of(peer, task_id) == LOST
 
 

@@ -69,7 +69,7 @@ class NameAuthenticator:
         return PEOPLE.get(headers.get("x-name", ""))
 
 
-class OnShift:
+class ShiftCondition:
     """An asynchronous ACL condition."""
 
     async def evaluate(self, value: Any, context: Context[Any]) -> bool:
@@ -77,15 +77,15 @@ class OnShift:
         return context.identity is not None and context.identity.attrs.get("shift") == value
 
 
-class Raises:
+class RaisingCondition:
     """An ACL condition that raises."""
 
     def evaluate(self, value: Any, context: Context[Any]) -> bool:
         raise RuntimeError(SECRET)
 
 
-ACL.register_condition("on_shift", OnShift())
-ACL.register_condition("raises", Raises())
+ACL.register_condition("on_shift", ShiftCondition())
+ACL.register_condition("raises", RaisingCondition())
 
 
 def rule(target: str, conditions: Json | None = None, **more: Any) -> ACLRule:
@@ -127,14 +127,14 @@ async def agent(acl: Any = None, *, dialect: str = "1.0", **options: Any) -> Asy
 
 
 @asynccontextmanager
-async def acting(peer: Peer, name: str) -> AsyncIterator[Peer]:
+async def acting_as(peer: Peer, name: str) -> AsyncIterator[Peer]:
     """Yield a client of the same agent that acts as *name*."""
     options: Json = {"base_url": peer.client.base_url, "headers": {"x-name": name}}
     async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE, **options) as client:
         yield Peer(peer.app, client, peer.dialect)
 
 
-async def shown(peer: Peer, page: str = PUBLIC) -> set[str]:
+async def skills_on(peer: Peer, page: str = PUBLIC) -> set[str]:
     """Return the skills on a card, after checking that its members agree."""
     card = (await peer.client.get(page)).raise_for_status().json()
     skills = {skill["id"] for skill in card["skills"]}
@@ -144,12 +144,12 @@ async def shown(peer: Peer, page: str = PUBLIC) -> set[str]:
     return skills
 
 
-async def shown_to(peer: Peer, *names: str) -> list[set[str]]:
+async def skills_shown_to(peer: Peer, *names: str) -> list[set[str]]:
     """Return the skills on the extended card of each principal."""
     visible = []
     for name in names:
-        async with acting(peer, name) as person:
-            visible.append(await shown(person, EXTENDED))
+        async with acting_as(peer, name) as person:
+            visible.append(await skills_on(person, EXTENDED))
     return visible
 
 
@@ -183,7 +183,7 @@ async def peer(anyio_backend: Any) -> AsyncIterator[Peer]:
 async def test_the_public_card_shows_what_anonymous_callers_may_call_without_approval(
     peer: Peer,
 ) -> None:
-    assert await shown(peer) == OPEN
+    assert await skills_on(peer) == OPEN
     async with agent() as anonymous:
         states = {skill: (await anonymous.send(skill)).state for skill in MAY_CALL[""]}
         assert {skill for skill, state in states.items() if state == "completed"} == OPEN
@@ -192,7 +192,7 @@ async def test_the_public_card_shows_what_anonymous_callers_may_call_without_app
 
 async def test_without_authentication_the_card_shows_what_anonymous_callers_may_call() -> None:
     async with agent() as peer:
-        assert await shown(peer) == MAY_CALL[""]
+        assert await skills_on(peer) == MAY_CALL[""]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -200,16 +200,16 @@ async def test_without_authentication_the_card_shows_what_anonymous_callers_may_
 async def test_the_extended_card_shows_exactly_the_callable_skills(name: str, dialect: str) -> None:
     async with (
         agent(dialect=dialect, auth=NameAuthenticator()) as peer,
-        acting(peer, name) as person,
+        acting_as(peer, name) as person,
     ):
-        assert await shown(person, EXTENDED) == MAY_CALL[name]
+        assert await skills_on(person, EXTENDED) == MAY_CALL[name]
         assert await callable_by(person) == MAY_CALL[name]
 
 
 async def test_without_an_acl_the_extended_card_shows_everything() -> None:
     async with serving(registry(), auth=NameAuthenticator()) as peer:
-        assert await shown(peer) == {*SKILLS} - GUARDED
-        assert await shown_to(peer, "bob") == [{*SKILLS}]
+        assert await skills_on(peer) == {*SKILLS} - GUARDED
+        assert await skills_shown_to(peer, "bob") == [{*SKILLS}]
 
 
 async def test_the_public_card_reveals_nothing_about_hidden_skills() -> None:
@@ -223,7 +223,10 @@ async def test_the_public_card_reveals_nothing_about_hidden_skills() -> None:
     modules = {"hidden.id": ActionModule(give_back, **secrets), "text.a": ActionModule(give_back)}
     acl = ACL([rule("text.*"), rule("*", {"roles": ["admin"]})], default_effect="deny")
     with closing(Executor(registry_of(modules), acl=acl)) as executor:
-        async with serving(executor, auth=NameAuthenticator()) as peer, acting(peer, "ada") as ada:
+        async with (
+            serving(executor, auth=NameAuthenticator()) as peer,
+            acting_as(peer, "ada") as ada,
+        ):
             extended = (await ada.client.get(EXTENDED)).text
             words = {"hidden.id", *re.findall(r"hidden-\w+", str(secrets))}
             assert not [word for word in words if word not in extended]
@@ -235,7 +238,7 @@ async def test_the_public_card_reveals_nothing_about_hidden_skills() -> None:
 
 
 async def test_every_method_and_path_returns_the_same_extended_card(peer: Peer) -> None:
-    async with acting(peer, "olga") as olga:
+    async with acting_as(peer, "olga") as olga:
         answers = await card_responses(olga.client)
     card = answers[EXTENDED].content
     assert json.loads(card)["skills"]
@@ -281,7 +284,7 @@ async def test_without_authentication_there_is_no_extended_card() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 async def test_the_extended_card_must_not_be_cached(peer: Peer, page: str) -> None:
-    async with acting(peer, "ada") as ada:
+    async with acting_as(peer, "ada") as ada:
         answer = await ada.client.get(page)
         assert answer.headers.get("cache-control") == "private, no-store"
 
@@ -292,7 +295,7 @@ async def test_the_public_card_may_be_cached(peer: Peer) -> None:
     assert first.headers["cache-control"] == "max-age=300"
     cached = await peer.client.get(PUBLIC, headers={"If-None-Match": tag, "x-name": "ada"})
     assert (cached.status_code, cached.content) == (304, b"")
-    async with acting(peer, "ada") as ada:
+    async with acting_as(peer, "ada") as ada:
         assert (await ada.client.get(PUBLIC)).content == first.content
         assert tag.strip('"') not in (await ada.client.get(EXTENDED)).text
 
@@ -301,7 +304,7 @@ async def test_the_public_card_may_be_cached(peer: Peer) -> None:
 
 
 async def test_the_cards_declare_the_extended_card(peer: Peer) -> None:
-    async with acting(peer, "bob") as bob, agent() as open_to_all:
+    async with acting_as(peer, "bob") as bob, agent() as open_to_all:
         pages = [(peer, PUBLIC), (bob, EXTENDED), (open_to_all, PUBLIC)]
         shown_cards = [(await each.client.get(page)).json() for each, page in pages]
     assert [card["capabilities"]["extendedAgentCard"] for card in shown_cards] == [
@@ -383,9 +386,9 @@ async def test_changed_rules_show_on_the_cards_soon(
         async with serving(executor, auth=NameAuthenticator()) as peer:
             before = (await peer.client.get(PUBLIC)).headers["etag"]
             change(executor, acl)
-            assert "text.stats" not in (await shown_to(peer, "bob"))[0]
+            assert "text.stats" not in (await skills_shown_to(peer, "bob"))[0]
             clock.now += cards.PUBLIC_SKILLS_TTL
-            assert await shown(peer) == {"text.draft"}
+            assert await skills_on(peer) == {"text.draft"}
             assert (await peer.client.get(PUBLIC)).headers["etag"] != before
 
 
@@ -393,12 +396,12 @@ async def test_registered_and_removed_modules_show_on_the_cards_at_once() -> Non
     modules = registry()
     with closing(Executor(modules, acl=rules())) as executor:
         async with serving(executor, auth=NameAuthenticator()) as peer:
-            assert await shown(peer) == OPEN
+            assert await skills_on(peer) == OPEN
             for name in ("text.new", "ops.new"):
                 modules.register(name, ActionModule(give_back))
             modules.unregister("text.stats")
-            assert await shown(peer) == {"text.draft", "text.new"}
-            (ada,) = await shown_to(peer, "ada")
+            assert await skills_on(peer) == {"text.draft", "text.new"}
+            (ada,) = await skills_shown_to(peer, "ada")
             assert {"ops.new", "text.new"} <= ada
             assert "text.stats" not in ada
 
@@ -407,7 +410,7 @@ async def test_undiscoverable_and_internal_modules_are_on_no_card() -> None:
     hidden = ActionModule(give_back, annotations=ModuleAnnotations(discoverable=False))
     modules = registry_of({"open": ActionModule(give_back), "hidden": hidden})
     modules.register_internal("system.probe", ActionModule(give_back))
-    async with serving(modules, auth=NameAuthenticator()) as peer, acting(peer, "ada") as ada:
-        assert await shown(peer) == {"open"}
-        assert await shown_to(peer, "ada") == [{"open"}]
+    async with serving(modules, auth=NameAuthenticator()) as peer, acting_as(peer, "ada") as ada:
+        assert await skills_on(peer) == {"open"}
+        assert await skills_shown_to(peer, "ada") == [{"open"}]
         assert (await ada.send("system.probe")).code == -32601

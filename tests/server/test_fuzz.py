@@ -71,7 +71,7 @@ class Reply:
             self.media_type = dict(message["headers"])[b"content-type"].decode()
             return
         assert self.status, "an answer has no beginning"
-        assert not self.over, "an answer goes on after its end"
+        assert not self.over, "an answer continues after its end"
         self.body += message.get("body", b"")
         self.over = not message.get("more_body", False)
 
@@ -176,16 +176,16 @@ async def ask(inputs: Inputs, context: Any) -> Inputs:
     return inputs
 
 
-class Complaints(logging.Handler):
+class UnexpectedRecords(logging.Handler):
     """A log handler that stores warnings and errors that should not occur."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.heard: list[str] = []
+        self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name.startswith("apcore_a2a") and not _is_excused(record):
-            self.heard.append(self.format(record))
+            self.messages.append(self.format(record))
 
 
 def _is_excused(record: logging.LogRecord) -> bool:
@@ -215,7 +215,7 @@ class Fuzzed:
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()
         self.defect: Defect | None = None
-        self.complaints = Complaints()
+        self.complaints = UnexpectedRecords()
         self._open()
 
     def _open(self) -> None:
@@ -236,7 +236,7 @@ class Fuzzed:
     def _close(self) -> None:
         self._runner.close()
         self._executor.close()
-        self.complaints.heard.clear()
+        self.complaints.messages.clear()
 
     def __enter__(self) -> "Fuzzed":
         logging.getLogger().addHandler(self.complaints)
@@ -270,7 +270,7 @@ class Fuzzed:
         self.outcomes[reply.kind] += 1
         await asyncio.sleep(SLACK)
         assert not len(self._served.handler.streams), "a stream is left open"
-        assert not self.complaints.heard, self.complaints.heard
+        assert not self.complaints.messages, self.complaints.messages
 
     def check_rest(self) -> None:
         """Check that nothing is left over after all cases."""
@@ -340,7 +340,7 @@ class Fuzzed:
         return is_beside or setup.threads.running > 0 or setup.access.is_validating
 
     def _on_stray_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self.complaints.heard.append(f"{context['message']}: {context.get('exception')!r}")
+        self.complaints.messages.append(f"{context['message']}: {context.get('exception')!r}")
 
 
 @pytest.mark.parametrize("examples", [400, pytest.param(5000, marks=pytest.mark.soak)])

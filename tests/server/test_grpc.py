@@ -579,7 +579,7 @@ async def test_refused_credentials_are_limited_by_address() -> None:
         assert (await caller.send()).status.state == pb.TASK_STATE_COMPLETED
 
 
-async def test_a_caller_may_have_half_of_the_places_and_a_gateway_names_its_clients() -> None:
+async def test_a_caller_may_take_half_of_the_slots_and_a_gateway_names_its_clients() -> None:
     gate = Gate()
 
     def user_of(headers: Any, identity: Any) -> str | None:

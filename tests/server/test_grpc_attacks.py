@@ -352,7 +352,7 @@ async def test_many_disconnecting_clients_leak_nothing(
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
-async def test_a_call_with_wrong_credentials_holds_no_place() -> None:
+async def test_a_call_with_wrong_credentials_takes_no_slot() -> None:
     keys = APIKeyAuthenticator({"the key of ada": Identity("ada")})
     async with calling(MODULES, {"x-api-key": "the key of ada"}, auth=keys) as caller:
         call = caller.channel.stream_unary(SEND)(metadata=[("x-api-key", "wrong")])

@@ -48,7 +48,7 @@ from .crawling import (
     served,
     shows,
 )
-from .leaky import ADVICE, MISFITS, NUMBERS, SECRETS, UNCARRIED, forging
+from .leaky import ADVICE, MISFITS, NUMBERS, SECRETS, UNCARRIED, log_injection
 
 SIZE = 100_000
 """The largest body and the largest artifact, in bytes."""
@@ -124,7 +124,7 @@ def wrong_operations(site: Site) -> None:
             agent.ask("send", agent.params(), method=MARK)
             agent.ask("send", agent.params(), jsonrpc=MARK)
             agent.ask("send", agent.params(), id=[MARK])
-        for skill in (MARK, f"system.{MARK}", MARK * 100, f"{MARK}{forging(MARK)}"):
+        for skill in (MARK, f"system.{MARK}", MARK * 100, f"{MARK}{log_injection(MARK)}"):
             agent.send(skill)
 
 
@@ -240,14 +240,14 @@ SHOWN: dict[str, Any] = {
     "tags": [leaky.LEDGER],
     "examples": [ModuleExample("an example", {"ledger": leaky.LEDGER}, {"ledger": leaky.LEDGER})],
     "annotations": ModuleAnnotations(extra={"ledger": leaky.LEDGER}),
-    "display": {"a2a": {"tags": leaky.Sloppy(text="")}},
+    "display": {"a2a": {"tags": leaky.UnreadableDict(text="")}},
 }
 """Descriptions of modules that can't be shown."""
 
 
 EVERYWHERE = ("in_thread", "in_loop", "in_call", "~in_stream")
 SOME = (
-    *("LedgerError", "UnspeakableError", "TrapError", "a chain", "groups", "entries", "advice"),
+    *("LedgerError", "UnprintableError", "TrapError", "a chain", "groups", "entries", "advice"),
     *("apcore's ACLDeniedError", "apcore's ModuleNotFoundError", "a2a's A2AClientError"),
     *("a2a's InvalidParamsError", "a2a's LimitError"),
 )
@@ -269,7 +269,7 @@ CASES: dict[str, Case] = {
     "fails for a caller": Case("porter", asks(*EVERYWHERE, what=0), 4),
     "rejects everyone": Case("porter", breaks("none", 0)),
     "lets a text in": Case("porter", breaks("a text", 0)),
-    "is skipped": Case("registry", shows(display={"a2a": {"tags": leaky.Picky("?")}}), 0),
+    "is skipped": Case("registry", shows(display={"a2a": {"tags": leaky.UnreadableList("?")}}), 0),
     "can't be allowed": Case("acl", asks("strict", "~strict")),
     "gets odd bodies": Case("odd", bodies, 0),
     "gets wrong values": Case("odd", wrong_values, 0),
@@ -454,7 +454,7 @@ def test_the_crawl_detects_leaks_and_no_logger_can_forge_lines() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        f"00:00:00 INFO    It is{forging('any')}",
+        f"00:00:00 INFO    It is{log_injection('any')}",
         "00:00:00 INFO    It is\nTraceback (most recent call last):\nValueError: forged",
         "00:00:00 INFO    It is\x1b[2K",
         "It is",

@@ -1,4 +1,4 @@
-"""The caller's identity in modules, and access decisions by any ACLs and executors."""
+"""The caller's identity in modules, and access decisions of custom ACLs and executors."""
 
 import asyncio
 import threading
@@ -34,12 +34,12 @@ from .test_extended_card import (
     EXTENDED,
     PEOPLE,
     NameAuthenticator,
-    acting,
+    acting_as,
     agent,
     callable_by,
     rule,
-    shown,
-    shown_to,
+    skills_on,
+    skills_shown_to,
 )
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rotating("peer")]
@@ -47,7 +47,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.rotating("peer")]
 CALLERS = 8
 
 
-class Claims:
+class HeaderAuthenticator:
     """An authenticator that builds an identity from headers."""
 
     async def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
@@ -125,17 +125,17 @@ PATHS = [
 async def peer(request: pytest.FixtureRequest) -> AsyncIterator[Peer]:
     modules = {**MODULES, "streaming": Streams(identify_twice)}
     with closing(Executor(registry_of(modules))) as executor:
-        async with serving(executor, request.param, auth=Claims()) as peer:
+        async with serving(executor, request.param, auth=HeaderAuthenticator()) as peer:
             yield peer
 
 
-async def sent(peer: Peer, headers: Json, skill: str, inputs: Json, **members: Any) -> Json:
+async def send_as(peer: Peer, headers: Json, skill: str, inputs: Json, **members: Any) -> Json:
     """Send a message with *headers* and return its task."""
     params = peer.wire.params(skill, peer.part(data=inputs), **members)
     return (await peer.ask("send", params, headers)).task
 
 
-async def streamed(peer: Peer, headers: Json, skill: str, inputs: Json) -> list[Any]:
+async def stream_as(peer: Peer, headers: Json, skill: str, inputs: Json) -> list[Any]:
     """Send a message with *headers* and return the contents of its stream's chunks."""
     params = peer.wire.params(skill, peer.part(data=inputs))
     async with peer.streaming("stream", params, headers) as stream:
@@ -145,22 +145,22 @@ async def streamed(peer: Peer, headers: Json, skill: str, inputs: Json) -> list[
 @pytest.mark.parametrize(("skill", "to"), PATHS)
 async def test_a_module_sees_the_callers_identity(peer: Peer, skill: str, to: str) -> None:
     headers, expected = headers_of("ada", "admin", "staff"), facts("ada", "admin", "staff")
-    assert contents(await sent(peer, headers, skill, {"to": to})) == [expected]
-    assert await streamed(peer, headers, skill, {"to": to}) == [expected]
+    assert contents(await send_as(peer, headers, skill, {"to": to})) == [expected]
+    assert await stream_as(peer, headers, skill, {"to": to}) == [expected]
 
 
 async def test_a_streaming_module_sees_the_callers_identity_in_each_chunk(peer: Peer) -> None:
-    assert await streamed(peer, headers_of("ada"), "streaming", {}) == [facts("ada")] * 2
+    assert await stream_as(peer, headers_of("ada"), "streaming", {}) == [facts("ada")] * 2
 
 
 @pytest.mark.parametrize("skill", ["asks", "guarded"])
 async def test_a_resumed_call_sees_the_identity_of_the_answering_caller(
     peer: Peer, skill: str
 ) -> None:
-    paused = await sent(peer, headers_of("ada", "old"), skill, {"first": 1})
+    paused = await send_as(peer, headers_of("ada", "old"), skill, {"first": 1})
     assert state_of(paused) == "input-required"
     answer = {"more": 1, "approved": True}
-    answered = await sent(peer, headers_of("ada", "new"), skill, answer, taskId=paused["id"])
+    answered = await send_as(peer, headers_of("ada", "new"), skill, answer, taskId=paused["id"])
     assert contents(answered) == [facts("ada", "new")]
 
 
@@ -168,10 +168,10 @@ async def test_a_resumed_call_sees_the_identity_of_the_answering_caller(
 async def test_without_authentication_there_is_no_identity(dialect: str) -> None:
     async with serving({**MODULES, "streaming": Streams(identify_twice)}, dialect) as peer:
         for skill, to in PATHS:
-            assert contents(await sent(peer, headers_of("ada"), skill, {"to": to})) == [
+            assert contents(await send_as(peer, headers_of("ada"), skill, {"to": to})) == [
                 {"id": None}
             ]
-        assert await streamed(peer, headers_of("ada"), "streaming", {}) == [{"id": None}] * 2
+        assert await stream_as(peer, headers_of("ada"), "streaming", {}) == [{"id": None}] * 2
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -198,20 +198,20 @@ async def test_concurrent_callers_are_never_mixed_up(dialect: str) -> None:
     }
     names = [f"caller-{number}" for number in range(CALLERS)]
     async with serving(
-        {**modules, "streaming": Streams(meet_twice)}, dialect, auth=Claims()
+        {**modules, "streaming": Streams(meet_twice)}, dialect, auth=HeaderAuthenticator()
     ) as peer:
         for skill, to in (("async", ""), ("thread", ""), ("nested", "async")):
-            calls = [sent(peer, headers_of(name), skill, {"to": to}) for name in names]
+            calls = [send_as(peer, headers_of(name), skill, {"to": to}) for name in names]
             outputs = [contents(task) for task in await asyncio.gather(*calls)]
             assert outputs == [[facts(name)] for name in names]
-        streams = [streamed(peer, headers_of(name), "streaming", {}) for name in names]
+        streams = [stream_as(peer, headers_of(name), "streaming", {}) for name in names]
         assert await asyncio.gather(*streams) == [[facts(name)] * 2 for name in names]
 
 
-# ACLs and executors that are not apcore's
+# Custom ACLs and executors
 
 
-class Checks:
+class CheckOnlyACL:
     """An ACL with only a `check` method."""
 
     def __init__(self, *answers: Any) -> None:
@@ -227,26 +227,26 @@ class Checks:
 )
 async def test_an_acl_needs_only_a_check_method(answers: Any) -> None:
     async with (
-        agent(Checks(*answers), auth=NameAuthenticator()) as peer,
-        acting(peer, "bob") as bob,
+        agent(CheckOnlyACL(*answers), auth=NameAuthenticator()) as peer,
+        acting_as(peer, "bob") as bob,
     ):
-        assert await shown(peer) == set()
-        assert await shown(bob, EXTENDED) == await callable_by(bob) == {"text.stats"}
-        assert await shown_to(peer, "ada") == [set()]
+        assert await skills_on(peer) == set()
+        assert await skills_on(bob, EXTENDED) == await callable_by(bob) == {"text.stats"}
+        assert await skills_shown_to(peer, "ada") == [set()]
 
 
 async def test_an_acl_that_raises_hides_everything() -> None:
-    class Broken(Checks):
+    class Broken(CheckOnlyACL):
         def check(self, caller: str | None, target: str, context: Context[Any]) -> Any:
             raise RuntimeError(SECRET)
 
     async with agent(Broken(), auth=NameAuthenticator()) as peer:
-        assert await shown(peer) == set()
-        assert await shown_to(peer, "ada", "bob") == [set(), set()]
+        assert await skills_on(peer) == set()
+        assert await skills_shown_to(peer, "ada", "bob") == [set(), set()]
 
 
 class CustomExecutor:
-    """An executor that is not apcore's with two skills, one of them for ada only."""
+    """A custom executor with two skills, one of them for ada only."""
 
     def __init__(self) -> None:
         self.registry = registry_of(
@@ -265,16 +265,16 @@ class CustomExecutor:
         yield inputs
 
 
-async def test_access_of_an_executor_that_is_not_apcores_is_checked_with_validate() -> None:
+async def test_a_custom_executor_checks_access_with_validate() -> None:
     async with serving(CustomExecutor(), auth=NameAuthenticator()) as peer:
-        assert await shown(peer) == {"text.stats"}
-        assert await shown_to(peer, "ada", "bob") == [{"lab", "text.stats"}, {"text.stats"}]
-        async with acting(peer, "bob") as bob:
+        assert await skills_on(peer) == {"text.stats"}
+        assert await skills_shown_to(peer, "ada", "bob") == [{"lab", "text.stats"}, {"text.stats"}]
+        async with acting_as(peer, "bob") as bob:
             assert (await bob.send("lab")).code == -32001
             assert (await bob.send("text.stats")).state == "completed"
 
 
-# Cards and calls agree
+# Cards show the callable skills
 
 
 class Gate(BaseStep):
@@ -297,50 +297,55 @@ class StricterCheck(BuiltinACLCheck):
         return await super().execute(ctx)
 
 
-def plain(**options: Any) -> Executor:
+def two_skills(**options: Any) -> Executor:
     return Executor(
         registry_of({"a": ActionModule(give_back), "b": ActionModule(give_back)}), **options
     )
 
 
-def ruled(**conditions: Any) -> Executor:
-    return plain(acl=ACL([rule("a"), rule("b", conditions)], default_effect="deny"))
+def allowing_b(**conditions: Any) -> Executor:
+    return two_skills(acl=ACL([rule("a"), rule("b", conditions)], default_effect="deny"))
 
 
-def refusing(**conditions: Any) -> Executor:
+def denying_b(**conditions: Any) -> Executor:
     denial = rule("b", conditions, effect="deny")
-    return plain(acl=ACL([denial, rule("*")], default_effect="deny"))
+    return two_skills(acl=ACL([denial, rule("*")], default_effect="deny"))
 
 
-def gated(step: BaseStep) -> Executor:
-    executor = plain()
+def with_step(step: BaseStep) -> Executor:
+    executor = two_skills()
     executor.current_strategy.replace("acl_check", step)
     return executor
 
 
-def disabled() -> Executor:
+def disabling_b() -> Executor:
     toggles = ToggleState()
     toggles.disable("b")
-    return plain(toggle_state=toggles)
+    return two_skills(toggle_state=toggles)
 
 
 MISTAKES = {
-    "rules grant nothing without arguments": partial(ruled, arguments={"has_none_of": ["force"]}),
-    "rules deny nothing without arguments": partial(refusing, arguments={"has_key": ["force"]}),
-    "a call has another depth than the check": partial(ruled, max_call_depth=0),
-    "a derived step is taken for apcore's": partial(gated, StricterCheck()),
-    "a disabled module is on the cards": disabled,
+    "rules grant nothing without arguments": partial(
+        allowing_b, arguments={"has_none_of": ["force"]}
+    ),
+    "rules deny nothing without arguments": partial(denying_b, arguments={"has_key": ["force"]}),
+    "a call is deeper than the check assumes": partial(allowing_b, max_call_depth=0),
+    "a derived step is taken for apcore's": partial(with_step, StricterCheck()),
+    "a disabled module is on the cards": disabling_b,
 }
-"""Mistakes by which the skills on a card could differ from the callable ones."""
+"""Mistakes that would make the skills on a card differ from the callable ones."""
 DIFFERING = [pytest.param(make, id=why) for why, make in MISTAKES.items()]
 
 
-@pytest.mark.parametrize("make", [plain, ruled, refusing, *DIFFERING])
+@pytest.mark.parametrize("make", [two_skills, allowing_b, denying_b, *DIFFERING])
 async def test_a_card_shows_exactly_the_callable_skills(make: Any) -> None:
     with closing(make()) as executor:
-        async with serving(executor, auth=NameAuthenticator()) as peer, acting(peer, "bob") as bob:
+        async with (
+            serving(executor, auth=NameAuthenticator()) as peer,
+            acting_as(peer, "bob") as bob,
+        ):
             called = {skill for skill in ("a", "b") if (await bob.send(skill)).code is None}
-            assert await shown(bob, EXTENDED) == called
+            assert await skills_on(bob, EXTENDED) == called
 
 
 class Undeclared(NameAuthenticator):
@@ -358,7 +363,7 @@ def guarded(annotations: Any, metadata: Any = None, **options: Any) -> Executor:
     return Executor(registry, **options)
 
 
-ASKS, LETS = {"requires_approval": True}, {"requires_approval": False}
+APPROVAL, NO_APPROVAL = {"requires_approval": True}, {"requires_approval": False}
 DESTRUCTIVE, POLICY = ModuleAnnotations(destructive=True), ExecutionPolicy(gate_destructive=True)
 
 
@@ -366,10 +371,10 @@ DESTRUCTIVE, POLICY = ModuleAnnotations(destructive=True), ExecutionPolicy(gate_
     ("make", "auth"),
     [
         (partial(guarded, NEEDS_APPROVAL), NameAuthenticator()),
-        (partial(guarded, ASKS), NameAuthenticator()),
-        (partial(guarded, None, ASKS), NameAuthenticator()),
-        pytest.param(partial(guarded, ASKS), Undeclared()),
-        pytest.param(partial(guarded, ASKS, LETS), NameAuthenticator()),
+        (partial(guarded, APPROVAL), NameAuthenticator()),
+        (partial(guarded, None, APPROVAL), NameAuthenticator()),
+        pytest.param(partial(guarded, APPROVAL), Undeclared()),
+        pytest.param(partial(guarded, APPROVAL, NO_APPROVAL), NameAuthenticator()),
         pytest.param(partial(guarded, DESTRUCTIVE, policy=POLICY), NameAuthenticator()),
     ],
 )
@@ -377,22 +382,24 @@ async def test_skills_that_need_approval_are_not_on_the_public_card(
     make: Any, auth: NameAuthenticator
 ) -> None:
     with closing(make()) as executor:
-        async with serving(executor, auth=auth) as peer, acting(peer, "bob") as bob:
+        async with serving(executor, auth=auth) as peer, acting_as(peer, "bob") as bob:
             assert (await bob.send("b")).state == "input-required"
-            assert await shown(bob, EXTENDED) == {"a", "b"}
-            assert await shown(peer) == {"a"}
+            assert await skills_on(bob, EXTENDED) == {"a", "b"}
+            assert await skills_on(peer) == {"a"}
 
 
 @pytest.mark.parametrize("strategy", ["internal", "minimal", "testing"])
 async def test_building_a_card_runs_no_module(strategy: str) -> None:
-    class Noting(ActionModule):
-        noted = False
+    class RecordingPreflight(ActionModule):
+        was_called = False
 
         def preflight(self, inputs: Inputs, context: "Context[Any]") -> list[str]:
-            Noting.noted = True
+            RecordingPreflight.was_called = True
             return []
 
-    with closing(Executor(registry_of({"a": Noting(give_back)}), strategy=strategy)) as executor:
+    with closing(
+        Executor(registry_of({"a": RecordingPreflight(give_back)}), strategy=strategy)
+    ) as executor:
         async with serving(executor, auth=NameAuthenticator()) as peer:
-            assert await shown(peer) == {"a"}
-            assert not Noting.noted
+            assert await skills_on(peer) == {"a"}
+            assert not RecordingPreflight.was_called

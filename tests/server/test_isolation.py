@@ -35,7 +35,7 @@ from .principals import (
     Owner,
     Probe,
     ProbedServer,
-    Recalls,
+    RecallAction,
     Subject,
     acting_as,
     ada_and_stranger,
@@ -70,7 +70,11 @@ every_state = pytest.mark.parametrize("state", STATES)
 
 @contextmanager
 def world_of(store: str, stranger: str) -> Iterator[ProbedServer]:
-    options: Any = {"auth": Headers(), "task_store": STORES[store](), "default_skill": "recall"}
+    options: Any = {
+        "auth": Headers(),
+        "task_store": STORES[store](),
+        "default_skill": "recall",
+    }
     options["tenants"] = TENANTS
     if store != "sdk":  # it keeps no webhooks
         options["push_notifications"] = PushSettings(dev=True)
@@ -207,7 +211,7 @@ def test_a_foreign_page_token_lists_only_the_callers_own_tasks(
 async def test_without_authentication_all_callers_share_their_tasks(dialect: str) -> None:
     """Headers are ignored."""
     async with (
-        serving({"recall": ActionModule(Recalls())}, dialect) as peer,
+        serving({"recall": ActionModule(RecallAction())}, dialect) as peer,
         acting_as(peer, ADA) as ada,
         acting_as(peer, STRANGERS["another name"]) as eve,
     ):

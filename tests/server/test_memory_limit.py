@@ -440,7 +440,7 @@ async def test_a_message_over_grpc_counts_until_its_call_ends() -> None:
         assert await body_bytes() == 0
 
 
-async def test_a_message_over_grpc_that_is_canceled_counts_no_more() -> None:
+async def test_a_canceled_message_over_grpc_no_longer_counts() -> None:
     gate = Gate()
     async with calling({"work": ActionModule(gate)}) as caller:
         memory = caller.peer.served.setup.memory

@@ -227,7 +227,7 @@ def agent(url: str) -> Iterator[Agent]:
 
 
 class NamedEcho(Echo):
-    """A module beside those of the API."""
+    """A module that is served in addition to those of the API."""
 
     module_id = "echo"
 
@@ -259,7 +259,7 @@ def with_operation(operation: Json, path: str = "/x", **members: Any) -> Json:
     return {"openapi": "3.1.0", "paths": {path: {"post": operation}}, **members}
 
 
-def test_operations_are_skills_beside_others(agent: Agent) -> None:
+def test_operations_are_skills_next_to_those_of_modules(agent: Agent) -> None:
     skills = {skill["id"]: skill for skill in card_of(agent)["skills"]}
 
     assert {"echo", "list_items", "get_item", "delete_item"} < skills.keys()
@@ -326,7 +326,7 @@ def test_a_path_parameter_does_not_lead_to_another_path(
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Admin: 1", "é"])
-def test_a_header_takes_printable_ascii(agent: Agent, shop: Shop, value: str) -> None:
+def test_a_header_may_hold_only_printable_ascii(agent: Agent, shop: Shop, value: str) -> None:
     assert "X-Trace" in failure(call(agent, "list_items", **{"X-Trace": value}))
     assert shop.requests == []
 

@@ -25,7 +25,7 @@ from .principals import Headers, acting_as
 pytestmark = pytest.mark.anyio
 
 
-class Computes(Module):
+class ComputingModule(Module):
     """A module that does what its input says, and returns the id of its process."""
 
     resources: Any = {"cpu": True}  # noqa: RUF012  # some instances have their own
@@ -144,7 +144,7 @@ async def wait_for_process_id(path: Path) -> int:
 
 
 async def test_a_module_that_computes_runs_in_a_process_that_is_kept_until_the_end() -> None:
-    async with serving({"work": Computes()}) as peer:
+    async with serving({"work": ComputingModule()}) as peer:
         value = {"text": "é" * 100_000, "number": 2**50, "none": None}
         first = await output(peer, "return", value=value)
         second = await output(peer, "return", value=[])
@@ -161,7 +161,7 @@ class Action(BaseModel):
 
 @pytest.mark.parametrize("schema", [Action, Action.model_json_schema()], ids=["model", "JSON"])
 async def test_a_module_with_a_schema_runs_in_a_process_that_is_kept(schema: Any) -> None:
-    module = Computes()
+    module = ComputingModule()
     vars(module)["input_schema"] = schema
     async with serving({"work": module}) as peer:
         first, second = [await output(peer, "return", value=1) for _ in range(2)]
@@ -169,14 +169,14 @@ async def test_a_module_with_a_schema_runs_in_a_process_that_is_kept(schema: Any
 
 
 async def test_a_module_that_forks_fails_and_later_calls_get_their_own_output() -> None:
-    async with serving({"work": Computes()}) as peer:
+    async with serving({"work": ComputingModule()}) as peer:
         for value in range(4):
             await peer.send("work", part(peer, "fork"))
             assert (await output(peer, "return", value=value))["value"] == value
 
 
 async def test_a_module_in_a_process_sees_the_conversation_but_no_services() -> None:
-    async with serving({"work": Computes()}) as peer:
+    async with serving({"work": ComputingModule()}) as peer:
         answer = await peer.send("work", part(peer, "see"), peer.wire.part(text="more"))
         seen = answer.task["artifacts"][0]["parts"][0]["data"]["value"]
         assert seen["ext.a2a.task_id"] == answer.task["id"]
@@ -187,7 +187,7 @@ async def test_a_module_in_a_process_sees_the_conversation_but_no_services() -> 
 
 async def test_a_cancel_ends_the_process(tmp_path: Path) -> None:
     path = tmp_path / "id"
-    async with serving({"work": Computes(path)}) as peer:
+    async with serving({"work": ComputingModule(path)}) as peer:
         task_id = await peer.start("work", part(peer, "spin"))
         process_id = await wait_for_process_id(path)
         await peer.ask("cancel", {"id": task_id})
@@ -197,7 +197,7 @@ async def test_a_cancel_ends_the_process(tmp_path: Path) -> None:
 
 async def test_a_cancel_ends_programs_that_the_module_has_started(tmp_path: Path) -> None:
     path = tmp_path / "id"
-    async with serving({"work": Computes(path)}) as peer:
+    async with serving({"work": ComputingModule(path)}) as peer:
         task_id = await peer.start("work", part(peer, "start"))
         process_id = await wait_for_process_id(path)
         await peer.ask("cancel", {"id": task_id})
@@ -206,7 +206,7 @@ async def test_a_cancel_ends_programs_that_the_module_has_started(tmp_path: Path
 
 async def test_a_timeout_ends_the_process(tmp_path: Path) -> None:
     path = tmp_path / "id"
-    async with serving({"work": Computes(path, cpu=1, timeout=1500)}) as peer:
+    async with serving({"work": ComputingModule(path, cpu=1, timeout=1500)}) as peer:
         answer = await peer.send("work", part(peer, "spin"))
         assert answer.task["status"]["message"]["parts"][0]["text"] == "Execution timed out"
         assert not read_process_id(path) or not is_running(read_process_id(path))
@@ -223,7 +223,7 @@ async def test_a_timeout_ends_the_process(tmp_path: Path) -> None:
 async def test_a_process_that_ends_fails_only_its_task(
     do: str, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serving({"work": Computes()}) as peer:
+    async with serving({"work": ComputingModule()}) as peer:
         assert await failure(peer, do) == "The process of the skill ended unexpectedly"
         assert await output(peer, "return", value=1)
     assert any(
@@ -232,7 +232,7 @@ async def test_a_process_that_ends_fails_only_its_task(
 
 
 async def test_errors_mean_the_same_as_in_the_server(caplog: pytest.LogCaptureFixture) -> None:
-    async with serving({"work": Computes()}) as peer:
+    async with serving({"work": ComputingModule()}) as peer:
         assert await failure(peer, "refuse") == "Invalid input: n is odd"
         for do in ("crash", "hide"):
             assert await failure(peer, do) == "Internal error"
@@ -250,7 +250,7 @@ async def test_no_more_modules_run_at_a_time_than_there_are_cores(
 ) -> None:
     monkeypatch.setattr(processes, "count_cores", lambda: 1)
     path = tmp_path / "id"
-    async with serving({"work": Computes(path)}) as peer:
+    async with serving({"work": ComputingModule(path)}) as peer:
         first = await peer.start("work", part(peer, "spin"))
         await wait_for_process_id(path)
         second = await peer.start("work", part(peer, "return", value=1))
@@ -261,7 +261,7 @@ async def test_no_more_modules_run_at_a_time_than_there_are_cores(
 
 
 async def test_a_call_that_is_canceled_before_its_process_runs_leaves_nothing_behind() -> None:
-    async with serving({"work": Computes()}) as peer:
+    async with serving({"work": ComputingModule()}) as peer:
         for _ in range(3):
             task_id = await peer.start("work", part(peer, "return", value=1))
             await peer.ask("cancel", {"id": task_id})
@@ -285,7 +285,7 @@ async def test_clients_take_turns_at_processes(
     monkeypatch.setattr(processes, "count_cores", lambda: 1)
     path = tmp_path / "names"
     async with (
-        serving({"work": Computes(path)}, auth=Headers()) as peer,
+        serving({"work": ComputingModule(path)}, auth=Headers()) as peer,
         acting_as(peer, {"x-name": "ada"}) as ada,
         acting_as(peer, {"x-name": "bob"}) as bob,
     ):
@@ -308,7 +308,7 @@ async def test_a_client_in_all_processes_does_not_keep_others_out(
     monkeypatch.setattr(processes, "count_cores", lambda: 2)
     path = tmp_path / "names"
     async with (
-        serving({"work": Computes(path)}, auth=Headers()) as peer,
+        serving({"work": ComputingModule(path)}, auth=Headers()) as peer,
         acting_as(peer, {"x-name": "ada"}) as ada,
         acting_as(peer, {"x-name": "bob"}) as bob,
     ):
@@ -340,7 +340,7 @@ class Result(BaseModel):
     n: int
     process: int
 
-class Squares:
+class SquareModule:
     description = "Squares a number"
     input_schema = Number
     output_schema = Result
@@ -364,7 +364,7 @@ async def test_modules_of_a_folder_are_loaded_from_their_files(tmp_path: Path) -
         assert data["process"] != os.getpid()
 
 
-class Unpicklable(Computes):
+class Unpicklable(ComputingModule):
     """A module that can't be pickled."""
 
     def __init__(self) -> None:
@@ -381,7 +381,7 @@ class Asynchronous(Module):
         return {"process": os.getpid()}
 
 
-class Unloadable(Computes):
+class Unloadable(ComputingModule):
     """A module that can't be loaded in another process."""
 
     def __setstate__(self, state: Any) -> None:

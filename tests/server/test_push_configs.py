@@ -58,10 +58,10 @@ def task(agent: Agent) -> str:
 
 
 def test_a_push_config_is_returned_in_the_form_of_the_version(hooks: Hooks, task: str) -> None:
-    expected = hooks.shown(task, **WHOLE)
+    expected = hooks.as_shown(task, **WHOLE)
     assert hooks.set(task, **WHOLE).result == expected
     assert hooks.get(task, "c1").result == expected
-    every = hooks.every(task).result
+    every = hooks.list_all(task).result
     assert every == ({"configs": [expected]} if hooks.agent.modern else [expected])
 
 
@@ -70,7 +70,7 @@ def test_a_push_config_without_an_id_is_returned_with_a_generated_one(
 ) -> None:
     answer = hooks.set(task, url=UNREACHABLE)
     config_id = plain(answer.result)["id"]
-    assert answer.result == hooks.shown(task, url=UNREACHABLE, id=config_id)
+    assert answer.result == hooks.as_shown(task, url=UNREACHABLE, id=config_id)
     assert hooks.get(task, config_id).result == answer.result
 
 
@@ -80,13 +80,13 @@ def test_a_push_config_created_in_one_version_can_be_read_in_another(
 ) -> None:
     hooks.set(task, **WHOLE)
     asking = Hooks(Agent(client, other))
-    assert asking.get(task, "c1").result == asking.shown(task, **WHOLE)
+    assert asking.get(task, "c1").result == asking.as_shown(task, **WHOLE)
     assert asking.delete(task, "c1").error is None
     assert hooks.of(task) == []
 
 
 def test_a_task_without_push_configs_has_an_empty_list(hooks: Hooks, task: str) -> None:
-    assert hooks.every(task).result == ({"configs": []} if hooks.agent.modern else [])
+    assert hooks.list_all(task).result == ({"configs": []} if hooks.agent.modern else [])
 
 
 def test_each_of_several_push_configs_can_be_read_and_deleted(hooks: Hooks, task: str) -> None:
@@ -276,7 +276,7 @@ def test_every_operation_on_an_unknown_task_is_refused(hooks: Hooks, task_id: st
     answers = [
         hooks.set(task_id, **WHOLE),
         hooks.get(task_id, "c1"),
-        hooks.every(task_id),
+        hooks.list_all(task_id),
         hooks.delete(task_id, "c1"),
     ]
     assert [answer.code for answer in answers] == [-32001] * 4
@@ -352,7 +352,7 @@ def label(value: Any) -> str:
 def assert_refused(hooks: Hooks, task: str, hook: Json, field: str) -> list[str]:
     """Check that no operation accepts a push config; return the error messages."""
     context = str(uuid4())
-    params = hooks.sending("echo", hook=hook, contextId=context)
+    params = hooks.send_params("echo", hook=hook, contextId=context)
     answers = [
         hooks.set(task, **hook),
         *(hooks.agent.ask(operation, params) for operation in ("send", "stream")),

@@ -49,7 +49,7 @@ async def ask(peer: Peer, operation: str, task_id: str, config_id: str = "", **c
     """Call an operation on push configs; return the error code and the result."""
     hooks = Hooks(peer.wire)
     sets = operation == "push set"
-    params = hooks.setting(task_id, **config) if sets else hooks.naming(task_id, config_id)
+    params = hooks.create_params(task_id, **config) if sets else hooks.params_of(task_id, config_id)
     answer = await peer.ask(operation, params)
     return answer.code, None if answer.error else answer.result
 
@@ -146,7 +146,7 @@ async def test_a_users_store_keeps_its_one_push_config_and_refuses_a_second(dial
         task_id = (await peer.send("pay")).task["id"]
         await ask(peer, "push set", task_id, **HOOK)
         assert await ask(peer, "push set", task_id, id="c2", url=UNREACHABLE) == (-32602, None)
-        more = Hooks(peer.wire).sending(
+        more = Hooks(peer.wire).send_params(
             "pay", hook={"id": "c2", "url": UNREACHABLE}, taskId=task_id
         )
         assert (await peer.ask("send", more)).code == -32602
@@ -186,7 +186,7 @@ async def test_the_failure_of_a_webhook_survives_a_restart() -> None:
     with receiving(lambda delivery: Reply(500)) as receiver:
         async with serving(MODULES, "0.3", task_store=store, push_notifications=QUICK) as peer:
             hook = {**HOOK, "url": receiver.url}
-            params = Hooks(peer.wire).sending("pay", hook=hook)
+            params = Hooks(peer.wire).send_params("pay", hook=hook)
             task_id = (await peer.ask("send", params)).task["id"]
             await asyncio.to_thread(receiver.wait, 1)
             await wait_until(lambda: "500" in store.configs[task_id].tenant)
@@ -221,7 +221,7 @@ async def test_a_store_that_cannot_save_the_push_config_refuses_the_message(
     gate, store = Gate(), broken()
     modules = {"work": ActionModule(gate)}
     async with serving(modules, dialect, task_store=store, push_notifications=QUICK) as peer:
-        params = Hooks(peer.wire).sending("work", hook=HOOK)
+        params = Hooks(peer.wire).send_params("work", hook=HOOK)
         answer = await peer.ask(operation, params)
         assert answer.code == -32603
         assert SECRET in caplog.text
@@ -234,7 +234,7 @@ async def test_a_store_that_cannot_save_the_push_config_refuses_the_message(
 async def test_a_store_that_cannot_save_the_task_keeps_no_push_config() -> None:
     store = BrokenStore(lambda record: True)
     async with serving(MODULES, task_store=store, push_notifications=QUICK) as peer:
-        answer = await peer.ask("send", Hooks(peer.wire).sending("work", hook=HOOK))
+        answer = await peer.ask("send", Hooks(peer.wire).send_params("work", hook=HOOK))
         assert answer.code == -32603
         assert (store.records, store.configs) == ({}, {})
 
@@ -244,7 +244,7 @@ async def test_a_full_store_keeps_no_push_config_of_a_refused_task() -> None:
     modules = {"work": ActionModule(gate)}
     async with serving(modules, task_store=store, push_notifications=QUICK) as peer:
         await peer.start()
-        answer = await peer.ask("send", Hooks(peer.wire).sending("work", hook=HOOK))
+        answer = await peer.ask("send", Hooks(peer.wire).send_params("work", hook=HOOK))
         assert answer.error is not None
         assert not store._webhooks
 
@@ -269,20 +269,20 @@ async def test_a_webhook_failure_that_cannot_be_saved_is_logged(
 
     with receiving(lambda delivery: Reply(500)) as receiver:
         async with serving(MODULES, task_store=SavesConfigOnce(), push_notifications=QUICK) as peer:
-            params = Hooks(peer.wire).sending("work", hook={**HOOK, "url": receiver.url})
+            params = Hooks(peer.wire).send_params("work", hook={**HOOK, "url": receiver.url})
             assert (await peer.ask("send", params)).state == "completed"
             await wait_until(lambda: "webhooks not saved" in caplog.text)
             assert SECRET not in caplog.text
 
 
 async def test_without_push_notifications_the_store_is_not_asked_for_push_configs() -> None:
-    class Plain(DictStore):
+    class NoPushStore(DictStore):
         async def get_push_config(self, task_id: str) -> Any:
             raise AssertionError
 
         save_push_config = delete_push_config = get_push_config  # type: ignore[assignment]  # none is called
 
-    async with serving(MODULES, task_store=Plain()) as peer:
+    async with serving(MODULES, task_store=NoPushStore()) as peer:
         task_id = (await peer.send("pay")).task["id"]
         assert (await approve(peer, task_id))["status"]["state"] == "TASK_STATE_COMPLETED"
 
@@ -292,7 +292,7 @@ async def test_with_a_store_of_the_sdk_push_configs_are_kept_in_memory() -> None
     with receiving() as receiver:
         async with serving(MODULES, task_store=store, push_notifications=QUICK) as peer:
             hook = {**HOOK, "url": receiver.url}
-            params = Hooks(peer.wire).sending("pay", hook=hook)
+            params = Hooks(peer.wire).send_params("pay", hook=hook)
             task_id = (await peer.ask("send", params)).task["id"]
             assert await hooks_of(peer, task_id) == [{"taskId": task_id, **hook}]
             await approve(peer, task_id)

@@ -31,7 +31,7 @@ from .inloop import (
 )
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
-from .test_disconnect import LOST, are_canceled, end_of, outlast
+from .test_disconnect import LOST, end_of, outlast, wait_until_canceled
 from .webhooks import UNREACHABLE, Hooks
 
 ALL_STATES = ["submitted", "working", "completed"]
@@ -87,7 +87,7 @@ def pause(agent: Agent, **members: Any) -> str:
 def say(hooks: Hooks, word: str, hook: Json, **members: Any) -> Answer:
     """Answer a paused task with a message that includes a webhook."""
     part = hooks.agent.part(text=word)
-    return hooks.agent.ask("send", hooks.sending("pay", part, hook=hook, **members))
+    return hooks.agent.ask("send", hooks.send_params("pay", part, hook=hook, **members))
 
 
 # With a message
@@ -98,14 +98,14 @@ def test_the_webhook_of_a_message_gets_every_state_and_is_listed(
     hooks: Hooks, receiver: Receiver, operation: str
 ) -> None:
     hook = {"id": "c1", "url": receiver.url, "token": "t-1"}
-    answer = hooks.agent.ask(operation, hooks.sending("echo", hook=hook))
+    answer = hooks.agent.ask(operation, hooks.send_params("echo", hook=hook))
     task_id = answer.task_id if operation == "stream" else answer.task["id"]
     receiver.wait(3)
     assert receiver.states == ALL_STATES
     assert {delivery.headers["x-a2a-notification-token"] for delivery in receiver.deliveries} == {
         "t-1"
     }
-    assert hooks.get(task_id, "c1").result == hooks.shown(task_id, **hook)
+    assert hooks.get(task_id, "c1").result == hooks.as_shown(task_id, **hook)
     assert hooks.ids(task_id) == ["c1"]
 
 
@@ -114,13 +114,15 @@ def test_the_webhook_of_a_message_belongs_to_its_task_whatever_id_it_names(
 ) -> None:
     another = pause(hooks.agent)
     hook = {"url": receiver.url, "taskId": another}
-    task_id = hooks.agent.ask("send", hooks.sending("echo", hook=hook)).task["id"]
+    task_id = hooks.agent.ask("send", hooks.send_params("echo", hook=hook)).task["id"]
     assert [config["taskId"] for config in hooks.of(task_id)] == [task_id]
     assert hooks.of(another) == []
 
 
 def test_the_webhook_of_a_message_gets_an_id(hooks: Hooks) -> None:
-    task_id = hooks.agent.ask("send", hooks.sending("echo", hook={"url": UNREACHABLE})).task["id"]
+    task_id = hooks.agent.ask("send", hooks.send_params("echo", hook={"url": UNREACHABLE})).task[
+        "id"
+    ]
     (config_id,) = hooks.ids(task_id)
     assert (config_id == task_id) is not hooks.agent.modern
 
@@ -136,7 +138,7 @@ def test_a_denied_call_reveals_nothing_about_its_webhook() -> None:
             hooks = Hooks(Agent(client, dialect))
             webhooks = [{"url": UNREACHABLE}, {"url": "ftp://127.0.0.1/"}, {}]
             answers = [
-                hooks.agent.ask("send", hooks.sending("pay", hook=hook)) for hook in webhooks
+                hooks.agent.ask("send", hooks.send_params("pay", hook=hook)) for hook in webhooks
             ]
             assert [answer.code for answer in answers] == [-32001] * 3
             assert len({answer.response.text for answer in answers}) == 1
@@ -161,7 +163,7 @@ def test_the_webhook_of_an_answer_gets_the_later_states(
 
 def test_the_webhook_of_an_answer_is_added_to_the_others(hooks: Hooks, receiver: Receiver) -> None:
     hook = {"id": "c1", "url": f"{receiver.url}/first"}
-    paused = hooks.agent.ask("send", hooks.sending("pay", hook=hook))
+    paused = hooks.agent.ask("send", hooks.send_params("pay", hook=hook))
     task_id = paused.task["id"]
     say(hooks, "yes", {"id": "c2", "url": f"{receiver.url}/second"}, taskId=task_id)
     receiver.wait(7)
@@ -190,7 +192,7 @@ def test_a_refused_answer_adds_no_webhook(hooks: Hooks) -> None:
     assert paused.state == "input-required"
     task_id = paused.task["id"]
     wrong = agent.part(data={"count": "many"})
-    params = hooks.sending("ask", wrong, hook={"url": UNREACHABLE}, taskId=task_id)
+    params = hooks.send_params("ask", wrong, hook={"url": UNREACHABLE}, taskId=task_id)
     assert agent.ask("send", params).code == -32602
     assert agent.ask("get", {"id": task_id}).state == "input-required"
     assert hooks.of(task_id) == []
@@ -213,7 +215,7 @@ async def without_client(
     async with serving(
         modules, dialect, limits=Limits(disconnect_grace=0), push_notifications=QUICK
     ) as peer:
-        params = Hooks(peer.wire).sending("work", hook={"id": "c1", "url": receiver.url})
+        params = Hooks(peer.wire).send_params("work", hook={"id": "c1", "url": receiver.url})
         if operation == "stream":
             async with peer.streaming("stream", params) as stream:
                 await stream.next()
@@ -263,7 +265,7 @@ async def test_a_task_whose_webhook_has_failed_is_canceled_with_its_client(
 ) -> None:
     with receiving(lambda delivery: Reply(500)) as receiver:
         async with without_client(dialect, receiver, operation) as (peer, task_id, gate, _):
-            await are_canceled(gate)
+            await wait_until_canceled(gate)
             assert await end_of(peer, task_id) == LOST
 
 
@@ -278,10 +280,10 @@ async def test_a_task_whose_webhook_was_deleted_is_canceled_with_its_client(
         modules, dialect, limits=Limits(disconnect_grace=0), push_notifications=QUICK
     ) as peer:
         hooks = Hooks(peer.wire)
-        params = hooks.sending("work", hook={"id": "c1", "url": receiver.url})
+        params = hooks.send_params("work", hook={"id": "c1", "url": receiver.url})
         async with peer.streaming("stream", params) as stream:
             await stream.next()
             task_id = await wait_until_working(peer, gate, receiver)
-            assert (await peer.ask("push delete", hooks.naming(task_id, "c1"))).error is None
-        await are_canceled(gate)
+            assert (await peer.ask("push delete", hooks.params_of(task_id, "c1"))).error is None
+        await wait_until_canceled(gate)
         assert await end_of(peer, task_id) == LOST

@@ -183,9 +183,7 @@ async def test_data_that_is_none_of_the_choices_is_refused(wrong: Any) -> None:
             assert "The answer must be one of 1, 2" in answer.response.text
 
 
-async def test_text_that_is_none_of_the_choices_is_asked_for_again_without_an_input_for_it() -> (
-    None
-):
+async def test_without_an_input_for_it_text_that_is_not_a_choice_is_asked_for_again() -> None:
     async def action(inputs: Inputs, context: Any) -> Inputs:
         if context.services.answer is None:
             context.services.ask("When?", choices=["Friday", "Saturday"])
@@ -199,7 +197,7 @@ async def test_text_that_is_none_of_the_choices_is_asked_for_again_without_an_in
         assert contents(answered) == [{"answer": [{"text": "Friday"}]}]
 
 
-async def test_a_number_becomes_the_choice_for_a_skill_without_an_input_for_it() -> None:
+async def test_without_an_input_for_it_a_number_becomes_the_choice() -> None:
     async def action(inputs: Inputs, context: Any) -> Inputs:
         if context.services.answer is None:
             context.services.ask("When?", choices=["Friday", {"in": "days"}])

@@ -31,7 +31,10 @@ SMALL: dict[str, tuple[int, Callable[[Agent], Answer]]] = {
     "no webhooks": (-32003, lambda agent: agent.ask("push list", {"taskId": "nope"})),
     "another content type": (-32005, lambda agent: agent.post(b"{}", {"Content-Type": "x/y"})),
     "no extended card": (-32004, lambda agent: agent.ask("card")),
-    "an unknown version": (-32009, lambda agent: agent.post(around(agent, "1"), VERSION_7)),
+    "an unknown version": (
+        -32009,
+        lambda agent: agent.post(send_with_value(agent, "1"), VERSION_7),
+    ),
 }
 """One refused request for each class of errors, with its code."""
 
@@ -46,14 +49,14 @@ LARGE = {
 """JSON that is refused although its size is allowed."""
 
 
-def around(agent: Agent, value: str) -> bytes:
+def send_with_value(agent: Agent, value: str) -> bytes:
     """Return a send with the JSON text *value* in its data."""
     params = agent.params("mirror", agent.part(data={"value": "HOLE"}))
     request = {"jsonrpc": "2.0", "id": 1, "method": agent.method("send"), "params": params}
     return json.dumps(request).replace('"HOLE"', value).encode()
 
 
-def shortest(measure: Callable[[], float]) -> float:
+def fastest(measure: Callable[[], float]) -> float:
     return min(measure() for _ in range(ROUNDS))
 
 
@@ -64,7 +67,7 @@ def seconds(ask: Callable[[], object]) -> float:
     return time.perf_counter() - started_at
 
 
-def slowest_beside(agent: Agent, body: bytes) -> float:
+def slowest_health_during(agent: Agent, body: bytes) -> float:
     """Return the longest response time of a small request while *body* is processed."""
     slowest = 0.0
     with ThreadPoolExecutor(1) as pool:
@@ -79,15 +82,18 @@ def slowest_beside(agent: Agent, body: bytes) -> float:
 def test_a_refusal_takes_no_longer_than_a_send(new: Agent, name: str) -> None:
     code, ask = SMALL[name]
     assert ask(new).code == code
-    refusal = shortest(lambda: seconds(lambda: ask(new)))
-    assert refusal <= NOISE * shortest(lambda: seconds(new.send))
+    refusal = fastest(lambda: seconds(lambda: ask(new)))
+    assert refusal <= NOISE * fastest(lambda: seconds(new.send))
 
 
 @pytest.mark.parametrize("name", LARGE)
 def test_a_large_refusal_takes_no_longer_than_a_text_of_its_size(new: Agent, name: str) -> None:
-    refused, accepted = around(new, LARGE[name]), around(new, json.dumps("x" * len(LARGE[name])))
+    refused, accepted = (
+        send_with_value(new, LARGE[name]),
+        send_with_value(new, json.dumps("x" * len(LARGE[name]))),
+    )
     assert new.post(refused).is_too_large
     assert new.post(accepted).state == "completed"
-    limit = NOISE * shortest(lambda: seconds(lambda: new.post(accepted)))
-    assert shortest(lambda: seconds(lambda: new.post(refused))) <= limit
-    assert shortest(lambda: slowest_beside(new, refused)) <= limit
+    limit = NOISE * fastest(lambda: seconds(lambda: new.post(accepted)))
+    assert fastest(lambda: seconds(lambda: new.post(refused))) <= limit
+    assert fastest(lambda: slowest_health_during(new, refused)) <= limit

@@ -178,13 +178,13 @@ async def test_a_task_that_is_canceled_as_it_completes_ends_once(
                 task_id = (await handler.send(request)).id
             for _ in range(number % 15):
                 await asyncio.sleep(0)
-            done = await outcome(handler.cancel(cancel(task_id)))
-            assert done in {"done", "TaskNotCancelableError"}
+            result = await outcome(handler.cancel(cancel(task_id)))
+            assert result in {"done", "TaskNotCancelableError"}
             log = await events(handler, task_id)
             assert [event.version for event in log] == list(range(1, len(log) + 1))
             (end,) = ends(log)
             assert log[-1].payload.status.state == end
-            assert (end == CANCELED) == (done == "done")
+            assert (end == CANCELED) == (result == "done")
             assert (await handler.get(get(task_id))).status.state == end
             assert action.runs[task_id] == 1 or (end == CANCELED and not action.runs[task_id])
             seen[end] += 1
@@ -217,11 +217,11 @@ async def test_a_task_ends_when_its_send_is_cancelled(store: Any) -> None:
         handler, before = peer.served.handler, asyncio.all_tasks()
 
         async def race(number: int) -> None:
-            sends = asyncio.create_task(handler.send(sending()))
+            send_task = asyncio.create_task(handler.send(sending()))
             for _ in range(number % 40):
                 await asyncio.sleep(0)
-            sends.cancel()
-            await asyncio.wait({sends})
+            send_task.cancel()
+            await asyncio.wait({send_task})
 
         await asyncio.gather(*map(race, range(120)))
         await wait_until(lambda: asyncio.all_tasks() == before)
@@ -237,11 +237,11 @@ async def test_a_cancellation_takes_effect_when_its_request_is_cancelled(store: 
 
         async def race(number: int) -> None:
             task = await handler.send(sending(wait=False))
-            cancels = asyncio.create_task(handler.cancel(cancel(task.id)))
+            cancel_task = asyncio.create_task(handler.cancel(cancel(task.id)))
             for _ in range(2 + number % 8):
                 await asyncio.sleep(0)
-            cancels.cancel()
-            await asyncio.wait({cancels})
+            cancel_task.cancel()
+            await asyncio.wait({cancel_task})
 
         await asyncio.gather(*map(race, range(40)))
         page = await handler.list_created(ask(ListTasksRequest(page_size=200)))
@@ -269,10 +269,10 @@ async def test_a_cancelled_answer_leaves_no_task_without_a_run() -> None:
     async with serving(modules, task_store=store) as peer:
         handler, before = peer.served.handler, asyncio.all_tasks()
         task = await handler.send(sending())
-        answers = asyncio.create_task(handler.send(sending("yes", task_id=task.id)))
+        answer_task = asyncio.create_task(handler.send(sending("yes", task_id=task.id)))
         await saved.wait()
-        answers.cancel()
-        await asyncio.wait({answers})
+        answer_task.cancel()
+        await asyncio.wait({answer_task})
         go.set()
         await wait_until(lambda: asyncio.all_tasks() == before)
         (listed,) = (await handler.list_created(ask(ListTasksRequest()))).tasks
@@ -357,13 +357,13 @@ async def test_a_refused_answer_sets_no_webhook() -> None:
 
 async def test_a_stale_record_does_not_revive_a_task() -> None:
     """After a restart, a paused task is loaded from a store that may be slow."""
-    has_read, go = asyncio.Event(), asyncio.Event()
+    was_read, go = asyncio.Event(), asyncio.Event()
 
     class LateStore(InMemoryTaskStore):
         async def get(self, task_id: str, owner: str | None = None) -> TaskRecord | None:
             record = await super().get(task_id, owner)
-            if not has_read.is_set():
-                has_read.set()
+            if not was_read.is_set():
+                was_read.set()
                 await go.wait()
             return record
 
@@ -372,7 +372,7 @@ async def test_a_stale_record_does_not_revive_a_task() -> None:
     await store.save(TaskRecord(Task(id="t", context_id="c", status=status), version=3))
     tasks = LiveTasks(store)
     late = asyncio.create_task(tasks.open("t"))
-    await has_read.wait()
+    await was_read.wait()
     await change(tasks, "t", NewState(CANCELED), expect={INPUT_REQUIRED})
     go.set()
     assert await late is None
@@ -424,11 +424,11 @@ async def test_messages_to_a_working_task_are_refused_and_change_nothing(store: 
 
 @pytest.mark.parametrize("store", STORES)
 async def test_a_hundred_tasks_at_once_do_not_get_mixed_up(store: Any) -> None:
-    async def mine(inputs: Inputs, context: Any) -> Inputs:
+    async def add_task_id(inputs: Inputs, context: Any) -> Inputs:
         await asyncio.sleep(0.005)
         return {**inputs, "task": context.data["ext.a2a.task_id"]}
 
-    async with serving({"work": ActionModule(mine)}, task_store=store()) as peer:
+    async with serving({"work": ActionModule(add_task_id)}, task_store=store()) as peer:
 
         async def one(number: int) -> None:
             task = (await peer.send("work", peer.part(data={"n": number}))).task
@@ -491,10 +491,10 @@ async def test_a_task_that_is_stored_during_shutdown_ends() -> None:
     store = LateStore()
     async with serving({"work": ActionModule(Gate())}, task_store=store) as peer:
         before = asyncio.all_tasks()
-        sends = asyncio.create_task(outcome(peer.served.handler.send(sending(wait=False))))
+        send_task = asyncio.create_task(outcome(peer.served.handler.send(sending(wait=False))))
         await saving.wait()
         await peer.served.engine.drain(0)
-        await sends
+        await send_task
         page = await store.query(Query(""))
         assert WORKING not in {record.task.status.state for record in page.records}
         await wait_until(lambda: asyncio.all_tasks() == before)
@@ -557,27 +557,27 @@ class Guests(BaseModel):
     number: int = Field(default=0, le=8)
 
 
-class HoldsRefusal(Executor):
-    """An executor whose check of a number that is too large ends when the test lets it."""
+class HeldValidation(Executor):
+    """An executor whose validation of the number 9 waits until the test releases it."""
 
     reached = threading.Event()
-    let_go = threading.Event()
+    release = threading.Event()
 
     def validate(self, module_id: str, inputs: Any = None, context: Any = None) -> Any:
         if inputs.get("number") == 9:
             self.reached.set()
-            assert self.let_go.wait(PATIENCE)
+            assert self.release.wait(PATIENCE)
         return super().validate(module_id, inputs, context)
 
 
-async def test_an_answer_counts_if_the_one_before_it_was_refused() -> None:
+async def test_an_answer_is_accepted_after_a_refused_one() -> None:
     async def work(inputs: Inputs, context: Any) -> Inputs:
         if not inputs.get("number"):
             context.services.ask("How many?", field="number")
         return inputs
 
     registry = registry_of({"work": ActionModule(work, input_schema=Guests)})
-    with closing(HoldsRefusal(registry)) as executor:
+    with closing(HeldValidation(registry)) as executor:
         async with serving(executor) as peer:
             handler, before = peer.served.handler, asyncio.all_tasks()
             task = await handler.send(sending())
@@ -586,7 +586,7 @@ async def test_an_answer_counts_if_the_one_before_it_was_refused() -> None:
             counted = asyncio.create_task(handler.send(sending("5", task_id=task.id)))
             for _ in range(20):  # with tasks in memory, it waits for the other answer by now
                 await asyncio.sleep(0)
-            executor.let_go.set()
+            executor.release.set()
             done, _ = await asyncio.gather(counted, refused)
             assert done.status.state == COMPLETED
             assert done.artifacts[0].parts[0].data == {"text": "hello", "number": 5}
@@ -594,27 +594,27 @@ async def test_an_answer_counts_if_the_one_before_it_was_refused() -> None:
 
 
 @pytest.mark.parametrize("as_text", [False, True])
-async def test_large_messages_and_answers_are_read_beside_the_event_loop(as_text: bool) -> None:
-    """They have too many members to be inputs, so that nothing else is done with them."""
+async def test_large_messages_and_answers_are_read_outside_the_event_loop(as_text: bool) -> None:
+    """They have too many members for inputs, so reading them is all that takes time."""
 
     async def work(inputs: Inputs, context: Any) -> None:
         context.services.ask("Which?", schema={"properties": {"a": {}, "b": {}}})
 
     members = {f"n{number}": number for number in range(6000)}
     part = Part(text=json.dumps(members)) if as_text else Part(data=members)
-    let_go = threading.Event()
+    release = threading.Event()
     async with serving({"work": ActionModule(work, input_schema=Guests)}) as peer:
         handler = peer.served.handler
         task = await handler.send(sending("hello"))
         for task_id in ("", task.id):
-            let_go.clear()
+            release.clear()
             request = sending(task_id=task_id)
             request.message.message.parts = [part]
-            in_the_way = asyncio.create_task(large_values.call(let_go.wait, PATIENCE))
+            blocker = asyncio.create_task(large_values.call(release.wait, PATIENCE))
             sent = asyncio.create_task(outcome(handler.send(request)))
             await wait_until(lambda: large_values.pending == 2)
-            let_go.set()
-            assert await in_the_way
+            release.set()
+            assert await blocker
             assert await sent == ("done" if as_text else "InvalidParamsError")
 
 

@@ -16,7 +16,7 @@ DIALECTS = ["0.3", "1.0", "REST"]
 KEY = {"Idempotency-Key": "order-66"}
 
 
-class Counts:
+class CountingAction:
     """An action that counts its calls."""
 
     def __init__(self) -> None:
@@ -27,58 +27,58 @@ class Counts:
         return inputs
 
 
-async def sent(peer: Peer, text: str = "hello", headers: Any = None, **message: Any) -> Answer:
+async def send(peer: Peer, text: str = "hello", headers: Any = None, **message: Any) -> Answer:
     params = peer.wire.params("work", peer.part(data={"text": text}), **message)
     return await peer.ask("send", params, headers)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_repeated_send_returns_the_existing_task(dialect: str) -> None:
-    counts = Counts()
+    counts = CountingAction()
     async with serving({"work": ActionModule(counts)}, dialect) as peer:
-        first, again = await sent(peer, headers=KEY), await sent(peer, headers=KEY)
+        first, again = await send(peer, headers=KEY), await send(peer, headers=KEY)
         assert again.task == first.task
         assert again.state == "completed"
         assert counts.calls == 1
 
 
 async def test_the_key_can_be_in_the_messages_metadata() -> None:
-    counts = Counts()
+    counts = CountingAction()
     async with serving({"work": ActionModule(counts)}) as peer:
         metadata = {"idempotencyKey": "order-66"}
-        first = await sent(peer, metadata=metadata)
-        assert (await sent(peer, headers=KEY)).task["id"] == first.task["id"]
+        first = await send(peer, metadata=metadata)
+        assert (await send(peer, headers=KEY)).task["id"] == first.task["id"]
         assert counts.calls == 1
 
 
 async def test_without_a_key_every_send_creates_a_task() -> None:
-    counts = Counts()
+    counts = CountingAction()
     async with serving({"work": ActionModule(counts)}) as peer:
-        first, again = await sent(peer), await sent(peer)
+        first, again = await send(peer), await send(peer)
         assert first.task["id"] != again.task["id"]
         assert counts.calls == 2
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_key_cannot_be_reused_for_another_message(dialect: str) -> None:
-    async with serving({"work": ActionModule(Counts())}, dialect) as peer:
-        await sent(peer, headers=KEY)
-        assert (await sent(peer, "good bye", headers=KEY)).code == -32602
+    async with serving({"work": ActionModule(CountingAction())}, dialect) as peer:
+        await send(peer, headers=KEY)
+        assert (await send(peer, "good bye", headers=KEY)).code == -32602
 
 
 @pytest.mark.parametrize("key", ["", "a b", "ü", "x" * 257])
 async def test_an_invalid_key_is_refused(key: str) -> None:
-    counts = Counts()
+    counts = CountingAction()
     async with serving({"work": ActionModule(counts)}) as peer:
-        assert (await sent(peer, metadata={"idempotencyKey": key})).code == -32602
-        assert (await sent(peer, metadata={"idempotencyKey": 7})).code == -32602
+        assert (await send(peer, metadata={"idempotencyKey": key})).code == -32602
+        assert (await send(peer, metadata={"idempotencyKey": 7})).code == -32602
         assert counts.calls == 0
 
 
 async def test_sends_repeated_during_the_run_wait_for_it() -> None:
     gate = Gate()
     async with serving({"work": ActionModule(gate)}) as peer:
-        sends = [asyncio.create_task(sent(peer, headers=KEY)) for _ in range(5)]
+        sends = [asyncio.create_task(send(peer, headers=KEY)) for _ in range(5)]
         await gate.reached.wait()
         await asyncio.sleep(0.05)
         gate.opened.set()
@@ -103,8 +103,8 @@ async def test_a_repeated_stream_has_all_of_its_events() -> None:
 
 
 async def test_a_key_whose_send_was_refused_can_be_used_again() -> None:
-    counts = Counts()
+    counts = CountingAction()
     async with serving({"work": ActionModule(counts)}, max_tasks=1) as peer:
         params = peer.wire.params("nothing", peer.part(data={}))
         assert (await peer.ask("send", params, KEY)).code == -32601
-        assert (await sent(peer, headers=KEY)).state == "completed"
+        assert (await send(peer, headers=KEY)).state == "completed"

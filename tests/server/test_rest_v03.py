@@ -67,7 +67,7 @@ def _blocks(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("version", [None, "0.3", "1.0", "9.9"])
-async def test_it_is_0_3_whatever_the_version_header_says(peer: Peer, version: str | None) -> None:
+async def test_it_is_0_3_for_any_version_header(peer: Peer, version: str | None) -> None:
     headers = {} if version is None else {"A2A-Version": version}
     response = await peer.client.post("/v1/message:send", json=sending(), headers=headers)
 

@@ -167,13 +167,13 @@ async def say(inputs: Inputs, context: Any) -> Inputs:
     return {"text": f"{inputs['text']}, after {len(said)}: {said}"}
 
 
-class Talks(ActionModule):
+class ReplyModule(ActionModule):
     output_schema = Reply
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_an_agent_finds_its_own_replies_in_the_conversation(dialect: str) -> None:
-    async with serving({"work": Talks(say)}, dialect) as peer:
+    async with serving({"work": ReplyModule(say)}, dialect) as peer:
         first = (await peer.send("work", peer.part(text="one"), contextId="c")).task
         reply = "one, after 0: []"
         assert contents(first) == [reply]
@@ -183,13 +183,13 @@ async def test_an_agent_finds_its_own_replies_in_the_conversation(dialect: str) 
 
 
 async def test_a_reply_in_the_history_is_bounded() -> None:
-    async with serving({"work": Talks(echo_much)}) as peer:
+    async with serving({"work": ReplyModule(echo_at_length)}) as peer:
         task = (await peer.send("work", peer.part(text="é"))).task
         assert len(contents(task)[0]) == 40_001
         assert task["history"][-1]["parts"][0]["text"] == "x" + "é" * (32 * 512 - 1)
 
 
-async def echo_much(inputs: Inputs, context: Any) -> Inputs:
+async def echo_at_length(inputs: Inputs, context: Any) -> Inputs:
     return {"text": "x" + inputs["text"] * 40_000}
 
 

@@ -547,7 +547,7 @@ def test_the_schema_cache_does_not_change_responses() -> None:
     assert seen(cached=True) == seen(cached=False)
 
 
-class Meets(Module):
+class MeetingModule(Module):
     """A module that waits for a concurrent call of itself in another thread."""
 
     def __init__(self) -> None:
@@ -563,7 +563,7 @@ class Meets(Module):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_max_threads_limits_concurrent_synchronous_modules(threads: int) -> None:
-    with agent_with(registry_of(meets=Meets()), max_threads=threads) as agent:
+    with agent_with(registry_of(meets=MeetingModule()), max_threads=threads) as agent:
         requests = [BackgroundRequest(lambda: agent.send("meets")) for _ in range(2)]
 
         assert [one.answer.data for one in requests] == [{"met": threads == 2}] * 2

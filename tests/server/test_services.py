@@ -61,7 +61,7 @@ def question_of(task: Json) -> Json:
     return question
 
 
-class Sitter:
+class AskingModule:
     """A module that asks for a name and keeps its state; it records what it gets."""
 
     description = "Asks for a name."
@@ -122,7 +122,7 @@ async def test_a_module_sees_the_metadata_of_the_request_and_of_its_message(dial
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_run_has_the_answer_and_the_state_of_its_question(dialect: str) -> None:
-    sitter = Sitter()
+    sitter = AskingModule()
     async with serving({"work": sitter}, dialect) as peer:
         task = (await peer.send("work", peer.part(data={}))).task
         assert "session" not in str(task)
@@ -236,7 +236,7 @@ async def use_in_stream(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
     yield {"text": "ne"}
 
 
-async def use_in_both_ways(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
+async def use_metadata_and_stream(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
     context.services.metadata["usage"] = {"inputTokens": 1000, "outputTokens": 20}
     yield {"text": "Done"}
     yield Usage(output_tokens=30)
@@ -244,7 +244,7 @@ async def use_in_both_ways(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize(
-    "module", [ActionModule(use), Streams(use_in_stream), Streams(use_in_both_ways)]
+    "module", [ActionModule(use), Streams(use_in_stream), Streams(use_metadata_and_stream)]
 )
 async def test_the_usage_of_a_module_is_summed_in_the_metadata(dialect: str, module: Any) -> None:
     async with serving({"work": module}, dialect) as peer:
@@ -274,7 +274,7 @@ class OtherExecutor:
         return None
 
 
-async def test_progress_and_usage_are_taken_from_other_executors() -> None:
+async def test_progress_and_usage_of_other_executors_are_accepted() -> None:
     async def work(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
         yield Progress("Reading")
         yield {"text": "Done"}
@@ -337,13 +337,13 @@ async def test_usage_is_summed_over_an_approval() -> None:
 
 @pytest.mark.parametrize("ends", ["asks", "fails"])
 async def test_metadata_is_kept_when_a_module_pauses_or_fails(ends: str) -> None:
-    async def spend(inputs: Inputs, context: Any) -> Inputs:
+    async def set_cost(inputs: Inputs, context: Any) -> Inputs:
         context.services.metadata["cost"] = 3
         if ends == "asks":
             context.services.ask("Which?")
         raise ValueError
 
-    async with serving({"work": ActionModule(spend)}) as peer:
+    async with serving({"work": ActionModule(set_cost)}) as peer:
         task = (await peer.send("work", peer.part(data={}))).task
         assert state_of(task) == {"asks": "input-required", "fails": "failed"}[ends]
         assert task["metadata"]["cost"] == 3
@@ -366,13 +366,13 @@ async def test_metadata_that_cannot_be_set_fails_the_task(metadata: Any) -> None
         assert metadata_of(task) == {"skillId": "work"}
 
 
-async def tell(inputs: Inputs, context: Any) -> Inputs:
+async def report(inputs: Inputs, context: Any) -> Inputs:
     await context.services.progress("Reading", {"page": 1})
     await context.services.progress("Writing")
     return {"done": True}
 
 
-def tell_in_thread(inputs: Inputs, context: Any) -> Inputs:
+def report_in_thread(inputs: Inputs, context: Any) -> Inputs:
     context.services.progress("Reading", {"page": 1})
     asyncio.run(write(context))
     return {"done": True}
@@ -382,7 +382,7 @@ async def write(context: Any) -> None:
     await context.services.progress("Writing")
 
 
-async def tell_in_stream(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
+async def report_in_stream(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
     yield Progress("Reading", {"page": 1})
     yield Progress("Writing")
     yield {"done": True}
@@ -390,7 +390,7 @@ async def tell_in_stream(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize(
-    "module", [ActionModule(tell), SyncActionModule(tell_in_thread), Streams(tell_in_stream)]
+    "module", [ActionModule(report), SyncActionModule(report_in_thread), Streams(report_in_stream)]
 )
 async def test_progress_is_an_event_that_stays_in_no_history(dialect: str, module: Any) -> None:
     async with serving({"work": module}, dialect) as peer:
@@ -434,12 +434,12 @@ async def test_progress_with_data_that_cannot_be_sent_fails_the_task(data: Any) 
 async def test_the_log_of_progress_counts_as_memory() -> None:
     gate = Gate()
 
-    async def tell_much(inputs: Inputs, context: Any) -> Inputs:
+    async def report_at_length(inputs: Inputs, context: Any) -> Inputs:
         for _ in range(10):
             await context.services.progress("x" * 5000)
         return await gate(inputs, context)
 
-    async with serving({"work": ActionModule(tell_much)}) as peer:
+    async with serving({"work": ActionModule(report_at_length)}) as peer:
         await peer.start()
         await gate.reached.wait()
         assert peer.served.engine._setup.tasks.kept_bytes > 50_000
@@ -448,7 +448,7 @@ async def test_the_log_of_progress_counts_as_memory() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_module_learns_that_its_paused_task_was_canceled(dialect: str) -> None:
-    sitter = Sitter()
+    sitter = AskingModule()
     async with serving({"work": sitter}, dialect, auth=Headers()) as peer:
         peer.client.headers.update(ADA)
         task = (await peer.send("work", peer.part(data={"n": 1}))).task
@@ -460,7 +460,7 @@ async def test_a_module_learns_that_its_paused_task_was_canceled(dialect: str) -
 
 
 async def test_a_module_learns_that_no_answer_came_in_time() -> None:
-    sitter = Sitter()
+    sitter = AskingModule()
     async with serving({"work": sitter}, input_timeout=0.1, auth=Headers()) as peer:
         peer.client.headers.update(ADA)
         task = (await peer.send("work", peer.part(data={"n": 1}))).task
@@ -494,7 +494,7 @@ async def test_a_synchronous_module_learns_that_its_approval_was_refused() -> No
 
 
 async def test_an_answered_task_is_not_abandoned() -> None:
-    sitter = Sitter()
+    sitter = AskingModule()
     async with serving({"work": sitter}) as peer:
         task = (await peer.send("work", peer.part(data={"n": 1}))).task
         await answer(peer, task, peer.part(data={"name": "Ann"}))
@@ -522,7 +522,7 @@ async def test_a_module_with_the_ready_models_takes_and_returns_text() -> None:
 
 
 async def test_the_state_of_a_question_survives_a_restart(tmp_path: Any) -> None:
-    store, sitter = f"sqlite:///{tmp_path / 'tasks.db'}", Sitter()
+    store, sitter = f"sqlite:///{tmp_path / 'tasks.db'}", AskingModule()
     async with serving({"work": sitter}, task_store=store) as peer:
         task = (await peer.send("work", peer.part(data={}))).task
     async with serving({"work": sitter}, task_store=store) as peer:

@@ -132,7 +132,7 @@ async def ask(inputs: Inputs, context: Any) -> Inputs:
     return inputs
 
 
-async def test_a_first_question_without_a_free_place_fails_but_a_repeated_one_does_not() -> None:
+async def test_a_first_question_without_a_free_slot_fails_but_a_repeated_one_does_not() -> None:
     async with serving({"ask": ActionModule(ask)}, max_tasks=2, auth=Headers()) as peer:
         first = (await sent(peer, ADA, "ask", wait=True)).task
         failed = await sent(peer, ADA, "ask", wait=True)
@@ -175,7 +175,7 @@ async def test_a_gateways_clients_have_shares_of_their_own() -> None:
 # Threads
 
 
-class Held:
+class BlockingFunction:
     """A function for threads that records its callers, and waits until it is released."""
 
     def __init__(self) -> None:
@@ -189,7 +189,7 @@ class Held:
 
 
 @asynccontextmanager
-async def calling(pool: ThreadPool, held: Held) -> AsyncIterator[Callable[[str], Any]]:
+async def calling(pool: ThreadPool, held: BlockingFunction) -> AsyncIterator[Callable[[str], Any]]:
     """Yield a function that calls *held* for a client; release all calls at the end."""
     calls: list[asyncio.Task[Any]] = []
 
@@ -210,7 +210,7 @@ def counted(names: Iterable[str]) -> dict[str, int]:
 
 
 async def test_a_single_client_may_use_all_threads_and_others_still_get_theirs() -> None:
-    pool, held = ThreadPool(4, share=0.5), Held()
+    pool, held = ThreadPool(4, share=0.5), BlockingFunction()
     async with calling(pool, held) as call:
         for _ in range(9):
             call("ada")
@@ -225,7 +225,7 @@ async def test_a_single_client_may_use_all_threads_and_others_still_get_theirs()
 
 
 async def test_without_shares_one_client_may_take_all_threads() -> None:
-    pool, held = ThreadPool(4), Held()
+    pool, held = ThreadPool(4), BlockingFunction()
     async with calling(pool, held) as call:
         for name in ("ada", "ada", "ada", "ada", "bob"):
             call(name)
@@ -235,7 +235,7 @@ async def test_without_shares_one_client_may_take_all_threads() -> None:
 
 async def test_clients_take_turns_when_their_calls_wait() -> None:
     pool, order = ThreadPool(1, share=0.5), list[str]()
-    held = Held()
+    held = BlockingFunction()
     async with calling(pool, held) as call:
         call("ada")
         await wait_until(lambda: held.started)
@@ -248,7 +248,7 @@ async def test_clients_take_turns_when_their_calls_wait() -> None:
 
 
 async def test_a_call_that_is_canceled_while_it_waits_never_starts() -> None:
-    pool, held = ThreadPool(1), Held()
+    pool, held = ThreadPool(1), BlockingFunction()
     async with calling(pool, held) as call:
         call("ada")
         await wait_until(lambda: held.started)
@@ -260,11 +260,11 @@ async def test_a_call_that_is_canceled_while_it_waits_never_starts() -> None:
 
 
 async def test_a_call_that_is_canceled_while_it_waits_keeps_its_arguments_no_longer() -> None:
-    pool, held = ThreadPool(1), Held()
+    pool, held = ThreadPool(1), BlockingFunction()
     async with calling(pool, held) as call:
         call("ada")
         await wait_until(lambda: held.started)
-        argument = Held()
+        argument = BlockingFunction()
         argument_ref = weakref.ref(argument)
         waiting = asyncio.ensure_future(pool.run(print, argument, client="ada"))
         await asyncio.sleep(0)  # it waits now
@@ -374,35 +374,35 @@ async def test_clients_take_turns_at_large_values(content: Any) -> None:
     assert served.index("bob") <= 1
 
 
-class Checks(ActionModule):
-    """A module that needs approval; its preflight notes the text, and waits until it may go on."""
+class BlockingPreflight(ActionModule):
+    """A module that needs approval; its preflight records the text and waits for the release."""
 
     def __init__(self) -> None:
         super().__init__(give_back, annotations=NEEDS_APPROVAL)
         self.checked: list[str] = []
-        self.may_go_on = threading.Event()
+        self.released = threading.Event()
 
     def preflight(self, inputs: Inputs, context: Any) -> list[str]:
         self.checked.append(inputs["text"])
-        assert self.may_go_on.wait(60)
+        assert self.released.wait(60)
         return []
 
 
 async def test_clients_take_turns_at_checks_before_approval() -> None:
-    module = Checks()
+    module = BlockingPreflight()
     async with serving({"work": module}, auth=Headers()) as peer:
         calls = list[asyncio.Task[Answer]]()
         for name in ["ada"] * 4 + ["bob", "cat"]:
             params = peer.wire.params("work", peer.part(data={"text": name}))
             calls.append(asyncio.create_task(peer.ask("send", params, {"x-name": name})))
             await wait_until(lambda: len(peer.served.engine.runs) == len(calls) and module.checked)
-        module.may_go_on.set()
+        module.released.set()
         for call in calls:
             assert (await call).state == "input-required"
     assert module.checked == ["ada", "ada", "bob", "cat", "ada", "ada"]
 
 
-async def test_streams_that_pause_release_their_places() -> None:
+async def test_streams_that_pause_release_their_slots() -> None:
     async def source(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
         yield {"n": 1}
         context.services.ask("And?")

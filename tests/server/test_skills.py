@@ -211,19 +211,19 @@ class BadTags(BadAnnotations):
     tags = 5
 
 
-class Late(Registry):
+class UndescribingRegistry(Registry):
     """A registry that fails to describe one module."""
 
     def get_definition(self, module_id: str, *args: Any, **options: Any) -> Any:
         if module_id == "bad":
-            raise RuntimeError("no description today")
+            raise RuntimeError("no description")
         return super().get_definition(module_id, *args, **options)
 
 
 async def test_a_module_that_cannot_be_described_does_not_affect_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    registry = Late()
+    registry = UndescribingRegistry()
     registry.register("bad", always({}))
     registry.register("work", ActionModule(give_back))
     async with serving(registry) as peer:

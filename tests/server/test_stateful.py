@@ -74,7 +74,7 @@ SETTLED = {*ENDS, "input-required"}
 # No draw depends on the agent, whose behavior may vary with threads: steps refer to tasks, clients
 # and runs by number, latest first, and do nothing if there is none.
 which = st.sampled_from([0, 0, 0, 1, 1, 2, 3, 5])
-skills = st.sampled_from(["plain", "guarded", "errand", "chunks", "guarded_chunks"])
+skills = st.sampled_from(["plain", "guarded", "nested", "chunks", "guarded_chunks"])
 contexts = st.sampled_from(["", "ours", "yours"])
 orders = st.sampled_from(["finish", "take a while", "fail", "ask", "stall", "stall", "stall"])
 """The commands to modules in messages; any other text means "finish"."""
@@ -175,7 +175,7 @@ class Run:
 
 
 @dataclass
-class Story:
+class TaskModel:
     """The model's view of a task."""
 
     id: str
@@ -219,14 +219,14 @@ class Client:
     def start(self, app: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.since = loop.time()
         self.is_connected = True
-        loop.create_task(self.talk(app)).add_done_callback(self._on_done)
+        loop.create_task(self.exchange(app)).add_done_callback(self._on_done)
 
     def hang_up(self, now: float) -> None:
         self.gone.set()
         self.is_connected = False
         self.left_at = now
 
-    async def talk(self, app: Any) -> None:
+    async def exchange(self, app: Any) -> None:
         headers = [(b"last-event-id", b"%d" % self.last)] if self.last is not None else []
         scope = {"type": "http", "method": "POST", "path": "/", "query_string": b""}
         await app({**scope, "headers": headers}, self._receive, self._send)
@@ -261,15 +261,15 @@ class Client:
         code: int | None = self.reply.get("error", {}).get("code")
         return code
 
-    def is_for(self, story: Story) -> bool:
+    def is_for(self, model: TaskModel) -> bool:
         """Return whether the client started a task, names it, or has received it."""
-        begins = self.message.get("messageId") == story.message_id
-        return begins or story.id in {self.named, self.task_id}
+        begins = self.message.get("messageId") == model.message_id
+        return begins or model.id in {self.named, self.task_id}
 
-    def is_about(self, story: Story) -> bool:
+    def may_affect(self, model: TaskModel) -> bool:
         """Return whether the client may affect a task, if only by its context."""
-        somewhere = not self.named and self.message.get("contextId") == story.context
-        return somewhere or self.is_for(story)
+        somewhere = not self.named and self.message.get("contextId") == model.context
+        return somewhere or self.is_for(model)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         self.is_connected = False
@@ -300,12 +300,12 @@ class Client:
 class Worker(Module):
     """A module that obeys the commands in messages."""
 
-    def __init__(self, world: "World", **attributes: Any) -> None:
-        self._world = world
+    def __init__(self, machine: "AgentMachine", **attributes: Any) -> None:
+        self._machine = machine
         vars(self).update(attributes)
 
     async def execute(self, inputs: Inputs, context: Any) -> Inputs:
-        with self._world.running(inputs["text"], context) as run:
+        with self._machine.running(inputs["text"], context) as run:
             return await self._obey(run, context)
 
     async def _obey(self, run: Run, context: Any) -> Inputs:
@@ -313,10 +313,10 @@ class Worker(Module):
             context.services.ask("What now?", field="text")
         if run.order == "stall":
             await run.go.wait()
-            self._world.check_may_run(run)
+            self._machine.check_may_run(run)
         for _ in range(run.order == "take a while" and 7):
             await asyncio.sleep(0)
-            self._world.check_may_run(run)
+            self._machine.check_may_run(run)
         if run.fails or run.order == "fail":
             raise ValueError(run.order)
         return {"done": run.order}
@@ -326,42 +326,42 @@ class Chunks(Worker):
     """A module that streams chunks."""
 
     async def stream(self, inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
-        with self._world.running(inputs["text"], context) as run:
+        with self._machine.running(inputs["text"], context) as run:
             for piece in range(2):
                 yield {"piece": piece}
-                self._world.check_may_run(run)
+                self._machine.check_may_run(run)
                 await asyncio.sleep(0)
             yield await self._obey(run, context)
 
 
-class Errand(Worker):
+class NestedCaller(Worker):
     """A module that calls another module twice."""
 
     async def _obey(self, run: Run, context: Any) -> Inputs:
         for _ in range(2):
             await context.executor.call_async("guarded", {"text": run.order}, context)
-            self._world.check_may_run(run)
+            self._machine.check_may_run(run)
         return {"done": run.order}
 
 
-class World(RuleBasedStateMachine):
+class AgentMachine(RuleBasedStateMachine):
     """An agent, its clients, and the violations found so far."""
 
     def __init__(self) -> None:
         super().__init__()
         self.problems: list[str] = []
-        self.stories: dict[str, Story] = {}
+        self.models: dict[str, TaskModel] = {}
         self.clients: list[Client] = []
         self.runs: list[Run] = []
         self.final_states: dict[str, str] = {}
         """The final states of tasks that clients have seen."""
-        self.hurries = False
+        self.is_finishing = False
         self.store = Store(self.saved)
         guarded = {"annotations": NEEDS_APPROVAL}
         modules: dict[str, object] = {
             "plain": Worker(self),
             "guarded": Worker(self, **guarded),
-            "errand": Errand(self),
+            "nested": NestedCaller(self),
             "chunks": Chunks(self),
             "guarded_chunks": Chunks(self, **guarded),
         }
@@ -392,26 +392,26 @@ class World(RuleBasedStateMachine):
 
     @rule(task=which, text=answers, way=ways, by_context=st.booleans(), then=moments)
     def answer(self, task: int, text: str, way: str, by_context: bool, then: Moment) -> None:
-        story = _latest(self.stories.values(), task)
-        if story is not None:
-            to = {"contextId": story.context} if by_context else {"taskId": story.id}
+        model = _latest(self.models.values(), task)
+        if model is not None:
+            to = {"contextId": model.context} if by_context else {"taskId": model.id}
             self._send_message(text, way, {}, **to)
             self._advance(then)
 
     @rule(task=which, then=moments)
     def cancel(self, task: int, then: Moment) -> None:
-        story = _latest(self.stories.values(), task)
-        if story is not None:
-            story.canceled = True
-            self._start(Client("CancelTask", {"id": story.id}))
+        model = _latest(self.models.values(), task)
+        if model is not None:
+            model.canceled = True
+            self._start(Client("CancelTask", {"id": model.id}))
             self._advance(then)
 
     @rule(task=which, last=st.none() | st.integers(0, 6), then=moments)
     def subscribe(self, task: int, last: int | None, then: Moment) -> None:
-        story = _latest(self.stories.values(), task)
-        if story is not None:
-            last = None if last is None else min(last, max(story.log, default=0))
-            self._start(Client("SubscribeToTask", {"id": story.id}, last))
+        model = _latest(self.models.values(), task)
+        if model is not None:
+            last = None if last is None else min(last, max(model.log, default=0))
+            self._start(Client("SubscribeToTask", {"id": model.id}, last))
             self._advance(then)
 
     @rule(client=which, then=absences)
@@ -422,16 +422,16 @@ class World(RuleBasedStateMachine):
             self._advance(then)
 
     @rule(client=which, then=absences)
-    def come_back(self, client: int, then: Moment) -> None:
+    def reconnect(self, client: int, then: Moment) -> None:
         back = _latest([one for one in self.clients if one.gone.is_set()], client)
-        story = next((one for one in self.stories.values() if back and back.is_for(one)), None)
-        if back is not None and story is not None:
+        model = next((one for one in self.models.values() if back and back.is_for(one)), None)
+        if back is not None and model is not None:
             last = back.frames[-1].id if back.frames else None
-            self._start(Client("SubscribeToTask", {"id": story.id}, last))
+            self._start(Client("SubscribeToTask", {"id": model.id}, last))
             self._advance(then)
 
     @rule(run=which, fails=st.booleans(), then=moments)
-    def let_go(self, run: int, fails: bool, then: Moment) -> None:
+    def release_run(self, run: int, fails: bool, then: Moment) -> None:
         stalled = _latest([one for one in self.runs if not one.end], run)
         if stalled is not None:
             stalled.fails = fails
@@ -445,16 +445,16 @@ class World(RuleBasedStateMachine):
     # Invariants
 
     @invariant()
-    def nothing_is_wrong(self) -> None:
-        for story in self.stories.values():
-            self._check(story)
+    def check_tasks(self) -> None:
+        for model in self.models.values():
+            self._check(model)
         assert not self.problems, "; ".join(self.problems)
 
     def teardown(self) -> None:
         try:
             if not self.problems:
                 self.runner.run(self._end())
-                self.nothing_is_wrong()
+                self.check_tasks()
         finally:
             self.runner.close()
             self.executor.close()
@@ -462,47 +462,47 @@ class World(RuleBasedStateMachine):
     def saved(self, record: TaskRecord) -> None:
         """Update the model with a record that the store has just saved."""
         task, now = record.task, self.clock.now
-        first = Story(task.id, record.skill, task.context_id, task.history[0].message_id)
-        story = self.stories.setdefault(task.id, first)
-        old, new = story.state, NAMES[task.status.state]
-        transition = f"a {story.skill} task goes from {old} to {new}"
+        first = TaskModel(task.id, record.skill, task.context_id, task.history[0].message_id)
+        model = self.models.setdefault(task.id, first)
+        old, new = model.state, NAMES[task.status.state]
+        transition = f"a {model.skill} task goes from {old} to {new}"
         self.expect(new in NEXT.get(old, set()), transition)
-        self.expect(record.version > story.version, f"{transition} and not to a later version")
+        self.expect(record.version > model.version, f"{transition} and not to a later version")
         if new == "failed":
             limit = RUN_LIMIT if old == "working" else ANSWER_LIMIT
-            raised = bool(story.runs) and story.runs[-1].end == "ValueError"
-            has_reason = raised or now - story.since >= limit - SLACK
+            raised = bool(model.runs) and model.runs[-1].end == "ValueError"
+            has_reason = raised or now - model.since >= limit - SLACK
             self.expect(has_reason, f"{transition} for no reason")
-        if new == "canceled" and not story.canceled:
-            waiting = [one for one in self.clients if one.is_connected and one.is_for(story)]
+        if new == "canceled" and not model.canceled:
+            waiting = [one for one in self.clients if one.is_connected and one.is_for(model)]
             is_awaited = any(now - one.since > 0.5 for one in waiting)
             self.expect(not is_awaited, "a task is canceled while a client waits for it")
         if old == "input-required" and new not in {"failed", "canceled"}:
-            self._check_answer(story, str(task.history[-1].parts[0].text), new)
+            self._check_answer(model, str(task.history[-1].parts[0].text), new)
         if (old, new) != ("input-required", "input-required"):
-            story.since = now
-        story.state, story.version = new, record.version
+            model.since = now
+        model.state, model.version = new, record.version
         if new == "input-required":
             assert task.status.message is not None
             approval = task.status.message.parts[1].data.get("approval")
-            story.asks = approval["arguments"]["text"] if approval else None
+            model.asks = approval["arguments"]["text"] if approval else None
 
-    def _check_answer(self, story: Story, said: str, state: str) -> None:
+    def _check_answer(self, model: TaskModel, said: str, state: str) -> None:
         """Check that an answer leads to the right state."""
         ways = {"yes": "working", "no": "rejected"}
-        expected = "working" if story.asks is None else ways.get(said, "input-required")
+        expected = "working" if model.asks is None else ways.get(said, "input-required")
         self.expect(state == expected, f"{said} brings a task to {state}")
-        if state == "working" and story.asks is not None:
-            story.granted[story.asks] += 1
+        if state == "working" and model.asks is not None:
+            model.granted[model.asks] += 1
 
     @contextmanager
     def running(self, order: str, context: Any) -> Iterator[Run]:
         """Track a call of a module."""
         run = Run(context.data["ext.a2a.task_id"], context.call_chain[-1], order)
         self.runs.append(run)
-        self.stories[run.task_id].runs.append(run)
+        self.models[run.task_id].runs.append(run)
         self.check_may_run(run)
-        if self.hurries:
+        if self.is_finishing:
             run.go.set()
         try:
             yield run
@@ -517,32 +517,32 @@ class World(RuleBasedStateMachine):
             run.task_id not in self.final_states, "a module runs on although its task has ended"
         )
 
-    def _check(self, story: Story) -> None:
+    def _check(self, model: TaskModel) -> None:
         """Check the invariants of a task that hold at any time."""
-        self._check_runs(story)
-        senders = [one for one in self.clients if one.message and one.is_about(story)]
-        lost = any(one.gone.is_set() and one.is_about(story) for one in self.clients)
-        last = next((run.end for run in reversed(story.runs) if run.skill == story.skill), None)
-        elapsed = self.clock.now - story.since
+        self._check_runs(model)
+        senders = [one for one in self.clients if one.message and one.may_affect(model)]
+        lost = any(one.gone.is_set() and one.may_affect(model) for one in self.clients)
+        last = next((run.end for run in reversed(model.runs) if run.skill == model.skill), None)
+        elapsed = self.clock.now - model.since
         allowed = {
             "submitted": False,
             "working": elapsed <= RUN_LIMIT + SLACK,
             "input-required": elapsed <= ANSWER_LIMIT + SLACK and last in {None, *PAUSES},
             "completed": last == "returned",
-            "canceled": story.canceled or (lost and any(one.waits for one in senders)),
+            "canceled": model.canceled or (lost and any(one.waits for one in senders)),
         }
-        what = f"a {story.skill} task is {story.state} after {elapsed} s and {story.runs}"
-        self.expect(allowed.get(story.state, True), what)
+        what = f"a {model.skill} task is {model.state} after {elapsed} s and {model.runs}"
+        self.expect(allowed.get(model.state, True), what)
 
-    def _check_runs(self, story: Story) -> None:
+    def _check_runs(self, model: TaskModel) -> None:
         """Check that no module has run too often."""
-        times = Counter((run.skill, run.order) for run in story.runs)
-        pauses = Counter((run.skill, run.order) for run in story.runs if run.end in PAUSES)
+        times = Counter((run.skill, run.order) for run in model.runs)
+        pauses = Counter((run.skill, run.order) for run in model.runs if run.end in PAUSES)
         for skill, order in times:
-            once = story.granted[order] if skill.startswith("guarded") else 1
+            once = model.granted[order] if skill.startswith("guarded") else 1
             often = times[skill, order] > once + pauses[skill, order]
-            self.expect(not often, f"{skill} ran too often: {story.runs}")
-        busy = Counter(run.skill for run in story.runs if not run.end)
+            self.expect(not often, f"{skill} ran too often: {model.runs}")
+        busy = Counter(run.skill for run in model.runs if not run.end)
         self.expect(all(number == 1 for number in busy.values()), "a module runs twice at a time")
 
     # Implementation
@@ -580,7 +580,7 @@ class World(RuleBasedStateMachine):
         states = {task["id"]: state_of(task) for task in listed}
         self.expect(len(listed) == len(states), "a task is listed twice")
         seen_ids = {client.task_id for client in self.clients} - {""}
-        for task_id in self.stories if everywhere else seen_ids - {*self.final_states}:
+        for task_id in self.models if everywhere else seen_ids - {*self.final_states}:
             self.expect(task_id in states, "a task is lost from the list")
             task = await self._ask("tasks/get", id=task_id, historyLength=0)
             self._record_state(task_id, state_of(task))
@@ -590,7 +590,7 @@ class World(RuleBasedStateMachine):
 
     async def _ask(self, method: str, **params: Any) -> Json:
         client = Client(method, params)
-        await client.talk(self.app)
+        await client.exchange(self.app)
         self.expect("result" in client.reply, f"{method}: {client.reply.get('error')}")
         result: Json = client.reply.get("result", {"tasks": [], "status": {"state": ""}})
         return result
@@ -606,12 +606,12 @@ class World(RuleBasedStateMachine):
 
     def _on_message(self, client: Client) -> None:
         """Check the latest message that a client has received."""
-        story = self.stories.get(client.task_id)
-        self.expect(story or client.code, f"{client.method} gives a task that is not stored")
-        if client.frames and story is not None:
-            self._check_frame(client, story)
+        model = self.models.get(client.task_id)
+        self.expect(model or client.code, f"{client.method} gives a task that is not stored")
+        if client.frames and model is not None:
+            self._check_frame(client, model)
             if _ends(client.frames[-1]):
-                self._record_state(story.id, client.frames[-1].state)
+                self._record_state(model.id, client.frames[-1].state)
         elif client.code is not None:
             self._check_refusal(client)
         else:
@@ -622,7 +622,7 @@ class World(RuleBasedStateMachine):
             if client.method == "CancelTask":
                 self.expect(state_of(task) == "canceled", "a canceled task is not canceled")
 
-    def _check_frame(self, client: Client, story: Story) -> None:
+    def _check_frame(self, client: Client, model: TaskModel) -> None:
         frame, before = client.frames[-1], client.frames[:-1]
         snapshot = frame.kind == "task" and frame.id > 1
         if before:
@@ -632,10 +632,10 @@ class World(RuleBasedStateMachine):
             self.expect(frame.id == client.last + 1 and not snapshot, "a reader has missed events")
         elif client.method == "SubscribeToTask":
             self.expect(snapshot, "a new reader does not get the task first")
-        elif client.message.get("messageId") == story.message_id:
+        elif client.message.get("messageId") == model.message_id:
             self.expect(frame.id == 1, "a stream does not begin with the beginning")
         if not snapshot:
-            first_seen = story.log.setdefault(frame.id, frame.body)
+            first_seen = model.log.setdefault(frame.id, frame.body)
             self.expect(first_seen == frame.body, "two readers see different events")
 
     def _check_refusal(self, client: Client) -> None:
@@ -652,17 +652,17 @@ class World(RuleBasedStateMachine):
     def _check_rest(self) -> None:
         """Check the invariants that hold when all activity has settled."""
         runs = self.agent.engine.runs
-        working = {story.id for story in self.stories.values() if story.state == "working"}
+        working = {model.id for model in self.models.values() if model.state == "working"}
         self.expect({*runs} == working, "the runs are not those of the working tasks")
         for task_id in working:
-            self._check_waiting(self.stories[task_id])
+            self._check_waiting(self.models[task_id])
         connected = [client for client in self.clients if client.is_connected]
         streams = [client for client in connected if client.method in STREAMS]
         handler = self.agent.handler  # its counts are not in any response
         self.expect(len(handler.streams) == len(streams), "streams are left over")
         watchers = sum(handler.watchers._watchers.values())
         self.expect(watchers == len(connected), "watchers are left over")
-        is_open = {story.id for story in self.stories.values() if story.id not in self.final_states}
+        is_open = {model.id for model in self.models.values() if model.id not in self.final_states}
         for client in connected:
             # a subscription stays open while its task is paused, other requests do not
             awaited = is_open if client.method == "SubscribeToTask" else working
@@ -676,10 +676,10 @@ class World(RuleBasedStateMachine):
                 settled = not client.frames or _ends(client.frames[-1], ends)
                 self.expect(settled, "a stream ends too early")
 
-    def _check_waiting(self, story: Story) -> None:
+    def _check_waiting(self, model: TaskModel) -> None:
         """Check that a task sent with waiting does not outlive its last client for long."""
-        own_clients = [one for one in self.clients if one.is_for(story)]
-        needs_client = story.asks == "" and any(one.waits for one in own_clients)
+        own_clients = [one for one in self.clients if one.is_for(model)]
+        needs_client = model.asks == "" and any(one.waits for one in own_clients)
         has_client = any(
             one.is_connected or self.clock.now - one.left_at < SLACK for one in own_clients
         )
@@ -687,17 +687,17 @@ class World(RuleBasedStateMachine):
 
     async def _end(self) -> None:
         """Let everything end and check that nothing is left over."""
-        self.hurries = True
+        self.is_finishing = True
         for run in self.runs:
             run.go.set()
         await asyncio.sleep(RUN_LIMIT + ANSWER_LIMIT + 2 * SLACK)
         await self._compare_lists(everywhere=True)
         self._check_rest()
-        for story in self.stories.values():
-            self.expect(self.final_states.get(story.id) == story.state, "a task does not end")
+        for model in self.models.values():
+            self.expect(self.final_states.get(model.id) == model.state, "a task does not end")
             try:
                 async with asyncio.timeout(SLACK):
-                    await self._replay(story)
+                    await self._replay(model)
             except TimeoutError:
                 self.problems.append("the log of a task that has ended does not end")
         self.expect(not any(client.is_connected for client in self.clients), "clients wait in vain")
@@ -705,13 +705,13 @@ class World(RuleBasedStateMachine):
         self.expect(not self.agent.handler.watchers._grace_timers, "lost watchers are left over")
         self.expect(asyncio.all_tasks() == {asyncio.current_task()}, "asyncio tasks are left over")
 
-    async def _replay(self, story: Story) -> None:
+    async def _replay(self, model: TaskModel) -> None:
         """Read the log of a task from its beginning and check it."""
-        reader = Client("SubscribeToTask", {"id": story.id}, 0)
+        reader = Client("SubscribeToTask", {"id": model.id}, 0)
         reader.on_message = self._on_message
-        await reader.talk(self.app)
+        await reader.exchange(self.app)
         versions = [frame.id for frame in reader.frames]
-        self.expect(versions == [*range(1, story.version + 1)], f"the log has {versions}")
+        self.expect(versions == [*range(1, model.version + 1)], f"the log has {versions}")
         states = [frame.state for frame in reader.frames if frame.kind != "artifact"]
         for old, new in pairwise(states):
             self.expect(new in NEXT.get(old, set()), f"the log goes from {old} to {new}")
@@ -726,7 +726,7 @@ class World(RuleBasedStateMachine):
         self.problems.append(f"{context['message']}: {context.get('exception')!r}")
 
 
-class SlowWorld(World):
+class SlowWorld(AgentMachine):
     """The same state machine with a slow store."""
 
     def __init__(self) -> None:
@@ -734,7 +734,7 @@ class SlowWorld(World):
         self.store.delay = 0.001
 
     @rule(seconds=st.sampled_from([0, 0.001, 0.05]))
-    def take_so_long(self, seconds: float) -> None:
+    def change_latency(self, seconds: float) -> None:
         self.store.delay = seconds
 
 
@@ -749,11 +749,11 @@ def _latest(items: Any, number: int) -> Any:
     return every[-1 - number % len(every)] if every else None
 
 
-@pytest.mark.parametrize("world", [World, SlowWorld])
+@pytest.mark.parametrize("machine", [AgentMachine, SlowWorld])
 @pytest.mark.parametrize("examples", [20, pytest.param(EXAMPLES or 120, marks=pytest.mark.soak)])
 def test_every_task_follows_the_protocol_whatever_clients_do(
-    world: type[World], examples: int, caplog: pytest.LogCaptureFixture
+    machine: type[AgentMachine], examples: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "apcore_a2a_core")  # it logs every module failure
-    run_state_machine_as_test(world, settings=settings(PROFILE, max_examples=examples))
+    run_state_machine_as_test(machine, settings=settings(PROFILE, max_examples=examples))
     assert not [record for record in caplog.records if record.name.startswith("apcore_a2a")]

@@ -171,7 +171,7 @@ def test_an_enum_of_few_objects_is_left_to_the_library() -> None:
     assert "enum" not in stepwise_schema({"enum": MEMBERS[:5]})[1]
 
 
-def test_names_and_constants_that_look_like_keywords_stay_what_they_are() -> None:
+def test_names_and_constants_that_look_like_keywords_are_kept() -> None:
     constant: Json = {"items": {"items": {}}}
     schema = {
         "properties": {"items": {"const": constant}, "enum": {"items": {"type": "string"}}},

@@ -199,7 +199,7 @@ def test_a_target_names_its_skills(target: Any, skills: set[str], write: Write) 
     assert skills_of(target) == skills
 
 
-def test_only_the_classes_of_a_target_are_created_and_once(write: Write) -> None:
+def test_only_the_classes_defined_in_a_target_are_created_and_only_once(write: Write) -> None:
     counting = "\n        created = 0\n        def __init__(self):\n            Echo.created += 1"
     write("base.py", ONE_CLASS + counting)
     write("greet.py", FUNCTIONS + "\n    from base import Echo")

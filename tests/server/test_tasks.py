@@ -115,7 +115,7 @@ def test_the_context_of_the_message_is_kept(agent: Agent) -> None:
     assert tasks[0]["id"] != tasks[1]["id"]
 
 
-def test_a_context_beside_the_message_is_kept(rpc: Agent) -> None:
+def test_a_context_outside_the_message_is_kept(rpc: Agent) -> None:
     params = {**rpc.params("echo"), "contextId": "beside"}
     assert rpc.ask("send", params).task["contextId"] == "beside"
 

@@ -226,7 +226,7 @@ class Load:
     released: bool = False
 
     @property
-    def may_hang_up(self) -> bool:
+    def may_disconnect(self) -> bool:
         """Whether the server may close a connection that it has responded on before."""
         return self.signalled and (self.released or self.kind != "held")
 
@@ -271,7 +271,7 @@ class Client:
 
     async def start(self) -> bool:
         """Send a non-blocking message and poll its task until it has ended."""
-        answer = await self.hold(0.05)
+        answer = await self.start_nap(0.05)
         while answer is not None and answer.state not in ENDED:
             answer = await self.ask("get", {"id": answer.task["id"]})
         if answer is not None:
@@ -294,7 +294,7 @@ class Client:
         self._load.note("stream", end)
         return True
 
-    async def hold(self, seconds: float) -> Answer | None:
+    async def start_nap(self, seconds: float) -> Answer | None:
         """Start a task that runs for *seconds* without waiting for it."""
         options = {"returnImmediately": True} if self._agent.modern else {"blocking": False}
         params = {**self._params("nap", seconds), "configuration": options}
@@ -308,7 +308,7 @@ class Client:
         response = await self._connection.ask(self._request(operation, params))
         if response is None:
             assert self._load.signalled
-            assert self._load.may_hang_up or not self._connection.answers
+            assert self._load.may_disconnect or not self._connection.answers
             self._load.seen["closed"] += 1
             return None
         if self._is_refused(response):
@@ -343,15 +343,15 @@ class Client:
         return request_of(self._load.url, self._agent.dialect, operation, params)
 
 
-async def drive(load: Load, agent: Process) -> None:
-    """Run all clients and shut *agent* down meanwhile."""
+async def run_clients(load: Load, agent: Process) -> None:
+    """Run all clients, and shut *agent* down while they run."""
     async with asyncio.timeout(PATIENCE):
         with ExitStack() as stack:
             dialects = [DIALECTS[number % len(DIALECTS)] for number in range(CLIENTS + 1)]
             holder, *clients = [
                 stack.enter_context(closing(Client(load, dialect))) for dialect in dialects
             ]
-            held = await holder.hold(600) if load.kind == "held" else None
+            held = await holder.start_nap(600) if load.kind == "held" else None
             async with asyncio.TaskGroup() as group:
                 for client in clients:
                     group.create_task(client.work())
@@ -375,7 +375,7 @@ def end_under_load(number: int, folder: Path, home: Path) -> Counter[str]:
         agent.answers_at(agent.url)
         load = Load(agent.url, kind, random.Random(number))
         try:
-            asyncio.run(drive(load, agent))
+            asyncio.run(run_clients(load, agent))
             assert agent.end() == 0
             assert not re.search("WARNING|ERROR|Traceback", agent.log)
             check_ends(load, json.loads(report.read_text(encoding="utf-8")))
@@ -417,7 +417,7 @@ def test_the_shutdown_of_a_busy_server_loses_no_acknowledged_task(
     assert {*seen} >= {"refused", "closed", "canceled"}
 
 
-def ways_to_serve(folder: Path, seconds: float) -> dict[str, list[str]]:
+def serve_commands(folder: Path, seconds: float) -> dict[str, list[str]]:
     """Return the commands that serve *folder* with this `shutdown_timeout`."""
     options = ["--extensions-dir", str(folder), "--host", "127.0.0.1", "--port", "0"]
     return {
@@ -440,7 +440,7 @@ def hanging(process: Process) -> Iterator[BackgroundRequest]:
 def test_a_module_that_hangs_in_its_thread_does_not_block_the_shutdown(
     how: str, folder: Path, tmp_path: Path
 ) -> None:
-    with process(ways_to_serve(folder, 1)[how], tmp_path) as agent, hanging(agent) as stream:
+    with process(serve_commands(folder, 1)[how], tmp_path) as agent, hanging(agent) as stream:
         assert agent.end(signal.SIGTERM) == 0
         assert last_state(stream.answer) == ("failed", SERVER_SHUTDOWN)
 
@@ -450,7 +450,7 @@ def test_a_module_that_hangs_in_its_thread_does_not_block_the_shutdown(
 def test_a_second_signal_ends_a_server_with_a_hanging_module_at_once(
     how: str, folder: Path, tmp_path: Path
 ) -> None:
-    with process(ways_to_serve(folder, 600)[how], tmp_path) as agent, hanging(agent) as stream:
+    with process(serve_commands(folder, 600)[how], tmp_path) as agent, hanging(agent) as stream:
         agent.signal(signal.SIGTERM)
         agent.wait_for("(Ctrl.C again)")
         time.sleep(0.2)  # a second signal right after the first would be ignored as an echo
@@ -459,7 +459,7 @@ def test_a_second_signal_ends_a_server_with_a_hanging_module_at_once(
         assert last_state(stream.answer) == ("failed", SERVER_SHUTDOWN)
 
 
-class Asks(Module):
+class BlockingPreflight(Module):
     """A module that asks for more input and whose preflight blocks until the test releases it."""
 
     input_schema: ClassVar[Any] = {"type": "object"}
@@ -481,7 +481,7 @@ class Asks(Module):
 
 @pytest.mark.anyio
 async def test_an_answer_during_shutdown_is_refused_or_may_finish() -> None:
-    asks = Asks()
+    asks = BlockingPreflight()
     asks.seen.set()
     async with serving({"work": asks}, shutdown_timeout=PATIENCE) as peer:
         task = (await peer.send("work", peer.part(data={}))).task

@@ -54,11 +54,11 @@ def schema_of(**properties: Json) -> Json:
     return {"type": "object", "properties": properties}
 
 
-def text_like(pattern: str) -> Json:
+def text_matching(pattern: str) -> Json:
     return schema_of(text={"type": "string", "pattern": pattern})
 
 
-def taking(schema: Any) -> ActionModule:
+def module_for(schema: Any) -> ActionModule:
     """Return a module that takes inputs of a schema, and returns them."""
     return ActionModule(give_back, input_schema=schema)
 
@@ -82,7 +82,7 @@ class Compiled(BaseModel):
 
 
 PLACES: dict[str, tuple[Any, Callable[[str], Json]]] = {
-    "a property": (text_like(EVIL), lambda text: {"text": text}),
+    "a property": (text_matching(EVIL), lambda text: {"text": text}),
     "a model": (Compiled, lambda text: {"text": text}),
     "an item": (
         schema_of(list={"type": "array", "items": {"pattern": EVIL}}),
@@ -107,14 +107,14 @@ PLACES: dict[str, tuple[Any, Callable[[str], Json]]] = {
 @pytest.mark.parametrize("place", PLACES)
 async def test_a_pattern_that_backtracks_in_python_is_matched_at_once(place: str) -> None:
     schema, inputs = PLACES[place]
-    async with serving({"work": taking(schema)}) as peer:
+    async with serving({"work": module_for(schema)}) as peer:
         assert await state(peer, "work", inputs(FITS)) == "completed"
         assert await fields(peer, "work", inputs(EVIL_TEXT)) != []
 
 
 @pytest.mark.parametrize("dialect", ["0.3", "1.0", "REST"])
 async def test_a_refused_text_is_reported_with_its_field(dialect: str) -> None:
-    async with serving({"work": taking(text_like(EVIL))}, dialect) as peer:
+    async with serving({"work": module_for(text_matching(EVIL))}, dialect) as peer:
         assert await fields(peer, "work", {"text": EVIL_TEXT}) == ["text"]
 
 
@@ -125,9 +125,11 @@ async def test_a_stream_an_answer_and_an_approved_call_are_checked_too() -> None
         return inputs
 
     modules = {
-        "work": taking(text_like(EVIL)),
-        "ask": ActionModule(ask, input_schema=text_like(EVIL)),
-        "pay": ActionModule(give_back, input_schema=text_like(EVIL), annotations=NEEDS_APPROVAL),
+        "work": module_for(text_matching(EVIL)),
+        "ask": ActionModule(ask, input_schema=text_matching(EVIL)),
+        "pay": ActionModule(
+            give_back, input_schema=text_matching(EVIL), annotations=NEEDS_APPROVAL
+        ),
     }
     async with serving(modules) as peer:
         evil = peer.part(data={"text": EVIL_TEXT})
@@ -141,7 +143,7 @@ async def test_a_stream_an_answer_and_an_approved_call_are_checked_too() -> None
 
 
 async def test_an_output_is_checked_in_bounded_time() -> None:
-    module = ActionModule(give_back, output_schema=text_like(EVIL))
+    module = ActionModule(give_back, output_schema=text_matching(EVIL))
     async with serving({"work": module}) as peer:
         assert await state(peer, "work", {"text": FITS}) == "completed"
         assert await state(peer, "work", {"text": EVIL_TEXT}) == "failed"
@@ -153,7 +155,7 @@ async def test_a_module_that_only_others_call_is_checked_in_bounded_time() -> No
         return output
 
     registry = registry_of({"outer": ActionModule(call)})
-    registry.register_internal("system.inner", taking(text_like(EVIL)))
+    registry.register_internal("system.inner", module_for(text_matching(EVIL)))
     async with serving(registry) as peer:
         assert await state(peer, "outer", {"text": FITS}) == "completed"
         assert await state(peer, "outer", {"text": EVIL_TEXT}) == "failed"
@@ -162,7 +164,7 @@ async def test_a_module_that_only_others_call_is_checked_in_bounded_time() -> No
 async def test_a_model_that_apcore_makes_of_a_schema_is_checked_in_bounded_time() -> None:
     source = schema_of(mail={"type": "string", "format": "email"}, text={"pattern": EVIL})
     model = SchemaLoader(Config()).generate_model(source, "Made")
-    async with serving({"work": taking(model)}) as peer:
+    async with serving({"work": module_for(model)}) as peer:
         assert await state(peer, "work", {"mail": "x@" + "." * 200_000 + "@"}) == "completed"
         assert await fields(peer, "work", {"text": EVIL_TEXT}) == ["text"]
 
@@ -181,7 +183,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_pattern_that_is_matched_in_linear_time_causes_no_warning(
     caplog: pytest.LogCaptureFixture, pattern: str
 ) -> None:
-    app_of(registry_of({"work": taking(text_like(pattern))}))
+    app_of(registry_of({"work": module_for(text_matching(pattern))}))
     assert warnings(caplog) == []
 
 
@@ -191,7 +193,7 @@ def test_a_pattern_that_is_matched_in_linear_time_causes_no_warning(
 async def test_a_pattern_with_look_around_causes_a_warning_and_gets_limited_steps(
     caplog: pytest.LogCaptureFixture, pattern: str
 ) -> None:
-    async with serving({"work": taking(text_like(pattern))}) as peer:
+    async with serving({"work": module_for(text_matching(pattern))}) as peer:
         (warning,) = warnings(caplog)
         assert "Skill work: " in warning
         assert pattern in warning
@@ -205,11 +207,11 @@ class Python(BaseModel):
     text: str = Field(pattern="^(?=a)(a+)+$")
 
 
-@pytest.mark.parametrize("schema", [text_like("(?P<x>^)(a+)+\\Z"), Python])
+@pytest.mark.parametrize("schema", [text_matching("(?P<x>^)(a+)+\\Z"), Python])
 async def test_a_pattern_that_only_python_matches_causes_a_warning_and_is_matched_in_a_process(
     caplog: pytest.LogCaptureFixture, schema: Any
 ) -> None:
-    async with serving({"work": taking(schema)}) as peer:
+    async with serving({"work": module_for(schema)}) as peer:
         (warning,) = warnings(caplog)
         assert "Skill work: " in warning
         assert "(a+)+" in warning
@@ -332,7 +334,7 @@ async def test_a_pattern_of_python_is_matched_in_a_process_wherever_the_model_ha
     place: str,
 ) -> None:
     model, valid, attack = HIDDEN[place]
-    async with serving({"work": taking(model)}) as peer:
+    async with serving({"work": module_for(model)}) as peer:
         assert await state(peer, "work", valid) == "completed"
         answer = await peer.send("work", peer.part(data=attack))
         assert answer.code == -32602
@@ -348,7 +350,7 @@ async def test_a_model_that_only_other_modules_use_is_matched_in_a_process() -> 
         return output
 
     registry = registry_of({"outer": ActionModule(call)})
-    registry.register_internal("system.inner", taking(Flags))
+    registry.register_internal("system.inner", module_for(Flags))
     async with serving(registry) as peer:
         for text, output in [("aA", {"text": "aA"}), (LONG.upper(), {"errors": [TOO_LONG]})]:
             answer = await peer.send("outer", peer.part(data={"text": text}))
@@ -399,7 +401,7 @@ def inside(levels: int, innermost: Json) -> Json:
 
 
 async def test_values_of_recursive_unions_have_a_maximum_depth() -> None:
-    async with serving({"work": taking(Tree)}) as peer:
+    async with serving({"work": module_for(Tree)}) as peer:
         assert await state(peer, "work", inside(9, {"size": 1})) == "completed"
         answer = await peer.send("work", peer.part(data=inside(25, {"size": []})))
         assert answer.code == -32602
@@ -417,7 +419,7 @@ class Short(BaseModel):
 
 
 async def test_a_text_that_is_too_long_for_its_pattern_is_not_matched() -> None:
-    async with serving({"work": taking(Short)}) as peer:
+    async with serving({"work": module_for(Short)}) as peer:
         assert await state(peer, "work", {"text": "a", "other": LONG}) == "completed"
         assert await fields(peer, "work", {"text": LONG}) == ["text"]
 
@@ -426,7 +428,7 @@ async def test_a_debugged_pattern_is_matched_like_any_other() -> None:
     class Debugged(BaseModel):
         text: Annotated[str, Field(pattern=re.compile("^a+$", re.DEBUG))]
 
-    async with serving({"work": taking(Debugged)}) as peer:
+    async with serving({"work": module_for(Debugged)}) as peer:
         assert await state(peer, "work", {"text": "a"}) == "completed"
         assert await fields(peer, "work", {"text": "b"}) == ["text"]
 
@@ -434,7 +436,7 @@ async def test_a_debugged_pattern_is_matched_like_any_other() -> None:
 def test_an_invalid_schema_without_patterns_is_left_to_apcore(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    module = taking(schema_of(text={"type": "string", "required": True}))
+    module = module_for(schema_of(text={"type": "string", "required": True}))
     registry = registry_of({"work": module})
     before = module.input_schema
     app_of(registry)
@@ -458,7 +460,7 @@ async def test_20_000_objects_are_found_to_be_unique(kind: str) -> None:
 
 async def test_only_the_first_violation_of_a_large_input_is_reported() -> None:
     schema = schema_of(list={"type": "array", "items": {"type": "number"}})
-    async with serving({"work": taking(schema)}) as peer:
+    async with serving({"work": module_for(schema)}) as peer:
         assert await fields(peer, "work", {"list": ["x"] * 3}) == ["list.0", "list.1", "list.2"]
         assert await fields(peer, "work", {"list": [*range(LARGE), "x", "y"]}) == [f"list.{LARGE}"]
 
@@ -505,7 +507,7 @@ class Loop(BaseModel):
 async def test_more_than_a_thousand_errors_of_a_model_are_only_counted(
     count: int, reported: int
 ) -> None:
-    async with serving({"work": taking(Numbers)}) as peer:
+    async with serving({"work": module_for(Numbers)}) as peer:
         answer = await peer.send("work", peer.part(data={"list": ["x"] * count}))
         assert len(answer.fields) == reported
         assert (f"Has {count} errors" in answer.response.text) is (reported == 1)
@@ -587,7 +589,7 @@ def cases() -> Iterator[Any]:
 def test_violations_have_the_same_paths_and_keywords_as_those_of_apcore(
     schema: Json, data: Any
 ) -> None:
-    module = registry_of({"work": taking(schema)}).get("work")
+    module = registry_of({"work": module_for(schema)}).get("work")
     assert module is not None
     apcores = module.input_schema
     bound_schemas("work", module)
@@ -605,13 +607,13 @@ def test_a_reference_to_another_document_is_never_fetched(schema: Json) -> None:
 @pytest.mark.parametrize("value", [date(2024, 1, 1), b"x", (1, 2), {1, 2}, {1: 2}, 1j, object()])
 def test_an_output_may_have_values_that_json_does_not_have(value: Any) -> None:
     output = {"value": value, "text": "a"}
-    schema = LinearSchema(text_like("^a$"), "Output")
+    schema = LinearSchema(text_matching("^a$"), "Output")
     assert schema.model_validate(output) is output
 
 
 def test_a_rejected_value_is_not_repeated_in_the_error() -> None:
     with pytest.raises(SchemaValidationError) as caught:
-        LinearSchema(text_like("^a$")).model_validate({"text": "hunter2"})
+        LinearSchema(text_matching("^a$")).model_validate({"text": "hunter2"})
     assert "hunter2" not in json.dumps(caught.value.to_dict())
 
 
@@ -620,12 +622,12 @@ def test_a_module_that_cannot_be_modified_keeps_its_schema(name: str) -> None:
     class Fixed:
         @property
         def input_schema(self) -> Any:
-            return text_like(EVIL)
+            return text_matching(EVIL)
 
         output_schema = input_schema
 
     bound_schemas("work", Fixed())
-    assert getattr(Fixed(), name) == text_like(EVIL)
+    assert getattr(Fixed(), name) == text_matching(EVIL)
 
 
 # Other requests in the meantime
@@ -647,7 +649,7 @@ OBJECTS = [{"k": n} for n in range(5000)]
 ALTERNATIVES = [{"properties": {"k": {"const": n}}, "required": ["k"]} for n in range(50)]
 SKILLS: dict[str, Any] = {
     "any": None,
-    "pattern": text_like(EVIL),
+    "pattern": text_matching(EVIL),
     "names": {"type": "object", "patternProperties": {EVIL: {"type": "number"}}},
     "unique": schema_of(list={**LIST, "uniqueItems": True}),
     "numbers": schema_of(list={**LIST, "items": {"type": "number"}}),

@@ -37,8 +37,8 @@ from pydantic import BaseModel
 
 
 def note(event):
-    with Path(DIARY).open("a") as diary:
-        diary.write(f"{event} {WORD} {threading.get_ident()}\\n")
+    with Path(NOTES_FILE).open("a") as notes_file:
+        notes_file.write(f"{event} {WORD} {threading.get_ident()}\\n")
 
 
 note("import")
@@ -48,7 +48,7 @@ class Text(BaseModel):
     text: str = ""
 
 
-class Says:
+class SayModule:
     name = "Says"
     description = "Says a word."
     version = "1.2.0"
@@ -89,12 +89,12 @@ class Folder:
     log: pytest.LogCaptureFixture
 
     @property
-    def diary(self) -> Path:
-        return self.path.with_name("diary")
+    def notes_file(self) -> Path:
+        return self.path.with_name("notes_file")
 
     def source(self, word: str, more: str = "") -> str:
         """Return the source of a module that returns *word*."""
-        return f"DIARY, WORD = {str(self.diary)!r}, {word!r}\n{MODULE}{dedent(more)}"
+        return f"NOTES_FILE, WORD = {str(self.notes_file)!r}, {word!r}\n{MODULE}{dedent(more)}"
 
     def write(self, name: str, word: str, more: str = "") -> Path:
         """Write a module file atomically."""
@@ -103,16 +103,16 @@ class Folder:
         draft.write_text(self.source(word, more), encoding="utf-8")
         return draft.replace(path)
 
-    async def says(self, skill_id: str) -> str | None:
+    async def word_of(self, skill_id: str) -> str | None:
         """Call a module and return its word, or None if there is no such module."""
         if self.registry.get(skill_id) is None:
             return None
         text: str = (await self.executor.call_async(skill_id, {}))["text"]
         return text
 
-    async def comes_to_say(self, skill_id: str, word: str | None) -> None:
+    async def wait_for_word(self, skill_id: str, word: str | None) -> None:
         async with asyncio.timeout(20):
-            while await self.says(skill_id) != word:  # noqa: ASYNC110  # as in `true`
+            while await self.word_of(skill_id) != word:  # noqa: ASYNC110  # as in `wait_until`
                 await asyncio.sleep(0.01)
 
     def lines(self, level: int = logging.INFO) -> list[str]:
@@ -122,10 +122,10 @@ class Folder:
 
     def notes(self) -> list[str]:
         """Return the events that the modules have noted, without the threads."""
-        lines = self.diary.read_text().splitlines() if self.diary.exists() else []
+        lines = self.notes_file.read_text().splitlines() if self.notes_file.exists() else []
         return [line.rpartition(" ")[0] for line in lines]
 
-    async def seen(self) -> None:
+    async def wait_for_first_scan(self) -> None:
         """Wait until the watch has scanned the folder for the first time."""
         await wait_until(lambda: any("Watching" in line for line in self.lines()))
 
@@ -133,7 +133,7 @@ class Folder:
     async def watched(self) -> AsyncIterator[None]:
         task = asyncio.create_task(watch(self.registry, self.path))
         try:
-            await self.seen()
+            await self.wait_for_first_scan()
             yield
             assert not task.done()
         finally:
@@ -161,9 +161,9 @@ async def test_a_new_file_is_a_new_module(folder: Folder, tmp_path: Path) -> Non
     async with folder.watched():
         folder.write("new.py", "new")
         shutil.copy2(tmp_path / "master.py", folder.path / "copy.py")
-        await folder.comes_to_say("new", "new")
-        await folder.comes_to_say("copy", "copied")
-        assert await folder.says("text.stats") == "one"
+        await folder.wait_for_word("new", "new")
+        await folder.wait_for_word("copy", "copied")
+        assert await folder.word_of("text.stats") == "one"
     assert sorted(folder.lines()[1:]) == ["Added copy", "Added new"]
 
 
@@ -174,7 +174,7 @@ async def test_an_edit_takes_effect_within_a_second(folder: Folder) -> None:
         for word in ("two", "six", "ten"):
             started_at = time.perf_counter()
             folder.write("text/stats.py", word)
-            await folder.comes_to_say("text.stats", word)
+            await folder.wait_for_word("text.stats", word)
             durations.append(time.perf_counter() - started_at)
     assert min(durations) < 1
     assert folder.lines()[1:] == ["Reloaded text.stats"] * 3
@@ -192,7 +192,7 @@ async def test_edits_of_the_same_size_within_a_second_are_detected(
         path = folder.write("text/stats.py", word)
         os.utime(path, ns=(second, second + number))
         await extensions.update()
-        assert await folder.says("text.stats") == word
+        assert await folder.word_of("text.stats") == word
     assert list(folder.path.rglob("*.pyc"))
 
 
@@ -203,15 +203,15 @@ async def test_an_edit_without_a_file_system_event_takes_effect(folder: Folder) 
             place = memory.find(b"'one'")
             memory[place : place + 5] = b"'two'"
             memory.flush()
-            await folder.comes_to_say("text.stats", "two")
+            await folder.wait_for_word("text.stats", "two")
 
 
 async def test_a_deleted_file_removes_its_module(folder: Folder) -> None:
     async with folder.watched():
         (folder.path / "text" / "stats.py").unlink()
-        await folder.comes_to_say("text.stats", None)
+        await folder.wait_for_word("text.stats", None)
         folder.write("text/stats.py", "again")
-        await folder.comes_to_say("text.stats", "again")
+        await folder.wait_for_word("text.stats", "again")
     assert folder.lines()[1:] == ["Removed text.stats", "Added text.stats"]
 
 
@@ -286,7 +286,7 @@ async def test_changed_functions_take_effect(folder: Folder) -> None:
     file.parent.mkdir()
     file.write_text(FUNCTIONS.format(name="one", word="old"))
     async with serving(folder.path, watch=True) as peer:
-        await folder.seen()
+        await folder.wait_for_first_scan()
         served = Served(peer)
         assert contents((await peer.send("say.functions.one")).task) == [{"text": "old"}]
 
@@ -312,12 +312,12 @@ async def test_broken_functions_leave_the_old_ones_in_service(folder: Folder, br
     file = folder.path / "functions.py"
     async with folder.watched():
         file.write_text(FUNCTIONS.format(name="one", word="old"))
-        await folder.comes_to_say("functions.one", "old")
+        await folder.wait_for_word("functions.one", "old")
         file.write_text(f"{FUNCTIONS.format(name='one', word='new') if broken else ''}\n{broken}")
         await wait_until(lambda: "Can't load functions.py, the old one stays" in folder.log.text)
-        assert await folder.says("functions.one") == "old"
+        assert await folder.word_of("functions.one") == "old"
         file.write_text(FUNCTIONS.format(name="one", word="newer"))
-        await folder.comes_to_say("functions.one", "newer")
+        await folder.wait_for_word("functions.one", "newer")
 
 
 async def test_changed_functions_of_the_global_client_take_effect(folder: Folder) -> None:
@@ -325,13 +325,13 @@ async def test_changed_functions_of_the_global_client_take_effect(folder: Folder
     code = FUNCTIONS.replace(".decorator", "").replace("@module\n", "@module()\n")
     async with folder.watched():
         file.write_text(code.format(name="shared", word="old"))
-        await folder.comes_to_say("functions.shared", "old")
+        await folder.wait_for_word("functions.shared", "old")
         file.write_text(code.format(name="other", word="worse") + "raise ValueError")
         await wait_until(lambda: "functions.py, the old one stays" in folder.log.text)
-        assert await folder.says("functions.shared") == "old"
+        assert await folder.word_of("functions.shared") == "old"
         for name in ("other", "shared"):
             file.write_text(code.format(name=name, word="new"))
-            await folder.comes_to_say(f"functions.{name}", "new")
+            await folder.wait_for_word(f"functions.{name}", "new")
 
 
 async def test_a_changed_client_takes_effect(folder: Folder) -> None:
@@ -339,7 +339,7 @@ async def test_a_changed_client_takes_effect(folder: Folder) -> None:
     async with folder.watched():
         for name, word in (("a", "one"), ("a", "two"), ("b", "three")):
             file.write_text(CLIENT.format(name=name, word=word))
-            await folder.comes_to_say(name, word)
+            await folder.wait_for_word(name, word)
     assert folder.lines()[1:] == ["Added a", "Reloaded a", "Removed a", "Added b"]
 
 
@@ -348,10 +348,10 @@ async def test_functions_with_an_id_of_another_module_are_not_loaded(folder: Fol
     code = FUNCTIONS.format(name="one", word="old")
     async with folder.watched():
         file.write_text(code)
-        await folder.comes_to_say("kept", "old")
+        await folder.wait_for_word("kept", "old")
         file.write_text(code.replace("kept", "text.stats").replace("old", "new"))
         await wait_until(lambda: "Can't load functions.py, the old one stays" in folder.log.text)
-        words = [await folder.says(name) for name in ("kept", "functions.one", "text.stats")]
+        words = [await folder.word_of(name) for name in ("kept", "functions.one", "text.stats")]
     assert words == ["old", "old", "one"]
 
 
@@ -360,15 +360,15 @@ async def test_a_replaced_file_is_an_edit(folder: Folder) -> None:
         for word in ("two", "six"):
             path = folder.write("text/stats.py~", word)
             os.replace(path, folder.path / "text" / "stats.py")
-            await folder.comes_to_say("text.stats", word)
+            await folder.wait_for_word("text.stats", word)
     assert folder.lines()[1:] == ["Reloaded text.stats"] * 2
 
 
 async def test_a_renamed_file_is_a_renamed_module(folder: Folder) -> None:
     async with folder.watched():
         os.rename(folder.path / "text" / "stats.py", folder.path / "text" / "numbers.py")
-        await folder.comes_to_say("text.numbers", "one")
-        await folder.comes_to_say("text.stats", None)
+        await folder.wait_for_word("text.numbers", "one")
+        await folder.wait_for_word("text.stats", None)
     assert folder.registry.list() == ["text.numbers"]
 
 
@@ -379,16 +379,16 @@ async def test_folders_are_added_and_removed(folder: Folder, tmp_path: Path) -> 
         (folder.path / "a" / "b").mkdir(parents=True)
         folder.write("a/b/deep.py", "deep")
         os.rename(tmp_path / "moved", folder.path / "moved")
-        await folder.comes_to_say("a.b.deep", "deep")
-        await folder.comes_to_say("moved.there", "moved")
+        await folder.wait_for_word("a.b.deep", "deep")
+        await folder.wait_for_word("moved.there", "moved")
         folder.write("a/b/deep.py", "deeper")
         folder.write("moved/there.py", "edited")
-        await folder.comes_to_say("a.b.deep", "deeper")
-        await folder.comes_to_say("moved.there", "edited")
+        await folder.wait_for_word("a.b.deep", "deeper")
+        await folder.wait_for_word("moved.there", "edited")
         shutil.rmtree(folder.path / "a")
         os.rename(folder.path / "moved", tmp_path / "away")
-        await folder.comes_to_say("a.b.deep", None)
-        await folder.comes_to_say("moved.there", None)
+        await folder.wait_for_word("a.b.deep", None)
+        await folder.wait_for_word("moved.there", None)
     assert folder.registry.list() == ["text.stats"]
 
 
@@ -397,7 +397,7 @@ async def test_files_that_apcore_ignores_are_ignored(folder: Folder) -> None:
         for name in ("_private.py", ".hidden.py", "_private/inner.py", "notes.txt"):
             folder.write(name, "left")
         folder.write("new.py", "new")
-        await folder.comes_to_say("new", "new")
+        await folder.wait_for_word("new", "new")
     assert folder.registry.list() == ["new", "text.stats"]
     assert "import left" not in folder.notes()
 
@@ -478,9 +478,9 @@ async def test_a_broken_file_leaves_the_old_module_in_service(folder: Folder, ki
     async with folder.watched():
         folder.write("text/stats.py", "broken", more)
         await wait_until(lambda: folder.lines(logging.WARNING))
-        assert await folder.says("text.stats") == "one"
+        assert await folder.word_of("text.stats") == "one"
         folder.write("text/stats.py", "whole")
-        await folder.comes_to_say("text.stats", "whole")
+        await folder.wait_for_word("text.stats", "whole")
     (line,) = folder.lines(logging.WARNING)
     assert line.startswith(f"Can't load text/stats.py, the old one stays: {reason}")
     assert "\n" not in line
@@ -492,12 +492,12 @@ async def test_a_broken_new_file_becomes_a_module_when_it_is_fixed(folder: Folde
         await wait_until(lambda: folder.lines(logging.WARNING))
         assert folder.registry.list() == ["text.stats"]
         folder.write("new.py", "whole")
-        await folder.comes_to_say("new", "whole")
+        await folder.wait_for_word("new", "whole")
         folder.write("other.py", "broken", "1 / 0")
         await wait_until(lambda: len(folder.lines(logging.WARNING)) == 2)
         (folder.path / "other.py").unlink()
         (folder.path / "new.py").unlink()
-        await folder.comes_to_say("new", None)
+        await folder.wait_for_word("new", None)
     first = "Can't load new.py: ZeroDivisionError: division by zero"
     assert folder.lines(logging.WARNING)[0] == first
     assert folder.lines()[-1] == "Removed new"
@@ -507,7 +507,7 @@ async def test_broken_yaml_leaves_the_old_module_in_service(folder: Folder) -> N
     async with folder.watched():
         (folder.path / "text" / "stats_meta.yaml").write_text("name: [")
         await wait_until(lambda: folder.lines(logging.WARNING))
-        assert await folder.says("text.stats") == "one"
+        assert await folder.word_of("text.stats") == "one"
     (line,) = folder.lines(logging.WARNING)
     assert line.startswith("Can't load text/stats.py, the old one stays: ConfigError")
     assert "stats_meta.yaml" in line
@@ -527,9 +527,9 @@ async def test_a_module_rejected_by_the_registry_leaves_the_old_one_in_service(
     async with folder.watched():
         folder.write("text/stats.py", "six")
         await wait_until(lambda: "unload six" in folder.notes())
-        assert await folder.says("text.stats") == "one"
+        assert await folder.word_of("text.stats") == "one"
         folder.write("text/stats.py", "ten")
-        await folder.comes_to_say("text.stats", "ten")
+        await folder.wait_for_word("text.stats", "ten")
     (line,) = folder.lines(logging.WARNING)
     assert "text/stats.py, the old one stays: InvalidInputError" in line
     await wait_until(lambda: folder.notes().count("unload one"))
@@ -539,7 +539,7 @@ async def test_a_module_rejected_by_the_registry_leaves_the_old_one_in_service(
 async def test_each_module_is_loaded_and_unloaded_once(folder: Folder) -> None:
     async with folder.watched():
         folder.write("text/stats.py", "two")
-        await folder.comes_to_say("text.stats", "two")
+        await folder.wait_for_word("text.stats", "two")
         folder.write("text/stats.py", "six", "1 / 0")
         await wait_until(lambda: folder.lines(logging.WARNING))
         (folder.path / "text" / "stats.py").unlink()
@@ -552,16 +552,16 @@ async def test_each_module_is_loaded_and_unloaded_once(folder: Folder) -> None:
 
 
 async def test_no_code_of_a_module_runs_in_the_event_loop(folder: Folder) -> None:
-    folder.diary.unlink()  # drop the notes of the first discovery
+    folder.notes_file.unlink()  # drop the notes of the first discovery
     async with folder.watched():
         folder.write("text/stats.py", "two")
         folder.write("new.py", "new")
-        await folder.comes_to_say("text.stats", "two")
-        await folder.comes_to_say("new", "new")
+        await folder.wait_for_word("text.stats", "two")
+        await folder.wait_for_word("new", "new")
         shutil.rmtree(folder.path / "text")
         (folder.path / "new.py").unlink()
         await wait_until(lambda: {"unload two", "unload new"} <= {*folder.notes()})
-    threads = {line.rpartition(" ")[2] for line in folder.diary.read_text().splitlines()}
+    threads = {line.rpartition(" ")[2] for line in folder.notes_file.read_text().splitlines()}
     assert len(folder.notes()) == 9
     assert str(threading.get_ident()) not in threads
 
@@ -591,17 +591,17 @@ async def test_a_module_with_slots_is_reloaded(folder: Folder) -> None:
     """
     async with folder.watched():
         folder.write("text/stats.py", "two", slots)
-        await folder.comes_to_say("text.stats", "two")
+        await folder.wait_for_word("text.stats", "two")
         folder.write("text/stats.py", "six", slots)
-        await folder.comes_to_say("text.stats", "six")
+        await folder.wait_for_word("text.stats", "six")
 
 
 async def test_a_module_that_fails_to_unload_is_removed(folder: Folder) -> None:
     async with folder.watched():
         folder.write("text/stats.py", "two", "Says.on_unload = lambda self: 1 / 0")
-        await folder.comes_to_say("text.stats", "two")
+        await folder.wait_for_word("text.stats", "two")
         folder.write("text/stats.py", "six")
-        await folder.comes_to_say("text.stats", "six")
+        await folder.wait_for_word("text.stats", "six")
         await wait_until(lambda: folder.lines(logging.WARNING))
     (line,) = folder.lines(logging.WARNING)
     assert line == "Can't unload text.stats: ZeroDivisionError: division by zero"
@@ -621,7 +621,7 @@ async def test_modules_registered_by_the_program_are_not_replaced(folder: Folder
         (folder.path / "late.py").unlink()
         await wait_until(lambda: len(folder.lines(logging.WARNING)) == 4)
         for skill_id, word in {"own": "own", "late": "late", "text.stats": "mine"}.items():
-            assert await folder.says(skill_id) == word
+            assert await folder.word_of(skill_id) == word
     assert "import file" not in folder.notes()
 
 
@@ -634,7 +634,7 @@ async def test_a_module_replaced_by_the_program_is_not_reloaded(folder: Folder) 
         folder.registry.register("text.stats", always({"text": "mine"}))
         (folder.path / "text" / "stats.py").unlink()
         await wait_until(lambda: len(folder.lines(logging.WARNING)) == 2)
-        assert await folder.says("text.stats") == "mine"
+        assert await folder.word_of("text.stats") == "mine"
 
 
 async def test_a_module_is_never_missing_while_it_is_reloaded(folder: Folder) -> None:
@@ -657,7 +657,7 @@ async def test_a_module_is_never_missing_while_it_is_reloaded(folder: Folder) ->
         await extensions.update()
     assert not looking.done()
     looking.cancel()
-    assert await folder.says("text.stats") == "199"
+    assert await folder.word_of("text.stats") == "199"
     assert looks > 1000
     assert threads == {threading.get_ident()}
     assert folder.lines()[1:] == ["Reloaded text.stats"] * 200
@@ -674,13 +674,13 @@ async def test_a_folder_that_disappears_and_returns_is_watched_again(
             folder.path.write_text(instead)
         await wait_until(lambda: folder.lines(logging.WARNING))
         await asyncio.sleep(0.1)  # several more scans, which are not logged
-        assert await folder.says("text.stats") == "one"
+        assert await folder.word_of("text.stats") == "one"
         if instead:
             folder.path.unlink()
         os.rename(tmp_path / "away", folder.path)
         for word in ("two", "six"):
             folder.write("text/stats.py", word)
-            await folder.comes_to_say("text.stats", word)
+            await folder.wait_for_word("text.stats", word)
     (line,) = folder.lines(logging.WARNING)
     assert str(folder.path) in line
 
@@ -699,7 +699,7 @@ async def test_a_folder_that_disappears_during_a_scan_removes_no_module(
     monkeypatch.setattr("apcore_a2a_server.modules.watch.scan_extensions", scan)
     with pytest.raises(FileNotFoundError):
         await extensions.update()
-    assert await folder.says("text.stats") == "one"
+    assert await folder.word_of("text.stats") == "one"
 
 
 async def test_a_folder_that_is_replaced_by_another_is_watched(
@@ -711,7 +711,7 @@ async def test_a_folder_that_is_replaced_by_another_is_watched(
         os.rename(tmp_path / "next", folder.path)
         for word in ("two", "six"):
             folder.write("text/stats.py", word)
-            await folder.comes_to_say("text.stats", word)
+            await folder.wait_for_word("text.stats", word)
     assert not folder.lines(logging.WARNING)
 
 
@@ -728,7 +728,7 @@ async def test_an_agent_shows_and_runs_the_modules_of_its_folder(folder: Folder)
         folder.write("text/stats.py", "two", "Says.description = 'Says another word.'")
         folder.write("new.py", "new")
         await wait_until(lambda: "Added new" in folder.lines())
-        await folder.comes_to_say("text.stats", "two")
+        await folder.wait_for_word("text.stats", "two")
         assert (await peer.send("text.stats")).data == {"text": "two"}
         assert (await peer.send("new")).data == {"text": "new"}
         card = (await peer.client.get("/.well-known/agent-card.json")).json()
@@ -748,7 +748,7 @@ class Served:
 
     async def answers(self, skill: str, code: int | None) -> None:
         """Poll *skill* until its response has this error code, or none."""
-        while (await self.peer.send(skill, self.peer.part(data={}))).code != code:  # noqa: ASYNC110  # as in `true`
+        while (await self.peer.send(skill, self.peer.part(data={}))).code != code:  # noqa: ASYNC110  # as in `wait_until`
             await asyncio.sleep(0.02)
 
 
@@ -756,7 +756,7 @@ async def test_a_watching_agent_shows_and_runs_the_current_modules(folder: Folde
     """The skills, and the card's ETag and revision (FR-OPS-003)."""
     folder.write("first.py", "one")
     async with serving(folder.path, watch=True) as peer:
-        await folder.seen()
+        await folder.wait_for_first_scan()
         served = Served(peer)
         before = await served.card()
         folder.write("second.py", "two")
@@ -794,7 +794,7 @@ async def test_a_running_task_of_a_replaced_module_ends_with_the_old_code(
         "work.py", "old", f"from pathlib import Path\nGATE = Path({str(gate)!r})\n{dedent(slow)}"
     )
     async with serving(folder.path, watch=True) as peer:
-        await folder.seen()
+        await folder.wait_for_first_scan()
         task_id = await peer.start("work", peer.part(data={}))
         folder.write("work.py", "new")
         await wait_until(lambda: "Reloaded work" in folder.lines())

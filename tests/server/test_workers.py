@@ -36,8 +36,8 @@ async def health_of(peer: Peer) -> tuple[int, Any]:
     return response.status_code, response.json()
 
 
-class Elsewhere:
-    """The row of the other worker."""
+class OtherWorker:
+    """A context in which figures are counted by the other worker."""
 
     def __init__(self, figures: Figures) -> None:
         self._figures = figures
@@ -58,7 +58,7 @@ async def test_metrics_are_sums_over_the_workers() -> None:
     figures = Figures(2)
     async with serving(app_of_two(figures)) as peer:
         await peer.send("echo")
-        with Elsewhere(figures) as other:
+        with OtherWorker(figures) as other:
             other.add("tasks completed", 5)
             other.add("requests 200", 7)
             other.add("runs 0", 5)
@@ -92,15 +92,15 @@ async def test_health_covers_all_workers() -> None:
     figures = Figures(2)
     async with serving(app_of_two(figures)) as peer:
         assert (await health_of(peer))[1]["workers"] == 1
-        with Elsewhere(figures) as other:
+        with OtherWorker(figures) as other:
             other.set(ALIVE_AT, time.monotonic())
         assert (await health_of(peer))[1]["workers"] == 2
 
-        with Elsewhere(figures) as other:
+        with OtherWorker(figures) as other:
             other.set(STORE_PROBLEM, 1)
         assert await health_of(peer) == (503, {"status": "unhealthy", "reason": PROBLEMS[1]})
 
-        with Elsewhere(figures) as other:
+        with OtherWorker(figures) as other:
             other.set(STORE_PROBLEM, 0)
             other.set(ALIVE_AT, time.monotonic() - WORKER_TIMEOUT - 1)
         status, document = await health_of(peer)

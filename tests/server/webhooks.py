@@ -15,35 +15,35 @@ class Hooks:
         self.agent = agent
 
     def set(self, task_id: str, **config: Any) -> Answer:
-        return self.agent.ask("push set", self.setting(task_id, **config))
+        return self.agent.ask("push set", self.create_params(task_id, **config))
 
     def get(self, task_id: str, config_id: str = "") -> Answer:
-        return self.agent.ask("push get", self.naming(task_id, config_id))
+        return self.agent.ask("push get", self.params_of(task_id, config_id))
 
-    def every(self, task_id: str) -> Answer:
-        return self.agent.ask("push list", self.naming(task_id))
+    def list_all(self, task_id: str) -> Answer:
+        return self.agent.ask("push list", self.params_of(task_id))
 
     def delete(self, task_id: str, config_id: str = "") -> Answer:
-        return self.agent.ask("push delete", self.naming(task_id, config_id))
+        return self.agent.ask("push delete", self.params_of(task_id, config_id))
 
-    def setting(self, task_id: str, **config: Any) -> Json:
+    def create_params(self, task_id: str, **config: Any) -> Json:
         """Return the params that create a push config."""
-        spelled = self.spelled(config)
-        nested = spelled if self.agent.modern else {"pushNotificationConfig": spelled}
+        translated = self.in_dialect(config)
+        nested = translated if self.agent.modern else {"pushNotificationConfig": translated}
         return {"taskId": task_id, **nested}
 
-    def naming(self, task_id: str, config_id: str = "") -> Json:
+    def params_of(self, task_id: str, config_id: str = "") -> Json:
         """Return the params that name a task and optionally one of its push configs."""
         task, config = ("taskId", "id") if self.agent.modern else ("id", "pushNotificationConfigId")
         return {task: task_id, **({config: config_id} if config_id else {})}
 
-    def sending(self, skill: str, *parts: Any, hook: Json, **members: Any) -> Json:
+    def send_params(self, skill: str, *parts: Any, hook: Json, **members: Any) -> Json:
         """Return the params of a send that includes a push config."""
         name = "taskPushNotificationConfig" if self.agent.modern else "pushNotificationConfig"
-        options = {"configuration": {name: self.spelled(hook)}}
+        options = {"configuration": {name: self.in_dialect(hook)}}
         return {**self.agent.params(skill, *parts, **members), **options}
 
-    def spelled(self, config: Json) -> Json:
+    def in_dialect(self, config: Json) -> Json:
         """Translate a push config of 1.0 to the agent's dialect."""
         auth = config.get("authentication")
         if self.agent.modern or not isinstance(auth, dict) or "scheme" not in auth:
@@ -51,15 +51,15 @@ class Hooks:
         rest = {name: value for name, value in auth.items() if name != "scheme"}
         return {**config, "authentication": {"schemes": [auth["scheme"]], **rest}}
 
-    def shown(self, task_id: str, **config: Any) -> Json:
+    def as_shown(self, task_id: str, **config: Any) -> Json:
         """Return an active push config as responses show it."""
         if self.agent.modern:
             return {"taskId": task_id, **config}
-        return {**self.setting(task_id, **config), "status": "active"}
+        return {**self.create_params(task_id, **config), "status": "active"}
 
     def of(self, task_id: str) -> list[Json]:
         """Return all push configs of a task in the form of 1.0."""
-        result = self.every(task_id).result
+        result = self.list_all(task_id).result
         return [plain(config) for config in (result["configs"] if self.agent.modern else result)]
 
     def ids(self, task_id: str) -> list[str]:

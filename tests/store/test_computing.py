@@ -82,7 +82,9 @@ def check(replica: Replica, tasks: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("resources", ["{}", "{'cpu': True}"], ids=["threads", "processes"])
-def test_modules_that_compute_together_are_all_started_once(tmp_path: Path, resources: str) -> None:
+def test_modules_that_compute_at_the_same_time_are_each_started_once(
+    tmp_path: Path, resources: str
+) -> None:
     with agent(tmp_path, f"sqlite:///{tmp_path / 'agent.db'}", resources) as replica:
         check(replica, send_at_once([replica], compute=0.6))
         assert "WARNING" not in replica.process.log

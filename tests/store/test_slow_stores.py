@@ -52,7 +52,7 @@ class SlowStore(InMemoryTaskStore):
         return await super().list(context_id, cursor, limit)
 
 
-async def held(inner: SlowStore, count: int = 1) -> None:
+async def wait_for_waiting_calls(inner: SlowStore, count: int = 1) -> None:
     """Wait until *count* calls wait in the store, which is held."""
     async with asyncio.timeout(60):
         while inner.waiting < count:  # noqa: ASYNC110  # there is no event
@@ -69,7 +69,7 @@ async def test_the_key_of_a_deleted_task_is_given_to_one_of_two_new_ones() -> No
     sends = [
         asyncio.create_task(begun(store, new_record(task_id), key=key)) for task_id in ("t2", "t3")
     ]
-    await held(inner, 2)
+    await wait_for_waiting_calls(inner, 2)
     inner.moves.set()
     outcomes = await asyncio.gather(*sends, return_exceptions=True)
     assert [isinstance(outcome, RepeatedError) for outcome in outcomes].count(True) == 1
@@ -84,9 +84,9 @@ async def test_a_task_that_is_answered_while_it_is_claimed_is_left_alone() -> No
     await store.change(paused)
     inner.moves.clear()
     claiming = asyncio.create_task(store.claim(10))
-    await held(inner)
+    await wait_for_waiting_calls(inner)
     answering = asyncio.create_task(store.change(state_change(paused.record, WORKING, run=True)))
-    await held(inner, 2)
+    await wait_for_waiting_calls(inner, 2)
     inner.moves.set()
     new_lease = await answering
     assert not await claiming
@@ -101,7 +101,7 @@ async def test_a_change_that_is_cancelled_while_it_is_saved_can_be_made_again() 
     inner.moves.clear()
     change = state_change(record, INPUT_REQUIRED, lease)
     changing = asyncio.create_task(store.change(change))
-    await held(inner)
+    await wait_for_waiting_calls(inner)
     changing.cancel()
     await asyncio.wait([changing])
     inner.moves.set()

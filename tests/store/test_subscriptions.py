@@ -1,4 +1,4 @@
-"""Subscriptions at one replica to tasks that pause and go on at another."""
+"""Subscriptions at one replica to tasks that pause and continue at another."""
 
 import pytest
 from apcore_a2a_server.store.postgres import PostgresStore

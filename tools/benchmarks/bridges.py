@@ -71,7 +71,7 @@ def plan(*, quick: bool) -> Plan:
 
 
 def table(results: Results) -> Table:
-    """Return the CPU of each agent and the time to its first artifact, beside its pair's."""
+    """Return each agent's CPU and time to the first artifact, next to those of its counterpart."""
     header = ["agent", "scenario", "CPU us", "of a2a-adapter's", "first artifact ms"]
     header += ["a2a-adapter's", "x"]
     rows = [_row(results, agent, name) for agent, names in AGENTS.items() for name in names]

@@ -71,8 +71,8 @@ def _check_takeover(
 def at_work(replica: Replica) -> list[str]:
     """Return the tasks whose modules are running in a replica."""
     own = [note for note in notes(replica.home) if note.process == replica.process.id]
-    begun = {note.task_id for note in own if note.event == "begin"}
-    return [*begun - {note.task_id for note in own if note.event != "begin"}]
+    begun_ids = {note.task_id for note in own if note.event == "begin"}
+    return [*begun_ids - {note.task_id for note in own if note.event != "begin"}]
 
 
 async def _lease_ends(address: str, tasks: list[str]) -> dict[str, float]:

@@ -278,7 +278,7 @@ class TaskFailedError(A2AError):
 class StreamRestartedError(A2AError):
     """The task was restarted, so the values of its stream would repeat.
 
-    Pass `on_restart=` to discard the values so far and go on. The task itself continues: use
+    Pass `on_restart=` to discard the values so far and continue. The task itself continues: use
     `wait` or `follow` to get its result.
 
     Attributes:

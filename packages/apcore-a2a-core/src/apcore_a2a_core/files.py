@@ -34,7 +34,7 @@ def _file_type(schema: object) -> str:
         return next((found for branch in branches if (found := _file_type(branch))), "")
     media_type = schema.get("contentMediaType", "")
     is_encoded = "contentEncoding" in schema or schema.get("format") in FILE_FORMATS
-    if is_encoded or media_type not in ("", JSON):  # JSON in a text is no file
+    if is_encoded or media_type not in ("", JSON):  # JSON in a text is not a file
         return str(media_type or BINARY)
     return ""
 

@@ -24,7 +24,7 @@ class Reply(BaseModel):
     """The output of a module that returns text; it may have other members.
 
     Use it as `output_schema`: clients get the member `text` of the output as text, and other
-    members, if there are any, as data beside it.
+    members, if there are any, as additional data.
     """
 
     model_config = ConfigDict(extra="allow", json_schema_extra={TEXT_FIELD: "text"})

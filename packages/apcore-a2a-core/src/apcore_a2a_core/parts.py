@@ -213,7 +213,7 @@ def parse_inputs(text: str, hint: str = "") -> Json:
 
 
 def leading_texts(parts: Parts) -> list[str]:
-    """Return the texts of the parts up to the first one that is no text."""
+    """Return the texts of the parts up to the first one that is not text."""
     texts: list[str] = []
     for part in parts:
         if isinstance(part, Part) and part.text is UNSET:

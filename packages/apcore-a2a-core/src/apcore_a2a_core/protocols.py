@@ -117,7 +117,7 @@ class Companion(Protocol):
         ...
 
     async def start(self, registry: Any) -> None:
-        """Start, and return soon: what takes longer must go on by itself.
+        """Start, and return soon: longer work must continue in the background.
 
         Args:
             registry: The registry of the agent, for modules that the companion adds or removes.

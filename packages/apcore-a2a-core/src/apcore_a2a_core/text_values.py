@@ -42,7 +42,7 @@ def value_of_text(text: str, schema: object, root: Schema) -> Any:
         root: The schema that references in *schema* point into.
 
     Raises:
-        PartError: The text is no such value; the error says which text would be.
+        PartError: The text is not such a value; the error says what is.
 
     >>> value_of_text("5", {"type": "integer"}, {})
     5

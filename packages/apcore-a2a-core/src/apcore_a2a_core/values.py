@@ -87,7 +87,7 @@ def object_of(owner: object, name: str, *keys: str) -> Json:
 
 
 def load_json(text: str | bytes, max_values: int = MAX_VALUES) -> Any:
-    """Parse strict JSON (RFC 8259): no NaN, no lone surrogates. Of equal names the last counts.
+    """Parse strict JSON (RFC 8259): no NaN, no lone surrogates. A repeated name has its last value.
 
     Bytes are UTF-8. Integers are exact up to the 4,300 digits that Python parses.
 
@@ -157,7 +157,7 @@ def is_large(value: object, limit: int = LARGE) -> bool:
     ):
         return False  # most values; the rest of this function takes twice as long
     found: list[Any] = [value]
-    for item in found:  # grows meanwhile
+    for item in found:  # grows during the loop
         if item.__class__ in CONTAINERS:
             if len(found) + len(item) > limit + 1:
                 return True
@@ -256,7 +256,7 @@ def to_json(obj: object, *, max_depth: int = MAX_DEPTH) -> Any:
 
 
 def _name_of(key: Any, path: list[str | int]) -> str:
-    """Return the name in JSON for a key that is no string."""
+    """Return the name in JSON for a key that is not a string."""
     if isinstance(key, tuple):
         raise OutputError("a key that JSON cannot represent", path)
     name: str = next(iter(to_jsonable_python({key: None})))

@@ -164,7 +164,7 @@ def _member(document: Json, name: str) -> list[Json]:
 
 
 def _part(part: Json) -> Json:
-    """Convert a part; data that are no object are wrapped as the SDK does."""
+    """Convert a part; data that is not an object is wrapped as the SDK does."""
     metadata = part.get("metadata", {})
     if "text" in part:
         result: Json = {"text": part["text"]}

@@ -1,7 +1,7 @@
 """Figures of an agent, which its worker processes share: for metrics and the health check.
 
 Each worker writes into a row of its own, in memory that all of them have mapped. The row outlives
-the worker: one that is started again goes on counting where the last one ended.
+the worker: one that is started again continues from the figures of its predecessor.
 """
 
 import mmap

@@ -162,7 +162,7 @@ class Admission:
             streaming: Whether to call the module's `stream` method.
 
         Raises:
-            InvalidParamsError: No skill is named, or the parts are no input for it.
+            InvalidParamsError: No skill is named, or the parts are not an input for it.
             ContentTypeNotSupportedError: The skill does not take the parts' media types.
             MethodNotFoundError: The skill does not exist.
             TaskNotFoundError: The client would be asked which skill, and may call none.
@@ -211,7 +211,7 @@ class Admission:
         decided later, by `answered`.
 
         Raises:
-            InvalidParamsError: The pause is for input, and the parts are no input.
+            InvalidParamsError: The pause is for input, and the parts are not an input.
             ContentTypeNotSupportedError: The skill does not take the parts' media types.
             MethodNotFoundError: The skill does not exist any more.
             UnsupportedOperationError: Another caller must answer.

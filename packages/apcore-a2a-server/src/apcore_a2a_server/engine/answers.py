@@ -36,7 +36,7 @@ class Answer:
         inputs: Its inputs: those of the paused call, with the answer.
         other_parts: The parts of the message that are not inputs, as JSON.
         is_text: Whether the answer is text.
-        problem: Why the text is no answer, for the client; empty if it is one.
+        problem: Why the text is not an answer, for the client; empty if it is one.
         message_parts: What the module gets as the parts of the message; None for its own.
     """
 
@@ -62,12 +62,12 @@ def read_answer(
 ) -> Answer:
     """Return the answer in the parts of a message, merged over the inputs of the paused call.
 
-    If a part is data, the data are the answer. Otherwise it is the text, which becomes one input,
-    or several if it is a JSON object of inputs.
+    If a part is data, the data is the answer. Otherwise the text is, as one input, or as several if
+    it is a JSON object of inputs.
 
     Raises:
-        InvalidParamsError: The message has no text, and its parts are no input; or its data do not
-            fit the question.
+        InvalidParamsError: The message has no text and its parts are not an input, or its data does
+            not fit the question.
         ContentTypeNotSupportedError: The skill does not take the parts' media types.
     """
     texts = _texts(parts)
@@ -139,7 +139,7 @@ def _inputs_in(pause: Pause, skill: Skill, text: str) -> dict[str, Any] | None:
     """Return the inputs in the text of an answer; None if the skill takes none from it.
 
     Raises:
-        PartError: The text is no answer.
+        PartError: The text is not an answer.
     """
     text_input = _text_input(pause, skill)
     inputs: dict[str, Any] = {}

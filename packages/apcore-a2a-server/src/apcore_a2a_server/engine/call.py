@@ -49,7 +49,7 @@ class Call(Struct, frozen=True):
         streaming: Whether to call the module's `stream` method.
         other_parts: The parts of the message that are not inputs, as JSON.
         has_history: Whether the call belongs to a conversation that existed before.
-        detached: Whether the task goes on when no client waits for it.
+        detached: Whether the task continues when no client waits for it.
         approvals: The approvals of the task so far.
         token: The approval id to resume with, if the executor has its own approval handler.
         webhook: The push config that the message adds to its task.

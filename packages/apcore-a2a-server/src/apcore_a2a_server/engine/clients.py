@@ -173,11 +173,11 @@ OnAbandoned: TypeAlias = Callable[[str], Coroutine[Any, Any, None]]
 
 
 class Watchers:
-    """The clients that wait for each task, and a report of each task that has lost all of them.
+    """The clients that wait for each task; tasks that have lost all their clients are reported.
 
     Only a disconnect makes a task abandoned. A client that got its response, or that the server
     itself disconnects, does not count (FR-MSG-005). Nor does an observer, which has subscribed to
-    a task that is or was paused: while it is connected, a task goes on without its other clients,
+    a task that is or was paused: while it is connected, a task continues without its other clients,
     but if no other client has disconnected, its own disconnect does not matter.
 
     Args:

@@ -295,8 +295,8 @@ class Engine:
         if run.paused is not None and not self._setup.state.is_draining:
             timeout = self._setup.input_timeout  # by now nearly none of it has passed
             self.expiries.schedule(task_id, run.paused, timeout, client)
-        # `_admit` must not wait for ever. A run for an answer that is not admitted by now found
-        # its task changed, by another answer or a cancellation: that is no error.
+        # `_admit` must not wait forever. A run for an answer that is not admitted by now found
+        # its task changed, by another answer or a cancellation: that is not an error.
         if not run.admitted.done() and run.answer is not None:
             run.admitted.set_result(None)
         if not run.admitted.done():

@@ -185,7 +185,7 @@ class Capacity:
     total_rate: RateLimiter | None = None
 
     async def check(self, call: Call, running: Collection[HasCall]) -> None:
-        """Refuse *call* if it would exceed a limit beside the *running* calls.
+        """Refuse *call* if it would exceed a limit together with the *running* calls.
 
         Raises:
             TooMuchError: A limit is reached; `retry_after` says when to try again, in seconds.

@@ -45,7 +45,7 @@ IGNORED_HEADERS = frozenset(
         "transfer-encoding",
     }
 )
-"""Headers that are no parameters (OpenAPI 3.1 §4.8.12.2), or that describe the request itself."""
+"""Headers that are not parameters (OpenAPI 3.1 §4.8.12.2), or that describe the request itself."""
 BODY_TYPES = ("application/x-www-form-urlencoded", "text/plain")
 """Media types of request bodies besides JSON."""
 ANY_TYPES = ("*/*", "application/*")
@@ -308,7 +308,7 @@ class Inputs:
         self.parameters.append(Parameter(added, name, location, style, explode, bool(content)))
 
     def add_body(self, declared: Json) -> Body | None:
-        """Add inputs for the request body: its members, or itself if it is no plain object.
+        """Add inputs for the request body: its members, or itself if it is not a plain object.
 
         Raises:
             DocumentError: It can't be sent.

@@ -220,7 +220,7 @@ class ProcessPool:
             try:
                 await begin()
                 reply = await worker.call(payload)
-            except BaseException:  # also a cancellation: the module must not go on
+            except BaseException:  # also a cancellation: the module must not continue
                 await asyncio.shield(worker.end())
                 raise
             finally:

@@ -201,7 +201,7 @@ class Skills:
 
 
 def _check_callable(skill_id: str, schema: Mapping[str, Any]) -> None:
-    """Log a warning if apcore refuses whatever a module is called with."""
+    """Log a warning if apcore refuses every input of a module."""
     types = types_of(resolved(schema, schema))
     if types and "object" not in types:
         message = (

@@ -126,7 +126,7 @@ def _with_turn(schema: Any, kind: str) -> Any:
 
 TURN = "x-apcore-turn"
 CONSTANTS = frozenset({"const", "default", "enum", "examples"})
-"""Keywords whose values are no schemas."""
+"""Keywords whose values are not schemas."""
 EACH_ITEM = ("items", "contains", "unevaluatedItems")
 """Keywords with a schema for the items of an array."""
 MANY_MEMBERS = 20

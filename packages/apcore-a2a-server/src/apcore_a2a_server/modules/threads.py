@@ -137,7 +137,7 @@ class ThreadPool:
     `concurrent.futures` or anyio.
 
     Args:
-        limit: How many modules run at a time, and how many threads may be stuck beside them.
+        limit: How many modules may run at a time, and how many more threads may be stuck.
         computing_limit: How many threads may use the CPU before other calls wait; by default the
             number of cores + 2.
         share: The part of all places that is left to each client; None for all.

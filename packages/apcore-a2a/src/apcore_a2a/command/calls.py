@@ -189,7 +189,7 @@ def _progress(out: Printer, *, streaming: bool = False) -> Generator[ProgressLin
 
     Args:
         out: The printer of the result.
-        streaming: Whether it prints chunks meanwhile.
+        streaming: Whether chunks are printed as they arrive.
     """
     shown = ProgressLines(out.progress)
     if sys.stderr and sys.stderr.isatty() and os.environ.get("TERM") not in DUMB_TERMINALS:

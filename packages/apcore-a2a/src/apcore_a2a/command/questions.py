@@ -56,7 +56,7 @@ def fill(schema: Json, read: Callable[[str], str], show: Callable[[str], None]) 
     Args:
         schema: JSON Schema of an object.
         read: Asks for a text with a prompt, and returns it.
-        show: Shows why a text is no value of its member.
+        show: Shows why a text is not a value of its member.
     """
     from apcore_a2a_core import PartError  # slow to import, and few questions have a schema
     from apcore_a2a_core.text_values import kind_of, value_of_text

@@ -34,7 +34,8 @@ class Answer(NamedTuple):
 
     def __str__(self) -> str:
         if self.body is None:
-            return f"HTTP {self.status} with {self.media_type or 'no content type'} that is no JSON"
+            media_type = self.media_type or "no content type"
+            return f"HTTP {self.status} with {media_type} that is not JSON"
         if self.code is not None:
             return f"the error {str(self.code)[:100]} (HTTP {self.status})"
         member = "a result" if "result" in self.body else "neither a result nor an error"
