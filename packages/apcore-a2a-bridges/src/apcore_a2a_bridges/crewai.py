@@ -159,6 +159,8 @@ class CrewAIAgent(Agent):
     async def _inputs(self, turn: Turn) -> Json:
         given = await self.given(turn)
         inputs = {**given} if is_mapping(given) else {self.input_key: given}
+        if self.input_mapper is None:
+            inputs.pop(CHAT, None)  # a caller does not tell what was said before
         chat = [{"role": ROLES[m.role], "content": m.text} for m in turn.messages]
         if not self._has_placeholders:  # the text of the user has no other place
             chat.append({"role": "user", "content": turn.text})

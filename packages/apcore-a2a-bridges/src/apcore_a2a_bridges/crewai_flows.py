@@ -144,10 +144,10 @@ class CrewAIFlowAgent(Agent):
         if self.input_mapper is not None:
             mapped = await resolved(self.input_mapper(turn.inputs, turn))
             return mapped if isinstance(mapped, dict) else {self.input_key: mapped}
-        inputs = {n: v for n, v in turn.inputs.items() if n not in {ANSWER, ID}}
+        inputs = {n: v for n, v in turn.inputs.items() if n not in {ANSWER, ID, HISTORY}}
         if self.takes_text:
             inputs[self.input_key] = turn.text
-        if self._takes_history and HISTORY not in inputs:
+        if self._takes_history:
             inputs[HISTORY] = [{"role": ROLES[m.role], "content": m.text} for m in turn.messages]
         return inputs
 
