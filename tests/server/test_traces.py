@@ -206,13 +206,13 @@ async def test_each_attempt_of_a_webhook_is_a_child_of_its_tasks_trace(
     async with serving({"work": ActionModule(gate)}, dialect, **options) as peer:
         hooks = Hooks(peer.wire)
         hook = {"id": "c1", "url": f"{receiver.url}/first"}
-        params = hooks.sending("work", hook=hook)
+        params = hooks.send_params("work", hook=hook)
         block = {"returnImmediately": True} if peer.wire.modern else {"blocking": False}
         params["configuration"] |= block
         headers = {"traceparent": TRACEPARENT, "tracestate": "a=1"}
         task_id = (await peer.ask("send", params, headers)).task["id"]
         second = {"id": "c2", "url": f"{receiver.url}/second"}
-        await peer.ask("push set", hooks.setting(task_id, **second), {"traceparent": OTHER})
+        await peer.ask("push set", hooks.create_params(task_id, **second), {"traceparent": OTHER})
         gate.opened.set()
         await asyncio.to_thread(receiver.wait, 4)
     sent = [delivery.headers["traceparent"] for delivery in receiver.deliveries]
