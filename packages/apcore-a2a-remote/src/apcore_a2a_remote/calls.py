@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
-from functools import partial
 from hashlib import sha256
 from math import inf
 from typing import Any, NoReturn, Protocol
@@ -124,7 +123,7 @@ class Call:
         self._context = context
         self._services = context.services
         self._module_id = context.call_chain[-1] if context.call_chain else skill.module_id
-        self._headers = partial(agent.headers_for, context)
+        self._span_headers: dict[str, str] = {}
         self._output = Output(self._module_id, skill.schema_of_output, skill.text_field)
         self._task_id = self._context_id = ""
         self._status: TaskStatus | None = None
@@ -162,9 +161,8 @@ class Call:
         with (
             self._agent.one_more_call(),
             open_calls.one_more(self._context.trace_id, self._agent.max_open, chain),
-            remote_span(self._agent.name, self._skill.remote_id) as trace_headers,
+            remote_span(self._agent.name, self._skill.remote_id) as self._span_headers,
         ):
-            self._headers |= trace_headers
             try:
                 async with aclosing(self._events()) as events:
                     while (event := await self._next(events, deadline)) is not None:
@@ -404,6 +402,10 @@ class Call:
             return None
         taken.append(pending.task)
         return pending
+
+    def _headers(self) -> dict[str, str]:
+        """Return the headers of a request: made for each, as a token in them may expire."""
+        return {**self._agent.headers_for(self._context), **self._span_headers}
 
     def _time_limit(self) -> float:
         limits = [self._agent.timeout or inf]

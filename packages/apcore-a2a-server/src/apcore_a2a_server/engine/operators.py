@@ -117,7 +117,7 @@ class Operators:
             status=self._status(task.status, caller),
             metadata={
                 **_members(task.metadata, "skillId"),
-                "apcore": _members(metadata, "principal", "decisions"),
+                "apcore": _members(metadata, "principal", "decisions", "traceId"),
             },
         )
 
