@@ -41,6 +41,7 @@ OWNERS = {
     "agents": "openai-agents",
     "langchain_core": "langchain-core",
     "langgraph": "langgraph",
+    "opentelemetry": "opentelemetry-api",
     "pydantic_ai": "pydantic-ai-slim",
     "strands": "strands-agents",
     "google.protobuf": "protobuf",
@@ -122,7 +123,7 @@ def test_there_are_eight_distributions() -> None:
 
 def test_the_extras_of_the_facade_are_distributions_and_their_extras() -> None:
     distributions = {"auth", "bridges", "explorer", "remote", "server"}
-    of_the_server = {"grpc", "openapi", "postgres", "sqlite"}
+    of_the_server = {"grpc", "openapi", "otel", "postgres", "sqlite"}
 
     assert extras("apcore-a2a").keys() == {"all", *distributions, *of_the_server, *frameworks()}
     assert extras("apcore-a2a-server").keys() == of_the_server
