@@ -14,7 +14,17 @@ import pytest
 from apcore_a2a_server.store import Store
 from apcore_a2a_server.store.testing.samples import begun
 
-from tools.benchmarks import bridges, cli, inprocess, instructions, messages, peers, report, stores
+from tools.benchmarks import (
+    bridges,
+    cli,
+    inprocess,
+    instructions,
+    messages,
+    peers,
+    remote,
+    report,
+    stores,
+)
 from tools.benchmarks.apps import LOGGED
 from tools.benchmarks.clients import import_ratio
 from tools.benchmarks.figures import Fact, Figures, Key, Results, percentile
@@ -457,6 +467,14 @@ def test_bridges_are_compared_with_a2a_adapter() -> None:
     assert float(generator[4]) < float(generator[5])  # a2a-adapter holds one word back
     assert float(graph[4]) > 0
     assert graph[5:] == ["none", ""]
+
+
+@pytest.mark.process
+def test_a_remote_skill_is_compared_with_a_direct_call() -> None:
+    calls, memory = remote.measure(lambda _: None, quick=True)
+    assert [row[0] for row in calls.rows] == ["1", str(remote.PARALLEL)]
+    assert all(float(row[-1]) > 1 for row in calls.rows)  # a hop costs more than none
+    assert float(memory.rows[0][1]) > 0
 
 
 def test_the_limits_of_bridges_are_checked() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".cache" / "frameworks"
 UV = os.environ.get("UV", "uv")
-PARTS = ("core", "client", "server", "auth", "bridges")
+PARTS = ("core", "client", "server", "auth", "bridges", "remote")
 TEST_TOOLS = ("anyio", "coverage", "filelock", "httpx", "pytest", "trustme")
 MIN_COVERAGE = 90
 """Lines and branches of a bridge that its tests must run, in percent."""

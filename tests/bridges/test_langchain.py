@@ -2,12 +2,14 @@
 
 import runpy
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from apcore import Context, Identity, Registry
 from apcore_a2a_bridges import bridge
 from apcore_a2a_bridges.langchain import LangChainAgent
 from apcore_a2a_client import InvalidParamsError, Part
+from apcore_a2a_remote import as_langchain_tool, tools
 from langchain_core.output_parsers import JsonOutputParser, StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda
@@ -95,3 +97,28 @@ async def test_files_reach_the_model() -> None:
 async def test_the_example_runs() -> None:
     chain = runpy.run_path(str(EXAMPLE))["chain"]
     assert await answer_to(chain, "Hello") == "Hello! I am a chain."
+
+
+async def test_a_module_is_a_tool_of_langchain() -> None:
+    class Forecast:
+        description = "Tells the weather."
+        input_schema: ClassVar = {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+            "required": ["city"],
+        }
+        output_schema = None
+
+        def execute(self, inputs: Any, context: Any) -> Any:
+            return {**inputs, "by": context.identity and context.identity.id}
+
+    registry = Registry()
+    registry.register("weather.forecast", Forecast())
+    context: Context[Any] = Context.create(identity=Identity("ada"))
+    tool = as_langchain_tool(tools(registry), "weather__forecast", context)
+    assert (tool.name, tool.description) == ("weather__forecast", "Tells the weather.")
+    assert await tool.ainvoke({"city": "Bonn"}) == {"city": "Bonn", "by": "ada"}
+    call = {"name": tool.name, "args": {"city": "Bonn"}, "id": "1", "type": "tool_call"}
+    message = await tool.ainvoke(call)
+    assert message.tool_call_id == "1"
+    assert "Bonn" in message.content

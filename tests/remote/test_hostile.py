@@ -154,7 +154,7 @@ async def test_a_message_whose_response_is_lost_is_not_sent_again(when: str) -> 
 async def test_a_slow_answer_ends_with_the_time_of_the_call(start: bytes) -> None:
     def script(_: Request) -> Iterable[Step]:
         yield start
-        for _ in range(100):
+        for _number in range(100):
             yield b":" if start else b""
             yield 0.05
         yield HOLD
@@ -179,14 +179,11 @@ CARDS: dict[str, Script] = {
 @pytest.mark.parametrize("kind", CARDS)
 async def test_a_hostile_card_is_no_agent(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
-    registry = Registry()
     with raw(CARDS[kind]) as server:
         async with RemoteAgent(server.url, name="c", auth=f"Bearer {TOKEN}", retries=0) as remote:
             with pytest.raises(A2AError):
-                await remote.register(registry)
-                await remote.send("s", "hello")
+                await remote.client.get_task("t-1")  # needs the card, and an interface on it
             assert server.sent < 16 * MEGABYTE
-    assert not [*registry.iter(include_hidden=True)]
     assert TOKEN not in caplog.text
 
 

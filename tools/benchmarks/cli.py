@@ -14,6 +14,7 @@ from tools.benchmarks import (
     inprocess,
     instructions,
     peers,
+    remote,
     report,
     startup,
     stores,
@@ -67,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--peers", action="store_true", help=peers_help)
     bridges_help = "only compare the bridges with a2a-adapter (installed into .cache)"
     add("--bridges", action="store_true", help=bridges_help)
+    add("--remote", action="store_true", help="only measure calls of remote skills by a gateway")
     add("--record", action="store_true", help="with --instructions: record the numbers")
     store_help = "only measure the stores; with --profile, profile the server over them"
     add(
@@ -95,6 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.bridges:
         quick = options.quick
         return _tables(options, command, lambda: bridges.measure(_progress(), quick=quick))
+    if options.remote:
+        quick = options.quick
+        return _tables(options, command, lambda: remote.measure(_progress(), quick=quick))
     if options.webhooks:
         return _tables(options, command, lambda: [webhooks.measure(quick=options.quick)])
     if options.store is not None:

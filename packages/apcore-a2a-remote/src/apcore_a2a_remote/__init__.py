@@ -5,7 +5,7 @@ from .config import remote_agents
 from .errors import RemoteFailedError, RemoteInputError, RemoteQuestion
 from .receiver import WebhookReceiver
 from .skills import RemoteSkill
-from .tools import Tools, as_adk_tool, as_langchain_tool, tools
+from .tools import Tool, Tools, as_langchain_tool, tools
 
 __all__ = [
     "RemoteAgent",
@@ -13,9 +13,9 @@ __all__ = [
     "RemoteInputError",
     "RemoteQuestion",
     "RemoteSkill",
+    "Tool",
     "Tools",
     "WebhookReceiver",
-    "as_adk_tool",
     "as_langchain_tool",
     "remote_agents",
     "tools",

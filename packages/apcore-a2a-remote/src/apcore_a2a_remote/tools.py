@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal
@@ -65,16 +65,16 @@ class Tools:
         self._style = style
         self.definitions: list[Json] = [self._definition(t) for t in self._by_name.values()]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Tool]:
         return iter(self._by_name.values())
 
-    def module_id(self, name: str) -> str:
-        """Return the id of the module that a tool is.
+    def __getitem__(self, name: str) -> Tool:
+        """Return the tool of that name.
 
         Raises:
             KeyError: There is no such tool; language models invent names.
         """
-        return self._by_name[name].module_id
+        return self._by_name[name]
 
     async def call(self, name: str, arguments: Mapping[str, Any], context: Any = None) -> Any:
         """Call the module of a tool, and return its output.
@@ -235,34 +235,24 @@ def _chosen(registry: Any, only: Callable[[str], bool] | Iterable[str] | None) -
     return [name for name in chosen if only(name)] if callable(only) else chosen
 
 
-def as_langchain_tool(offered: Tools, name: str) -> Any:
-    """Return a tool as a `StructuredTool` of LangChain, which must be installed."""
-    tool = next(each for each in offered if each.name == name)
+def as_langchain_tool(offered: Tools, name: str, context: Any = None) -> Any:
+    """Return a tool as a `StructuredTool` of LangChain, which must be installed.
+
+    Args:
+        offered: The tools.
+        name: The name of the tool.
+        context: The apcore Context of its calls, with the caller's identity.
+
+    Raises:
+        KeyError: There is no such tool.
+        ImportError: `langchain-core` is not installed.
+    """
+    tool = offered[name]
 
     async def call(**arguments: Any) -> Any:
-        return await offered.call(name, arguments)
+        return await offered.call(name, arguments, context)
 
     structured: Any = import_module("langchain_core.tools").StructuredTool
     return structured.from_function(
         coroutine=call, name=name, description=tool.description, args_schema=tool.schema
     )
-
-
-def as_adk_tool(offered: Tools, name: str) -> Any:
-    """Return a tool as a `BaseTool` of google-adk, which must be installed."""
-    tool = next(each for each in offered if each.name == name)
-    base: Any = import_module("google.adk.tools.base_tool").BaseTool
-    declaration: Any = import_module("google.genai.types").FunctionDeclaration
-
-    class ModuleTool(base):  # type: ignore[misc]  # the base is only known at run time
-        """A module as a tool of google-adk."""
-
-        def _get_declaration(self) -> Any:
-            return declaration(
-                name=name, description=tool.description, parameters_json_schema=tool.schema
-            )
-
-        async def run_async(self, *, args: dict[str, Any], tool_context: Any) -> Any:
-            return await offered.call(name, args)
-
-    return ModuleTool(name=name, description=tool.description)

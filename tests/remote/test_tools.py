@@ -1,0 +1,161 @@
+"""Modules as tools of language models: definitions in three styles, and their calls."""
+
+from typing import Any, ClassVar
+
+import pytest
+from apcore import ACL, Context, Executor, Identity, ModuleAnnotations, Registry
+from apcore.acl import ACLRule
+from apcore.errors import ACLDeniedError
+from apcore_a2a_client import Task, TaskArtifactUpdateEvent, TaskState
+from apcore_a2a_remote import RemoteAgent, RemoteInputError, RemoteQuestion, tools
+from pydantic import BaseModel
+
+from tests.server.inloop import ActionModule, Gate, Streams, give_back, registry_of
+from tests.server.inloop import anyio_backend as anyio_backend
+from tests.server.modules import Inputs
+
+from .agents import Asker, serving
+
+pytestmark = pytest.mark.anyio
+
+STYLES = ["openai", "anthropic", "mcp"]
+
+
+class Place(BaseModel):
+    city: str
+    days: int = 1
+
+
+class Forecast:
+    description = "Tells the weather."
+    input_schema = Place
+    output_schema = None
+    annotations: ClassVar = ModuleAnnotations(readonly=True)
+
+    def execute(self, inputs: Inputs, context: Any) -> Inputs:
+        return {"city": inputs["city"], "given": [*inputs]}
+
+
+@pytest.mark.parametrize("style", STYLES)
+async def test_local_and_remote_modules_are_tools_that_can_be_called(style: Any) -> None:
+    registry = registry_of({"local.add": ActionModule(give_back)})
+    async with (
+        serving({"forecast": Forecast()}) as agent,
+        RemoteAgent(agent.url, name="weather") as remote,
+    ):
+        await remote.register(registry)
+        offered = tools(registry, style)
+        by_name = {
+            name: each.get("function", each)
+            for name, each in zip((t.name for t in offered), offered.definitions, strict=True)
+        }
+        assert [*by_name] == ["local__add", "remote__weather__forecast"]
+        definition = by_name["remote__weather__forecast"]
+        assert definition["description"] == "Tells the weather."
+        schema = definition[
+            {"openai": "parameters", "anthropic": "input_schema", "mcp": "inputSchema"}[style]
+        ]
+        assert schema["required"] == ["city"]
+        assert {*schema["properties"]} == {"city", "days"}
+        if style == "mcp":
+            assert definition["annotations"]["readOnlyHint"] is True
+            assert definition["annotations"]["openWorldHint"] is True
+        output = await offered.call("remote__weather__forecast", {"city": "Bonn"})
+        assert output["city"] == "Bonn"
+        assert await offered.call("local__add", {"a": 1}) == {"a": 1}
+        with pytest.raises(KeyError):
+            await offered.call("remote__weather__tomorrow", {})
+
+
+async def test_a_strict_tool_leaves_out_what_the_model_sets_to_null() -> None:
+    registry = registry_of({"forecast": Forecast()})
+    offered = tools(registry, strict=True)
+    function = offered.definitions[0]["function"]
+    assert function["strict"] is True
+    assert function["parameters"]["required"] == ["city", "days"]
+    assert function["parameters"]["additionalProperties"] is False
+    called = await offered.call("forecast", {"city": "Bonn", "days": None})
+    assert called == {"city": "Bonn", "given": ["city"]}
+
+
+async def test_tools_can_be_chosen_and_names_never_collide() -> None:
+    modules = {"a.b": ActionModule(give_back), "a__b": ActionModule(give_back)}
+    registry = registry_of({**modules, "c": ActionModule(give_back)})
+    offered = tools(registry, only=lambda name: name != "c")
+    assert {tool.name: tool.module_id for tool in offered} == {"a__b": "a.b", "a__b_2": "a__b"}
+    assert [tool.module_id for tool in tools(registry, only=["c"])] == ["c"]
+    with pytest.raises(ValueError, match="style"):
+        tools(registry, "gemini")  # type: ignore[arg-type]  # the error is what is tested
+
+
+async def test_the_callers_rules_apply_to_the_calls_of_a_model() -> None:
+    registry = registry_of({"secret": ActionModule(give_back)})
+    rule = ACLRule(callers=["*"], targets=["*"], effect="allow", conditions={"roles": ["operator"]})
+    executor = Executor(registry, acl=ACL([rule], default_effect="deny"))
+    offered = tools(executor)
+    ada: Context[Any] = Context.create(identity=Identity("ada", roles=("operator",)))
+    assert await offered.call("secret", {"a": 1}, ada) == {"a": 1}
+    eve: Context[Any] = Context.create(identity=Identity("eve"))
+    with pytest.raises(ACLDeniedError):
+        await offered.call("secret", {"a": 1}, eve)
+
+
+async def test_a_model_is_told_what_is_wrong_and_what_is_asked() -> None:
+    async with (
+        serving({"forecast": Forecast(), "ask": Asker()}) as agent,
+        RemoteAgent(agent.url, name="weather") as remote,
+    ):
+        registry = Registry()
+        await remote.register(registry)
+        offered = tools(registry)
+        with pytest.raises(Exception, match="city") as caught:
+            await offered.call("remote__weather__forecast", {})
+        assert not isinstance(caught.value, RemoteInputError)  # found before the agent is asked
+        with pytest.raises(RemoteQuestion, match="Which day") as asked:
+            await offered.call("remote__weather__ask", {})
+        task = await remote.reply(asked.value, "Friday")
+        assert task.status.state == TaskState.COMPLETED
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_function_is_called_with_each_event_as_it_arrives(is_async: bool) -> None:
+    async def source(inputs: Inputs, context: Any) -> Any:
+        for word in ("one", "two", "three"):
+            yield {word: True}
+
+    events: list[Any] = []
+
+    async def collect(event: Any) -> None:
+        events.append(event)
+
+    async with (
+        serving({"work": Streams(source)}) as agent,
+        RemoteAgent(agent.url, name="c") as remote,
+    ):
+        await remote.register(Registry())
+        on_event: Any = collect if is_async else events.append
+        task = await remote.send("work", {"a": 1}, on_event=on_event)
+    chunks = [each for each in events if isinstance(each, TaskArtifactUpdateEvent)]
+    assert [each.artifact.parts[0].data for each in chunks] == [
+        {"one": True},
+        {"two": True},
+        {"three": True},
+    ]
+    assert isinstance(events[0], Task)
+    assert task.status.state.is_terminal
+
+
+async def test_a_function_that_raises_ends_the_task() -> None:
+    gate = Gate()
+
+    def refuse(event: Any) -> None:
+        raise LookupError("seen enough")
+
+    async with (
+        serving({"work": ActionModule(gate)}) as agent,
+        RemoteAgent(agent.url, name="c") as remote,
+    ):
+        await remote.register(Registry())
+        with pytest.raises(LookupError):
+            await remote.send("work", {}, on_event=refuse)
+        await gate.canceled.wait()
