@@ -5,28 +5,33 @@ the gateway and the load generator share the processors.
 """
 
 import asyncio
+import os
 import statistics
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from resource import getpagesize
+from typing import NamedTuple
 
 import httpx
 
 from tools.benchmarks.figures import percentile
 from tools.benchmarks.load import Load, run_load
-from tools.benchmarks.messages import Requests, send_v1
+from tools.benchmarks.messages import send_v1
 from tools.benchmarks.report import Table
 from tools.benchmarks.servers import ServerFailed
-from tools.benchmarks.startup import serving, started
+from tools.benchmarks.startup import EXTENSIONS, Started, started
 
 MAX_RATIO = 2.5
 """Highest ratio of the latency of a call through the gateway to that of a direct one."""
 PARALLEL = 100
 """Calls that are open at once."""
-OPEN_SECONDS = 20
-"""Duration of the calls during which memory is measured: they must all be open at once."""
+OPEN_SECONDS = 15
+"""Duration of the calls during which memory is measured: all must be open at once."""
 SKILL, LONG_SKILL = "text.stats", "jobs.countdown"
 NAME = "tools"
+DONE = b"COMPLETED"
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def measure(say: Callable[[str], None], *, quick: bool) -> list[Table]:
@@ -35,96 +40,108 @@ def measure(say: Callable[[str], None], *, quick: bool) -> list[Table]:
     Raises:
         ServerFailed: A server did not start, or gave wrong answers.
     """
-    rounds, seconds = (3, 0.3) if quick else (15, 1.0)
     quiet = ("--no-access-log",)
-    with (
-        serving(*quiet) as (agent, _),
-        started(*quiet, "--metrics", "--remote", f"{NAME}=http://127.0.0.1:{agent}") as gateway,
-    ):
-        return asyncio.run(_tables(agent, gateway.port, gateway.process_id, rounds, seconds, say))
+    with started("--extensions-dir", str(EXTENSIONS), *quiet) as agent:
+        remote = f"{NAME}=http://127.0.0.1:{agent.port}"
+        with started(*quiet, "--metrics", "--remote", remote) as gateway:
+            bench = _Bench(agent, gateway, 3 if quick else 15, 0.3 if quick else 1.0, say)
+            return asyncio.run(bench.tables())
 
 
-async def _tables(
-    agent: int,
-    gateway: int,
-    process_id: int,
-    rounds: int,
-    seconds: float,
-    say: Callable[[str], None],
-) -> list[Table]:
-    rows = [
-        await _row(agent, gateway, connections, rounds, seconds, say)
-        for connections in (1, PARALLEL)
-    ]
-    say("memory of open calls")
-    header = ["calls at once", "at most", "direct p50 ms", "by the gateway p50 ms", "x direct"]
-    return [
-        Table("A call of a remote skill", header, rows),
-        await _memory_table(gateway, process_id),
-    ]
+@dataclass(frozen=True)
+class _Bench:
+    """A benchmark of an agent and a gateway to it."""
 
+    agent: Started
+    gateway: Started
+    rounds: int
+    seconds: float
+    say: Callable[[str], None]
 
-async def _row(
-    agent: int,
-    gateway: int,
-    connections: int,
-    rounds: int,
-    seconds: float,
-    say: Callable[[str], None],
-) -> list[str]:
-    direct: list[float] = []
-    hops: list[float] = []
-    ways = (agent, SKILL, direct), (gateway, f"remote.{NAME}.{SKILL}", hops)
-    for number in range(rounds + 1):
-        say(f"{connections} at once, round {number} of {rounds}")
-        for port, skill, latencies in ways:
-            p50 = await _p50(port, send_v1(skill, text="hello"), connections, seconds)
+    async def tables(self) -> list[Table]:
+        """Return the tables. Memory comes before the burst, which leaves free memory behind."""
+        one = await self._row(1)
+        self.say("memory of open calls")
+        memory = await self._memory()
+        header = ["calls at once", "at most", "direct p50 ms", "by the gateway p50 ms", "x direct"]
+        header += ["direct CPU ms", "by the gateway CPU ms", "x direct"]
+        rows = [one, await self._row(PARALLEL)]
+        return [Table("A call of a remote skill", header, rows), memory]
+
+    async def _row(self, connections: int) -> list[str]:
+        """Measure both ways in turns; the CPU by the gateway includes that of the agent."""
+        direct: list[_Cost] = []
+        hops: list[_Cost] = []
+        for number in range(self.rounds + 1):
+            self.say(f"{connections} at once, round {number} of {self.rounds}")
+            one = await self._cost(self.agent.port, SKILL, connections)
+            hop = await self._cost(self.gateway.port, f"remote.{NAME}.{SKILL}", connections)
             if number:  # the first round warms up
-                latencies.append(p50)
-    ratio = statistics.median(hop / one for hop, one in zip(hops, direct, strict=True))
-    goal = f"{MAX_RATIO} x" if connections == 1 else ""
-    times = [f"{statistics.median(each) * 1e3:.2f}" for each in (direct, hops)]
-    return [str(connections), goal, *times, f"{ratio:.2f}"]
+                direct.append(one)
+                hops.append(hop)
+        cells = [str(connections), f"{MAX_RATIO} x" if connections == 1 else ""]
+        for figure in ("p50", "cpu"):
+            ones, others = ([getattr(each, figure) for each in costs] for costs in (direct, hops))
+            ratio = statistics.median(hop / one for hop, one in zip(others, ones, strict=True))
+            cells += [f"{statistics.median(each) * 1e3:.2f}" for each in (ones, others)]
+            cells.append(f"{ratio:.2f}")
+        return cells
+
+    async def _cost(self, port: int, skill: str, connections: int) -> "_Cost":
+        before = self._cpu_seconds()
+        limit = PARALLEL if connections == PARALLEL else 1_000_000  # a burst, or one by one
+        requests = send_v1(skill, text="hello")
+        tally = await run_load(
+            Load(port, requests, DONE, connections, seconds=self.seconds, limit=limit)
+        )
+        if tally.failures:
+            raise ServerFailed(tally.failures[0])
+        cpu = (self._cpu_seconds() - before) / len(tally.latencies)
+        return _Cost(percentile(tally.latencies, 0.5), cpu)
+
+    def _cpu_seconds(self) -> float:
+        ids = self.agent.process_id, self.gateway.process_id
+        return sum(_cpu_ticks(process_id) for process_id in ids) / TICKS_PER_SECOND
+
+    async def _memory(self) -> Table:
+        """Measure the memory of the gateway before calls, and while they are open."""
+        before = _resident_bytes(self.gateway.process_id)
+        requests = send_v1(f"remote.{NAME}.{LONG_SKILL}", seconds=OPEN_SECONDS, step=OPEN_SECONDS)
+        load = Load(self.gateway.port, requests, DONE, PARALLEL, limit=PARALLEL)
+        calls = asyncio.create_task(run_load(load))
+        during = 0
+        async with httpx.AsyncClient(trust_env=False) as http:
+            while not (calls.done() or during):
+                url = f"http://127.0.0.1:{self.gateway.port}/metrics"
+                if (await http.get(url)).json()["open_remote_calls"] == PARALLEL:
+                    during = _resident_bytes(self.gateway.process_id)
+                await asyncio.sleep(0.05)
+        if failures := (await calls).failures:
+            raise ServerFailed(failures[0])
+        if not during:
+            raise ServerFailed(f"{PARALLEL} calls were never open at once")
+        kib = (during - before) / PARALLEL / 1024
+        header = ["open calls", "KiB of the gateway for each"]
+        return Table("Memory of open calls", header, [[str(PARALLEL), f"{kib:.0f}"]])
 
 
-async def _p50(port: int, requests: Requests, connections: int, seconds: float) -> float:
-    limit = PARALLEL if connections == PARALLEL else 1_000_000  # a burst, or one after another
-    load = Load(port, requests, b"COMPLETED", connections, seconds=seconds, limit=limit)
-    tally = await run_load(load)
-    if tally.failures:
-        raise ServerFailed(tally.failures[0])
-    return percentile(tally.latencies, 0.5)
+class _Cost(NamedTuple):
+    """The cost of a call, in seconds.
+
+    Attributes:
+        p50: The median of the latencies.
+        cpu: The CPU of both processes for one call.
+    """
+
+    p50: float
+    cpu: float
 
 
-async def _memory_table(gateway: int, process_id: int) -> Table:
-    """Measure the memory of the gateway while calls are open, after as many have been before."""
-    skill = f"remote.{NAME}.{LONG_SKILL}"
-    await _open_calls(gateway, process_id, skill, seconds=1, wanted=False)
-    before = _resident_bytes(process_id)
-    during = await _open_calls(gateway, process_id, skill, seconds=OPEN_SECONDS, wanted=True)
-    kib = (during - before) / PARALLEL / 1024
-    header = ["open calls", "KiB of the gateway for each"]
-    return Table("Memory of open calls", header, [[str(PARALLEL), f"{kib:.0f}"]])
-
-
-async def _open_calls(port: int, process_id: int, skill: str, *, seconds: int, wanted: bool) -> int:
-    """Open calls of a number of seconds; return the memory of the gateway when all are open."""
-    requests = send_v1(skill, seconds=seconds, step=seconds)
-    load = Load(port, requests, b"COMPLETED", connections=PARALLEL, limit=PARALLEL)
-    calls = asyncio.create_task(run_load(load))
-    resident = 0
-    async with httpx.AsyncClient(trust_env=False) as http:
-        while wanted and not calls.done():
-            figures = (await http.get(f"http://127.0.0.1:{port}/metrics")).json()
-            if figures["open_remote_calls"] == PARALLEL:
-                resident = _resident_bytes(process_id)
-                break
-            await asyncio.sleep(0.05)
-    if failures := (await calls).failures:
-        raise ServerFailed(failures[0])
-    if wanted and not resident:
-        raise ServerFailed(f"{PARALLEL} calls were never open at once")
-    return resident
+def _cpu_ticks(process_id: int) -> int:
+    """Return the CPU time of a process, user and system, in clock ticks."""
+    stat = Path(f"/proc/{process_id}/stat").read_text(encoding="ascii")
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return int(user) + int(system)
 
 
 def _resident_bytes(process_id: int) -> int:

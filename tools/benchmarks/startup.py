@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tools.benchmarks.servers import ROOT, ServerFailed
 
 _LIMIT = 60.0  # seconds: the machine may be busy
-_EXTENSIONS = ROOT / "examples" / "extensions"
+EXTENSIONS = ROOT / "examples" / "extensions"
 _CARD = b"GET /.well-known/agent.json HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
 
 
@@ -79,7 +79,7 @@ def serving(*options: str) -> Iterator[tuple[int, float]]:
     Raises:
         ServerFailed: The command is missing, ends, or does not answer in time.
     """
-    with started("--extensions-dir", str(_EXTENSIONS), *options) as (port, seconds, _):
+    with started("--extensions-dir", str(EXTENSIONS), *options) as (port, seconds, _):
         yield port, seconds
 
 
