@@ -5,7 +5,9 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+import grpc
 import pytest
+from a2a.types import a2a_pb2 as pb
 from apcore import ACL, ACLRule, Executor, Identity
 from apcore_a2a_auth import APIKeyAuthenticator
 from apcore_a2a_core.states import COMPLETED
@@ -14,6 +16,7 @@ from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.push import PushSettings
 
 from .asking import Answer, Json, state_of
+from .calling import calling, connected
 from .inloop import (
     DIALECTS,
     NEEDS_APPROVAL,
@@ -225,6 +228,41 @@ async def test_an_answer_of_an_operator_resumes_the_run_as_its_requester(dialect
     assert "Grace" not in str(ended)
     assert "Grace" in str(own["artifacts"])
     assert own["metadata"]["apcore"]["decisions"][0]["act"] == "answered"
+
+
+async def test_a_refused_answer_does_not_tell_an_operator_what_was_asked() -> None:
+    async def choose(inputs: Any, context: Any) -> Any:
+        context.services.ask("Which?", field="name", choices=[SECRET, "another"])
+
+    async with serving({"ask": ActionModule(choose)}, auth=keys(), operators="operator") as peer:
+        paused = (await sent(peer, "ask", ADA)).task
+        refused = await answer(peer, paused, OP, data={"name": "neither"})
+        own = await answer(peer, paused, ADA, data={"name": "neither"})
+    assert (refused.code, own.code) == (-32602, -32602)
+    assert SECRET in own.response.text
+    assert SECRET not in refused.response.text
+
+
+async def test_an_operator_has_the_same_access_over_grpc() -> None:
+    options = {"auth": keys(), "operators": "operator"}
+    async with calling(World().modules(), ADA, **options) as ada:
+        task, paused = await ada.send("work", text=SECRET), await ada.send("ask", text=SECRET)
+        async with connected(ada.peer, ada.address, OP) as op:
+            seen = await op.get(task.id)
+            assert seen.status.state == task.status.state
+            assert SECRET not in str(seen)
+            page = await op.stub.ListTasks(
+                pb.ListTasksRequest(include_artifacts=True), metadata=op.pairs
+            )
+            assert {each.id for each in page.tasks} == {task.id, paused.id}
+            assert SECRET not in str(page)
+            request = pb.CancelTaskRequest(id=paused.id)
+            canceled = await op.stub.CancelTask(request, metadata=op.pairs)
+            assert canceled.status.state == pb.TASK_STATE_CANCELED
+        async with connected(ada.peer, ada.address, BOB) as bob:
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await bob.get(task.id)
+            assert refused.value.code() == grpc.StatusCode.NOT_FOUND
 
 
 async def test_the_rules_are_checked_again_for_the_requester() -> None:

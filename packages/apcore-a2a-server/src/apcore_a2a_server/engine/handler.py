@@ -151,14 +151,15 @@ class Handler:
             # a late answer: its client gets the task as it is, from its last event on
             await self.engine.add_webhook(record.task.id, webhook)
             return Ticket(record.task.id, record.version - 1, foreign=foreign)
-        resumed = self.admission.resumed(record, params, caller, streaming=streaming)
-        call, pause = await resumed
-        resuming = self.engine.resume(record, _with_webhook(call, webhook), pause)
-        # shielded: once given, an answer counts even if its client disconnects
-        if foreign is not None:
-            return replace(await asyncio.shield(resuming), foreign=foreign)
-        with self._watching(call):
-            return await asyncio.shield(resuming)
+        with self.operators.hiding_reasons(record, caller):
+            resumed = self.admission.resumed(record, params, caller, streaming=streaming)
+            call, pause = await resumed
+            resuming = self.engine.resume(record, _with_webhook(call, webhook), pause)
+            # shielded: once given, an answer counts even if its client disconnects
+            if foreign is not None:
+                return replace(await asyncio.shield(resuming), foreign=foreign)
+            with self._watching(call):
+                return await asyncio.shield(resuming)
 
     @contextmanager
     def _watching(self, call: Call) -> Generator[None]:

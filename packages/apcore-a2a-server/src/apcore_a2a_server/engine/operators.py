@@ -5,12 +5,12 @@ may read.
 """
 
 import logging
-from collections.abc import Callable
-from contextlib import aclosing
+from collections.abc import Callable, Generator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from a2a.utils.errors import UnsupportedOperationError
+from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 from apcore_a2a_core import Identity, clean
 from apcore_a2a_core.data import Json, Message, Task, TaskStatus, TaskStatusUpdateEvent
 from apcore_a2a_core.records import Payload, TaskRecord
@@ -149,6 +149,20 @@ class Operators:
             raise UnsupportedOperationError("An approver decides this request, not its requester")
         if not self.is_approver(caller):
             raise UnsupportedOperationError("Only an approver may decide this request")
+
+    @contextmanager
+    def hiding_reasons(self, record: TaskRecord, caller: Caller) -> Generator[None]:
+        """Hide why an answer does not fit from a caller who may not read the question.
+
+        Raises:
+            InvalidParamsError: The answer does not fit.
+        """
+        try:
+            yield
+        except InvalidParamsError:
+            if not is_foreign(record, caller) or self._reads_content(caller):
+                raise
+            raise InvalidParamsError("The answer does not fit the question") from None
 
     def _reads_content(self, caller: Caller) -> bool:
         return self.read_content and self.is_operator(caller)

@@ -443,9 +443,8 @@ class Run:
 
         If the task is still working when the lease expires, a replica claims it.
         """
-        task_id = self.call.message.task_id
-        message, event = "Task %s: its change could not be saved", "task_not_saved"
-        logger.error(message, task_id, extra={"event": event})
+        task_id, extra = self.call.message.task_id, {"event": "task_not_saved"}
+        logger.error("Task %s: its change could not be saved", task_id, extra=extra)
         self._setup.tasks.forget(task_id)
 
     def _message(self, *parts: str | Part) -> Message:
