@@ -1,4 +1,4 @@
-"""Operators and approvers have access to tasks of others; nobody else can tell that these exist."""
+"""Operators and approvers have access to tasks of others; strangers can not tell these exist."""
 
 import asyncio
 import logging
@@ -103,7 +103,7 @@ def tasks_of(listed: Answer) -> list[Json]:
 
 def audited(caplog: pytest.LogCaptureFixture) -> list[tuple[Any, ...]]:
     return [
-        (record.operation, record.operator, getattr(record, "owner", None))
+        tuple(vars(record).get(name) for name in ("operation", "operator", "owner"))
         for record in caplog.records
         if getattr(record, "event", "") == "operator_access"
     ]
@@ -113,7 +113,7 @@ def audited(caplog: pytest.LogCaptureFixture) -> list[tuple[Any, ...]]:
 async def test_an_operator_lists_and_reads_tasks_of_others_without_their_content(
     dialect: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    options = {"auth": keys(), "operators": "operator", "state_history": True}
+    options: Json = {"auth": keys(), "operators": "operator", "state_history": True}
     async with serving(World().modules(), dialect, **options) as peer:
         task = (await sent(peer, "work", ADA)).task
         with caplog.at_level(logging.INFO, "apcore_a2a.audit"):
@@ -134,7 +134,7 @@ async def test_an_operator_lists_and_reads_tasks_of_others_without_their_content
 
 
 async def test_an_operator_reads_content_only_if_the_option_says_so() -> None:
-    options = {"auth": keys(), "operators": "operator", "operators_read": "content"}
+    options: Json = {"auth": keys(), "operators": "operator", "operators_read": "content"}
     async with serving(World().modules(), **options) as peer:
         task = (await sent(peer, "work", ADA)).task
         seen = (await peer.ask("get", {"id": task["id"]}, by(OP))).task
@@ -145,7 +145,7 @@ async def test_an_operator_reads_content_only_if_the_option_says_so() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_others_can_not_tell_that_a_task_exists(dialect: str) -> None:
-    options = {"auth": keys(), "operators": "operator", "approvers": "boss"}
+    options: Json = {"auth": keys(), "operators": "operator", "approvers": "boss"}
     async with serving(World().modules(), dialect, **options) as peer:
         task = (await sent(peer, "work", ADA)).task
         paused = (await sent(peer, "ask", ADA)).task
@@ -170,7 +170,7 @@ async def test_a_stream_of_an_operator_has_states_alone_and_keeps_no_task_alive(
         await release.wait()
         yield {"text": SECRET}
 
-    options = {"auth": keys(), "operators": "operator"}
+    options: Json = {"auth": keys(), "operators": "operator"}
     async with serving({"work": Streams(chunks)}, dialect, **options) as peer:
         params = peer.wire.params("work", peer.part(data={}))
         async with peer.streaming("stream", params, by(ADA)) as own:
@@ -189,7 +189,7 @@ async def test_a_stream_of_an_operator_has_states_alone_and_keeps_no_task_alive(
 
 async def test_an_operator_that_leaves_its_stream_cancels_nothing() -> None:
     world = World()
-    options = {"auth": keys(), "operators": "operator", "shutdown_timeout": 1}
+    options: Json = {"auth": keys(), "operators": "operator", "shutdown_timeout": 1}
     async with serving(world.modules(), **options) as peer:
         params = {**peer.wire.params("wait"), "configuration": {"returnImmediately": True}}
         task_id = (await peer.ask("send", params, by(ADA))).task["id"]
@@ -244,7 +244,7 @@ async def test_a_refused_answer_does_not_tell_an_operator_what_was_asked() -> No
 
 
 async def test_an_operator_has_the_same_access_over_grpc() -> None:
-    options = {"auth": keys(), "operators": "operator"}
+    options: Json = {"auth": keys(), "operators": "operator"}
     async with calling(World().modules(), ADA, **options) as ada:
         task, paused = await ada.send("work", text=SECRET), await ada.send("ask", text=SECRET)
         async with connected(ada.peer, ada.address, OP) as op:
@@ -301,7 +301,7 @@ async def test_an_approver_sees_and_decides_a_request_and_its_requester_does_not
     dialect: str,
 ) -> None:
     world = World()
-    options = {"auth": keys(), "operators": "operator", "approvers": "boss"}
+    options: Json = {"auth": keys(), "operators": "operator", "approvers": "boss"}
     async with serving(world.modules(), dialect, **options) as peer:
         paused, own = (await sent(peer, "pay", ADA)).task, (await sent(peer, "pay", BOTH)).task
         for task, headers in ((paused, ADA), (paused, OP), (own, BOTH)):
@@ -329,7 +329,7 @@ async def test_an_answer_survives_a_restart_with_the_identity_of_the_requester(
 ) -> None:
     world = World()
     store = f"sqlite:///{tmp_path / 'agent.db'}"
-    options = {"auth": keys(), "operators": "operator", "task_store": store}
+    options: Json = {"auth": keys(), "operators": "operator", "task_store": store}
     async with serving(world.modules(), **options) as peer:
         paused = (await sent(peer, "ask", ADA)).task
     async with serving(world.modules(), **options) as peer:
@@ -346,7 +346,7 @@ async def test_a_task_paused_before_there_were_operators_is_answered_by_its_requ
     store = f"sqlite:///{tmp_path / 'agent.db'}"
     async with serving(world.modules(), auth=keys(), task_store=store) as peer:
         paused = (await sent(peer, "ask", ADA)).task
-    options = {"auth": keys(), "operators": "operator", "task_store": store}
+    options: Json = {"auth": keys(), "operators": "operator", "task_store": store}
     async with serving(world.modules(), **options) as peer:
         assert (await answer(peer, paused, OP, text="Grace")).code == -32004
         assert state_of((await answer(peer, paused, ADA, text="Grace")).task) == "completed"
@@ -355,7 +355,7 @@ async def test_a_task_paused_before_there_were_operators_is_answered_by_its_requ
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_an_operator_neither_sees_nor_sets_webhooks_of_others(dialect: str) -> None:
     push = PushSettings(dev=True)
-    options = {"auth": keys(), "operators": "operator", "push_notifications": push}
+    options: Json = {"auth": keys(), "operators": "operator", "push_notifications": push}
     options["operators_read"] = "content"
     hook = {"url": "http://127.0.0.1:9/hook", "id": "hook"}
     async with serving(World().modules(), dialect, **options) as peer:
@@ -371,7 +371,7 @@ async def test_an_operator_neither_sees_nor_sets_webhooks_of_others(dialect: str
 
 async def test_in_a_tenant_an_operator_sees_the_tasks_of_that_tenant() -> None:
     tenants = {"tea": "work", "coffee": "work"}
-    options = {"auth": keys(), "operators": "operator", "tenants": tenants}
+    options: Json = {"auth": keys(), "operators": "operator", "tenants": tenants}
     async with serving(World().modules(), **options) as peer:
         body = {"message": peer.wire.params("", peer.part(data={"text": SECRET}))["message"]}
         ids = {}
