@@ -263,3 +263,16 @@ def test_requests_are_listed_newest_first_and_can_be_copied_again(visit: Visit) 
     box.get_by_text("Copy this request", exact=True).first.click()
     output = run_copied("curl", visit.agent, copied_text(box, "curl", "1.0"), "1.0")
     assert results("curl", output) == [{"number": "It is 5."}]
+
+
+def test_requests_show_what_was_sent_and_received(visit: Visit) -> None:
+    send_input(visit, "form.says", {"text": "hello"}, "stream")
+    page = visit.go("requests")
+    row = page.get_by_role("main").get_by_role("listitem").filter(has_text="SendStreamingMessage")
+    expect(row).to_contain_text("200")
+    row.get_by_text("Request and response").click()
+    for part in ("HTTP 200", "content-type: text/event-stream", "id: 1", '"statusUpdate"'):
+        expect(row.locator(".wire")).to_contain_text(part)
+    row.get_by_role("button", name="Request", exact=True).click()
+    for part in ("A2A-Version: 1.0", "traceparent: 00-", '"method": "SendStreamingMessage"'):
+        expect(row.locator(".wire")).to_contain_text(part)

@@ -203,7 +203,10 @@ def test_copied_requests_contain_no_credentials(visit: Visit) -> None:
         expect(copy_box).to_contain_text(has)
         assert KEY not in page.evaluate(EXPOSED_STATE)
     page.get_by_role("link", name="Requests").click()
-    expect(page.get_by_text("SendStreamingMessage").first).to_be_visible()
+    row = page.get_by_role("listitem").filter(has_text="SendStreamingMessage")
+    row.get_by_text("Request and response").click()
+    row.get_by_role("button", name="Request", exact=True).click()
+    expect(row.locator(".wire")).to_contain_text("X-API-Key: $A2A_TOKEN")
     assert KEY not in page.evaluate(EXPOSED_STATE)
 
 

@@ -349,7 +349,7 @@ def test_a_file_is_sent_with_its_name_and_type(visit: Visit) -> None:
     }
     spare: FilePayload = {"name": "spare.csv", "mimeType": "text/csv", "buffer": b"a"}
     view.area.get_by_label("Files").set_input_files([ages, spare])
-    expect(view.area.get_by_text("ages.csv")).to_be_visible()
+    expect(view.area.get_by_text("ages.csv", exact=True)).to_be_visible()
     view.area.get_by_role("listitem").filter(has_text="spare.csv").get_by_role("button").click()
     view.send()
     view.expect_result('"ages.csv"', "rows: 1")

@@ -168,7 +168,9 @@ def test_events_are_read_with_the_keyboard(visit: Visit, scripted: ScriptedModul
         listbox.press(key)
         expect(chosen).to_contain_text(expected)
         expect(chosen).to_be_in_viewport()
-    expect(page.get_by_role("region", name="Event details")).to_contain_text('"state": "working"')
+    expect(page.get_by_role("region", name="Event details")).to_contain_text(
+        '"state": "TASK_STATE_WORKING"'
+    )
 
 
 def test_text_is_shown_unchanged(visit: Visit) -> None:

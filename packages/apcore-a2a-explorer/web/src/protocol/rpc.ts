@@ -9,6 +9,14 @@ export interface Endpoint {
   headers: Record<string, string>;
 }
 
+/** Records requests and responses as they are sent and received. */
+export interface Recorder {
+  request(headers: Record<string, string>, body: string): void;
+  response(status: number, headers: Headers): void;
+  /** A piece of the response's body. */
+  piece(text: string): void;
+}
+
 export interface Exchange {
   signal?: AbortSignal;
   lastEventId?: string;
@@ -16,6 +24,7 @@ export interface Exchange {
   traceId?: string;
   /** Whether the request is one of many, which would crowd the list of requests. */
   isPoll?: boolean;
+  recorder?: Recorder;
 }
 
 let lastId = 0;
@@ -29,7 +38,7 @@ export const envelope = (request: RpcRequest, id: number) => ({
 /** Send a request; return the result in the response. */
 export async function call(endpoint: Endpoint, request: RpcRequest, exchange: Exchange = {}) {
   const response = await post(endpoint, request, exchange, "application/json");
-  return resultOf(await readJson(response));
+  return resultOf(await readJson(response, exchange));
 }
 
 /** Send a request; yield the events of the response as they arrive. */
@@ -42,7 +51,7 @@ export async function* stream(
   const response = await post(endpoint, request, exchange, "text/event-stream");
   if (!response.headers.get("content-type")?.includes("text/event-stream")) {
     opened();
-    yield { result: resultOf(await readJson(response)) };
+    yield { result: resultOf(await readJson(response, exchange)) };
     return;
   }
   opened();
@@ -52,6 +61,7 @@ export async function* stream(
     for (;;) {
       const { done, value } = await withConnectionErrors(() => pieces.read());
       if (done) return;
+      exchange.recorder?.piece(value);
       for (const event of parser.feed(value)) {
         yield { id: event.id, result: resultOf(parse(event.data)) };
       }
@@ -75,13 +85,16 @@ async function post(
   if (exchange.lastEventId !== undefined) headers["Last-Event-ID"] = exchange.lastEventId;
   if (exchange.traceId) headers.traceparent = `00-${exchange.traceId}-${exchange.traceId.slice(16)}-01`;
   const body = JSON.stringify(envelope(request, ++lastId));
+  exchange.recorder?.request(headers, body);
   const init = { method: "POST", headers, body, signal: exchange.signal };
   const response = await withConnectionErrors(
     () => fetch(endpoint.url, init),
     "The agent can't be reached, or the connection was lost before it responded. Try again.",
   );
+  exchange.recorder?.response(response.status, response.headers);
   if (response.ok) return response;
   const content = await response.text().catch(() => "");
+  exchange.recorder?.piece(content);
   const { jsonrpc, error } = object(parse(content, null)) ?? {};
   const wait = secondsOf(response.headers.get("retry-after"));
   if (jsonrpc && isObject(error) && response.status !== 401) throw refusal(error, wait);
@@ -93,8 +106,10 @@ async function post(
   );
 }
 
-async function readJson(response: Response): Promise<unknown> {
-  return parse(await withConnectionErrors(() => response.text()));
+async function readJson(response: Response, { recorder }: Exchange): Promise<unknown> {
+  const content = await withConnectionErrors(() => response.text());
+  recorder?.piece(content);
+  return parse(content);
 }
 
 function parse(source: string, fallback?: null): unknown {

@@ -7,7 +7,7 @@ import { call, stream, type Endpoint, type Exchange } from "../protocol/rpc";
 import type { Operation } from "../protocol/types";
 import { isObject } from "../protocol/values";
 import { credentials, signingIn } from "./credentials";
-import { logged } from "./log";
+import { logged, type Logging } from "./log";
 import { dialect } from "./settings";
 
 const meta = document.querySelector<HTMLMetaElement>('meta[name="agent-base"]');
@@ -77,7 +77,12 @@ function withSecret(url: URL): string {
   return url.href;
 }
 
-const UNLOGGED = { ended: () => {} };
+const ignore = () => {};
+const UNLOGGED: Logging = { request: ignore, response: ignore, piece: ignore, ended: ignore };
+
+function recorded(operation: Operation, { version }: Dialect, lastEventId?: string): Logging {
+  return logged(operation, version, lastEventId, Object.keys(secretHeaders())[0]);
+}
 
 /** Send a request; return the result as the agent sent it. */
 export async function perform(
@@ -85,9 +90,12 @@ export async function perform(
   exchange?: Exchange,
   chosenDialect = dialect(),
 ): Promise<unknown> {
-  const entry = exchange?.isPoll ? UNLOGGED : logged(operation, chosenDialect.version);
+  const entry = exchange?.isPoll ? UNLOGGED : recorded(operation, chosenDialect);
   try {
-    const result = await call(endpoint(chosenDialect), chosenDialect.request(operation), exchange);
+    const result = await call(endpoint(chosenDialect), chosenDialect.request(operation), {
+      ...exchange,
+      recorder: entry,
+    });
     entry.ended();
     return result;
   } catch (error) {
@@ -104,9 +112,10 @@ export async function* listen(
   opened: () => void,
   chosenDialect = dialect(),
 ) {
-  const entry = logged(operation, chosenDialect.version, exchange.lastEventId);
+  const entry = recorded(operation, chosenDialect, exchange.lastEventId);
+  const recording = { ...exchange, recorder: entry };
   try {
-    yield* stream(endpoint(chosenDialect), chosenDialect.request(operation), exchange, opened);
+    yield* stream(endpoint(chosenDialect), chosenDialect.request(operation), recording, opened);
     entry.ended();
   } catch (error) {
     entry.ended(error);

@@ -1,6 +1,20 @@
 import { signal } from "@preact/signals";
 import { describe } from "../protocol/errors";
+import type { Recorder } from "../protocol/rpc";
 import type { Operation, Version } from "../protocol/types";
+
+/** A request and its response as they were sent. */
+export interface Wire {
+  /** The header fields and the body of the request, without credentials. */
+  request: string;
+  /** The status line and the header fields of the response. */
+  head: string;
+  /** The body of the response, or the frames of its stream; each with the time of its arrival. */
+  pieces: { at: number; text: string }[];
+  size: number;
+  /** Whether a part of the response is not kept. */
+  isCut: boolean;
+}
 
 export interface LogEntry {
   id: number;
@@ -8,33 +22,81 @@ export interface LogEntry {
   version: Version;
   lastEventId?: string;
   at: number;
+  status?: number;
   /** Duration in milliseconds; undefined while the request runs. */
   took?: number;
   error?: string;
+  wire: Wire;
 }
 
 const MAX_ENTRIES = 100;
+const MAX_SIZE = 1_000_000; // characters of all requests and responses
+const MAX_ENTRY_SIZE = 250_000; // characters
 
 /** The latest requests, newest first. */
 export const log = signal<LogEntry[]>([]);
 
 let count = 0;
 
-export function logged(operation: Operation, version: Version, lastEventId?: string) {
-  const entry: LogEntry = {
-    id: ++count,
-    operation,
-    version,
-    lastEventId,
-    at: Date.now(),
-  };
+export interface Logging extends Recorder {
+  ended(error?: unknown): void;
+}
+
+/** Log a request. *secret* is the name of the header with the credentials. */
+export function logged(
+  operation: Operation,
+  version: Version,
+  lastEventId?: string,
+  secret?: string,
+): Logging {
+  const wire: Wire = { request: "", head: "", pieces: [], size: 0, isCut: false };
+  const entry: LogEntry = { id: ++count, operation, version, lastEventId, at: Date.now(), wire };
   log.value = [entry, ...log.value.slice(0, MAX_ENTRIES - 1)];
+  const update = (changes: Partial<LogEntry>) => {
+    log.value = log.value.map((each) => (each.id === entry.id ? { ...each, ...changes } : each));
+  };
   return {
-    ended(error?: unknown): void {
-      const outcome = { took: Date.now() - entry.at, error: error && describe(error) };
-      log.value = log.value.map((each) =>
-        each.id === entry.id ? ({ ...each, ...outcome } as LogEntry) : each,
+    request(headers, body) {
+      const shown = Object.entries(headers).map(([name, value]) =>
+        `${name}: ${name === secret ? "$A2A_TOKEN" : value}`,
       );
+      wire.request = ["POST", ...shown, "", indented(body)].join("\n");
+      wire.size += wire.request.length;
+      dropOldest();
+    },
+    response(status, headers) {
+      wire.head = [`HTTP ${status}`, ...[...headers].map(([name, value]) => `${name}: ${value}`)].join("\n");
+      update({ status });
+    },
+    piece(text) {
+      wire.isCut ||= wire.size + text.length > MAX_ENTRY_SIZE;
+      if (wire.isCut) return;
+      wire.pieces.push({ at: Date.now(), text });
+      wire.size += text.length;
+      dropOldest();
+    },
+    ended(error?) {
+      update({ took: Date.now() - entry.at, error: error ? describe(error) : undefined });
     },
   };
+}
+
+/** Drop the oldest bodies, so that all of them together stay within the limit. */
+function dropOldest(): void {
+  let size = 0;
+  for (const { wire } of log.value) {
+    size += wire.size;
+    if (size <= MAX_SIZE || wire.isCut) continue;
+    size -= wire.size;
+    Object.assign(wire, { request: "", pieces: [], size: 0, isCut: true });
+  }
+}
+
+/** JSON with line breaks, or the text as it is. */
+export function indented(source: string): string {
+  try {
+    return JSON.stringify(JSON.parse(source), null, 2);
+  } catch {
+    return source;
+  }
 }

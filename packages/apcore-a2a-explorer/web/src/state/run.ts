@@ -15,6 +15,8 @@ export interface TimedEvent {
   /** Time in milliseconds; undefined for events from before the page watched the task. */
   at: number | undefined;
   event: StreamEvent;
+  /** The event as the agent sent it. */
+  wire: unknown;
 }
 
 /** A "lost" connection is retried automatically; a "given up" one is not. */
@@ -78,7 +80,7 @@ export class Run {
     try {
       const exchange = { signal: this.#abort.signal, traceId: this.traceId };
       const result = await perform(this.operation, exchange, this.#dialect);
-      this.take({ at: Date.now(), event: this.#dialect.event(result) });
+      this.take({ at: Date.now(), event: this.#dialect.event(result), wire: result });
       this.#end();
     } catch (error) {
       this.#fail(error);
@@ -195,7 +197,7 @@ export class Run {
     };
     for await (const { id, result } of listen(this.operation, exchange, opened, this.#dialect)) {
       const event = this.#dialect.event(result);
-      this.take({ id, at: this.#timeOf(event), event });
+      this.take({ id, at: this.#timeOf(event), event, wire: result });
       if (this.operation.name === "subscribe" && (await this.#isWaiting())) return;
     }
   }

@@ -177,7 +177,7 @@ function AfterFailure({ run, rerun }: { run: Run; rerun?: () => void }) {
   return (
     <div class="notice ids">
       {run.isLost && (
-        <p>The agent no longer knows this task. It may have restarted without a task store.</p>
+        <p>The agent no longer knows this task. It may have been started again without a task store.</p>
       )}
       <dl class="facts">
         {task && (

@@ -70,7 +70,7 @@ export function Timeline({ run, count }: { run: Run; count: number }) {
       </div>
       {run.events[chosen] && (
         <section aria-label="Event details">
-          <LongText text={pretty(run.events[chosen].event as unknown as Json)} code />
+          <LongText text={pretty(run.events[chosen].wire as Json)} code />
         </section>
       )}
     </details>
