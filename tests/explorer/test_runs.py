@@ -176,7 +176,7 @@ def test_the_result_is_in_view_after_control_enter(
     page = open_skill(open_visit(agent, **options), "mirror")
     json_editor(page).fill(json.dumps({"lines": list(range(60))}))
     json_editor(page).press("Control+Enter")
-    expect(result(page).get_by_role("heading", name="Result")).to_be_in_viewport()
+    expect(result(page).get_by_role("heading", name="Result", exact=True)).to_be_in_viewport()
     expect_state(page, "completed")
 
 
@@ -232,7 +232,7 @@ def test_a_run_of_a_slow_task_is_followed_after_two_reloads(
     stream = scripted.next_stream()
     for number in (1, 2):
         stream.send({"n": number})
-        expect(page.get_by_role("listbox", name="Events")).to_contain_text(f"\"n\":{number}")
+        expect(page.get_by_role("listbox", name="Events")).to_contain_text(f'"n":{number}')
         page.reload()
         expect_state(page, "working")
     stream.end()

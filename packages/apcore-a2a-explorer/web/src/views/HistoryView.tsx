@@ -23,7 +23,7 @@ export function HistoryView({ skillId, rerun }: Props) {
   return (
     <section class="history" aria-label="Earlier runs">
       <h3>Runs</h3>
-      <ol class="bare">
+      <ol>
         {history.map((run) => (
           <Row
             key={run.startedAt}
