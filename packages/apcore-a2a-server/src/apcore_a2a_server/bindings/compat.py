@@ -30,7 +30,7 @@ from starlette.applications import Starlette
 from apcore_a2a_server.engine.clients import Caller, Connection
 from apcore_a2a_server.engine.handler import Handler
 from apcore_a2a_server.modules.threads import large_values
-from apcore_a2a_server.trace_context import new_trace, received_trace
+from apcore_a2a_server.trace_context import received_trace
 
 from .http import LARGE_BODY
 from .operations import call, history_length, read_params
@@ -167,5 +167,4 @@ def _caller(context: ServerCallContext) -> Generator[Caller]:
     principal = context.user.user_name
     with Connection() as connection:
         trace = received_trace({name.lower(): value for name, value in headers.items()})
-        trace = trace or new_trace()
         yield Caller(principal, identity, headers, connection, client=principal, trace=trace)

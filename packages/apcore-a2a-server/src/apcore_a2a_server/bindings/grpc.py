@@ -47,7 +47,7 @@ from apcore_a2a_server.middleware.rates import check_rate
 from apcore_a2a_server.middleware.timeouts import MIN_BYTES_PER_SECOND
 from apcore_a2a_server.modules.fairness import share_of
 from apcore_a2a_server.store import UnavailableError
-from apcore_a2a_server.trace_context import new_trace, received_trace
+from apcore_a2a_server.trace_context import received_trace
 
 from .compat import CALLER, SdkRequestHandler
 from .grpc_limits import GrpcLimits, ReadSlots
@@ -306,8 +306,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self, headers: Mapping[str, str], connection: Connection, address: str
     ) -> Caller | Refusal:
         """Return the caller, or the refusal of its call."""
-        trace = received_trace(headers) or new_trace()
-        log_context(trace_id=trace.trace_id)
+        trace = received_trace(headers)
+        if trace is not None:
+            log_context(trace_id=trace.trace_id)
         authenticated: tuple[str, Identity | None] | Refusal = ("", None)
         if self._auth is not None:
             authenticated = await authenticate(

@@ -22,7 +22,7 @@ from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.middleware import caller_of, client_of
 from apcore_a2a_server.middleware.auth import headers_of
 from apcore_a2a_server.middleware.errors import TENANT, path_of
-from apcore_a2a_server.middleware.front import trace_of
+from apcore_a2a_server.middleware.front import TRACE
 from apcore_a2a_server.middleware.tenant_paths import agent_root_path
 from apcore_a2a_server.modules.tenants import Tenant
 from apcore_a2a_server.modules.threads import large_values
@@ -333,7 +333,7 @@ class Endpoint(ABC):
         root_path = scope.get("root_path", "") if tenant is None else agent_root_path(scope)
         principal, identity = caller_of(scope)
         client = client_of(scope)
-        scheme, trace = scope.get("scheme", "http"), trace_of(scope)
+        scheme, trace = scope.get("scheme", "http"), scope.get(TRACE)
         caller = Caller(
             principal, identity, headers, connection, root_path, tenant, client, scheme, trace
         )

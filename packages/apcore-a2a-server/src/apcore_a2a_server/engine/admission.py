@@ -26,7 +26,7 @@ from apcore_a2a_server.modules.skills import CHOICE, Skill
 from apcore_a2a_server.modules.tenants import principal_and_tenant
 from apcore_a2a_server.modules.threads import large_values
 from apcore_a2a_server.store import Query, TaskRecord, Version
-from apcore_a2a_server.trace_context import Trace
+from apcore_a2a_server.trace_context import Trace, new_trace
 
 from .answers import Answer, choose_skill, original_parts, read_answer
 from .call import Call, Resumption, unpack_identity
@@ -180,7 +180,8 @@ class Admission:
         message.task_id = new_id()
         message.context_id = message.context_id or new_id()
         detached = is_detached(request, streaming)
-        log_context(task=message.task_id, skill=skill.id)
+        trace = self._span(caller.trace or new_trace())
+        log_context(task=message.task_id, skill=skill.id, trace_id=trace.trace_id)
         return Call(
             skill,
             inputs,
@@ -194,7 +195,7 @@ class Admission:
             question=question,
             metadata=request.metadata | message.metadata,
             wants_text=wants_text(request, skill),
-            trace=self._span(caller.trace),
+            trace=trace,
         )
 
     async def resumed(
@@ -271,7 +272,7 @@ class Admission:
 
         It continues the paused call, unless the client has named a trace.
         """
-        if caller.trace.span_id:
+        if caller.trace is not None:
             return self._span(caller.trace)
         return pause.span.child() if self.setup.spans is None else pause.span
 

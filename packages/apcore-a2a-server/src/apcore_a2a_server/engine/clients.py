@@ -13,7 +13,7 @@ from starlette.types import Receive
 
 from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.modules.tenants import Tenant, owner_of
-from apcore_a2a_server.trace_context import Trace, new_trace
+from apcore_a2a_server.trace_context import Trace
 
 from .process import BackgroundTasks
 
@@ -138,8 +138,7 @@ class Caller(Struct, frozen=True):
         client: The key that limits count by: the principal, the client address of an anonymous
             caller, or the value of `client_key`.
         scheme: The scheme of the request's URL.
-        trace: The place of the request in its trace; the beginning of a new one if the client
-            names none.
+        trace: The place of the request in its trace; None if the client names none.
     """
 
     principal: str = ""
@@ -150,7 +149,7 @@ class Caller(Struct, frozen=True):
     tenant: Tenant | None = None
     client: str = ""
     scheme: str = "http"
-    trace: Trace = field(default_factory=new_trace)
+    trace: Trace | None = None
 
     def packed_identity(self) -> dict[str, Any] | None:
         """Return the identity as JSON; None if there is none, or it can't be written as JSON."""

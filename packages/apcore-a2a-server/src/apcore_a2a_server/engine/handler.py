@@ -26,7 +26,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from apcore_a2a_server.errors import StaleTaskError, TooMuchError
-from apcore_a2a_server.middleware import log_context
 from apcore_a2a_server.modules.tenants import Tenants
 from apcore_a2a_server.push.configs import PushConfigs
 from apcore_a2a_server.store import Query, Version, Webhook
@@ -367,7 +366,6 @@ class Handler:
 async def _in_span(spans: "Spans", caller: Caller, admission: Awaitable[Ticket]) -> Ticket:
     """Wait for the admission of a message in a span."""
     with spans.span("admit", spans.SERVER, caller.trace):
-        log_context(trace_id=spans.here(caller.trace).trace_id)
         return await admission
 
 

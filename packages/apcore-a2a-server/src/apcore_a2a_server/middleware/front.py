@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from apcore_a2a_server.trace_context import Trace, new_trace, received_trace
+from apcore_a2a_server.trace_context import Trace, received_trace
 
 from .auth import headers_of
 from .errors import SAFE_METHODS, Refusal, is_public, refuse
@@ -34,7 +34,7 @@ PAGE_HEADERS = {
 }
 """The security headers of pages."""
 TRACE = "apcore_a2a.trace"
-"""Key of the `Trace` in the ASGI scope of a request."""
+"""Key of the `Trace` in the ASGI scope of a request; None if its client names none."""
 WRONG_HOST = "The agent does not serve this Host: add it with --url or --allowed-hosts"
 
 
@@ -99,10 +99,10 @@ class FrontMiddleware:
                     self._on_response(status)
             await send(message)
 
-        scope[TRACE] = trace = _trace_of(scope) or new_trace()
+        scope[TRACE] = trace = _trace_of(scope)
         if self._logs_access:
-            address = str((scope.get("client") or ("",))[0])
-            begin_facts(client=address, trace_id=trace.trace_id)
+            named = {} if trace is None else {"trace_id": trace.trace_id}
+            begin_facts(client=str((scope.get("client") or ("",))[0]), **named)
         try:
             refusal = self._refusal(scope)
             if refusal is None:
@@ -130,12 +130,6 @@ class FrontMiddleware:
             await send({"type": "websocket.close", "code": 1008})
         else:
             await self._app(scope, receive, send)
-
-
-def trace_of(scope: Scope) -> Trace:
-    """Return the trace that a request belongs to: that of its client, or else a new one."""
-    trace: Trace = scope.get(TRACE) or _trace_of(scope) or new_trace()
-    return trace
 
 
 def _trace_of(scope: Scope) -> Trace | None:
