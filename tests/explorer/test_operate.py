@@ -1,7 +1,6 @@
 """Operate an agent: find and inspect tasks, answer the paused ones, add webhooks."""
 
 import asyncio
-import json
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -185,7 +184,8 @@ def test_a_list_is_requested_without_histories(visit: Visit) -> None:
         with visit.page.expect_request(lambda each: "ListTasks" in (each.post_data or "")) as sent:
             visit.page.goto("about:blank")
             visit.go(view)
-        assert json.loads(sent.value.post_data or "")["params"]["historyLength"] == 0
+        body: Any = sent.value.post_data_json
+        assert body["params"]["historyLength"] == 0
 
 
 def test_lists_and_the_count_of_waiting_tasks_are_live(

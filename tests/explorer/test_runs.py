@@ -124,7 +124,7 @@ def test_the_input_survives_a_reload(visit: Visit) -> None:
     expect(json_editor(page)).to_have_attribute("aria-invalid", "true")
 
 
-def test_what_is_kept_for_a_reload_is_bounded(visit: Visit) -> None:
+def test_the_session_in_the_tab_is_bounded(visit: Visit) -> None:
     page = open_skill(visit, "mirror")
     run_with(page, {"text": "x" * 600_000})
     run_with(page, {"text": "y" * 600_000})

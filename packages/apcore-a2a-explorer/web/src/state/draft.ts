@@ -79,7 +79,7 @@ function restore(draft: Draft, earlier: StoredDraft | undefined): void {
 }
 
 /** Fill in the input of an earlier message; return whether the draft can show it. */
-export function fillIn(draft: Draft, parts: Part[]): boolean {
+export function showParts(draft: Draft, parts: Part[]): boolean {
   const [part, ...more] = parts;
   if (!part || more.length) return false;
   draft.errors.value = [];

@@ -9,7 +9,7 @@ import { card } from "../state/agent";
 import {
   applyExample,
   draftOf,
-  fillIn,
+  showParts,
   partsOf,
   setJson,
   type Draft,
@@ -289,7 +289,7 @@ function submit(skill: Skill, draft: Draft, mode: SendMode, unchecked: boolean) 
 function runAgain(skill: Skill, draft: Draft, { sent }: Run): Run | undefined {
   if (!("message" in sent)) return undefined;
   const { message, options } = sent;
-  fillIn(draft, message.parts);
+  showParts(draft, message.parts);
   const mode = sent.name === "stream" ? "stream" : options?.returnImmediately ? "later" : "send";
   const sending = { skillId: skill.id, contextId: message.contextId, options };
   return begun(skill, draft, start(mode, message.parts, sending));

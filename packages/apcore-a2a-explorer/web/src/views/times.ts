@@ -18,9 +18,9 @@ const UNITS = [
   ["hour", 3_600_000],
   ["minute", 60_000],
 ] as const;
-const RELATIVE = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "short" });
+const RELATIVE = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 
-/** The time relative to *now*, such as "2 min. ago" or "in 5 min."; both in milliseconds. */
+/** The time relative to *now*, such as "2 minutes ago" or "in 5 minutes"; both in milliseconds. */
 export function ago(time: number, now: number): string {
   const distance = time - now;
   for (const [unit, size] of UNITS) {
