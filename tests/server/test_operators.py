@@ -283,6 +283,7 @@ async def test_the_rules_are_checked_again_for_the_requester() -> None:
         allowed[:] = ["operator"]
         refused = await answer(peer, second, OP, text="Grace")
         assert refused.code is not None or state_of(refused.task) == "failed"
+    executor.close()  # else apcore leaves the event loop of its checks open
     assert world.callers == [("ada", "apikey|ada")]
 
 
