@@ -33,14 +33,6 @@ const scriptLast: Plugin = {
 };
 
 export default defineConfig({
-  resolve: {
-    alias: {
-      // ajv compiles schemas with eval, which the page's CSP forbids
-      "@rjsf/validator-ajv8": "/src/form/none.ts",
-      // rjsf's Markdown, which the forms do not use
-      "markdown-to-jsx/react": "/src/form/plain.ts",
-    },
-  },
   plugins: [
     preact({ prefreshEnabled: false }),
     viteSingleFile({ removeViteModuleLoader: true }),
@@ -54,5 +46,5 @@ export default defineConfig({
     minify: "esbuild",
     modulePreload: false,
   },
-  test: { include: ["src/**/*.test.ts"] },
+  test: { include: ["src/**/*.test.{ts,tsx}"] },
 });

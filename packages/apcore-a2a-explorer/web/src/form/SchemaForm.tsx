@@ -1,15 +1,15 @@
-import FormBase from "@rjsf/core";
-import type { ComponentType } from "preact";
 import { useMemo } from "preact/hooks";
 import type { FieldError } from "../protocol/errors";
-import type { JsonObject } from "../protocol/types";
-import { filled, formSchema, uiSchema } from "./schema";
-import { templates } from "./Templates";
-import { errorSchema, validator } from "./validator";
-
-const Form = FormBase as unknown as ComponentType<Record<string, unknown>>;
+import type { Json, JsonObject } from "../protocol/types";
+import { isObject } from "../protocol/values";
+import { Form, type FieldProps } from "./context";
+import { Field } from "./Field";
+import { kindOf } from "./fields";
+import { Members } from "./ObjectField";
+import { resolve } from "./resolve";
 
 interface Props {
+  /** Prefix of the ids of its elements. */
   id: string;
   schema: JsonObject;
   data: JsonObject;
@@ -19,33 +19,29 @@ interface Props {
 
 /** A form for a JSON Schema. The view around it validates and sends the data, not the form. */
 export function SchemaForm({ id, schema, data, errors, onChange }: Props) {
-  const shown = useMemo(() => {
-    const { title: _, description: __, ...rest } = formSchema(schema);
-    return rest;
-  }, [schema]);
-  const ui = useMemo(() => ({ ...uiSchema(shown), "ui:label": false }), [shown]);
-  const extraErrors = useMemo(() => errorSchema(errors), [errors]);
+  const context = useMemo(() => ({ id, root: schema, errors: byField(errors) }), [id, schema, errors]);
+  const root = resolve(schema, schema);
+  const field: FieldProps = {
+    schema,
+    value: data,
+    path: [],
+    label: "Input",
+    required: true,
+    onChange: (value: Json | undefined) => onChange(isObject(value) ? value : {}),
+  };
   return (
-    <Form
-      tagName="div"
-      className="schema-form"
-      idPrefix={id}
-      schema={shown}
-      uiSchema={ui}
-      formData={data}
-      validator={validator}
-      templates={templates}
-      extraErrors={extraErrors}
-      noValidate
-      showErrorList={false}
-      noHtml5Validate
-      experimental_defaultFormStateBehavior={{
-        emptyObjectFields: "skipDefaults",
-        arrayMinItems: { populate: "requiredOnly" },
-      }}
-      onChange={({ formData }: { formData?: JsonObject }) => onChange(filled(formData ?? {}))}
-    >
-      <></>
-    </Form>
+    <Form.Provider value={context}>
+      <div class="schema-form">
+        {kindOf(root, schema) === "object" ? <Members field={field} schema={root} /> : <Field {...field} />}
+      </div>
+    </Form.Provider>
   );
+}
+
+function byField(errors: FieldError[]): Map<string, string[]> {
+  const messages = new Map<string, string[]>();
+  for (const { field, message } of errors) {
+    messages.set(field, [...new Set([...(messages.get(field) ?? []), message])]);
+  }
+  return messages;
 }

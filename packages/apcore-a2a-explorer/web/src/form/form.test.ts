@@ -1,6 +1,5 @@
 import { describe, expect, it } from "vitest";
 import { inexactNumber } from "../protocol/values";
-import { filled, formSchema } from "./schema";
 import { validate } from "./validator";
 
 const cash = { type: "object", properties: { cash: { type: "integer" } }, required: ["cash"] };
@@ -42,18 +41,4 @@ it("inexact numbers are found in JSON, but not in its strings", () => {
   expect(inexactNumber('{"a": -9007199254740993}')).toBe("-9007199254740993");
   expect(inexactNumber('{"a": 1e400}')).toBe("1e400");
   expect(inexactNumber('{"9007199254740993": "\\" 9007199254740993", "b": 9007199254740991, "c": 1e300}')).toBeUndefined();
-});
-
-it("a form has required fields first, and labels members with the same model by name", () => {
-  const place = { type: "object", title: "Place", properties: {} };
-  const simplified = formSchema({
-    properties: { a: {}, from: place, enum: { type: ["string", "null"] }, to: { $ref: "#/$defs/Place" } },
-    required: ["to", "from"],
-  } as never);
-  expect(Object.keys(simplified.properties as object)).toEqual(["to", "from", "a", "enum"]);
-  expect(simplified.properties).toMatchObject({ to: { title: "to" }, from: { title: "Place (from)" }, enum: { type: "string" } });
-});
-
-it("emptied fields are not sent, at any depth", () => {
-  expect(filled({ a: [{ b: undefined, c: 1 }, undefined] } as never)).toEqual({ a: [{ c: 1 }, null] });
 });

@@ -1,5 +1,4 @@
 import { Validator, type OutputUnit, type Schema } from "@cfworker/json-schema";
-import type { ErrorSchema, RJSFSchema, ValidatorType } from "@rjsf/utils";
 import type { FieldError } from "../protocol/errors";
 import type { Json, JsonObject } from "../protocol/types";
 import { LARGEST_INTEGER } from "../protocol/values";
@@ -47,32 +46,12 @@ function numberErrors(data: Json, path: string[] = []): FieldError[] {
   return large ? [{ field: path.join("."), message }] : [];
 }
 
-/** Convert *errors* to rjsf's tree of errors by field. */
-export function errorSchema(errors: FieldError[]): ErrorSchema {
-  const root: Record<string, unknown> = Object.create(null);
-  for (const { field, message } of errors) {
-    let node = root;
-    for (const step of field.split(".").filter(Boolean)) {
-      // `__proto__` would leave the tree, `__errors` would hit its messages
-      if (step === "__proto__" || step === "__errors") break;
-      node = (node[step] ??= Object.create(null)) as Record<string, unknown>;
-    }
-    ((node.__errors ??= []) as string[]).push(message);
+/** Whether *value* fits *schema*, which may refer to the definitions of *root*. */
+export function fits(schema: JsonObject, value: Json, { $defs, definitions }: JsonObject): boolean {
+  const whole = { ...($defs ? { $defs } : {}), ...(definitions ? { definitions } : {}), ...schema };
+  try {
+    return new Validator(whole as Schema, "2020-12").validate(value).valid;
+  } catch {
+    return true;
   }
-  return root as ErrorSchema;
 }
-
-/** rjsf uses this only to choose the matching branch of a schema; `validate` finds the errors. */
-export const validator: ValidatorType = {
-  validateFormData: () => ({ errors: [], errorSchema: {} }),
-  rawValidation: () => ({ errors: [] }),
-  isValid(schema, data, root) {
-    const { $defs, definitions } = root as RJSFSchema;
-    const whole = typeof schema === "boolean" ? schema : { $defs, definitions, ...(schema as object) };
-    try {
-      return new Validator(whole as Schema, "2020-12").validate(data).valid;
-    } catch {
-      return true;
-    }
-  },
-};

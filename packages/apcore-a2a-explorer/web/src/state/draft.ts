@@ -1,5 +1,5 @@
 import { signal, type Signal } from "@preact/signals";
-import { defaultsOf, hasForm } from "../form/schema";
+import { hasForm, initialData } from "../form/fields";
 import { takesText, type Example, type Skill } from "../protocol/card";
 import type { FieldError } from "../protocol/errors";
 import type { JsonObject, Part } from "../protocol/types";
@@ -49,7 +49,7 @@ const storable = (draft: Draft): StoredDraft => ({
 export function draftOf(skill: Skill): Draft {
   const existing = drafts.get(skill.id);
   if (existing) return existing;
-  const data = defaultsOf(skill.inputSchema);
+  const data = initialData(skill.inputSchema);
   const textOnly = !hasForm(skill.inputSchema) && takesText(skill);
   const draft: Draft = {
     kind: signal<InputKind>(textOnly ? "text" : "data"),

@@ -1,4 +1,4 @@
-import { hasForm } from "../form/schema";
+import { hasForm } from "../form/fields";
 import { SchemaForm } from "../form/SchemaForm";
 import { Boundary } from "../parts/Boundary";
 import { sizeOf, toBase64 } from "../parts/files";

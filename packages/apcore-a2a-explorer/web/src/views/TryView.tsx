@@ -1,5 +1,5 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { hasForm } from "../form/schema";
+import { hasForm } from "../form/fields";
 import { validate } from "../form/validator";
 import { Choice } from "../parts/Choice";
 import { takesFiles, takesText, type Skill } from "../protocol/card";

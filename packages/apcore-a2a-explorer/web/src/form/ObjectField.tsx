@@ -1,0 +1,224 @@
+import { useContext, useState } from "preact/hooks";
+import type { Json, JsonObject } from "../protocol/types";
+import { isObject, strings } from "../protocol/values";
+import { defaultHint, emptyOf, Form, type FieldProps } from "./context";
+import { Field } from "./Field";
+import { constantsOf, furtherOf, holdsFile, labelOf, MAX_OPEN, orderOf, propertiesOf, sameJson, startOf } from "./fields";
+import { FileMembers } from "./FileField";
+import { Group } from "./Frame";
+import type { InputProps } from "./inputs";
+import { resolve } from "./resolve";
+
+/** An object. One that may be left out is added and removed by the user. */
+export function ObjectField({ field, schema }: InputProps) {
+  const { root } = useContext(Form);
+  const { value, path, required, isItem = false } = field;
+  const isAdded = isObject(value);
+  const isOptional = !isItem && (!required || schema.nullable === true);
+  const isOpen = isAdded || isItem || (!isOptional && path.length <= MAX_OPEN);
+  return (
+    <Group field={field} schema={schema}>
+      {() =>
+        isOpen ? (
+          <>
+            {isAdded && isOptional && (
+              <button
+                type="button"
+                class="quiet small remove"
+                aria-label={`Remove ${field.label}`}
+                onClick={() => field.onChange(emptyOf(schema, required))}
+              >
+                Remove
+              </button>
+            )}
+            <Members field={field} schema={schema} />
+          </>
+        ) : (
+          <p class="absent">
+            <button
+              type="button"
+              class="quiet small"
+              aria-label={`Add ${field.label}`}
+              onClick={() => field.onChange(startOf(schema, root) ?? {})}
+            >
+              + Add
+            </button>{" "}
+            <span class="muted">{value === null ? "null" : (defaultHint(schema) ?? "Not given")}</span>
+          </p>
+        )
+      }
+    </Group>
+  );
+}
+
+/** The fields of an object's members: those of its schema, then those that only the data has. */
+export function Members({ field, schema }: InputProps) {
+  const { root } = useContext(Form);
+  const object = isObject(field.value) ? field.value : {};
+  const constants = constantsOf(schema, root);
+  const required = strings(schema.required);
+  const change = (members: JsonObject) => field.onChange({ ...constants, ...members });
+  const isFile = holdsFile(schema);
+  const names = orderOf(schema).filter((name) => !isHidden(name, object, constants));
+  return (
+    <>
+      {isFile && <FileMembers field={field} schema={schema} object={object} change={change} />}
+      {names
+        .filter((name) => !isFile || name !== "bytes")
+        .map((name) => {
+          const member = propertiesOf(schema)[name]!;
+          return (
+            <Field
+              key={name}
+              schema={member}
+              value={memberOf(object, name)}
+              path={[...field.path, name]}
+              label={labelOf(name, member, resolve(member, root))}
+              required={required.includes(name)}
+              onChange={(value) => change(withMember(object, name, value, orderOf(schema)))}
+            />
+          );
+        })}
+      <FurtherMembers field={field} schema={schema} object={object} change={change} />
+    </>
+  );
+}
+
+const memberOf = (object: JsonObject, name: string) => (Object.hasOwn(object, name) ? object[name] : undefined);
+
+/** Whether a member is a constant that is set, or will be set with the first change. */
+function isHidden(name: string, object: JsonObject, constants: JsonObject): boolean {
+  const value = memberOf(object, name);
+  return Object.hasOwn(constants, name) && (value === undefined || sameJson(value, constants[name]));
+}
+
+/** A copy of *object* with a changed member, a new one in its place of *order*, or without it. */
+export function withMember(object: JsonObject, name: string, value: Json | undefined, order: string[]): JsonObject {
+  const entries = Object.entries(object);
+  const index = entries.findIndex(([each]) => each === name);
+  if (value === undefined) return Object.fromEntries(entries.filter(([each]) => each !== name));
+  if (index >= 0) entries[index] = [name, value];
+  else entries.splice(placeOf(name, entries, order), 0, [name, value]);
+  return Object.fromEntries(entries);
+}
+
+function placeOf(name: string, entries: [string, Json][], order: string[]): number {
+  const later = new Set(order.slice(order.indexOf(name) + 1));
+  const index = order.includes(name) ? entries.findIndex(([each]) => later.has(each)) : -1;
+  return index < 0 ? entries.length : index;
+}
+
+interface FurtherProps extends InputProps {
+  object: JsonObject;
+  change: (members: JsonObject) => void;
+}
+
+/** The members that the schema does not name: the entries of a map, or unknown ones. */
+function FurtherMembers({ field, schema, object, change }: FurtherProps) {
+  const known = propertiesOf(schema);
+  const further = furtherOf(schema);
+  const names = Object.keys(object).filter((name) => !Object.hasOwn(known, name));
+  return (
+    <>
+      {names.map((name, index) => (
+        <div class="entry" key={index}>
+          <Name
+            name={name}
+            taken={(other) => Object.hasOwn(object, other)}
+            rename={(other) => change(renamed(object, name, other))}
+          />
+          <Field
+            schema={further ?? true}
+            value={object[name]}
+            path={[...field.path, name]}
+            label="Value"
+            required={false}
+            isItem
+            onChange={(value) => change(withMember(object, name, value ?? null, []))}
+          />
+          <button
+            type="button"
+            class="quiet small"
+            aria-label={`Remove ${name}`}
+            onClick={() => change(withMember(object, name, undefined, []))}
+          >
+            Remove
+          </button>
+        </div>
+      ))}
+      {further !== undefined && <NewMember field={field} further={further} object={object} change={change} />}
+    </>
+  );
+}
+
+const renamed = (object: JsonObject, name: string, other: string) =>
+  Object.fromEntries(Object.entries(object).map(([each, value]) => [each === name ? other : each, value]));
+
+interface NameProps {
+  name: string;
+  taken: (name: string) => boolean;
+  rename: (name: string) => void;
+}
+
+function Name({ name, taken, rename }: NameProps) {
+  const [error, setError] = useState("");
+  return (
+    <label class="key">
+      Name
+      <input
+        defaultValue={name}
+        key={name}
+        aria-invalid={error ? "true" : undefined}
+        onChange={({ currentTarget }) => {
+          const isTaken = currentTarget.value !== name && taken(currentTarget.value);
+          setError(isTaken ? "This name is taken." : "");
+          if (!isTaken) rename(currentTarget.value);
+        }}
+      />
+      <span class="error-line" role="status">
+        {error}
+      </span>
+    </label>
+  );
+}
+
+interface NewMemberProps {
+  field: FieldProps;
+  further: Json;
+  object: JsonObject;
+  change: (members: JsonObject) => void;
+}
+
+function NewMember({ field, further, object, change }: NewMemberProps) {
+  const { root } = useContext(Form);
+  const [name, setName] = useState("");
+  const [error, setError] = useState("");
+  const add = () => {
+    if (!name) return setError("Enter a name first.");
+    if (Object.hasOwn(object, name)) return setError("This name is taken.");
+    change(withMember(object, name, startOf(further, root) ?? null, []));
+    setName("");
+    setError("");
+  };
+  return (
+    <div class="new">
+      <input
+        aria-label={`New name in ${field.label}`}
+        placeholder="Name"
+        value={name}
+        onInput={(event) => (setName(event.currentTarget.value), setError(""))}
+        onKeyDown={(event) => {
+          if (event.key !== "Enter" || event.ctrlKey || event.metaKey) return;
+          event.preventDefault();
+          add();
+        }}
+      />
+      <button type="button" class="quiet small" aria-label={`Add to ${field.label}`} onClick={add}>
+        + Add
+      </button>
+      <span class="error-line" role="status">
+        {error}
+      </span>
+    </div>
+  );
+}

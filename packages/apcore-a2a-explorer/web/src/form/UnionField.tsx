@@ -1,0 +1,52 @@
+import { useContext, useState } from "preact/hooks";
+import { defaultHint, emptyOf, Form } from "./context";
+import { Field } from "./Field";
+import { branchesOf, branchFor, branchNames, kindOf, startOf } from "./fields";
+import { Frame } from "./Frame";
+import type { InputProps } from "./inputs";
+import { Members } from "./ObjectField";
+import { fits } from "./validator";
+
+/** One of several types: a choice, and the field of the chosen one. */
+export function UnionField({ field, schema }: InputProps) {
+  const { root } = useContext(Form);
+  const [chosen, setChosen] = useState(-1);
+  const branches = branchesOf(schema, root);
+  const names = branchNames(branches, root);
+  const index = branchFor(field.value, branches, chosen, (branch, value) => fits(branch, value, root), root);
+  const branch = branches[index];
+  const choose = (next: number) => {
+    setChosen(next);
+    field.onChange((next < 0 ? undefined : startOf(branches[next], root)) ?? emptyOf(schema, field.required));
+  };
+  return (
+    <>
+      <Frame field={field} schema={schema}>
+        {({ fieldId, aria }) => (
+          <select
+            id={fieldId}
+            {...aria}
+            value={String(index)}
+            onChange={(event) => choose(Number(event.currentTarget.value))}
+          >
+            <option value="-1">{defaultHint(schema) ?? (field.required ? "Choose…" : "Not given")}</option>
+            {names.map((name, position) => (
+              <option key={position} value={String(position)}>
+                {name}
+              </option>
+            ))}
+          </select>
+        )}
+      </Frame>
+      {branch && (
+        <div class="branch-fields" key={index}>
+          {kindOf(branch, root) === "object" ? (
+            <Members field={field} schema={branch} />
+          ) : (
+            <Field {...field} schema={branch} label={names[index]!} required={false} isItem />
+          )}
+        </div>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,61 @@
+import { createContext } from "preact";
+import { useContext } from "preact/hooks";
+import type { Json, JsonObject } from "../protocol/types";
+import { text } from "../protocol/values";
+
+export interface FormContext {
+  id: string;
+  root: JsonObject;
+  /** The messages for each field, by its path with dots. */
+  errors: Map<string, string[]>;
+}
+
+export const Form = createContext<FormContext>({ id: "form", root: {}, errors: new Map() });
+
+export interface FieldProps {
+  /** The member's schema as it was written; `resolve` follows its references. */
+  schema: Json | undefined;
+  value: Json | undefined;
+  path: string[];
+  label: string;
+  required: boolean;
+  /** Whether something else removes it, as a list does its items. */
+  isItem?: boolean;
+  onChange: (value: Json | undefined) => void;
+}
+
+/** The ids, messages and texts that connect a field with its label, hint and errors. */
+export function useField({ path, required }: FieldProps, schema: JsonObject) {
+  const { id, errors } = useContext(Form);
+  const fieldId = [id, ...path.map((step) => step.replaceAll(/[^\w-]/g, "_"))].join("_");
+  const messages = errors.get(path.join(".")) ?? [];
+  const hint = [text(schema.description), text(schema.markdownDescription)].find(Boolean);
+  const describedBy = [
+    ...(hint ? [`${fieldId}__hint`] : []),
+    ...(messages.length ? [`${fieldId}__error`] : []),
+  ];
+  return {
+    fieldId,
+    messages,
+    hint,
+    /** Attributes of the field's element. */
+    aria: {
+      "aria-describedby": describedBy.join(" ") || undefined,
+      "aria-invalid": messages.length ? ("true" as const) : undefined,
+      "aria-required": required ? ("true" as const) : undefined,
+    },
+  };
+}
+
+/** The value of an emptied field: null if it is required and may be null, else none. */
+export const emptyOf = (schema: JsonObject, required: boolean): Json | undefined =>
+  required && schema.nullable ? null : undefined;
+
+const SHOWN = 60; // characters of a default
+
+/** The words for what happens if a field is left empty. */
+export function defaultHint({ default: value }: JsonObject): string | undefined {
+  if (value === undefined || value === null) return undefined;
+  const source = typeof value === "string" ? value || "empty" : JSON.stringify(value);
+  return `${source.length > SHOWN ? `${source.slice(0, SHOWN)}…` : source} unless given`;
+}

@@ -1,0 +1,290 @@
+/** The kind of field that each schema gets, and the value that a form begins with. */
+
+import type { Json, JsonObject } from "../protocol/types";
+import { isObject, strings, text } from "../protocol/values";
+import { combined, resolve } from "./resolve";
+
+export type Kind =
+  | "text"
+  | "long text"
+  | "number"
+  | "boolean"
+  | "choice"
+  | "checks"
+  | "date"
+  | "file"
+  | "list"
+  | "tuple"
+  | "object"
+  | "union"
+  | "any";
+
+/** Where an object is nested deeper than this, the form waits to be asked for it. */
+export const MAX_OPEN = 4;
+
+/** Where a field is nested deeper than this, it is a JSON field. */
+export const MAX_DEPTH = 12;
+
+/** The kind of field for a resolved schema. */
+export function kindOf(schema: JsonObject, root: JsonObject, name = ""): Kind {
+  if (optionsOf(schema, root)) return "choice";
+  if (isDecimal(schema, root)) return "number";
+  if (branchesOf(schema, root).length > 1) return "union";
+  const type = text(schema.type) ?? impliedType(schema);
+  if (type === "string") return textKind(schema, name);
+  if (type === "number" || type === "integer") return "number";
+  if (type === "array") return arrayKind(schema, root);
+  return type === "boolean" || type === "object" ? type : "any";
+}
+
+const IMPLIED: [string, string[]][] = [
+  ["object", ["properties", "additionalProperties", "patternProperties"]],
+  ["array", ["items", "prefixItems", "minItems", "maxItems", "uniqueItems"]],
+  ["string", ["pattern", "minLength", "maxLength", "format", "contentEncoding"]],
+  ["number", ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"]],
+];
+
+const impliedType = (schema: JsonObject) =>
+  schema.type === undefined
+    ? IMPLIED.find(([, keywords]) => keywords.some((keyword) => schema[keyword] !== undefined))?.[0]
+    : undefined;
+
+const LONG_TEXT = /^(text|body|content|description|markdown|prompt|query|message|comment)$/i;
+const LONG = 300; // characters
+
+function textKind(schema: JsonObject, name: string): Kind {
+  if (isFile(schema)) return "file";
+  if (["date", "date-time", "time"].includes(text(schema.format) ?? "")) return "date";
+  if (schema.format || schema.pattern) return "text";
+  if (typeof schema.maxLength === "number") return schema.maxLength > LONG ? "long text" : "text";
+  const holdsText = /^text\//.test(text(schema.contentMediaType) ?? "");
+  return holdsText || LONG_TEXT.test(name) ? "long text" : "text";
+}
+
+const isFile = (schema: JsonObject) =>
+  /^base64(url)?$/i.test(text(schema.contentEncoding) ?? "") ||
+  ["binary", "byte", "base64", "base64url"].includes(text(schema.format) ?? "");
+
+function arrayKind(schema: JsonObject, root: JsonObject): Kind {
+  if (prefixOf(schema).length) return "tuple";
+  const options = optionsOf(resolve(schema.items, root), root);
+  return options && options.length > 1 ? "checks" : "list";
+}
+
+/** The schemas of a tuple's items: `prefixItems`, or `items` in older drafts. */
+export const prefixOf = (schema: JsonObject): Json[] =>
+  Array.isArray(schema.prefixItems) ? schema.prefixItems : Array.isArray(schema.items) ? schema.items : [];
+
+/** The schema of the items after a tuple's own; undefined if there must not be any. */
+export function restOf(schema: JsonObject): Json | undefined {
+  const rest = Array.isArray(schema.items) ? schema.additionalItems : schema.items;
+  const isFull = typeof schema.maxItems === "number" && schema.maxItems <= prefixOf(schema).length;
+  return rest === false || rest === undefined || isFull ? undefined : rest;
+}
+
+export interface Option {
+  value: Json;
+  label: string;
+}
+
+/** The values of an enum, of a const, or of branches that are all consts; null for other schemas. */
+export function optionsOf(schema: JsonObject, root: JsonObject, levels = 8): Option[] | null {
+  if (!levels) return null;
+  if (schema.const !== undefined) return [option(schema.const, schema)];
+  if (Array.isArray(schema.enum)) {
+    const values = schema.enum.filter((each) => each !== null);
+    return values.length ? values.map((each) => option(each, {})) : null;
+  }
+  const choices = choicesOf(schema).map((each) => resolve(each, root));
+  const options = choices.map((each) => optionsOf(each, root, levels - 1));
+  return options.length && options.every((each) => each !== null) ? options.flat() : null;
+}
+
+const option = (value: Json, { title }: JsonObject): Option => ({
+  value,
+  label: text(title) ?? (typeof value === "string" ? value : JSON.stringify(value)),
+});
+
+const choicesOf = ({ oneOf, anyOf }: JsonObject): Json[] =>
+  Array.isArray(oneOf) ? oneOf : Array.isArray(anyOf) ? anyOf : [];
+
+/** Whether numbers may be written as strings, as pydantic's Decimal may: those keep all digits. */
+export function isDecimal(schema: JsonObject, root: JsonObject): boolean {
+  const choices = choicesOf(schema).map((each) => resolve(each, root));
+  const number = choices.find((each) => each.type === "number" || each.type === "integer");
+  const digits = choices.find((each) => each.type === "string" && text(each.pattern)?.includes("\\d"));
+  return choices.length === 2 && number !== undefined && digits !== undefined;
+}
+
+const SHAPE = ["type", "properties", "items", "prefixItems", "const", "enum", "$ref", "allOf", "anyOf", "oneOf"];
+
+/** The alternatives of a schema, each resolved; none if they are only rules for the same members. */
+export function branchesOf(schema: JsonObject, root: JsonObject): JsonObject[] {
+  if (Array.isArray(schema.type)) {
+    const { type, ...rest } = schema;
+    return schema.type.map((each) => ({ ...rest, type: each, title: typeName(each) }));
+  }
+  const choices = choicesOf(schema);
+  const haveShape = choices.some((each) => isObject(each) && SHAPE.some((keyword) => keyword in each));
+  if (!haveShape) return [];
+  const { type, properties, required } = schema;
+  const base: JsonObject = properties ? { type: type ?? "object", properties, required: required ?? [] } : {};
+  return choices.map((each) => combined([base, resolve(each, root)]));
+}
+
+const NAMES: Record<string, string> = {
+  integer: "Whole number",
+  number: "Number",
+  string: "Text",
+  boolean: "Yes or no",
+  array: "List",
+  object: "Object",
+};
+const typeName = (type: Json | undefined) => NAMES[String(type)] ?? "Any value";
+
+/** The names of branches: their titles, discriminating constants, or types; no two are equal. */
+export function branchNames(branches: JsonObject[], root: JsonObject): string[] {
+  const names = branches.map((each) => branchName(each, root));
+  return names.map((name, index) =>
+    names.indexOf(name) === names.lastIndexOf(name) ? name : `${name} ${index + 1}`,
+  );
+}
+
+function branchName(branch: JsonObject, root: JsonObject): string {
+  if (text(branch.title)) return text(branch.title)!;
+  const constant = Object.values(constantsOf(branch, root))[0];
+  if (constant !== undefined) return String(constant);
+  const items = isObject(branch.items) ? resolve(branch.items, root) : undefined;
+  if (items?.type) return `List of ${text(items.title) ?? typeName(items.type).toLowerCase()}`;
+  return typeName(branch.type ?? impliedType(branch));
+}
+
+/** The members of an object with a given value: a const that is required or the default. */
+export function constantsOf(schema: JsonObject, root: JsonObject): JsonObject {
+  const required = strings(schema.required);
+  return Object.fromEntries(
+    Object.entries(propertiesOf(schema)).flatMap(([name, raw]) => {
+      const member = resolve(raw, root);
+      const only = optionsOf(member, root);
+      const given = only?.length === 1 && (required.includes(name) || sameJson(member.default, only[0]!.value));
+      return given ? [[name, only[0]!.value]] : [];
+    }),
+  );
+}
+
+export const sameJson = (one: Json | undefined, other: Json | undefined) =>
+  one === other || JSON.stringify(one) === JSON.stringify(other);
+
+export const propertiesOf = (schema: JsonObject): JsonObject =>
+  isObject(schema.properties) ? schema.properties : {};
+
+/** The names of an object's members, in the order of its author; else required ones come first. */
+export function orderOf(schema: JsonObject): string[] {
+  const names = Object.keys(propertiesOf(schema));
+  const order = strings(schema.propertyOrder);
+  const required = strings(schema.required);
+  const first = order.length ? order : required;
+  const rank = (name: string) => (first.includes(name) ? first.indexOf(name) : first.length);
+  return names.sort((one, other) => rank(one) - rank(other));
+}
+
+/** The schema of an object's further members; undefined if the form offers none. */
+export function furtherOf(schema: JsonObject): Json | undefined {
+  const { additionalProperties, patternProperties } = schema;
+  const patterns = isObject(patternProperties) ? Object.values(patternProperties) : [];
+  if (patterns.length) return patterns[0];
+  if (additionalProperties === undefined) return Object.keys(propertiesOf(schema)).length ? undefined : true;
+  return additionalProperties === false ? undefined : additionalProperties;
+}
+
+/** The label of a member. A title may be the name of a model, which several members share. */
+export function labelOf(name: string, raw: Json | undefined, schema: JsonObject): string {
+  if (isObject(raw) && raw.$ref !== undefined) return text(raw.title) ?? name;
+  const title = text(schema.title);
+  if (!title) return name;
+  return schema.properties && comparable(title) !== comparable(name) ? `${title} (${name})` : title;
+}
+
+const comparable = (name: string) => name.toLowerCase().replaceAll(/[\W_]/g, "");
+
+/** The value that a field has before anything is filled in; undefined if it has none. */
+export function startOf(schema: Json | undefined, root: JsonObject, depth = 0): Json | undefined {
+  const resolvedSchema = resolve(schema, root);
+  if (kindOf(resolvedSchema, root) !== "object") return undefined;
+  const required = strings(resolvedSchema.required);
+  const constants = constantsOf(resolvedSchema, root);
+  const entries = Object.entries(propertiesOf(resolvedSchema)).flatMap(([name, raw]) => {
+    if (Object.hasOwn(constants, name)) return [[name, constants[name]!]];
+    const value = required.includes(name) ? requiredStart(raw, root, depth) : undefined;
+    return value === undefined ? [] : [[name, value]];
+  });
+  return Object.fromEntries(entries);
+}
+
+function requiredStart(raw: Json, root: JsonObject, depth: number): Json | undefined {
+  const schema = resolve(raw, root);
+  if (schema.default !== undefined) return undefined;
+  if (schema.nullable) return null;
+  const kind = kindOf(schema, root);
+  if (kind === "boolean") return false;
+  return kind === "object" && depth < MAX_OPEN ? startOf(raw, root, depth + 1) : undefined;
+}
+
+/** The initial data of a form. Members with a default are left to the skill. */
+export function initialData(schema: JsonObject | undefined): JsonObject {
+  const start = schema && startOf(schema, schema);
+  return isObject(start) ? start : {};
+}
+
+const HAVE_FORM = ["$ref", "allOf", "anyOf", "oneOf", "patternProperties"];
+
+export function hasForm(schema: JsonObject | undefined): schema is JsonObject {
+  if (!isObject(schema)) return false;
+  const { additionalProperties: further } = schema;
+  return (
+    Object.keys(propertiesOf(schema)).length > 0 ||
+    further === true ||
+    isObject(further) ||
+    HAVE_FORM.some((keyword) => schema[keyword] !== undefined)
+  );
+}
+
+/** The index of the branch that fits a value best; *chosen*, unless another fits better. */
+export function branchFor(
+  value: Json | undefined,
+  branches: JsonObject[],
+  chosen: number,
+  fits: (branch: JsonObject, value: Json) => boolean,
+  root: JsonObject,
+): number {
+  if (value === undefined || value === null) return chosen;
+  const scores = branches.map((branch) => score(value, branch, root) + (fits(branch, value) ? 50 : 0));
+  const best = Math.max(...scores);
+  return chosen >= 0 && scores[chosen] === best ? chosen : scores.indexOf(best);
+}
+
+function score(value: Json, branch: JsonObject, root: JsonObject): number {
+  if (isObject(value)) {
+    const members = propertiesOf(branch);
+    const constants = Object.entries(constantsOf(branch, root));
+    const matching = constants.filter(([name, constant]) => sameJson(value[name], constant)).length;
+    const known = Object.keys(value).filter((name) => Object.hasOwn(members, name)).length;
+    return (kindOf(branch, root) === "object" ? 1 : 0) + known + 1000 * (2 * matching - constants.length);
+  }
+  const kinds: Record<string, string[]> = {
+    string: ["text", "long text", "date", "file"],
+    number: ["number"],
+    boolean: ["boolean"],
+    object: ["list", "tuple", "checks"],
+  };
+  const options = optionsOf(branch, root);
+  if (options) return options.some((each) => sameJson(each.value, value)) ? 1 : 0;
+  return kinds[typeof value]?.includes(kindOf(branch, root)) ? 1 : 0;
+}
+
+/** The schema of files in an object with `bytes` and `mimeType`, which a file part is given as. */
+export function holdsFile(schema: JsonObject): boolean {
+  const members = propertiesOf(schema);
+  return Object.hasOwn(members, "bytes") && Object.hasOwn(members, "mimeType");
+}
+

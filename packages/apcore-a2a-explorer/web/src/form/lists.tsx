@@ -1,0 +1,203 @@
+import { useContext } from "preact/hooks";
+import type { Json, JsonObject } from "../protocol/types";
+import { text } from "../protocol/values";
+import { defaultHint, emptyOf, Form, type FieldProps } from "./context";
+import { Field } from "./Field";
+import { Dropped } from "./FileField";
+import { kindOf, optionsOf, prefixOf, restOf, sameJson, startOf } from "./fields";
+import { Group } from "./Frame";
+import type { InputProps } from "./inputs";
+import { resolve } from "./resolve";
+
+export const ListField = ({ field, schema }: InputProps) => (
+  <Group field={field} schema={schema}>
+    {() => <Items field={field} schema={schema} itemSchema={schema.items ?? true} from={0} />}
+  </Group>
+);
+
+/** A tuple: a field for each of its places, then a list if it goes on. */
+export function TupleField({ field, schema }: InputProps) {
+  const { root } = useContext(Form);
+  const value = itemsOf(field.value);
+  const prefix = prefixOf(schema);
+  const rest = restOf(schema);
+  return (
+    <Group field={field} schema={schema}>
+      {() => (
+        <>
+          {prefix.map((each, index) => {
+            const title = text(resolve(each, root).title);
+            return (
+              <Field
+                key={index}
+                schema={each}
+                value={value[index] ?? undefined}
+                path={[...field.path, String(index)]}
+                label={title ?? `${index + 1}.`}
+                required={field.required}
+                onChange={(item) => field.onChange(tupleOf(value, index, item, prefix.length) ?? emptyOf(schema, field.required))}
+              />
+            );
+          })}
+          {rest !== undefined && <Items field={field} schema={schema} itemSchema={rest} from={prefix.length} />}
+        </>
+      )}
+    </Group>
+  );
+}
+
+/** A copy of a tuple with a changed item, and null where there is none; undefined if it is empty. */
+export function tupleOf(value: Json[], index: number, item: Json | undefined, length: number): Json[] | undefined {
+  const items = Array.from({ length: Math.max(length, value.length) }, (_, place) =>
+    place === index ? (item ?? null) : (value[place] ?? null),
+  );
+  return items.some((each) => each !== null) ? items : undefined;
+}
+
+const itemsOf = (value: Json | undefined): Json[] => (Array.isArray(value) ? value : []);
+
+interface ItemsProps extends InputProps {
+  itemSchema: Json;
+  /** The index of the first item shown. */
+  from: number;
+}
+
+function Items({ field, schema, itemSchema, from }: ItemsProps) {
+  const { root } = useContext(Form);
+  const value = itemsOf(field.value);
+  const item = resolve(itemSchema, root);
+  const isFile = kindOf(item, root) === "file";
+  const write = (items: Json[]) => field.onChange(items.length ? items : field.required ? [] : undefined);
+  const add = (...items: Json[]) => write([...padded(value, from), ...items]);
+  const most = typeof schema.maxItems === "number" ? schema.maxItems : Infinity;
+  return (
+    <>
+      {value.slice(from).map((each, offset) => {
+        const index = from + offset;
+        return (
+          <div class="item" key={index}>
+            <Field
+              schema={itemSchema}
+              value={each}
+              path={[...field.path, String(index)]}
+              label={itemLabel(item, index)}
+              required={false}
+              isItem
+              onChange={(changed) => write(value.with(index, changed ?? null))}
+            />
+            <Buttons value={value} index={index} from={from} write={write} label={itemLabel(item, index)} />
+          </div>
+        );
+      })}
+      <p class="absent">
+        <button
+          type="button"
+          class="quiet small"
+          aria-label={`Add to ${field.label}`}
+          disabled={value.length >= most}
+          onClick={() => add(startOf(itemSchema, root) ?? null)}
+        >
+          + Add
+        </button>{" "}
+        {!value.length && <span class="muted">{defaultHint(schema) ?? "Not given"}</span>}
+        {value.length >= most && <span class="muted">At most {most}</span>}
+      </p>
+      {isFile && <Dropped field={field} schema={item} add={add} />}
+    </>
+  );
+}
+
+const padded = (value: Json[], length: number) => [
+  ...value,
+  ...Array.from({ length: Math.max(0, length - value.length) }, () => null),
+];
+
+const itemLabel = (item: JsonObject, index: number) =>
+  text(item.title) && !item.properties ? `${text(item.title)} ${index + 1}` : `${index + 1}.`;
+
+interface ButtonsProps {
+  value: Json[];
+  index: number;
+  from: number;
+  write: (items: Json[]) => void;
+  label: string;
+}
+
+function Buttons({ value, index, from, write, label }: ButtonsProps) {
+  const swapped = (other: number) => value.with(index, value[other]!).with(other, value[index]!);
+  return (
+    <div class="buttons">
+      {value.length - from > 1 && (
+        <>
+          <button
+            type="button"
+            class="quiet small"
+            aria-label={`Move up ${label}`}
+            disabled={index === from}
+            onClick={() => write(swapped(index - 1))}
+          >
+            ↑
+          </button>
+          <button
+            type="button"
+            class="quiet small"
+            aria-label={`Move down ${label}`}
+            disabled={index === value.length - 1}
+            onClick={() => write(swapped(index + 1))}
+          >
+            ↓
+          </button>
+        </>
+      )}
+      <button
+        type="button"
+        class="quiet small"
+        aria-label={`Remove ${label}`}
+        onClick={() => write(value.toSpliced(index, 1))}
+      >
+        Remove
+      </button>
+    </div>
+  );
+}
+
+/** Several of a few values, as checkboxes. */
+export function ChecksField({ field, schema }: InputProps) {
+  const { root } = useContext(Form);
+  const options = optionsOf(resolve(schema.items, root), root) ?? [];
+  const value = itemsOf(field.value);
+  const isListed = (each: Json) => options.some((option) => sameJson(option.value, each));
+  // a list that says a value twice, or one that is no option, is shown in full
+  if (new Set(value.map((each) => JSON.stringify(each))).size < value.length || !value.every(isListed)) {
+    return <ListField field={field} schema={schema} />;
+  }
+  const toggle = (option: Json) => {
+    const has = value.some((each) => sameJson(each, option));
+    const chosen = has ? value.filter((each) => !sameJson(each, option)) : [...value, option];
+    write(field, schema, chosen);
+  };
+  return (
+    <Group field={field} schema={schema}>
+      {({ fieldId, aria }) => (
+        <>
+          {options.map((option, index) => (
+            <label key={index} class="check breakable">
+              <input
+                id={`${fieldId}__${index}`}
+                type="checkbox"
+                aria-invalid={aria["aria-invalid"]}
+                checked={value.some((each) => sameJson(each, option.value))}
+                onChange={() => toggle(option.value)}
+              />{" "}
+              {option.label}
+            </label>
+          ))}
+          {!value.length && defaultHint(schema) && <p class="hint">{defaultHint(schema)}</p>}
+        </>
+      )}
+    </Group>
+  );
+}
+
+const write = (field: FieldProps, schema: JsonObject, items: Json[]) =>
+  field.onChange(items.length ? items : field.required ? [] : emptyOf(schema, false));

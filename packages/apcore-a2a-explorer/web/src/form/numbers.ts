@@ -1,0 +1,28 @@
+import type { Json } from "../protocol/types";
+
+const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$/;
+
+/**
+ * The value of a number as it was typed. A number that a double cannot hold is a string if the
+ * schema allows that; what is no number stays text, so that the error can name it.
+ */
+export function numberOf(typed: string, mayBeString: boolean): Json | undefined {
+  const source = typed.trim();
+  if (!source) return undefined;
+  const number = Number(source);
+  if (!NUMBER.test(source) || !Number.isFinite(number)) return source;
+  return mayBeString && !isExact(source) ? source : number;
+}
+
+/** Whether a double holds all digits of a number. */
+export const isExact = (source: string) => digitsOf(source) === digitsOf(String(Number(source)));
+
+/** The digits and exponent of a number in one form, so that 1.50 and 15e-1 are equal. */
+function digitsOf(source: string): string {
+  const [mantissa = "", exponent = "0"] = source.toLowerCase().split("e");
+  const [whole = "", fraction = ""] = mantissa.replace(/^[+-]/, "").split(".");
+  const digits = `${whole}${fraction}`.replace(/^0+/, "");
+  const significant = digits.replace(/0+$/, "");
+  const power = Number(exponent) - fraction.length + (digits.length - significant.length);
+  return significant ? `${mantissa.startsWith("-") ? "-" : ""}${significant}e${power}` : "0";
+}

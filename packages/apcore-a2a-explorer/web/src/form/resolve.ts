@@ -1,0 +1,82 @@
+import type { Json, JsonObject } from "../protocol/types";
+import { isObject, strings } from "../protocol/values";
+
+const MAX_STEPS = 32; // references and allOf between a schema and its keywords
+
+const resolved = new WeakMap<JsonObject, JsonObject>();
+
+/**
+ * The schema with its references followed, `allOf` merged, and null taken out of its types. A
+ * schema that also allows null has `nullable`. Anything that is not a schema allows any value.
+ */
+export function resolve(schema: Json | undefined, root: JsonObject): JsonObject {
+  if (!isObject(schema)) return {};
+  const known = resolved.get(schema);
+  if (known) return known;
+  resolved.set(schema, {}); // ends a schema that refers to nothing but itself
+  const result = withoutNull(merged(schema, root, MAX_STEPS), root);
+  resolved.set(schema, result);
+  return result;
+}
+
+function merged(schema: Json | undefined, root: JsonObject, steps: number): JsonObject {
+  if (!isObject(schema) || !steps) return {};
+  const { $ref, allOf, ...own } = schema;
+  const parts = [
+    ...(typeof $ref === "string" ? [merged(at(root, $ref), root, steps - 1)] : []),
+    ...(Array.isArray(allOf) ? allOf.slice(0, MAX_STEPS).map((each) => merged(each, root, steps - 1)) : []),
+  ];
+  return parts.length ? combined([...parts, own]) : own;
+}
+
+/** A schema with the keywords of all *schemas*; the properties and required names add up. */
+export function combined(schemas: JsonObject[]): JsonObject {
+  return schemas.reduce((all, each) => {
+    const result = { ...all, ...each };
+    if (isObject(all.properties) && isObject(each.properties)) {
+      result.properties = { ...all.properties, ...each.properties };
+    }
+    if (all.required && each.required) {
+      result.required = [...new Set([...strings(all.required), ...strings(each.required)])];
+    }
+    return result;
+  }, {});
+}
+
+/** The value at a JSON pointer such as `#/$defs/Order`; undefined if it is in another document. */
+function at(root: JsonObject, pointer: string): Json | undefined {
+  if (!/^#(\/|$)/.test(pointer)) return undefined;
+  return steps(pointer.slice(1)).reduce<Json | undefined>(
+    (value, step) => (value instanceof Object && Object.hasOwn(value, step) ? (value as JsonObject)[step] : undefined),
+    root,
+  );
+}
+
+function steps(pointer: string): string[] {
+  const decoded = pointer.split("/").slice(1);
+  return decoded.map((step) => safeDecode(step).replaceAll("~1", "/").replaceAll("~0", "~"));
+}
+
+function safeDecode(step: string): string {
+  try {
+    return decodeURIComponent(step);
+  } catch {
+    return step;
+  }
+}
+
+function withoutNull(schema: JsonObject, root: JsonObject): JsonObject {
+  for (const keyword of ["anyOf", "oneOf"] as const) {
+    const choices = schema[keyword];
+    if (!Array.isArray(choices)) continue;
+    const others = choices.filter((each) => !(isObject(each) && (each.type === "null" || each.const === null)));
+    const { [keyword]: _, ...rest } = schema;
+    const nullable: JsonObject = others.length < choices.length ? { nullable: true } : {};
+    if (others.length !== 1) return { ...schema, [keyword]: others, ...nullable };
+    return { ...resolve(others[0], root), ...rest, ...nullable };
+  }
+  if (!Array.isArray(schema.type)) return schema;
+  const types = schema.type.filter((each) => each !== "null");
+  const nullable: JsonObject = types.length < schema.type.length ? { nullable: true } : {};
+  return { ...schema, type: types.length === 1 ? types[0]! : types, ...nullable };
+}
