@@ -1,7 +1,8 @@
 """Skills with every kind of input that a form can show."""
 
 import asyncio
-from typing import Any, ClassVar
+from decimal import Decimal
+from typing import Annotated, Any, ClassVar, Literal
 
 from apcore import (
     Context,
@@ -103,6 +104,34 @@ class Tree(Mirror):
     input_schema = Node
 
 
+class Cat(BaseModel):
+    kind: Literal["cat"] = "cat"
+    lives: int = 9
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"] = "dog"
+    name: str
+
+
+class Everything(BaseModel):
+    """Members of the types that forms often can't show."""
+
+    anything: Any
+    labels: dict[str, str] = {}
+    size: tuple[int, str]
+    flags: set[Literal["a", "b", "c"]] = set()
+    home: Address | None = None
+    pet: Cat | Dog = Field(discriminator="kind")
+    amount: Decimal = Decimal(20)
+    photo: Annotated[str, Field(json_schema_extra={"contentEncoding": "base64"})] = ""
+    pages: list[Annotated[str, Field(json_schema_extra={"format": "byte"})]] = []
+
+
+class Awkward(Mirror):
+    input_schema = Everything
+
+
 CASH = schema(["cash"], cash={"type": "integer", "title": "Cash"}) | {"title": "In cash"}
 CARD = schema(["number"], number={"type": "string", "title": "Number"}) | {"title": "By card"}
 
@@ -187,6 +216,7 @@ def registry() -> Registry:
         "form.nested": Nested(),
         "form.tree": Tree(),
         "form.choices": Choices(),
+        "form.awkward": Awkward(),
         "form.picky": Picky(),
         "form.fails": Fails(),
         "form.says": Says(),

@@ -366,6 +366,69 @@ def test_a_file_is_sent_with_its_name_and_type(visit: Visit) -> None:
     }
 
 
+def test_maps_tuples_optional_objects_unions_and_files_are_filled_in(visit: Visit) -> None:
+    view = SkillView(visit, "form.awkward")
+    view.field("Anything").fill("[1, null]")
+    labels, size = view.group("Labels"), view.group("Size")
+    for name, value in {"team": "math", "a.b": "c"}.items():
+        labels.get_by_label("New name").fill(name)
+        labels.get_by_label("New name").press("Enter")
+        labels.get_by_label("Value").last.fill(value)
+    name = labels.get_by_label("Name", exact=True).first
+    name.fill("a.b")
+    name.press("Tab")
+    expect(labels.get_by_text("This name is taken.")).to_be_visible()
+    name.fill("group")
+    name.press("Tab")
+    size.get_by_role("textbox").first.fill("4")
+    size.get_by_role("textbox").last.fill("wide")
+    view.group("Flags").get_by_label("c", exact=True).check()
+    view.field("Pet", "combobox").select_option("Dog")
+    expect(view.area.get_by_label("Kind")).to_have_count(0)
+    view.area.get_by_label("Name required").fill("Rex")
+    amount = view.field("Amount")
+    expect(amount).to_have_attribute("placeholder", "20 unless given")
+    amount.fill("0.1000000000000000000001")
+    choose_files(view)
+    view.send()
+    assert view.posted.data() == {
+        **{"anything": [1, None], "labels": {"group": "math", "a.b": "c"}, "size": [4, "wide"]},
+        **{"flags": ["c"], "pet": {"kind": "dog", "name": "Rex"}},
+        **{"amount": "0.1000000000000000000001", "photo": "YQ==", "pages": ["YQ==", "Yg=="]},
+    }
+    assert visit.accessibility_violations() == []
+
+
+def choose_files(view: SkillView) -> None:
+    """Choose two files for a field that takes one, and for a list of files."""
+    files: list[FilePayload] = [
+        {"name": f"{name}.txt", "mimeType": "text/plain", "buffer": name.encode()}
+        for name in ("a", "b")
+    ]
+    photo = view.area.get_by_label("Photo")
+    photo.evaluate("(field) => (field.multiple = true)")
+    photo.set_input_files(files)
+    expect(view.area.get_by_text("Only a.txt is used")).to_be_visible()
+    expect(view.area.get_by_text("1 B, 4 B in the request")).to_be_visible()
+    view.area.get_by_label("Files for Pages").set_input_files(files)
+    expect(view.group("Pages").get_by_text("1 B, 4 B in the request")).to_have_count(0)
+    expect(view.group("Pages").get_by_text("4 B in the request")).to_have_count(2)
+
+
+def test_an_optional_object_is_added_and_removed(visit: Visit) -> None:
+    view = SkillView(visit, "form.awkward")
+    required = {"anything": 1, "size": [1, "a"], "pet": {"kind": "cat"}}
+    view.json.fill(json.dumps(required))
+    view.press("Add Address (home)")
+    view.press("Send and wait")
+    city = view.group("Address (home)").get_by_label("City")
+    expect(error_at(city)).to_have_text("This is required.")
+    expect(view.area.locator("[aria-invalid=true]")).to_have_count(1)
+    view.press("Remove Address (home)")
+    view.send()
+    assert view.posted.data() == required
+
+
 @pytest.mark.parametrize("version", ["1.0", "0.3"])
 def test_errors_from_the_module_are_shown_at_their_fields(visit: Visit, version: str) -> None:
     view = SkillView(visit, "form.picky")

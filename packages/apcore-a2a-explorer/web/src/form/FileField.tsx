@@ -43,7 +43,7 @@ export function FileField({ field, schema }: InputProps) {
         <>
           <Drop id={fieldId} aria={aria} write={write} />
           {typeof value === "string" && (
-            <Given value={value} file={file} label={field.label} remove={() => field.onChange(emptyOf(schema, field.required))} />
+            <Given value={value} file={file} label={field.label} remove={field.isItem ? undefined : () => field.onChange(emptyOf(schema, field.required))} />
           )}
         </>
       )}
@@ -107,7 +107,7 @@ interface GivenProps {
   value: string;
   file?: File;
   label: string;
-  remove: () => void;
+  remove?: () => void;
 }
 
 function Given({ value, file, label, remove }: GivenProps) {
@@ -118,9 +118,11 @@ function Given({ value, file, label, remove }: GivenProps) {
         {file && `${sizeOf(file.size)}, `}
         {sizeOf(new Blob([value]).size)} in the request
       </span>{" "}
-      <button type="button" class="quiet small" aria-label={`Remove the file of ${label}`} onClick={remove}>
-        Remove
-      </button>
+      {remove && (
+        <button type="button" class="quiet small" aria-label={`Remove the file of ${label}`} onClick={remove}>
+          Remove
+        </button>
+      )}
     </p>
   );
 }

@@ -9,13 +9,14 @@ import { Group } from "./Frame";
 import type { InputProps } from "./inputs";
 import { resolve } from "./resolve";
 
-/** An object. One that may be left out is added and removed by the user. */
+/** An object. One that may be left out is added and removed by the user; a map is always open. */
 export function ObjectField({ field, schema }: InputProps) {
   const { root } = useContext(Form);
   const { value, path, required, isItem = false } = field;
   const isAdded = isObject(value);
-  const isOptional = !isItem && (!required || schema.nullable === true);
-  const isOpen = isAdded || isItem || (!isOptional && path.length <= MAX_OPEN);
+  const isMap = !Object.keys(propertiesOf(schema)).length && furtherOf(schema) !== undefined;
+  const isOptional = !isItem && !isMap && (!required || schema.nullable === true);
+  const isOpen = isAdded || isItem || isMap || (!isOptional && path.length <= MAX_OPEN);
   return (
     <Group field={field} schema={schema}>
       {() =>
@@ -31,7 +32,7 @@ export function ObjectField({ field, schema }: InputProps) {
                 Remove
               </button>
             )}
-            <Members field={field} schema={schema} />
+            <Members field={isMap ? emptiable(field, schema) : field} schema={schema} />
           </>
         ) : (
           <p class="absent">
@@ -50,6 +51,15 @@ export function ObjectField({ field, schema }: InputProps) {
     </Group>
   );
 }
+
+/** A map that is left out when its last entry is removed, if it is optional. */
+const emptiable = (field: FieldProps, schema: JsonObject): FieldProps => ({
+  ...field,
+  onChange: (value) => {
+    const isEmpty = isObject(value) && !Object.keys(value).length;
+    field.onChange(isEmpty && !field.required ? emptyOf(schema, field.required) : value);
+  },
+});
 
 /** The fields of an object's members: those of its schema, then those that only the data has. */
 export function Members({ field, schema }: InputProps) {

@@ -15,13 +15,15 @@ export function UnionField({ field, schema }: InputProps) {
   const names = branchNames(branches, root);
   const index = branchFor(field.value, branches, chosen, (branch, value) => fits(branch, value, root), root);
   const branch = branches[index];
+  const isObject = branch !== undefined && kindOf(branch, root) === "object";
+  const part = { name: "type", quiet: branch !== undefined && !isObject };
   const choose = (next: number) => {
     setChosen(next);
     field.onChange((next < 0 ? undefined : startOf(branches[next], root)) ?? emptyOf(schema, field.required));
   };
   return (
     <>
-      <Frame field={field} schema={schema}>
+      <Frame field={{ ...field, part }} schema={schema}>
         {({ fieldId, aria }) => (
           <select
             id={fieldId}
@@ -40,7 +42,7 @@ export function UnionField({ field, schema }: InputProps) {
       </Frame>
       {branch && (
         <div class="branch-fields" key={index}>
-          {kindOf(branch, root) === "object" ? (
+          {isObject ? (
             <Members field={field} schema={branch} />
           ) : (
             <Field {...field} schema={branch} label={names[index]!} required={false} isItem />

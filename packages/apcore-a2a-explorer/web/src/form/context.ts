@@ -21,14 +21,17 @@ export interface FieldProps {
   required: boolean;
   /** Whether something else removes it, as a list does its items. */
   isItem?: boolean;
+  /** The name of an input beside the field's own; `quiet` leaves the errors to that one. */
+  part?: { name: string; quiet: boolean };
   onChange: (value: Json | undefined) => void;
 }
 
 /** The ids, messages and texts that connect a field with its label, hint and errors. */
-export function useField({ path, required }: FieldProps, schema: JsonObject) {
+export function useField({ path, required, part }: FieldProps, schema: JsonObject) {
   const { id, errors } = useContext(Form);
-  const fieldId = [id, ...path.map((step) => step.replaceAll(/[^\w-]/g, "_"))].join("_");
-  const messages = errors.get(path.join(".")) ?? [];
+  const own = [id, ...path.map((step) => step.replaceAll(/[^\w-]/g, "_"))].join("_");
+  const fieldId = part ? `${own}__${part.name}` : own;
+  const messages = part?.quiet ? [] : (errors.get(path.join(".")) ?? []);
   const hint = [text(schema.description), text(schema.markdownDescription)].find(Boolean);
   const describedBy = [
     ...(hint ? [`${fieldId}__hint`] : []),
@@ -56,6 +59,7 @@ const SHOWN = 60; // characters of a default
 /** The words for what happens if a field is left empty. */
 export function defaultHint({ default: value }: JsonObject): string | undefined {
   if (value === undefined || value === null) return undefined;
+  if (typeof value === "object" && !Object.keys(value).length) return "empty unless given";
   const source = typeof value === "string" ? value || "empty" : JSON.stringify(value);
   return `${source.length > SHOWN ? `${source.slice(0, SHOWN)}…` : source} unless given`;
 }
