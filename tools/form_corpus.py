@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from enum import Enum, IntEnum
+from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 from uuid import UUID
@@ -20,17 +20,19 @@ from uuid import UUID
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, Json, SecretStr, create_model
 from typing_extensions import TypedDict
 
-FILE = (
-    Path(__file__).parents[1] / "packages/apcore-a2a-explorer/web/src/form/corpus/schemas.json"
-)
+FILE = Path(__file__).parents[1] / "packages/apcore-a2a-explorer/web/src/form/corpus/schemas.json"
 
 
-class Colour(str, Enum):
+class Colour(StrEnum):
+    """An enum of strings."""
+
     RED = "red"
     GREEN = "green"
 
 
 class Level(IntEnum):
+    """An enum of integers."""
+
     LOW = 1
     HIGH = 2
 
@@ -43,41 +45,57 @@ class Place(BaseModel):
 
 
 class Node(BaseModel):
+    """A model with a list of itself."""
+
     label: str
     children: list["Node"] = []
 
 
 class Linked(BaseModel):
+    """A model that may hold itself."""
+
     value: int
     next: "Linked | None" = None
 
 
 class Cat(BaseModel):
+    """One branch of a union."""
+
     kind: Literal["cat"] = "cat"
     lives: int = 9
 
 
 class Dog(BaseModel):
+    """The other branch."""
+
     kind: Literal["dog"] = "dog"
     name: str
 
 
 class Point(NamedTuple):
+    """A tuple with names."""
+
     x: float
     y: float
 
 
 class Movie(TypedDict, total=False):
+    """A dictionary with names."""
+
     title: str
     year: int
 
 
 class Open(BaseModel):
+    """A model with further members."""
+
     model_config = ConfigDict(extra="allow")
     name: str
 
 
 class Image(BaseModel):
+    """A picture of an item."""
+
     url: str
     name: str
 

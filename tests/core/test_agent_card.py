@@ -157,6 +157,18 @@ def test_a_recursive_model_keeps_its_schema(
     assert not validator.is_valid(wrong)
 
 
+def test_a_schema_keeps_the_order_of_its_members(build: Build, registry: Registry) -> None:
+    inner: Any = {"type": "object", "properties": {"z": {"default": {"properties": {}}}, "a": {}}}
+    members: Any = {"properties": inner, "a": {"type": "string"}, "b": {}}
+    registry.register("order", module_with(input_schema={"type": "object", "properties": members}))
+    schema = json.loads(json.dumps(details(build(registry))["order"]["inputSchema"]))
+    assert schema["propertyOrder"] == ["properties", "a", "b"]
+    assert set(schema["properties"]) == {"properties", "a", "b"}
+    assert schema["properties"]["properties"]["propertyOrder"] == ["z", "a"]
+    assert schema["properties"]["properties"]["properties"]["z"] == {"default": {"properties": {}}}
+    jsonschema.Draft202012Validator.check_schema(schema)
+
+
 def test_a_card_with_the_deepest_schema_survives_protobuf(build: Build, registry: Registry) -> None:
     for depth, kept in ((13, True), (20, False)):
         schema: dict[str, Any] = {"type": "object"}

@@ -11,7 +11,7 @@ from google.protobuf.struct_pb2 import Struct, Value
 from .data import Json
 from .media_types import JSON, TEXT
 from .protocols import Registry
-from .schema import SchemaConverter, text_field_of
+from .schema import SchemaConverter, text_field_of, with_property_order
 from .sdk import json_of
 from .skill_mapper import SkillMapper
 from .values import MAX_DEPTH, object_at, to_json
@@ -145,8 +145,8 @@ def details_of(descriptor: Any) -> Value:
     converter = SchemaConverter(keep_recursion=True)
     readers: dict[str, Callable[[], object]] = {
         "annotations": lambda: descriptor.annotations.__dict__,
-        "inputSchema": lambda: converter.convert_input_schema(descriptor),
-        "outputSchema": lambda: converter.convert_output_schema(descriptor),
+        "inputSchema": lambda: with_property_order(converter.convert_input_schema(descriptor)),
+        "outputSchema": lambda: with_property_order(converter.convert_output_schema(descriptor)),
         "examples": lambda: descriptor.examples,
         "documentation": lambda: descriptor.documentation,
         "textField": lambda: text_field_of(descriptor),

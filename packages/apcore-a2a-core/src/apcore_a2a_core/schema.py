@@ -99,6 +99,34 @@ class SchemaConverter:
         return self._inline_refs(target, root, visited | {ref}) | copied
 
 
+SCHEMAS_BY_NAME = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
+"""Keywords whose values are objects with a schema for each name."""
+VALUES = ("default", "const", "enum", "examples")
+"""Keywords whose values are no schemas."""
+
+
+def with_property_order(schema: Any) -> Any:
+    """Return a copy of a schema that keeps the order of its members in `propertyOrder`.
+
+    An Agent Card of A2A 1.0 sorts the members of a schema by name (protobuf's `Struct`). Objects
+    whose members are in that order already do not get the keyword.
+    """
+    if is_array(schema):
+        return [with_property_order(each) for each in schema]
+    if not is_object(schema):
+        return schema
+    result: Json = {}
+    for keyword, value in schema.items():
+        if keyword in SCHEMAS_BY_NAME and is_object(value):
+            result[keyword] = {name: with_property_order(each) for name, each in value.items()}
+        else:
+            result[keyword] = value if keyword in VALUES else with_property_order(value)
+    properties = schema.get("properties")
+    if is_object(properties) and list(properties) != sorted(properties):
+        result["propertyOrder"] = list(properties)
+    return result
+
+
 DEFINITIONS = ("$defs", "definitions")
 """Members of a schema that hold the targets of references."""
 

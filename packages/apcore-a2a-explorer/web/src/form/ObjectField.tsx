@@ -1,4 +1,4 @@
-import { useContext, useState } from "preact/hooks";
+import { useContext, useId, useState } from "preact/hooks";
 import type { Json, JsonObject } from "../protocol/types";
 import { isObject, strings } from "../protocol/values";
 import { defaultHint, emptyOf, Form, type FieldProps } from "./context";
@@ -171,11 +171,13 @@ interface NameProps {
 }
 
 function Name({ name, taken, rename }: NameProps) {
+  const id = useId();
   const [error, setError] = useState("");
   return (
-    <label class="key">
-      Name
+    <div class="key">
+      <label for={id}>Name</label>
       <input
+        id={id}
         defaultValue={name}
         key={name}
         aria-invalid={error ? "true" : undefined}
@@ -188,7 +190,7 @@ function Name({ name, taken, rename }: NameProps) {
       <span class="error-line" role="status">
         {error}
       </span>
-    </label>
+    </div>
   );
 }
 

@@ -108,12 +108,16 @@ const option = (value: Json, { title }: JsonObject): Option => ({
 const choicesOf = ({ oneOf, anyOf }: JsonObject): Json[] =>
   Array.isArray(oneOf) ? oneOf : Array.isArray(anyOf) ? anyOf : [];
 
-/** Whether numbers may be written as strings, as pydantic's Decimal may: those keep all digits. */
+/**
+ * Whether numbers may be written as strings, which keep all digits. pydantic's Decimal is a number
+ * or a string with a pattern or a default of digits.
+ */
 export function isDecimal(schema: JsonObject, root: JsonObject): boolean {
   const choices = choicesOf(schema).map((each) => resolve(each, root));
   const number = choices.find((each) => each.type === "number" || each.type === "integer");
-  const digits = choices.find((each) => each.type === "string" && text(each.pattern)?.includes("\\d"));
-  return choices.length === 2 && number !== undefined && digits !== undefined;
+  const string = choices.find((each) => each.type === "string");
+  const hasDigits = text(string?.pattern)?.includes("\\d") || /^-?[\d.]+$/.test(text(schema.default) ?? "");
+  return choices.length === 2 && number !== undefined && string !== undefined && hasDigits;
 }
 
 const SHAPE = ["type", "properties", "items", "prefixItems", "const", "enum", "$ref", "allOf", "anyOf", "oneOf"];
