@@ -31,7 +31,9 @@ const FIELDS: Record<Kind, ComponentType<InputProps>> = {
 /** The field for a schema; a JSON field if it fails, is nested too deeply, or does not fit the value. */
 export function Field(field: FieldProps) {
   const { root } = useContext(Form);
-  const schema = resolve(field.schema, root);
+  const { default: value, ...rest } = resolve(field.schema, root);
+  // the default of a required member is filled in; that of others is only named
+  const schema = value === undefined || field.required ? rest : { ...rest, default: value };
   const kind = kindOf(schema, root, field.path.at(-1));
   const isDeep = field.path.length > MAX_DEPTH;
   const Shown = isDeep || !holds(kind, field.value) ? AnyField : FIELDS[kind];

@@ -227,14 +227,15 @@ export function startOf(schema: Json | undefined, root: JsonObject, depth = 0): 
 
 function requiredStart(raw: Json, root: JsonObject, depth: number): Json | undefined {
   const schema = resolve(raw, root);
-  if (schema.default !== undefined) return undefined;
+  // a skill need not know the default of a member that it requires
+  if (schema.default !== undefined) return schema.default;
   if (schema.nullable) return null;
   const kind = kindOf(schema, root);
   if (kind === "boolean") return false;
   return kind === "object" && depth < MAX_OPEN ? startOf(raw, root, depth + 1) : undefined;
 }
 
-/** The initial data of a form. Members with a default are left to the skill. */
+/** The initial data of a form. Defaults of optional members are left to the skill. */
 export function initialData(schema: JsonObject | undefined): JsonObject {
   const start = schema && startOf(schema, schema);
   return isObject(start) ? start : {};

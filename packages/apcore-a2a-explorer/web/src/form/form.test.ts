@@ -1,5 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { inexactNumber } from "../protocol/values";
+import { initialData } from "./fields";
+import { numberOf } from "./numbers";
 import { validate } from "./validator";
 
 const cash = { type: "object", properties: { cash: { type: "integer" } }, required: ["cash"] };
@@ -41,4 +43,19 @@ it("inexact numbers are found in JSON, but not in its strings", () => {
   expect(inexactNumber('{"a": -9007199254740993}')).toBe("-9007199254740993");
   expect(inexactNumber('{"a": 1e400}')).toBe("1e400");
   expect(inexactNumber('{"9007199254740993": "\\" 9007199254740993", "b": 9007199254740991, "c": 1e300}')).toBeUndefined();
+});
+
+it("a form begins with constants, required objects and the defaults of required members", () => {
+  const kind = { const: "cat", default: "cat" };
+  const place = { type: "object", properties: { city: { type: "string" }, kind }, required: ["city"] };
+  const properties = { a: { default: 1 }, b: { type: "integer", default: 2 }, place, other: place };
+  expect(initialData({ properties, required: ["b", "place"] } as never)).toEqual({ b: 2, place: { kind: "cat" } });
+});
+
+it("a number keeps the digits that were typed, as a string where that is allowed", () => {
+  expect(numberOf("1.50", true)).toBe(1.5);
+  expect(numberOf("9007199254740993", true)).toBe("9007199254740993");
+  expect(numberOf("0.1000000000000000000001", true)).toBe("0.1000000000000000000001");
+  expect(numberOf("1e3", false)).toBe(1000);
+  expect(numberOf("x", false)).toBe("x");
 });
