@@ -374,12 +374,12 @@ def test_maps_tuples_optional_objects_unions_and_files_are_filled_in(visit: Visi
         labels.get_by_label("New name").fill(name)
         labels.get_by_label("New name").press("Enter")
         labels.get_by_label("Value").last.fill(value)
-    name = labels.get_by_label("Name", exact=True).first
-    name.fill("a.b")
-    name.press("Tab")
+    first_name = labels.get_by_label("Name", exact=True).first
+    first_name.fill("a.b")
+    first_name.press("Tab")
     expect(labels.get_by_text("This name is taken.")).to_be_visible()
-    name.fill("group")
-    name.press("Tab")
+    first_name.fill("group")
+    first_name.press("Tab")
     size.get_by_role("textbox").first.fill("4")
     size.get_by_role("textbox").last.fill("wide")
     view.group("Flags").get_by_label("c", exact=True).check()
