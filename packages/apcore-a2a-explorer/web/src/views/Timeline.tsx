@@ -46,7 +46,7 @@ export function Timeline({ run, count }: { run: Run; count: number }) {
       <div
         ref={box}
         class="events"
-        style={{ height: Math.min(count * ROW + 2, HEIGHT) }}
+        style={{ height: `${Math.min(count * ROW + 2, HEIGHT)}px` }}
         role="listbox"
         aria-label="Events"
         aria-activedescendant={chosen >= first && chosen < last ? `event-${run.startedAt}-${chosen}` : undefined}
@@ -54,7 +54,7 @@ export function Timeline({ run, count }: { run: Run; count: number }) {
         onScroll={scrolled}
         onKeyDown={keys}
       >
-        <div class="spacer" style={{ height: count * ROW }}>
+        <div class="spacer" style={{ height: `${count * ROW}px` }}>
           {run.events.slice(first, last).map((timed, offset) => (
             <Row
               key={first + offset}
@@ -103,7 +103,7 @@ function Row({ id, timed, index, start, chosen, choose }: RowProps) {
       role="option"
       aria-selected={chosen}
       class={`event is-${event.kind}`}
-      style={{ top: index * ROW }}
+      style={{ top: `${index * ROW}px` }}
       onClick={() => choose(index)}
     >
       <span class="mono number">{clock(timed.at)}</span>
