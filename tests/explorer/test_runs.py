@@ -104,6 +104,7 @@ def test_two_runs_are_compared(visit: Visit) -> None:
     page = open_skill(visit, "mirror")
     run_with(page, {"city": "Rome", "n": 1})
     run_with(page, {"city": "Bonn", "n": 1})
+    expect(result(page)).to_contain_text("Bonn")
     page.reload()
     runs(page).last.get_by_role("button", name="Compare").click()
     comparison = page.get_by_role("region", name="Comparison")
