@@ -162,8 +162,9 @@ FAULTS = (
         "engine-missing-await-on-owner",
         "An await is missing, so every caller can read and set the webhooks of every task.",
         f"{SERVER}/engine/handler.py",
-        "        await self.admission.own_task(params.task_id, request.caller)\n",
-        "        self.admission.own_task(params.task_id, request.caller)\n",
+        "        record = await self.admission.own_task(params.task_id, request.caller)\n"
+        "        trace = Trace.of_task(record.task.metadata)\n",
+        "        self.admission.own_task(params.task_id, request.caller)\n        trace = None\n",
         (
             "tests/server/test_isolation.py"
             "::test_a_foreign_id_gets_the_same_response_as_an_unknown_one",
@@ -254,7 +255,7 @@ FAULTS = (
         "memory-evicts-running-tasks",
         "A full store forgets a running task to make room for a new one.",
         f"{SERVER}/store/memory.py",
-        "ended_ids = (stored.id for stored in chain(own, self._by_end))",
+        "ended_ids = (stored.id for stored in chain(*of_owners, self._by_end))",
         "ended_ids = iter(self._slots)",
         ("tests/server/test_memory_store.py::test_tasks_that_have_not_ended_are_never_evicted",),
     ),

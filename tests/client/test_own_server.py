@@ -1073,4 +1073,4 @@ async def test_a_subscription_resumes_after_a_given_event_id(dialect: str, kind:
         rest = [e async for e in client.subscribe(seen.task_id, last_event_id=seen.event_id)]
     assert rest == events[3:]
     assert "event_id" not in repr(seen)
-    assert seen.to_dict().keys() == {"taskId", "contextId", "artifact"}
+    assert seen.to_dict().keys() == {"taskId", "contextId", "artifact", "metadata"}

@@ -449,23 +449,23 @@ BROKEN = {
     "syntax": ("def broken(:", "SyntaxError"),
     "import": ("raise ValueError('two\\nlines')", r"ValueError: two\nlines"),
     "exit": ("raise SystemExit(3)", "SystemExit: 3"),
-    "none": ("del Says", "ModuleLoadError"),
-    "two": ("class Other(Says): pass", "ModuleLoadError"),
-    "invalid": ("Says.description = ''", "TypeError: Missing or empty description"),
-    "init": ("Says.__init__ = lambda self: next(iter(()))", "StopIteration"),
-    "load": ("Says.on_load = lambda self: {}['key']", "KeyError: 'key'"),
+    "none": ("del SayModule", "ModuleLoadError"),
+    "two": ("class Other(SayModule): pass", "ModuleLoadError"),
+    "invalid": ("SayModule.description = ''", "TypeError: Missing or empty description"),
+    "init": ("SayModule.__init__ = lambda self: next(iter(()))", "StopIteration"),
+    "load": ("SayModule.on_load = lambda self: {}['key']", "KeyError: 'key'"),
     "async": (
         """
         async def on_load(self):
             note("never")
-        Says.on_load = on_load
+        SayModule.on_load = on_load
         """,
         "ModuleError",
     ),
     "stream": (
         """
         from apcore import ModuleAnnotations
-        Says.annotations = ModuleAnnotations(streaming=True)
+        SayModule.annotations = ModuleAnnotations(streaming=True)
         """,
         "StreamingInterfaceError",
     ),
@@ -571,7 +571,7 @@ async def test_hooks_set_on_an_instance_are_called(folder: Folder) -> None:
         def __init__(self):
             self.on_load = lambda: note("own load")
             self.on_unload = lambda: note("own unload")
-        Says.__init__ = __init__
+        SayModule.__init__ = __init__
     """
     async with folder.watched():
         folder.write("text/stats.py", "own", own)
@@ -586,8 +586,8 @@ async def test_a_module_with_slots_is_reloaded(folder: Folder) -> None:
             __slots__ = ()
             description = "Says a word."
             input_schema = output_schema = Text
-            execute = Says.execute
-        del Says
+            execute = SayModule.execute
+        del SayModule
     """
     async with folder.watched():
         folder.write("text/stats.py", "two", slots)
@@ -598,7 +598,7 @@ async def test_a_module_with_slots_is_reloaded(folder: Folder) -> None:
 
 async def test_a_module_that_fails_to_unload_is_removed(folder: Folder) -> None:
     async with folder.watched():
-        folder.write("text/stats.py", "two", "Says.on_unload = lambda self: 1 / 0")
+        folder.write("text/stats.py", "two", "SayModule.on_unload = lambda self: 1 / 0")
         await folder.wait_for_word("text.stats", "two")
         folder.write("text/stats.py", "six")
         await folder.wait_for_word("text.stats", "six")
@@ -725,7 +725,7 @@ async def test_the_watch_ends_when_it_is_cancelled(folder: Folder) -> None:
 async def test_an_agent_shows_and_runs_the_modules_of_its_folder(folder: Folder) -> None:
     async with serving(folder.executor) as peer, folder.watched():
         assert (await peer.send("text.stats")).data == {"text": "one"}
-        folder.write("text/stats.py", "two", "Says.description = 'Says another word.'")
+        folder.write("text/stats.py", "two", "SayModule.description = 'Says another word.'")
         folder.write("new.py", "new")
         await wait_until(lambda: "Added new" in folder.lines())
         await folder.wait_for_word("text.stats", "two")
@@ -787,7 +787,7 @@ async def test_a_running_task_of_a_replaced_module_ends_with_the_old_code(
                 await asyncio.sleep(0.01)
             return {"text": WORD}
 
-        Says.execute = wait
+        SayModule.execute = wait
     """
     gate = folder.path.with_name("gate")
     folder.write(
