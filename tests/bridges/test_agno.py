@@ -122,6 +122,7 @@ def measure(room: str) -> str:
     raise NotImplementedError
 
 
+# not installed here
 @tool(requires_user_input=True, user_input_fields=["seat"])  # type: ignore[untyped-decorator]
 def book(day: str, seat: int) -> str:
     """Book a seat.

@@ -131,7 +131,7 @@ class Trip(Flow):  # type: ignore[misc]  # not installed here
         self.state["day"] = await asyncio.to_thread(self.ask, "When?", 60)
 
     @listen(when)  # type: ignore[untyped-decorator]  # not installed here
-    @human_feedback(message="Is the plan right?")  # type: ignore[untyped-decorator]
+    @human_feedback(message="Is the plan right?")  # type: ignore[untyped-decorator]  # as above
     def plan(self) -> Any:
         steps.append("plan")
         return f"{self.state['place']} on {self.state['day']}"
@@ -166,7 +166,7 @@ async def test_a_flow_finds_its_state_again_in_the_same_conversation(tmp_path: P
 
     class Counting(Flow):  # type: ignore[misc]  # not installed here
         @start()  # type: ignore[untyped-decorator]  # not installed here
-        @persist(persistence=saved)  # type: ignore[untyped-decorator]
+        @persist(persistence=saved)  # type: ignore[untyped-decorator]  # as above
         def count(self) -> str:
             self.state["count"] = self.state.get("count", 0) + 1
             return str(self.state["count"])
