@@ -1074,3 +1074,24 @@ async def test_a_subscription_resumes_after_a_given_event_id(dialect: str, kind:
     assert rest == events[3:]
     assert "event_id" not in repr(seen)
     assert seen.to_dict().keys() == {"taskId", "contextId", "artifact", "metadata"}
+
+
+@each_dialect
+async def test_streams_use_their_connection_again(dialect: str) -> None:
+    connects: list[str] = []
+
+    async def note(event: str, _: Any) -> None:
+        if event == "connection.connect_tcp.complete":
+            connects.append(event)
+
+    async def trace(request: httpx.Request) -> None:
+        request.extensions["trace"] = note
+
+    async with (
+        httpx.AsyncClient(event_hooks={"request": [trace]}) as http,
+        agent({"count": streaming_module({"n": 1}, {"n": 2})}, dialect, http_client=http) as client,
+    ):
+        for _ in range(3):
+            events = [event async for event in client.stream_message({}, skill="count")]
+            assert len(events) == 5
+    assert len(connects) == 1

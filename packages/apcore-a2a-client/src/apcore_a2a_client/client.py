@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import suppress
 from functools import wraps
 from inspect import isawaitable
 from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
@@ -186,7 +187,11 @@ class A2AClient(Client[httpx.AsyncClient]):
             result = step.function(*step.arguments)
             return await result if isawaitable(result) else result
         if isinstance(step, Close):
-            del responses[step.response]
+            chunks = responses.pop(step.response)
+            if step.wait:
+                with suppress(TimeoutError, httpx.HTTPError):
+                    async with timeout(step.wait):
+                        await anext(chunks, b"")
             return await step.response.aclose()
         if isinstance(step, Read):
             with translated_errors(step.response.url):

@@ -70,9 +70,16 @@ class Read(NamedTuple):
 
 
 class Close(NamedTuple):
-    """Step: close a response."""
+    """Step: close a response.
+
+    Attributes:
+        response: The response.
+        wait: Seconds to wait for its end, after which its connection can be used again. The
+            synchronous client does not wait, because it can't limit a single read.
+    """
 
     response: httpx.Response
+    wait: float = 0
 
 
 class Sleep(NamedTuple):

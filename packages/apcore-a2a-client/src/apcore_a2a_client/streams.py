@@ -49,6 +49,8 @@ from .tasks import (
 
 MAX_SILENCE = 30.0
 """Seconds of nothing but keep-alives, after which the task is fetched."""
+MAX_END_WAIT = 0.1
+"""Seconds to wait for the end of a response after the last event of its task."""
 
 
 class EventStream:
@@ -137,6 +139,8 @@ class EventStream:
                     raise
                 yield from self._close_response()
                 self._polling = True
+        # reading on to the end of the response lets its connection be used again
+        yield from self._close_response(wait=MAX_END_WAIT)
         return None
 
     def last(self) -> Steps[Task]:
@@ -247,9 +251,9 @@ class EventStream:
             raise error
         yield Sleep(backoff(self._failures - 1))
 
-    def _close_response(self) -> Steps[None]:
+    def _close_response(self, wait: float = 0) -> Steps[None]:
         if self._response:
-            yield Close(self._response)
+            yield Close(self._response, wait)
         self._response = None
         self._subscribing = False
 
