@@ -90,8 +90,11 @@ def current_trace() -> Headers:
     if opentelemetry is None:
         return NO_HEADERS
     span = opentelemetry.get_current_span().get_span_context()
-    if not span.is_valid:
-        return NO_HEADERS
+    return trace_headers(span) if span.is_valid else NO_HEADERS
+
+
+def trace_headers(span: Any) -> dict[str, str]:
+    """Return the headers that continue a span of OpenTelemetry, given by its `SpanContext`."""
     ids = f"{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags & 0xFF:02x}"
     state = span.trace_state.to_header()
     return {"traceparent": f"00-{ids}", **({"tracestate": state} if state else {})}

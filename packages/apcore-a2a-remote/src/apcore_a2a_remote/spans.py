@@ -9,6 +9,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from apcore_a2a_client.headers import trace_headers
+
 MAX_ATTRIBUTE = 256
 """Characters of an attribute."""
 
@@ -34,7 +36,7 @@ def remote_span(agent_name: str, skill_id: str) -> Generator[dict[str, str]]:
         attributes=attributes,
     )
     try:
-        yield _headers(span.get_span_context())
+        yield trace_headers(span.get_span_context())
     except GeneratorExit:  # the reader of a stream has left
         raise
     except BaseException as error:  # the type of any exception is recorded
@@ -48,10 +50,3 @@ def remote_span(agent_name: str, skill_id: str) -> Generator[dict[str, str]]:
 def _is_valid(span: Any) -> bool:
     is_valid: bool = span.get_span_context().is_valid
     return is_valid
-
-
-def _headers(place: Any) -> dict[str, str]:
-    """Return the headers of W3C Trace Context for a span."""
-    ids = f"{place.trace_id:032x}-{place.span_id:016x}-{place.trace_flags & 0xFF:02x}"
-    state = place.trace_state.to_header()
-    return {"traceparent": f"00-{ids}", **({"tracestate": state} if state else {})}

@@ -91,11 +91,7 @@ class Admission:
         Raises:
             TaskNotFoundError: The task does not exist, or belongs to another principal.
         """
-        record = await self.setup.tasks.get_own(task_id, caller.owner)
-        if record is None:
-            raise TaskNotFoundError
-        log_context(task=record.task.id, skill=record.skill)
-        return record
+        return _found(await self.setup.tasks.get_own(task_id, caller.owner))
 
     async def visible_task(self, operation: str, task_id: str, caller: Caller) -> TaskRecord:
         """Return the record of a task that *caller* owns, or may see as an operator or approver.
@@ -114,10 +110,7 @@ class Admission:
                 record = None
             if record is not None and is_foreign(record, caller):
                 audit(operation, caller, record)
-        if record is None:
-            raise TaskNotFoundError
-        log_context(task=record.task.id, skill=record.skill)
-        return record
+        return _found(record)
 
     async def find_task(
         self, request: SendMessageRequest, caller: Caller, version: Version
@@ -370,6 +363,18 @@ class Admission:
                 reason = f"must have at most {MAX_ID} characters, and no control characters"
                 raise invalid(f"message.{name}", reason)
         message.message_id = message.message_id or new_id()
+
+
+def _found(record: TaskRecord | None) -> TaskRecord:
+    """Return a record that there is, and log its task.
+
+    Raises:
+        TaskNotFoundError: There is none.
+    """
+    if record is None:
+        raise TaskNotFoundError
+    log_context(task=record.task.id, skill=record.skill)
+    return record
 
 
 def _requester(record: TaskRecord, pause: Pause, caller: Caller) -> Caller:

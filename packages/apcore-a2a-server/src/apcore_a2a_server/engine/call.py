@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
@@ -119,13 +119,13 @@ def pack(call: Call, converter: PartConverter) -> bytes | None:
     Returns:
         JSON; None if the skill is not repeatable, or the call cannot be written as JSON.
     """
-    identity = call.caller.packed_identity()
-    if not call.skill.is_repeatable or (identity is None and call.caller.identity is not None):
+    identity = call.caller.identity
+    if not call.skill.is_repeatable or not isinstance(identity, Identity | None):
         return None
     # replicas of other releases read this too during a rolling deploy: keep the names
     document = {
         "inputs": call.inputs,
-        "identity": identity,
+        "identity": None if identity is None else asdict(identity),
         "streaming": call.streaming,
         "rest": [*call.other_parts],
         "continues": call.has_history,
@@ -193,5 +193,6 @@ def unpack(packed_call: bytes, skill: Skill, record: TaskRecord, converter: Part
         metadata=document["metadata"],
         resumption=document["resumption"] and Resumption(**document["resumption"]),
         wants_text=document["text"],
-        trace=Trace.read(document["trace"]) or new_trace(),
+        # calls that an earlier release has stored have none
+        trace=Trace.read(document.get("trace", "")) or new_trace(),
     )

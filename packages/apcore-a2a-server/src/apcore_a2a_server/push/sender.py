@@ -68,7 +68,7 @@ class WebhookSender:
         is_late = asyncio.get_running_loop().time() > deadline
         if task is None or is_late:  # the webhooks of a deleted task are deleted too
             return None
-        response = await self._post(notification, task)
+        response = await self._post(notification, task, span)
         if response.is_success:
             await self.tasks.store.settle(notification)
             self.on_result("delivered", 1)
@@ -95,9 +95,11 @@ class WebhookSender:
             return replace(record.task, status=payload.status)
         return record.task
 
-    async def _post(self, notification: Notification, task: Task) -> WebhookResponse:
+    async def _post(
+        self, notification: Notification, task: Task, parent: Trace | None
+    ) -> WebhookResponse:
         """Make the attempt in a child of the task's span."""
-        parent, spans = Trace.read(notification.webhook.trace), self.spans
+        spans = self.spans
         if spans is None:
             return await self._attempt(notification, task, parent and parent.child())
         attributes = {
