@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any
@@ -39,7 +39,7 @@ wires = pytest.mark.parametrize(("binding", "version"), WIRES)
 
 
 class CuttingProxy(TcpServer):
-    """TCP proxy that breaks each connection after some bytes of its answer.
+    """TCP proxy that breaks each connection after some bytes of an answer.
 
     The first event of a new stream passes: without it, the client does not know the task.
     """
@@ -52,10 +52,7 @@ class CuttingProxy(TcpServer):
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         from_agent, to_agent = await asyncio.open_connection("127.0.0.1", self._port)
-        is_whole = self._random.random() < 0.1  # most answers are longer than TYPICAL_LIMIT
-        connection = LimitedConnection(
-            2**20 if is_whole else self._random.randint(1, TYPICAL_LIMIT)
-        )
+        connection = LimitedConnection(self._new_limit)
         up = asyncio.create_task(connection.up(reader, to_agent))
         try:
             if await connection.down(from_agent, writer):
@@ -68,12 +65,22 @@ class CuttingProxy(TcpServer):
             with suppress(ConnectionError, asyncio.CancelledError):
                 await up
 
+    def _new_limit(self) -> int:
+        is_whole = self._random.random() < 0.1  # most answers are longer than TYPICAL_LIMIT
+        return 2**20 if is_whole else self._random.randint(1, TYPICAL_LIMIT)
+
 
 class LimitedConnection:
-    """Connection with a limit on the bytes of its answer."""
+    """Connection with a limit on the bytes of each answer.
 
-    def __init__(self, limit: int) -> None:
-        self._limit, self._left = limit, limit
+    Args:
+        new_limit: Returns the limit of an answer: a client uses a connection again.
+    """
+
+    def __init__(self, new_limit: Callable[[], int]) -> None:
+        self._new_limit = new_limit
+        self._limit: int | None = new_limit()
+        self._left = self._limit
         self._first_event: bytes | None = None
         """The bytes of the first event of a new stream; None if none is being received."""
 
@@ -103,7 +110,8 @@ class LimitedConnection:
         end = self._first_event.find(b"}\n\n") + 3
         if end < 3:
             return len(data)
-        self._first_event, self._left = None, self._limit
+        limit = self._new_limit() if self._limit is None else self._limit
+        self._first_event, self._left, self._limit = None, limit, None
         return max(0, end - before)
 
 
