@@ -200,6 +200,8 @@ def refuses(url: str) -> bool:
         httpx.get(url, trust_env=False)
     except httpx.ConnectError:
         return True
+    except httpx.ReadError:  # it waited to be accepted when the server stopped listening
+        return False
     return False
 
 
