@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from starlette.types import ASGIApp
 from apcore_a2a_server.bindings.http import DirectRouter, DirectRoutes
 from apcore_a2a_server.bindings.jsonrpc import JsonRpc
 from apcore_a2a_server.bindings.landing import LandingPage
+from apcore_a2a_server.bindings.own_routes import PATH as OWN_PATH
+from apcore_a2a_server.bindings.own_routes import OwnRoutes
 from apcore_a2a_server.bindings.rest import Rest
 from apcore_a2a_server.bindings.rest03 import Rest03
 from apcore_a2a_server.bindings.tenant_route import TenantRoute
@@ -30,6 +33,7 @@ from .card_keys import PATH as KEYS_PATH
 from .card_keys import KeySetPage
 from .explorer import explorer_routes
 from .figures import Figures
+from .operate import counts_as_operator, own_routes
 from .options import Settings
 
 logger = logging.getLogger("apcore_a2a_server")
@@ -138,6 +142,7 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
     rest = Rest(agent.handler, agent.setup.mapper, **_limits(agent))
     tenants = agent.handler.tenants
     tenant_routes = [] if tenants is None else [TenantRoute(tenants, routes, rest)]
+    routes.append(Route(OWN_PATH, _own_routes(agent, settings)))  # not in tenants
     pages = explorer_routes(settings.explorer_path, routes) if settings.explorer else []
     pages += _companion_routes(agent, [*routes, *pages])
     app = AgentApplication(
@@ -202,6 +207,12 @@ def _routes(agent: Agent, settings: Settings) -> list[Route]:
         Route("/agent/authenticatedExtendedCard", agent.cards.show_extended),
         Route("/v1/{path:path}", Rest03(agent.handler, mapper, **_limits(agent))),
     ]
+
+
+def _own_routes(agent: Agent, settings: Settings) -> OwnRoutes:
+    is_operator = partial(counts_as_operator, settings, agent.handler.operators)
+    routes = own_routes(agent, settings)
+    return OwnRoutes(routes, is_operator, agent.handler, agent.setup.mapper, **_limits(agent))
 
 
 def _companion_routes(agent: Agent, others: Sequence[Route]) -> list[Route]:

@@ -32,7 +32,8 @@ def explorer_routes(path: str, taken: Sequence[Route]) -> list[Route]:
         raise OptionError("explorer_path", f"must be a path: {error}") from None
     taken_paths = {each.path for each in taken} | {"/metrics"}
     for each in routes:
-        is_rest = each.path.startswith("/v1/") or rest_route("GET", each.path.strip("/"))
+        is_below = f"{each.path}/".startswith(("/v1/", "/apcore/"))
+        is_rest = is_below or rest_route("GET", each.path.strip("/"))
         if each.path in taken_paths or is_rest:
             raise OptionError("explorer_path", f"is taken: the agent itself is at {each.path}")
     return routes

@@ -12,7 +12,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]*")
 """Names that need no escape in a path (RFC 3986 §2.3)."""
 MAX_NAME = 255
 """Maximum length of a name, in characters."""
-RESERVED = ("agent", "extendedAgentCard", "health", "metrics", "tasks", "v1")
+RESERVED = ("agent", "apcore", "extendedAgentCard", "health", "metrics", "tasks", "v1")
 """First segments of the agent's own paths."""
 
 

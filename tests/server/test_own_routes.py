@@ -1,0 +1,191 @@
+"""The agent's own routes below `/apcore/`: access, errors, and who the caller is."""
+
+import re
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import jwt
+import pytest
+from apcore import Identity
+from apcore_a2a_auth import APIKeyAuthenticator, JWTAuthenticator
+from apcore_a2a_server import create_app
+from apcore_a2a_server.fields import OptionError
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from .asking import Json
+from .inloop import ActionModule, Peer, give_back, listening, registry_of, serving
+from .inloop import anyio_backend as anyio_backend
+
+pytestmark = pytest.mark.anyio
+
+WHOAMI = "/apcore/whoami"
+ADA, OP, BOSS, BOTH = (
+    {"x-api-key": f"the key of {name}"} for name in ("ada", "op", "boss", "both")
+)
+SECRET = "a secret of more than thirty-two bytes"
+
+
+def keys() -> APIKeyAuthenticator:
+    return APIKeyAuthenticator(
+        {
+            ADA["x-api-key"]: Identity("ada", roles=("payer",)),
+            OP["x-api-key"]: Identity("op", roles=("operator",)),
+            BOSS["x-api-key"]: Identity("boss", roles=("boss",)),
+            BOTH["x-api-key"]: Identity("both", roles=("operator", "boss")),
+        }
+    )
+
+
+def modules() -> dict[str, object]:
+    return {"work": ActionModule(give_back)}
+
+
+async def who(peer: Peer, headers: Mapping[str, str] | None = None) -> Json:
+    response = await peer.client.get(WHOAMI, headers=headers)
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"] == "application/json"
+    assert "no-store" in response.headers["cache-control"]
+    identity: Json = response.json()
+    return identity
+
+
+async def test_without_authentication_everybody_is_an_operator() -> None:
+    async with serving(modules()) as peer:
+        assert await who(peer) == {
+            "authenticated": False,
+            "principal": None,
+            "roles": [],
+            "operator": True,
+            "operatorReads": "content",
+            "approver": False,
+            "expiresAt": None,
+        }
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        (ADA, ("ada", ["payer"], False, None, False)),
+        (OP, ("op", ["operator"], True, "state", False)),
+        (BOSS, ("boss", ["boss"], False, None, True)),
+        (BOTH, ("both", ["operator", "boss"], True, "state", True)),
+    ],
+)
+async def test_callers_are_told_who_they_are_and_what_they_may_do(
+    headers: Mapping[str, str], expected: tuple[Any, ...]
+) -> None:
+    name, *rest = expected
+    async with serving(modules(), auth=keys(), operators="operator", approvers="boss") as peer:
+        identity = await who(peer, headers)
+    members = ("principal", "roles", "operator", "operatorReads", "approver")
+    assert [identity[member] for member in members] == [f"apikey|{name}", *rest]
+    assert (identity["authenticated"], identity["expiresAt"]) == (True, None)
+
+
+async def test_operators_are_told_that_they_read_content() -> None:
+    options: Json = {"auth": keys(), "operators": "operator", "operators_read": "content"}
+    async with serving(modules(), **options) as peer:
+        assert (await who(peer, OP))["operatorReads"] == "content"
+        assert (await who(peer, ADA))["operatorReads"] is None
+
+
+async def test_callers_are_told_when_their_token_expires() -> None:
+    expiry = int(time.time()) + 60
+    authenticator = JWTAuthenticator(SECRET, audience="agent", required_claims=())
+    claims = {"sub": "ada", "aud": "agent"}
+    tokens = [
+        jwt.encode({**claims, **more}, SECRET, algorithm="HS256") for more in ({"exp": expiry}, {})
+    ]
+    async with serving(modules(), auth=authenticator) as peer:
+        answers = [await who(peer, {"authorization": f"Bearer {token}"}) for token in tokens]
+    stated = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(expiry))
+    assert [answer["expiresAt"] for answer in answers] == [stated, None]
+
+
+class AnyToken:
+    """An authenticator that accepts every bearer token."""
+
+    def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
+        return Identity("ada") if "authorization" in headers else None
+
+
+@pytest.mark.parametrize(
+    "claims", ["", "{}", "[]", "no JSON", '{"exp": "x"}', '{"exp": 1e99}', '{"exp": NaN}', "\xff"]
+)
+async def test_the_expiry_of_another_kind_of_token_is_unknown(claims: str) -> None:
+    payload = urlsafe_b64encode(claims.encode("latin-1")).decode().rstrip("=")
+    async with serving(modules(), auth=AnyToken()) as peer:
+        for token in (f"a.{payload}.c", f"opaque{payload}"):
+            assert (await who(peer, {"authorization": f"Bearer {token}"}))["expiresAt"] is None
+
+
+async def test_a_request_without_credentials_is_refused_as_anywhere() -> None:
+    async with serving(modules(), auth=keys()) as peer:
+        own, other = [await peer.client.get(path) for path in (WHOAMI, "/tasks")]
+    assert (own.status_code, own.json()) == (other.status_code, other.json())
+    assert own.status_code == 401
+
+
+async def test_a_request_for_another_host_is_refused() -> None:
+    async with serving(modules(), allowed_hosts=["localhost"]) as peer:
+        responses = [
+            await peer.client.get(WHOAMI, headers={"host": host})
+            for host in ("evil.example", "localhost")
+        ]
+    assert [response.status_code for response in responses] == [421, 200]
+
+
+async def test_requests_count_towards_the_rate_limit() -> None:
+    async with serving(modules(), rate_limit="2/minute") as peer:
+        statuses = [(await peer.client.get(WHOAMI)).status_code for _ in range(3)]
+    assert statuses == [200, 200, 429]
+
+
+async def test_unknown_paths_and_methods_have_errors_in_the_same_form() -> None:
+    async with serving(modules()) as peer:
+        missing = await peer.client.get("/apcore/nothing")
+        wrong = await peer.client.delete(WHOAMI)
+        head = await peer.client.head(WHOAMI)
+        get = await peer.client.get(WHOAMI)
+    assert missing.status_code == 404
+    assert missing.json()["error"]["code"] == "NOT_FOUND"
+    assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET, HEAD")
+    assert wrong.json()["error"]["code"] == "METHOD_NOT_ALLOWED"
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == get.headers["content-length"]
+    assert all("no-store" in each.headers["cache-control"] for each in (missing, wrong, head))
+
+
+async def test_a_large_body_is_refused() -> None:
+    async with serving(modules(), max_body=10_000) as peer:
+        response = await peer.client.request("GET", WHOAMI, content=b"x" * 10_001)
+    assert (response.status_code, response.json()["error"]["code"]) == (413, "CONTENT_TOO_LARGE")
+
+
+async def test_the_routes_are_below_the_path_at_which_the_agent_is_mounted() -> None:
+    agent = create_app(registry_of(modules()), allowed_hosts=["*"])
+    site = Starlette(routes=[Mount("/agents/one", agent)])
+    async with listening(site) as url, httpx.AsyncClient(base_url=url, trust_env=False) as client:
+        statuses = [
+            (await client.get(prefix + WHOAMI)).status_code for prefix in ("/agents/one", "")
+        ]
+    assert statuses == [200, 404]
+
+
+async def test_the_routes_belong_to_the_agent_and_not_to_its_tenants() -> None:
+    async with serving(modules(), tenants={"work": "work"}, auth=keys()) as peer:
+        assert (await who(peer, ADA))["principal"] == "apikey|ada"
+        response = await peer.client.get("/work/apcore/whoami", headers=ADA)
+    assert response.status_code == 404
+
+
+def test_no_tenant_and_no_page_can_take_the_path() -> None:
+    with pytest.raises(OptionError, match="can't have the name 'apcore'"):
+        create_app(registry_of(modules()), tenants={"apcore": "work"})
+    for path in ("/apcore", "/apcore/page"):
+        with pytest.raises(OptionError, match=re.escape(f"the agent itself is at {path}")):
+            create_app(registry_of(modules()), explorer=True, explorer_path=path)
