@@ -31,6 +31,7 @@ from .modules import Inputs
 
 pytestmark = pytest.mark.anyio
 
+FINAL = ("completed", "failed", "canceled", "rejected")
 SCRAPER = (
     "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1"
 )
@@ -121,19 +122,21 @@ async def test_a_scraper_gets_openmetrics() -> None:
         assert response.text.endswith("# EOF\n")
         families = families_in(response.text)
         tasks = {
-            sample.labels["state"]: sample.value
+            (sample.labels["skill"], sample.labels["state"]): sample.value
             for sample in families["apcore_a2a_tasks"].samples
             if sample.name.endswith("_total")
         }
         assert tasks == {
-            "working": 2,
-            "completed": 1,
-            "failed": 1,
-            "canceled": 0,
-            "rejected": 0,
+            **{(skill, "working"): 1 for skill in ("crash", "work")},
+            **{("work", state): int(state == "completed") for state in FINAL},
+            **{("crash", state): int(state == "failed") for state in FINAL},
         }
-        runs = {sample.name: sample.value for sample in families["apcore_a2a_run_seconds"].samples}
-        assert runs["apcore_a2a_run_seconds_count"] == 2
+        runs = {
+            sample.labels["skill"]: sample.value
+            for sample in families["apcore_a2a_run_seconds"].samples
+            if sample.name.endswith("_count")
+        }
+        assert runs == {"crash": 1, "work": 1}
         assert {*families} == {
             "apcore_a2a_tasks",
             "apcore_a2a_requests",

@@ -1,4 +1,4 @@
-"""The agent's own routes below `/apcore/`: access, errors, and who the caller is."""
+"""The agent's own routes below `/apcore/`: access, errors, who the caller is, and figures."""
 
 import re
 import time
@@ -17,12 +17,22 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from .asking import Json
-from .inloop import ActionModule, Peer, give_back, listening, registry_of, serving
+from .inloop import (
+    NEEDS_APPROVAL,
+    ActionModule,
+    Gate,
+    Peer,
+    give_back,
+    listening,
+    registry_of,
+    serving,
+)
 from .inloop import anyio_backend as anyio_backend
+from .modules import Inputs
 
 pytestmark = pytest.mark.anyio
 
-WHOAMI = "/apcore/whoami"
+WHOAMI, SKILLS = "/apcore/whoami", "/apcore/skills"
 ADA, OP, BOSS, BOTH = (
     {"x-api-key": f"the key of {name}"} for name in ("ada", "op", "boss", "both")
 )
@@ -44,13 +54,20 @@ def modules() -> dict[str, object]:
     return {"work": ActionModule(give_back)}
 
 
-async def who(peer: Peer, headers: Mapping[str, str] | None = None) -> Json:
-    response = await peer.client.get(WHOAMI, headers=headers)
+async def crash(inputs: Inputs, context: Any) -> Any:
+    raise ValueError("secret")
+
+
+async def read(peer: Peer, path: str, headers: Mapping[str, str] | None = None) -> Json:
+    response = await peer.client.get(path, headers=headers)
     assert response.status_code == 200, response.text
-    assert response.headers["content-type"] == "application/json"
     assert "no-store" in response.headers["cache-control"]
-    identity: Json = response.json()
-    return identity
+    document: Json = response.json()
+    return document
+
+
+async def who(peer: Peer, headers: Mapping[str, str] | None = None) -> Json:
+    return await read(peer, WHOAMI, headers)
 
 
 async def test_without_authentication_everybody_is_an_operator() -> None:
@@ -156,6 +173,7 @@ async def test_unknown_paths_and_methods_have_errors_in_the_same_form() -> None:
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET, HEAD")
     assert wrong.json()["error"]["code"] == "METHOD_NOT_ALLOWED"
     assert (head.status_code, head.content) == (200, b"")
+    assert get.headers["content-type"] == "application/json"
     assert head.headers["content-length"] == get.headers["content-length"]
     assert all("no-store" in each.headers["cache-control"] for each in (missing, wrong, head))
 
@@ -189,3 +207,81 @@ def test_no_tenant_and_no_page_can_take_the_path() -> None:
     for path in ("/apcore", "/apcore/page"):
         with pytest.raises(OptionError, match=re.escape(f"the agent itself is at {path}")):
             create_app(registry_of(modules()), explorer=True, explorer_path=path)
+
+
+# Figures of skills
+
+
+async def test_the_figures_of_skills_cover_every_kind_of_outcome() -> None:
+    gate = Gate()
+    sources = {
+        **modules(),
+        "crash": ActionModule(crash),
+        "gate": ActionModule(gate),
+        "slow": ActionModule(Gate(), resources={"timeout": 50}),
+        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+        "unused": ActionModule(give_back),
+    }
+    async with serving(sources, explorer=True) as peer:
+        completed = [(await peer.send()).task["id"] for _ in range(7)]
+        failed = [(await peer.send("crash")).task["id"] for _ in range(2)]
+        await peer.send("slow")
+        paused = [(await peer.send("pay")).task["id"] for _ in range(2)]
+        await peer.send("pay", peer.part(text="no"), taskId=paused[0])
+        running = [await peer.start("gate") for _ in range(3)]
+        await peer.ask("cancel", {"id": running[0]})
+        document = await read(peer, SKILLS)
+        gate.opened.set()
+
+    skills = {skill.pop("id"): skill for skill in document["skills"]}
+    assert document["scope"] == "process"
+    assert document["since"] <= document["at"]
+    assert {name: (skill["running"], skill["runs"]) for name, skill in skills.items()} == {
+        "work": (0, 7),
+        "crash": (0, 2),
+        "slow": (0, 1),
+        "pay": (0, 1),
+        "gate": (2, 1),
+    }
+    work, broken = skills["work"], skills["crash"]
+    assert (work["failed"], work["errors"], work["failures"]) == (0, {}, [])
+    assert sum(work["perMinute"]) == 7
+    assert {len(skill["perMinute"]) for skill in skills.values()} == {60}
+    assert 0 <= work["p50Seconds"] <= work["p95Seconds"] <= work["p99Seconds"] < 60
+    assert len(work["slowest"]) == 5
+    assert {run["taskId"] for run in work["slowest"]} < {*completed}
+    assert {run["state"] for run in work["slowest"]} == {"completed"}
+    assert (broken["failed"], sum(broken["failedPerMinute"])) == (2, 2)
+    assert broken["errors"] == {"MODULE_EXECUTE_ERROR": 2}
+    assert [failure["taskId"] for failure in broken["failures"]] == failed[::-1]
+    assert broken["failures"][0]["code"] == "MODULE_EXECUTE_ERROR"
+    assert skills["slow"]["errors"] == {"MODULE_TIMEOUT": 1}
+    assert skills["pay"]["failed"] == 0
+    assert skills["gate"]["slowest"][0]["state"] == "canceled"
+    assert "secret" not in str(document)
+
+
+async def test_without_authentication_figures_need_the_page_or_metrics() -> None:
+    for option, status in (("access_log", 404), ("explorer", 200), ("metrics", 200)):
+        options: Json = {option: True}
+        async with serving(modules(), **options) as peer:
+            assert (await peer.client.get(SKILLS)).status_code == status
+
+
+@pytest.mark.parametrize("path", ["/apcore/skills"])
+async def test_with_authentication_only_operators_see_figures(path: str) -> None:
+    settings: list[Json] = [{"operators": "operator"}, {"explorer": True, "metrics": True}]
+    for options in settings:
+        async with serving(modules(), auth=keys(), **options) as peer:
+            responses = [await peer.client.get(path, headers=who) for who in (ADA, OP, {})]
+        own = 200 if "operators" in options else 403
+        assert [response.status_code for response in responses] == [403, own, 401]
+        assert responses[0].json()["error"]["code"] == "FORBIDDEN"
+
+
+async def test_an_operator_sees_the_figures_of_all_callers() -> None:
+    async with serving(modules(), auth=keys(), operators="operator") as peer:
+        params = peer.wire.params("work", peer.part(text="hello"))
+        assert (await peer.ask("send", params, dict(ADA))).state == "completed"
+        document = await read(peer, SKILLS, OP)
+    assert [(skill["id"], skill["runs"]) for skill in document["skills"]] == [("work", 1)]

@@ -22,6 +22,7 @@ from tests.facade.processes import Process, extensions, process, run
 
 from .inloop import Peer, serving
 from .modules import registry
+from .test_skill_figures import Worker
 
 PROMETHEUS = {"accept": "text/plain"}
 
@@ -59,31 +60,34 @@ async def test_metrics_are_sums_over_the_workers() -> None:
     async with serving(app_of_two(figures)) as peer:
         await peer.send("echo")
         with OtherWorker(figures) as other:
-            other.add("tasks completed", 5)
             other.add("requests 200", 7)
-            other.add("runs 0", 5)
             other.set("open_streams", 3)
             other.set("uptime_seconds", 0)
+        other_worker = Worker(figures.skills, 1)
+        for skill in ["echo"] * 3 + ["other"] * 2:
+            other_worker.run(skill=skill)
         metrics = (await peer.client.get("/metrics")).json()
         text = (await peer.client.get("/metrics", headers=PROMETHEUS)).text
 
     assert (metrics["completed_tasks"], metrics["open_streams"]) == (6, 3)
     assert metrics["total_requests"] == 8
     assert 0 < metrics["uptime_seconds"] < 60
-    assert 'apcore_a2a_tasks_total{state="completed"} 6.0' in text
-    assert "apcore_a2a_run_seconds_count 6.0" in text
+    assert 'apcore_a2a_tasks_total{skill="echo",state="completed"} 4.0' in text
+    assert 'apcore_a2a_tasks_total{skill="other",state="completed"} 2.0' in text
+    assert 'apcore_a2a_run_seconds_count{skill="echo"} 4.0' in text
+    assert 'apcore_a2a_run_seconds_count{skill="other"} 2.0' in text
 
 
 def test_the_counts_of_a_worker_outlive_it() -> None:
     figures = Figures(2)
     figures.worker = 1
-    figures.add("tasks failed")
+    figures.add("requests 500")
     figures.set("active_tasks", 2)
     figures.set(ALIVE_AT, time.monotonic())
 
     figures.clear(1)
 
-    assert (figures.total("tasks failed"), figures.total("active_tasks")) == (1, 0)
+    assert (figures.total("requests 500"), figures.total("active_tasks")) == (1, 0)
     assert figures.each(ALIVE_AT) == [0, 0]
 
 

@@ -83,6 +83,11 @@ def test_workers_share_tasks_and_one_that_is_killed_is_replaced(
         eventually(lambda: serving(agent) == 2)
         assert second in workers_of(agent)
         assert read(agent, "/metrics")["completed_tasks"] == 10
+        skills = read(agent, "/apcore/skills")
+        assert skills["scope"] == "workers"
+        (skill,) = skills["skills"]
+        assert (skill["runs"], sum(skill["perMinute"]), len(skill["slowest"])) == (10, 10, 5)
+        assert {run["taskId"] for run in skill["slowest"]} < {*ids}
 
         assert agent.end(signal.SIGTERM) == 0
         assert refuses(agent.url)

@@ -40,6 +40,7 @@ from .figures import Figures
 from .health import HealthPage
 from .options import AUTH_RATE_LIMIT, Settings
 from .sharing import check_server
+from .skill_figures import SkillRecorder
 from .tenant_names import RESERVED, check_name, read_tenants
 
 if TYPE_CHECKING:
@@ -76,7 +77,10 @@ class Agent:
         self.limiter = _limiter(settings.rate_limit, settings, "rate_limit")
         self.refusals = _refusals(settings)
         self.metrics = _metrics(settings, self.figures)
-        self.setup = setup = _setup(executor, settings, self.metrics)
+        self.recorder: SkillRecorder | None = None
+        if settings.metrics or settings.shows_figures:
+            self.recorder = self.figures.skills.recorder(self.figures.worker)
+        self.setup = setup = _setup(executor, settings, self.recorder)
         self.engine = Engine(setup)
         self.push = _push(setup.tasks, settings, self.metrics, setup.spans)
         self.keeper: LeaseKeeper | None = None
@@ -157,10 +161,17 @@ class Agent:
             remaining = max(deadline - loop.time(), min(MIN_WEBHOOK_DRAIN, timeout))
             await self.push.queue.drain(remaining)
 
+    def publish(self) -> None:
+        """Write the current figures, for requests that reach other workers."""
+        if self.metrics is not None:
+            self.metrics.publish()
+        if self.recorder is not None:
+            self.recorder.publish(self.engine.count_running())
+
     def gauges(self) -> dict[str, Callable[[], float]]:
         """Return functions that read the current figures, by metric name."""
         gauges: dict[str, Callable[[], float]] = {
-            "active_tasks": self.engine.count_running,
+            "active_tasks": lambda: self.engine.count_running().total(),
             "open_streams": lambda: len(self.handler.streams),
             "stuck_threads": lambda: self.setup.threads.stuck,
             "memory_bodies_bytes": lambda: self.setup.memory.bodies,
@@ -292,12 +303,12 @@ def reserved_paths(settings: Settings) -> frozenset[str]:
     return frozenset({*RESERVED, settings.explorer_path.strip("/").partition("/")[0]})
 
 
-def _tasks(settings: Settings, metrics: "Metrics | None") -> LiveTasks:
+def _tasks(settings: Settings, recorder: SkillRecorder | None) -> LiveTasks:
     max_history, store = settings.limits.max_history, settings.task_store
     if store is None or store == "memory":
         ttl, capacity = settings.task_ttl, settings.max_tasks
         store = InMemoryTaskStore(ttl=ttl, max_capacity=capacity, max_history=max_history)
-    on_state = None if metrics is None else metrics.on_state
+    on_state = None if recorder is None else recorder.on_state
     return LiveTasks(store_of(store), max_history=max_history, on_state=on_state)
 
 
@@ -314,8 +325,8 @@ def _capacity(threads: ThreadPool, settings: Settings) -> Capacity:
     )
 
 
-def _setup(executor: Executor, settings: Settings, metrics: "Metrics | None") -> Setup:
-    tasks, memory = _tasks(settings, metrics), settings.limits.memory
+def _setup(executor: Executor, settings: Settings, recorder: SkillRecorder | None) -> Setup:
+    tasks, memory = _tasks(settings, recorder), settings.limits.memory
     spans = _spans(settings)
     threads = ThreadPool(settings.max_threads, share=settings.limits.client_share)
     return Setup(

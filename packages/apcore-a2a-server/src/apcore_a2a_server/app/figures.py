@@ -8,22 +8,15 @@ import mmap
 import time
 from collections.abc import Iterable, Sequence
 
-from apcore_a2a_core.states import NAMES
+from .skill_figures import SkillFigures
 
-BUCKETS = (0.005, 0.025, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300)
-"""Upper bounds of the histogram in seconds; the last is the default `execution_timeout`."""
-LONGER = len(BUCKETS)
-"""Number of the bucket for longer runs."""
 RESULTS = ("delivered", "retried", "failed")
 """Results of an attempt to deliver a notification; a retried one has further attempts."""
 STATUSES = range(100, 600)  # of HTTP
 
 COUNTERS = (
-    *(f"tasks {name}" for name in NAMES.values()),
     *(f"webhooks {result}" for result in RESULTS),
     *(f"requests {status}" for status in STATUSES),
-    *(f"runs {number}" for number in range(LONGER + 1)),
-    "runs seconds",
 )
 SUMMED_GAUGES = (
     "active_tasks",
@@ -70,16 +63,17 @@ class Figures:
         worker: The number of this process's worker.
         started: When the agent started, by `time.monotonic`.
         created: When the agent started, in seconds since 1970.
+        skills: The figures by skill.
 
     Example:
         ```python
         from apcore_a2a_server.app.figures import Figures
 
         figures = Figures(workers=2)
-        figures.add("tasks completed")
+        figures.add("requests 200")
         figures.worker = 1
-        figures.add("tasks completed")
-        print(figures.total("tasks completed"))
+        figures.add("requests 200")
+        print(figures.total("requests 200"))
         #> 2.0
         ```
     """
@@ -89,6 +83,7 @@ class Figures:
         self.worker = 0
         self.started = time.monotonic()
         self.created = time.time()
+        self.skills = SkillFigures(workers)
         self._state = (*STATE, *others)
         names = (*COUNTERS, *self._state)
         self._positions = (
@@ -118,6 +113,7 @@ class Figures:
         """Forget the state of a worker that has ended; its counters stay."""
         for name in self._state:
             self._cells[self._cell(name, worker)] = 0
+        self.skills.clear(worker)
 
     def each(self, name: str) -> Sequence[float]:
         """Return a figure of each worker."""

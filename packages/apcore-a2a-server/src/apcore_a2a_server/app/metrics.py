@@ -1,11 +1,10 @@
 """Metrics for operators: `GET /metrics` (FR-OPS-002)."""
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any, TypeAlias
 
-from apcore_a2a_core.states import NAMES, TERMINAL, WORKING
+from apcore_a2a_core.states import NAMES, TERMINAL
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -18,9 +17,8 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from apcore_a2a_server.store import TaskRecord
-
-from .figures import BUCKETS, LONGER, RESULTS, STATUSES, Figures
+from .figures import RESULTS, STATUSES, Figures
+from .skill_figures import BUCKETS, SkillTotals
 
 Gauges: TypeAlias = dict[str, Callable[[], float]]
 
@@ -30,7 +28,8 @@ PREFIX = "apcore_a2a_"
 class Metrics(Collector):
     """Counters of tasks, requests and notifications, and the page that shows them.
 
-    Label values are task states, HTTP statuses and delivery results: clients cannot add others.
+    Label values are skills, task states, HTTP statuses and delivery results: clients cannot add
+    others.
 
     Args:
         figures: The figures of all workers.
@@ -57,19 +56,6 @@ class Metrics(Collector):
         """Count attempts to deliver notifications: delivered, retried or failed."""
         self._figures.add(f"webhooks {result}", number)
 
-    def on_state(self, before: TaskRecord | None, after: TaskRecord) -> None:
-        """Count a task that entered a state, and observe the duration of its last run once it ends.
-
-        An orphaned task that is started again enters the state working a second time.
-        """
-        status = after.task.status
-        self._figures.add(f"tasks {NAMES[status.state]}")
-        if before is not None and before.task.status.state == WORKING and status.state in TERMINAL:
-            # negative if the task was started by another replica whose clock is ahead
-            seconds = max(after.status_at - before.status_at, 0)
-            self._figures.add(f"runs {bisect_left(BUCKETS, seconds)}")
-            self._figures.add("runs seconds", seconds)
-
     def on_response(self, status: int) -> None:
         """Count the response to a request."""
         self._figures.add(f"requests {status}")
@@ -81,11 +67,13 @@ class Metrics(Collector):
         if "openmetrics-text" in accept or "text/plain" in accept:
             encode, media_type = choose_encoder(accept)
             return Response(encode(self._registry), headers={"content-type": media_type})
-        tasks, webhooks = self._tasks(), self._figures.totals("webhooks", self._results)
+        webhooks = self._figures.totals("webhooks", self._results)
+        skills = self._figures.skills.totals().values()
+        ended = {state: sum(each.states[state] for each in skills) for state in TERMINAL}
         return JSONResponse(
             {
                 **{name: _number(self._figures.total(name)) for name in self._gauges},
-                **{f"{NAMES[state]}_tasks": _number(tasks[NAMES[state]]) for state in TERMINAL},
+                **{f"{NAMES[state]}_tasks": _number(number) for state, number in ended.items()},
                 **{f"webhooks_{result}": _number(number) for result, number in webhooks.items()},
                 "total_requests": _number(sum(self._requests().values())),
             }
@@ -93,9 +81,10 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the figures for Prometheus."""
-        yield self._counter("tasks", "Tasks that entered a state", "state", self._tasks())
+        skills = self._figures.skills.totals()
+        yield self._tasks(skills)
         yield self._counter("requests", "HTTP requests", "status", self._requests())
-        yield self._durations()
+        yield self._durations(skills)
         if self._results:
             results = self._figures.totals("webhooks", self._results)
             help = "Attempts to deliver notifications by result"
@@ -104,11 +93,16 @@ class Metrics(Collector):
             text = name.replace("_", " ").capitalize()
             yield GaugeMetricFamily(PREFIX + name, text, self._figures.total(name))
 
-    def _tasks(self) -> dict[str, float]:
-        """Return the number of tasks by state: of final states, and of others if there are any."""
-        final = {NAMES[state] for state in TERMINAL}
-        totals = self._figures.totals("tasks", NAMES.values())
-        return {name: number for name, number in totals.items() if number or name in final}
+    def _tasks(self, skills: Mapping[str, SkillTotals]) -> Metric:
+        """Return the number of tasks by skill and state: final states, and others if any."""
+        help, labels = "Tasks that entered a state", ["skill", "state"]
+        family = CounterMetricFamily(f"{PREFIX}tasks", help, labels=labels)
+        for skill, totals in skills.items():
+            for state, number in totals.states.items():
+                if number or state in TERMINAL:
+                    created = self._figures.created
+                    family.add_metric([skill, NAMES[state]], number, created=created)
+        return family
 
     def _requests(self) -> dict[str, float]:
         totals = self._figures.totals("requests", STATUSES)
@@ -120,12 +114,14 @@ class Metrics(Collector):
             family.add_metric([value], number, created=self._figures.created)
         return family
 
-    def _durations(self) -> Metric:
-        counts = self._figures.totals("runs", range(LONGER + 1)).values()
+    def _durations(self, skills: Mapping[str, SkillTotals]) -> Metric:
+        help, labels = "Duration of runs", ["skill"]
+        family = HistogramMetricFamily(f"{PREFIX}run_seconds", help, labels=labels)
         bounds = [*(str(float(bound)) for bound in BUCKETS), "+Inf"]
-        buckets: Any = [*zip(bounds, accumulate(counts), strict=True)]
-        seconds = self._figures.total("runs seconds")
-        return HistogramMetricFamily(f"{PREFIX}run_seconds", "Duration of runs", buckets, seconds)
+        for skill, totals in skills.items():
+            buckets: Any = [*zip(bounds, accumulate(totals.runs), strict=True)]
+            family.add_metric([skill], buckets, totals.run_seconds)
+        return family
 
 
 def _number(value: float) -> float:

@@ -1,24 +1,36 @@
 """The agent's own routes for people who use and operate it, below `/apcore/`."""
 
+import asyncio
 import json
+import time
 from base64 import urlsafe_b64decode
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from apcore_a2a_core import Identity
+from apcore_a2a_core.states import FAILED, NAMES
 
 from apcore_a2a_server.bindings.own_routes import OwnRequest, OwnRoute
 from apcore_a2a_server.engine.operators import Operators, matches
 
 from .agent import Agent
+from .figures import Figures
 from .options import Settings
+from .skill_figures import MINUTES, STATES, SkillHour
+
+SKILLS_PER_TURN = 20
+"""Skills whose figures are added up at a time: one takes up to a fifth of a millisecond."""
 
 
 def own_routes(agent: Agent, settings: Settings) -> list[OwnRoute]:
     """Return the routes of an agent below `/apcore/`."""
     identity_page = IdentityPage(settings, agent.handler.operators)
-    return [OwnRoute("GET", "whoami", identity_page.show)]
+    routes = [OwnRoute("GET", "whoami", identity_page.show)]
+    if settings.auth is not None or settings.shows_figures:
+        skills_page = SkillsPage(agent.figures, agent.publish)
+        routes.append(OwnRoute("GET", "skills", skills_page.show, for_operators=True))
+    return routes
 
 
 def counts_as_operator(settings: Settings, rules: Operators, identity: Identity | None) -> bool:
@@ -60,6 +72,76 @@ class IdentityPage:
             "approver": rules.is_approver(caller),
             "expiresAt": None if expires_at is None else timestamp(expires_at),
         }
+
+
+class SkillsPage:
+    """`GET /apcore/skills`: the last hour of each skill, of all workers of this replica together.
+
+    Args:
+        figures: The figures of all workers.
+        publish: Writes the current figures of this worker.
+    """
+
+    def __init__(self, figures: Figures, publish: Callable[[], None]) -> None:
+        self._figures = figures
+        self._publish = publish
+
+    async def show(self, request: OwnRequest) -> dict[str, Any]:
+        """Return the figures of the skills that have had tasks in the last hour."""
+        self._publish()
+        now = time.time()
+        skills: list[dict[str, Any]] = []
+        async for hour in hours_of(self._figures, now):
+            if hour.running or any(hour.started) or any(map(any, hour.ended.values())):
+                skills.append(_skill_document(hour))
+        oldest_minute = (now // 60 - MINUTES + 1) * 60
+        return {
+            "at": timestamp(now),
+            "scope": "workers" if self._figures.workers > 1 else "process",
+            "since": timestamp(max(oldest_minute, self._figures.created)),
+            "skills": skills,
+        }
+
+
+async def hours_of(figures: Figures, now: float) -> AsyncGenerator[SkillHour]:
+    """Yield the last hour of each skill; meanwhile, other requests get their turns."""
+    for number, hour in enumerate(figures.skills.hours(now), 1):
+        if number % SKILLS_PER_TURN == 0:
+            await asyncio.sleep(0)
+        yield hour
+
+
+def _skill_document(hour: SkillHour) -> dict[str, Any]:
+    minutes = [sum(states) for states in zip(*hour.ended.values(), strict=True)]
+    failed = hour.ended[FAILED]
+    percentiles = {f"p{share}Seconds": hour.percentile(share / 100) for share in (50, 95, 99)}
+    return {
+        "id": hour.skill,
+        "running": hour.running,
+        "runs": sum(minutes),
+        "failed": sum(failed),
+        "errors": dict(hour.errors.most_common()),
+        **{name: _rounded(seconds) for name, seconds in percentiles.items()},
+        "perMinute": minutes,
+        "failedPerMinute": failed,
+        "slowest": [
+            {
+                "taskId": run.task_id,
+                "seconds": _rounded(run.seconds),
+                "at": timestamp(run.at),
+                "state": NAMES[STATES[run.kind]],
+            }
+            for run in hour.slowest
+        ],
+        "failures": [
+            {"taskId": failure.task_id, "code": code, "at": timestamp(failure.at)}
+            for failure, code in hour.failures
+        ],
+    }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 6)
 
 
 def timestamp(seconds: float) -> str:

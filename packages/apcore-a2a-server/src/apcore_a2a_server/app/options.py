@@ -297,6 +297,13 @@ class Settings:
                 problem = f"takes names without a scheme or port, not {host!r}"
                 raise OptionError("allowed_hosts", problem)
 
+    @property
+    def shows_figures(self) -> bool:
+        """Whether any callers may see figures below `/apcore/`: operators, or without auth all."""
+        if self.auth is not None:
+            return self.operators is not None
+        return self.explorer or self.metrics
+
     def project(self, key: str) -> str:
         """Return `project.<key>` of the config as text; "" if it is not set."""
         value = self.config.get(f"project.{key}") if self.config is not None else None

@@ -181,8 +181,7 @@ class WorkerServer(Server):
                 self._agent.figures.set(ALIVE_AT, 0)
             else:
                 await self._agent.health.publish()
-            if self._agent.metrics is not None:
-                self._agent.metrics.publish()
+            self._agent.publish()
             await asyncio.sleep(PUBLISH_INTERVAL)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Collection
 from contextlib import suppress
 from contextvars import copy_context
@@ -142,13 +143,15 @@ class Engine:
             return False
         return True
 
-    def count_running(self) -> int:
-        """Return the number of runs, without those that have lost their lease.
+    def count_running(self) -> Counter[str]:
+        """Return the number of runs of each skill, without those that have lost their lease.
 
         Another replica runs their tasks by now, but their modules may take a while to stop.
         """
         lease_of, runs = self._setup.tasks.lease_of, self.runs.items()
-        return sum(run.lease in (None, lease_of(task_id)) for task_id, run in runs)
+        return Counter(
+            run.call.skill.id for task_id, run in runs if run.lease in (None, lease_of(task_id))
+        )
 
     async def add_webhook(self, task_id: str, webhook: Webhook | None) -> None:
         """Add the push config of a message that does not change its task."""

@@ -10,11 +10,12 @@ from time import time_ns
 from typing import Any
 
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
-from apcore_a2a_core import MediaTypeError, PartConverter, PartError
+from apcore_a2a_core import MediaTypeError, PartConverter, PartError, error_details
 from apcore_a2a_core.data import Message, Part, Role, SendMessageRequest, Timestamp
 from apcore_a2a_core.dialects import invalid
 from apcore_a2a_core.media_types import JSON, TEXT, is_accepted
 from apcore_a2a_core.skill_mapper import output_modes
+from apcore_a2a_core.values import is_object
 from msgspec import json, to_builtins
 
 from apcore_a2a_server.modules.skills import Skill
@@ -68,6 +69,25 @@ def agent_message(reply_to: Message, *parts: str | Part) -> Message:
         role=Role.ROLE_AGENT,
         parts=[Part(text=part) if isinstance(part, str) else part for part in parts],
     )
+
+
+def failure_code(message: Message | None) -> str | None:
+    """Return the code of the error in the message of a status; None if it has no error.
+
+    Example:
+        ```python
+        from apcore_a2a_core.data import Message, Part
+        from apcore_a2a_server.engine.messages import failure_code
+
+        error = {"code": -32603, "message": "…", "data": {"type": "ModuleTimeoutError"}}
+        print(failure_code(Message(parts=[Part(text="…"), Part(data=error)])))
+        #> MODULE_TIMEOUT
+        ```
+    """
+    for part in () if message is None else message.parts:
+        if is_object(part.data) and "code" in part.data:
+            return str(error_details(part.data)[0]["reason"])
+    return None
 
 
 def split_parts(

@@ -1,0 +1,455 @@
+"""Figures by skill, which the workers of an agent share: since the start, and of the last hour.
+
+Each worker writes into places of its own, in memory that all of them have mapped, and readers add
+up the places of a skill. So a change of a task costs a few additions, and nothing is sent between
+processes.
+"""
+
+import mmap
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import add
+from struct import Struct, calcsize
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from apcore_a2a_core.data import TaskState
+from apcore_a2a_core.states import (
+    CANCELED,
+    COMPLETED,
+    FAILED,
+    NAMES,
+    PAUSED,
+    REJECTED,
+    TERMINAL,
+    WORKING,
+)
+
+from apcore_a2a_server.engine.messages import failure_code
+from apcore_a2a_server.store import TaskRecord
+
+Clock: TypeAlias = Callable[[], float]
+
+BUCKETS = (0.005, 0.025, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300)
+"""Upper bounds of the histogram for Prometheus in seconds; the last is the default timeout."""
+MAX_SKILLS = 512
+"""Skills that have a place of their own; all further ones share one."""
+OTHER = "(other)"
+"""The name of the place that is shared: of skills without a place, and of tasks without a skill."""
+OTHER_CODE = "OTHER"
+"""The code of failures without one, and of those that have no place."""
+LATE = "INPUT_TIMEOUT"
+"""The code of tasks that no answer has reached in time."""
+MINUTES = 60
+"""Minutes that are kept, the current one included."""
+HOUR = 60 * MINUTES  # seconds
+KEPT = 5
+"""Slowest runs and latest failures that are kept for each skill."""
+MAX_CODES = 8
+"""Codes of failures that are counted for each skill; all further ones are counted together."""
+
+# cells of a place that count since the start, and its state: floats
+STATES = (*NAMES,)
+_STATE = {state: position for position, state in enumerate(STATES)}
+_RUNS = len(STATES)
+_RUN_SECONDS = _RUNS + len(BUCKETS) + 1
+_RUNNING = _RUN_SECONDS + 1
+_TOTALS = _RUNNING + 1
+
+# cells of a minute: unsigned integers
+_STAMP, _STARTED = 0, 1
+_ENDED = {COMPLETED: 2, FAILED: 3, CANCELED: 4, REJECTED: 5}
+_ERRORS = 6
+"""The first of the cells for codes; the last of them is for all other codes."""
+_DURATIONS = _ERRORS + MAX_CODES + 1
+BOUNDS: Sequence[float] = (*(0.001 * 1.25**power for power in range(69)),)
+"""Upper bounds of the histogram for percentiles, from a millisecond to more than an hour."""
+_MINUTE = _DURATIONS + len(BOUNDS) + 1
+_EMPTY_MINUTE = memoryview(bytes(4 * _MINUTE)).cast("I")
+
+# texts of a place: bytes
+_NAME, _CODE, _RECORD = Struct("256p"), Struct("32p"), Struct("<ddB47p")
+_CODES_AT = _NAME.size
+_SLOWEST_AT = _CODES_AT + MAX_CODES * _CODE.size
+_FAILURES_AT = _SLOWEST_AT + KEPT * _RECORD.size
+_TEXTS = _FAILURES_AT + KEPT * _RECORD.size
+
+
+class Noted(NamedTuple):
+    """A run or a failure that is kept.
+
+    Attributes:
+        at: When it ended, in seconds since 1970.
+        seconds: How long the run took.
+        kind: For a run, the position of its state in `STATES`. For a failure, the position of its
+            code in the place, counted from 1, or 0 for none.
+        task_id: The task.
+    """
+
+    at: float
+    seconds: float
+    kind: int
+    task_id: str
+
+
+class _Place:
+    """The cells of a skill in the memory of one worker.
+
+    Attributes:
+        totals: The cells that count since the start, and the number of running tasks.
+        minutes: The cells of the last hour; a minute has the cells of its remainder by 60.
+        slowest: The slowest runs of the last hour, the slowest first.
+        failures: The latest failures, the latest first.
+        codes: The codes that have cells.
+    """
+
+    __slots__ = (
+        "_texts",
+        "_threshold",
+        "_threshold_until",
+        "codes",
+        "failures",
+        "minutes",
+        "slowest",
+        "totals",
+    )
+
+    def __init__(self, totals: Any, minutes: Any, texts: Any) -> None:
+        self.totals = totals
+        self.minutes = minutes
+        self._texts = texts
+        self.slowest = self._read(_SLOWEST_AT)
+        self.failures = self._read(_FAILURES_AT)
+        self._set_threshold()
+        self.codes = [*self._read_codes()]  # after the failures, which refer to them
+
+    @property
+    def name(self) -> str:
+        """The skill; empty if the place is free."""
+        return str(_NAME.unpack_from(self._texts)[0], "utf-8", "replace")
+
+    @name.setter
+    def name(self, name: str) -> None:
+        _NAME.pack_into(self._texts, 0, name.encode())
+
+    def minute(self, now: float) -> int:
+        """Return the position of the current minute's cells, which are emptied if need be."""
+        minute = int(now) // 60
+        start = minute % MINUTES * _MINUTE
+        if self.minutes[start] != minute:
+            self.minutes[start : start + _MINUTE] = _EMPTY_MINUTE
+            self.minutes[start] = minute
+        return start
+
+    def code(self, text: str) -> int:
+        """Return the position of a code's cell; that for all others is at `MAX_CODES`."""
+        text = text[: _CODE.size - 1]
+        if text not in self.codes:
+            if len(self.codes) == MAX_CODES:
+                return MAX_CODES
+            _CODE.pack_into(self._texts, _CODES_AT + len(self.codes) * _CODE.size, text.encode())
+            self.codes.append(text)
+        return self.codes.index(text)
+
+    def note_run(self, run: Noted) -> None:
+        """Keep a run if it is one of the slowest of the last hour."""
+        if run.seconds <= self._threshold and run.at < self._threshold_until:
+            return
+        recent = (each for each in self.slowest if not _is_old(each, run.at))
+        self.slowest = sorted((*recent, run), key=lambda each: -each.seconds)[:KEPT]
+        self._write(_SLOWEST_AT, self.slowest)
+        self._set_threshold()
+
+    def _set_threshold(self) -> None:
+        """Set what a run must exceed to be kept, and how long that holds."""
+        kept, self._threshold, self._threshold_until = self.slowest, 0.0, 0.0
+        if len(kept) == KEPT:
+            self._threshold = kept[-1].seconds
+            self._threshold_until = min(each.at for each in kept) + HOUR
+
+    def note_failure(self, failure: Noted) -> None:
+        """Keep a failure instead of the oldest one."""
+        self.failures = [failure, *self.failures[: KEPT - 1]]
+        self._write(_FAILURES_AT, self.failures)
+
+    def _read_codes(self) -> Iterator[str]:
+        for (code,) in _CODE.iter_unpack(self._texts[_CODES_AT:_SLOWEST_AT]):
+            if code:
+                yield code.decode("utf-8", "replace")
+
+    def _read(self, start: int) -> list[Noted]:
+        end = start + KEPT * _RECORD.size
+        cells = bytes(self._texts[start:end])
+        while cells != (again := bytes(self._texts[start:end])):  # its worker writes it just now
+            cells = again
+        records = (Noted(*record) for record in _RECORD.iter_unpack(cells) if record[0])
+        return [record._replace(task_id=_text(record.task_id)) for record in records]
+
+    def _write(self, start: int, records: Iterable[Noted]) -> None:
+        packed = b"".join(_RECORD.pack(*each[:3], each.task_id.encode()) for each in records)
+        self._texts[start : start + len(packed)] = packed
+
+
+def _text(packed: Any) -> str:
+    return str(packed, "utf-8", "replace")
+
+
+def _is_old(record: Noted, now: float) -> bool:
+    return record.at <= now - HOUR
+
+
+@dataclass
+class SkillHour:
+    """The last hour of a skill, of all workers together; lists of minutes begin with the oldest.
+
+    Attributes:
+        skill: The id of the skill.
+        running: The tasks that run now.
+        started: The tasks that were started in each minute.
+        ended: The tasks that ended in each minute, by their state.
+        errors: The failures by code.
+        durations: The number of runs in each bucket of `BOUNDS`.
+        slowest: The slowest runs, the slowest first.
+        failures: The latest failures, the latest first, each with its code.
+    """
+
+    skill: str
+    running: int = 0
+    started: list[int] = field(default_factory=lambda: [0] * MINUTES)
+    ended: dict[TaskState, list[int]] = field(
+        default_factory=lambda: {state: [0] * MINUTES for state in _ENDED}
+    )
+    errors: Counter[str] = field(default_factory=Counter[str])
+    durations: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    slowest: list[Noted] = field(default_factory=list[Noted])
+    failures: list[tuple[Noted, str | None]] = field(default_factory=list[Any])
+
+    def percentile(self, share: float) -> float | None:
+        """Return a time in seconds that this share of the runs has not exceeded.
+
+        It is exact to about a tenth, since runs are counted in buckets.
+        """
+        totals = [*accumulate(self.durations)]
+        if not totals[-1]:
+            return None
+        rank = share * totals[-1]
+        bucket = bisect_left(totals, rank)
+        longest = self.slowest[0].seconds if self.slowest else BOUNDS[-1]
+        if bucket == len(BOUNDS):
+            return longest
+        low, high = BOUNDS[bucket - 1] if bucket else 0, BOUNDS[bucket]
+        part = 1 - (totals[bucket] - rank) / self.durations[bucket]
+        return min(low + part * (high - low), longest)
+
+    def add(self, place: _Place, now: float) -> None:
+        """Add the figures of one worker."""
+        self.running += int(place.totals[_RUNNING])
+        minute, cells = int(now) // 60, place.minutes.tolist()
+        errors = [0] * (MAX_CODES + 1)
+        for start in range(0, len(cells), _MINUTE):
+            age = minute - cells[start]
+            if not 0 <= age < MINUTES:
+                continue
+            position = MINUTES - 1 - age
+            self.started[position] += cells[start + _STARTED]
+            for state, cell in _ENDED.items():
+                self.ended[state][position] += cells[start + cell]
+            errors = [*map(add, errors, cells[start + _ERRORS : start + _DURATIONS])]
+            durations = cells[start + _DURATIONS : start + _MINUTE]
+            self.durations = [*map(add, self.durations, durations)]
+        for code, number in zip([*place.codes, OTHER_CODE], _used(errors, place), strict=True):
+            if number:
+                self.errors[code] += number
+        self._add_noted(place, now)
+
+    def _add_noted(self, place: _Place, now: float) -> None:
+        runs = [run for run in place.slowest if not _is_old(run, now)]
+        self.slowest = sorted((*self.slowest, *runs), key=lambda run: -run.seconds)[:KEPT]
+        codes = [None, *place.codes, OTHER_CODE]
+        noted = [(each, codes[each.kind]) for each in place.failures if not _is_old(each, now)]
+        by_time = sorted((*self.failures, *noted), key=lambda each: -each[0].at)
+        self.failures = by_time[:KEPT]
+
+
+def _used(errors: Sequence[int], place: _Place) -> list[int]:
+    """Return the counts of the codes that a place has, and last that of all others."""
+    return [*errors[: len(place.codes)], errors[MAX_CODES]]
+
+
+class SkillTotals(NamedTuple):
+    """Figures of a skill since the start, of all workers together.
+
+    Attributes:
+        states: The number of tasks that entered each state.
+        runs: The number of runs in each bucket of `BUCKETS`, and of longer ones.
+        run_seconds: The duration of all these runs.
+    """
+
+    states: Mapping[TaskState, float]
+    runs: Sequence[float]
+    run_seconds: float
+
+
+class SkillFigures:
+    """The places of all workers.
+
+    Create them before the workers are forked.
+
+    Args:
+        workers: The number of workers.
+
+    Example:
+        ```python
+        from apcore_a2a_core.data import Task, TaskState, TaskStatus
+        from apcore_a2a_server.app.skill_figures import SkillFigures
+        from apcore_a2a_server.store import TaskRecord
+
+        figures = SkillFigures(workers=2)
+        working = TaskStatus(TaskState.TASK_STATE_WORKING, timestamp="2026-11-24T10:00:00.000Z")
+        task = TaskRecord(Task(id="t1", status=working), skill="tea.make")
+        figures.recorder(worker=1).on_state(None, task)
+        print({hour.skill: sum(hour.started) for hour in figures.hours()})
+        #> {'tea.make': 1}
+        ```
+    """
+
+    def __init__(self, workers: int = 1) -> None:
+        self._workers = workers
+        # untouched pages of such memory take no space
+        self._totals = _cells("d", workers * _ROW * _TOTALS)
+        self._minutes = _cells("I", workers * _ROW * MINUTES * _MINUTE)
+        self._texts = _cells("B", workers * _ROW * _TEXTS)
+
+    def recorder(self, worker: int, clock: Clock = time.time) -> "SkillRecorder":
+        """Return the object with which a worker records; there is one for each worker."""
+        return SkillRecorder(self, worker, clock)
+
+    def clear(self, worker: int) -> None:
+        """Forget what runs in a worker that has ended; its counts stay."""
+        for place in self.places(worker):
+            place.totals[_RUNNING] = 0
+
+    def place(self, worker: int, number: int) -> _Place:
+        """Return a place of a worker; number 0 is the one that is shared."""
+        index, minute_cells = worker * _ROW + number, MINUTES * _MINUTE
+        return _Place(
+            self._totals[index * _TOTALS : (index + 1) * _TOTALS],
+            self._minutes[index * minute_cells : (index + 1) * minute_cells],
+            self._texts[index * _TEXTS : (index + 1) * _TEXTS],
+        )
+
+    def places(self, worker: int) -> Iterator[_Place]:
+        """Yield the places of a worker that are in use, the shared one first."""
+        for number in range(_ROW):
+            place = self.place(worker, number)
+            if number and not place.name:  # they are taken in order
+                return
+            yield place
+
+    def hours(self, now: float | None = None) -> Iterator[SkillHour]:
+        """Yield the last hour of each skill that has had tasks since the start, by id.
+
+        Args:
+            now: The current time, in seconds since 1970.
+        """
+        now = time.time() if now is None else now
+        for name, places in self._by_skill().items():
+            hour = SkillHour(name)
+            for place in places:
+                hour.add(place, now)
+            yield hour
+
+    def totals(self) -> dict[str, SkillTotals]:
+        """Return the figures since the start of each skill that has had tasks, by id."""
+        totals: dict[str, SkillTotals] = {}
+        for name, places in self._by_skill().items():
+            cells = [sum(values) for values in zip(*(each.totals for each in places), strict=True)]
+            states = dict(zip(STATES, cells, strict=False))
+            totals[name] = SkillTotals(states, cells[_RUNS:_RUN_SECONDS], cells[_RUN_SECONDS])
+        return totals
+
+    def _by_skill(self) -> dict[str, list[_Place]]:
+        by_skill: dict[str, list[_Place]] = {}
+        for worker in range(self._workers):
+            for place in self.places(worker):
+                if any(place.totals):
+                    by_skill.setdefault(place.name or OTHER, []).append(place)
+        return dict(sorted(by_skill.items()))
+
+
+_ROW = MAX_SKILLS + 1
+"""Places of a worker: the shared one, and one for each skill."""
+
+
+def _cells(kind: Literal["d", "I", "B"], number: int) -> Any:
+    memory: Any = memoryview(mmap.mmap(-1, number * calcsize(kind)))
+    return memory.cast(kind)
+
+
+class SkillRecorder:
+    """Records the changes of tasks in one worker.
+
+    Args:
+        figures: The figures of all workers.
+        worker: The number of the worker.
+        clock: Returns the current time, in seconds since 1970.
+    """
+
+    def __init__(self, figures: SkillFigures, worker: int, clock: Clock = time.time) -> None:
+        self._figures = figures
+        self._worker = worker
+        self._clock = clock
+        self._other, *places = figures.places(worker)  # of its predecessor, if it had one
+        self._places = {place.name: place for place in places}
+
+    def on_state(self, before: TaskRecord | None, after: TaskRecord) -> None:
+        """Count a task that entered a state, and observe the duration of its last run once it ends.
+
+        An orphaned task that is started again enters the state working a second time.
+        """
+        place = self._places.get(after.skill) or self._open(after.skill)
+        state = after.task.status.state
+        place.totals[_STATE[state]] += 1
+        if before is None:
+            place.minutes[place.minute(self._clock()) + _STARTED] += 1
+        elif state in TERMINAL:
+            self._end(place, before, after)
+
+    def publish(self, running: Mapping[str, int]) -> None:
+        """Write the number of running tasks of each skill, for requests to other workers."""
+        others = sum(number for name, number in running.items() if name not in self._places)
+        self._other.totals[_RUNNING] = others
+        for name, place in self._places.items():
+            place.totals[_RUNNING] = running.get(name, 0)
+
+    def _open(self, skill: str) -> _Place:
+        """Return a new place for a skill; the shared one if there is none left, or no skill."""
+        is_long = len(skill.encode()) >= _NAME.size
+        if not skill or is_long or len(self._places) == MAX_SKILLS:
+            return self._other
+        place = self._figures.place(self._worker, len(self._places) + 1)
+        place.name = skill
+        self._places[skill] = place
+        return place
+
+    def _end(self, place: _Place, before: TaskRecord, after: TaskRecord) -> None:
+        status, now, seconds = after.task.status, self._clock(), 0.0
+        start = place.minute(now)
+        place.minutes[start + _ENDED[status.state]] += 1
+        if before.task.status.state == WORKING:
+            # negative if the task was started by another replica whose clock is ahead
+            seconds = max(after.status_at - before.status_at, 0)
+            place.totals[_RUNS + bisect_left(BUCKETS, seconds)] += 1
+            place.totals[_RUN_SECONDS] += seconds
+            place.minutes[start + _DURATIONS + bisect_left(BOUNDS, seconds)] += 1
+            place.note_run(Noted(now, seconds, _STATE[status.state], after.task.id))
+        if status.state == FAILED:
+            is_late = before.task.status.state in PAUSED
+            code = LATE if is_late else failure_code(status.message)
+            position = MAX_CODES if code is None else place.code(code)
+            place.minutes[start + _ERRORS + position] += 1
+            kind = 0 if code is None else position + 1
+            place.note_failure(Noted(now, seconds, kind, after.task.id))
