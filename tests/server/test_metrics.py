@@ -79,6 +79,7 @@ async def test_the_metrics_count_every_kind_of_outcome() -> None:
         assert await metrics_of(peer) == {
             "active_tasks": 0,
             "open_streams": 0,
+            "busy_threads": 0,
             "stuck_threads": 0,
             "memory_bodies_bytes": 0,
             "memory_running_bytes": 0,
@@ -143,6 +144,7 @@ async def test_a_scraper_gets_openmetrics() -> None:
             "apcore_a2a_run_seconds",
             "apcore_a2a_active_tasks",
             "apcore_a2a_open_streams",
+            "apcore_a2a_busy_threads",
             "apcore_a2a_stuck_threads",
             "apcore_a2a_memory_bodies_bytes",
             "apcore_a2a_memory_running_bytes",

@@ -1,9 +1,12 @@
 """The agent's own routes below `/apcore/`: access, errors, who the caller is, and figures."""
 
+import asyncio
 import re
+import threading
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,8 +16,14 @@ from apcore import Identity
 from apcore_a2a_auth import APIKeyAuthenticator, JWTAuthenticator
 from apcore_a2a_server import create_app
 from apcore_a2a_server.fields import OptionError
+from apcore_a2a_server.store import InMemoryTaskStore, TaskRecord, UnavailableError
+from apcore_a2a_server.store.operator_port import OpenTasks
+from apcore_a2a_server.store.testing import begun, new_record
+from apcore_a2a_server.store.testing.webhook_checks import claim_due, hook
 from starlette.applications import Starlette
 from starlette.routing import Mount
+
+from tests.serving import PATIENCE
 
 from .asking import Json
 from .inloop import (
@@ -22,6 +31,7 @@ from .inloop import (
     ActionModule,
     Gate,
     Peer,
+    SyncActionModule,
     give_back,
     listening,
     registry_of,
@@ -29,10 +39,12 @@ from .inloop import (
 )
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
+from .test_custom_stores import DictStore
+from .test_metrics import FINAL
 
 pytestmark = pytest.mark.anyio
 
-WHOAMI, SKILLS = "/apcore/whoami", "/apcore/skills"
+WHOAMI, SKILLS, NOW = "/apcore/whoami", "/apcore/skills", "/apcore/now"
 ADA, OP, BOSS, BOTH = (
     {"x-api-key": f"the key of {name}"} for name in ("ada", "op", "boss", "both")
 )
@@ -265,10 +277,11 @@ async def test_without_authentication_figures_need_the_page_or_metrics() -> None
     for option, status in (("access_log", 404), ("explorer", 200), ("metrics", 200)):
         options: Json = {option: True}
         async with serving(modules(), **options) as peer:
-            assert (await peer.client.get(SKILLS)).status_code == status
+            statuses = {(await peer.client.get(path)).status_code for path in (SKILLS, NOW)}
+            assert statuses == {status}
 
 
-@pytest.mark.parametrize("path", ["/apcore/skills"])
+@pytest.mark.parametrize("path", [SKILLS, NOW])
 async def test_with_authentication_only_operators_see_figures(path: str) -> None:
     settings: list[Json] = [{"operators": "operator"}, {"explorer": True, "metrics": True}]
     for options in settings:
@@ -285,3 +298,99 @@ async def test_an_operator_sees_the_figures_of_all_callers() -> None:
         assert (await peer.ask("send", params, dict(ADA))).state == "completed"
         document = await read(peer, SKILLS, OP)
     assert [(skill["id"], skill["runs"]) for skill in document["skills"]] == [("work", 1)]
+
+
+# Figures of the agent
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite", "a user's"])
+async def test_the_figures_of_now_count_what_runs_and_has_ended(store: str, tmp_path: Path) -> None:
+    gate = Gate()
+    sources = {
+        **modules(),
+        "crash": ActionModule(crash),
+        "gate": ActionModule(gate),
+        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+    }
+    stores = {"sqlite": f"sqlite:///{tmp_path}/agent.db", "a user's": DictStore()}
+    async with serving(sources, explorer=True, task_store=stores.get(store)) as peer:
+        empty = await read(peer, NOW)
+        for skill in ("work", "work", "crash", "pay"):
+            await peer.send(skill)
+        running = [await peer.start("gate") for _ in range(3)]
+        await peer.ask("cancel", {"id": running[0]})
+        document = await read(peer, NOW)
+        gate.opened.set()
+
+    assert empty["tasks"] == {"submitted": 0, "working": 0, "inputRequired": 0, "authRequired": 0}
+    assert empty["oldest"] == {"workingSeconds": None, "waitingSeconds": None}
+    assert empty["lastHour"] == dict.fromkeys(FINAL, 0)
+    assert document["status"] == "healthy"
+    assert document["scope"] == ("store" if store == "sqlite" else "process")
+    assert document["workers"] == 1
+    assert document["tasks"] == {**empty["tasks"], "working": 2, "inputRequired": 1}
+    assert document["lastHour"] == {"completed": 2, "failed": 1, "canceled": 1, "rejected": 0}
+    assert {name: len(minutes) for name, minutes in document["perMinute"].items()} == {
+        "started": 60,
+        "failed": 60,
+    }
+    assert sum(document["perMinute"]["started"]) == 7
+    assert sum(document["perMinute"]["failed"]) == 1
+    assert all(0 <= seconds < 60 for seconds in document["oldest"].values())
+    assert document["memory"]["bytes"] > empty["memory"]["bytes"]
+    assert document["memory"]["limit"] == 256 * 1024 * 1024
+    assert (document["webhooks"], document["replicas"]) == (None, None)
+
+
+async def test_the_figures_of_now_count_threads() -> None:
+    release, started = threading.Event(), threading.Event()
+
+    def hang(inputs: Inputs, context: Any) -> Inputs:
+        started.set()
+        release.wait(PATIENCE)
+        return {}
+
+    modules = {"work": SyncActionModule(hang)}
+    async with serving(modules, metrics=True, max_threads=3) as peer:
+        try:
+            task_id = await peer.start()
+            await asyncio.to_thread(started.wait)
+            busy = (await read(peer, NOW))["threads"]
+            await peer.ask("cancel", {"id": task_id})
+            stuck = (await read(peer, NOW))["threads"]
+        finally:
+            release.set()
+    assert busy == {"busy": 1, "limit": 3, "stuck": 0}
+    assert stuck == {"busy": 0, "limit": 3, "stuck": 1}
+
+
+async def test_the_figures_of_now_count_webhooks() -> None:
+    async with serving(modules(), explorer=True, push_notifications=True) as peer:
+        store = peer.served.setup.tasks.store
+        assert (await read(peer, NOW))["webhooks"] == {"pending": 0, "failed": 0}
+        await begun(store, new_record("t1"), [hook("w1"), hook("w2")])
+        await store.give_up((await claim_due(store, seconds=60))[0], "status 500")
+        assert (await read(peer, NOW))["webhooks"] == {"pending": 2, "failed": 1}
+
+
+async def test_figures_are_unknown_while_the_store_cannot_be_used() -> None:
+    class Gone(InMemoryTaskStore):
+        async def open_tasks(self) -> OpenTasks:
+            raise UnavailableError("The database is gone")
+
+    options: Json = {"task_store": Gone(), "push_notifications": True}
+    async with serving(modules(), explorer=True, **options) as peer:
+        document = await read(peer, NOW)
+    assert {*document["tasks"].values(), *document["oldest"].values()} == {None}
+    assert document["webhooks"] == {"pending": 0, "failed": None}
+
+
+async def test_the_figures_of_now_say_that_the_agent_is_draining_or_unhealthy() -> None:
+    class Broken(DictStore):
+        async def get(self, task_id: str) -> TaskRecord | None:
+            raise OSError("the disk is gone")
+
+    async with serving(modules(), explorer=True, task_store=Broken()) as peer:
+        assert (await read(peer, NOW))["status"] == "unhealthy"
+        peer.served.setup.state.is_draining = True
+        assert (await read(peer, NOW))["status"] == "draining"

@@ -88,6 +88,9 @@ def test_workers_share_tasks_and_one_that_is_killed_is_replaced(
         (skill,) = skills["skills"]
         assert (skill["runs"], sum(skill["perMinute"]), len(skill["slowest"])) == (10, 10, 5)
         assert {run["taskId"] for run in skill["slowest"]} < {*ids}
+        now = read(agent, "/apcore/now")
+        assert (now["scope"], now["workers"], now["threads"]["limit"]) == ("store", 2, 2 * 64)
+        assert (now["lastHour"]["completed"], sum(now["perMinute"]["started"])) == (10, 10)
 
         assert agent.end(signal.SIGTERM) == 0
         assert refuses(agent.url)

@@ -167,12 +167,15 @@ class Agent:
             self.metrics.publish()
         if self.recorder is not None:
             self.recorder.publish(self.engine.count_running())
+            for name, read in self.gauges().items():
+                self.figures.set(name, read())
 
     def gauges(self) -> dict[str, Callable[[], float]]:
         """Return functions that read the current figures, by metric name."""
         gauges: dict[str, Callable[[], float]] = {
             "active_tasks": lambda: self.engine.count_running().total(),
             "open_streams": lambda: len(self.handler.streams),
+            "busy_threads": lambda: self.setup.threads.running,
             "stuck_threads": lambda: self.setup.threads.stuck,
             "memory_bodies_bytes": lambda: self.setup.memory.bodies,
             "memory_running_bytes": lambda: self.setup.memory.running,

@@ -21,6 +21,7 @@ COUNTERS = (
 SUMMED_GAUGES = (
     "active_tasks",
     "open_streams",
+    "busy_threads",
     "stuck_threads",
     "memory_bodies_bytes",
     "memory_running_bytes",
@@ -118,6 +119,10 @@ class Figures:
     def each(self, name: str) -> Sequence[float]:
         """Return a figure of each worker."""
         return [self._cells[self._cell(name, worker)] for worker in range(self.workers)]
+
+    def count_alive(self) -> int:
+        """Return the number of workers that serve."""
+        return sum(bool(moment) for moment in self.each(ALIVE_AT))
 
     def total(self, name: str) -> float:
         """Return a figure of all workers together."""

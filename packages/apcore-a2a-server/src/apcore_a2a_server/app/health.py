@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -61,23 +60,33 @@ class HealthPage:
         self._figures.set(STORE_PROBLEM, problem)
         self._figures.set(ALIVE_AT, time.monotonic())
 
+    async def status(self, *, logs_again: bool = False) -> tuple[str, str]:
+        """Return `healthy`, `unhealthy` or `draining`, and the reason if it is not healthy.
+
+        Args:
+            logs_again: Whether to log a problem that the last check has found already.
+        """
+        if self._setup.state.is_draining or self._figures.is_draining:
+            return "draining", "The server is shutting down"
+        await self.publish(logs_again=logs_again)
+        reason = self._problem()
+        return ("unhealthy" if reason else "healthy"), reason
+
     async def show(self, request: Request) -> Response:
         """Respond with status, number of modules and uptime, or with 503 and a fixed reason."""
-        if self._setup.state.is_draining or self._figures.is_draining:
-            document = {"status": "draining", "reason": "The server is shutting down"}
-            return JSONResponse(document, 503, {"connection": "close"})
-        await self.publish(logs_again=True)
-        alive_at = [moment for moment in self._figures.each(ALIVE_AT) if moment]
-        if reason := self._problem(alive_at):
-            return JSONResponse({"status": "unhealthy", "reason": reason}, 503)
+        status, reason = await self.status(logs_again=True)
+        if reason:
+            headers = {"connection": "close"} if status == "draining" else None
+            return JSONResponse({"status": status, "reason": reason}, 503, headers)
         uptime = round(time.monotonic() - self._figures.started, 3)
-        healthy = {"status": "healthy", "module_count": len(self._setup.skills)}
-        workers = {"workers": len(alive_at)} if self._figures.workers > 1 else {}
+        healthy = {"status": status, "module_count": len(self._setup.skills)}
+        workers = {"workers": self._figures.count_alive()} if self._figures.workers > 1 else {}
         companions = self._companions.health()
         return JSONResponse({**healthy, **workers, "uptime_seconds": uptime, **companions})
 
-    def _problem(self, alive_at: Sequence[float]) -> str:
+    def _problem(self) -> str:
         """Return why the agent is unhealthy; "" if it is not."""
-        if min(alive_at) < time.monotonic() - WORKER_TIMEOUT:
+        alive_at = min(moment for moment in self._figures.each(ALIVE_AT) if moment)
+        if alive_at < time.monotonic() - WORKER_TIMEOUT:
             return "A worker does not answer"
         return PROBLEMS[int(max(self._figures.each(STORE_PROBLEM)))]

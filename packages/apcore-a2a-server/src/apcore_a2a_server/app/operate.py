@@ -5,20 +5,31 @@ import json
 import time
 from base64 import urlsafe_b64decode
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
+from operator import add
 from typing import Any
 
 from apcore_a2a_core import Identity
-from apcore_a2a_core.states import FAILED, NAMES
+from apcore_a2a_core.data import TaskState
+from apcore_a2a_core.states import FAILED, INPUT_REQUIRED, NAMES, SUBMITTED, WORKING
 
 from apcore_a2a_server.bindings.own_routes import OwnRequest, OwnRoute
 from apcore_a2a_server.engine.operators import Operators, matches
+from apcore_a2a_server.store import UnavailableError
 
 from .agent import Agent
 from .figures import Figures
 from .options import Settings
-from .skill_figures import MINUTES, STATES, SkillHour
+from .skill_figures import ENDED, MINUTES, STATES, SkillHour
 
+OPEN_STATES = {
+    SUBMITTED: "submitted",
+    WORKING: "working",
+    INPUT_REQUIRED: "inputRequired",
+    TaskState.TASK_STATE_AUTH_REQUIRED: "authRequired",
+}
+"""The states that are not final."""
 SKILLS_PER_TURN = 20
 """Skills whose figures are added up at a time: one takes up to a fifth of a millisecond."""
 
@@ -30,6 +41,8 @@ def own_routes(agent: Agent, settings: Settings) -> list[OwnRoute]:
     if settings.auth is not None or settings.shows_figures:
         skills_page = SkillsPage(agent.figures, agent.publish)
         routes.append(OwnRoute("GET", "skills", skills_page.show, for_operators=True))
+        now_page = NowPage(agent)
+        routes.append(OwnRoute("GET", "now", now_page.show, for_operators=True))
     return routes
 
 
@@ -101,6 +114,85 @@ class SkillsPage:
             "since": timestamp(max(oldest_minute, self._figures.created)),
             "skills": skills,
         }
+
+
+class NowPage:
+    """`GET /apcore/now`: what the agent does at this moment, and has done in the last hour.
+
+    Args:
+        agent: The agent.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    async def show(self, request: OwnRequest) -> dict[str, Any]:
+        """Return the figures; those of the hour are of this replica, even with a shared store."""
+        agent, figures = self._agent, self._agent.figures
+        status, _ = await agent.health.status()
+        agent.publish()
+        now = time.time()
+        ended = {state: [0] * MINUTES for state in ENDED}
+        started = [0] * MINUTES
+        async for hour in hours_of(figures, now):
+            started = [*map(add, started, hour.started)]
+            ended = {state: [*map(add, ended[state], hour.ended[state])] for state in ENDED}
+        own_scope = "workers" if figures.workers > 1 else "process"
+        return {
+            "at": timestamp(now),
+            "status": status,
+            "scope": "store" if agent.setup.tasks.store.is_durable else own_scope,
+            "workers": max(figures.count_alive(), 1),
+            "lastHour": {NAMES[state]: sum(minutes) for state, minutes in ended.items()},
+            "perMinute": {"started": started, "failed": ended[FAILED]},
+            **self._capacity(),
+            **await self._stored(now),
+            "replicas": None,
+        }
+
+    async def _stored(self, now: float) -> dict[str, Any]:
+        """Return the figures that the store has; they are unknown while it can't be used."""
+        store, webhooks = self._agent.setup.tasks.store, None
+        tasks = failed = None
+        with suppress(UnavailableError):
+            tasks = await self._agent.setup.tasks.open_tasks()
+            failed = await store.count_failed_webhooks()
+        counts = dict.fromkeys(OPEN_STATES, None if tasks is None else 0)
+        oldest: Mapping[TaskState, float] = {}
+        if tasks is not None:
+            counts, oldest = {**counts, **tasks.counts}, tasks.oldest
+        if self._agent.push is not None:
+            pending = int(self._agent.figures.total("webhooks_pending"))
+            webhooks = {"pending": pending, "failed": failed}
+        return {
+            "tasks": {name: counts[state] for state, name in OPEN_STATES.items()},
+            "oldest": {
+                "workingSeconds": _age(oldest.get(WORKING), now),
+                "waitingSeconds": _age(oldest.get(INPUT_REQUIRED), now),
+            },
+            "webhooks": webhooks,
+        }
+
+    def _capacity(self) -> dict[str, Any]:
+        """Return the use of threads and memory by all workers, and their limits."""
+        figures, settings = self._agent.figures, self._agent.settings
+        workers = max(figures.count_alive(), 1)
+        kinds = ("bodies", "running", "stored")
+        return {
+            "threads": {
+                "busy": int(figures.total("busy_threads")),
+                "limit": workers * settings.max_threads,
+                "stuck": int(figures.total("stuck_threads")),
+            },
+            "memory": {
+                "bytes": int(sum(figures.total(f"memory_{kind}_bytes") for kind in kinds)),
+                "limit": workers * settings.limits.memory,
+            },
+        }
+
+
+def _age(moment: float | None, now: float) -> float | None:
+    return None if moment is None else round(max(now - moment, 0), 3)
 
 
 async def hours_of(figures: Figures, now: float) -> AsyncGenerator[SkillHour]:

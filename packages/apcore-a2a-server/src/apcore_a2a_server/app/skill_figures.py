@@ -61,7 +61,7 @@ _TOTALS = _RUNNING + 1
 
 # cells of a minute: unsigned integers
 _STAMP, _STARTED = 0, 1
-_ENDED = {COMPLETED: 2, FAILED: 3, CANCELED: 4, REJECTED: 5}
+ENDED = {COMPLETED: 2, FAILED: 3, CANCELED: 4, REJECTED: 5}
 _ERRORS = 6
 """The first of the cells for codes; the last of them is for all other codes."""
 _DURATIONS = _ERRORS + MAX_CODES + 1
@@ -220,7 +220,7 @@ class SkillHour:
     running: int = 0
     started: list[int] = field(default_factory=lambda: [0] * MINUTES)
     ended: dict[TaskState, list[int]] = field(
-        default_factory=lambda: {state: [0] * MINUTES for state in _ENDED}
+        default_factory=lambda: {state: [0] * MINUTES for state in ENDED}
     )
     errors: Counter[str] = field(default_factory=Counter[str])
     durations: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
@@ -255,7 +255,7 @@ class SkillHour:
                 continue
             position = MINUTES - 1 - age
             self.started[position] += cells[start + _STARTED]
-            for state, cell in _ENDED.items():
+            for state, cell in ENDED.items():
                 self.ended[state][position] += cells[start + cell]
             errors = [*map(add, errors, cells[start + _ERRORS : start + _DURATIONS])]
             durations = cells[start + _DURATIONS : start + _MINUTE]
@@ -438,7 +438,7 @@ class SkillRecorder:
     def _end(self, place: _Place, before: TaskRecord, after: TaskRecord) -> None:
         status, now, seconds = after.task.status, self._clock(), 0.0
         start = place.minute(now)
-        place.minutes[start + _ENDED[status.state]] += 1
+        place.minutes[start + ENDED[status.state]] += 1
         if before.task.status.state == WORKING:
             # negative if the task was started by another replica whose clock is ahead
             seconds = max(after.status_at - before.status_at, 0)

@@ -14,6 +14,7 @@ from contextvars import Context
 from typing import TypeAlias
 
 from a2a.utils.errors import TaskNotFoundError
+from apcore_a2a_core.data import TaskState
 from apcore_a2a_core.records import Payload, TaskRecord
 from apcore_a2a_core.states import PAUSED, SETTLED, TERMINAL, WORKING
 from apcore_a2a_core.values import size_of
@@ -22,6 +23,7 @@ from msgspec import Struct, field
 from apcore_a2a_server.errors import DrainingError
 
 from .exceptions import NotSavedError, StaleError
+from .operator_port import OpenTasks
 from .port import Change, Claim, Event, Lease, NewTask, SendKey, Store
 from .webhooks import Webhook
 
@@ -319,6 +321,18 @@ class LiveTasks:
             for task_id, live in [*self._live.items()]:
                 if live.lease is None and not live.lock.locked():
                     self._remove(task_id)
+
+    async def open_tasks(self) -> OpenTasks:
+        """Return figures of the open tasks: of all processes if the store knows, or of this one."""
+        stored = await self.store.open_tasks()
+        if stored is not None:
+            return stored
+        counts, oldest = Counter[TaskState](), dict[TaskState, float]()
+        for live in self._live.values():
+            state, since = live.record.task.status.state, live.record.status_at
+            counts[state] += 1
+            oldest[state] = min(since, oldest.get(state, since))
+        return OpenTasks(counts, oldest)
 
     def bytes_of(self, client: str) -> int:
         """Return about how many bytes the live tasks of a client take, here or in the store."""

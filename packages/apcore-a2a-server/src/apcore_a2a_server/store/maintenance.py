@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from apcore_a2a_core.states import NAMES, NUMBERS
+from apcore_a2a_core.states import NAMES
 
 from .exceptions import MissingError, SchemaError
 from .port import Retention
+from .rows import STATES
 from .urls import import_backend, open_store, parse_address
 
 
@@ -64,8 +65,7 @@ async def check(address: str) -> Report:
     schema, location = _durable(address)
     version = await _current_version(schema, location)
     faults, state_counts, dead_letters = await schema.check(location)
-    states = {number: state for state, number in NUMBERS.items()}
-    tasks = {NAMES[states[number]]: count for number, count in state_counts}
+    tasks = {NAMES[STATES[number]]: count for number, count in state_counts}
     return Report(version=version, faults=faults, tasks=tasks, dead_letters=dead_letters)
 
 

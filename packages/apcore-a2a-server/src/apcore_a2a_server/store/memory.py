@@ -263,6 +263,10 @@ class InMemoryTaskStore(InProcessStore):
         if webhooks:
             self._webhooks[task_id] = tuple(webhooks)
 
+    async def count_failed_webhooks(self) -> int:
+        """Return how many webhooks have failed, of all tasks."""
+        return sum(bool(each.failure) for each in chain.from_iterable(self._webhooks.values()))
+
     async def save_push_config(self, task_id: str, config: TaskPushNotificationConfig) -> None:
         """Replace all webhooks of the task by one."""
         await self.save_webhooks(task_id, [Webhook(config)])

@@ -33,6 +33,7 @@ from msgspec import Struct, structs
 
 from .artifacts import append_parts
 from .exceptions import KeyReusedError, RepeatedError, StaleError
+from .operator_port import OperatorPort
 from .queries import Page, Query
 from .webhooks import Backlog, ClaimRequest, EditWebhooks, Notification, Webhook
 
@@ -227,7 +228,7 @@ Renew: TypeAlias = Callable[[Sequence[Lease]], Awaitable[Sequence[Lease]]]
 """Renews leases; returns those that are lost."""
 
 
-class Store(ABC):
+class Store(OperatorPort, ABC):
     """A store of tasks, their events and webhooks, and an outbox of notifications.
 
     With each change of a task's state the outbox gets a notification for each webhook of the task
@@ -268,10 +269,10 @@ class Store(ABC):
         self._on_change = on_change or self._on_change
         await self.open()
 
-    async def open(self) -> None:  # noqa: B027 - many stores have nothing to open
+    async def open(self) -> None:
         """Open files or connections unless they are open; called by `start`."""
 
-    async def close(self) -> None:  # noqa: B027 - many stores have nothing to close
+    async def close(self) -> None:
         """Release all resources; no other method is called after this one."""
 
     async def check(self) -> None:
@@ -389,7 +390,7 @@ class Store(ABC):
         """About how many bytes the store keeps in the memory of this process."""
         return 0
 
-    def evict(  # noqa: B027 - optional
+    def evict(
         self, size: int, owner: str, kept_ids: Container[str], share: int | None = None
     ) -> None:
         """Free *size* bytes of memory, as far as possible. Durable stores need free none.
@@ -487,7 +488,7 @@ class Store(ABC):
             The number of notifications that were given up.
         """
 
-    async def mark_due(self) -> None:  # noqa: B027 - durable stores leave it to other replicas
+    async def mark_due(self) -> None:
         """Make all notifications due now that no other process can deliver."""
 
     async def abandon_notifications(self) -> Sequence[tuple[Notification, int]]:

@@ -10,10 +10,14 @@ from apcore_a2a_core.records import Payload, TaskRecord, Version, fill, gaps, wi
 from apcore_a2a_core.states import NUMBERS, SETTLED, TERMINAL
 from apcore_a2a_core.values import dump_json, read_json
 
+from .operator_port import OpenTasks
 from .page_tokens import PageTokens
 from .port import Change, Event, fold, pack_payload, unpack_payload
 from .queries import Page, Query
 from .webhooks import Backlog, Notification, Webhook
+
+STATES = {number: state for state, number in NUMBERS.items()}
+"""States by their numbers in the columns of tasks."""
 
 
 def task_columns(record: TaskRecord) -> dict[str, Any]:
@@ -104,6 +108,15 @@ def record_from(task_row: Any, owner: str, later_events: Iterable[bytes]) -> Tas
             fold(task, payload)
     columns = ("skill", "version", "resume", "messages", "deadline")
     return TaskRecord(task, owner, *(task_row[column] for column in columns))
+
+
+def open_tasks_from(rows: Iterable[Any]) -> OpenTasks:
+    """Return the figures of open tasks, from rows of state, number and time of the oldest."""
+    figures = [(STATES[state], number, oldest) for state, number, oldest in rows]
+    return OpenTasks(
+        {state: number for state, number, _ in figures},
+        {state: oldest for state, _, oldest in figures},
+    )
 
 
 def notification_from(row: Any, owner: str, payload: Payload) -> Notification:

@@ -146,6 +146,11 @@ FROM apcore_a2a.tasks t WHERE {conditions} ORDER BY {order} DESC LIMIT :limit;
 -- count_tasks: Count the tasks that meet some conditions.
 SELECT count(*) FROM apcore_a2a.tasks WHERE {conditions};
 
+-- open_tasks: Count the tasks in each state that is not final, with the time of the oldest status.
+-- Running tasks have a lease, and the lease of paused ones is their deadline.
+SELECT state, count(*), min(status_at) FROM apcore_a2a.tasks
+WHERE expires IS NOT NULL GROUP BY state;
+
 -- events: Return the next events of a task, and the version of its first stored event.
 SELECT t.first_event, e.version, e.body FROM apcore_a2a.tasks t LEFT JOIN LATERAL (
     SELECT version, body FROM apcore_a2a.events
@@ -249,6 +254,9 @@ TRUNCATE apcore_a2a.tasks, apcore_a2a.events, apcore_a2a.messages, apcore_a2a.we
 
 -- get_webhooks: Return the webhooks of a task, oldest first.
 SELECT body, version, failure, trace FROM apcore_a2a.webhooks WHERE task_id = :task_id ORDER BY number;
+
+-- count_failed_webhooks: Count the webhooks that have failed.
+SELECT count(*) FROM apcore_a2a.webhooks WHERE failure <> '';
 
 -- lock_webhooks: Lock the webhooks of a task until the end of the transaction.
 -- A change that waits for this lock learns from `hooks` that it has missed new webhooks.

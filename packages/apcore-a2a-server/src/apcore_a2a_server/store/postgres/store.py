@@ -12,6 +12,7 @@ from apcore_a2a_core.states import SETTLED
 from apcore_a2a_core.values import read_json
 
 from apcore_a2a_server.store.exceptions import LeaseLostError, StaleError, StoreError
+from apcore_a2a_server.store.operator_port import OpenTasks
 from apcore_a2a_server.store.page_tokens import PageTokens
 from apcore_a2a_server.store.port import (
     Change,
@@ -25,7 +26,7 @@ from apcore_a2a_server.store.port import (
 )
 from apcore_a2a_server.store.queries import Page, Query
 from apcore_a2a_server.store.retry import retry_while_unavailable
-from apcore_a2a_server.store.rows import page_from, sql_conditions, task_columns
+from apcore_a2a_server.store.rows import open_tasks_from, page_from, sql_conditions, task_columns
 
 from .batching import BatchedStatement
 from .database import BACKGROUND_TIMEOUT, DATABASE_ERRORS, Database, select, sql, unavailable_error
@@ -250,6 +251,14 @@ class PostgresStore(DatabaseOutbox):
         for record in page.records:
             await self.add_large_messages(record.task, record.first)
         return page
+
+    async def open_tasks(self) -> OpenTasks:
+        """Return figures of the open tasks of all replicas."""
+        return open_tasks_from(await self._database.fetch(sql.open_tasks))
+
+    async def count_failed_webhooks(self) -> int:
+        """Return how many webhooks have failed, of all tasks."""
+        return int(await self._database.fetch_value(sql.count_failed_webhooks))
 
     async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[Message]:
         """Return the latest messages of a conversation, oldest first."""

@@ -67,6 +67,13 @@ FROM tasks WHERE {conditions} ORDER BY {order} DESC LIMIT :limit;
 -- count_tasks: Count the tasks that meet some conditions.
 SELECT count(*) FROM tasks WHERE {conditions};
 
+-- open_tasks: Count the tasks in each state that is not final, with the time of the oldest status.
+-- Running tasks have a lease, and paused ones a deadline.
+SELECT state, count(*), min(status_at) FROM tasks WHERE expires IS NOT NULL GROUP BY state
+UNION ALL
+SELECT state, count(*), min(status_at) FROM tasks
+WHERE expires IS NULL AND deadline IS NOT NULL GROUP BY state;
+
 -- get_first_event: Return the version of a task's first stored event.
 SELECT first_event FROM tasks WHERE id = :task_id;
 
@@ -151,6 +158,9 @@ SELECT body, version, failure, trace FROM webhooks WHERE task_id = :task_id ORDE
 
 -- delete_webhooks: Delete the webhooks of a task.
 DELETE FROM webhooks WHERE task_id = :task_id;
+
+-- count_failed_webhooks: Count the webhooks that have failed.
+SELECT count(*) FROM webhooks WHERE failure <> '';
 
 -- add_webhook: Add a webhook to a task.
 INSERT INTO webhooks (task_id, config_id, host, version, failure, trace, body)

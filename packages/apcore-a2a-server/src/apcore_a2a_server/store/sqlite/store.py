@@ -12,6 +12,7 @@ from apcore_a2a_core.values import dump_json, read_json
 from msgspec.structs import asdict
 
 from apcore_a2a_server.store.exceptions import LeaseLostError, StaleError
+from apcore_a2a_server.store.operator_port import OpenTasks
 from apcore_a2a_server.store.page_tokens import PageTokens
 from apcore_a2a_server.store.port import (
     Change,
@@ -26,6 +27,7 @@ from apcore_a2a_server.store.retry import retry_while_unavailable
 from apcore_a2a_server.store.rows import (
     change_columns,
     event_columns,
+    open_tasks_from,
     page_from,
     record_from,
     sql_conditions,
@@ -173,6 +175,16 @@ class SqliteStore(FileOutbox):
         list_tasks = with_conditions(sql.list_tasks, page_conditions, query.order)
         rows = connection.execute(list_tasks, parameters).fetchall()
         return page_from(rows, query, total, tokens, lambda row: _record(connection, row))
+
+    @reads
+    def open_tasks(self, connection: Connection) -> OpenTasks:
+        """Return figures of the open tasks."""
+        return open_tasks_from(connection.execute(sql.open_tasks).fetchall())
+
+    @reads
+    def count_failed_webhooks(self, connection: Connection) -> int:
+        """Return how many webhooks have failed, of all tasks."""
+        return int(connection.execute(sql.count_failed_webhooks).fetchone()[0])
 
     @reads
     def conversation(

@@ -18,7 +18,7 @@ print(len(CHECKS) > 20)
 With pytest it is `@pytest.mark.parametrize("check", CHECKS)`.
 """
 
-from apcore_a2a_server.store.testing import checks, message_checks, webhook_checks
+from apcore_a2a_server.store.testing import checks, message_checks, operator_checks, webhook_checks
 
 from .samples import CHECKS, LEASE, Check, begun, chunk_change, new_record, state_change
 
@@ -31,6 +31,7 @@ __all__ = [
     "chunk_change",
     "message_checks",
     "new_record",
+    "operator_checks",
     "state_change",
     "webhook_checks",
 ]

@@ -1,0 +1,31 @@
+"""The part of a task store that serves those who operate the agent."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from apcore_a2a_core.data import TaskState
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTasks:
+    """Figures of the tasks that have not ended, by state.
+
+    Attributes:
+        counts: the number of tasks.
+        oldest: the time of the oldest status, in seconds since 1970.
+    """
+
+    counts: Mapping[TaskState, int]
+    oldest: Mapping[TaskState, float]
+
+
+class OperatorPort:
+    """Figures of all tasks; a store that lacks them need not override these methods."""
+
+    async def open_tasks(self) -> OpenTasks | None:
+        """Return figures of the open tasks of all processes; None if only each process knows."""
+        return None
+
+    async def count_failed_webhooks(self) -> int | None:
+        """Return how many webhooks have failed, of all tasks; None if that is unknown."""
+        return None
