@@ -235,6 +235,25 @@ def kill_in_a_transaction(path: Path) -> None:
     assert path.stat().st_size > 0
 
 
+# prune --principal
+
+
+def test_all_tasks_of_a_principal_are_deleted(filled_store: AnyStore, cli: Cli) -> None:
+    async def add_others(store: Store) -> None:
+        for owner in ("bob", "%tenant|tea|ada", "%tenant|tea|x|ada"):
+            await begun(store, new_record(f"task of {owner}", owner, f"context of {owner}"))
+
+    with_store(filled_store.address, add_others)
+    options = ["store", "prune", "--store", filled_store.address, "--principal"]
+    outcome = cli(*options, "ada")
+    assert (outcome.code, outcome.err, outcome.out) == (0, "", "4 tasks of ada deleted\n")
+    assert check(cli, filled_store, "--json").json["tasks"] == {"working": 2}
+    assert cli(*options, "ada").out == "0 tasks of ada deleted\n"
+    assert cli(*options, "bob").out == "1 task of bob deleted\n"
+    assert cli(*options, "").out == "0 tasks of anonymous callers deleted\n"
+    assert check(cli, filled_store, "--json").json["tasks"] == {"working": 1}
+
+
 @pytest.mark.parametrize("action", ["check", "migrate", "prune"])
 def test_an_interrupted_creation_of_tables_is_undone(action: str, tmp_path: Path, cli: Cli) -> None:
     store = FileStore(tmp_path)

@@ -7,6 +7,7 @@ from base64 import urlsafe_b64decode
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from operator import add
 from typing import Any
 
@@ -14,8 +15,9 @@ from apcore_a2a_core import Identity
 from apcore_a2a_core.data import TaskState
 from apcore_a2a_core.states import FAILED, INPUT_REQUIRED, NAMES, SUBMITTED, WORKING
 
-from apcore_a2a_server.bindings.own_routes import OwnRequest, OwnRoute
-from apcore_a2a_server.engine.operators import Operators, matches
+from apcore_a2a_server.bindings.own_routes import OwnError, OwnRequest, OwnRoute
+from apcore_a2a_server.engine.erasure import delete_tasks_of
+from apcore_a2a_server.engine.operators import Operators, audit, matches
 from apcore_a2a_server.store import UnavailableError
 
 from .agent import Agent
@@ -37,7 +39,11 @@ SKILLS_PER_TURN = 20
 def own_routes(agent: Agent, settings: Settings) -> list[OwnRoute]:
     """Return the routes of an agent below `/apcore/`."""
     identity_page = IdentityPage(settings, agent.handler.operators)
-    routes = [OwnRoute("GET", "whoami", identity_page.show)]
+    erasure = Erasure(agent)
+    routes = [
+        OwnRoute("GET", "whoami", identity_page.show),
+        OwnRoute("DELETE", "principals/{principal}/tasks", erasure.delete, for_operators=True),
+    ]
     if settings.auth is not None or settings.shows_figures:
         skills_page = SkillsPage(agent.figures, agent.publish)
         routes.append(OwnRoute("GET", "skills", skills_page.show, for_operators=True))
@@ -85,6 +91,33 @@ class IdentityPage:
             "approver": rules.is_approver(caller),
             "expiresAt": None if expires_at is None else timestamp(expires_at),
         }
+
+
+class Erasure:
+    """`DELETE /apcore/principals/{principal}/tasks`: delete all tasks of a principal.
+
+    Args:
+        agent: The agent.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    async def delete(self, request: OwnRequest) -> dict[str, Any]:
+        """Cancel the principal's open tasks, and delete all of its tasks.
+
+        Raises:
+            OwnError: The task store can't delete tasks.
+        """
+        caller, principal = request.caller, request.path["principal"]
+        audit("DeleteTasks", caller, principal=principal)
+        cancel = partial(self._agent.engine.cancel, canceled_by=caller.principal)
+        deleting = delete_tasks_of(self._agent.setup.tasks, principal, cancel)
+        # shielded: once begun, the deletion goes on even if its client disconnects
+        deleted = await asyncio.shield(deleting)
+        if deleted is None:
+            raise OwnError(501, "The task store can't delete the tasks of a principal")
+        return {"deleted": deleted}
 
 
 class SkillsPage:

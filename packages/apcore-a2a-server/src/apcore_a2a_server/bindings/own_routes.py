@@ -43,6 +43,7 @@ CODES = {
     415: "UNSUPPORTED_MEDIA_TYPE",
     429: "TOO_MANY_REQUESTS",
     500: "INTERNAL_SERVER_ERROR",
+    501: "NOT_IMPLEMENTED",
     503: "SERVICE_UNAVAILABLE",
 }
 """The codes of errors, by HTTP status (RFC 9110 §15)."""

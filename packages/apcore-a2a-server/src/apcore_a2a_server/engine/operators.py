@@ -210,16 +210,33 @@ def _members(document: Json, *names: str) -> Json:
     return {name: document[name] for name in names if name in document}
 
 
-def audit(operation: str, caller: Caller, record: TaskRecord | None = None) -> None:
-    """Log the access of a caller to the task of another principal, or to the tasks of all."""
+def audit(
+    operation: str,
+    caller: Caller,
+    record: TaskRecord | None = None,
+    *,
+    principal: str | None = None,
+) -> None:
+    """Log the access of a caller to tasks of other principals.
+
+    Args:
+        operation: The operation.
+        caller: The operator or approver.
+        record: The task, if it is one.
+        principal: The principal, if it is all tasks of one; None for the tasks of all.
+    """
     extra: dict[str, Any] = {
         "event": "operator_access",
         "operation": operation,
         "operator": clean(caller.principal),
     }
+    if principal is not None:
+        extra["owner"] = principal = clean(principal)
+        logger.info("Operator access: %s of %s", operation, principal, extra=extra)
+        return
     if record is None:
         logger.info("Operator access: %s of all principals", operation, extra=extra)
         return
-    principal = clean(principal_and_tenant(record.owner, record.skill)[0])
-    extra |= {"owner": principal, "task": record.task.id, "skill": record.skill}
-    logger.info("Operator access: %s of a task of %s", operation, principal, extra=extra)
+    owner = clean(principal_and_tenant(record.owner, record.skill)[0])
+    extra |= {"owner": owner, "task": record.task.id, "skill": record.skill}
+    logger.info("Operator access: %s of a task of %s", operation, owner, extra=extra)

@@ -13,7 +13,7 @@ from apcore_a2a_core.data import Task
 from apcore_a2a_core.records import TaskListResult, TaskRecord, TaskStore, Version
 from msgspec.structs import replace
 
-from .inprocess import InProcessStore
+from .inprocess import PAGE_SIZE, InProcessStore
 from .port import Store
 from .queries import Page, Query
 from .urls import open_store
@@ -21,8 +21,6 @@ from .webhooks import Webhook
 
 logger = logging.getLogger("apcore_a2a.store")
 
-PAGE_SIZE = 200
-"""Records that are read at a time when a store is scanned."""
 RECORD_KEY = "apcoreRecord"
 """Key of a record in the metadata of its task, in a store of the SDK."""
 LIMITS = (
@@ -63,6 +61,15 @@ class ScannedStore(InProcessStore):
         record = await self._store.get(task_id)
         return record if record is not None and owner in (None, record.owner) else None
 
+    async def delete(self, task_id: str) -> bool:
+        """Delete a task from the user's store; return False if there is none."""
+        return await self._store.delete(task_id)
+
+    async def owners(self, prefix: str) -> Sequence[str]:
+        """Return the owners of tasks whose names begin with a prefix; reads all records."""
+        scanned = self._scan(None, Query(None, owner_prefix=prefix))
+        return [*dict.fromkeys([record.owner async for record in scanned])]
+
     async def query(self, query: Query) -> Page:
         """Return a page of the tasks that match *query*; reads all records of the context."""
         matching = [record async for record in self._scan(query.context_id, query)]
@@ -100,7 +107,7 @@ class ScannedStore(InProcessStore):
             tenant = f"{webhook.version} {webhook.failure}\n{webhook.trace}"
             await self._store.save_push_config(task_id, replace(webhook.config, tenant=tenant))
 
-    async def _scan(self, context_id: str, query: Query) -> AsyncIterator[TaskRecord]:
+    async def _scan(self, context_id: str | None, query: Query) -> AsyncIterator[TaskRecord]:
         """Yield the records of a context that match *query*."""
         cursor: str | None = None
         while True:
@@ -182,6 +189,12 @@ class SdkStore:
         """Return the record of a task; None if another program has saved it."""
         task = await self._store.get(task_id, self._context)
         return None if task is None else _record_from(task)
+
+    async def delete(self, task_id: str) -> bool:
+        """Delete a task; return whether it existed."""
+        exists = await self._store.get(task_id, self._context) is not None
+        await self._store.delete(task_id, self._context)
+        return exists
 
     async def list(self, context_id: str | None, cursor: str | None, limit: int) -> TaskListResult:
         """Return a page of records, the latest status first."""

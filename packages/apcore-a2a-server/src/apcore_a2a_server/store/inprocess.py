@@ -20,9 +20,13 @@ from msgspec import Struct, field
 from .exceptions import LeaseLostError, NotSavedError, StaleError
 from .outbox import Outbox
 from .port import Change, Claim, Event, Lease, NewTask, SendKey, Store, pack_payload, unpack_payload
+from .queries import Query
 from .webhooks import Backlog, ClaimRequest, Notification, Webhook, with_webhook
 
 logger = logging.getLogger("apcore_a2a.store")
+
+PAGE_SIZE = 200
+"""Records that are read at a time when a store is scanned."""
 
 
 class _TaskLog(Struct):
@@ -87,6 +91,36 @@ class InProcessStore(Store):
     @abstractmethod
     async def write_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
         """Replace the webhooks of a task."""
+
+    @abstractmethod
+    async def delete(self, task_id: str) -> bool:
+        """Delete a task; return False if there is none."""
+
+    async def ended_tasks(self, owner: str) -> Sequence[str]:
+        """Return the ids of an owner's tasks that have ended."""
+        cursor: str | None = None
+        task_ids: list[str] = []
+        while True:
+            page = await self.query(Query(owner, cursor=cursor, limit=PAGE_SIZE))
+            ended = (each for each in page.records if each.task.status.state in TERMINAL)
+            task_ids += (record.task.id for record in ended)
+            cursor = page.next_cursor
+            if cursor is None:
+                return task_ids
+
+    async def delete_ended(self, owner: str) -> int:
+        """Delete an owner's tasks that have ended, with everything that belongs to them."""
+        task_ids = frozenset(await self.ended_tasks(owner))
+        deleted = 0
+        for task_id in task_ids:
+            self._outbox.update(task_id, ())
+            await self.write_webhooks(task_id, ())
+            self._pop_log(task_id)
+            deleted += await self.delete(task_id)
+        for name, (_, task_id) in [*self._send_keys.items()]:
+            if task_id in task_ids:
+                del self._send_keys[name]
+        return deleted
 
     async def create(self, new_task: NewTask) -> Lease:
         """Store a new task completely, or not at all."""
@@ -389,8 +423,10 @@ class InProcessStore(Store):
 
     def drop_log(self, task_id: str) -> None:
         """Delete the log of an ended task, unless it is the newest: its readers still need it."""
-        if task_id == next(reversed(self._ended_logs), None):
-            return
+        if task_id != next(reversed(self._ended_logs), None):
+            self._pop_log(task_id)
+
+    def _pop_log(self, task_id: str) -> None:
         _, _, packed_events = self._ended_logs.pop(task_id, _NO_LOG)
         self._ended_log_bytes -= sum(map(len, packed_events))
 

@@ -1,13 +1,14 @@
 """Maintenance of a durable store: migrate its schema, check it, prune old tasks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from apcore_a2a_core.states import NAMES
 
 from .exceptions import MissingError, SchemaError
-from .port import Retention
+from .port import Retention, Store
 from .rows import STATES
 from .urls import import_backend, open_store, parse_address
 
@@ -111,12 +112,29 @@ async def prune(address: str, retention: Retention) -> int:
         ImportError: A package that the store needs is not installed.
         UnavailableError: The store can't be used, or has another schema version.
     """
+    async with opened(address, retention) as store:
+        return await store.prune()
+
+
+@asynccontextmanager
+async def opened(address: str, retention: Retention | None = None) -> AsyncGenerator[Store]:
+    """Open a durable store whose schema is up to date, and close it in the end.
+
+    Args:
+        address: The store's address, as `open_store` takes it.
+        retention: How much history to keep.
+
+    Raises:
+        ValueError: The address is not one of a durable store.
+        ImportError: A package that the store needs is not installed.
+        UnavailableError: The store can't be used, or has another schema version.
+    """
     schema, location = _durable(address)
     await _current_version(schema, location)
     store = open_store(address)
     await store.start(retention=retention)
     try:
-        return await store.prune()
+        yield store
     finally:
         await store.close()
 

@@ -246,6 +246,15 @@ class InMemoryTaskStore(InProcessStore):
             return []
         return [read_json(Message, body) for body in context.bodies[-limit:]]
 
+    async def ended_tasks(self, owner: str) -> Sequence[str]:
+        """Return the ids of an owner's tasks that have ended."""
+        index = self._owners.get(owner)
+        return [] if index is None else [stored.id for stored in index.ended()]
+
+    async def owners(self, prefix: str) -> Sequence[str]:
+        """Return the owners of tasks whose names begin with a prefix."""
+        return [owner for owner in self._owners if owner.startswith(prefix)]
+
     async def delete(self, task_id: str) -> bool:
         """Delete a task; return False if there is none."""
         exists = task_id in self._tasks

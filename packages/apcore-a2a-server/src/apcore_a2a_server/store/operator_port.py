@@ -1,6 +1,6 @@
 """The part of a task store that serves those who operate the agent."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from apcore_a2a_core.data import TaskState
@@ -20,7 +20,7 @@ class OpenTasks:
 
 
 class OperatorPort:
-    """Figures of all tasks; a store that lacks them need not override these methods."""
+    """Figures and deletion of tasks; a store that lacks them need not override these methods."""
 
     async def open_tasks(self) -> OpenTasks | None:
         """Return figures of the open tasks of all processes; None if only each process knows."""
@@ -28,4 +28,16 @@ class OperatorPort:
 
     async def count_failed_webhooks(self) -> int | None:
         """Return how many webhooks have failed, of all tasks; None if that is unknown."""
+        return None
+
+    async def owners(self, prefix: str) -> Sequence[str]:
+        """Return the owners of tasks whose names begin with a prefix."""
+        return ()
+
+    async def delete_ended(self, owner: str) -> int | None:
+        """Delete an owner's tasks that have ended, with everything that belongs to them.
+
+        Returns:
+            The number of deleted tasks; None if the store can't delete them.
+        """
         return None

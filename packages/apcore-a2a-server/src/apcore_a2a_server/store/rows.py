@@ -171,8 +171,7 @@ def sql_conditions(
     parameters = {
         **asdict(query),
         "owner": encode_owner(prefix if query.owner is None else query.owner),
-        # the first text after all that begin with the prefix, by the order of bytes
-        "owner_end": encode_owner(prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else ""),
+        "owner_end": encode_owner(prefix_end(prefix)),
         "state": state,
         "limit": query.limit + 1,
     }
@@ -180,6 +179,11 @@ def sql_conditions(
         return conditions, conditions, parameters
     page_conditions = (*conditions, f"{query.order} < :cursor")
     return conditions, page_conditions, {**parameters, "cursor": position}
+
+
+def prefix_end(prefix: str) -> str:
+    """Return the first text after all that begin with a prefix, by the order of bytes."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else ""
 
 
 @cache

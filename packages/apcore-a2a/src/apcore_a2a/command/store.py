@@ -61,19 +61,40 @@ def check(store: str | None, as_json: bool) -> int:
 
 
 @store.command(cls=OptionsCommand, params=flags("store", "task_ttl", "max_tasks"), epilog=EPILOG)
-def prune(store: str | None, **limits: Any) -> int:
+@click.option(
+    "--principal",
+    metavar="ID",
+    help="Cancel and delete all tasks of this principal instead; empty for anonymous callers.",
+)
+def prune(store: str | None, principal: str | None, **limits: Any) -> int:
     """Drop old tasks, as an agent does about every minute."""
     from apcore_a2a_server.store import Retention, maintenance
 
+    if principal is not None:
+        return _erase(_require_store(store), principal)
     settings = Settings(**{name: value for name, value in limits.items() if value is not None})
     retention = Retention(log_ttl=settings.task_ttl, max_logs=settings.max_tasks)
     with progress("pruning"):
         count = asyncio.run(maintenance.prune(_require_store(store), retention))
-    tasks = "1 task" if count == 1 else f"{count} tasks"
-    print_line(
-        f"{tasks} dropped (task_ttl {settings.task_ttl:g} s, max_tasks {settings.max_tasks})"
-    )
+    limits_text = f"task_ttl {settings.task_ttl:g} s, max_tasks {settings.max_tasks}"
+    print_line(f"{_number_of_tasks(count)} dropped ({limits_text})")
     return SUCCESS
+
+
+def _erase(store: str, principal: str) -> int:
+    """Delete all tasks of a principal."""
+    from apcore_a2a_core import clean
+    from apcore_a2a_server.engine.erasure import erase
+
+    with progress("deleting"):
+        count = asyncio.run(erase(store, principal))
+    name = clean(principal) or "anonymous callers"
+    print_line(f"{_number_of_tasks(count)} of {name} deleted")
+    return SUCCESS
+
+
+def _number_of_tasks(count: int) -> str:
+    return "1 task" if count == 1 else f"{count} tasks"
 
 
 def _require_store(store: str | None) -> str:

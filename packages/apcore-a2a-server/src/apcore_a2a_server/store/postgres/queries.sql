@@ -203,6 +203,27 @@ WITH over AS (
 )
 SELECT count(*) FROM task;
 
+-- owners: Return the owners between two names.
+SELECT DISTINCT owner FROM apcore_a2a.tasks WHERE owner >= :owner AND owner < :owner_end;
+
+-- delete_ended: Delete ended tasks of an owner with everything that belongs to them; count them.
+WITH task AS (
+    DELETE FROM apcore_a2a.tasks WHERE id IN (
+        SELECT id FROM apcore_a2a.tasks WHERE owner = :owner AND ended IS NOT NULL LIMIT :limit
+    ) RETURNING id
+), event AS (
+    DELETE FROM apcore_a2a.events USING task WHERE task_id = task.id
+), message AS (
+    DELETE FROM apcore_a2a.messages USING task WHERE task_id = task.id
+), webhook AS (
+    DELETE FROM apcore_a2a.webhooks USING task WHERE task_id = task.id
+), send AS (
+    DELETE FROM apcore_a2a.sends USING task WHERE task_id = task.id
+), notification AS (
+    DELETE FROM apcore_a2a.outbox USING task WHERE task_id = task.id
+)
+SELECT count(*) FROM task;
+
 -- extend: Set when leases expire; return those that are still held.
 -- The rows are locked in the order of task ids, as in batches, so that replicas can't deadlock.
 WITH held AS (

@@ -26,13 +26,26 @@ from apcore_a2a_server.store.port import (
 )
 from apcore_a2a_server.store.queries import Page, Query
 from apcore_a2a_server.store.retry import retry_while_unavailable
-from apcore_a2a_server.store.rows import open_tasks_from, page_from, sql_conditions, task_columns
+from apcore_a2a_server.store.rows import (
+    open_tasks_from,
+    page_from,
+    prefix_end,
+    sql_conditions,
+    task_columns,
+)
 
 from .batching import BatchedStatement
 from .database import BACKGROUND_TIMEOUT, DATABASE_ERRORS, Database, select, sql, unavailable_error
 from .notify import ChangeNotifier
 from .outbox import DatabaseOutbox, add_webhook
-from .rows import chunk_parameters, create_parameters, owner_bytes, record_of, state_parameters
+from .rows import (
+    chunk_parameters,
+    create_parameters,
+    owner_bytes,
+    owner_text,
+    record_of,
+    state_parameters,
+)
 from .schema import is_latest, migrate
 
 TIMEOUT_FRACTION_OF_LEASE = 0.2  # of a statement: a renewal must leave time to retry
@@ -278,6 +291,22 @@ class PostgresStore(DatabaseOutbox):
             if not pruned:
                 return total
             total += int(pruned)
+
+    async def owners(self, prefix: str) -> Sequence[str]:
+        """Return the owners of tasks whose names begin with a prefix."""
+        names = {"owner": owner_bytes(prefix), "owner_end": owner_bytes(prefix_end(prefix))}
+        return [owner_text(owner) for (owner,) in await self._database.fetch(sql.owners, **names)]
+
+    async def delete_ended(self, owner: str) -> int:
+        """Delete an owner's tasks that have ended, with everything that belongs to them."""
+        parameters = {"owner": owner_bytes(owner), "limit": PRUNE_BATCH}
+        total = 0
+        while True:
+            async with self._database.session(BACKGROUND_TIMEOUT) as session:
+                deleted = await session.fetch_value(sql.delete_ended, **parameters)
+            if not deleted:
+                return total
+            total += int(deleted)
 
     async def extend(self, leases: Sequence[Lease], seconds: float) -> Sequence[Lease]:
         """Make leases expire in *seconds*; return those that are lost."""

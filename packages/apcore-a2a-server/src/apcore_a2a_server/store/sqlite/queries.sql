@@ -108,6 +108,12 @@ AND NOT EXISTS (
 )
 ORDER BY ended DESC LIMIT :limit OFFSET :kept;
 
+-- ended_tasks: Return ended tasks of an owner.
+SELECT id AS task_id FROM tasks WHERE owner = :owner AND ended IS NOT NULL LIMIT :limit;
+
+-- owners: Return the owners between two names.
+SELECT DISTINCT owner FROM tasks WHERE owner >= :owner AND owner < :owner_end;
+
 -- delete_task: Delete a task; other statements delete everything that belongs to it.
 DELETE FROM tasks WHERE id = :task_id;
 

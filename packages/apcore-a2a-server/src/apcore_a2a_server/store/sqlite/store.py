@@ -29,6 +29,7 @@ from apcore_a2a_server.store.rows import (
     event_columns,
     open_tasks_from,
     page_from,
+    prefix_end,
     record_from,
     sql_conditions,
     task_columns,
@@ -217,8 +218,28 @@ class SqliteStore(FileOutbox):
             for statement in (sql.expired_tasks, sql.surplus_tasks)
             for (task_id,) in connection.execute(statement, parameters).fetchall()
         }
-        for statement in DELETE_TASK:
-            connection.executemany(statement, [{"task_id": task_id} for task_id in task_ids])
+        _delete_tasks(connection, task_ids)
+        return len(task_ids)
+
+    @reads
+    def owners(self, connection: Connection, prefix: str) -> list[str]:
+        """Return the owners of tasks whose names begin with a prefix."""
+        names = {"owner": prefix, "owner_end": prefix_end(prefix)}
+        return [owner for (owner,) in connection.execute(sql.owners, names)]
+
+    async def delete_ended(self, owner: str) -> int:
+        """Delete an owner's tasks that have ended, with everything that belongs to them."""
+        total = 0
+        while deleted := await self._delete_batch(owner):
+            total += deleted
+        return total
+
+    @writes
+    def _delete_batch(self, connection: Connection, owner: str) -> int:
+        """Delete a batch of an owner's ended tasks; return how many."""
+        parameters = {"owner": owner, "limit": PRUNE_BATCH}
+        task_ids = {task_id for (task_id,) in connection.execute(sql.ended_tasks, parameters)}
+        _delete_tasks(connection, task_ids)
         return len(task_ids)
 
     @writes
@@ -252,6 +273,13 @@ class SqliteStore(FileOutbox):
             Claim(_record(connection, row), Lease(row["id"], row["epoch"]), row["attempts"])
             for row in rows
         ]
+
+
+def _delete_tasks(connection: Connection, task_ids: Iterable[str]) -> None:
+    """Delete tasks with everything that belongs to them."""
+    rows = [{"task_id": task_id} for task_id in task_ids]
+    for statement in DELETE_TASK:
+        connection.executemany(statement, rows)
 
 
 def _reserve(connection: Connection, record: TaskRecord, send_key: SendKey) -> None:

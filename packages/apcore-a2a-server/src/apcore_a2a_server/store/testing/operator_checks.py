@@ -1,12 +1,14 @@
-"""The checks of figures for operators, for stores that have them."""
+"""The checks of figures and deletion for operators, for stores that have them."""
 
 import time
 
 from apcore_a2a_core.states import CANCELED, COMPLETED, INPUT_REQUIRED, WORKING
 
-from apcore_a2a_server.store.port import Store
+from apcore_a2a_server.store.exceptions import RepeatedError
+from apcore_a2a_server.store.port import SendKey, Store
+from apcore_a2a_server.store.queries import Query
 
-from .samples import begun, check, new_record, state_change
+from .samples import begun, check, new_record, raises, state_change
 from .webhook_checks import claim_due, hook
 
 
@@ -37,3 +39,47 @@ async def failed_webhooks_are_counted(store: Store) -> None:
         await begun(store, new_record(f"t{number}"), [hook("w1"), hook("w2")])
     await store.give_up((await claim_due(store))[0], "status 500")
     assert await store.count_failed_webhooks() == 1
+
+
+@check
+async def all_that_belongs_to_the_ended_tasks_of_an_owner_is_deleted(store: Store) -> None:
+    if await store.delete_ended("an owner without tasks") is None:
+        return
+    key = SendKey("k", b"digest")
+    for task_id, owner, is_open in (
+        ("t1", "ada", False),
+        ("t2", "ada", False),
+        ("t3", "ada", True),
+        ("t4", "bob", False),
+    ):
+        new_task = new_record(task_id, owner, f"context of {task_id}")
+        first_key = key if task_id in ("t1", "t4") else None
+        record, lease = await begun(store, new_task, [hook()], first_key)
+        if not is_open:
+            await store.change(state_change(record, COMPLETED, lease))
+
+    assert await store.delete_ended("ada") == 2
+    assert await store.delete_ended("ada") == 0
+    for task_id in ("t1", "t2"):
+        assert await store.get(task_id) is None
+        assert not await store.events(task_id, 0)
+        assert not await store.webhooks(task_id)
+        assert not await store.conversation("ada", f"context of {task_id}", 10)
+    for owner, task_id in (("ada", "t3"), ("bob", "t4")):
+        page = await store.query(Query(owner))
+        assert [record.task.id for record in page.records] == [task_id]
+        assert await store.webhooks(task_id)
+        assert await store.conversation(owner, f"context of {task_id}", 10)
+    assert {notification.task_id for notification in await claim_due(store)} == {"t3", "t4"}
+    await begun(store, new_record("t5", "ada"), key=key)
+    await raises(RepeatedError, begun(store, new_record("t6", "bob"), key=key))
+
+
+@check
+async def owners_are_found_by_the_beginning_of_their_names(store: Store) -> None:
+    if await store.delete_ended("an owner without tasks") is None:
+        return
+    for number, owner in enumerate(("%t|a|ada", "%t|a|ada", "%t|b|\x00é", "%u|ada", "ada", "")):
+        await begun(store, new_record(f"t{number}", owner, f"c{number}"))
+    assert sorted(await store.owners("%t|")) == ["%t|a|ada", "%t|b|\x00é"]
+    assert [*await store.owners("%v")] == []
