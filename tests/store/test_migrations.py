@@ -86,9 +86,11 @@ async def test_bodies_in_protobuf_become_json_in_a_file(tmp_path: Path) -> None:
         for table in TABLES:
             file.execute(f"UPDATE {table} SET body = as_protobuf('{table}', body)")
         file.execute("DROP INDEX tasks_context_updated")
-        file.execute("ALTER TABLE webhooks DROP COLUMN trace")
+        file.execute("DROP INDEX webhooks_failed")
+        for column in ("trace", "attempts"):
+            file.execute(f"ALTER TABLE webhooks DROP COLUMN {column}")
         file.execute("PRAGMA user_version = 3")
-    assert await migrate(address) == (3, 6)
+    assert await migrate(address) == (3, 7)
     await verify(open_store(address), record)
     assert (await check(address)).tasks == {"working": 1}
 
@@ -113,8 +115,10 @@ async def test_bodies_in_protobuf_become_json_in_a_database(
                 as_protobuf(table, row["body"]),
             )
     await connection.execute("DELETE FROM apcore_a2a.migrations WHERE version > 3")
-    await connection.execute("ALTER TABLE apcore_a2a.webhooks DROP COLUMN trace")
-    assert await migrate(server.url) == (3, 6)
+    await connection.execute("DROP INDEX apcore_a2a.webhooks_failed_idx")
+    for column in ("trace", "attempts"):
+        await connection.execute(f"ALTER TABLE apcore_a2a.webhooks DROP COLUMN {column}")
+    assert await migrate(server.url) == (3, 7)
     await verify(open_store(server.url), record)
     assert (await check(server.url)).tasks["working"] == 1
 

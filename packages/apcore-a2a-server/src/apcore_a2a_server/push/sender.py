@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from apcore_a2a_core.data import Task, TaskStatusUpdateEvent
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from apcore_a2a_server.middleware.logs import begin_facts
 from apcore_a2a_server.store import Notification
 from apcore_a2a_server.store.live import LiveTasks
+from apcore_a2a_server.store.webhooks import Attempt, AttemptResult
 from apcore_a2a_server.trace_context import Trace
 
 from .signing import Signer, notification_body, notification_id, protocol_headers
@@ -25,8 +27,7 @@ logger = logging.getLogger("apcore_a2a.push")
 GONE = 410
 """The status with which a receiver asks for no more notifications."""
 
-Result: TypeAlias = Literal["delivered", "retried", "failed"]
-OnResult: TypeAlias = Callable[[Result, int], None]
+OnResult: TypeAlias = Callable[[AttemptResult, int], None]
 """Takes a result, and the number of notifications that had it."""
 
 
@@ -68,18 +69,38 @@ class WebhookSender:
         is_late = asyncio.get_running_loop().time() > deadline
         if task is None or is_late:  # the webhooks of a deleted task are deleted too
             return None
-        response = await self._post(notification, task, span)
+        response, attempt = await self._timed(self._post(notification, task, span))
         if response.is_success:
-            await self.tasks.store.settle(notification)
+            await self.tasks.store.settle(notification, attempt)
             self.on_result("delivered", 1)
             return None
         if response.status == GONE or notification.attempts > len(self.retries):
-            await self._give_up(notification, response.reason)
+            await self._give_up(notification, response.reason, attempt)
             return None
         seconds = self._retry_delay(notification, response)
-        await self.tasks.store.postpone(notification, seconds)
+        await self.tasks.store.postpone(notification, seconds, attempt._replace(result="retried"))
         self.on_result("retried", 1)
         return seconds
+
+    async def test(self, notification: Notification, task: Task) -> Attempt:
+        """Make one attempt to deliver a notification that is in no outbox; return its result.
+
+        Args:
+            notification: The notification.
+            task: The task for the body of protocol 0.3.
+        """
+        span = Trace.read(notification.webhook.trace)
+        _, attempt = await self._timed(self._post(notification, task, span))
+        return attempt
+
+    async def _timed(self, posting: Awaitable[WebhookResponse]) -> tuple[WebhookResponse, Attempt]:
+        """Wait for the response; return it with the attempt: delivered, or else failed."""
+        at, start = time.time(), time.monotonic()
+        response = await posting
+        seconds = time.monotonic() - start
+        if response.is_success:
+            return response, Attempt(at, seconds, "delivered", response.status)
+        return response, Attempt(at, seconds, "failed", response.status, response.code)
 
     async def _task(self, notification: Notification) -> Task | None:
         """Return the task for the body; None if it was deleted."""
@@ -125,7 +146,7 @@ class WebhookSender:
         except Exception:  # an event that can't be encoded must not block those behind it
             extra = {"event": "notification_not_encoded"}
             logger.exception("The notification for %s can't be encoded", notification, extra=extra)
-            return WebhookResponse(0, "internal error")
+            return WebhookResponse(0, "internal error", code="not_encoded")
         message_id = notification_id(notification.task_id, webhook.config.id, notification.version)
         headers = protocol_headers(webhook)
         if span is not None:
@@ -133,9 +154,9 @@ class WebhookSender:
         headers += self.signer.headers(message_id, body, webhook.config.url)
         return await self.transport.post(webhook.config.url, headers, body, notification.owner)
 
-    async def _give_up(self, notification: Notification, reason: str) -> None:
+    async def _give_up(self, notification: Notification, reason: str, attempt: Attempt) -> None:
         """Mark the webhook as failed, unless it was replaced during the attempt."""
-        dead_letters = await self.tasks.store.give_up(notification, reason)
+        dead_letters = await self.tasks.store.give_up(notification, reason, attempt)
         if dead_letters:
             message = "The %s has failed: %s; it gets no more notifications"
             logger.warning(message, notification, reason, extra={"event": "webhook_failed"})

@@ -12,6 +12,8 @@ from urllib.parse import unquote, urlsplit
 
 import httpcore
 
+from apcore_a2a_server.store.webhooks import AttemptReason
+
 from .guard import BusyError, Guard, RefusedError
 from .settings import PushSettings
 from .signing import Headers
@@ -36,11 +38,13 @@ class WebhookResponse(NamedTuple):
         status: The HTTP status; 0 without a response.
         reason: A description for logs and clients, without text from the receiver.
         retry_after: Seconds to wait, if the receiver asks for a delay (RFC 9110 §10.2.3).
+        code: The kind of failure, if it is one.
     """
 
     status: int
     reason: str
     retry_after: float = 0
+    code: AttemptReason = "status"
 
     @property
     def is_success(self) -> bool:
@@ -73,23 +77,25 @@ class WebhookTransport:
     ) -> WebhookResponse:
         """Post *body* to a principal's webhook; failures are returned as a response too."""
         _principal.set(principal)
-        result, failure = None, ""
+        result = None
+        failure: tuple[str, AttemptReason]
         try:
             self._guard.target(url)  # settings may have changed since the webhook was configured
             async with asyncio.timeout(self._timeout), self._stream(url, headers, body) as response:
                 result = _response(response)
                 async for _ in response.aiter_stream():  # a connection is reusable once it is read
                     continue
+                return result
         except TimeoutError:
-            failure = f"no answer in {self._timeout:g} s"
+            failure = f"no answer in {self._timeout:g} s", "timeout"
         except BusyError:
-            failure = "its host can't be resolved now"
+            failure = "its host can't be resolved now", "unresolved"
         except RefusedError:
-            failure = "its address is not allowed"
+            failure = "its address is not allowed", "not_allowed"
         except Exception as error:  # from httpcore, h11, anyio, ssl or the system: log only a type
-            failure = type(error).__name__
+            failure = type(error).__name__, "connection"
         # A status counts even if reading the rest fails: the receiver has decided by then.
-        return result or WebhookResponse(0, failure)
+        return result or WebhookResponse(0, failure[0], code=failure[1])
 
     async def close(self) -> None:
         """Close all connections."""

@@ -10,6 +10,7 @@ import time
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Collection, Container, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
@@ -19,9 +20,29 @@ from msgspec import Struct, field
 
 from .exceptions import LeaseLostError, NotSavedError, StaleError
 from .outbox import Outbox
-from .port import Change, Claim, Event, Lease, NewTask, SendKey, Store, pack_payload, unpack_payload
+from .port import (
+    Change,
+    Claim,
+    Event,
+    Lease,
+    NewTask,
+    SendKey,
+    Store,
+    is_state,
+    pack_payload,
+    unpack_payload,
+)
 from .queries import Query
-from .webhooks import Backlog, ClaimRequest, Notification, Webhook, with_webhook
+from .webhooks import (
+    Attempt,
+    Backlog,
+    ClaimRequest,
+    Notification,
+    Webhook,
+    WebhookQuery,
+    WebhookStatus,
+    with_webhook,
+)
 
 logger = logging.getLogger("apcore_a2a.store")
 
@@ -74,7 +95,7 @@ class InProcessStore(Store):
         self._ended_logs: OrderedDict[str, _EndedLog] = OrderedDict()
         self._ended_log_bytes = 0
         self._send_keys: OrderedDict[tuple[str, str], tuple[bytes, str]] = OrderedDict()
-        self._outbox = Outbox(self.wake_listener)
+        self._outbox = Outbox(self.wake_listener, self._has_log)
         self._delivers = False
         """Whether notifications are delivered; if not, webhooks need not be read."""
         self._webhook_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -280,20 +301,61 @@ class InProcessStore(Store):
         """Lease due notifications, at most the next one of each webhook."""
         return self._outbox.claim(request)
 
-    async def settle(self, notification: Notification) -> None:
+    async def settle(self, notification: Notification, attempt: Attempt | None = None) -> None:
         """Delete a notification that was delivered."""
-        self._outbox.settle(notification)
+        self._outbox.settle(notification, attempt)
 
-    async def postpone(self, notification: Notification, seconds: float) -> None:
+    async def postpone(
+        self, notification: Notification, seconds: float, attempt: Attempt | None = None
+    ) -> None:
         """Make a notification due again in *seconds*."""
-        self._outbox.postpone(notification, seconds)
+        self._outbox.postpone(notification, seconds, attempt)
 
-    async def give_up(self, notification: Notification, reason: str) -> int:
+    async def give_up(
+        self, notification: Notification, reason: str, attempt: Attempt | None = None
+    ) -> int:
         """Mark the webhook as failed and drop its notifications; return how many."""
-        dead_letters = self._outbox.fail(notification, reason)
+        dead_letters = self._outbox.fail(notification, reason, attempt)
         if dead_letters:
             await self._save_failures(notification.task_id)
         return dead_letters
+
+    async def webhook_statuses(self, query: WebhookQuery) -> Sequence[WebhookStatus]:
+        """Return the webhooks that match *query*, as far as this process knows their tasks."""
+        known = self.tasks_with_webhooks() if query.task_id is None else [query.task_id]
+        statuses: list[WebhookStatus] = []
+        for task_id in known:
+            webhooks = [each for each in await self.webhooks(task_id) if query.matches(each)]
+            record = await self.get(task_id, query.owner) if webhooks else None
+            if record is not None and record.owner.startswith(query.owner_prefix):
+                statuses += [self._outbox.status(record, webhook) for webhook in webhooks]
+            if len(statuses) >= query.limit:
+                break
+        return statuses[: query.limit]
+
+    def tasks_with_webhooks(self) -> Sequence[str]:
+        """Return the tasks that may have webhooks, the newest first."""
+        return [*reversed(self._logs), *reversed(self._ended_logs)]
+
+    async def redeliver(self, task_id: str, config_id: str) -> int | None:
+        """Make a failed webhook work again; add what it has missed since the first failure."""
+        async with self._webhook_lock(task_id):
+            webhooks = await self.webhooks(task_id)
+            matching = [webhook for webhook in webhooks if webhook.config.id == config_id]
+            if not matching or not matching[0].failure:
+                return 0 if matching else None
+            first = self._outbox.first_given_up(task_id, config_id)
+            active = replace(matching[0], failure="")
+            replaced = [active if each is matching[0] else each for each in webhooks]
+            await self._replace_webhooks(task_id, replaced)
+        if not first:
+            return 0
+        record = await self.get(task_id)
+        events = await self.events(task_id, first - 1, 2 * self.retention.max_events)
+        if record is None or events is None:
+            return 0
+        states = [event for event in events if is_state(event.payload)]
+        return self._outbox.requeue(record, active, states)
 
     @property
     def backlog(self) -> Backlog:
@@ -409,7 +471,7 @@ class InProcessStore(Store):
 
     @property
     def kept_bytes(self) -> int:
-        """The bytes of the logs of ended tasks, and of pending notifications."""
+        """The bytes of the logs of ended tasks, of pending notifications and of attempts."""
         return self._ended_log_bytes + self._outbox.bytes
 
     def evict(
@@ -421,6 +483,9 @@ class InProcessStore(Store):
             if self.kept_bytes > most and task_id not in kept_ids:
                 self.drop_log(task_id)
 
+    def _has_log(self, task_id: str) -> bool:
+        return task_id in self._logs or task_id in self._ended_logs
+
     def drop_log(self, task_id: str) -> None:
         """Delete the log of an ended task, unless it is the newest: its readers still need it."""
         if task_id != next(reversed(self._ended_logs), None):
@@ -429,6 +494,7 @@ class InProcessStore(Store):
     def _pop_log(self, task_id: str) -> None:
         _, _, packed_events = self._ended_logs.pop(task_id, _NO_LOG)
         self._ended_log_bytes -= sum(map(len, packed_events))
+        self._outbox.forget(task_id)
 
     def _replay(self, task_id: str, after: int, limit: int) -> list[Event] | None:
         """Return events of a task that has ended."""

@@ -266,6 +266,10 @@ class InMemoryTaskStore(InProcessStore):
         """Return the task's webhooks, oldest first."""
         return self._webhooks.get(task_id, ())
 
+    def tasks_with_webhooks(self) -> Sequence[str]:
+        """Return the tasks that have webhooks, the newest first."""
+        return [task_id for task_id in reversed(self._tasks) if task_id in self._webhooks]
+
     async def write_webhooks(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
         """Replace the task's webhooks."""
         self._webhooks.pop(task_id, None)
@@ -292,7 +296,7 @@ class InMemoryTaskStore(InProcessStore):
 
     @property
     def kept_bytes(self) -> int:
-        """The bytes of all tasks, events, conversations and notifications."""
+        """The bytes of all tasks, events, conversations, notifications and attempts."""
         return super().kept_bytes + self._bytes + self._large.bytes
 
     def evict(

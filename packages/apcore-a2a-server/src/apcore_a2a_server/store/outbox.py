@@ -15,12 +15,22 @@ from heapq import heapify, heappop, heappush
 from itertools import count, islice
 from typing import TypeAlias
 
-from apcore_a2a_core.data import Task
+from apcore_a2a_core.data import Task, TaskPushNotificationConfig
 from apcore_a2a_core.records import Payload, TaskRecord
 from apcore_a2a_core.values import size_of
 
 from .port import Event
-from .webhooks import TOO_MANY, Backlog, ClaimRequest, Notification, Webhook
+from .webhooks import (
+    TOO_MANY,
+    Attempt,
+    Backlog,
+    ClaimRequest,
+    Notification,
+    Webhook,
+    WebhookStatus,
+    attempts_from,
+    with_attempt,
+)
 
 MAX_BYTES_PER_OWNER = 256 * 1024 * 1024
 """Bytes that the pending notifications of one owner may take."""
@@ -58,6 +68,7 @@ class WebhookQueue:
         attempts: how often the first event has been claimed.
         ticket: the number of its valid entry in the schedule, 0 for none. Old entries are not
             searched for and removed: they have another number and are skipped when they come up.
+        due: when the first event is due, or its claim expires, by the monotonic clock.
         is_claimed: whether the first event is being delivered.
         failure: the reason why the webhook has failed, until it has been saved.
     """
@@ -69,6 +80,7 @@ class WebhookQueue:
     events: list[QueuedEvent] = field(default_factory=list[QueuedEvent])
     attempts: int = 0
     ticket: int = 0
+    due: float = 0
     is_claimed: bool = False
     failure: str = ""
 
@@ -79,22 +91,43 @@ class WebhookQueue:
         return Notification(*columns, self.webhook, self.attempts, first.task)
 
 
+@dataclass(slots=True)
+class WebhookHistory:
+    """The attempts of a webhook, and where its notifications were given up.
+
+    Attributes:
+        config: the push config of the webhook.
+        attempts: the last attempts as text.
+        given_up: the version of the first notification that was given up; 0 for none.
+    """
+
+    config: TaskPushNotificationConfig
+    attempts: str = ""
+    given_up: int = 0
+
+
 DueQueue: TypeAlias = tuple[int, WebhookQueue]
 QueuesByHost: TypeAlias = OrderedDict[str, deque[DueQueue]]
 
 
 class Outbox:
-    """The pending notifications of all tasks of a store.
+    """The pending notifications of all tasks of a store, and the attempts to deliver them.
 
     Args:
         on_due: Called when a notification becomes due through a call of this object.
+        keeps_history: Returns whether attempts of a task's webhooks are kept, until `forget` is
+            called for the task.
 
     Attributes:
-        bytes: the approximate size of all pending notifications.
+        bytes: the approximate size of all pending notifications and all attempts.
     """
 
-    def __init__(self, on_due: Callable[[], None]) -> None:
+    def __init__(
+        self, on_due: Callable[[], None], keeps_history: Callable[[str], bool] = lambda _: True
+    ) -> None:
         self._on_due = on_due
+        self._keeps_history = keeps_history
+        self._histories: dict[str, dict[str, WebhookHistory]] = {}
         self._queues: dict[str, list[WebhookQueue]] = {}
         self._due: OrderedDict[str, QueuesByHost] = OrderedDict()
         self._scheduled: list[tuple[float, int, WebhookQueue]] = []
@@ -125,17 +158,37 @@ class Outbox:
             was_empty = not queue.events
             for event in events:
                 self._append(queue, event, record.task)
-            owner = queue.owner
-            if self._pending[owner] > self._max_pending or self._bytes[owner] > MAX_BYTES_PER_OWNER:
+            if self._is_too_much(queue.owner):
                 self._fail(queue, TOO_MANY)
             elif was_empty:
                 self._schedule(queue, 0)
+
+    def requeue(self, record: TaskRecord, webhook: Webhook, events: Sequence[Event]) -> int:
+        """Add notifications of earlier *events* for a webhook; return how many.
+
+        A webhook of protocol 0.3 gets the task as it is now, with the status of the event.
+        """
+        queue = self._queue_of(record, webhook)
+        pending_versions = {event.version for event in queue.events}
+        for event in events:
+            if event.version not in pending_versions:
+                self._append(queue, event, None)
+        queue.events.sort(key=lambda event: event.version)
+        if self._is_too_much(queue.owner):
+            self._fail(queue, TOO_MANY)
+        else:
+            self._restart(queue)
+        return len(queue.events)
 
     def update(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
         """Replace the webhooks of a task.
 
         Notifications for removed webhooks are dropped; those for replaced ones are due at once.
         """
+        configs = {webhook.config.id: webhook.config for webhook in webhooks}
+        for config_id, history in [*self._histories.get(task_id, {}).items()]:
+            if configs.get(config_id) != history.config:
+                self._drop_history(task_id, config_id)
         current = {webhook.config.id: webhook for webhook in webhooks if not webhook.failure}
         for queue in [*self._queues.get(task_id, ())]:
             webhook = current.get(queue.webhook.config.id)
@@ -171,25 +224,50 @@ class Outbox:
                 del self._due[owner]
         return claimed
 
-    def settle(self, notification: Notification) -> None:
+    def settle(self, notification: Notification, attempt: Attempt | None = None) -> None:
         """Delete a notification that was delivered; the next one becomes due."""
         queue = self._claimed_queue(notification)
         if queue is not None:
+            self._record(queue, attempt)
             self._subtract(queue, [queue.events.pop(0)])
             self._restart(queue)
 
-    def postpone(self, notification: Notification, seconds: float) -> None:
+    def postpone(
+        self, notification: Notification, seconds: float, attempt: Attempt | None = None
+    ) -> None:
         """Make a notification due again in *seconds*."""
         queue = self._claimed_queue(notification)
         if queue is not None:
+            self._record(queue, attempt)
             self._schedule(queue, seconds)
 
-    def fail(self, notification: Notification, reason: str) -> int:
+    def fail(self, notification: Notification, reason: str, attempt: Attempt | None = None) -> int:
         """Mark a webhook as failed, unless it was replaced; return the dropped notifications."""
         for queue in self._queues.get(notification.task_id, ()):
             if queue.webhook is notification.webhook and not queue.failure:
+                self._record(queue, attempt)
                 return self._fail(queue, reason)
         return 0
+
+    def status(self, record: TaskRecord, webhook: Webhook) -> WebhookStatus:
+        """Return the status of a webhook of a task."""
+        task_id, config_id, pending, due = record.task.id, webhook.config.id, 0, None
+        for queue in self._queues.get(task_id, ()):
+            if queue.webhook.config.id == config_id and queue.events:
+                pending, due = len(queue.events), time.time() + queue.due - time.monotonic()
+        history = self._histories.get(task_id, {}).get(config_id)
+        attempts = () if history is None else attempts_from(history.attempts)
+        return WebhookStatus(task_id, record.owner, record.skill, webhook, pending, due, attempts)
+
+    def first_given_up(self, task_id: str, config_id: str) -> int:
+        """Return the version of the first notification of a webhook that was given up, or 0."""
+        history = self._histories.get(task_id, {}).get(config_id)
+        return 0 if history is None else history.given_up
+
+    def forget(self, task_id: str) -> None:
+        """Drop the attempts of a task's webhooks."""
+        for config_id in [*self._histories.get(task_id, ())]:
+            self._drop_history(task_id, config_id)
 
     def limit(self, max_pending: int) -> int:
         """Limit each owner's pending notifications; return how many were given up for that."""
@@ -253,7 +331,38 @@ class Outbox:
         queues.append(WebhookQueue(record.task.id, record.owner, webhook, webhook.host))
         return queues[-1]
 
-    def _append(self, queue: WebhookQueue, event: Event, task: Task) -> None:
+    def _history(self, queue: WebhookQueue) -> WebhookHistory | None:
+        """Return the history of a webhook; None if none is kept for its task."""
+        task_id, config = queue.task_id, queue.webhook.config
+        if not self._keeps_history(task_id):
+            return None
+        histories = self._histories.setdefault(task_id, {})
+        if config.id not in histories or histories[config.id].config != config:
+            self._drop_history(task_id, config.id)
+            self._histories.setdefault(task_id, {})[config.id] = WebhookHistory(config)
+        return self._histories[task_id][config.id]
+
+    def _drop_history(self, task_id: str, config_id: str) -> None:
+        histories = self._histories.get(task_id, {})
+        history = histories.pop(config_id, None)
+        self.bytes -= 0 if history is None else len(history.attempts)
+        if not histories:
+            self._histories.pop(task_id, None)
+
+    def _record(self, queue: WebhookQueue, attempt: Attempt | None) -> None:
+        """Add an attempt to those of a webhook."""
+        history = None if attempt is None else self._history(queue)
+        if attempt is not None and history is not None:
+            size = len(history.attempts)
+            history.attempts = with_attempt(history.attempts, attempt)
+            self.bytes += len(history.attempts) - size
+
+    def _is_too_much(self, owner: str) -> bool:
+        """Return whether an owner has too many pending notifications, or too large ones."""
+        is_many = self._pending[owner] > self._max_pending
+        return is_many or self._bytes[owner] > MAX_BYTES_PER_OWNER
+
+    def _append(self, queue: WebhookQueue, event: Event, task: Task | None) -> None:
         # Webhooks of protocol 0.3 get the whole task, as it was at the time of the event.
         is_task = isinstance(event.payload, Task)
         snapshot = task if queue.webhook.version == "0.3" and not is_task else None
@@ -267,11 +376,12 @@ class Outbox:
     def _schedule(self, queue: WebhookQueue, seconds: float, *, is_claimed: bool = False) -> None:
         """Make a queue due now, or in *seconds*."""
         queue.ticket, queue.is_claimed = next(self._tickets), is_claimed
+        queue.due = time.monotonic() + max(seconds, 0)
         if seconds <= 0:
             self._add_due(queue)
             self._on_due()
             return
-        heappush(self._scheduled, (time.monotonic() + seconds, queue.ticket, queue))
+        heappush(self._scheduled, (queue.due, queue.ticket, queue))
         # Outdated entries stay in the heap until they are due: drop them when they may be the most.
         if len(self._scheduled) > self._compact_at:
             self._scheduled = [entry for entry in self._scheduled if entry[2].ticket == entry[1]]
@@ -326,6 +436,9 @@ class Outbox:
 
     def _fail(self, queue: WebhookQueue, reason: str) -> int:
         queue.failure = reason
+        history = self._history(queue) if queue.events else None
+        if history is not None:
+            history.given_up = queue.events[0].version
         self._failing[queue.task_id] = None
         if reason is TOO_MANY:
             self._dead_letters += len(queue.events)

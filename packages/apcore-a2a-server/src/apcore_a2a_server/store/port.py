@@ -5,7 +5,7 @@ a change names the version that it was made from, and is stored completely or re
 """
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -34,8 +34,9 @@ from msgspec import Struct, structs
 from .artifacts import append_parts
 from .exceptions import KeyReusedError, RepeatedError, StaleError
 from .operator_port import OperatorPort
+from .outbox_port import OutboxPort
 from .queries import Page, Query
-from .webhooks import Backlog, ClaimRequest, EditWebhooks, Notification, Webhook
+from .webhooks import EditWebhooks, Webhook
 
 
 class Event(Struct, frozen=True):
@@ -67,6 +68,11 @@ class Event(Struct, frozen=True):
 
 PROGRESS: Json = {"apcore": {"progress": True}}
 """Metadata of events that report progress, and no new state."""
+
+
+def is_state(payload: Payload) -> bool:
+    """Return whether a payload reports a state of its task: neither a chunk nor progress."""
+    return not isinstance(payload, TaskArtifactUpdateEvent) and payload.metadata != PROGRESS
 
 
 def fold(task: Task, chunk: TaskArtifactUpdateEvent) -> None:
@@ -197,12 +203,7 @@ class Change(Struct):
     @property
     def state_events(self) -> list[Event]:
         """The events that report a state; only these are sent to webhooks."""
-        chunk = TaskArtifactUpdateEvent
-        return [
-            event
-            for event in self.events
-            if not isinstance(event.payload, chunk) and event.payload.metadata != PROGRESS
-        ]
+        return [event for event in self.events if is_state(event.payload)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +229,7 @@ Renew: TypeAlias = Callable[[Sequence[Lease]], Awaitable[Sequence[Lease]]]
 """Renews leases; returns those that are lost."""
 
 
-class Store(OperatorPort, ABC):
+class Store(OperatorPort, OutboxPort):
     """A store of tasks, their events and webhooks, and an outbox of notifications.
 
     With each change of a task's state the outbox gets a notification for each webhook of the task
@@ -252,8 +253,6 @@ class Store(OperatorPort, ABC):
     restart_pauses: Sequence[float] = (1, 10, 60)
     retention: Retention = Retention()
     _on_change: OnChange | None = None
-    _on_notification: Callable[[], None] | None = None
-    _backlog = Backlog()
 
     async def start(
         self, *, retention: Retention | None = None, on_change: OnChange | None = None
@@ -442,59 +441,3 @@ class Store(OperatorPort, ABC):
             running: The ids of tasks that this process runs. A store that is not shared leaves
                 them out, even if their leases have expired.
         """
-
-    def on_notification(self, listener: Callable[[], None]) -> None:
-        """Set the callback for notifications that become due through a call of this store.
-
-        It is not called for notifications that other processes add, nor when a postponed one
-        becomes due: the caller must also poll.
-        """
-        self._on_notification = listener
-
-    def wake_listener(self) -> None:
-        """Call the listener for due notifications, if there is one."""
-        if self._on_notification is not None:
-            self._on_notification()
-
-    @abstractmethod
-    async def claim_notifications(self, request: ClaimRequest) -> Sequence[Notification]:
-        """Lease due notifications, at most the next one of each webhook."""
-
-    @abstractmethod
-    async def settle(self, notification: Notification) -> None:
-        """Delete a notification that was delivered; the webhook's next one becomes due."""
-
-    @abstractmethod
-    async def postpone(self, notification: Notification, seconds: float) -> None:
-        """Make a notification due again in *seconds*."""
-
-    @abstractmethod
-    async def give_up(self, notification: Notification, reason: str) -> int:
-        """Mark the webhook as failed and drop its notifications; return how many.
-
-        A webhook that was replaced since the claim is left as it is.
-        """
-
-    @property
-    def backlog(self) -> Backlog:
-        """The pending notifications at the last count."""
-        return self._backlog
-
-    @abstractmethod
-    async def limit_backlog(self, max_pending: int) -> int:
-        """Count pending notifications; fail webhooks where an owner has more than *max_pending*.
-
-        Returns:
-            The number of notifications that were given up.
-        """
-
-    async def mark_due(self) -> None:
-        """Make all notifications due now that no other process can deliver."""
-
-    async def abandon_notifications(self) -> Sequence[tuple[Notification, int]]:
-        """Drop all notifications that no other process can deliver.
-
-        Returns:
-            The next notification of each webhook, and the number of dropped ones.
-        """
-        return ()

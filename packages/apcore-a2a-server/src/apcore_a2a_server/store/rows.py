@@ -14,7 +14,16 @@ from .operator_port import OpenTasks
 from .page_tokens import PageTokens
 from .port import Change, Event, fold, pack_payload, unpack_payload
 from .queries import Page, Query
-from .webhooks import Backlog, Notification, Webhook
+from .webhooks import (
+    MAX_ATTEMPTS_SIZE,
+    Attempt,
+    Backlog,
+    Notification,
+    Webhook,
+    WebhookQuery,
+    WebhookStatus,
+    attempts_from,
+)
 
 STATES = {number: state for state, number in NUMBERS.items()}
 """States by their numbers in the columns of tasks."""
@@ -76,15 +85,22 @@ def fill_gaps(task: Task, bodies: Sequence[bytes]) -> None:
     fill(task, bodies, gaps(task)[0])
 
 
-def webhook_columns(webhook: Webhook) -> dict[str, Any]:
-    """Return the columns of a webhook without its task."""
+def webhook_columns(webhook: Webhook, attempts: Mapping[bytes, str]) -> dict[str, Any]:
+    """Return the columns of a webhook without its task.
+
+    Args:
+        webhook: The webhook.
+        attempts: Attempts by the body of their webhook, from which it takes its own.
+    """
+    body = dump_json(webhook.config)
     return {
         "config_id": webhook.config.id,
         "host": webhook.host,
         "version": webhook.version,
         "failure": webhook.failure,
         "trace": webhook.trace,
-        "body": dump_json(webhook.config),
+        "body": body,
+        "attempts": attempts.get(body, ""),
     }
 
 
@@ -125,15 +141,48 @@ def notification_from(row: Any, owner: str, payload: Payload) -> Notification:
     return Notification(row["task_id"], owner, row["version"], payload, webhook, row["attempts"])
 
 
-def notification_columns(notification: Notification) -> dict[str, Any]:
-    """Return the columns that identify a notification, its webhook and its latest attempt."""
+def notification_columns(
+    notification: Notification, attempt: Attempt | None = None
+) -> dict[str, Any]:
+    """Return the columns that identify a notification, its webhook and its latest attempt.
+
+    With the result of this *attempt*, they also have its line and the limit of all lines.
+    """
     return {
+        "line": "" if attempt is None else attempt.line(),
+        "most": MAX_ATTEMPTS_SIZE,
         "task_id": notification.task_id,
         "config_id": notification.webhook.config.id,
         "version": notification.version,
         "attempts": notification.attempts,
         "config": dump_json(notification.webhook.config),
     }
+
+
+def webhook_status_from(row: Any, owner: str) -> WebhookStatus:
+    """Return the status of a webhook from its row."""
+    webhook = webhook_from(row["config"], row["dialect"], row["failure"], row["trace"])
+    counts = row["pending"], row["due"], attempts_from(row["attempts"])
+    return WebhookStatus(row["task_id"], owner, row["skill"], webhook, *counts)
+
+
+def webhook_conditions(
+    query: WebhookQuery, encode_owner: Callable[[str], Any]
+) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Return the SQL conditions of a query for webhooks `w` of tasks `t`, and its parameters."""
+    filters = {
+        "w.task_id = :task_id": query.task_id is not None,
+        "t.owner = :owner": query.owner is not None,
+        "t.owner >= :owner AND t.owner < :owner_end": query.owner is None and query.owner_prefix,
+        "w.failure <> ''": query.state == "failed",
+        "w.failure = ''": query.state == "active",
+    }
+    parameters = {
+        "task_id": query.task_id,
+        **_owner_parameters(query.owner, query.owner_prefix, encode_owner),
+        "limit": query.limit,
+    }
+    return tuple(condition for condition, value in filters.items() if value), parameters
 
 
 def backlog_from(owner_rows: Iterable[Any], dead_letters: int) -> Backlog:
@@ -167,11 +216,9 @@ def sql_conditions(
     }
     conditions = tuple(condition for condition, value in filters.items() if value)
     state = None if query.state is None else NUMBERS[query.state]
-    prefix = query.owner_prefix
     parameters = {
         **asdict(query),
-        "owner": encode_owner(prefix if query.owner is None else query.owner),
-        "owner_end": encode_owner(prefix_end(prefix)),
+        **_owner_parameters(query.owner, query.owner_prefix, encode_owner),
         "state": state,
         "limit": query.limit + 1,
     }
@@ -179,6 +226,16 @@ def sql_conditions(
         return conditions, conditions, parameters
     page_conditions = (*conditions, f"{query.order} < :cursor")
     return conditions, page_conditions, {**parameters, "cursor": position}
+
+
+def _owner_parameters(
+    owner: str | None, prefix: str, encode_owner: Callable[[str], Any]
+) -> dict[str, Any]:
+    """Return the parameters for an owner, or for all owners that begin with a prefix."""
+    return {
+        "owner": encode_owner(prefix if owner is None else owner),
+        "owner_end": encode_owner(prefix_end(prefix)),
+    }
 
 
 def prefix_end(prefix: str) -> str:

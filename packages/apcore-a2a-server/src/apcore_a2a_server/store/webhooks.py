@@ -1,8 +1,8 @@
-"""Push configs of tasks, and the notifications that an outbox keeps for them."""
+"""Push configs of tasks, and what an outbox keeps for them: notifications and attempts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from a2a.utils.errors import InvalidParamsError
@@ -16,6 +16,20 @@ WEBHOOK_GONE = "the webhook was deleted"
 """Failure of a notification whose webhook was deleted."""
 MAX_WEBHOOKS = 10
 """Webhooks that a task may have."""
+MAX_ATTEMPTS = 20
+"""Attempts of a webhook that are kept."""
+MAX_ATTEMPTS_SIZE = 1600
+"""Characters that they take as text: a line has at most 80."""
+
+AttemptResult: TypeAlias = Literal["delivered", "retried", "failed"]
+AttemptReason: TypeAlias = Literal[
+    "", "status", "timeout", "unresolved", "not_allowed", "connection", "not_encoded"
+]
+"""Why an attempt has not delivered its notification, without any text of the receiver.
+
+`status` is any status but 2xx, `connection` also a TLS error or a broken response.
+"""
+WebhookFilter: TypeAlias = Literal["all", "active", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +98,99 @@ class Notification:
     def __str__(self) -> str:
         config_id, host = clean(self.webhook.config.id, 60), clean(self.webhook.host, 100)
         return f"webhook {config_id} of task {self.task_id} at {host}"
+
+
+class Attempt(NamedTuple):
+    """An attempt to deliver a notification, and its result.
+
+    Attributes:
+        at: when it began, in seconds since 1970.
+        seconds: how long it took.
+        result: whether the notification was delivered, is retried, or the webhook has failed.
+        status: the HTTP status; 0 without a response.
+        reason: why it was not delivered; empty if it was.
+
+    Example:
+        ```python
+        from apcore_a2a_server.store.webhooks import Attempt, attempts_from
+
+        text = Attempt(1000.5, 0.25, "retried", 503, "status").line()
+        print(attempts_from(text) == [Attempt(1000.5, 0.25, "retried", 503, "status")])
+        #> True
+        ```
+    """
+
+    at: float
+    seconds: float
+    result: AttemptResult
+    status: int = 0
+    reason: AttemptReason = ""
+
+    def line(self) -> str:
+        """Return it as a line of text, which stores put before those of earlier attempts."""
+        return f"{self.at:.3f} {self.seconds:.6f} {self.result} {self.status} {self.reason}\n"
+
+
+def with_attempt(text: str, attempt: Attempt) -> str:
+    """Return the attempts in *text* with one more, the newest first."""
+    return (attempt.line() + text)[:MAX_ATTEMPTS_SIZE]
+
+
+def attempts_from(text: str) -> list[Attempt]:
+    """Return the attempts in *text*, the newest first; a last line that was cut off is left out."""
+    attempts: list[Attempt] = []
+    for line in text.split("\n")[:-1][:MAX_ATTEMPTS]:
+        at, seconds, result, status, reason = line.split(" ")
+        known = cast("AttemptResult", result), int(status), cast("AttemptReason", reason)
+        attempts.append(Attempt(float(at), float(seconds), *known))
+    return attempts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookQuery:
+    """A query for the webhooks of tasks.
+
+    Attributes:
+        task_id: the task; None for all tasks.
+        owner: the owner of the tasks; None for all owners.
+        owner_prefix: how the owners begin, if no owner is given.
+        state: which of the webhooks.
+        limit: the most webhooks to return.
+    """
+
+    task_id: str | None = None
+    owner: str | None = None
+    owner_prefix: str = ""
+    state: WebhookFilter = "all"
+    limit: int = 50
+
+    def matches(self, webhook: Webhook) -> bool:
+        """Return whether a webhook is in the state."""
+        return self.state in ("all", "failed" if webhook.failure else "active")
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookStatus:
+    """A webhook, with what is pending for it and the attempts that were made.
+
+    Attributes:
+        task_id: the id of its task.
+        owner: the owner of its task.
+        skill: the skill of its task.
+        webhook: the webhook.
+        pending: the number of its pending notifications.
+        due: when the next attempt is due, in seconds since 1970; None if none is pending. While
+            an attempt is made, this is the time at which its claim expires.
+        attempts: the last attempts, the newest first.
+    """
+
+    task_id: str
+    owner: str
+    skill: str
+    webhook: Webhook
+    pending: int = 0
+    due: float | None = None
+    attempts: Sequence[Attempt] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,25 +7,30 @@ from apcore_a2a_core.data import Task
 from apcore_a2a_core.records import Payload
 
 from apcore_a2a_server.store.exceptions import StaleError, UnavailableError
-from apcore_a2a_server.store.port import Store, unpack_payload
+from apcore_a2a_server.store.port import Store, is_state, unpack_payload
 from apcore_a2a_server.store.rows import (
     backlog_from,
     fill_gaps,
     missing_messages,
     notification_columns,
     notification_from,
+    webhook_conditions,
     webhook_from,
+    webhook_status_from,
 )
 from apcore_a2a_server.store.webhooks import (
     TOO_MANY,
     WEBHOOK_GONE,
+    Attempt,
     ClaimRequest,
     Notification,
     Webhook,
+    WebhookQuery,
+    WebhookStatus,
     with_webhook,
 )
 
-from .database import Database, Queries, Session, sql
+from .database import Database, Queries, Session, select, sql
 from .rows import owner_bytes, owner_text, webhook_arrays
 
 
@@ -86,22 +91,47 @@ class DatabaseOutbox(Store):
         with suppress(UnavailableError):
             await self._database.execute(sql.mark_due, task_id=task_id)
 
-    async def settle(self, notification: Notification) -> None:
+    async def settle(self, notification: Notification, attempt: Attempt | None = None) -> None:
         """Delete a notification that was delivered; the webhook's next one becomes due."""
-        await self._database.execute(sql.settle, **notification_columns(notification))
+        await self._database.execute(sql.settle, **notification_columns(notification, attempt))
         await self.mark_next_due(notification.task_id)
 
-    async def postpone(self, notification: Notification, seconds: float) -> None:
+    async def postpone(
+        self, notification: Notification, seconds: float, attempt: Attempt | None = None
+    ) -> None:
         """Make a notification, and the later ones of its webhook, due in *seconds*."""
-        columns = notification_columns(notification)
+        columns = notification_columns(notification, attempt)
         await self._database.execute(sql.postpone, **columns, lease_seconds=float(seconds))
 
-    async def give_up(self, notification: Notification, reason: str) -> int:
+    async def give_up(
+        self, notification: Notification, reason: str, attempt: Attempt | None = None
+    ) -> int:
         """Mark a webhook as failed, and dead-letter its notifications; return how many."""
-        columns = notification_columns(notification)
+        columns = notification_columns(notification, attempt)
         async with self._database.transaction() as session:
             await session.execute(sql.lock_webhooks, task_id=notification.task_id)
             return int(await session.fetch_value(sql.give_up, **columns, reason=reason))
+
+    async def webhook_statuses(self, query: WebhookQuery) -> Sequence[WebhookStatus]:
+        """Return the webhooks that match *query*, those of the newest tasks first."""
+        conditions, parameters = webhook_conditions(query, owner_bytes)
+        rows = await self._database.fetch(select(sql.list_webhooks, conditions), **parameters)
+        return [webhook_status_from(row, owner_text(row["owner"])) for row in rows]
+
+    async def redeliver(self, task_id: str, config_id: str) -> int | None:
+        """Make a failed webhook work again, and its dead letters and later states due."""
+        webhook = {"task_id": task_id, "config_id": config_id}
+        async with self._database.transaction() as session:
+            await session.execute(sql.lock_webhooks, task_id=task_id)
+            has_failed: bool | None = await session.fetch_value(sql.get_webhook, **webhook)
+            if not has_failed:
+                return None if has_failed is None else 0
+            await session.execute(sql.unfail, **webhook)
+            events = await session.fetch(sql.later_events, **webhook)
+            versions = [version for version, body in events if is_state(unpack_payload(body))]
+            count = int(await session.fetch_value(sql.revive, **webhook, versions=versions))
+        self.wake_listener()
+        return count
 
     async def dead_letter(self) -> int:
         """Dead-letter notifications whose webhook has failed or is gone; return the count."""
@@ -156,8 +186,10 @@ async def add_webhook(session: Session, task_id: str, webhook: Webhook) -> None:
 async def _replace(
     session: Session, task_id: str, existing: Sequence[Webhook], webhooks: Sequence[Webhook]
 ) -> None:
+    # those of a webhook that is only moved, or works again, stay with it
+    attempts = dict(await session.fetch(sql.get_attempts, task_id=task_id)) if existing else {}
     await session.execute(sql.delete_webhooks, task_id=task_id)
-    arrays = webhook_arrays(webhooks)
+    arrays = webhook_arrays(webhooks, attempts)
     await session.execute(sql.add_webhooks, task_id=task_id, **arrays)
     await session.execute(sql.delete_other_notifications, task_id=task_id, **arrays)
     edited = (webhook for webhook in webhooks if not webhook.failure and webhook not in existing)

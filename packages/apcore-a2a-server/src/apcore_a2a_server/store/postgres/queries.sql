@@ -283,15 +283,28 @@ SELECT count(*) FROM apcore_a2a.webhooks WHERE failure <> '';
 -- A change that waits for this lock learns from `hooks` that it has missed new webhooks.
 UPDATE apcore_a2a.tasks SET hooks = hooks + 1 WHERE id = :task_id RETURNING 1;
 
+-- get_attempts: Return the attempts of the webhooks of a task, which are then replaced.
+-- The lock makes attempts that end meanwhile wait; they find no webhook, and are lost.
+SELECT body, attempts FROM apcore_a2a.webhooks WHERE task_id = :task_id FOR UPDATE;
+
+-- list_webhooks: Return the webhooks that meet some conditions, those of the newest tasks first.
+SELECT w.task_id, t.owner, t.skill, w.body AS config, w.version AS dialect, w.failure, w.trace,
+    w.attempts, o.pending, o.due
+FROM apcore_a2a.tasks t JOIN apcore_a2a.webhooks w ON w.task_id = t.id, LATERAL (
+    SELECT count(due) AS pending, extract(epoch FROM min(due))::float8 AS due
+    FROM apcore_a2a.outbox WHERE task_id = w.task_id AND config_id = w.config_id
+) o
+WHERE {conditions} ORDER BY t.created DESC, w.number LIMIT :limit;
+
 -- delete_webhooks: Delete the webhooks of a task.
 DELETE FROM apcore_a2a.webhooks WHERE task_id = :task_id;
 
 -- add_webhooks: Add webhooks to a task in their order.
-INSERT INTO apcore_a2a.webhooks (task_id, config_id, host, version, failure, trace, body)
-SELECT :task_id, config_id, host, version, failure, trace, body
+INSERT INTO apcore_a2a.webhooks (task_id, config_id, host, version, failure, trace, body, attempts)
+SELECT :task_id, config_id, host, version, failure, trace, body, attempts
 FROM unnest(:config_ids::text[], :hosts::text[], :dialects::text[], :failures::text[],
-        :traces::text[], :configs::bytea[]) WITH ORDINALITY
-    AS new (config_id, host, version, failure, trace, body, position) ORDER BY position;
+        :traces::text[], :configs::bytea[], :attempts::text[]) WITH ORDINALITY
+    AS new (config_id, host, version, failure, trace, body, attempts, position) ORDER BY position;
 
 -- delete_other_notifications: Delete the notifications of removed webhooks.
 DELETE FROM apcore_a2a.outbox WHERE task_id = :task_id AND config_id <> ALL(:config_ids::text[]);
@@ -365,30 +378,41 @@ FROM taken JOIN mine USING (task_id, config_id, version)
 JOIN apcore_a2a.webhooks w ON w.failure = ''
     AND w.task_id = taken.task_id AND w.config_id = taken.config_id;
 
--- settle: Delete a notification that was delivered.
--- It must not have been leased again meanwhile, nor its webhook replaced.
-DELETE FROM apcore_a2a.outbox o
-WHERE o.task_id = :task_id AND o.config_id = :config_id AND o.version = :version
-AND o.attempts = :attempts AND EXISTS (
-    SELECT FROM apcore_a2a.webhooks w
-    WHERE w.task_id = o.task_id AND w.config_id = o.config_id AND w.body = :config
-);
+-- settle: Delete a notification that was delivered, and add the attempt to those of its webhook.
+-- It must not have been leased again meanwhile, nor its webhook replaced. The row of the webhook is
+-- locked first, as by all statements that lock both.
+WITH hook AS (
+    UPDATE apcore_a2a.webhooks w SET attempts = left(:line || w.attempts, :most)
+    WHERE w.task_id = :task_id AND w.config_id = :config_id AND w.body = :config AND EXISTS (
+        SELECT FROM apcore_a2a.outbox WHERE task_id = :task_id AND config_id = :config_id
+        AND version = :version AND attempts = :attempts
+    )
+    RETURNING 1
+)
+DELETE FROM apcore_a2a.outbox
+WHERE task_id = :task_id AND config_id = :config_id AND version = :version
+AND attempts = :attempts AND EXISTS (SELECT FROM hook);
 
--- postpone: Make all notifications of a webhook due later.
+-- postpone: Make all notifications of a webhook due later, and add the attempt.
 -- The claimed one must not have been leased again meanwhile, nor its webhook replaced.
+WITH hook AS (
+    UPDATE apcore_a2a.webhooks w SET attempts = left(:line || w.attempts, :most)
+    WHERE w.task_id = :task_id AND w.config_id = :config_id AND w.body = :config AND EXISTS (
+        SELECT FROM apcore_a2a.outbox WHERE task_id = :task_id AND config_id = :config_id
+        AND version = :version AND attempts = :attempts AND due IS NOT NULL
+    )
+    RETURNING 1
+)
 UPDATE apcore_a2a.outbox later SET
     due = clock_timestamp() + make_interval(secs => :lease_seconds)
 FROM apcore_a2a.outbox o
 WHERE later.task_id = o.task_id AND later.config_id = o.config_id AND later.due IS NOT NULL
 AND o.task_id = :task_id AND o.config_id = :config_id AND o.version = :version
-AND o.due IS NOT NULL AND o.attempts = :attempts AND EXISTS (
-    SELECT FROM apcore_a2a.webhooks w
-    WHERE w.task_id = o.task_id AND w.config_id = o.config_id AND w.body = :config
-);
+AND o.due IS NOT NULL AND o.attempts = :attempts AND EXISTS (SELECT FROM hook);
 
 -- give_up: Mark a webhook as failed, unless it was replaced, and dead-letter its notifications.
 WITH failed AS (
-    UPDATE apcore_a2a.webhooks SET failure = :reason
+    UPDATE apcore_a2a.webhooks SET failure = :reason, attempts = left(:line || attempts, :most)
     WHERE task_id = :task_id AND config_id = :config_id AND body = :config AND failure = ''
     RETURNING 1
 ), dead AS (
@@ -398,6 +422,36 @@ WITH failed AS (
     RETURNING 1
 )
 SELECT count(*) FROM dead;
+
+-- get_webhook: Return whether a webhook of a task has failed.
+SELECT failure <> '' AS has_failed FROM apcore_a2a.webhooks
+WHERE task_id = :task_id AND config_id = :config_id;
+
+-- unfail: Make a failed webhook work again.
+UPDATE apcore_a2a.webhooks SET failure = '' WHERE task_id = :task_id AND config_id = :config_id;
+
+-- later_events: Return the events of a task after the last dead letter of a webhook.
+SELECT version, body FROM apcore_a2a.events WHERE task_id = :task_id AND version > (
+    SELECT max(version) FROM apcore_a2a.outbox
+    WHERE task_id = :task_id AND config_id = :config_id
+) ORDER BY version;
+
+-- revive: Make the dead letters of a webhook due, and add notifications of later events; count all.
+WITH revived AS (
+    UPDATE apcore_a2a.outbox SET due = clock_timestamp(), since = clock_timestamp(), attempts = 0,
+        failure = ''
+    WHERE task_id = :task_id AND config_id = :config_id AND due IS NULL
+    RETURNING 1
+), added AS (
+    INSERT INTO apcore_a2a.outbox (task_id, config_id, version, owner, host, body)
+    SELECT :task_id, hook.config_id, event.version, task.owner, hook.host, event.body
+    FROM apcore_a2a.webhooks hook JOIN apcore_a2a.events event USING (task_id)
+        JOIN apcore_a2a.tasks task ON task.id = task_id
+    WHERE task_id = :task_id AND hook.config_id = :config_id
+        AND event.version = ANY(:versions::int[])
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM revived) + (SELECT count(*) FROM added);
 
 -- fail_surplus: Fail webhooks that have notifications beyond the first `most` of an owner.
 UPDATE apcore_a2a.webhooks SET failure = :reason

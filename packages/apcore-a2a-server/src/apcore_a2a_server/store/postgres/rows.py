@@ -1,6 +1,7 @@
 """Rows of PostgreSQL: conversion of records and changes to SQL parameters, and of rows back."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from apcore_a2a_core.records import TaskRecord
@@ -68,16 +69,19 @@ def _event_arrays(events: Sequence[Event]) -> dict[str, Any]:
     return column_arrays(map(event_columns, events), event_versions="version", event_bodies="body")
 
 
-def webhook_arrays(webhooks: Sequence[Webhook]) -> dict[str, list[Any]]:
-    """Return the columns of webhooks as arrays."""
+def webhook_arrays(
+    webhooks: Sequence[Webhook], attempts: Mapping[bytes, str] = MappingProxyType({})
+) -> dict[str, list[Any]]:
+    """Return the columns of webhooks as arrays; *attempts* are those by the body of a webhook."""
     return column_arrays(
-        map(webhook_columns, webhooks),
+        (webhook_columns(webhook, attempts) for webhook in webhooks),
         config_ids="config_id",
         hosts="host",
         dialects="version",
         failures="failure",
         traces="trace",
         configs="body",
+        attempts="attempts",
     )
 
 

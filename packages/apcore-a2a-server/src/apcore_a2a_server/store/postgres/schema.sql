@@ -99,3 +99,7 @@ CREATE INDEX tasks_owner_updated_idx ON apcore_a2a.tasks (owner, updated, state,
 
 -- version_6: The span of the task that notifications of a webhook continue.
 ALTER TABLE apcore_a2a.webhooks ADD COLUMN trace TEXT NOT NULL DEFAULT '';
+
+-- version_7: The last attempts of a webhook, and an index of the webhooks that have failed.
+ALTER TABLE apcore_a2a.webhooks ADD COLUMN attempts TEXT NOT NULL DEFAULT '';
+CREATE INDEX webhooks_failed_idx ON apcore_a2a.webhooks (task_id) WHERE failure <> '';

@@ -9,7 +9,7 @@ from apcore_a2a_core.data import Task
 from apcore_a2a_core.records import Payload
 
 from apcore_a2a_server.store.exceptions import StaleError
-from apcore_a2a_server.store.port import Event, unpack_payload
+from apcore_a2a_server.store.port import Event, is_state, unpack_payload
 from apcore_a2a_server.store.rows import (
     backlog_from,
     event_columns,
@@ -18,14 +18,20 @@ from apcore_a2a_server.store.rows import (
     notification_columns,
     notification_from,
     webhook_columns,
+    webhook_conditions,
     webhook_from,
+    webhook_status_from,
+    with_conditions,
 )
 from apcore_a2a_server.store.webhooks import (
     TOO_MANY,
     WEBHOOK_GONE,
+    Attempt,
     ClaimRequest,
     Notification,
     Webhook,
+    WebhookQuery,
+    WebhookStatus,
     with_webhook,
 )
 
@@ -69,26 +75,67 @@ class FileOutbox(FileStore):
         return notifications
 
     @writes
-    def settle(self, connection: Connection, notification: Notification) -> None:
+    def settle(
+        self, connection: Connection, notification: Notification, attempt: Attempt | None = None
+    ) -> None:
         """Delete a notification that was delivered; the webhook's next one becomes due."""
-        columns = notification_columns(notification)
+        columns = notification_columns(notification, attempt)
         if connection.execute(sql.settle, columns).rowcount:
             connection.execute(sql.postpone, columns | {"due": time.time()})
+            connection.execute(sql.add_attempt, columns)
 
     @writes
-    def postpone(self, connection: Connection, notification: Notification, seconds: float) -> None:
+    def postpone(
+        self,
+        connection: Connection,
+        notification: Notification,
+        seconds: float,
+        attempt: Attempt | None = None,
+    ) -> None:
         """Make a notification, and the later ones of its webhook, due in *seconds*."""
-        columns = notification_columns(notification)
+        columns = notification_columns(notification, attempt)
         if connection.execute(sql.is_claimed, columns).fetchone():
             connection.execute(sql.postpone, columns | {"due": time.time() + seconds})
+            connection.execute(sql.add_attempt, columns)
 
     @writes
-    def give_up(self, connection: Connection, notification: Notification, reason: str) -> int:
+    def give_up(
+        self,
+        connection: Connection,
+        notification: Notification,
+        reason: str,
+        attempt: Attempt | None = None,
+    ) -> int:
         """Mark a webhook as failed, and dead-letter its notifications; return how many."""
-        parameters = {**notification_columns(notification), "reason": reason}
+        parameters = {**notification_columns(notification, attempt), "reason": reason}
         if not connection.execute(sql.fail, parameters).rowcount:
             return 0
         return connection.execute(sql.dead_letter, parameters).rowcount
+
+    @reads
+    def webhook_statuses(
+        self, connection: Connection, query: WebhookQuery
+    ) -> Sequence[WebhookStatus]:
+        """Return the webhooks that match *query*, those of the newest tasks first."""
+        conditions, parameters = webhook_conditions(query, str)
+        list_webhooks = with_conditions(sql.list_webhooks, conditions, "")
+        rows = connection.execute(list_webhooks, parameters)
+        return [webhook_status_from(row, row["owner"]) for row in rows]
+
+    @writes
+    def redeliver(self, connection: Connection, task_id: str, config_id: str) -> int | None:
+        """Make a failed webhook work again, and its dead letters and later states due."""
+        webhook = {"task_id": task_id, "config_id": config_id, "now": time.time()}
+        row = connection.execute(sql.get_webhook, webhook).fetchone()
+        if row is None or not row["has_failed"]:
+            return None if row is None else 0
+        connection.execute(sql.unfail, webhook)
+        later_rows = connection.execute(sql.later_events, webhook).fetchall()
+        revived_count = connection.execute(sql.revive, webhook).rowcount
+        later = [webhook | dict(row) for row in later_rows if is_state(unpack_payload(row["body"]))]
+        connection.executemany(sql.add_notification, later)
+        self.wake_listener()
+        return revived_count + len(later)
 
     async def limit_backlog(self, max_pending: int) -> int:
         """Count pending notifications; fail webhooks where an owner has more than *max_pending*."""
@@ -125,13 +172,18 @@ def replace_webhooks(
 ) -> None:
     """Replace the *existing* webhooks of a task."""
     task = {"task_id": task_id}
+    # those of a webhook that is only moved, or works again, stay with it
+    attempts: dict[bytes, str] = {}
+    if existing:
+        attempts = dict(connection.execute(sql.get_attempts, task).fetchall())
     connection.execute(sql.delete_webhooks, task)
-    rows = [task | webhook_columns(webhook) for webhook in webhooks]
+    rows = [task | webhook_columns(webhook, attempts) for webhook in webhooks]
     connection.executemany(sql.add_webhook, rows)
     connection.execute(sql.delete_other_notifications, task)
     edited = (webhook for webhook in webhooks if not webhook.failure and webhook not in existing)
     due_now = task | {"now": time.time()}
-    connection.executemany(sql.restart, [due_now | webhook_columns(webhook) for webhook in edited])
+    restarted = [due_now | {"config_id": each.config.id, "host": each.host} for each in edited]
+    connection.executemany(sql.restart, restarted)
 
 
 def add_webhook(connection: Connection, task_id: str, webhook: Webhook) -> None:

@@ -162,6 +162,20 @@ SELECT 1 FROM tasks WHERE id = :task_id;
 -- get_webhooks: Return the webhooks of a task, oldest first.
 SELECT body, version, failure, trace FROM webhooks WHERE task_id = :task_id ORDER BY number;
 
+-- get_attempts: Return the attempts of the webhooks of a task.
+SELECT body, attempts FROM webhooks WHERE task_id = :task_id AND attempts <> '';
+
+-- list_webhooks: Return the webhooks that meet some conditions, those of the newest tasks first.
+-- The cross join makes SQLite read tasks in that order, and no more than it needs.
+SELECT w.task_id, t.owner, t.skill, w.body AS config, w.version AS dialect, w.failure, w.trace,
+    w.attempts, (
+        SELECT count(due) FROM outbox o WHERE o.task_id = t.id AND o.config_id = w.config_id
+    ) AS pending, (
+        SELECT min(due) FROM outbox o WHERE o.task_id = t.id AND o.config_id = w.config_id
+    ) AS due
+FROM tasks t CROSS JOIN webhooks w ON w.task_id = t.id
+WHERE {conditions} ORDER BY t.created DESC, w.number LIMIT :limit;
+
 -- delete_webhooks: Delete the webhooks of a task.
 DELETE FROM webhooks WHERE task_id = :task_id;
 
@@ -169,8 +183,8 @@ DELETE FROM webhooks WHERE task_id = :task_id;
 SELECT count(*) FROM webhooks WHERE failure <> '';
 
 -- add_webhook: Add a webhook to a task.
-INSERT INTO webhooks (task_id, config_id, host, version, failure, trace, body)
-VALUES (:task_id, :config_id, :host, :version, :failure, :trace, :body);
+INSERT INTO webhooks (task_id, config_id, host, version, failure, trace, body, attempts)
+VALUES (:task_id, :config_id, :host, :version, :failure, :trace, :body, :attempts);
 
 -- delete_other_notifications: Delete the notifications of removed webhooks.
 DELETE FROM outbox WHERE task_id = :task_id AND config_id NOT IN (
@@ -235,8 +249,12 @@ AND attempts = :attempts AND EXISTS (
 UPDATE outbox SET due = :due
 WHERE task_id = :task_id AND config_id = :config_id AND due IS NOT NULL;
 
+-- add_attempt: Add an attempt to those of a webhook, the newest first.
+UPDATE webhooks SET attempts = substr(:line || attempts, 1, :most)
+WHERE task_id = :task_id AND config_id = :config_id;
+
 -- fail: Mark a webhook as failed, unless it was replaced.
-UPDATE webhooks SET failure = :reason
+UPDATE webhooks SET failure = :reason, attempts = substr(:line || attempts, 1, :most)
 WHERE task_id = :task_id AND config_id = :config_id AND body = :config AND failure = '';
 
 -- fail_surplus: Fail webhooks that have notifications beyond the first `most` of an owner.
@@ -248,6 +266,28 @@ UPDATE webhooks SET failure = :reason WHERE failure = '' AND (task_id, config_id
 -- dead_letter: Dead-letter the notifications of a webhook.
 UPDATE outbox SET due = NULL, failure = :reason
 WHERE task_id = :task_id AND config_id = :config_id AND due IS NOT NULL;
+
+-- get_webhook: Return whether a webhook of a task has failed.
+SELECT failure <> '' AS has_failed FROM webhooks
+WHERE task_id = :task_id AND config_id = :config_id;
+
+-- unfail: Make a failed webhook work again.
+UPDATE webhooks SET failure = '' WHERE task_id = :task_id AND config_id = :config_id;
+
+-- later_events: Return the events of a task after the last dead letter of a webhook.
+SELECT version, body FROM events WHERE task_id = :task_id AND version > (
+    SELECT max(version) FROM outbox WHERE task_id = :task_id AND config_id = :config_id
+) ORDER BY version;
+
+-- revive: Make the dead letters of a webhook due.
+UPDATE outbox SET due = :now, since = :now, attempts = 0, failure = ''
+WHERE task_id = :task_id AND config_id = :config_id AND due IS NULL;
+
+-- add_notification: Add a notification of an event for one webhook of a task.
+INSERT INTO outbox (task_id, config_id, version, owner, host, body, since, due)
+SELECT t.id, w.config_id, :version, t.owner, w.host, :body, :now, :now
+FROM tasks t JOIN webhooks w ON w.task_id = t.id
+WHERE t.id = :task_id AND w.config_id = :config_id;
 
 -- dead_letter_all: Dead-letter the notifications whose webhook has failed or is gone.
 UPDATE outbox SET due = NULL, failure = coalesce((

@@ -98,3 +98,7 @@ CREATE INDEX tasks_context_updated ON tasks (owner, context_id, updated, state, 
 
 -- version_6: The span of the task that notifications of a webhook continue.
 ALTER TABLE webhooks ADD COLUMN trace TEXT NOT NULL DEFAULT '';
+
+-- version_7: The last attempts of a webhook, and an index of the webhooks that have failed.
+ALTER TABLE webhooks ADD COLUMN attempts TEXT NOT NULL DEFAULT '';
+CREATE INDEX webhooks_failed ON webhooks (task_id) WHERE failure <> '';

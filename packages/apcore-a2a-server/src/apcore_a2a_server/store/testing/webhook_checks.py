@@ -12,7 +12,17 @@ from msgspec.structs import replace
 
 from apcore_a2a_server.store.exceptions import StaleError
 from apcore_a2a_server.store.port import Retention, Store
-from apcore_a2a_server.store.webhooks import MAX_WEBHOOKS, ClaimRequest, Notification, Webhook
+from apcore_a2a_server.store.webhooks import (
+    MAX_ATTEMPTS,
+    MAX_WEBHOOKS,
+    Attempt,
+    AttemptResult,
+    ClaimRequest,
+    Notification,
+    Webhook,
+    WebhookQuery,
+    WebhookStatus,
+)
 
 from .samples import LEASE, begun, check, chunk_change, new_record, raises, state_change, stored
 
@@ -245,3 +255,125 @@ async def the_listener_is_called_when_a_notification_is_due(store: Store) -> Non
     assert calls
     await begun(store, new_record("t2"), [hook(task_id="t2")])
     assert len(calls) > 1
+
+
+def attempt(number: int, result: AttemptResult = "delivered") -> Attempt:
+    """Return an attempt that began in second *number*."""
+    if result == "delivered":
+        return Attempt(number, 0.25, result, 204)
+    return Attempt(number, 0.25, result, 500, "status")
+
+
+async def status(store: Store, config_id: str = "w1", task_id: str = "t1") -> WebhookStatus:
+    """Return the status of a webhook."""
+    statuses = await store.webhook_statuses(WebhookQuery(task_id=task_id))
+    return next(each for each in statuses if each.webhook.config.id == config_id)
+
+
+@check
+async def the_last_attempts_of_a_webhook_are_kept(store: Store) -> None:
+    await begun(store, webhooks=[hook("w1"), hook("w2")])
+    assert [*(await status(store)).attempts] == []
+    for number in range(MAX_ATTEMPTS + 2):
+        (first, *_) = [each for each in await claim_due(store) if each.webhook == hook("w1")]
+        await store.postpone(first, 0, attempt(number, "retried"))
+    (first,) = [each for each in await claim_due(store, seconds=60) if each.webhook == hook("w1")]
+    await store.settle(first, attempt(99))
+    await store.settle(first, attempt(100))  # it is settled already
+    kept = [*(await status(store)).attempts]
+    numbers = range(MAX_ATTEMPTS + 1, 2, -1)
+    assert kept == [attempt(99), *(attempt(number, "retried") for number in numbers)]
+    assert [*(await status(store, "w2")).attempts] == []
+
+
+@check
+async def an_edited_webhook_loses_its_attempts_and_others_keep_them(store: Store) -> None:
+    await begun(store, webhooks=[hook("w1"), hook("w2")])
+    for notification in await claim_due(store):
+        await store.settle(notification, attempt(1))
+    moved = hook("w1", "b.example")
+    await store.save_webhooks("t1", [hook("w2"), moved])
+    assert [*(await status(store, "w2")).attempts] == [attempt(1)]
+    assert [*(await status(store, "w1")).attempts] == []
+    await store.save_webhooks("t1", [moved])
+    await store.save_webhooks("t1", [moved, hook("w2")])
+    assert [*(await status(store, "w2")).attempts] == []
+
+
+@check
+async def a_webhook_status_says_what_is_pending(store: Store) -> None:
+    await begun(store, webhooks=[hook()])
+    assert (await status(store)).pending == 2
+    (first,) = await claim_due(store)
+    await store.postpone(first, 60)
+    pending = await status(store)
+    assert (pending.task_id, pending.owner, pending.skill) == ("t1", "ada", "skill")
+    assert pending.webhook == hook()
+    assert pending.pending == 2
+    assert pending.due is not None
+    assert 50 < pending.due - await store.now() < 70
+    assert await store.give_up(first, "status 500", attempt(1, "failed")) == 2
+    failed = await status(store)
+    assert (failed.pending, failed.due, failed.webhook.failure) == (0, None, "status 500")
+    assert [*failed.attempts] == [attempt(1, "failed")]
+
+
+@check
+async def webhooks_are_found_by_task_owner_and_state(store: Store) -> None:
+    for number, owner in enumerate(("ada", "bob", "bo")):
+        task_id = f"t{number}"
+        webhooks = [hook("w1", task_id=task_id), hook("w2", task_id=task_id)]
+        await begun(store, new_record(task_id, owner), webhooks)
+    (failing, *_) = [each for each in await claim_due(store) if each.owner == "bob"]
+    await store.give_up(failing, "status 500", attempt(1, "failed"))
+    failed = ("t1", failing.webhook.config.id)
+    active = ("t1", "w2" if failed[1] == "w1" else "w1")
+
+    async def found(**query: Any) -> list[tuple[str, str]]:
+        statuses = await store.webhook_statuses(WebhookQuery(**query))
+        return [(each.task_id, each.webhook.config.id) for each in statuses]
+
+    every = [(task_id, config_id) for task_id in ("t2", "t1", "t0") for config_id in ("w1", "w2")]
+    assert await found() == every
+    assert await found(limit=3) == every[:3]
+    assert await found(state="failed") == [failed]
+    assert await found(owner="bob", state="active") == [active]
+    assert await found(owner="eve") == []
+    assert await found(owner_prefix="bo") == every[:4]
+    assert await found(task_id="t0") == every[4:]
+    assert await found(task_id="t0", owner="bob") == []
+    assert await found(task_id="none") == []
+
+
+@check
+async def a_failed_webhook_gets_what_it_has_missed_again(store: Store) -> None:
+    record, lease = await begun(store, webhooks=[hook("w1"), hook("w2")])
+    assert await settle_all(store) == [("w1", 1), ("w2", 1), ("w1", 2), ("w2", 2)]
+    chunk = chunk_change(record, "no state", lease)
+    await store.change(chunk)
+    paused = state_change(chunk.record, INPUT_REQUIRED, lease)
+    await store.change(paused)
+    (failing, other) = sorted(await claim_due(store), key=lambda each: each.webhook.config.id)
+    await store.settle(other)
+    assert await store.give_up(failing, "status 500", attempt(1, "failed")) == 1
+    await store.change(state_change(paused.record, COMPLETED))
+    assert await settle_all(store) == [("w2", 5)]
+    assert await store.redeliver("t1", "w1") == 2
+    assert [webhook.failure for webhook in await store.webhooks("t1")] == ["", ""]
+    revived = await status(store)
+    assert (revived.pending, [*revived.attempts]) == (2, [attempt(1, "failed")])
+    (again,) = await claim_due(store)
+    assert (again.version, again.attempts) == (4, 1)
+    await store.settle(again)
+    assert await settle_all(store) == [("w1", 5)]
+
+
+@check
+async def a_webhook_that_has_not_failed_gets_nothing_again(store: Store) -> None:
+    await begun(store, webhooks=[hook()])
+    assert await store.redeliver("t1", "w1") == 0
+    assert await store.redeliver("t1", "other") is None
+    assert await store.redeliver("none", "w1") is None
+    assert await settle_all(store) == [("w1", 1), ("w1", 2)]
+    assert await store.redeliver("t1", "w1") == 0
+    assert not await claim_due(store)

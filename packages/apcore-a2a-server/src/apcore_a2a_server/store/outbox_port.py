@@ -1,0 +1,103 @@
+"""The part of the interface of a store that delivers notifications."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from .webhooks import (
+    Attempt,
+    Backlog,
+    ClaimRequest,
+    Notification,
+    WebhookQuery,
+    WebhookStatus,
+)
+
+
+class OutboxPort(ABC):
+    """The outbox of a store: pending notifications, and the attempts to deliver them."""
+
+    _on_notification: Callable[[], None] | None = None
+    _backlog = Backlog()
+
+    def on_notification(self, listener: Callable[[], None]) -> None:
+        """Set the callback for notifications that become due through a call of this store.
+
+        It is not called for notifications that other processes add, nor when a postponed one
+        becomes due: the caller must also poll.
+        """
+        self._on_notification = listener
+
+    def wake_listener(self) -> None:
+        """Call the listener for due notifications, if there is one."""
+        if self._on_notification is not None:
+            self._on_notification()
+
+    @abstractmethod
+    async def claim_notifications(self, request: ClaimRequest) -> Sequence[Notification]:
+        """Lease due notifications, at most the next one of each webhook."""
+
+    @abstractmethod
+    async def settle(self, notification: Notification, attempt: Attempt | None = None) -> None:
+        """Delete a notification that was delivered; the webhook's next one becomes due.
+
+        In the same transaction, *attempt* is added to the attempts of the webhook. This also holds
+        for the next two methods. If the webhook was replaced since the claim, they do nothing.
+        """
+
+    @abstractmethod
+    async def postpone(
+        self, notification: Notification, seconds: float, attempt: Attempt | None = None
+    ) -> None:
+        """Make a notification due again in *seconds*."""
+
+    @abstractmethod
+    async def give_up(
+        self, notification: Notification, reason: str, attempt: Attempt | None = None
+    ) -> int:
+        """Mark the webhook as failed and drop its notifications; return how many.
+
+        A durable store keeps them as dead letters.
+        """
+
+    @abstractmethod
+    async def webhook_statuses(self, query: WebhookQuery) -> Sequence[WebhookStatus]:
+        """Return the webhooks that match *query*; those of the newest tasks come first.
+
+        The webhooks of a task are in their order.
+        """
+
+    @abstractmethod
+    async def redeliver(self, task_id: str, config_id: str) -> int | None:
+        """Make a failed webhook work again, and its dead letters due.
+
+        The states that its task has reached since they were given up become notifications too, if
+        the store still has their events.
+
+        Returns:
+            The number of notifications that are due now, 0 if the webhook has not failed, and None
+            if there is no such webhook.
+        """
+
+    @property
+    def backlog(self) -> Backlog:
+        """The pending notifications at the last count."""
+        return self._backlog
+
+    @abstractmethod
+    async def limit_backlog(self, max_pending: int) -> int:
+        """Count pending notifications; fail webhooks where an owner has more than *max_pending*.
+
+        Returns:
+            The number of notifications that were given up.
+        """
+
+    async def mark_due(self) -> None:  # noqa: B027 - durable stores leave it to other replicas
+        """Make all notifications due now that no other process can deliver."""
+
+    async def abandon_notifications(self) -> Sequence[tuple[Notification, int]]:
+        """Drop all notifications that no other process can deliver.
+
+        Returns:
+            The next notification of each webhook, and the number of dropped ones.
+        """
+        return ()
