@@ -184,7 +184,7 @@ async def test_an_attempt_fails_if_all_addresses_refuse_the_connection() -> None
         port = sock.getsockname()[1]
     async with posting(FakeResolver([HERE, THERE]), dev=True) as post:
         answer = await post(f"http://{NAME}:{port}/")
-    assert answer == WebhookResponse(0, "ConnectError")
+    assert answer == WebhookResponse(0, "ConnectError", code="connection")
 
 
 # Redirects and proxies
@@ -288,7 +288,7 @@ async def test_a_server_without_a_certificate_for_the_name_gets_no_request(
             FakeResolver([HERE]), allowed_hosts=[NAME], ports=[port], dev=dev
         ) as post:
             answer = await post(server.url)
-    assert answer == WebhookResponse(0, "ConnectError")
+    assert answer == WebhookResponse(0, "ConnectError", code="connection")
     assert (server.connections, server.requests) == (1, [])
     assert server.names == [NAME]
 

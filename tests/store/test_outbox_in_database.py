@@ -106,7 +106,8 @@ async def test_a_change_during_the_settling_of_the_previous_notification_is_due(
         for name in (f"t{number}" for number in range(40)):
             record, lease = await begun(store, new_record(name), [hook(task_id=name)])
             for _ in range(record.version - 1):
-                await other.settle(*await claim_due(other, seconds=60))
+                (earlier,) = await claim_due(other, seconds=60)
+                await other.settle(earlier)
             (last,) = await claim_due(other, seconds=60)
             change = store.change(state_change(record, COMPLETED, lease))
             await asyncio.gather(change, other.settle(last))
