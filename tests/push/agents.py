@@ -1,7 +1,7 @@
 """Agents with push notifications, and a client to call them."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -103,6 +103,22 @@ class Caller:
         more = {"pushNotificationConfigId": config_id} if config_id else {}
         config: Json = self.ask("tasks/pushNotificationConfig/get", id=task["id"], **more)
         return config
+
+    def get(self, path: str, **params: Any) -> httpx.Response:
+        """Return the response of one of the agent's own routes, below /apcore/."""
+        return self._http.get(f"/apcore/{path}", params=params)
+
+    def post(self, path: str) -> httpx.Response:
+        """Return the response of one of these routes to a POST without a body."""
+        return self._http.post(f"/apcore/{path}")
+
+    @contextmanager
+    def headed(self, headers: Mapping[str, str]) -> Iterator[None]:
+        """Send these headers with each request of the block."""
+        self._http.headers.update(headers)
+        yield
+        for name in headers:
+            del self._http.headers[name]
 
     def metrics(self) -> Json:
         metrics: Json = self._http.get("/metrics").json()

@@ -112,6 +112,23 @@ class Admission:
                 audit(operation, caller, record)
         return _found(record)
 
+    async def operated_task(
+        self, operation: str, task_id: str, caller: Caller, *, is_operator: bool
+    ) -> TaskRecord:
+        """Return the record of a task that *caller* owns, or operates.
+
+        Access to a task of another principal goes into the audit log, as that *operation*.
+
+        Raises:
+            TaskNotFoundError: The task does not exist, or the caller may not operate it.
+        """
+        record = await self.setup.tasks.get_own(task_id, caller.owner)
+        if record is None and is_operator:
+            record = await self.setup.tasks.store.get(task_id)
+            if record is not None and is_foreign(record, caller):
+                audit(operation, caller, record)
+        return _found(record)
+
     async def find_task(
         self, request: SendMessageRequest, caller: Caller, version: Version
     ) -> TaskRecord | None:

@@ -13,8 +13,10 @@ from contextlib import suppress
 from heapq import heappop, heappush
 from weakref import WeakValueDictionary
 
+from apcore_a2a_core.data import Task
+
 from apcore_a2a_server.store import ClaimRequest, Notification, Store
-from apcore_a2a_server.store.webhooks import TOO_MANY
+from apcore_a2a_server.store.webhooks import TOO_MANY, Attempt
 
 from .sender import WebhookSender
 from .settings import PushSettings
@@ -110,6 +112,15 @@ class DeliveryQueue:
                 await asyncio.gather(self._limit_backlog(), *map(self._release, claimed))
         await self._report_lost()
         await self._sender.transport.close()
+
+    async def test(self, notification: Notification, task: Task) -> Attempt:
+        """Make one attempt to deliver a notification that is in no outbox; return its result.
+
+        It waits for a slot of its host and its owner, as all deliveries do.
+        """
+        owner, host = notification.owner, notification.webhook.host
+        async with self._slot(PER_HOST, owner, host), self._slot(PER_OWNER, owner):
+            return await self._sender.test(notification, task)
 
     async def _release(self, notification: Notification) -> None:
         """Give up the claim of a notification, so that another replica can claim it now."""

@@ -257,7 +257,7 @@ class Outbox:
                 pending, due = len(queue.events), time.time() + queue.due - time.monotonic()
         history = self._histories.get(task_id, {}).get(config_id)
         attempts = () if history is None else attempts_from(history.attempts)
-        return WebhookStatus(task_id, record.owner, record.skill, webhook, pending, due, attempts)
+        return WebhookStatus(task_id, record.owner, webhook, pending, due, attempts)
 
     def first_given_up(self, task_id: str, config_id: str) -> int:
         """Return the version of the first notification of a webhook that was given up, or 0."""

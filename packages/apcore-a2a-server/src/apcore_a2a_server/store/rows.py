@@ -163,7 +163,7 @@ def webhook_status_from(row: Any, owner: str) -> WebhookStatus:
     """Return the status of a webhook from its row."""
     webhook = webhook_from(row["config"], row["dialect"], row["failure"], row["trace"])
     counts = row["pending"], row["due"], attempts_from(row["attempts"])
-    return WebhookStatus(row["task_id"], owner, row["skill"], webhook, *counts)
+    return WebhookStatus(row["task_id"], owner, webhook, *counts)
 
 
 def webhook_conditions(

@@ -176,7 +176,6 @@ class WebhookStatus:
     Attributes:
         task_id: the id of its task.
         owner: the owner of its task.
-        skill: the skill of its task.
         webhook: the webhook.
         pending: the number of its pending notifications.
         due: when the next attempt is due, in seconds since 1970; None if none is pending. While
@@ -186,7 +185,6 @@ class WebhookStatus:
 
     task_id: str
     owner: str
-    skill: str
     webhook: Webhook
     pending: int = 0
     due: float | None = None

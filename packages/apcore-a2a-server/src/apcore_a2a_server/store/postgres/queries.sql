@@ -288,7 +288,7 @@ UPDATE apcore_a2a.tasks SET hooks = hooks + 1 WHERE id = :task_id RETURNING 1;
 SELECT body, attempts FROM apcore_a2a.webhooks WHERE task_id = :task_id FOR UPDATE;
 
 -- list_webhooks: Return the webhooks that meet some conditions, those of the newest tasks first.
-SELECT w.task_id, t.owner, t.skill, w.body AS config, w.version AS dialect, w.failure, w.trace,
+SELECT w.task_id, t.owner, w.body AS config, w.version AS dialect, w.failure, w.trace,
     w.attempts, o.pending, o.due
 FROM apcore_a2a.tasks t JOIN apcore_a2a.webhooks w ON w.task_id = t.id, LATERAL (
     SELECT count(due) AS pending, extract(epoch FROM min(due))::float8 AS due

@@ -167,7 +167,7 @@ SELECT body, attempts FROM webhooks WHERE task_id = :task_id AND attempts <> '';
 
 -- list_webhooks: Return the webhooks that meet some conditions, those of the newest tasks first.
 -- The cross join makes SQLite read tasks in that order, and no more than it needs.
-SELECT w.task_id, t.owner, t.skill, w.body AS config, w.version AS dialect, w.failure, w.trace,
+SELECT w.task_id, t.owner, w.body AS config, w.version AS dialect, w.failure, w.trace,
     w.attempts, (
         SELECT count(due) FROM outbox o WHERE o.task_id = t.id AND o.config_id = w.config_id
     ) AS pending, (

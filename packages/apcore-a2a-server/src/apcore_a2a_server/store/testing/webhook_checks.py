@@ -307,7 +307,7 @@ async def a_webhook_status_says_what_is_pending(store: Store) -> None:
     (first,) = await claim_due(store)
     await store.postpone(first, 60)
     pending = await status(store)
-    assert (pending.task_id, pending.owner, pending.skill) == ("t1", "ada", "skill")
+    assert (pending.task_id, pending.owner) == ("t1", "ada")
     assert pending.webhook == hook()
     assert pending.pending == 2
     assert pending.due is not None

@@ -1,0 +1,261 @@
+"""Webhooks below /apcore/: their attempts, tests and redelivery, for owners and operators."""
+
+import logging
+from typing import Any
+
+import pytest
+from apcore import Identity
+from apcore_a2a_auth import APIKeyAuthenticator
+
+from tests.server.conftest import eventually
+
+from .agents import Caller, agent, verify
+from .receiver import Delivery, Json, Reply, receiving, script
+
+pytestmark = pytest.mark.usefixtures("each_store")
+
+QUICK = (0.05, 0.1)
+ADA, BOB, OP, BOSS = ({"x-api-key": f"the key of {name}"} for name in ("ada", "bob", "op", "boss"))
+ROLES = {"ada": (), "bob": (), "op": ("operator",), "boss": ("boss",)}
+
+
+def authenticated() -> Json:
+    """Return the options of an agent that knows four callers, of whom one is an operator."""
+    identities = {
+        f"the key of {name}": Identity(name, roles=roles) for name, roles in ROLES.items()
+    }
+    auth = APIKeyAuthenticator(identities)
+    return {"auth": auth, "operators": "operator", "approvers": "boss", "metrics": False}
+
+
+def webhook(caller: Caller, task: Json) -> Json:
+    """Return the only webhook of a task."""
+    response = caller.get(f"tasks/{task['id']}/webhooks")
+    assert response.status_code == 200, response.text
+    (found,) = response.json()["webhooks"]
+    return dict(found)
+
+
+def results(found: Json) -> list[tuple[Any, ...]]:
+    return [(each["result"], each["status"], each["reason"]) for each in found["attempts"]]
+
+
+def audited(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """Return the operations in the audit log, and by whom."""
+    records = [record for record in caplog.records if record.name == "apcore_a2a.audit"]
+    return [(vars(record)["operation"], vars(record)["operator"]) for record in records]
+
+
+def test_the_attempts_of_a_webhook_are_listed() -> None:
+    with receiving(script(Reply(503))) as receiver, agent(retries=QUICK) as caller:
+        task = caller.send(id="w", url=f"{receiver.url}?key=secret")
+        receiver.wait_for("completed")
+        eventually(lambda: len(webhook(caller, task)["attempts"]) == 4)
+        found = webhook(caller, task)
+        listed = caller.get("webhooks").json()["webhooks"]
+    assert results(found) == [("delivered", 200, None)] * 3 + [("retried", 503, "status")]
+    assert listed == [found]
+    attempts = found.pop("attempts")
+    assert found == {
+        "taskId": task["id"],
+        "id": "w",
+        "url": receiver.url,
+        "state": "active",
+        "reason": None,
+        "pending": 0,
+        "nextAttemptAt": None,
+    }
+    times = [attempt["at"] for attempt in attempts]
+    assert times == sorted(times, reverse=True)
+    assert all(
+        time.endswith("Z") and each["seconds"] > 0
+        for time, each in zip(times, attempts, strict=True)
+    )
+
+
+def test_a_pending_webhook_says_when_the_next_attempt_is_due() -> None:
+    with receiving(lambda delivery: Reply(500)) as receiver, agent(retries=(600,)) as caller:
+        task = caller.send("held", wait=False, url=receiver.url)
+        eventually(lambda: webhook(caller, task)["attempts"])
+        found = webhook(caller, task)
+        caller.held.release()
+    assert found["pending"] == 2
+    assert found["nextAttemptAt"] > found["attempts"][0]["at"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"), [(Reply(cut=b"HTTP/1.1 2"), "connection"), (Reply(404), "status")]
+)
+def test_a_failure_has_a_fixed_word_as_its_reason(reply: Reply, reason: str) -> None:
+    with receiving(lambda delivery: reply) as receiver, agent(retries=()) as caller:
+        task = caller.send(url=receiver.url)
+        eventually(lambda: webhook(caller, task)["state"] == "failed")
+        assert [each[2] for each in results(webhook(caller, task))] == [reason]
+
+
+def test_a_failed_webhook_is_delivered_again_with_all_it_has_missed() -> None:
+    works: list[bool] = []
+
+    def answer(delivery: Delivery) -> Reply:
+        return Reply() if works else Reply(500)
+
+    with receiving(answer) as receiver, agent(retries=()) as caller:
+        task = caller.send("held", wait=False, id="w", url=receiver.url)
+        eventually(lambda: webhook(caller, task)["state"] == "failed")
+        caller.held.release()
+        eventually(lambda: caller.ask("GetTask", id=task["id"])["status"]["state"].endswith("TED"))
+        works.append(True)
+        response = caller.post(f"tasks/{task['id']}/webhooks/w/redeliver")
+        assert (response.status_code, response.json()) == (202, {"requeued": 3})
+        receiver.wait_for("completed")
+        assert [each.state for each in receiver.deliveries[1:]] == [
+            "submitted",
+            "working",
+            "completed",
+        ]
+        eventually(lambda: len(webhook(caller, task)["attempts"]) == 4)
+        assert webhook(caller, task)["state"] == "active"
+        nothing = caller.post(f"tasks/{task['id']}/webhooks/w/redeliver")
+        assert (nothing.status_code, nothing.json()) == (202, {"requeued": 0})
+
+
+def test_a_redelivered_webhook_of_03_gets_the_task_in_each_state() -> None:
+    works: list[bool] = []
+
+    def answer(delivery: Delivery) -> Reply:
+        return Reply() if works else Reply(410)
+
+    with receiving(answer) as receiver, agent() as caller:
+        task = caller.send_old(id="w", url=receiver.url)
+        eventually(lambda: webhook(caller, task)["state"] == "failed")
+        works.append(True)
+        caller.post(f"tasks/{task['id']}/webhooks/w/redeliver")
+        deliveries = receiver.wait(4)[1:]
+    assert [each.json["status"]["state"] for each in deliveries] == [
+        "submitted",
+        "working",
+        "completed",
+    ]
+
+
+def test_a_test_is_one_attempt_that_changes_nothing() -> None:
+    with receiving() as receiver, agent() as caller:
+        task = caller.send(id="w", token="t-1", url=receiver.url)
+        receiver.wait(3)
+        eventually(lambda: len(webhook(caller, task)["attempts"]) == 3)
+        response = caller.post(f"tasks/{task['id']}/webhooks/w/test")
+        attempt = response.json()["attempt"]
+        assert (response.status_code, attempt["result"], attempt["status"]) == (
+            200,
+            "delivered",
+            200,
+        )
+        test = receiver.wait(4)[-1]
+        assert verify(test, receiver.url)["statusUpdate"]["metadata"] == {"apcore": {"test": True}}
+        assert test.headers["x-a2a-notification-token"] == "t-1"
+        assert test.id not in {each.id for each in receiver.deliveries[:3]}
+        assert len(webhook(caller, task)["attempts"]) == 3
+
+
+def test_a_test_of_a_failed_webhook_says_why_it_fails() -> None:
+    with receiving(lambda delivery: Reply(410)) as receiver, agent() as caller:
+        task = caller.send_old(id="w", url=receiver.url)
+        eventually(lambda: webhook(caller, task)["state"] == "failed")
+        attempt = caller.post(f"tasks/{task['id']}/webhooks/w/test").json()["attempt"]
+        assert (attempt["result"], attempt["reason"]) == ("failed", "status")
+        body = receiver.wait(2)[1].json
+        assert (body["kind"], body["metadata"]["apcore"]["test"]) == ("task", True)
+        assert webhook(caller, task)["state"] == "failed"
+
+
+def test_what_does_not_exist_is_not_found() -> None:
+    with receiving() as receiver, agent() as caller:
+        task = caller.send(id="w", url=receiver.url)
+        for path in (
+            "tasks/other/webhooks/w/test",
+            "tasks/other/webhooks/w/redeliver",
+            f"tasks/{task['id']}/webhooks/other/test",
+            f"tasks/{task['id']}/webhooks/other/redeliver",
+        ):
+            response = caller.post(path)
+            assert (response.status_code, response.json()["error"]["code"]) == (404, "NOT_FOUND")
+        assert caller.get("tasks/other/webhooks").status_code == 404
+        assert caller.get(f"tasks/{task['id']}/webhooks/w/test").status_code == 405
+
+
+def test_lists_are_filtered_and_bounded() -> None:
+    with receiving() as good, receiving(lambda delivery: Reply(410)) as bad, agent() as caller:
+        working = [caller.send(url=good.url)["id"] for _ in range(3)]
+        failing = caller.send(url=bad.url)["id"]
+        found = {"id": failing}
+        eventually(lambda: webhook(caller, found)["state"] == "failed")
+
+        def tasks(**params: Any) -> list[str]:
+            listed: list[Json] = caller.get("webhooks", **params).json()["webhooks"]
+            return [each["taskId"] for each in listed]
+
+        assert tasks() == [failing, *reversed(working)]
+        assert tasks(state="failed") == [failing]
+        assert tasks(state="active", limit=2) == [*reversed(working)][:2]
+        for params in ({"state": "lost"}, {"limit": 0}, {"limit": 201}, {"limit": "x"}):
+            response = caller.get("webhooks", **params)
+            assert (response.status_code, response.json()["error"]["code"]) == (400, "BAD_REQUEST")
+
+
+def test_without_authentication_or_figures_there_is_no_list_of_all_webhooks() -> None:
+    with receiving() as receiver, agent({"metrics": False}) as caller:
+        task = caller.send(id="w", url=receiver.url)
+        assert caller.get("webhooks").status_code == 404
+        assert webhook(caller, task)["id"] == "w"
+
+
+def test_owners_and_operators_have_access_and_others_see_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "apcore_a2a.audit")
+    with receiving(lambda delivery: Reply(410)) as receiver, agent(authenticated()) as caller:
+        with caller.headed(ADA):
+            task = caller.send(id="w", url=receiver.url)
+            eventually(lambda: webhook(caller, task)["state"] == "failed")
+            assert webhook(caller, task)["url"] == receiver.url
+            assert caller.get("webhooks").json()["webhooks"] == [webhook(caller, task)]
+        assert audited(caplog) == []
+        with caller.headed(OP):
+            seen = webhook(caller, task)
+            assert seen["url"] == receiver.url.removesuffix("/hook")
+            assert caller.get("webhooks").json()["webhooks"] == [seen]
+            assert caller.post(f"tasks/{task['id']}/webhooks/w/test").status_code == 200
+            assert caller.post(f"tasks/{task['id']}/webhooks/w/redeliver").status_code == 202
+        for stranger in (BOB, BOSS):
+            with caller.headed(stranger):
+                assert caller.get("webhooks").json() == {"webhooks": []}
+                assert caller.get(f"tasks/{task['id']}/webhooks").status_code == 404
+                for act in ("test", "redeliver"):
+                    assert caller.post(f"tasks/{task['id']}/webhooks/w/{act}").status_code == 404
+        assert caller.get("webhooks").status_code == 401
+    acts = ("ListTaskWebhooks", "ListWebhooks", "TestWebhook", "RedeliverWebhook")
+    assert audited(caplog) == [(act, "apikey|op") for act in acts]
+
+
+def test_attempts_and_dead_letters_survive_a_restart(each_store: str) -> None:
+    works: list[bool] = []
+
+    def answer(delivery: Delivery) -> Reply:
+        return Reply() if works else Reply(410)
+
+    with receiving(answer) as receiver:
+        with agent() as caller:
+            task = caller.send(id="w", url=receiver.url)
+            eventually(lambda: webhook(caller, task)["state"] == "failed")
+            before = webhook(caller, task)
+        works.append(True)
+        with agent() as caller:
+            if each_store == "memory":
+                assert caller.get("webhooks").json() == {"webhooks": []}
+                return
+            assert webhook(caller, task) == before
+            response = caller.post(f"tasks/{task['id']}/webhooks/w/redeliver")
+            assert response.json() == {"requeued": 3}
+            receiver.wait_for("completed")
+            eventually(lambda: len(webhook(caller, task)["attempts"]) == 4)
+            assert webhook(caller, task)["attempts"][-1] == before["attempts"][0]
