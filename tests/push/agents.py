@@ -60,6 +60,7 @@ class Caller:
 
     def __init__(self, url: str, held: HeldModule) -> None:
         self.held = held
+        self.url = url
         self._http = httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE)
 
     def ask(self, method: str, **params: Any) -> Any:

@@ -56,6 +56,12 @@ LIST_PUSH = Operation("ListTaskPushNotificationConfigs", f"{PUSH}/list", "GET", 
 DELETE_PUSH = Operation(
     "DeleteTaskPushNotificationConfig", f"{PUSH}/delete", "DELETE", CONFIGS + "/{id}", safe=False
 )
+OWN = "/apcore/tasks/{taskId}/webhooks"
+WEBHOOKS = Operation("", "", "GET", "/apcore/webhooks")
+"""The first operation of agents of this project that A2A does not define: it has only a path."""
+TASK_WEBHOOKS = Operation("", "", "GET", OWN)
+TEST_WEBHOOK = Operation("", "", "POST", OWN + "/{id}/test", safe=False)
+REDELIVER_WEBHOOK = Operation("", "", "POST", OWN + "/{id}/redeliver", safe=False)
 EXTENDED_CARD = Operation(
     "GetExtendedAgentCard", "agent/getAuthenticatedExtendedCard", "GET", "/extendedAgentCard"
 )

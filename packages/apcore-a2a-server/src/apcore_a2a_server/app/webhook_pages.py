@@ -30,8 +30,7 @@ def webhook_routes(agent: Agent, settings: Settings) -> list[OwnRoute]:
         queue=agent.push.queue,
         is_operator=lambda caller: counts_as_operator(settings, handler.operators, caller.identity),
     )
-    # without authentication, the figures of all tasks are for a developer's own machine
-    lists_all = settings.auth is not None or settings.explorer or settings.metrics
+    lists_all = settings.auth is not None or settings.shows_figures
     return WebhookPages(operations).routes(lists_all=lists_all)
 
 

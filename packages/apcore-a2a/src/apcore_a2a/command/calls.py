@@ -1,4 +1,4 @@
-"""The implementation of `card`, `call` and `tasks`."""
+"""The implementation of `card`, `call`, `tasks` and `webhooks`."""
 
 import os
 import sys
@@ -311,4 +311,37 @@ def tasks(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> in
     return _code(task) if arguments.follow else SUCCESS
 
 
-COMMANDS = {"card": card, "call": call, "tasks": tasks}
+def list_webhooks(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> int:
+    """List the webhooks of all tasks."""
+    out.webhooks(client.list_webhooks(state=arguments.state, limit=arguments.limit))
+    return SUCCESS
+
+
+def show_webhooks(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> int:
+    """Show the webhooks of a task with their attempts."""
+    out.webhooks(client.list_webhooks(arguments.task), with_attempts=True)
+    return SUCCESS
+
+
+def test_webhook(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> int:
+    """Send a test to a webhook; fail if it was not delivered."""
+    attempt = client.test_webhook(arguments.task, arguments.config)
+    out.attempt(attempt)
+    return SUCCESS if attempt.get("result") == "delivered" else FAILED
+
+
+def redeliver_webhook(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> int:
+    """Make a failed webhook work again."""
+    out.requeued(client.redeliver_webhook(arguments.task, arguments.config))
+    return SUCCESS
+
+
+COMMANDS = {
+    "card": card,
+    "call": call,
+    "tasks": tasks,
+    "list": list_webhooks,
+    "show": show_webhooks,
+    "test": test_webhook,
+    "redeliver": redeliver_webhook,
+}

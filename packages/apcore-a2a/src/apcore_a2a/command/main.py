@@ -57,7 +57,7 @@ SUBCOMMANDS = {
     ),
     "webhooks": Subcommand(
         "webhooks",
-        "Print the secret that verifies push notifications to a URL.",
+        "List, test or deliver again the webhooks of an agent's tasks; print a receiver's secret.",
         # the message of any other error may contain a secret
         argument_errors=(ImportError, ValueError),
         unexpected_message="Unexpected error: {.__class__.__name__}",
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _module(name: str) -> Any:
     module = SUBCOMMANDS[name].module
-    if module not in ("new", "remote"):
+    if module not in ("new", "remote", "webhooks"):
         import_part("server", f"{PROGRAM} {name}")
     return import_module(f".{module}", __package__)
 

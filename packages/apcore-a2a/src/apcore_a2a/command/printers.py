@@ -87,6 +87,18 @@ class Printer:
         """Print a task."""
         self._print_json(task.to_dict())
 
+    def webhooks(self, webhooks: list[dict[str, Any]], *, with_attempts: bool = False) -> None:
+        """Print webhooks as the agent describes them."""
+        self._print_json({"webhooks": webhooks})
+
+    def attempt(self, attempt: dict[str, Any]) -> None:
+        """Print an attempt to deliver a notification."""
+        self._print_json({"attempt": attempt})
+
+    def requeued(self, count: int) -> None:
+        """Print how many notifications are delivered again."""
+        self._print_json({"requeued": count})
+
     def result(self, task: Task) -> None:
         """Print the value of a completed task, with bytes in base64."""
         self._print_json(task.value)

@@ -1,4 +1,4 @@
-"""`apcore-a2a card`, `call` and `tasks`: the commands that call agents."""
+"""`apcore-a2a card`, `call`, `check` and `tasks`: the commands that call agents."""
 
 import json
 import os
@@ -148,7 +148,8 @@ def header(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _flag(names: str, metavar: str, help: str, **settings: Any) -> click.Option:
+def flag(names: str, metavar: str, help: str, **settings: Any) -> click.Option:
+    """Return an option with a value."""
     return click.Option(names.split(), metavar=metavar, help=help, **settings)
 
 
@@ -158,30 +159,30 @@ def _switch(names: str, help: str) -> click.Option:
 
 _secret = {"show_envvar": True, "callback": secret_option}
 COMMON = (
-    _flag(
+    flag(
         "--auth",
         "TOKEN|@FILE",
         'Bearer token, or "SCHEME CREDENTIALS".',
         envvar="APCORE_A2A_AUTH",
         **_secret,
     ),
-    _flag(
+    flag(
         "--api-key",
         "KEY|@FILE",
         "API key, sent as the Agent Card specifies.",
         envvar="APCORE_A2A_API_KEY",
         **_secret,
     ),
-    _flag(
+    flag(
         "--client-id",
         "ID",
         "Get tokens by OAuth 2 client credentials; the secret comes from the variable "
         f"{SECRET_VARIABLE}.",
     ),
-    _flag("--token-url", "URL", "Token endpoint for --client-id, instead of the Agent Card's."),
-    _flag("--issuer", "URL", "Authorization server for --client-id, which has the endpoint."),
-    _flag("--scope", "SCOPES", "Scopes for --client-id, separated by spaces."),
-    _flag(
+    flag("--token-url", "URL", "Token endpoint for --client-id, instead of the Agent Card's."),
+    flag("--issuer", "URL", "Authorization server for --client-id, which has the endpoint."),
+    flag("--scope", "SCOPES", "Scopes for --client-id, separated by spaces."),
+    flag(
         "--credentials-for",
         "ORIGIN",
         "Another origin to send the credentials to, if the Agent Card points there; may be "
@@ -189,14 +190,14 @@ COMMON = (
         type=origin,
         multiple=True,
     ),
-    _flag(
+    flag(
         "--header headers",
         "NAME:VALUE",
         "HTTP header to send; may be repeated.",
         type=header,
         multiple=True,
     ),
-    _flag(
+    flag(
         "--timeout",
         "SECONDS",
         "Timeout for a response, and for silence on a stream.",
@@ -222,47 +223,47 @@ def _run(ctx: click.Context, /, **arguments: Any) -> int:
     return int(calls.run(SimpleNamespace(command=name, credentials=secrets, **arguments)))
 
 
-def _command(name: str, help: str, *own: click.Parameter) -> click.Command:
+def agent_command(name: str, help: str, *own: click.Parameter) -> click.Command:
     """Return a command for the agent at a URL, with its own and the common options."""
     params = [click.Argument(["url"], metavar="URL", type=agent_url), *own, *COMMON]
     return click.Command(name, callback=_run, params=params, help=help, epilog=EPILOG)
 
 
-output = _flag("--output", "DIR", "Folder to save the artifacts of the task in.", type=folder)
-card = _command(
+output = flag("--output", "DIR", "Folder to save the artifacts of the task in.", type=folder)
+card = agent_command(
     "card",
     "Show the Agent Card of the agent at URL.",
     _switch("--extended", "Show the card for authenticated callers."),
 )
-call = _command(
+call = agent_command(
     "call",
     "Call a skill of the agent at URL. SKILL is its id, as shown by `card`. Without it, the only "
     "skill is called, or the one that the agent chooses.",
     click.Argument(["skill"], metavar="[SKILL]", required=False),
-    _flag(
+    flag(
         "--input", "JSON|@FILE|-", "Input as JSON or text (default: {} if no files).", type=content
     ),
-    _flag("--file files", "FILE", "File to send; may be repeated.", multiple=True, type=attached),
+    flag("--file files", "FILE", "File to send; may be repeated.", multiple=True, type=attached),
     _switch("--stream", "Print chunks of the result as they arrive."),
-    _flag("--context", "ID", "Conversation that the call belongs to."),
-    _flag("--task", "ID", "Paused task to answer with the input."),
+    flag("--context", "ID", "Conversation that the call belongs to."),
+    flag("--task", "ID", "Paused task to answer with the input."),
     output,
 )
-check = _command(
+check = agent_command(
     "check",
     "Check whether the agent at URL works as the protocol says: its card, and calls of SKILL with "
     "--input, by default of its only skill with an example.",
     click.Argument(["skill"], metavar="[SKILL]", required=False),
-    _flag("--input", "JSON|@FILE|-", "Input as JSON or text.", type=content),
+    flag("--input", "JSON|@FILE|-", "Input as JSON or text.", type=content),
 )
-tasks = _command(
+tasks = agent_command(
     "tasks",
     "List the tasks of the agent at URL; or show, follow or cancel TASK.",
     click.Argument(["task"], metavar="[TASK]", required=False),
-    _flag("--context", "ID", "List only tasks of this conversation."),
-    _flag("--state", "STATE", "List only tasks in this state."),
-    _flag("--limit", "NUMBER", "Number of tasks to list.", default=20, show_default=True),
-    _flag("--cursor", "CURSOR", "Cursor of the next page, from the end of the previous one."),
+    flag("--context", "ID", "List only tasks of this conversation."),
+    flag("--state", "STATE", "List only tasks in this state."),
+    flag("--limit", "NUMBER", "Number of tasks to list.", default=20, show_default=True),
+    flag("--cursor", "CURSOR", "Cursor of the next page, from the end of the previous one."),
     _switch("--follow", "Wait until TASK ends or pauses."),
     _switch("--cancel", "Cancel TASK."),
     output,

@@ -104,6 +104,33 @@ class Terminal(Printer):
             self._out.print(Text(clean(artifact.name or artifact.artifact_id), "bold"))
             self._print_parts(artifact.parts)
 
+    def webhooks(self, webhooks: list[dict[str, Any]], *, with_attempts: bool = False) -> None:
+        """Print webhooks as a table; with attempts, each with a line for each of them."""
+        if not webhooks:
+            self._out.print("No webhooks.")
+            return
+        table = Table(box=SIMPLE_HEAD)
+        for title in ("task, webhook", "URL", "state", "last attempt"):
+            table.add_column(title, overflow="fold")
+        for each in webhooks:
+            ids = Text.assemble(_plain(each.get("taskId")), "\n", (_plain(each.get("id")), "dim"))
+            pending = each.get("pending")
+            lines = [_plain(each.get("reason") or each.get("state"))]
+            lines += [f"{pending} pending, next {_time(each.get('nextAttemptAt'))}"] * bool(pending)
+            attempts: list[Any] = each.get("attempts") or []
+            shown = "\n".join(map(_attempt, attempts if with_attempts else attempts[:1]))
+            table.add_row(ids, Text(_plain(each.get("url"))), Text("\n".join(lines)), Text(shown))
+        self._out.print(table)
+
+    def attempt(self, attempt: dict[str, Any]) -> None:
+        """Print an attempt to deliver a notification."""
+        self._out.print(Text(_attempt(attempt)))
+
+    def requeued(self, count: int) -> None:
+        """Print how many notifications are delivered again."""
+        is_none = "Nothing to deliver again: the webhook has not failed, or nothing of it is kept."
+        self._out.print(is_none if not count else f"{count} notifications are delivered again.")
+
     def result(self, task: Task) -> None:
         """Print the artifacts of a completed task, or else its message."""
         parts = [part for artifact in task.artifacts for part in artifact.parts]
@@ -270,3 +297,24 @@ def _json(value: Any, indent: int | None = 2) -> JSON:
 
 def _state(task: Task) -> Text:
     return Text(str(task.status.state), COLORS.get(task.status.state, ""))
+
+
+def _plain(value: Any) -> str:
+    """Return a value that an agent has sent as text for a terminal."""
+    return "" if value is None else clean(str(value))
+
+
+def _time(value: Any) -> str:
+    return _plain(value)[:19].replace("T", " ")
+
+
+def _attempt(attempt: Any) -> str:
+    """Return an attempt as one line: when, its result, status, reason and duration."""
+    details: dict[str, Any] = attempt if isinstance(attempt, dict) else {}
+    words = [_time(details.get("at")), *map(_plain, map(details.get, ("result", "status")))]
+    if details.get("status") is None:
+        words.append(_plain(details.get("reason")))
+    seconds = details.get("seconds")
+    if isinstance(seconds, int | float):
+        words.append(f"{seconds:.3f} s")
+    return " ".join(filter(None, words))

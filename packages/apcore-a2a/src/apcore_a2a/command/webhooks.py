@@ -1,54 +1,69 @@
-"""`apcore-a2a webhooks secret`: the secret that receivers verify push notifications with."""
+"""`apcore-a2a webhooks`: the webhooks of an agent's tasks, and the secrets of receivers."""
 
 import click
-from apcore_a2a_server.fields import OptionError
 
-from .options import (
-    OPTIONS,
-    CommandConfigurationError,
-    OptionsCommand,
-    as_written,
-    flags,
-    warn_about_secrets,
-)
-from .store import print_line
+from apcore_a2a._parts import import_part
 
-EPILOG = """
-As for `serve`, options can also be set by environment variables (APCORE_A2A_PUSH_SECRETS) or in the
-config file.
+from .remote import agent_command, flag
 
-Exit codes: 0 success, 1 wrong arguments or no secret.
-"""
+TASK = click.Argument(["task"], metavar="TASK")
+CONFIG = click.Argument(["config"], metavar="ID")
+PURPOSES = {
+    "list": "List the webhooks of your tasks; as an operator, of all tasks.",
+    "show": "Show the webhooks of a task with their last attempts.",
+    "test": "Send a test to a webhook.",
+    "redeliver": "Deliver what a failed webhook has not got.",
+    "secret": "Print the secret that verifies notifications to a URL.",
+}
+COMMANDS = {
+    "list": agent_command(
+        "list",
+        "List the webhooks of your tasks at the agent at URL, those of the newest first; as an "
+        "operator, of the tasks of all principals.",
+        click.Option(["--state"], type=click.Choice(["active", "failed"]), help="Only these."),
+        flag("--limit", "NUMBER", "Number of webhooks to list.", default=50, show_default=True),
+    ),
+    "show": agent_command(
+        "show", "Show the webhooks of TASK with their last attempts, the newest first.", TASK
+    ),
+    "test": agent_command(
+        "test",
+        "Send the current status of TASK, marked as a test, to its webhook ID: one attempt, which "
+        "changes nothing.",
+        TASK,
+        CONFIG,
+    ),
+    "redeliver": agent_command(
+        "redeliver",
+        "Make the failed webhook ID of TASK work again, and deliver what it has not got.",
+        TASK,
+        CONFIG,
+    ),
+}
 
 
-@click.group(no_args_is_help=False)
+class WebhookCommands(click.Group):
+    """The subcommands, of which `secret` alone needs the server."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the subcommands."""
+        return [*PURPOSES]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a subcommand."""
+        if cmd_name != "secret":
+            return COMMANDS.get(cmd_name)
+        import_part("server", "apcore-a2a webhooks secret")
+        from .webhook_secret import secret
+
+        return secret
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of subcommands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([*PURPOSES.items()])
+
+
+@click.command(cls=WebhookCommands, no_args_is_help=False)
 def webhooks() -> None:
-    """Print the secret that verifies push notifications to a URL."""
-
-
-@webhooks.command(
-    cls=OptionsCommand,
-    params=[click.Argument(["url"], metavar="URL"), *flags("push_secrets")],
-    epilog=EPILOG,
-)
-@click.pass_context
-def secret(ctx: click.Context, url: str, push_secrets: list[str] | None) -> int:
-    """Print the secret that verifies notifications to URL.
-
-    It is the same for all URLs with this scheme, host and port. If several secrets are set, as
-    during a rotation, it comes from the first, which is the newest.
-    """
-    from apcore_a2a_server.push.signing import Signer  # slow to import
-
-    try:
-        signer = Signer(push_secrets or ())
-    except OptionError as error:
-        written = as_written(ctx, "push_secrets")
-        raise CommandConfigurationError(f"{written} {error.problem}") from None
-    secrets = signer.secrets(url)
-    if not secrets:
-        variable = OPTIONS["push_secrets"].variable
-        raise ValueError(f"No secret for this URL: set {variable}, as for serve")
-    warn_about_secrets()
-    print_line(secrets[0])
-    return 0
+    """List, test or deliver again the webhooks of an agent's tasks; print a receiver's secret."""

@@ -1,0 +1,120 @@
+"""`apcore-a2a webhooks`: list, show, test and redeliver webhooks of an agent's tasks."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from apcore_a2a.command.terminal import Terminal
+
+from tests.push.agents import Caller
+from tests.push.agents import agent as push_agent
+from tests.push.receiver import Delivery, Receiver, Reply, receiving
+from tests.server.conftest import eventually
+
+from .remote import HOSTILE, Cli, Outcome, check_harmless
+from .remote import _clean_environment as _clean_environment
+from .remote import agent as agent
+from .remote import cli as cli
+
+
+class Broken:
+    """A receiver that refuses everything until it is mended."""
+
+    def __init__(self) -> None:
+        self.is_mended = False
+
+    def answer(self, delivery: Delivery) -> Reply:
+        return Reply() if self.is_mended else Reply(410)
+
+
+@pytest.fixture
+def broken() -> Iterator[tuple[Broken, Receiver]]:
+    state = Broken()
+    with receiving(state.answer) as receiver:
+        yield state, receiver
+
+
+@pytest.fixture
+def caller() -> Iterator[Caller]:
+    with push_agent() as caller:
+        yield caller
+
+
+def failed(caller: Caller, url: str) -> str:
+    """Return a task whose webhook `w` has failed."""
+    task = caller.send(id="w", url=url)
+    eventually(lambda: caller.config(task)["status"] == "failed")
+    return str(task["id"])
+
+
+def test_webhooks_are_listed_and_shown_as_json(
+    caller: Caller, broken: tuple[Broken, Receiver], cli: Cli
+) -> None:
+    task_id = failed(caller, broken[1].url)
+    listed = cli("webhooks", "list", caller.url, "--state", "failed", "--limit", "5")
+    shown = cli("webhooks", "show", caller.url, task_id)
+    assert (listed.code, shown.code) == (0, 0)
+    assert listed.json == shown.json
+    (webhook,) = shown.json["webhooks"]
+    assert (webhook["taskId"], webhook["id"], webhook["state"]) == (task_id, "w", "failed")
+    assert [attempt["status"] for attempt in webhook["attempts"]] == [410]
+    assert cli("webhooks", "list", caller.url, "--state", "active").json == {"webhooks": []}
+
+
+def test_a_failed_webhook_is_tested_and_delivered_again(
+    caller: Caller, broken: tuple[Broken, Receiver], cli: Cli
+) -> None:
+    state, receiver = broken
+    task_id = failed(caller, receiver.url)
+    refused = cli("webhooks", "test", caller.url, task_id, "w")
+    assert (refused.code, refused.json["attempt"]["result"]) == (3, "failed")
+    state.is_mended = True
+    passed = cli("webhooks", "test", caller.url, task_id, "w")
+    assert (passed.code, passed.json["attempt"]["result"]) == (0, "delivered")
+    assert cli("webhooks", "redeliver", caller.url, task_id, "w").json == {"requeued": 3}
+    receiver.wait_for("completed")
+    assert cli("webhooks", "redeliver", caller.url, task_id, "w").json == {"requeued": 0}
+
+
+def test_on_a_terminal_webhooks_are_a_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    attempt = {"at": "2026-01-02T03:04:05.678Z", "result": "failed", "seconds": 0.25}
+    refused = {**attempt, "status": 410, "reason": "status"}
+    lost = {**attempt, "status": None, "reason": f"timeout{HOSTILE}"}
+    webhook = {"taskId": "t-1", "id": "w", "url": "https://h.example/", "state": "active"}
+    pending = {"pending": 2, "nextAttemptAt": "2026-01-02T03:05:00Z"}
+    webhooks = [{**webhook, **pending, "attempts": [lost, refused]}]
+
+    def shown(print_it: Callable[[Terminal], None]) -> str:
+        print_it(Terminal())
+        outcome = Outcome(0, *capsys.readouterr())
+        check_harmless(outcome)
+        return " ".join(outcome.out.split())
+
+    listed = shown(lambda terminal: terminal.webhooks(webhooks))
+    assert "2 pending, next 2026-01-02 03:05:00" in listed
+    assert "2026-01-02 03:04:05 failed timeout" in listed
+    assert "410" not in listed
+    with_attempts = shown(lambda terminal: terminal.webhooks(webhooks, with_attempts=True))
+    assert "2026-01-02 03:04:05 failed 410 0.250 s" in with_attempts
+    assert shown(lambda terminal: terminal.webhooks([])) == "No webhooks."
+    assert "failed 410" in shown(lambda terminal: terminal.attempt(refused))
+    assert shown(lambda terminal: terminal.requeued(3)) == "3 notifications are delivered again."
+    assert "Nothing to deliver again" in shown(lambda terminal: terminal.requeued(0))
+
+
+def test_what_an_agent_does_not_have_is_an_error(caller: Caller, agent: str, cli: Cli) -> None:
+    for arguments in (("show", "t"), ("test", "t", "w"), ("redeliver", "t", "w")):
+        command, *rest = arguments
+        for url in (caller.url, agent):  # the second agent has no push notifications
+            outcome = cli("webhooks", command, url, *rest)
+            assert (outcome.code, outcome.out) == (3, "")
+    assert cli("webhooks", "list").code == 1
+    assert cli("webhooks", "lost", agent).code == 1
+
+
+def test_help_lists_the_commands(cli: Cli) -> None:
+    shown = cli("webhooks", "--help").out
+    commands = ("list", "show", "test", "redeliver", "secret")
+    assert [command for command in commands if f"  {command} " not in shown] == []
