@@ -104,7 +104,7 @@ def test_on_a_terminal_webhooks_are_a_table(
     assert "Nothing to deliver again" in shown(lambda terminal: terminal.requeued(0))
 
 
-def test_what_an_agent_does_not_have_is_an_error(caller: Caller, agent: str, cli: Cli) -> None:
+def test_an_unknown_task_or_operation_is_an_error(caller: Caller, agent: str, cli: Cli) -> None:
     for arguments in (("show", "t"), ("test", "t", "w"), ("redeliver", "t", "w")):
         command, *rest = arguments
         for url in (caller.url, agent):  # the second agent has no push notifications

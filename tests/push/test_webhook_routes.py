@@ -168,7 +168,7 @@ def test_a_test_of_a_failed_webhook_says_why_it_fails() -> None:
         assert webhook(caller, task)["state"] == "failed"
 
 
-def test_what_does_not_exist_is_not_found() -> None:
+def test_an_unknown_task_or_webhook_is_not_found() -> None:
     with receiving() as receiver, agent() as caller:
         task = caller.send(id="w", url=receiver.url)
         for path in (

@@ -9,7 +9,6 @@ from typing import Any
 from . import bindings
 from .bindings import Operation
 from .cards import AgentCard
-from .discovery import Discovery
 from .errors import A2AProtocolError, Json, is_list, is_object
 from .exchange import BufferedResponse, Item, Items, Steps, deadline_after
 from .headers import Headers, HeaderSource, checked_headers, checked_source
@@ -24,16 +23,11 @@ from .params import (
 from .results import chunks, result_of
 from .streams import EventStream
 from .tasks import Event, Message, PushNotificationConfig, Task, TaskPage, after, read_event
-
-OWN_MEMBERS = {"attempt", "requeued", "webhooks"}
-"""Members of responses to operations that A2A does not define."""
+from .webhooks import WebhookOperations
 
 
-class Operations:
-    """Operations on the agent found by *discovery*."""
-
-    def __init__(self, discovery: Discovery) -> None:
-        self._discovery = discovery
+class Operations(WebhookOperations):
+    """Operations on the agent found by a `Discovery`."""
 
     def get_card(
         self, *, refresh: bool = False, headers: Headers | None = None
@@ -287,57 +281,6 @@ class Operations:
         params = {"taskId": valid_id(task_id), "id": valid_id(id)}
         yield from self._request(bindings.DELETE_PUSH, params, headers)
 
-    def list_webhooks(
-        self,
-        task_id: str | None = None,
-        *,
-        state: str | None = None,
-        limit: int | None = None,
-        headers: Headers | None = None,
-    ) -> Steps[list[Json]]:
-        """Return the webhooks of a task or of all tasks, with their last attempts, as JSON.
-
-        Agents of this project have this and the next two operations, which A2A does not define.
-
-        Args:
-            task_id: The task; None for all tasks of the caller, or for an operator those of all.
-            state: `"active"` or `"failed"` for only such webhooks; not for one task.
-            limit: The maximum number of webhooks; not for one task.
-            headers: Further headers of the request.
-
-        Raises:
-            A2AServerError: The agent has no such task, or no such operation.
-        """
-        if task_id is None:
-            params = without_none(state=state, limit=limit)
-            result = yield from self._own_request(bindings.WEBHOOKS, params, headers)
-        else:
-            params = {"taskId": valid_id(task_id)}
-            result = yield from self._own_request(bindings.TASK_WEBHOOKS, params, headers)
-        return list(result["webhooks"])
-
-    def test_webhook(self, task_id: str, id: str, *, headers: Headers | None = None) -> Steps[Json]:
-        """Send a test to a webhook of a task, and return the attempt as JSON.
-
-        Raises:
-            A2AServerError: The agent has no such task or webhook, or no such operation.
-        """
-        params = {"taskId": valid_id(task_id), "id": valid_id(id)}
-        result = yield from self._own_request(bindings.TEST_WEBHOOK, params, headers)
-        return dict(result["attempt"])
-
-    def redeliver_webhook(
-        self, task_id: str, id: str, *, headers: Headers | None = None
-    ) -> Steps[int]:
-        """Make a failed webhook work again; return how many notifications it gets now.
-
-        Raises:
-            A2AServerError: The agent has no such task or webhook, or no such operation.
-        """
-        params = {"taskId": valid_id(task_id), "id": valid_id(id)}
-        result = yield from self._own_request(bindings.REDELIVER_WEBHOOK, params, headers)
-        return int(result["requeued"])
-
     def call(
         self,
         skill: str | None,
@@ -494,25 +437,6 @@ class Operations:
         response = yield from self._discovery.exchange.send(request, deadline)
         assert isinstance(response, BufferedResponse)
         return binding.result(response)
-
-    def _own_request(
-        self, operation: Operation, params: Json, headers: Headers | None
-    ) -> Steps[Json]:
-        """Return the response to an operation that A2A does not define, below `/apcore/`.
-
-        Raises:
-            A2AProtocolError: The response has no such members as its operation returns.
-        """
-        given = checked_headers(headers)
-        yield from self._discovery.binding(inf, given)  # which finds out where credentials go
-        binding = bindings.HTTPJSON(self._discovery.base, "1.0")
-        request = binding.request(operation, params).with_headers(given)
-        response = yield from self._discovery.exchange.send(request)
-        assert isinstance(response, BufferedResponse)
-        result: Json = binding.result(response)
-        if not result.keys() & OWN_MEMBERS:
-            raise bindings.not_a2a(response)
-        return result
 
     def _events(self, headers: Headers | HeaderSource | None, **options: Any) -> EventStream:
         return EventStream(self._discovery, headers=checked_source(headers), **options)

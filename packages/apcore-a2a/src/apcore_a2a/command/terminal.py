@@ -5,7 +5,7 @@ import shlex
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from apcore_a2a_client import AgentCard, Part, Task, TaskPage, TaskState
 from rich.box import SIMPLE_HEAD
@@ -310,7 +310,7 @@ def _time(value: Any) -> str:
 
 def _attempt(attempt: Any) -> str:
     """Return an attempt as one line: when, its result, status, reason and duration."""
-    details: dict[str, Any] = attempt if isinstance(attempt, dict) else {}
+    details = cast("dict[str, Any]", attempt) if isinstance(attempt, dict) else {}
     words = [_time(details.get("at")), *map(_plain, map(details.get, ("result", "status")))]
     if details.get("status") is None:
         words.append(_plain(details.get("reason")))

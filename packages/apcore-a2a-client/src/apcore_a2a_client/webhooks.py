@@ -1,0 +1,93 @@
+"""Operations on webhooks that A2A does not define, and agents of this project have."""
+
+from __future__ import annotations
+
+from math import inf
+
+from . import bindings
+from .bindings import Operation
+from .discovery import Discovery
+from .errors import Json
+from .exchange import BufferedResponse, Steps
+from .headers import Headers, checked_headers
+from .params import valid_id, without_none
+
+OWN_MEMBERS = {"attempt", "requeued", "webhooks"}
+"""Members of responses to operations that A2A does not define."""
+
+
+class WebhookOperations:
+    """Operations on webhooks of the agent found by *discovery*."""
+
+    def __init__(self, discovery: Discovery) -> None:
+        self._discovery = discovery
+
+    def list_webhooks(
+        self,
+        task_id: str | None = None,
+        *,
+        state: str | None = None,
+        limit: int | None = None,
+        headers: Headers | None = None,
+    ) -> Steps[list[Json]]:
+        """Return the webhooks of a task or of all tasks, with their last attempts, as JSON.
+
+        Agents of this project have this and the next two operations, which A2A does not define.
+
+        Args:
+            task_id: The task; None for all tasks of the caller, or for an operator those of all.
+            state: `"active"` or `"failed"` for only such webhooks; not for one task.
+            limit: The maximum number of webhooks; not for one task.
+            headers: Further headers of the request.
+
+        Raises:
+            A2AServerError: The agent has no such task, or no such operation.
+        """
+        if task_id is None:
+            params = without_none(state=state, limit=limit)
+            result = yield from self._own_request(bindings.WEBHOOKS, params, headers)
+        else:
+            params = {"taskId": valid_id(task_id)}
+            result = yield from self._own_request(bindings.TASK_WEBHOOKS, params, headers)
+        return list(result["webhooks"])
+
+    def test_webhook(self, task_id: str, id: str, *, headers: Headers | None = None) -> Steps[Json]:
+        """Send a test to a webhook of a task, and return the attempt as JSON.
+
+        Raises:
+            A2AServerError: The agent has no such task or webhook, or no such operation.
+        """
+        params = {"taskId": valid_id(task_id), "id": valid_id(id)}
+        result = yield from self._own_request(bindings.TEST_WEBHOOK, params, headers)
+        return dict(result["attempt"])
+
+    def redeliver_webhook(
+        self, task_id: str, id: str, *, headers: Headers | None = None
+    ) -> Steps[int]:
+        """Make a failed webhook work again; return how many notifications it gets now.
+
+        Raises:
+            A2AServerError: The agent has no such task or webhook, or no such operation.
+        """
+        params = {"taskId": valid_id(task_id), "id": valid_id(id)}
+        result = yield from self._own_request(bindings.REDELIVER_WEBHOOK, params, headers)
+        return int(result["requeued"])
+
+    def _own_request(
+        self, operation: Operation, params: Json, headers: Headers | None
+    ) -> Steps[Json]:
+        """Return the response to an operation that A2A does not define, below `/apcore/`.
+
+        Raises:
+            A2AProtocolError: The response has no such members as its operation returns.
+        """
+        given = checked_headers(headers)
+        yield from self._discovery.binding(inf, given)  # which finds out where credentials go
+        binding = bindings.HTTPJSON(self._discovery.base, "1.0")
+        request = binding.request(operation, params).with_headers(given)
+        response = yield from self._discovery.exchange.send(request)
+        assert isinstance(response, BufferedResponse)
+        result: Json = binding.result(response)
+        if not result.keys() & OWN_MEMBERS:
+            raise bindings.not_a2a(response)
+        return result
