@@ -89,8 +89,9 @@ async def test_bodies_in_protobuf_become_json_in_a_file(tmp_path: Path) -> None:
         file.execute("DROP INDEX webhooks_failed")
         for column in ("trace", "attempts"):
             file.execute(f"ALTER TABLE webhooks DROP COLUMN {column}")
+        file.execute("ALTER TABLE tasks DROP COLUMN spans")
         file.execute("PRAGMA user_version = 3")
-    assert await migrate(address) == (3, 7)
+    assert await migrate(address) == (3, 8)
     await verify(open_store(address), record)
     assert (await check(address)).tasks == {"working": 1}
 
@@ -118,7 +119,8 @@ async def test_bodies_in_protobuf_become_json_in_a_database(
     await connection.execute("DROP INDEX apcore_a2a.webhooks_failed_idx")
     for column in ("trace", "attempts"):
         await connection.execute(f"ALTER TABLE apcore_a2a.webhooks DROP COLUMN {column}")
-    assert await migrate(server.url) == (3, 7)
+    await connection.execute("ALTER TABLE apcore_a2a.tasks DROP COLUMN spans")
+    assert await migrate(server.url) == (3, 8)
     await verify(open_store(server.url), record)
     assert (await check(server.url)).tasks["working"] == 1
 

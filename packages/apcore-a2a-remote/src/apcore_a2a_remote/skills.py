@@ -68,6 +68,9 @@ class RemoteSkill:
         is_gated: Whether calls need approval here.
     """
 
+    is_remote = True
+    """Servers of this project show its calls as remote ones in the trace of a task."""
+
     def __init__(self, agent: Connection, module_id: str, entry: Entry) -> None:
         skill, details = entry.skill, entry.details
         self._agent = agent

@@ -35,6 +35,7 @@ from .explorer import explorer_routes
 from .figures import Figures
 from .operate import counts_as_operator, own_routes
 from .options import Settings
+from .trace_page import TracePage
 from .webhook_pages import webhook_routes
 
 logger = logging.getLogger("apcore_a2a_server")
@@ -213,6 +214,7 @@ def _routes(agent: Agent, settings: Settings) -> list[Route]:
 def _own_routes(agent: Agent, settings: Settings) -> OwnRoutes:
     is_operator = partial(counts_as_operator, settings, agent.handler.operators)
     routes = [*own_routes(agent, settings), *webhook_routes(agent, settings)]
+    routes += TracePage(agent, settings).routes()
     return OwnRoutes(routes, is_operator, agent.handler, agent.setup.mapper, **_limits(agent))
 
 

@@ -18,12 +18,13 @@ from apcore_a2a_core.data import (
     TaskStatusUpdateEvent,
 )
 from apcore_a2a_core.records import trim
-from apcore_a2a_core.states import NAMES, SETTLED, TRANSITIONS, WORKING
-from apcore_a2a_core.values import size_of
+from apcore_a2a_core.states import NAMES, PAUSED, SETTLED, TRANSITIONS, WORKING
+from apcore_a2a_core.values import is_object, size_of
 from msgspec import Struct, structs
 
 from apcore_a2a_server.errors import InvalidStateTransitionError, StaleTaskError
 from apcore_a2a_server.modules.tenants import principal_and_tenant
+from apcore_a2a_server.span_log import wait_text
 from apcore_a2a_server.store import Lease, Payload, SendKey, StaleError, TaskRecord, Webhook
 from apcore_a2a_server.store.artifacts import join_texts
 from apcore_a2a_server.store.live import LiveTasks
@@ -279,6 +280,7 @@ async def change(
     pause: bytes | None = None,
     lease: Lease | None = None,
     webhook: Webhook | None = None,
+    spans: str = "",
 ) -> TaskRecord:
     """Apply *updates* to a task, all or none, and return its new record.
 
@@ -290,6 +292,7 @@ async def change(
         pause: The packed pause that the change answers or ends; None if it is about none.
         lease: The lease of the run that makes the change; None if any replica may make it.
         webhook: A push config to add in the same transaction.
+        spans: The spans of the run that ends with the change, as text.
 
     Raises:
         StaleTaskError: The task is in another state or pause, is deleted, or is leased to
@@ -319,7 +322,13 @@ async def change(
                 trim(new_record.task, tasks.max_history)
             try:
                 await tasks.write(
-                    live_task, new_record, payloads, webhook, restart=is_restart, growth=growth
+                    live_task,
+                    new_record,
+                    payloads,
+                    webhook,
+                    restart=is_restart,
+                    growth=growth,
+                    spans=_wait_of(current) + spans,
                 )
             except StaleError:
                 continue
@@ -327,6 +336,25 @@ async def change(
         finally:
             live_task.lock.release()
     raise StaleTaskError
+
+
+def _wait_of(record: TaskRecord) -> str:
+    """Return, as text, the span of the wait that a change of a task ends; empty if it is none."""
+    status = record.task.status
+    if status.state not in PAUSED:
+        return ""
+    return wait_text(wait_name(status.message), record.status_at)
+
+
+def wait_name(message: Message | None) -> str:
+    """Return what a paused task waits for, by the message of its status: approval or input."""
+    return "approval" if is_request(message) else "input"
+
+
+def is_request(message: Message | None) -> bool:
+    """Return whether the message of a status requests approval."""
+    parts = () if message is None else message.parts
+    return any(is_object(part.data) and "approval" in part.data for part in parts)
 
 
 def _successor(record: TaskRecord, update_count: int) -> TaskRecord:

@@ -321,7 +321,9 @@ class Engine:
         self, transition: NewState, task_id: str, expect: Collection[TaskState] = (WORKING,)
     ) -> None:
         """End a task, then its run: a run that is stopped first could still change the task."""
-        await change(self._setup.tasks, task_id, transition, expect=expect)
+        run = self.runs.get(task_id)
+        spans = "" if run is None else run.spans.dump()
+        await change(self._setup.tasks, task_id, transition, expect=expect, spans=spans)
         if task_id in self.runs:
             self.runs[task_id].stop()
 

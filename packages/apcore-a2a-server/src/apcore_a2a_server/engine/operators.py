@@ -12,10 +12,9 @@ from typing import Any, TypeAlias
 
 from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 from apcore_a2a_core import Identity, clean
-from apcore_a2a_core.data import Json, Message, Task, TaskStatus, TaskStatusUpdateEvent
+from apcore_a2a_core.data import Json, Task, TaskStatus, TaskStatusUpdateEvent
 from apcore_a2a_core.records import Payload, TaskRecord
 from apcore_a2a_core.states import PAUSED
-from apcore_a2a_core.values import is_object
 from msgspec.structs import replace
 
 from apcore_a2a_server.modules.tenants import owner_of, principal_and_tenant
@@ -23,6 +22,7 @@ from apcore_a2a_server.store import Event, Query
 from apcore_a2a_server.store.port import PROGRESS
 from apcore_a2a_server.store.subscribers import Events
 
+from .change import is_request
 from .clients import Caller
 from .pauses import Pause, is_approval
 
@@ -172,7 +172,7 @@ class Operators:
 
         Only the agent writes the messages of a status, so clients can't imitate a request.
         """
-        shows = self.is_approver(caller) and status.state in PAUSED and _is_request(status.message)
+        shows = self.is_approver(caller) and status.state in PAUSED and is_request(status.message)
         return status if shows else replace(status, message=None)
 
     def _payload(self, payload: Payload, record: TaskRecord, caller: Caller) -> Payload | None:
@@ -198,12 +198,6 @@ def waits_for_approval(record: TaskRecord) -> bool:
     if record.task.status.state not in PAUSED or record.resume is None:
         return False
     return is_approval(Pause.unpack(record.resume))
-
-
-def _is_request(message: Message | None) -> bool:
-    """Return whether the message of a status requests approval."""
-    parts = () if message is None else message.parts
-    return any(is_object(part.data) and "approval" in part.data for part in parts)
 
 
 def _members(document: Json, *names: str) -> Json:

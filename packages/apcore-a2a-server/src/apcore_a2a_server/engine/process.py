@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,6 +24,13 @@ class ProcessState:
 
     is_draining: bool = False
     has_started: bool = False
+
+
+class Done:
+    """An awaitable that is done already."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        yield from ()
 
 
 class BackgroundTasks:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Generator, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
@@ -39,12 +39,14 @@ from apcore_a2a_server.modules.conversation import (
     input_request,
 )
 from apcore_a2a_server.modules.threads import large_values
+from apcore_a2a_server.span_log import SpanLog, current_span
 from apcore_a2a_server.store import Lease, TaskRecord, UnavailableError
 
 from .call import Call, pack
 from .change import NewParts, NewProgress, NewState, Restart, Update, change, create
 from .messages import agent_message, now
 from .pauses import Pause, input_required, question_parts
+from .process import Done
 from .setup import Setup
 
 logger = logging.getLogger(__name__)
@@ -65,13 +67,6 @@ in the call to resume and in the call to approve.
 """
 
 
-class _Done:
-    """An awaitable that is done already."""
-
-    def __await__(self) -> Generator[Any, None, None]:
-        yield from ()
-
-
 class Run:
     """One call in the executor, as one asyncio task.
 
@@ -90,6 +85,7 @@ class Run:
         processes: The pool that runs modules that compute.
         client: The client that limits count.
         approvals: The approvals of the A2A task.
+        spans: The spans of the run.
         paused: The pause in which the run has ended, if any.
         ended: The record of the A2A task, once the run has completed it.
         has_place: Whether the run is counted among the client's paused tasks.
@@ -112,6 +108,7 @@ class Run:
         self.processes = setup.processes
         self.client = call.caller.client
         self.approvals = call.approvals
+        self.spans = SpanLog()
         self.paused: Pause | None = None
         self.ended: TaskRecord | None = None
         self.has_place = False
@@ -141,6 +138,7 @@ class Run:
         The admit step of apcore's pipeline calls this just before the module runs. An exception
         until then refuses the request, and leaves no task; a later one fails the task.
         """
+        self.spans.end_check()
         if self.restart is None:
             await self.begin()
 
@@ -202,6 +200,7 @@ class Run:
                 # set after the timer has started: the timer keeps a copy of the context, and the
                 # event loop keeps the timer, even a canceled one
                 current.set(self)
+                current_span.set(None)
                 updates = await self._execute()
             self.ended = await self._change(*updates)
         except StaleTaskError:  # another caller or replica has ended the task
@@ -311,7 +310,7 @@ class Run:
             running_loop = asyncio.get_running_loop()
         except RuntimeError:
             asyncio.run_coroutine_threadsafe(telling, loop).result()
-            return _Done()
+            return Done()
         if running_loop is loop:
             return telling
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(telling, loop))
@@ -381,6 +380,7 @@ class Run:
 
     async def _pause(self, error: BaseException) -> None:
         """Pause the task for input or approval; refuse a call that would be refused anyway."""
+        self.spans.end_check()
         try:
             if not self.admitted.done() and self.restart is None:
                 await self._preflight()
@@ -430,8 +430,11 @@ class Run:
 
     async def _change(self, *updates: Update) -> TaskRecord:
         tasks, task_id = self._setup.tasks, self.call.message.task_id
+        spans = self.spans.dump() if isinstance(updates[-1], NewState) else ""
         try:
-            return await change(tasks, task_id, *updates, expect=(WORKING,), lease=self.lease)
+            return await change(
+                tasks, task_id, *updates, expect=(WORKING,), lease=self.lease, spans=spans
+            )
         except UnavailableError:
             if not tasks.store.is_durable:
                 raise

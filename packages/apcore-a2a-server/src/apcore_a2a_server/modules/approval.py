@@ -11,6 +11,8 @@ from apcore import CancelToken
 from apcore.approval import ApprovalResult
 from apcore_a2a_core import Executor, Progress, Usage
 
+from apcore_a2a_server.span_log import SpanLog
+
 from .access import step_of
 from .processes import ProcessPool
 from .skills import Skill
@@ -90,6 +92,8 @@ class PipelineRun(Protocol):
     """The approvals of the task."""
     token: CancelToken
     """The cancel token that the module sees."""
+    spans: SpanLog
+    """The spans of the run."""
     admitted: "asyncio.Future[None]"
     """Future that is done once the task is working."""
 

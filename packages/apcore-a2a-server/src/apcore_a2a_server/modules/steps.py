@@ -28,6 +28,8 @@ from apcore_a2a_core import Executor, InputRequiredError
 from apcore_a2a_core.authoring import REPORTS
 from apcore_a2a_core.values import is_large, is_object
 
+from apcore_a2a_server.span_log import OpenSpan
+
 from .access import step_of, strategy_of
 from .approval import PipelineRun, current
 from .conversation import InputRequiredModuleError
@@ -175,26 +177,41 @@ class Execute(BuiltinExecute):
         token = ctx.context.cancel_token
         if token is not None:
             token.check()
+        is_remote = getattr(type(ctx.module), "is_remote", False) is True
+        span = run.spans.begin(ctx.module_id, "remote" if is_remote else "call")
+        try:
+            result = await self._execute(ctx, run, span)
+        except BaseException as error:  # any exception ends the span too
+            run.spans.end(span, error)
+            raise
+        if not isinstance(ctx.output_stream, ModuleStream):  # a stream ends it itself
+            run.spans.end(span)
+        return result
+
+    async def _execute(self, ctx: PipelineContext, run: PipelineRun, span: OpenSpan) -> StepResult:
         inputs = ctx.validated_inputs if ctx.validated_inputs is not None else ctx.inputs
         stream: Any = getattr(ctx.module, "stream", None) if ctx.stream else None
         if stream is not None:
             text_field = run.text_field(ctx.module_id)
-            ctx.output_stream = ModuleStream(run, stream(inputs, ctx.context), text_field)
+            chunks = stream(inputs, ctx.context)
+            ctx.output_stream = ModuleStream(run, chunks, text_field, span)
             return StepResult(action="skip_to", skip_to="return_result")
         is_done, ctx.output = run.approvals.result(ctx.context)
         if not is_done:
-            ctx.output = await self._within_limit(ctx, inputs, run)
+            ctx.output = await self._within_limit(ctx, inputs, run, span)
             run.approvals.save_result(ctx.context, ctx.output)
         return StepResult(action="continue")
 
-    async def _within_limit(self, ctx: PipelineContext, inputs: Any, run: PipelineRun) -> Any:
+    async def _within_limit(
+        self, ctx: PipelineContext, inputs: Any, run: PipelineRun, span: OpenSpan
+    ) -> Any:
         seconds = time_limit(ctx.module)
         if seconds is None:
-            return await _call(run, ctx.module, inputs, ctx.context)
+            return await _call(run, span, ctx.module, inputs, ctx.context)
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                return await _call(run, ctx.module, inputs, ctx.context)
+                return await _call(run, span, ctx.module, inputs, ctx.context)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -204,17 +221,19 @@ class Execute(BuiltinExecute):
             raise ModuleTimeoutError(ctx.module_id, int(seconds * 1000)) from None
 
 
-async def _call(run: PipelineRun, module: Any, inputs: Any, context: object) -> Any:
+async def _call(run: PipelineRun, span: OpenSpan, module: Any, inputs: Any, context: object) -> Any:
+    async def begin() -> None:
+        await run.begin()
+        run.spans.started(span)
+
     try:
         if is_asynchronous(module):
-            await run.begin()
+            await begin()
             return await module.execute(inputs, context)
         if computes(module) and not ThreadPool.is_inside():
             with suppress(NotPortableError):
-                return await run.processes.run(
-                    module, inputs, context, run.begin, client=run.client
-                )
-        execute = module.execute if run.admitted.done() else _with_begin(run, module.execute)
+                return await run.processes.run(module, inputs, context, begin, client=run.client)
+        execute = _in_thread(run, span, module.execute)
         return await run.threads.run(execute, inputs, context, client=run.client)
     except InputRequiredError as error:
         raise _as_apcore_error(error) from None
@@ -222,13 +241,15 @@ async def _call(run: PipelineRun, module: Any, inputs: Any, context: object) -> 
         raise _as_module_error(error) from None
 
 
-def _with_begin(run: PipelineRun, execute: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function for a thread that begins the run and then calls *execute*."""
-    loop = asyncio.get_running_loop()
+def _in_thread(run: PipelineRun, span: OpenSpan, execute: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function for a thread that begins the run, unless it has begun, and executes."""
+    loop = None if run.admitted.done() else asyncio.get_running_loop()
 
     def begin_and_execute(inputs: Any, context: Any) -> Any:
-        asyncio.run_coroutine_threadsafe(run.begin(), loop).result()
-        run.token.check()  # the run may have ended meanwhile
+        if loop is not None:
+            asyncio.run_coroutine_threadsafe(run.begin(), loop).result()
+            run.token.check()  # the run may have ended meanwhile
+        run.spans.started(span)
         return execute(inputs, context)
 
     return begin_and_execute
@@ -244,15 +265,21 @@ class ModuleStream:
         run: The run that the call belongs to.
         chunks: The module's chunks.
         text_field: The member of the output that is text; None if there is none.
+        logged: The span of the call, which ends with the stream.
 
     Attributes:
         span: A context manager for the time of the stream, if it has a span.
     """
 
     def __init__(
-        self, run: PipelineRun, chunks: AsyncGenerator[Any], text_field: str | None
+        self,
+        run: PipelineRun,
+        chunks: AsyncGenerator[Any],
+        text_field: str | None,
+        logged: OpenSpan,
     ) -> None:
         self._run = run
+        self._logged = logged
         self._chunks = chunks
         self._text_field = text_field
         self._texts: list[str] = []
@@ -269,9 +296,10 @@ class ModuleStream:
                     yield output
 
     async def _outputs(self) -> AsyncGenerator[Any]:
-        run, name = self._run, self._text_field
+        run, name, logged = self._run, self._text_field, self._logged
         try:
             await run.begin()
+            run.spans.started(logged)
             async with aclosing(self._chunks) as chunks:
                 async for chunk in chunks:
                     if isinstance(chunk, REPORTS):
@@ -283,9 +311,14 @@ class ModuleStream:
                             self._texts.append(text)
                     yield chunk
         except InputRequiredError as error:
+            run.spans.end(logged, error)
             raise _as_apcore_error(error) from None
-        except (SystemExit, KeyboardInterrupt) as error:
-            raise _as_module_error(error) from None
+        except BaseException as error:  # any exception ends the span too
+            run.spans.end(logged, error)
+            if isinstance(error, SystemExit | KeyboardInterrupt):
+                raise _as_module_error(error) from None
+            raise
+        run.spans.end(logged)
 
     def whole(self, merged: Any) -> Any:
         """Return the merged chunks with the whole text."""

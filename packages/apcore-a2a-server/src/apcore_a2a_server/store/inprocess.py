@@ -18,6 +18,8 @@ from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_core.states import SETTLED, TERMINAL
 from msgspec import Struct, field
 
+from apcore_a2a_server.span_log import MAX_SPANS_SIZE
+
 from .exceptions import LeaseLostError, NotSavedError, StaleError
 from .outbox import Outbox
 from .port import (
@@ -96,6 +98,9 @@ class InProcessStore(Store):
         self._ended_log_bytes = 0
         self._send_keys: OrderedDict[tuple[str, str], tuple[bytes, str]] = OrderedDict()
         self._outbox = Outbox(self.wake_listener, self._has_log)
+        self._spans: dict[str, str] = {}
+        """The spans of tasks that have a log."""
+        self._span_bytes = 0
         self._delivers = False
         """Whether notifications are delivered; if not, webhooks need not be read."""
         self._webhook_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -193,6 +198,8 @@ class InProcessStore(Store):
         state_events, has_ended = change.state_events, record.task.status.state in TERMINAL
         is_saved = not state_events or await self._save_state(change, task_log, has_ended)
         task_log.events += change.events
+        if change.spans:
+            self._set_spans(task_id, (self._spans.get(task_id, "") + change.spans))
         if len(task_log.events) > 2 * self.retention.max_events:
             del task_log.events[: -self.retention.max_events]
         if not state_events:  # a chunk changes nothing else
@@ -235,6 +242,16 @@ class InProcessStore(Store):
             await self._undo_webhook(change, previous_webhooks)
             raise
         return True
+
+    async def spans(self, task_id: str) -> str:
+        """Return the spans of a task, as long as its events are kept."""
+        return self._spans.get(task_id, "")
+
+    def _set_spans(self, task_id: str, spans: str) -> None:
+        self._span_bytes -= len(self._spans.pop(task_id, ""))
+        if spans:
+            self._spans[task_id] = spans[:MAX_SPANS_SIZE]
+            self._span_bytes += len(self._spans[task_id])
 
     async def webhooks(self, task_id: str) -> Sequence[Webhook]:
         """Return the webhooks of a task, oldest first."""
@@ -471,8 +488,8 @@ class InProcessStore(Store):
 
     @property
     def kept_bytes(self) -> int:
-        """The bytes of the logs of ended tasks, of pending notifications and of attempts."""
-        return self._ended_log_bytes + self._outbox.bytes
+        """The bytes of the logs of ended tasks, of notifications, attempts and spans."""
+        return self._ended_log_bytes + self._outbox.bytes + self._span_bytes
 
     def evict(
         self, size: int, owner: str, kept_ids: Container[str], share: int | None = None
@@ -495,6 +512,7 @@ class InProcessStore(Store):
         _, _, packed_events = self._ended_logs.pop(task_id, _NO_LOG)
         self._ended_log_bytes -= sum(map(len, packed_events))
         self._outbox.forget(task_id)
+        self._set_spans(task_id, "")
 
     def _replay(self, task_id: str, after: int, limit: int) -> list[Event] | None:
         """Return events of a task that has ended."""

@@ -255,12 +255,14 @@ class LiveTasks:
         *,
         restart: bool = False,
         growth: int | None = None,
+        spans: str = "",
     ) -> None:
         """Store *record* with the events that lead to it; the caller holds the task's lock.
 
         A change from paused to working gives this process the lease to run the task. With
         *restart*, its module is started again under the lease that this process has claimed.
-        *growth* is about how many bytes the change adds, if that is known.
+        *growth* is about how many bytes the change adds, if that is known; *spans* has spans of the
+        task that end with it.
 
         Raises:
             StaleError: The task has changed since *live* was read.
@@ -280,6 +282,7 @@ class LiveTasks:
                 webhook,
                 restart,
                 known_messages=previous.messages,
+                spans=spans,
             )
             live.lease = await self.store.change(change)
         except NotSavedError:

@@ -189,6 +189,7 @@ class Change(Struct):
         restart: whether the writer starts the task's module again, under a lease that it claimed.
         known_messages: how many messages the task had before, as far as the writer knows: a store
             need not read these.
+        spans: spans to add to those of the task, as text; only with a change of state.
     """
 
     record: TaskRecord
@@ -199,6 +200,7 @@ class Change(Struct):
     webhook: Webhook | None = None
     restart: bool = False
     known_messages: int = 0
+    spans: str = ""
 
     @property
     def state_events(self) -> list[Event]:

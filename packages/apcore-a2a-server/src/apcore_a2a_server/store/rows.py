@@ -10,6 +10,8 @@ from apcore_a2a_core.records import Payload, TaskRecord, Version, fill, gaps, wi
 from apcore_a2a_core.states import NUMBERS, SETTLED, TERMINAL
 from apcore_a2a_core.values import dump_json, read_json
 
+from apcore_a2a_server.span_log import MAX_SPANS_SIZE
+
 from .operator_port import OpenTasks
 from .page_tokens import PageTokens
 from .port import Change, Event, fold, pack_payload, unpack_payload
@@ -58,6 +60,8 @@ def change_columns(change: Change) -> dict[str, Any]:
         "restart": int(change.restart),
         "settled": state in SETTLED,
         "terminal": state in TERMINAL,
+        "spans": change.spans,
+        "max_spans": MAX_SPANS_SIZE,
     }
 
 

@@ -57,7 +57,9 @@ WITH known AS (
         expires = CASE WHEN :settled THEN to_timestamp(:deadline)
             WHEN :run::int = 1 THEN clock_timestamp() + make_interval(secs => :lease_seconds)
             ELSE expires END,
-        ended = CASE WHEN :terminal THEN clock_timestamp() END, deadline = :deadline
+        ended = CASE WHEN :terminal THEN clock_timestamp() END, deadline = :deadline,
+        spans = CASE WHEN :spans::text = '' THEN spans
+            ELSE left(spans || :spans::text, :max_spans) END
     WHERE id = :task_id AND version = :base AND (:epoch::int IS NULL OR epoch = :epoch)
     RETURNING owner, context_id, epoch, first_event, hooks
 ), event AS (
@@ -108,6 +110,9 @@ WITH task AS (
     WHERE id = :task_id AND version = :version RETURNING id
 )
 DELETE FROM apcore_a2a.events USING task WHERE task_id = task.id AND version < :first;
+
+-- get_spans: Return the spans of a task.
+SELECT spans FROM apcore_a2a.tasks WHERE id = :task_id;
 
 -- get_key: Return the send that used an idempotency key.
 SELECT digest, task_id FROM apcore_a2a.sends WHERE owner = :owner AND key = :key;

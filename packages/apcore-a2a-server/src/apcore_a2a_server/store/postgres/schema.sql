@@ -103,3 +103,6 @@ ALTER TABLE apcore_a2a.webhooks ADD COLUMN trace TEXT NOT NULL DEFAULT '';
 -- version_7: The last attempts of a webhook, and an index of the webhooks that have failed.
 ALTER TABLE apcore_a2a.webhooks ADD COLUMN attempts TEXT NOT NULL DEFAULT '';
 CREATE INDEX webhooks_failed_idx ON apcore_a2a.webhooks (task_id) WHERE failure <> '';
+
+-- version_8: The spans of a task, for its trace.
+ALTER TABLE apcore_a2a.tasks ADD COLUMN spans TEXT NOT NULL DEFAULT '';

@@ -235,6 +235,10 @@ class PostgresStore(DatabaseOutbox):
         await self.add_large_messages(record.task, record.first)
         return record
 
+    async def spans(self, task_id: str) -> str:
+        """Return the spans of a task."""
+        return str(await self._database.fetch_value(sql.get_spans, task_id=task_id) or "")
+
     async def events(self, task_id: str, after: int, limit: int = 1000) -> list[Event] | None:
         """Return the next events of a task; None if some were deleted."""
         rows = await self._database.fetch(sql.events, task_id=task_id, after=after, limit=limit)

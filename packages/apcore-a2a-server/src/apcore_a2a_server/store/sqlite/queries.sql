@@ -29,8 +29,12 @@ UPDATE tasks SET
     epoch = epoch + :run, attempts = CASE WHEN :run THEN 0 ELSE attempts + :restart END,
     started = CASE WHEN :run OR :restart THEN :now ELSE started END,
     expires = CASE WHEN :settled THEN NULL WHEN :run THEN :expires ELSE expires END,
-    ended = CASE WHEN :terminal THEN :now END
+    ended = CASE WHEN :terminal THEN :now END,
+    spans = CASE WHEN :spans = '' THEN spans ELSE substr(spans || :spans, 1, :max_spans) END
 WHERE id = :task_id;
+
+-- get_spans: Return the spans of a task.
+SELECT spans FROM tasks WHERE id = :task_id;
 
 -- save_body: Write a body of a task that contains the chunks of its events.
 UPDATE tasks SET body = :body, body_version = :version, version = :version WHERE id = :task_id;

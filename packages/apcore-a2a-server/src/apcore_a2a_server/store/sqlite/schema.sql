@@ -102,3 +102,6 @@ ALTER TABLE webhooks ADD COLUMN trace TEXT NOT NULL DEFAULT '';
 -- version_7: The last attempts of a webhook, and an index of the webhooks that have failed.
 ALTER TABLE webhooks ADD COLUMN attempts TEXT NOT NULL DEFAULT '';
 CREATE INDEX webhooks_failed ON webhooks (task_id) WHERE failure <> '';
+
+-- version_8: The spans of a task, for its trace.
+ALTER TABLE tasks ADD COLUMN spans TEXT NOT NULL DEFAULT '';

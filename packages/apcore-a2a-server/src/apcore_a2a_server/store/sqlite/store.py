@@ -151,6 +151,12 @@ class SqliteStore(FileOutbox):
         return None if row is None else _record(connection, row)
 
     @reads
+    def spans(self, connection: Connection, task_id: str) -> str:
+        """Return the spans of a task."""
+        row = connection.execute(sql.get_spans, {"task_id": task_id}).fetchone()
+        return "" if row is None else str(row["spans"])
+
+    @reads
     def events(
         self, connection: Connection, task_id: str, after: int, limit: int = 1000
     ) -> list[Event] | None:

@@ -3,12 +3,14 @@
 import time
 
 from apcore_a2a_core.states import CANCELED, COMPLETED, INPUT_REQUIRED, WORKING
+from msgspec.structs import replace
 
+from apcore_a2a_server.span_log import MAX_SPANS_SIZE
 from apcore_a2a_server.store.exceptions import RepeatedError
 from apcore_a2a_server.store.port import SendKey, Store
 from apcore_a2a_server.store.queries import Query
 
-from .samples import begun, check, new_record, raises, state_change
+from .samples import begun, check, chunk_change, new_record, raises, state_change, stored
 from .webhook_checks import claim_due, hook
 
 
@@ -83,3 +85,23 @@ async def owners_are_found_by_the_beginning_of_their_names(store: Store) -> None
         await begun(store, new_record(f"t{number}", owner, f"c{number}"))
     assert sorted(await store.owners("%t|")) == ["%t|a|ada", "%t|b|\x00é"]
     assert [*await store.owners("%v")] == []
+
+
+@check
+async def spans_are_added_to_those_of_the_task(store: Store) -> None:
+    record, lease = await begun(store)
+    assert await store.spans("t1") == ""
+    chunk = chunk_change(record, "a chunk", lease)
+    await store.change(chunk)
+    paused = replace(state_change(chunk.record, INPUT_REQUIRED, lease), spans="[0,[]]\n")
+    await store.change(paused)
+    assert await store.spans("t1") == "[0,[]]\n"
+    working = replace(state_change(paused.record, WORKING, run=True), spans="[1,[]]\n")
+    lease = await store.change(working)
+    assert await store.spans("t1") == "[0,[]]\n[1,[]]\n"
+    ended = replace(state_change(working.record, COMPLETED, lease), spans="x" * MAX_SPANS_SIZE)
+    await store.change(ended)
+    kept = await store.spans("t1")
+    assert (kept[:15], len(kept)) == ("[0,[]]\n[1,[]]\nx", MAX_SPANS_SIZE)
+    assert await store.spans("none") == ""
+    assert await stored(store) == ended.record

@@ -1,0 +1,149 @@
+"""`GET /apcore/tasks/{id}/trace`: what a task has spent its time on."""
+
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from apcore_a2a_core.data import Json
+from apcore_a2a_core.records import TaskRecord
+from apcore_a2a_core.states import NAMES, PAUSED, WORKING
+
+from apcore_a2a_server.bindings.own_routes import OwnRequest, OwnRoute
+from apcore_a2a_server.engine.change import wait_name
+from apcore_a2a_server.span_log import MAX_SPANS, SpanChunk, SpanKind, SpanStatus, stored_spans
+from apcore_a2a_server.store.webhooks import MAX_WEBHOOKS, WebhookQuery, WebhookStatus
+from apcore_a2a_server.trace_context import Trace
+
+from .agent import Agent
+from .operate import counts_as_operator, timestamp
+from .options import Settings
+
+
+class ShownSpan(NamedTuple):
+    """A span of a trace, as it is shown.
+
+    Attributes:
+        id: Its id, which is unique within the trace.
+        kind: Its kind.
+        name: Its name.
+        start: When it began, in seconds since 1970.
+        seconds: How long it took; None while it lasts.
+        status: Its status.
+        parent_id: The id of the span that it is part of; None for none.
+        attributes: What else is known of it.
+    """
+
+    id: str
+    kind: SpanKind
+    name: str
+    start: float
+    seconds: float | None
+    status: SpanStatus
+    parent_id: str | None = None
+    attributes: Json = {}  # noqa: RUF012 - it is never changed
+
+    def document(self) -> Json:
+        """Return the span as JSON."""
+        return {
+            "id": self.id,
+            "parentId": self.parent_id,
+            "name": self.name,
+            "kind": self.kind,
+            "startedAt": timestamp(self.start),
+            "seconds": self.seconds,
+            "status": self.status,
+            "attributes": self.attributes,
+        }
+
+
+class TracePage:
+    """The trace of a task, for its owner and for operators.
+
+    Args:
+        agent: The agent.
+        settings: The options.
+    """
+
+    def __init__(self, agent: Agent, settings: Settings) -> None:
+        self._agent = agent
+        self._settings = settings
+
+    def routes(self) -> list[OwnRoute]:
+        """Return the route."""
+        return [OwnRoute("GET", "tasks/{id}/trace", self.show)]
+
+    async def show(self, request: OwnRequest) -> dict[str, Any]:
+        """Return the trace of a task.
+
+        Raises:
+            TaskNotFoundError: The task does not exist, or the caller may not operate it.
+        """
+        handler, store = self._agent.handler, self._agent.setup.tasks.store
+        task_id, caller = request.path["id"], request.caller
+        is_operator = counts_as_operator(self._settings, handler.operators, caller.identity)
+        record = await handler.admission.operated_task(
+            "GetTrace", task_id, caller, is_operator=is_operator
+        )
+        chunks = stored_spans(await store.spans(task_id) + self._running_spans(record))
+        query = WebhookQuery(task_id=task_id, limit=MAX_WEBHOOKS)
+        attempts = [*attempt_spans(await store.webhook_statuses(query))]
+        spans = sorted([*run_spans(chunks), *self._open_spans(record)], key=attrgetter("start"))
+        # what the module did comes first: attempts of webhooks are listed elsewhere too
+        shown = sorted([*spans, *attempts][:MAX_SPANS], key=attrgetter("start"))
+        dropped = sum(chunk.dropped for chunk in chunks)
+        trace = Trace.of_task(record.task.metadata)
+        return {
+            "taskId": task_id,
+            "traceId": None if trace is None else trace.trace_id,
+            "state": NAMES[record.task.status.state],
+            "spans": [span.document() for span in shown],
+            "dropped": dropped + len(spans) + len(attempts) - len(shown),
+        }
+
+    def _running_spans(self, record: TaskRecord) -> str:
+        """Return the spans of a run of this process that goes on, which are not stored yet."""
+        run = self._agent.engine.runs.get(record.task.id)
+        is_running = run is not None and record.task.status.state is WORKING
+        return run.spans.running() if run is not None and is_running else ""
+
+    def _open_spans(self, record: TaskRecord) -> list[ShownSpan]:
+        """Return what a task does now, if no run of this process knows it: it waits, or runs."""
+        status = record.task.status
+        if status.state in PAUSED:
+            name = wait_name(status.message)
+            return [ShownSpan("now", "wait", name, record.status_at, None, "running")]
+        if status.state is WORKING and record.task.id not in self._agent.engine.runs:
+            return [ShownSpan("now", "module", record.skill, record.status_at, None, "running")]
+        return []
+
+
+def run_spans(chunks: Sequence[SpanChunk]) -> Iterator[ShownSpan]:
+    """Yield the spans of all runs of a task."""
+    for number, chunk in enumerate(chunks):
+        for position, span in enumerate(chunk.spans):
+            parent_id = None if span.parent < 0 else f"{number}.{span.parent}"
+            yield ShownSpan(f"{number}.{position}", *span[1:], parent_id)
+
+
+def attempt_spans(statuses: Sequence[WebhookStatus]) -> Iterator[ShownSpan]:
+    """Yield a span for each attempt to deliver a notification of a task, the newest first."""
+    for number, status in enumerate(statuses):
+        webhook = status.webhook
+        for position, attempt in enumerate(status.attempts):
+            is_delivered = attempt.result == "delivered"
+            attributes: Json = {
+                "webhook": webhook.config.id,
+                "result": attempt.result,
+                "status": attempt.status or None,
+                "reason": attempt.reason or None,
+            }
+            yield ShownSpan(
+                f"w{number}.{position}",
+                "webhook",
+                webhook.host,
+                attempt.at,
+                attempt.seconds,
+                "ok" if is_delivered else "error",
+                None,
+                attributes,
+            )

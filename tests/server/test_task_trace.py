@@ -1,0 +1,278 @@
+"""The trace of a task: what it has spent its time on, for its owner and operators."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apcore import Executor
+from apcore_a2a_server.push import PushSettings
+from apcore_a2a_server.span_log import MAX_SPANS, SpanLog, current_span, stored_spans
+
+from tests.push.receiver import receiving
+
+from .asking import Json
+from .inloop import (
+    NEEDS_APPROVAL,
+    ActionModule,
+    Gate,
+    Peer,
+    Streams,
+    SyncActionModule,
+    give_back,
+    registry_of,
+    serving,
+)
+from .inloop import anyio_backend as anyio_backend
+from .test_operators import ADA, BOB, BOSS, OP, keys
+
+pytestmark = pytest.mark.anyio
+
+
+class World:
+    """Modules that call each other through the executor of the agent."""
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+        self.registry = registry_of(self.modules())
+        self.executor = Executor(self.registry)
+
+    def modules(self) -> dict[str, object]:
+        async def nest(inputs: Any, context: Any) -> Any:
+            calls = (self.executor.call_async(name, inputs, context) for name in ("one", "sync"))
+            await asyncio.gather(*calls)
+            return inputs
+
+        async def one(inputs: Any, context: Any) -> Any:
+            return await self.executor.call_async("two", inputs, context)
+
+        async def many(inputs: Any, context: Any) -> Any:
+            for _ in range(MAX_SPANS + 3):
+                await self.executor.call_async("two", inputs, context)
+            return inputs
+
+        async def pays(inputs: Any, context: Any) -> Any:
+            return await self.executor.call_async("pay", inputs, context)
+
+        async def asks(inputs: Any, context: Any) -> Any:
+            if "name" not in inputs:
+                context.services.ask("Which name?", field="name")
+            return inputs
+
+        async def breaks(inputs: Any, context: Any) -> Any:
+            raise RuntimeError("secret")
+
+        async def tries(inputs: Any, context: Any) -> Any:
+            try:
+                await self.executor.call_async("breaks", inputs, context)
+            except Exception:  # apcore wraps what the module raised
+                return inputs
+
+        async def counts(inputs: Any, context: Any) -> Any:
+            yield {"n": 1}
+            await self.executor.call_async("two", inputs, context)
+            yield {"n": 2}
+
+        return {
+            "nest": ActionModule(nest),
+            "one": ActionModule(one),
+            "two": ActionModule(give_back),
+            "sync": SyncActionModule(lambda inputs, context: inputs),
+            "many": ActionModule(many),
+            "pays": ActionModule(pays),
+            "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+            "asks": ActionModule(asks),
+            "breaks": ActionModule(breaks),
+            "tries": ActionModule(tries),
+            "counts": Streams(counts),
+            "wait": ActionModule(self.gate),
+        }
+
+
+async def trace_of(peer: Peer, task: Json, headers: Mapping[str, str] | None = None) -> Json:
+    response = await peer.client.get(f"/apcore/tasks/{task['id']}/trace", headers=headers)
+    assert response.status_code == 200, response.text
+    trace: Json = response.json()
+    return trace
+
+
+def shape(trace: Json) -> list[tuple[Any, ...]]:
+    """Return the kind, the name, the status of each span, and the name of its parent."""
+    names = {span["id"]: span["name"] for span in trace["spans"]}
+    return [
+        (span["kind"], span["name"], span["status"], names.get(span["parentId"]))
+        for span in trace["spans"]
+    ]
+
+
+@pytest.fixture(params=["memory", "file"])
+def options(request: pytest.FixtureRequest, tmp_path: Path) -> Json:
+    return {
+        "task_store": "memory" if request.param == "memory" else f"sqlite:///{tmp_path}/agent.db"
+    }
+
+
+async def sent(peer: Peer, skill: str, **members: Any) -> Json:
+    return (
+        await peer.ask("send", peer.wire.params(skill, peer.part(data={"n": 1}), **members))
+    ).task
+
+
+async def test_a_trace_has_checks_the_module_and_nested_calls(options: Json) -> None:
+    world = World()
+    async with serving(world.executor, **options) as peer:
+        trace = await trace_of(peer, task := await sent(peer, "nest"))
+    assert sorted(shape(trace), key=str) == sorted(
+        [
+            ("check", "check", "ok", None),
+            ("queue", "queue", "ok", None),
+            ("module", "nest", "ok", None),
+            ("call", "one", "ok", "nest"),
+            ("call", "two", "ok", "one"),
+            ("call", "sync", "ok", "nest"),
+        ],
+        key=str,
+    )
+    assert (trace["taskId"], trace["state"], trace["dropped"]) == (task["id"], "completed", 0)
+    assert trace["traceId"] == task["metadata"]["apcore"]["traceId"]
+    starts = [span["startedAt"] for span in trace["spans"]]
+    assert starts == sorted(starts)
+    assert all(span["seconds"] >= 0 for span in trace["spans"])
+
+
+async def test_an_approval_is_a_wait_between_two_runs(options: Json) -> None:
+    world = World()
+    async with serving(world.executor, **options) as peer:
+        task = await sent(peer, "pays")
+        waiting = await trace_of(peer, task)
+        assert shape(waiting)[-1] == ("wait", "approval", "running", None)
+        assert waiting["spans"][-1]["seconds"] is None
+        params = peer.wire.params("", peer.part(data={"approved": True}), taskId=task["id"])
+        await peer.ask("send", {"message": params["message"]})
+        trace = await trace_of(peer, task)
+    kinds = [(kind, name, status) for kind, name, status, _ in shape(trace)]
+    assert kinds.count(("wait", "approval", "ok")) == 1
+    assert kinds.count(("module", "pays", "ok")) == 2
+    assert ("call", "pay", "ok") in kinds
+    assert trace["state"] == "completed"
+    wait = next(span for span in trace["spans"] if span["kind"] == "wait")
+    assert wait["seconds"] > 0
+
+
+@pytest.mark.parametrize("end", ["answer", "cancel"])
+async def test_a_wait_for_input_ends_with_the_answer_or_the_task(end: str, options: Json) -> None:
+    world = World()
+    async with serving(world.executor, **options) as peer:
+        task = await sent(peer, "asks")
+        if end == "cancel":
+            await peer.ask("cancel", {"id": task["id"]})
+        else:
+            params = peer.wire.params("", peer.part(data={"name": "x"}), taskId=task["id"])
+            await peer.ask("send", {"message": params["message"]})
+        trace = await trace_of(peer, task)
+    waits = [each[:3] for each in shape(trace) if each[0] == "wait"]
+    assert waits == [("wait", "input", "ok")]
+
+
+async def test_failures_are_shown_without_their_text(options: Json) -> None:
+    world = World()
+    async with serving(world.executor, **options) as peer:
+        failed = await trace_of(peer, await sent(peer, "breaks"))
+        mended = await trace_of(peer, await sent(peer, "tries"))
+    assert ("module", "breaks", "error", None) in shape(failed)
+    assert ("call", "breaks", "error", "tries") in shape(mended)
+    assert ("module", "tries", "ok", None) in shape(mended)
+    assert "secret" not in str(failed)
+
+
+async def test_the_span_of_a_stream_lasts_until_its_end(options: Json) -> None:
+    world = World()
+    async with serving(world.executor, **options) as peer:
+        async with peer.stream("counts", peer.part(data={"n": 1})) as stream:
+            task_id = (await stream.rest())[0]["task"]["id"]
+        trace = await trace_of(peer, {"id": task_id})
+    assert ("call", "two", "ok", "counts") in shape(trace)
+    assert ("module", "counts", "ok", None) in shape(trace)
+    assert current_span.get() is None
+
+
+async def test_a_running_task_shows_what_it_does_now(options: Json) -> None:
+    world = World()
+    async with serving(world.executor, **options) as peer:
+        params = peer.wire.params("wait", peer.part(data={"n": 1}))
+        params["configuration"] = {"returnImmediately": True}
+        task = (await peer.ask("send", params)).task
+        await world.gate.reached.wait()
+        running = await trace_of(peer, task)
+        assert ("module", "wait", "running", None) in shape(running)
+        await peer.ask("cancel", {"id": task["id"]})
+        canceled = await trace_of(peer, task)
+    assert canceled["state"] == "canceled"
+    assert ("module", "wait", "error", None) in shape(canceled)
+
+
+async def test_a_trace_has_at_most_200_spans_and_counts_the_others(options: Json) -> None:
+    world = World()
+    async with serving(world.executor, **options) as peer:
+        trace = await trace_of(peer, await sent(peer, "many"))
+    assert len(trace["spans"]) == MAX_SPANS
+    # of the run: the check, the queue, the module and 203 calls
+    assert trace["dropped"] == 6
+
+
+async def test_attempts_of_webhooks_are_spans(options: Json) -> None:
+    push = PushSettings(dev=True, retries=())
+    with receiving() as receiver:
+        async with serving(World().executor, push_notifications=push, **options) as peer:
+            params = peer.wire.params("two", peer.part(data={"n": 1}))
+            hook = {"id": "w", "url": receiver.url}
+            params["configuration"] = {"taskPushNotificationConfig": hook}
+            task = (await peer.ask("send", params)).task
+            await asyncio.to_thread(receiver.wait, 3)
+            while len(hooks := await webhook_spans(peer, task)) < 3:
+                await asyncio.sleep(0.01)
+    assert [(span["name"], span["status"]) for span in hooks] == [("127.0.0.1", "ok")] * 3
+    assert hooks[0]["attributes"] == {
+        "webhook": "w",
+        "result": "delivered",
+        "status": 200,
+        "reason": None,
+    }
+
+
+async def webhook_spans(peer: Peer, task: Json) -> list[Json]:
+    trace = await trace_of(peer, task)
+    return [span for span in trace["spans"] if span["kind"] == "webhook"]
+
+
+async def test_only_owners_and_operators_see_a_trace(options: Json) -> None:
+    rules: Json = {"auth": keys(), "operators": "operator", "approvers": "boss"}
+    async with serving(World().executor, **rules, **options) as peer:
+        params = peer.wire.params("two", peer.part(data={"n": 1}))
+        task = (await peer.ask("send", params, dict(ADA))).task
+        assert await trace_of(peer, task, ADA) == await trace_of(peer, task, OP)
+        for headers in (BOB, BOSS):
+            path = f"/apcore/tasks/{task['id']}/trace"
+            response = await peer.client.get(path, headers=headers)
+            assert response.status_code == 404
+        assert (await peer.client.get("/apcore/tasks/none/trace", headers=OP)).status_code == 404
+
+
+async def test_a_trace_survives_a_restart(tmp_path: Path) -> None:
+    options = {"task_store": f"sqlite:///{tmp_path}/agent.db"}
+    async with serving(World().executor, **options) as peer:
+        task = await sent(peer, "pays")
+    async with serving(World().executor, **options) as peer:
+        params = peer.wire.params("", peer.part(data={"approved": True}), taskId=task["id"])
+        await peer.ask("send", {"message": params["message"]})
+        trace = await trace_of(peer, task)
+    kinds = [span["kind"] for span in trace["spans"]]
+    assert [kind for kind in kinds if kind in ("module", "wait")] == ["module", "wait", "module"]
+
+
+def test_spans_that_were_cut_off_count_as_dropped() -> None:
+    log = SpanLog()
+    log.end_check()
+    text = log.dump()
+    assert [chunk.dropped for chunk in stored_spans(text + text[:9])] == [0, 1]
