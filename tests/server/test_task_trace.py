@@ -1,14 +1,15 @@
 """The trace of a task: what it has spent its time on, for its owner and operators."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from apcore import Executor
 from apcore_a2a_server.push import PushSettings
-from apcore_a2a_server.span_log import MAX_SPANS, SpanLog, current_span, stored_spans
+from apcore_a2a_server.span_log import MAX_SPANS, SpanLog, stored_spans
 
 from tests.push.receiver import receiving
 
@@ -23,6 +24,7 @@ from .inloop import (
     give_back,
     registry_of,
     serving,
+    wait_until,
 )
 from .inloop import anyio_backend as anyio_backend
 from .test_operators import ADA, BOB, BOSS, OP, keys
@@ -106,6 +108,14 @@ def shape(trace: Json) -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.fixture
+def world() -> Iterator[World]:
+    """Return the modules, with an executor that is closed after the test."""
+    made = World()
+    with closing(made.executor):
+        yield made
+
+
 @pytest.fixture(params=["memory", "file"])
 def options(request: pytest.FixtureRequest, tmp_path: Path) -> Json:
     return {
@@ -119,8 +129,7 @@ async def sent(peer: Peer, skill: str, **members: Any) -> Json:
     ).task
 
 
-async def test_a_trace_has_checks_the_module_and_nested_calls(options: Json) -> None:
-    world = World()
+async def test_a_trace_has_checks_the_module_and_nested_calls(options: Json, world: World) -> None:
     async with serving(world.executor, **options) as peer:
         trace = await trace_of(peer, task := await sent(peer, "nest"))
     assert sorted(shape(trace), key=str) == sorted(
@@ -141,8 +150,7 @@ async def test_a_trace_has_checks_the_module_and_nested_calls(options: Json) -> 
     assert all(span["seconds"] >= 0 for span in trace["spans"])
 
 
-async def test_an_approval_is_a_wait_between_two_runs(options: Json) -> None:
-    world = World()
+async def test_an_approval_is_a_wait_between_two_runs(options: Json, world: World) -> None:
     async with serving(world.executor, **options) as peer:
         task = await sent(peer, "pays")
         waiting = await trace_of(peer, task)
@@ -161,8 +169,9 @@ async def test_an_approval_is_a_wait_between_two_runs(options: Json) -> None:
 
 
 @pytest.mark.parametrize("end", ["answer", "cancel"])
-async def test_a_wait_for_input_ends_with_the_answer_or_the_task(end: str, options: Json) -> None:
-    world = World()
+async def test_a_wait_for_input_ends_with_the_answer_or_the_task(
+    end: str, options: Json, world: World
+) -> None:
     async with serving(world.executor, **options) as peer:
         task = await sent(peer, "asks")
         if end == "cancel":
@@ -175,8 +184,7 @@ async def test_a_wait_for_input_ends_with_the_answer_or_the_task(end: str, optio
     assert waits == [("wait", "input", "ok")]
 
 
-async def test_failures_are_shown_without_their_text(options: Json) -> None:
-    world = World()
+async def test_failures_are_shown_without_their_text(options: Json, world: World) -> None:
     async with serving(world.executor, **options) as peer:
         failed = await trace_of(peer, await sent(peer, "breaks"))
         mended = await trace_of(peer, await sent(peer, "tries"))
@@ -186,19 +194,16 @@ async def test_failures_are_shown_without_their_text(options: Json) -> None:
     assert "secret" not in str(failed)
 
 
-async def test_the_span_of_a_stream_lasts_until_its_end(options: Json) -> None:
-    world = World()
+async def test_the_span_of_a_stream_lasts_until_its_end(options: Json, world: World) -> None:
     async with serving(world.executor, **options) as peer:
         async with peer.stream("counts", peer.part(data={"n": 1})) as stream:
-            task_id = (await stream.rest())[0]["task"]["id"]
+            task_id = (await stream.rest())[0].body["id"]
         trace = await trace_of(peer, {"id": task_id})
     assert ("call", "two", "ok", "counts") in shape(trace)
     assert ("module", "counts", "ok", None) in shape(trace)
-    assert current_span.get() is None
 
 
-async def test_a_running_task_shows_what_it_does_now(options: Json) -> None:
-    world = World()
+async def test_a_running_task_shows_what_it_does_now(options: Json, world: World) -> None:
     async with serving(world.executor, **options) as peer:
         params = peer.wire.params("wait", peer.part(data={"n": 1}))
         params["configuration"] = {"returnImmediately": True}
@@ -212,8 +217,9 @@ async def test_a_running_task_shows_what_it_does_now(options: Json) -> None:
     assert ("module", "wait", "error", None) in shape(canceled)
 
 
-async def test_a_trace_has_at_most_200_spans_and_counts_the_others(options: Json) -> None:
-    world = World()
+async def test_a_trace_has_at_most_200_spans_and_counts_the_others(
+    options: Json, world: World
+) -> None:
     async with serving(world.executor, **options) as peer:
         trace = await trace_of(peer, await sent(peer, "many"))
     assert len(trace["spans"]) == MAX_SPANS
@@ -221,17 +227,20 @@ async def test_a_trace_has_at_most_200_spans_and_counts_the_others(options: Json
     assert trace["dropped"] == 6
 
 
-async def test_attempts_of_webhooks_are_spans(options: Json) -> None:
+async def test_attempts_of_webhooks_are_spans(options: Json, world: World) -> None:
     push = PushSettings(dev=True, retries=())
     with receiving() as receiver:
-        async with serving(World().executor, push_notifications=push, **options) as peer:
+        async with serving(
+            world.executor, push_notifications=push, metrics=True, **options
+        ) as peer:
             params = peer.wire.params("two", peer.part(data={"n": 1}))
             hook = {"id": "w", "url": receiver.url}
             params["configuration"] = {"taskPushNotificationConfig": hook}
             task = (await peer.ask("send", params)).task
             await asyncio.to_thread(receiver.wait, 3)
-            while len(hooks := await webhook_spans(peer, task)) < 3:
-                await asyncio.sleep(0.01)
+            figures = peer.served.figures
+            await wait_until(lambda: figures.totals("webhooks", ["delivered"])["delivered"] == 3)
+            hooks = await webhook_spans(peer, task)
     assert [(span["name"], span["status"]) for span in hooks] == [("127.0.0.1", "ok")] * 3
     assert hooks[0]["attributes"] == {
         "webhook": "w",
@@ -246,9 +255,9 @@ async def webhook_spans(peer: Peer, task: Json) -> list[Json]:
     return [span for span in trace["spans"] if span["kind"] == "webhook"]
 
 
-async def test_only_owners_and_operators_see_a_trace(options: Json) -> None:
+async def test_only_owners_and_operators_see_a_trace(options: Json, world: World) -> None:
     rules: Json = {"auth": keys(), "operators": "operator", "approvers": "boss"}
-    async with serving(World().executor, **rules, **options) as peer:
+    async with serving(world.executor, **rules, **options) as peer:
         params = peer.wire.params("two", peer.part(data={"n": 1}))
         task = (await peer.ask("send", params, dict(ADA))).task
         assert await trace_of(peer, task, ADA) == await trace_of(peer, task, OP)
@@ -259,11 +268,11 @@ async def test_only_owners_and_operators_see_a_trace(options: Json) -> None:
         assert (await peer.client.get("/apcore/tasks/none/trace", headers=OP)).status_code == 404
 
 
-async def test_a_trace_survives_a_restart(tmp_path: Path) -> None:
+async def test_a_trace_survives_a_restart(tmp_path: Path, world: World) -> None:
     options = {"task_store": f"sqlite:///{tmp_path}/agent.db"}
-    async with serving(World().executor, **options) as peer:
+    async with serving(world.executor, **options) as peer:
         task = await sent(peer, "pays")
-    async with serving(World().executor, **options) as peer:
+    async with serving(world.executor, **options) as peer:
         params = peer.wire.params("", peer.part(data={"approved": True}), taskId=task["id"])
         await peer.ask("send", {"message": params["message"]})
         trace = await trace_of(peer, task)

@@ -4,12 +4,11 @@ A run notes its spans here as it goes, whether or not OpenTelemetry is on, and i
 writes them into the store. Nothing reads them but the trace of the task.
 """
 
-import time
 from collections.abc import Sequence
-from contextvars import ContextVar
+from time import monotonic, time
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from msgspec import Struct, json
+from msgspec.json import decode, encode
 
 SpanKind: TypeAlias = Literal["queue", "check", "module", "call", "remote", "wait", "webhook"]
 SpanStatus: TypeAlias = Literal["ok", "error", "running"]
@@ -31,28 +30,12 @@ PAUSES = frozenset(
 """Exceptions of pauses, and of readers that leave a stream: they are no failures."""
 
 
-class OpenSpan(Struct, eq=False):
-    """A span of a run, with times by the monotonic clock.
+SpanRow: TypeAlias = list[Any]
+"""A span: number, number of its parent or -1, kind, name, start, end or 0, and whether it failed.
 
-    Attributes:
-        kind: Its kind.
-        name: Its name.
-        start: When it began.
-        parent: The span that it is part of.
-        end: When it ended; 0 while it lasts.
-        failed: Whether it has failed.
-    """
-
-    kind: SpanKind
-    name: str
-    start: float
-    parent: "OpenSpan | None" = None
-    end: float = 0
-    failed: bool = False
-
-
-current_span: ContextVar[OpenSpan | None] = ContextVar("apcore_a2a_span", default=None)
-"""The span of the module that the current call comes from."""
+Times are by the monotonic clock. It is a list, and written as it is, because every run makes three.
+"""
+NUMBER, NAME, START, END, HAS_FAILED = 0, 3, 4, 5, 6
 
 
 class SpanLog:
@@ -72,77 +55,72 @@ class SpanLog:
         ```
     """
 
-    __slots__ = ("_checked_at", "_dropped", "_offset", "_queued", "_spans", "_started_at")
+    __slots__ = ("_checked_at", "_count", "_root", "_rows", "_started_at")
 
     def __init__(self) -> None:
-        self._started_at = time.monotonic()
-        self._offset = time.time() - self._started_at
+        self._started_at = monotonic()
         self._checked_at = 0.0
-        self._queued = False
-        self._spans: list[OpenSpan] = []
-        self._dropped = 0
+        self._rows: list[SpanRow] = []
+        self._count = 0
+        self._root: SpanRow | None = None
 
     def end_check(self, *, failed: bool = False) -> None:
         """Note that the access and the inputs of the call are checked; later calls do nothing."""
         if not self._checked_at:
-            self._checked_at = time.monotonic()
-            start, end = self._started_at, self._checked_at
-            self._add(OpenSpan("check", "check", start, end=end, failed=failed))
+            self._checked_at = monotonic()
+            self._add(-1, "check", "check", self._started_at, self._checked_at, failed)
 
-    def begin(self, name: str, kind: SpanKind = "call") -> OpenSpan:
-        """Begin the span of a call of a module; one without a parent is that of the run's skill."""
-        parent = current_span.get()
-        if parent is None and kind == "call":
-            kind = "module"
-        span = OpenSpan(kind, name, time.monotonic(), parent)
-        self._add(span)
-        current_span.set(span)
-        return span
+    def begin(self, name: str, kind: SpanKind = "call", chain: Sequence[str] = ()) -> SpanRow:
+        """Begin the span of a call of a module; the first one is the run's skill.
 
-    def started(self, span: OpenSpan) -> None:
+        Args:
+            name: The id of the module.
+            kind: The kind of the call.
+            chain: The modules through which the call comes, itself included.
+        """
+        if self._root is None:
+            root_kind = "module" if kind == "call" else kind
+            self._root = self._add(-1, root_kind, name, monotonic(), 0, False)
+            return self._root
+        return self._add(self._caller(chain), kind, name, monotonic(), 0, False)
+
+    def started(self, span: SpanRow) -> None:
         """Note that the module starts now: it may have waited for a thread or a process."""
-        now = time.monotonic()
-        if span.parent is None and not self._queued:
-            self._queued = True
-            self._add(OpenSpan("queue", "queue", self._checked_at or span.start, end=now))
-        span.start = now
+        now = monotonic()
+        if span is self._root:
+            self._add(-1, "queue", "queue", self._checked_at or span[START], now, False)
+        span[START] = now
 
-    def end(self, span: OpenSpan, error: BaseException | None = None) -> None:
-        """End the span of a call of a module; the call that it comes from goes on."""
-        span.end = time.monotonic()
-        span.failed = error is not None and type(error).__name__ not in PAUSES
-        current_span.set(span.parent)
+    def end(self, span: SpanRow, error: BaseException | None = None) -> None:
+        """End the span of a call of a module."""
+        span[END] = monotonic()
+        if error is not None:
+            span[HAS_FAILED] = type(error).__name__ not in PAUSES
 
-    def dump(self) -> str:
-        """Return the spans as text; those that have not ended end now, and have failed."""
-        self.end_check(failed=True)
-        return self._text(time.monotonic())
+    def dump(self, *, is_over: bool = True) -> str:
+        """Return the spans as text; if the run is over, those that go on have failed."""
+        if is_over:
+            self.end_check(failed=True)
+        now = monotonic()
+        head = self._count - len(self._rows), time() - now, now if is_over else 0
+        return encode((*head, self._rows)).decode() + "\n"
 
-    def running(self) -> str:
-        """Return the spans as text while the run goes on."""
-        return self._text(0)
+    def _add(
+        self, parent: int, kind: str, name: str, start: float, end: float, failed: bool
+    ) -> SpanRow:
+        row = [self._count, parent, kind, name, start, end, failed]
+        self._count += 1
+        if len(self._rows) < MAX_SPANS:
+            self._rows.append(row)
+        return row
 
-    def _add(self, span: OpenSpan) -> None:
-        if len(self._spans) < MAX_SPANS:
-            self._spans.append(span)
-        else:
-            self._dropped += 1
-
-    def _text(self, now: float) -> str:
-        spans, offset = [*self._spans], self._offset
-        numbers = {id(span): number for number, span in enumerate(spans)}
-        rows = [
-            (
-                -1 if span.parent is None else numbers.get(id(span.parent), -1),
-                span.kind,
-                span.name[:MAX_NAME],
-                round(span.start + offset, 6),
-                round(end - span.start, 6) if (end := span.end or now) else None,
-                "error" if span.failed or (now and not span.end) else "ok" if end else "running",
-            )
-            for span in spans
-        ]
-        return _line(self._dropped, rows)
+    def _caller(self, chain: Sequence[str]) -> int:
+        """Return the number of the span that a call comes from: the last open one of its caller."""
+        if len(chain) > 1:
+            for row in reversed(self._rows):
+                if row[NAME] == chain[-2] and not row[END]:
+                    return int(row[NUMBER])
+        return -1 if self._root is None else int(self._root[NUMBER])
 
 
 def wait_text(name: str, since: float) -> str:
@@ -152,18 +130,17 @@ def wait_text(name: str, since: float) -> str:
         name: What the task has waited for.
         since: When the wait began, in seconds since 1970.
     """
-    return _line(0, [(-1, "wait", name, since, round(max(time.time() - since, 0), 6), "ok")])
-
-
-def _line(dropped: int, rows: Sequence[tuple[Any, ...]]) -> str:
-    return f"{json.encode((dropped, rows)).decode()}\n"
+    now = time()
+    row = [0, -1, "wait", name, min(since, now), now, False]
+    return encode((0, 0.0, now, [row])).decode() + "\n"
 
 
 class StoredSpan(NamedTuple):
-    """A span as the store has it.
+    """A span as it was stored.
 
     Attributes:
-        parent: The position of its parent in the same chunk; -1 for none.
+        number: Its number among the spans of its run.
+        parent: The number of its parent; -1 for none.
         kind: Its kind.
         name: Its name.
         start: When it began, in seconds since 1970.
@@ -171,6 +148,7 @@ class StoredSpan(NamedTuple):
         status: Its status.
     """
 
+    number: int
     parent: int
     kind: SpanKind
     name: str
@@ -184,7 +162,7 @@ class SpanChunk(NamedTuple):
 
     Attributes:
         dropped: The number of spans that were too many.
-        spans: The spans, in the order in which they began or were added.
+        spans: The spans, in the order in which they were added.
     """
 
     dropped: int
@@ -194,5 +172,16 @@ class SpanChunk(NamedTuple):
 def stored_spans(text: str) -> list[SpanChunk]:
     """Return the spans in a text of the store; a last line that was cut off counts as dropped."""
     *lines, rest = text.split("\n")
-    chunks = [json.decode(line, type=SpanChunk) for line in lines]
+    chunks = [_chunk(*decode(line)) for line in lines]
     return [*chunks, SpanChunk(1, ())] if rest else chunks
+
+
+def _chunk(dropped: int, offset: float, now: float, rows: Sequence[Any]) -> SpanChunk:
+    spans: list[StoredSpan] = []
+    for number, parent, kind, name, start, end, has_failed in rows:
+        seconds = round((end or now) - start, 6) if end or now else None
+        status: SpanStatus = "error" if has_failed or (now and not end) else "ok"
+        known_status = "running" if seconds is None else status
+        times = start + offset, seconds, known_status
+        spans.append(StoredSpan(number, parent, kind, str(name)[:MAX_NAME], *times))
+    return SpanChunk(dropped, spans)

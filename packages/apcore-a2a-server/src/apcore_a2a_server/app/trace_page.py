@@ -87,9 +87,9 @@ class TracePage:
         chunks = stored_spans(await store.spans(task_id) + self._running_spans(record))
         query = WebhookQuery(task_id=task_id, limit=MAX_WEBHOOKS)
         attempts = [*attempt_spans(await store.webhook_statuses(query))]
-        spans = sorted([*run_spans(chunks), *self._open_spans(record)], key=attrgetter("start"))
-        # what the module did comes first: attempts of webhooks are listed elsewhere too
-        shown = sorted([*spans, *attempts][:MAX_SPANS], key=attrgetter("start"))
+        # runs and waits are stored one after the other; times of states have milliseconds only
+        spans = [*run_spans(chunks), *self._open_spans(record)]
+        shown = [*spans, *attempts][:MAX_SPANS]
         dropped = sum(chunk.dropped for chunk in chunks)
         trace = Trace.of_task(record.task.metadata)
         return {
@@ -104,7 +104,7 @@ class TracePage:
         """Return the spans of a run of this process that goes on, which are not stored yet."""
         run = self._agent.engine.runs.get(record.task.id)
         is_running = run is not None and record.task.status.state is WORKING
-        return run.spans.running() if run is not None and is_running else ""
+        return run.spans.dump(is_over=False) if run is not None and is_running else ""
 
     def _open_spans(self, record: TaskRecord) -> list[ShownSpan]:
         """Return what a task does now, if no run of this process knows it: it waits, or runs."""
@@ -120,9 +120,9 @@ class TracePage:
 def run_spans(chunks: Sequence[SpanChunk]) -> Iterator[ShownSpan]:
     """Yield the spans of all runs of a task."""
     for number, chunk in enumerate(chunks):
-        for position, span in enumerate(chunk.spans):
+        for span in sorted(chunk.spans, key=attrgetter("start")):
             parent_id = None if span.parent < 0 else f"{number}.{span.parent}"
-            yield ShownSpan(f"{number}.{position}", *span[1:], parent_id)
+            yield ShownSpan(f"{number}.{span.number}", *span[2:], parent_id)
 
 
 def attempt_spans(statuses: Sequence[WebhookStatus]) -> Iterator[ShownSpan]:

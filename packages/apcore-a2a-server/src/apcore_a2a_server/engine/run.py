@@ -39,7 +39,7 @@ from apcore_a2a_server.modules.conversation import (
     input_request,
 )
 from apcore_a2a_server.modules.threads import large_values
-from apcore_a2a_server.span_log import SpanLog, current_span
+from apcore_a2a_server.span_log import SpanLog
 from apcore_a2a_server.store import Lease, TaskRecord, UnavailableError
 
 from .call import Call, pack
@@ -200,7 +200,6 @@ class Run:
                 # set after the timer has started: the timer keeps a copy of the context, and the
                 # event loop keeps the timer, even a canceled one
                 current.set(self)
-                current_span.set(None)
                 updates = await self._execute()
             self.ended = await self._change(*updates)
         except StaleTaskError:  # another caller or replica has ended the task

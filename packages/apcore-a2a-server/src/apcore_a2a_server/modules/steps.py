@@ -7,7 +7,7 @@ server, these steps change nothing. Executors that are created here also have `D
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractContextManager, aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from apcore_a2a_core import Executor, InputRequiredError
 from apcore_a2a_core.authoring import REPORTS
 from apcore_a2a_core.values import is_large, is_object
 
-from apcore_a2a_server.span_log import OpenSpan
+from apcore_a2a_server.span_log import SpanKind, SpanRow
 
 from .access import step_of, strategy_of
 from .approval import PipelineRun, current
@@ -177,33 +177,27 @@ class Execute(BuiltinExecute):
         token = ctx.context.cancel_token
         if token is not None:
             token.check()
-        is_remote = getattr(type(ctx.module), "is_remote", False) is True
-        span = run.spans.begin(ctx.module_id, "remote" if is_remote else "call")
+        inputs = ctx.validated_inputs if ctx.validated_inputs is not None else ctx.inputs
+        span = run.spans.begin(ctx.module_id, kind_of(ctx.module), ctx.context.call_chain)
         try:
-            result = await self._execute(ctx, run, span)
+            stream: Any = getattr(ctx.module, "stream", None) if ctx.stream else None
+            if stream is not None:
+                text_field = run.text_field(ctx.module_id)
+                chunks = stream(inputs, ctx.context)
+                ctx.output_stream = ModuleStream(run, chunks, text_field, span)
+                return StepResult(action="skip_to", skip_to="return_result")
+            is_done, ctx.output = run.approvals.result(ctx.context)
+            if not is_done:
+                ctx.output = await self._within_limit(ctx, inputs, run, span)
+                run.approvals.save_result(ctx.context, ctx.output)
         except BaseException as error:  # any exception ends the span too
             run.spans.end(span, error)
             raise
-        if not isinstance(ctx.output_stream, ModuleStream):  # a stream ends it itself
-            run.spans.end(span)
-        return result
-
-    async def _execute(self, ctx: PipelineContext, run: PipelineRun, span: OpenSpan) -> StepResult:
-        inputs = ctx.validated_inputs if ctx.validated_inputs is not None else ctx.inputs
-        stream: Any = getattr(ctx.module, "stream", None) if ctx.stream else None
-        if stream is not None:
-            text_field = run.text_field(ctx.module_id)
-            chunks = stream(inputs, ctx.context)
-            ctx.output_stream = ModuleStream(run, chunks, text_field, span)
-            return StepResult(action="skip_to", skip_to="return_result")
-        is_done, ctx.output = run.approvals.result(ctx.context)
-        if not is_done:
-            ctx.output = await self._within_limit(ctx, inputs, run, span)
-            run.approvals.save_result(ctx.context, ctx.output)
+        run.spans.end(span)
         return StepResult(action="continue")
 
     async def _within_limit(
-        self, ctx: PipelineContext, inputs: Any, run: PipelineRun, span: OpenSpan
+        self, ctx: PipelineContext, inputs: Any, run: PipelineRun, span: SpanRow
     ) -> Any:
         seconds = time_limit(ctx.module)
         if seconds is None:
@@ -221,16 +215,19 @@ class Execute(BuiltinExecute):
             raise ModuleTimeoutError(ctx.module_id, int(seconds * 1000)) from None
 
 
-async def _call(run: PipelineRun, span: OpenSpan, module: Any, inputs: Any, context: object) -> Any:
-    async def begin() -> None:
-        await run.begin()
-        run.spans.started(span)
+def kind_of(module: object) -> SpanKind:
+    """Return the kind of the span of a call of a module."""
+    return "remote" if getattr(type(module), "is_remote", False) is True else "call"
 
+
+async def _call(run: PipelineRun, span: SpanRow, module: Any, inputs: Any, context: object) -> Any:
     try:
         if is_asynchronous(module):
-            await begin()
+            await run.begin()
+            run.spans.started(span)
             return await module.execute(inputs, context)
         if computes(module) and not ThreadPool.is_inside():
+            begin = _begin_in_process(run, span)
             with suppress(NotPortableError):
                 return await run.processes.run(module, inputs, context, begin, client=run.client)
         execute = _in_thread(run, span, module.execute)
@@ -241,7 +238,17 @@ async def _call(run: PipelineRun, span: OpenSpan, module: Any, inputs: Any, cont
         raise _as_module_error(error) from None
 
 
-def _in_thread(run: PipelineRun, span: OpenSpan, execute: Callable[..., Any]) -> Callable[..., Any]:
+def _begin_in_process(run: PipelineRun, span: SpanRow) -> Callable[[], Awaitable[None]]:
+    """Return a function that begins the run, just before its module starts in a process."""
+
+    async def begin() -> None:
+        await run.begin()
+        run.spans.started(span)
+
+    return begin
+
+
+def _in_thread(run: PipelineRun, span: SpanRow, execute: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function for a thread that begins the run, unless it has begun, and executes."""
     loop = None if run.admitted.done() else asyncio.get_running_loop()
 
@@ -276,7 +283,7 @@ class ModuleStream:
         run: PipelineRun,
         chunks: AsyncGenerator[Any],
         text_field: str | None,
-        logged: OpenSpan,
+        logged: SpanRow,
     ) -> None:
         self._run = run
         self._logged = logged
