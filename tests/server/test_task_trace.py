@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from apcore import Executor
 from apcore_a2a_server.push import PushSettings
-from apcore_a2a_server.span_log import MAX_SPANS, SpanLog, stored_spans
+from apcore_a2a_server.trace_context import MAX_SPANS, SpanLog, stored_spans
 
 from tests.push.receiver import receiving
 

@@ -10,9 +10,15 @@ from apcore_a2a_core.states import NAMES, PAUSED, WORKING
 
 from apcore_a2a_server.bindings.own_routes import OwnRequest, OwnRoute
 from apcore_a2a_server.engine.change import wait_name
-from apcore_a2a_server.span_log import MAX_SPANS, SpanChunk, SpanKind, SpanStatus, stored_spans
 from apcore_a2a_server.store.webhooks import MAX_WEBHOOKS, WebhookQuery, WebhookStatus
-from apcore_a2a_server.trace_context import Trace
+from apcore_a2a_server.trace_context import (
+    MAX_SPANS,
+    SpanChunk,
+    SpanKind,
+    SpanStatus,
+    Trace,
+    stored_spans,
+)
 
 from .agent import Agent
 from .operate import counts_as_operator, timestamp

@@ -24,11 +24,11 @@ from msgspec import Struct, structs
 
 from apcore_a2a_server.errors import InvalidStateTransitionError, StaleTaskError
 from apcore_a2a_server.modules.tenants import principal_and_tenant
-from apcore_a2a_server.span_log import wait_text
 from apcore_a2a_server.store import Lease, Payload, SendKey, StaleError, TaskRecord, Webhook
 from apcore_a2a_server.store.artifacts import join_texts
 from apcore_a2a_server.store.live import LiveTasks
 from apcore_a2a_server.store.port import PROGRESS, fold
+from apcore_a2a_server.trace_context import wait_text
 
 from .messages import now
 

@@ -39,8 +39,8 @@ from apcore_a2a_server.modules.conversation import (
     input_request,
 )
 from apcore_a2a_server.modules.threads import large_values
-from apcore_a2a_server.span_log import SpanLog
 from apcore_a2a_server.store import Lease, TaskRecord, UnavailableError
+from apcore_a2a_server.trace_context import SpanLog
 
 from .call import Call, pack
 from .change import NewParts, NewProgress, NewState, Restart, Update, change, create
@@ -430,10 +430,9 @@ class Run:
     async def _change(self, *updates: Update) -> TaskRecord:
         tasks, task_id = self._setup.tasks, self.call.message.task_id
         spans = self.spans.dump() if isinstance(updates[-1], NewState) else ""
+        lease, expect = self.lease, (WORKING,)
         try:
-            return await change(
-                tasks, task_id, *updates, expect=(WORKING,), lease=self.lease, spans=spans
-            )
+            return await change(tasks, task_id, *updates, expect=expect, lease=lease, spans=spans)
         except UnavailableError:
             if not tasks.store.is_durable:
                 raise

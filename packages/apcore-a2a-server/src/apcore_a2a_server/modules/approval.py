@@ -11,7 +11,7 @@ from apcore import CancelToken
 from apcore.approval import ApprovalResult
 from apcore_a2a_core import Executor, Progress, Usage
 
-from apcore_a2a_server.span_log import SpanLog
+from apcore_a2a_server.trace_context import SpanLog
 
 from .access import step_of
 from .processes import ProcessPool

@@ -28,7 +28,7 @@ from apcore_a2a_core import Executor, InputRequiredError
 from apcore_a2a_core.authoring import REPORTS
 from apcore_a2a_core.values import is_large, is_object
 
-from apcore_a2a_server.span_log import SpanKind, SpanRow
+from apcore_a2a_server.trace_context import SpanKind, SpanRow
 
 from .access import step_of, strategy_of
 from .approval import PipelineRun, current

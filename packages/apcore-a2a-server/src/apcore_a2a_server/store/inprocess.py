@@ -18,7 +18,7 @@ from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_core.states import SETTLED, TERMINAL
 from msgspec import Struct, field
 
-from apcore_a2a_server.span_log import MAX_SPANS_SIZE
+from apcore_a2a_server.trace_context import MAX_SPANS_SIZE
 
 from .exceptions import LeaseLostError, NotSavedError, StaleError
 from .outbox import Outbox

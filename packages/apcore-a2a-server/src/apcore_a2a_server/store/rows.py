@@ -10,7 +10,7 @@ from apcore_a2a_core.records import Payload, TaskRecord, Version, fill, gaps, wi
 from apcore_a2a_core.states import NUMBERS, SETTLED, TERMINAL
 from apcore_a2a_core.values import dump_json, read_json
 
-from apcore_a2a_server.span_log import MAX_SPANS_SIZE
+from apcore_a2a_server.trace_context import MAX_SPANS_SIZE
 
 from .operator_port import OpenTasks
 from .page_tokens import PageTokens

@@ -5,10 +5,10 @@ import time
 from apcore_a2a_core.states import CANCELED, COMPLETED, INPUT_REQUIRED, WORKING
 from msgspec.structs import replace
 
-from apcore_a2a_server.span_log import MAX_SPANS_SIZE
 from apcore_a2a_server.store.exceptions import RepeatedError
 from apcore_a2a_server.store.port import SendKey, Store
 from apcore_a2a_server.store.queries import Query
+from apcore_a2a_server.trace_context import MAX_SPANS_SIZE
 
 from .samples import begun, check, chunk_change, new_record, raises, state_change, stored
 from .webhook_checks import claim_due, hook
@@ -97,9 +97,9 @@ async def spans_are_added_to_those_of_the_task(store: Store) -> None:
     await store.change(paused)
     assert await store.spans("t1") == "[0,[]]\n"
     working = replace(state_change(paused.record, WORKING, run=True), spans="[1,[]]\n")
-    lease = await store.change(working)
+    run_lease = await store.change(working)
     assert await store.spans("t1") == "[0,[]]\n[1,[]]\n"
-    ended = replace(state_change(working.record, COMPLETED, lease), spans="x" * MAX_SPANS_SIZE)
+    ended = replace(state_change(working.record, COMPLETED, run_lease), spans="x" * MAX_SPANS_SIZE)
     await store.change(ended)
     kept = await store.spans("t1")
     assert (kept[:15], len(kept)) == ("[0,[]]\n[1,[]]\nx", MAX_SPANS_SIZE)
