@@ -428,9 +428,8 @@ class Run:
         return True
 
     async def _change(self, *updates: Update) -> TaskRecord:
-        tasks, task_id = self._setup.tasks, self.call.message.task_id
-        spans = self.spans.dump() if isinstance(updates[-1], NewState) else ""
-        lease, expect = self.lease, (WORKING,)
+        tasks, task_id, expect = self._setup.tasks, self.call.message.task_id, (WORKING,)
+        spans, lease = self.spans.dump() if isinstance(updates[-1], NewState) else "", self.lease
         try:
             return await change(tasks, task_id, *updates, expect=expect, lease=lease, spans=spans)
         except UnavailableError:
