@@ -11,12 +11,10 @@ from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Collection, Container, Sequence
 from dataclasses import replace
-from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_core.states import SETTLED, TERMINAL
-from msgspec import Struct, field
 
 from apcore_a2a_server.trace_context import MAX_SPANS_SIZE
 
@@ -35,6 +33,7 @@ from .port import (
     unpack_payload,
 )
 from .queries import Query
+from .task_logs import NO_LOG, EndedLog, TaskLog
 from .webhooks import (
     Attempt,
     Backlog,
@@ -52,40 +51,6 @@ PAGE_SIZE = 200
 """Records that are read at a time when a store is scanned."""
 
 
-class _TaskLog(Struct):
-    """The events, lease and webhooks of a task that can still change."""
-
-    version: int
-    events: list[Event] = field(default_factory=list[Event])
-    epoch: int = 0
-    starts: int = 1
-    """How often its module was started since the task began or got its last answer."""
-    started: float = field(default_factory=time.monotonic)
-    """When its module was last started, by the monotonic clock."""
-    expires: float | None = None
-    """When its lease expires, by the monotonic clock; None while it has no lease."""
-    deadline: float | None = None
-    """When its pause ends without an answer, in seconds since 1970."""
-    webhooks: Sequence[Webhook] = ()
-    """Its webhooks, whether or not they could be saved."""
-
-    def is_claimable(self) -> bool:
-        """Return whether its lease has expired, or its deadline has passed."""
-        if self.expires is not None:
-            return self.expires <= time.monotonic()
-        return self.deadline is not None and self.deadline <= time.time()
-
-
-_EndedLog: TypeAlias = tuple[float, int, tuple[bytes, ...]]
-"""The log of an ended task: when it may be deleted, its first version and its events.
-
-There are many, and the garbage collector does not scan tuples of numbers and bytes.
-"""
-
-
-_NO_LOG: _EndedLog = (0, 0, ())
-
-
 class InProcessStore(Store):
     """A store for one process; a subclass keeps the records and answers queries.
 
@@ -93,8 +58,8 @@ class InProcessStore(Store):
     """
 
     def __init__(self) -> None:
-        self._logs: dict[str, _TaskLog] = {}
-        self._ended_logs: OrderedDict[str, _EndedLog] = OrderedDict()
+        self._logs: dict[str, TaskLog] = {}
+        self._ended_logs: OrderedDict[str, EndedLog] = OrderedDict()
         self._ended_log_bytes = 0
         self._send_keys: OrderedDict[tuple[str, str], tuple[bytes, str]] = OrderedDict()
         self._outbox = Outbox(self.wake_listener, self._has_log)
@@ -154,7 +119,7 @@ class InProcessStore(Store):
         if send_key is not None:
             await self._reserve(record.owner, send_key, task_id)
         webhooks = tuple(new_task.webhooks)
-        task_log = _TaskLog(record.version, new_task.slim_events(), webhooks=webhooks)
+        task_log = TaskLog(record.version, new_task.slim_events(), webhooks=webhooks)
         self._logs[task_id] = task_log
         try:
             if task_log.webhooks:
@@ -219,7 +184,7 @@ class InProcessStore(Store):
             task_log.started = time.monotonic()
         return self._lease(task_id, task_log) if change.run else change.lease
 
-    async def _save_state(self, change: Change, task_log: _TaskLog, has_ended: bool) -> bool:
+    async def _save_state(self, change: Change, task_log: TaskLog, has_ended: bool) -> bool:
         """Save a change of state; return False if the end of a task could not be saved.
 
         The end is not undone when saving fails: the module has finished, and readers must learn
@@ -450,19 +415,19 @@ class InProcessStore(Store):
             claims.append(Claim(record, self._lease(task_id, task_log), task_log.starts))
         return claims
 
-    def _must_wait(self, record: TaskRecord, task_log: _TaskLog) -> bool:
+    def _must_wait(self, record: TaskRecord, task_log: TaskLog) -> bool:
         """Return whether the pause after the last start of a task's module still lasts."""
         if record.resume is None or task_log.expires is None:
             return False
         pause = next(iter(self.restart_pauses[task_log.starts - 1 :]), 0)
         return time.monotonic() < task_log.started + pause
 
-    def _lease(self, task_id: str, task_log: _TaskLog) -> Lease:
+    def _lease(self, task_id: str, task_log: TaskLog) -> Lease:
         task_log.epoch += 1
         task_log.expires = time.monotonic() + self.lease_seconds
         return Lease(task_id, task_log.epoch)
 
-    async def _reopen(self, task_id: str, base: int) -> _TaskLog:
+    async def _reopen(self, task_id: str, base: int) -> TaskLog:
         """Return a new log for a task of an earlier process that has not ended."""
         if task_id in self._ended_logs:
             raise StaleError
@@ -470,9 +435,9 @@ class InProcessStore(Store):
         if record is None or record.version != base:
             raise StaleError
         webhooks = await self.read_webhooks(task_id) if self._delivers else ()
-        return self._logs.setdefault(task_id, _TaskLog(base, webhooks=webhooks))
+        return self._logs.setdefault(task_id, TaskLog(base, webhooks=webhooks))
 
-    def _archive(self, task_id: str, task_log: _TaskLog) -> None:
+    def _archive(self, task_id: str, task_log: TaskLog) -> None:
         """Keep the log of a task that has ended as bytes, and delete old logs."""
         packed_events = tuple([pack_payload(event.payload) for event in task_log.events])
         expires = time.monotonic() + self.retention.log_ttl
@@ -509,7 +474,7 @@ class InProcessStore(Store):
             self._pop_log(task_id)
 
     def _pop_log(self, task_id: str) -> None:
-        _, _, packed_events = self._ended_logs.pop(task_id, _NO_LOG)
+        _, _, packed_events = self._ended_logs.pop(task_id, NO_LOG)
         self._ended_log_bytes -= sum(map(len, packed_events))
         self._outbox.forget(task_id)
         self._set_spans(task_id, "")

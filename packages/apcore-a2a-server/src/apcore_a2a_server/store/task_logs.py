@@ -1,0 +1,44 @@
+"""What an in-process store keeps in memory beside the record of a task."""
+
+import time
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from msgspec import Struct, field
+
+from .port import Event
+from .webhooks import Webhook
+
+
+class TaskLog(Struct):
+    """The events, lease and webhooks of a task that can still change."""
+
+    version: int
+    events: list[Event] = field(default_factory=list[Event])
+    epoch: int = 0
+    starts: int = 1
+    """How often its module was started since the task began or got its last answer."""
+    started: float = field(default_factory=time.monotonic)
+    """When its module was last started, by the monotonic clock."""
+    expires: float | None = None
+    """When its lease expires, by the monotonic clock; None while it has no lease."""
+    deadline: float | None = None
+    """When its pause ends without an answer, in seconds since 1970."""
+    webhooks: Sequence[Webhook] = ()
+    """Its webhooks, whether or not they could be saved."""
+
+    def is_claimable(self) -> bool:
+        """Return whether its lease has expired, or its deadline has passed."""
+        if self.expires is not None:
+            return self.expires <= time.monotonic()
+        return self.deadline is not None and self.deadline <= time.time()
+
+
+EndedLog: TypeAlias = tuple[float, int, tuple[bytes, ...]]
+"""The log of an ended task: when it may be deleted, its first version and its events.
+
+There are many, and the garbage collector does not scan tuples of numbers and bytes.
+"""
+
+
+NO_LOG: EndedLog = (0, 0, ())
