@@ -340,10 +340,14 @@ def contents(task: Json) -> list[Any]:
 
 
 def metadata_of(task: Json) -> Json:
-    """Return the metadata of a task without the id of its trace, which must be there."""
+    """Return the metadata of a task without those of every task, which must be there.
+
+    These are the id of its trace, and the time of its creation.
+    """
     metadata = {**task["metadata"]}
     own = {**metadata.pop("apcore")}
     assert re.fullmatch("[0-9a-f]{32}", own.pop("traceId"))
+    assert "2000" < own.pop("createdAt") <= task["status"]["timestamp"]
     return {**metadata, "apcore": own} if own else metadata
 
 

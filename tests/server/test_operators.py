@@ -203,6 +203,20 @@ async def test_an_operator_that_leaves_its_stream_cancels_nothing() -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
+async def test_lists_tell_when_each_task_was_created(dialect: str) -> None:
+    async with serving(World().modules(), dialect, auth=keys(), operators="operator") as peer:
+        paused = (await sent(peer, "ask", ADA)).task
+        resumed = (await answer(peer, paused, ADA, text="Ada")).task
+        assert state_of(resumed) == "completed"
+        listed = [
+            tasks_of(await peer.ask("list", {"historyLength": 0}, by(who)))[0] for who in (ADA, OP)
+        ]
+    created = {task["metadata"]["apcore"]["createdAt"] for task in (paused, resumed, *listed)}
+    assert len(created) == 1
+    assert created.pop() <= paused["status"]["timestamp"] <= resumed["status"]["timestamp"]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
 async def test_an_operator_cancels_a_task_and_the_task_says_who_did(dialect: str) -> None:
     world = World()
     async with serving(world.modules(), dialect, auth=keys(), operators="operator") as peer:

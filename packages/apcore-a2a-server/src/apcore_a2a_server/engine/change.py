@@ -257,6 +257,8 @@ async def create(
 ) -> Lease:
     """Store a new task with two events: submitted and working.
 
+    Its metadata get the time of its creation, since the status has only that of the last change.
+
     Returns:
         The lease to run the task.
 
@@ -265,6 +267,8 @@ async def create(
         RepeatedError: The idempotency key already belongs to the same message.
         KeyReusedError: The idempotency key already belongs to another message.
     """
+    own = {"createdAt": record.task.status.timestamp, **record.task.metadata.get("apcore", {})}
+    record.task.metadata = {**record.task.metadata, "apcore": own}
     submitted = structs.replace(record.task)
     record.messages = len(submitted.history)
     working = NewState(WORKING, resume=record.resume).apply(record)

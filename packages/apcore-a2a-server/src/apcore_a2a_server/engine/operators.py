@@ -117,7 +117,7 @@ class Operators:
             status=self._status(task.status, caller),
             metadata={
                 **_members(task.metadata, "skillId"),
-                "apcore": _members(metadata, "principal", "decisions", "traceId"),
+                "apcore": _members(metadata, "createdAt", "principal", "decisions", "traceId"),
             },
         )
 
