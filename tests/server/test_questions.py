@@ -137,6 +137,27 @@ async def test_a_text_answer_that_does_not_fit_is_asked_for_again_with_the_reaso
         assert state_of(await say(peer, valid_text, taskId=task["id"])) == "completed"
 
 
+CALL = {"data": {"id": "call-1", "n": 2**60}, "metadata": {"kind": "call"}}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_parts_of_a_module_follow_its_question_each_time(dialect: str) -> None:
+    asking = asks("How many?", "guests", input_schema=Booking, parts=[CALL, {"text": "Hello"}])
+    async with serving({"work": asking}, dialect) as peer:
+        task = await say(peer, "Oslo")
+        for _ in range(2):
+            parts = task["status"]["message"]["parts"]
+            assert [content_of(part) for part in parts[2:]] == [CALL["data"], "Hello"]
+            assert [part.get("metadata") for part in parts[2:]] == [CALL["metadata"], None]
+            task = await say(peer, "many", taskId=task["id"])
+
+
+@pytest.mark.parametrize("parts", ["text", [{}], [{"text": 1}], [{"text": "a", "url": "b"}]])
+async def test_malformed_parts_of_a_question_fail_the_task(parts: Any) -> None:
+    async with serving({"work": asks("How many?", parts=parts)}) as peer:
+        assert state_of(await say(peer, {})) == "failed"
+
+
 async def test_data_that_does_not_fit_is_refused() -> None:
     async with serving({"work": books("When?", "meal", choices=["Lunch"])}) as peer:
         task = await say(peer, "Oslo")

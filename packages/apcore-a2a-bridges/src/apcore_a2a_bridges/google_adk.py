@@ -23,6 +23,8 @@ MAX_SESSION_ID = 128
 """Characters of a session's id that ADK's databases keep."""
 CONFIRMATION = "adk_request_confirmation"
 """The function call by which ADK asks whether a tool may run."""
+FUNCTION_CALL = "function_call"
+"""The `adk_type` of the data in which clients of ADK get a function call."""
 FUNCTION_RESPONSE = "function_response"
 """The `adk_type` of the data in which clients of ADK answer a function call."""
 
@@ -222,10 +224,10 @@ class ADKAgent(Agent):
             state["session"] = {"state": to_json(session.state), "events": events}
         tools = [_described(call) for call in calls]
         question = "\n".join(each.pop("hint", "") or _line(each) for each in tools)
-        data = {"tools": tools, meta_key("adk", "is_long_running"): True}
+        data, parts = {"tools": tools}, [_part_of(call) for call in calls]
         if all(call.name == CONFIRMATION for call in calls):
-            turn.approve(question, data, state=state)
-        turn.ask(question, data, state=state)
+            turn.approve(question, data, state=state, parts=parts)
+        turn.ask(question, data, state=state, parts=parts)
 
     def _describe(self, turn: Turn, event: Any) -> None:
         """Add to the metadata of the task what clients of ADK look for."""
@@ -274,6 +276,13 @@ def _long_running(event: Any) -> dict[str, Any]:
     ids = event.long_running_tool_ids or ()
     calls = [part.function_call for part in _parts_of(event) if part.function_call]
     return {call.id: call for call in calls if call.id in ids}
+
+
+def _part_of(call: Any) -> Json:
+    """Return a function call as clients of ADK look for it: a part with metadata."""
+    metadata = {meta_key("adk", "type"): FUNCTION_CALL, meta_key("adk", "is_long_running"): True}
+    members = call.model_dump(mode="json", exclude_none=True, by_alias=True)
+    return {"data": members, "mediaType": "application/json", "metadata": metadata}
 
 
 def _described(call: Any) -> Json:

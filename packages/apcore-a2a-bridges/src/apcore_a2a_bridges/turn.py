@@ -201,6 +201,7 @@ class Turn:
         choices: Iterable[Any] | None = None,
         schema: Any = None,
         state: Any = None,
+        parts: Iterable[Json] | None = None,
     ) -> NoReturn:
         """Pause the task until the user answers; the agent then gets another turn.
 
@@ -210,6 +211,8 @@ class Turn:
             choices: The values that the answer may have.
             schema: JSON Schema of the answer, or a pydantic model.
             state: JSON for the next turn, as `state`; clients never see it.
+            parts: Parts that follow the question in its message, as JSON of A2A 1.0, for clients
+                that know them.
 
         Raises:
             InputRequiredError: Always; do not catch it.
@@ -221,21 +224,30 @@ class Turn:
             choices=choices,
             schema=schema,
             state=state,
+            parts=parts,
         )
         raise AssertionError("ask always raises")
 
-    def approve(self, question: str, data: Any = None, *, state: Any = None) -> NoReturn:
+    def approve(
+        self,
+        question: str,
+        data: Any = None,
+        *,
+        state: Any = None,
+        parts: Iterable[Json] | None = None,
+    ) -> NoReturn:
         """Pause the task until the user says yes or no, which the next turn has as `approved`.
 
         Args:
             question: The question.
             data: JSON that accompanies it, for example the arguments of a tool.
             state: JSON for the next turn, as `state`; clients never see it.
+            parts: Parts that follow the question in its message, as those of `ask`.
 
         Raises:
             ApprovalRequired: Always; do not catch it.
         """
-        self._services.approve(question, data, state=state)
+        self._services.approve(question, data, state=state, parts=parts)
         raise AssertionError("approve always raises")
 
     async def progress(self, text: str, data: Any = None) -> None:

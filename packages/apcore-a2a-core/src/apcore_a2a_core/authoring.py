@@ -45,13 +45,15 @@ class InputRequiredError(Exception):
         choices: Iterable[Any] | None = None,
         schema: Any = None,
         state: Any = None,
+        parts: Iterable[Mapping[str, Any]] | None = None,
     ) -> None:
         super().__init__(question)
         self.message = question
         if hasattr(schema, "model_json_schema"):
             schema = schema.model_json_schema()
         listed = None if choices is None else [*choices]
-        members = {"field": field, "choices": listed, "schema": schema}
+        attached = None if parts is None else [*parts]
+        members = {"field": field, "choices": listed, "schema": schema, "parts": attached}
         given = {name: member for name, member in members.items() if member is not None}
         self.details: dict[str, Any] = {"data": data, "state": state, **given}
 
@@ -62,8 +64,15 @@ class ApprovalRequired(InputRequiredError):
     Its details have ``"approval": True`` too; otherwise it is like its base class.
     """
 
-    def __init__(self, question: str, data: Any = None, *, state: Any = None) -> None:
-        super().__init__(question, data, state=state)
+    def __init__(
+        self,
+        question: str,
+        data: Any = None,
+        *,
+        state: Any = None,
+        parts: Iterable[Mapping[str, Any]] | None = None,
+    ) -> None:
+        super().__init__(question, data, state=state, parts=parts)
         self.details["approval"] = True
 
 
@@ -252,6 +261,7 @@ class Services(Protocol):
         choices: Iterable[Any] | None = None,
         schema: Any = None,
         state: Any = None,
+        parts: Iterable[Mapping[str, Any]] | None = None,
     ) -> NoReturn:
         """Pause the task until the client answers; the module is then called again.
 
@@ -267,15 +277,30 @@ class Services(Protocol):
             schema: JSON Schema of the answer, or a pydantic model: of the field if there is one,
                 else of several inputs.
             state: JSON for the next run, as `services.state`; clients never see it.
+            parts: Parts that follow the question in its message, as JSON of A2A 1.0, for clients
+                that know them; for example a file, or data with metadata.
 
         Raises:
             InputRequiredError: Always; do not catch it.
         """
         raise InputRequiredError(
-            question, data, field=field, choices=choices, schema=schema, state=state
+            question,
+            data,
+            field=field,
+            choices=choices,
+            schema=schema,
+            state=state,
+            parts=parts,
         )
 
-    def approve(self, question: str, data: Any = None, *, state: Any = None) -> NoReturn:
+    def approve(
+        self,
+        question: str,
+        data: Any = None,
+        *,
+        state: Any = None,
+        parts: Iterable[Mapping[str, Any]] | None = None,
+    ) -> NoReturn:
         """Pause the task until the client answers yes or no; the module is then called again.
 
         The inputs of that call are those of this one, and `approved` has the answer.
@@ -284,11 +309,12 @@ class Services(Protocol):
             question: The question for the client.
             data: JSON that accompanies the question, for example the arguments of a tool.
             state: JSON for the next run, as `services.state`; clients never see it.
+            parts: Parts that follow the question in its message, as those of `ask`.
 
         Raises:
             ApprovalRequired: Always; do not catch it.
         """
-        raise ApprovalRequired(question, data, state=state)
+        raise ApprovalRequired(question, data, state=state, parts=parts)
 
     def progress(self, text: str, data: Any = None) -> Awaitable[None]:
         """Tell readers of the task's stream about the work so far.

@@ -17,7 +17,7 @@ from apcore_a2a_core.data import Message, Part, Role, Task
 from apcore_a2a_core.states import FAILED, INPUT_REQUIRED, PAUSED, REJECTED, WORKING
 from apcore_a2a_core.text_values import can_be_numbered, word_of
 from apcore_a2a_core.values import is_array, is_object, object_of
-from msgspec import UNSET, structs
+from msgspec import UNSET, ValidationError, convert, structs, to_builtins
 
 from apcore_a2a_server.errors import StaleTaskError
 from apcore_a2a_server.modules.approval import Approvals
@@ -65,6 +65,7 @@ class Pause:
         wants_verdict: Whether the question is for a yes or a no.
         trace: The span of the call, as `str` writes a `Trace`.
         identity: The identity of the caller, if another principal may answer.
+        attached: The parts that the module has added to its question, as JSON.
     """
 
     id: str
@@ -85,6 +86,7 @@ class Pause:
     wants_verdict: bool = False
     trace: str = ""
     identity: dict[str, Any] | None = None
+    attached: list[Any] | None = None
 
     @classmethod
     def after(
@@ -124,8 +126,9 @@ class Pause:
     def pack(self) -> bytes:
         """Serialize the pause for the store."""
         members = members_of(self)
-        if self.identity is None:  # which replicas of earlier releases do not know
-            del members["identity"]
+        for name in ("identity", "attached"):  # which replicas of earlier releases do not know
+            if members[name] is None:
+                del members[name]
         return json.dumps(members).encode()
 
     @classmethod
@@ -157,9 +160,32 @@ def _members_of_question(error: BaseException) -> dict[str, Any]:
         raise ValueError("The choices of a question must be a list with at least one")
     if not (schema is None or is_object(schema)):
         raise ValueError("The schema of a question must be a JSON Schema, an object")
-    members = {"field": field, "choices": choices, "schema": schema}
+    members = {
+        "field": field,
+        "choices": choices,
+        "schema": schema,
+        "attached": _attached_parts(details.get("parts")),
+    }
     members = to_json(members) | {name: details.get(name) for name in ("data", "state")}
     return {**members, "wants_verdict": bool(details.get("approval"))}
+
+
+def _attached_parts(parts: object) -> list[dict[str, Any]] | None:
+    """Return the parts that a module adds to its question, as JSON; None if there are none.
+
+    Raises:
+        ValueError: They are no parts.
+    """
+    if not parts:
+        return None
+    try:
+        converted = convert(to_json(parts), list[Part])
+    except ValidationError as error:
+        raise ValueError("The parts of a question must be JSON of A2A 1.0") from error
+    for part in converted:
+        if [part.text, part.data, part.raw, part.url].count(UNSET) != 3:
+            raise ValueError("A part of a question has either text, data, bytes or a URL")
+    return [to_builtins(part) for part in converted]
 
 
 def is_expired(packed_pause: bytes | None, now: float) -> bool:
@@ -168,7 +194,7 @@ def is_expired(packed_pause: bytes | None, now: float) -> bool:
 
 
 def question_parts(pause: Pause) -> list[Part]:
-    """Return the question of *pause* as two parts: text for people, data for programs."""
+    """Return the question of *pause*: text, data for programs, and the parts of the module."""
     if pause.question is not None:
         if not pause.wants_verdict:
             return _input_parts(pause, pause.question[:MAX_QUESTION])
@@ -176,7 +202,8 @@ def question_parts(pause: Pause) -> list[Part]:
         data = {} if pause.data is None else {"data": pause.data}
         document = {"id": pause.id, "skill": pause.skill_id, **data, "arguments": arguments}
         document["decidedBy"] = "client"
-        return _question_parts(pause.question[:MAX_QUESTION], "approval", document, pause.expires)
+        asked = _question_parts(pause.question[:MAX_QUESTION], "approval", document, pause.expires)
+        return [*asked, *_attached(pause)]
     # approval may be for a call that the skill itself makes
     skill_id, arguments = json.loads(pause.asked or "null") or (pause.skill_id, pause.inputs)
     if (skill_id, arguments) == (pause.skill_id, pause.inputs):
@@ -204,7 +231,12 @@ def _input_parts(pause: Pause, question: str, problem: str = "") -> list[Part]:
     }
     document = {"id": pause.id, **{k: v for k, v in members.items() if v is not None}}
     lines = [*([problem] if problem else ()), question, *_choice_lines(pause)]
-    return _question_parts("\n".join(lines), "input", document, pause.expires)
+    asked = _question_parts("\n".join(lines), "input", document, pause.expires)
+    return [*asked, *_attached(pause)]
+
+
+def _attached(pause: Pause) -> list[Part]:
+    return convert(pause.attached or [], list[Part])
 
 
 def _choice_lines(pause: Pause) -> list[str]:
