@@ -211,6 +211,14 @@ def handler(monkeypatch: pytest.MonkeyPatch) -> LineHandler:
     return handler
 
 
+def leave_alone(
+    handler: LineHandler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Take away the handlers that pytest has added for this test, and log all requests."""
+    caplog.set_level(logging.INFO, "apcore_a2a.access")
+    monkeypatch.setattr(logging.root, "handlers", [handler])
+
+
 def drop(record: logging.LogRecord) -> bool:
     return False
 
@@ -249,7 +257,7 @@ def test_changes_of_the_log_apply_to_requests(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    caplog.set_level(logging.INFO, "apcore_a2a.access")
+    leave_alone(handler, caplog, monkeypatch)
     stream: Any = handler.stream
     CHANGES[change](monkeypatch, handler)
     log_request("GET", "/", 200, time.perf_counter())
@@ -259,6 +267,39 @@ def test_changes_of_the_log_apply_to_requests(
         "a factory": r"[\d:]{8} INFO    made\n",
     }
     assert re.fullmatch(lines.get(change, ""), stream.getvalue())
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("logs_a_record", [False, True])
+async def test_lines_of_requests_are_written_together_and_in_order(
+    handler: LineHandler,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    logs_a_record: bool,
+) -> None:
+    leave_alone(handler, caplog, monkeypatch)
+    stream: Any = handler.stream
+    for path in ("/first", "/second"):
+        log_request("GET", path, 200, time.perf_counter())
+    assert stream.getvalue() == ""
+    if logs_a_record:
+        logging.getLogger("any").warning("third")
+    else:
+        await asyncio.sleep(0)
+    words = re.findall(r"/first|/second|third", stream.getvalue())
+    assert words == ["/first", "/second", *(["third"] if logs_a_record else [])]
+
+
+@pytest.mark.anyio
+async def test_lines_that_wait_are_written_at_the_exit(
+    handler: LineHandler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_alone(handler, caplog, monkeypatch)
+    stream: Any = handler.stream
+    log_request("GET", "/last", 200, time.perf_counter())
+    assert stream.getvalue() == ""
+    handler.flush()
+    assert "/last" in stream.getvalue()
 
 
 def test_a_json_line_can_hold_any_value() -> None:

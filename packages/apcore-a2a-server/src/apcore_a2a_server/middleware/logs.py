@@ -4,6 +4,7 @@ A context variable holds facts about the current request. They become attributes
 record of the request and of the run that it starts, which copies the context.
 """
 
+import asyncio
 import json
 import logging
 import re
@@ -216,6 +217,9 @@ def local_time(second: int, form: str) -> str:
 class LineHandler(logging.StreamHandler[TextIO]):
     """Handler that writes log records to stderr, and also lines that have no record.
 
+    Lines without a record are written at the end of the event loop's iteration, together, since a
+    write takes longer than all else that a line needs. Records are written at once, after them.
+
     Args:
         formatter: Formats both.
         level: The level of the log.
@@ -227,6 +231,24 @@ class LineHandler(logging.StreamHandler[TextIO]):
         self.setFormatter(RedactingFormatter(formatter, level))
         self._lines = formatter
         self._made_with = self.formatter, [*self.filters]
+        self._waiting: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record, after the lines that came before it."""
+        self._write_waiting()
+        super().emit(record)
+
+    def flush(self) -> None:
+        """Write the lines that wait, too."""
+        self._write_waiting()
+        super().flush()
+
+    def _write_waiting(self) -> None:
+        if self._waiting:
+            with self.lock or nullcontext(), suppress(OSError, ValueError):  # stderr is closed
+                lines, self._waiting = self._waiting, []
+                self.stream.write("".join(lines))
+                self.stream.flush()
 
     def is_alone(self, logger: logging.Logger, level: int) -> bool:
         """Return whether a record of *logger* would go to this handler only, without changes."""
@@ -243,9 +265,12 @@ class LineHandler(logging.StreamHandler[TextIO]):
         """Write a line without a record."""
         name = logging.getLevelName(level)
         line = self._lines.line(time.time(), name, logger, message, extra)
-        with self.lock or nullcontext(), suppress(OSError, ValueError):  # stderr is closed
-            self.stream.write(line + self.terminator)
-            self.stream.flush()
+        with self.lock or nullcontext():
+            self._waiting.append(line + self.terminator)
+        try:
+            asyncio.get_running_loop().call_soon(self._write_waiting)
+        except RuntimeError:  # there is no event loop
+            self._write_waiting()
 
 
 def set_up_logging(level: str, form: str = "text") -> None:
