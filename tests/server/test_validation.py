@@ -780,5 +780,11 @@ async def test_no_validation_delays_other_requests(attack: str) -> None:
     whole = body(skill, make_data())
     async with serving(modules) as peer:
         await post(peer, body(skill, "{}"))
-        allowed = max(HOLD, HOLD_RATIO * min(seconds_of_loads(whole) for _ in range(3)))
-        assert min([await longest_hold(peer, whole) for _ in range(3)]) <= allowed
+        rounds: list[tuple[float, float]] = []
+        for _ in range(5):  # one is enough: other programs slow down either figure
+            seconds = min(seconds_of_loads(whole) for _ in range(2))
+            allowed = max(HOLD, HOLD_RATIO * seconds)
+            rounds.append((await longest_hold(peer, whole), allowed))
+            if rounds[-1][0] <= allowed:
+                return
+        pytest.fail(f"it held up the loop (found, allowed): {rounds}")
