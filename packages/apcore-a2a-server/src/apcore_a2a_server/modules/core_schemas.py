@@ -138,13 +138,14 @@ def _core_schemas(root: Any) -> Iterator[tuple[Json, Json]]:
         if (id(node), id(config)) in seen:
             continue
         seen.add((id(node), id(config)))
-        members: Iterable[Any] = ()
         if is_object(node):
             is_schema = isinstance(node.get("type"), str)  # and no dict of fields
             config = node.get("config", config) if is_schema else config
             if is_schema:
                 yield node, config
-            members = [node[key] for key in node if not (is_schema and key in NO_SCHEMAS)]
-        elif isinstance(node, list | tuple):
+            members: Iterable[Any] = (
+                node[key] for key in node if not (is_schema and key in NO_SCHEMAS)
+            )
+        else:
             members = cast("Iterable[Any]", node)
-        pending += [(member, config) for member in members]
+        pending += [(each, config) for each in members if isinstance(each, dict | list | tuple)]
