@@ -7,6 +7,7 @@ import re
 import sys
 from base64 import b64encode
 from collections.abc import Iterator
+from email import message_from_string
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -109,6 +110,21 @@ PATHS: Json = {
             "responses": {"200": {"description": "OK"}},
         }
     },
+    "/upload": {
+        "post": {
+            "operationId": "upload",
+            "requestBody": {
+                "required": True,
+                "content": {
+                    "multipart/form-data": {
+                        "schema": {"$ref": "#/components/schemas/Upload"},
+                        "encoding": {"pictures": {"contentType": "image/png"}},
+                    }
+                },
+            },
+            "responses": {"200": {"description": "OK"}},
+        }
+    },
     "/answer/{kind}": {
         "get": {
             "operationId": "answer",
@@ -125,6 +141,17 @@ DOCUMENT: Json = {
     "components": {
         "parameters": {"Limit": parameter("limit", "query", {"type": "integer"})},
         "schemas": {
+            "Upload": {
+                "type": "object",
+                "required": ["file"],
+                "properties": {
+                    "file": {"type": "string", "format": "binary"},
+                    "pictures": {"type": "array", "items": {"contentMediaType": "image/*"}},
+                    "encoded": {"type": "string", "format": "byte"},
+                    "note": TEXT,
+                    "place": {"type": "object"},
+                },
+            },
             "Item": {
                 "type": "object",
                 "required": ["id", "name"],
@@ -136,7 +163,7 @@ DOCUMENT: Json = {
                     "parent": {"allOf": [ITEM], "nullable": True},
                     "price": {"type": "number", "minimum": 0, "exclusiveMinimum": True},
                 },
-            }
+            },
         },
     },
 }
@@ -170,7 +197,7 @@ class Shop:
                 "path": path,
                 "query": request.query_params.multi_items(),
                 "headers": dict(request.headers),
-                "body": content.decode(),
+                "body": content.decode(errors="replace"),
             }
         )
         item = {"id": 1, "name": "Nut", "note": None, "parent": None}
@@ -307,6 +334,49 @@ def test_forms_are_sent_as_forms(agent: Agent, shop: Shop) -> None:
     sent = shop.requests[-1]
     assert sent["headers"]["content-type"] == "application/x-www-form-urlencoded"
     assert sent["body"] == "a=x+y&b=1&b=true"
+
+
+def parts_of(sent: Json) -> list[tuple[Any, ...]]:
+    """Return name, file name, media type and content of each part of a multipart body."""
+    head = f"Content-Type: {sent['headers']['content-type']}\n\n"
+    parts: Any = message_from_string(head + sent["body"]).get_payload()
+    return [
+        (
+            part.get_param("name", header="content-disposition"),
+            part.get_filename(),
+            part.get("content-type"),
+            part.get_payload(),
+        )
+        for part in parts
+    ]
+
+
+def test_files_are_uploaded_in_parts(agent: Agent, shop: Shop) -> None:
+    file, picture = b64encode(b"a,b").decode(), b64encode(b"PNG").decode()
+    inputs = {"file": file, "pictures": [picture] * 2, "encoded": file}
+    call(agent, "upload", **inputs, note="x y", place={"city": "Oslo"})
+    assert parts_of(shop.requests[-1]) == [
+        ("file", "file", "application/octet-stream", "a,b"),
+        ("pictures", "pictures", "image/png", "PNG"),
+        ("pictures", "pictures", "image/png", "PNG"),
+        ("encoded", None, None, file),
+        ("note", None, None, "x y"),
+        ("place", None, "application/json", '{"city": "Oslo"}'),
+    ]
+
+
+def test_a_file_of_a_message_is_uploaded(agent: Agent, shop: Shop) -> None:
+    raw = b64encode(b"a,b").decode()
+    agent.send("upload", {"raw": raw, "mediaType": "text/csv", "filename": "a.csv"})
+    assert parts_of(shop.requests[-1]) == [("file", "file", "application/octet-stream", "a,b")]
+
+
+def test_an_upload_that_is_no_base64_is_refused(agent: Agent, shop: Shop) -> None:
+    assert (
+        failure(call(agent, "upload", file="no base64!"))
+        == "Invalid input: file must be a file in base64"
+    )
+    assert shop.requests == []
 
 
 @pytest.mark.parametrize("value", ["a b/c?d#e%2F;ü", "https://evil.example/", "...", "@evil"])

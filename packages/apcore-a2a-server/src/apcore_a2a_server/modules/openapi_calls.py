@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -31,6 +32,7 @@ HEADERS = {
     "Accept-Encoding": "identity",
     "User-Agent": "apcore-a2a",
 }
+MULTIPART = "multipart/form-data"
 HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 DELIMITERS = {"spaceDelimited": " ", "pipeDelimited": "|"}
@@ -86,11 +88,13 @@ class Body:
         input: The input of the module that is the body; None if all inputs that are no
             parameters are members of the body.
         is_required: Whether it is sent even if it has no members.
+        files: In a body of `multipart/form-data`, the media types of the members that are files.
     """
 
     media_type: str
     input: str | None
     is_required: bool
+    files: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +154,14 @@ class Operation:
         headers = {**HEADERS, **dict(_headers(values["header"]))}
         if values["cookie"]:
             headers["Cookie"] = "; ".join(f"{n}={quote(v, safe='')}" for n, v in values["cookie"])
-        content = self._content(inputs)
-        if content is not None and self.body is not None:
-            headers["Content-Type"] = self.body.media_type
         url = self.server.rstrip("/") + self._path(dict(values["path"]))
-        request: Json = {"method": self.method, "url": url, "headers": headers, "content": content}
+        request: Json = {"method": self.method, "url": url, "headers": headers}
+        value = self._body_of(inputs)
+        if self.body is not None and self.body.media_type == MULTIPART:
+            request["files"] = [*_multipart(value, self.body.files)]
+        elif self.body is not None and value is not None:
+            headers["Content-Type"] = self.body.media_type
+            request["content"] = _encoded(value, self.body.media_type)
         return request | ({"params": values["query"]} if values["query"] else {})
 
     def _path(self, values: Mapping[str, str]) -> str:
@@ -173,22 +180,15 @@ class Operation:
             raise InvalidInputError("A parameter of the path must not lead to another path")
         return path
 
-    def _content(self, inputs: Mapping[str, Any]) -> bytes | None:
+    def _body_of(self, inputs: Mapping[str, Any]) -> Any:
+        """Return the body for these inputs, before it is encoded; None if there is none."""
         if self.body is None:
             return None
+        if self.body.input is not None:
+            return inputs.get(self.body.input)
         used = {parameter.input for parameter in self.parameters}
         value: Any = {name: each for name, each in inputs.items() if name not in used}
-        if self.body.input is not None:
-            if self.body.input not in inputs:
-                return None
-            value = inputs[self.body.input]
-        elif not value and not self.body.is_required:
-            return None
-        if self.body.media_type == "application/x-www-form-urlencoded":
-            return urlencode([*_form(value)]).encode()
-        if self.body.media_type.startswith("text/"):
-            return _text(value).encode()
-        return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        return value if value or self.body.is_required else None
 
     def output(self, response: httpx.Response, body: bytes) -> Json:
         """Return the output of the module for a response.
@@ -418,6 +418,41 @@ def _pairs(parameter: Parameter, value: Any) -> Pairs:
             return [(name, text) for text in texts]
         return [(name, DELIMITERS.get(parameter.style, ",").join(texts))]
     return [(name, _text(value))]
+
+
+def _encoded(value: Any, media_type: str) -> bytes:
+    if media_type == "application/x-www-form-urlencoded":
+        return urlencode([*_form(value)]).encode()
+    if media_type.startswith("text/"):
+        return _text(value).encode()
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+
+
+def _multipart(value: Any, files: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    """Yield the members of an object as parts: name, and file name, content and media type.
+
+    A file has the name of its member, since many APIs take a part without a name for text.
+
+    Raises:
+        InvalidInputError: A file is not in base64.
+    """
+    for name, each in value.items() if is_object(value) else ():
+        for item in each if is_array(each) else [each]:
+            if item is None:
+                continue
+            if name in files:
+                yield name, (name, _bytes_of(name, item), files[name])
+            elif is_object(item):
+                yield name, (None, _text(item), "application/json")
+            else:
+                yield name, (None, _text(item))
+
+
+def _bytes_of(name: str, content: Any) -> bytes:
+    try:
+        return b64decode(content, validate=True)
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"{name} must be a file in base64") from None
 
 
 def _form(value: Any) -> Iterator[tuple[str, str]]:

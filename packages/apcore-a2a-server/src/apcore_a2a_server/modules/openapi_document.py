@@ -9,13 +9,16 @@ from typing import Any
 from urllib.parse import urljoin
 
 from apcore_a2a_core import clean
-from apcore_a2a_core.values import is_array, is_object
+from apcore_a2a_core.files import file_members
+from apcore_a2a_core.media_types import BINARY
+from apcore_a2a_core.values import is_array, is_object, object_at
 
 from apcore_a2a_server.fields import OPENAPI_TOKEN
 
 from .importing import TargetError
 from .openapi_calls import (
     HEADER_VALUE,
+    MULTIPART,
     PLACEHOLDER,
     Body,
     Credential,
@@ -46,7 +49,7 @@ IGNORED_HEADERS = frozenset(
     }
 )
 """Headers that are not parameters (OpenAPI 3.1 §4.8.12.2), or that describe the request itself."""
-BODY_TYPES = ("application/x-www-form-urlencoded", "text/plain")
+BODY_TYPES = ("application/x-www-form-urlencoded", MULTIPART, "text/plain")
 """Media types of request bodies besides JSON."""
 ANY_TYPES = ("*/*", "application/*")
 
@@ -328,17 +331,21 @@ class Inputs:
         media_type = "application/json" if media_type in ANY_TYPES else media_type
         plain = self._schemas.definition(converted)
         properties = plain.get("properties")
+        files = _files(plain, content[media_type]) if media_type == MULTIPART else {}
+        if media_type == MULTIPART and not is_object(properties):
+            raise DocumentError(f"a request body of {MULTIPART} must have properties")
         if (
             not is_object(properties)
             or plain.get("type", "object") != "object"
             or plain.keys() & SUBSCHEMA_LISTS
             or properties.keys() & self._properties.keys()
         ):
-            return Body(media_type, self._add("body", "request", converted, is_required), True)
+            name = self._add("body", "request", converted, is_required)
+            return Body(media_type, name, True, files)
         self._properties |= properties
         self._required += plain.get("required", ()) if is_required else ()
         self._additional = plain.get("additionalProperties", True)
-        return Body(media_type, None, is_required)
+        return Body(media_type, None, is_required, files)
 
     def _add(self, name: str, location: str, schema: Any, is_required: bool) -> str:
         """Add an input; return its name, which differs from *name* if another input has it."""
@@ -350,6 +357,34 @@ class Inputs:
         if is_required:
             self._required.append(name)
         return name
+
+
+def _files(schema: Json, content: Json) -> dict[str, str]:
+    """Return the members of a multipart body that are sent as files, and their media types.
+
+    Files are also the items of a list. A text that the API itself decodes is none.
+    """
+    single = {
+        name: each.get("items", each) if is_object(each) else each
+        for name, each in (object_at(schema, "properties") or {}).items()
+    }
+    plain = {name: each for name, each in single.items() if not _is_encoded(each)}
+    files = file_members({"properties": plain})
+    for name, media_type in files.items():
+        encoding = object_at(content, "encoding", name) or {}
+        declared = str(encoding.get("contentType", media_type))
+        is_one = "*" not in declared and "," not in declared
+        files[name] = declared if is_one else BINARY
+    return files
+
+
+def _is_encoded(schema: Any) -> bool:
+    """Return whether values of a schema are sent in base64 (OpenAPI 3.0: the format `byte`)."""
+    if not is_object(schema):
+        return False
+    branches: Any = schema.get("anyOf", ())
+    is_here = "contentEncoding" in schema or schema.get("format") in ("byte", "base64")
+    return is_here or any(map(_is_encoded, branches))
 
 
 def _json_schema(holder: Mapping[str, Any]) -> Any:
