@@ -1,6 +1,8 @@
 """Runnables of LangChain as skills."""
 
 import runpy
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,14 +12,16 @@ from apcore_a2a_bridges import bridge
 from apcore_a2a_bridges.langchain import LangChainAgent
 from apcore_a2a_client import InvalidParamsError, Part
 from apcore_a2a_remote import as_langchain_tool, tools
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.output_parsers import JsonOutputParser, StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda
+from pydantic import BaseModel
 
 from tests.server.inloop import anyio_backend as anyio_backend
 
 from .acceptance import Acceptance, Script, client_of, serving_agent
-from .langchain_model import ScriptedModel
+from .langchain_model import MessagesModel, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 
@@ -92,6 +96,69 @@ async def test_files_reach_the_model() -> None:
     await answer_to(model, ["Look", Part(raw=b"\x89PNG", filename="a.png", media_type="image/png")])
     assert [block["type"] for block in seen] == ["text", "image"]
     assert (seen[1]["base64"], seen[1]["mime_type"]) == ("iVBORw==", "image/png")
+
+
+async def test_files_come_out_of_a_model_and_its_thoughts_stay_inside() -> None:
+    def answer(messages: Sequence[BaseMessage]) -> AIMessage:
+        blocks = [
+            {"type": "reasoning", "reasoning": "Hm."},
+            {"type": "text", "text": "A dot:"},
+            {"type": "image", "base64": "iVBORw==", "mime_type": "image/png"},
+            {"type": "file", "url": "https://files.example/a.pdf", "extras": {"filename": "a.pdf"}},
+        ]
+        return AIMessage(content_blocks=blocks)
+
+    async with serving_agent(MessagesModel(answer=answer)) as url, client_of(url) as client:
+        task = await client.send_message("Draw")
+    text, picture, link = (part for artifact in task.artifacts for part in artifact.parts)
+    assert text.text == "A dot:"
+    assert (picture.raw, picture.media_type) == (b"\x89PNG", "image/png")
+    assert (link.url, link.filename) == ("https://files.example/a.pdf", "a.pdf")
+
+
+class Place(BaseModel):
+    city: str
+
+
+@dataclass
+class Route:
+    stops: tuple[Place, ...]
+
+
+async def test_models_and_dataclasses_become_data() -> None:
+    route = RunnableLambda(lambda text: {"route": Route((Place(city=text), Place(city="Bern")))})
+    assert await answer_to(route, "Rome") == {
+        "route": {"stops": [{"city": "Rome"}, {"city": "Bern"}]}
+    }
+
+
+async def test_data_and_links_reach_the_model() -> None:
+    seen: list[Any] = []
+
+    def answer(messages: Sequence[BaseMessage]) -> AIMessage:
+        seen.extend(messages[-1].content)
+        return AIMessage("Seen")
+
+    parts = [Part(data={"n": 1}), Part(url="https://files.example/a.mp3", media_type="audio/mp3")]
+    await answer_to(MessagesModel(answer=answer), ["Look", *parts])
+    assert [block["type"] for block in seen] == ["text", "text", "audio"]
+    assert (seen[1]["text"], seen[2]["url"]) == ('{"n": 1}', "https://files.example/a.mp3")
+
+
+class Conversation(BaseModel):
+    messages: list[Any]
+    tone: str
+
+
+async def test_a_runnable_that_takes_messages_and_more_gets_the_conversation() -> None:
+    def last(given: dict[str, Any]) -> str:
+        return f"{given['tone']} of {len(given['messages'])}"
+
+    runnable = RunnableLambda(last).with_types(input_type=Conversation)
+    async with serving_agent(runnable, name="talk") as url, client_of(url) as client:
+        first = await client.send_message("calm")
+        second = await client.send_message("sad", context_id=first.context_id)
+    assert (first.value, second.value) == ("calm of 1", "sad of 3")
 
 
 async def test_the_example_runs() -> None:
