@@ -24,5 +24,5 @@ const TONES: Partial<Record<TaskState, string>> = {
 };
 
 export const StateBadge = ({ state }: { state: TaskState }) => (
-  <span class={`badge ${TONES[state] ?? "plain"}`}>{state}</span>
+  <span class={`state ${TONES[state] ?? "plain"}`}>{state}</span>
 );
