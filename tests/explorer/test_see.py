@@ -54,8 +54,10 @@ def test_the_agents_card_is_shown(visit: Visit) -> None:
     expect(page.get_by_role("emphasis").filter(has_text="tests")).to_be_visible()
     expect(fact(page, "Version")).to_have_text("4.5.6")
     expect(fact(page, "URL")).to_have_text(f"{visit.agent}/")
-    interfaces = [f"{kind} {visit.agent}/" for kind in ("JSONRPC 1.0", "JSONRPC 0.3")]
-    assert fact(page, "Interfaces").get_by_role("listitem").all_inner_texts()[:2] == interfaces
+    interfaces = fact(page, "Interfaces").get_by_role("listitem")
+    expect(interfaces).to_have_text(
+        ["JSONRPC 1.0", "JSONRPC 0.3", "HTTP+JSON 1.0", "HTTP+JSON 0.3"]
+    )
     expect(fact(page, "Capabilities")).to_have_text("streamingpush notificationsno extended card")
     expect(fact(page, "Media types")).to_have_text(
         "Input: text/plain, application/json; output: application/json"
@@ -129,9 +131,9 @@ def test_destructive_skills_stand_out_in_the_list_and_on_their_page(visit: Visit
     row = listed_skills(page).filter(has_text="files.delete")
     expect(row.get_by_text("destructive", exact=True)).to_be_visible()
     expect(row.get_by_text("needs approval", exact=True)).to_be_visible()
-    expect(listed_skills(page).filter(has_text="csv.summary")).to_have_text(
-        "Csv Summarycsv.summary"
-    )
+    harmless = listed_skills(page).filter(has_text="csv.summary")
+    expect(harmless).to_contain_text("Csv Summarycsv.summarySummarize a CSV table")
+    expect(harmless.get_by_text("read-only")).to_have_count(0)
     colours = {
         badge: colour_of(row.get_by_text(badge, exact=True))
         for badge in ("destructive", "needs approval")

@@ -1,10 +1,9 @@
 import { base, card, extended } from "../state/agent";
 import { JsonTree } from "../parts/JsonTree";
 import { Link } from "../parts/Link";
-import { Markdown } from "../parts/Markdown";
 
 /** The part of the card that describes the agent itself. */
-export function AgentView() {
+export function AgentFacts() {
   const agent = card.value!;
   const { streaming, push, extendedCard } = agent.capabilities;
   const capabilities = [
@@ -13,9 +12,7 @@ export function AgentView() {
     ["extended card", extendedCard],
   ] as const;
   return (
-    <article>
-      <h1 class="breakable">{agent.name}</h1>
-      {agent.description && <Markdown source={agent.description} />}
+    <>
       <dl class="facts">
         <dt>Version</dt>
         <dd>{agent.version || "not specified"}</dd>
@@ -42,7 +39,8 @@ export function AgentView() {
           <ul class="bare">
             {agent.interfaces.map((each) => (
               <li key={`${each.binding} ${each.version}`}>
-                {each.binding} {each.version} <span class="muted mono breakable">{each.url}</span>
+                {each.binding} {each.version}{" "}
+                {each.url !== base && <span class="muted mono breakable">{each.url}</span>}
               </li>
             ))}
           </ul>
@@ -88,7 +86,7 @@ export function AgentView() {
           <JsonTree value={agent.source} open={1} />
         </div>
       </details>
-    </article>
+    </>
   );
 }
 

@@ -1,0 +1,30 @@
+import { useState } from "preact/hooks";
+import { Icon } from "./Icon";
+
+const SHOWN = 4000; // milliseconds in which the outcome is shown
+
+/** A button that copies *text*: with its label, or with a picture alone beside an id. */
+export function CopyButton({ text, label, iconOnly = false }: { text: string; label: string; iconOnly?: boolean }) {
+  const [outcome, setOutcome] = useState<"" | "Copied" | "Copying is blocked">("");
+  const copy = async () => {
+    const isCopied = await navigator.clipboard?.writeText(text).then(() => true, () => false);
+    setOutcome(isCopied ? "Copied" : "Copying is blocked");
+    setTimeout(() => setOutcome(""), SHOWN);
+  };
+  return (
+    <>
+      <button
+        type="button"
+        class={iconOnly ? "quiet icon-button" : ""}
+        aria-label={iconOnly ? label : undefined}
+        title={label}
+        onClick={() => void copy()}
+      >
+        {iconOnly ? <Icon name={outcome === "Copied" ? "done" : "copy"} /> : outcome || label}
+      </button>
+      <span class="sr" role="status">
+        {outcome}
+      </span>
+    </>
+  );
+}
