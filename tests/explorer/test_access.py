@@ -153,7 +153,7 @@ def test_a_task_is_started_and_approved_by_keyboard_alone(visit: Visit) -> None:
     page.keyboard.press("Control+Enter")
     tab_to(page.get_by_label("Result").get_by_role("link", name="Task"))
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="Task", exact=True)).to_be_visible()
+    expect(page.get_by_role("heading", name="History")).to_be_visible()
     tab_to(page.get_by_role("button", name="Approve"))
     page.keyboard.press("Enter")
     expect(page.get_by_role("status").first).to_have_text("failed")

@@ -1,5 +1,6 @@
 """Hostile agents: their texts are shown as text, and no answer breaks the page."""
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -208,8 +209,8 @@ def test_external_links_load_only_when_clicked(hostile: HostileVisit, fake: Fake
         link = page.get_by_role("link", name=name, exact=True)
         expect(link).to_have_attribute("rel", "noopener noreferrer")
         expect(link).to_have_attribute("target", "_blank")
-    expect(page.get_by_text("ftp")).to_be_visible()
-    expect(page.get_by_role("link", name="ftp")).to_have_count(0)
+    expect(page.get_by_text("ftp", exact=True)).to_be_visible()
+    expect(page.get_by_role("link", name="ftp", exact=True)).to_have_count(0)
     expect(page.get_by_role("main").get_by_role("img")).to_have_count(0)
     assert hostile.harm() == []
 
@@ -257,7 +258,8 @@ def test_malformed_answers_leave_the_page_working(hostile: HostileVisit, fake: F
         expect(page.get_by_label("Result")).to_be_visible()
         for path, name in VIEWS:
             hostile.go(*path)
-            expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
+            heading = re.compile("Task|Work") if name == "Task" else name
+            expect(page.get_by_role("heading", name=heading, level=1)).to_be_visible()
             expect(page.get_by_text("Loading")).to_have_count(0)
             expect_content(page)
             if name == "Task":

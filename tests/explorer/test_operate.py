@@ -152,6 +152,96 @@ def test_the_time_field_keeps_the_focus_while_typing(visit: Visit) -> None:
     expect(page.get_by_text("No tasks match these filters.")).to_be_visible()
 
 
+def test_tasks_are_filtered_by_their_skill(visit: Visit) -> None:
+    page = visit.go("tasks")
+    expect(task_rows(page)).to_have_count(PAGE_SIZE)
+    field = page.get_by_role("textbox", name="Skill")
+    field.fill("ask")
+    field.press("Enter")
+    expect(task_rows(page).first).to_contain_text("ask.first")
+    expect(task_rows(page).filter(has_text="mirror")).to_have_count(0)
+
+
+def test_a_filter_is_saved_under_a_name(visit: Visit, other: OtherClient) -> None:
+    page = visit.go("tasks")
+    filters = page.get_by_role("list", name="Saved filters")
+    filters.get_by_role("link", name="Waiting for input").click()
+    expect(page.get_by_label("State")).to_have_value("input-required")
+    expect(task_rows(page)).to_have_count(count_waiting(other))
+    expect(page.get_by_label("Name of this filter")).to_have_count(0)
+    page.get_by_label("State").select_option("completed")
+    name = "<i>Mine</i>"
+    page.get_by_label("Name of this filter").fill(name)
+    page.get_by_role("button", name="Save filter").click()
+    expect(page.get_by_label("State")).to_have_value("completed")
+    page.reload()
+    filters.get_by_role("link", name="All").click()
+    expect(page.get_by_label("State")).to_have_value("")
+    filters.get_by_role("link", name=name).click()
+    expect(page.get_by_label("State")).to_have_value("completed")
+    expect(filters.get_by_role("link", name=name)).to_have_attribute("aria-current", "true")
+    filters.get_by_role("button", name=f"Remove filter {name}").click()
+    expect(filters.get_by_role("link", name=name)).to_have_count(0)
+
+
+def test_several_tasks_are_canceled_at_once(visit: Visit, other: OtherClient) -> None:
+    tasks = [other.send({"data": {"n": n}}, "ask.first", contextId="bulk") for n in range(3)]
+    ended = other.send({"data": {"n": 3}}, "mirror", contextId="bulk")
+    page = visit.go("tasks?context=bulk")
+    expect(task_rows(page)).to_have_count(4)
+    expect(page.get_by_label(f"Select task {ended['id']}")).to_have_count(0)
+    page.get_by_label("Select all that have not ended").check()
+    expect(page.get_by_text("3 tasks selected")).to_be_visible()
+    page.get_by_label(f"Select task {tasks[0]['id']}").uncheck()
+    page.get_by_role("button", name="Cancel selected tasks").click()
+    page.get_by_role("button", name="Yes, cancel 2 tasks").click()
+    expect(page.get_by_text("2 tasks canceled.")).to_be_visible()
+    expect(task_rows(page).filter(has_text="canceled")).to_have_count(2)
+    row = task_rows(page).filter(has=page.locator(f"[href$='{tasks[0]['id']}']"))
+    expect(row).to_contain_text("input-required")
+    other.call("CancelTask", id=tasks[0]["id"])
+
+
+def test_a_refused_cancellation_is_reported(visit: Visit, other: OtherClient) -> None:
+    task = other.send({"data": {"n": 1}}, "ask.first", contextId="late")
+    page = visit.go("tasks?context=late")
+    page.get_by_label(f"Select task {task['id']}").check()
+    page.get_by_role("button", name="Cancel selected tasks").click()
+    # as if it ended before the request arrives
+    page.route(
+        "**/", lambda route: (other.call("CancelTask", id=task["id"]), route.continue_()), times=1
+    )
+    page.get_by_role("button", name="Yes, cancel 1 task").click()
+    expect(page.get_by_text("0 tasks canceled. 1 refused:")).to_be_visible()
+
+
+def test_an_agent_that_keeps_former_states_tells_durations(
+    open_visit: Callable[..., Visit],
+) -> None:
+    with (
+        running(
+            registry_of({"mirror": ActionModule(give_back)}), explorer=True, state_history=True
+        ) as url,
+        closing(OtherClient(url)) as other,
+    ):
+        task = other.send({"data": {"n": 1}}, "mirror")
+        page = open_visit(url).go("tasks")
+        expect(task_rows(page)).to_have_count(1)
+        expect(task_rows(page).get_by_text(re.compile(r"^\d+ ms$"))).to_be_visible()
+        page = open_visit(url).go(f"tasks/{task['id']}")
+        expect(page).to_have_title(re.compile("^mirror · Task "))
+        expect(page.get_by_role("definition").get_by_text(re.compile(r"^\d+ ms$"))).to_be_visible()
+
+
+def test_an_id_is_copied(open_visit: Callable[..., Visit], agent: str, other: OtherClient) -> None:
+    task = other.send({"data": {"n": 7}}, "mirror")
+    permissions = ["clipboard-read", "clipboard-write"]
+    page = open_visit(agent, permissions=permissions).go(f"tasks/{task['id']}")
+    page.get_by_role("button", name="Copy task ID").click()
+    expect(page.get_by_text("Copied", exact=True)).to_be_attached()
+    assert page.evaluate("navigator.clipboard.readText()") == task["id"]
+
+
 def test_an_invalid_time_in_the_url_is_ignored(visit: Visit) -> None:
     expect(task_rows(visit.go("tasks?after=yesterday"))).to_have_count(PAGE_SIZE)
 

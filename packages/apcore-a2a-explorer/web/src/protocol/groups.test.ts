@@ -30,6 +30,6 @@ test("skills match if they have all words", () => {
 });
 
 test("a description is cut to its first line, without marks of Markdown", () => {
-  expect(firstLine("\n## Prices an **order** in `cents`\n\nMore.")).toBe("Prices an order in cents");
+  expect(firstLine("\n## Prices an **order** in `cents`, [as told](https://a.b/c)\n\nMore.")).toBe("Prices an order in cents, as told");
   expect(firstLine("")).toBe("");
 });

@@ -32,5 +32,6 @@ export function matching(query: string): (skill: Skill) => boolean {
 /** The first line of a description in Markdown, as plain text. */
 export function firstLine(description: string): string {
   const line = description.split("\n").find((each) => each.trim()) ?? "";
-  return line.replace(/^[\s#>*-]+/, "").replace(/(\*\*|__|`)/g, "").trim();
+  const links = /!?\[([^\]]*)\]\([^)]*\)/g;
+  return line.replace(/^[\s#>*-]+/, "").replace(links, "$1").replace(/(\*\*|__|`)/g, "").trim();
 }

@@ -1,8 +1,10 @@
 import { useEffect, useRef } from "preact/hooks";
 import { Boundary } from "../parts/Boundary";
 import { describe } from "../protocol/errors";
+import { skillOf } from "../protocol/taskFacts";
 import { card, cardError, loadCard, skillsById } from "../state/agent";
 import { route } from "../state/route";
+import { runs } from "../state/runs";
 import { inbox, inboxIsFull } from "../state/tasks";
 import { ConversationView } from "./ConversationView";
 import { Conversations } from "./Conversations";
@@ -41,7 +43,10 @@ function useTitle(): void {
 }
 
 function titleOf(section: string, id: string | undefined): string {
-  if (section === "tasks" && id) return `Task ${short(id)}`;
+  if (section === "tasks" && id) {
+    const task = runs.value.get(`task ${id}`)?.task;
+    return [task && skillOf(task), `Task ${short(id)}`].filter(Boolean).join(" · ");
+  }
   return section.charAt(0).toUpperCase() + section.slice(1);
 }
 

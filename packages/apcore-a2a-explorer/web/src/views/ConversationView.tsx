@@ -4,6 +4,7 @@ import { takesText } from "../protocol/card";
 import { questionOf } from "../protocol/question";
 import { partOf } from "../protocol/parts";
 import { isSettled } from "../protocol/states";
+import { skillOf } from "../protocol/taskFacts";
 import type { ListQuery, Message, Task, TaskPage } from "../protocol/types";
 import { card } from "../state/agent";
 import { go, href } from "../state/route";
@@ -15,7 +16,6 @@ import { Failure } from "./Errors";
 import { MessageView } from "./MessageView";
 import { QuestionView } from "./QuestionView";
 import { Late, RunView } from "./RunView";
-import { skillOf } from "./TaskTable";
 import { short } from "./times";
 import { usePages } from "./usePages";
 

@@ -1,11 +1,11 @@
 import { useEffect, useState } from "preact/hooks";
 import { counted } from "../parts/counted";
+import { skillOf } from "../protocol/taskFacts";
 import type { Task } from "../protocol/types";
 import { href } from "../state/route";
 import { listTasks } from "../state/tasks";
 import { StateBadge } from "./Badges";
 import { Failure } from "./Errors";
-import { skillOf } from "./TaskTable";
 import { When } from "./When";
 import { short } from "./times";
 import { usePages } from "./usePages";

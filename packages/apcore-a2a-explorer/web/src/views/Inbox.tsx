@@ -1,5 +1,6 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
+import { skillOf } from "../protocol/taskFacts";
 import type { Task } from "../protocol/types";
 import { credentials } from "../state/credentials";
 import { href } from "../state/route";
@@ -11,7 +12,6 @@ import { StateBadge } from "./Badges";
 import { Failure } from "./Errors";
 import { QuestionView } from "./QuestionView";
 import { Late } from "./RunView";
-import { skillOf } from "./TaskTable";
 import { When } from "./When";
 
 /** The latest tasks that wait for an answer, and the outcome of those that were answered here. */

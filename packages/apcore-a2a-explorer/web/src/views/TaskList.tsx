@@ -1,18 +1,25 @@
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { counted } from "../parts/counted";
-import { STATES } from "../protocol/states";
-import type { ListQuery, TaskState } from "../protocol/types";
+import { isTerminal, STATES } from "../protocol/states";
+import { skillOf } from "../protocol/taskFacts";
+import type { ListQuery, Task, TaskState } from "../protocol/types";
 import { go } from "../state/route";
+import { BulkCancel } from "./BulkCancel";
 import { CopyView } from "./CopyView";
 import { Failure } from "./Errors";
+import { FilterChips } from "./FilterChips";
 import { TaskTable } from "./TaskTable";
 import { usePages } from "./usePages";
 
 const PAGE_SIZE = 100;
 
+/** The list of tasks, with filters, that can cancel several at once. */
 export function TaskList({ query }: { query: URLSearchParams }) {
   const listQuery = queryOf(query);
-  const { tasks, next, total, error, busy, load } = usePages(listQuery);
+  const { tasks: listed, next, total, error, busy, load } = usePages(listQuery);
+  const tasks = listed?.filter(ofSkill(query.get("skill") ?? "")) ?? null;
+  const [chosen, setChosen] = useState(new Set<string>());
+  const cancelable = tasks?.filter((task) => chosen.has(task.id) && !isTerminal(task.status.state)) ?? [];
   return (
     <section class="page wide">
       <header class="row">
@@ -22,7 +29,12 @@ export function TaskList({ query }: { query: URLSearchParams }) {
         </button>
         {tasks && total !== undefined && <span class="muted">{counted(total, "task")}</span>}
       </header>
-      <Filters query={query} />
+      <FilterChips query={query} />
+      <details class="filter-box" open={query.size > 0 || innerWidth > 720}>
+        <summary>Filters</summary>
+        <Filters query={query} />
+      </details>
+      <BulkCancel ids={cancelable.map((task) => task.id)} done={() => (setChosen(new Set()), void load())} />
       <Failure error={error} />
       {tasks === null && !error && <p class="muted">Loading tasks…</p>}
       {tasks?.length === 0 && (
@@ -30,7 +42,7 @@ export function TaskList({ query }: { query: URLSearchParams }) {
           {query.size ? "No tasks match these filters." : "No tasks yet. Try a skill to create one."}
         </p>
       )}
-      {tasks && tasks.length > 0 && <TaskTable tasks={tasks} />}
+      {tasks && tasks.length > 0 && <TaskTable tasks={tasks} chosen={chosen} choose={setChosen} />}
       {next && (
         <button type="button" disabled={busy} onClick={() => void load(next)}>
           Show older tasks
@@ -40,6 +52,9 @@ export function TaskList({ query }: { query: URLSearchParams }) {
     </section>
   );
 }
+
+/** A filter for tasks by skill, which the protocol has not: it sees the loaded tasks alone. */
+const ofSkill = (skill: string) => (task: Task) => !skill || skillOf(task).includes(skill);
 
 function queryOf(query: URLSearchParams): ListQuery {
   const after = new Date(query.get("after") ?? "");
@@ -83,6 +98,10 @@ function Filters({ query }: { query: URLSearchParams }) {
             <option key={state}>{state}</option>
           ))}
         </select>
+      </label>
+      <label>
+        Skill (of the loaded tasks)
+        <input name="skill" class="mono" placeholder="skill id" />
       </label>
       <label>
         Conversation

@@ -1,7 +1,9 @@
 import { useEffect, useState } from "preact/hooks";
 import { JsonTree } from "../parts/JsonTree";
 import { isTerminal } from "../protocol/states";
-import { card } from "../state/agent";
+import { durationOf, skillOf, taskFacts } from "../protocol/taskFacts";
+import { card, skillsById } from "../state/agent";
+import { now } from "../state/clock";
 import { credentials } from "../state/credentials";
 import { href } from "../state/route";
 import { meansNoEvents, type Run } from "../state/run";
@@ -10,13 +12,14 @@ import { version } from "../state/settings";
 import { getTask } from "../state/tasks";
 import type { Task } from "../protocol/types";
 import { StateBadge } from "./Badges";
+import { CopyButton } from "./CopyButton";
 import { CopyView } from "./CopyView";
 import { Failure } from "./Errors";
 import { MessageView } from "./MessageView";
 import { PushView } from "./PushView";
 import { Cancel, RunView } from "./RunView";
-import { skillOf } from "./TaskTable";
 import { When } from "./When";
+import { duration } from "./times";
 
 /** A task with its current state, and all its events if the agent keeps them. */
 export function TaskView({ id }: { id: string }) {
@@ -47,7 +50,7 @@ export function TaskView({ id }: { id: string }) {
         <a href="#/tasks">← Tasks</a>
       </p>
       <header class="row">
-        <h1>Task</h1>
+        <h1 class="breakable">{(task && nameOf(task)) || "Task"}</h1>
         {task && (
           <span role="status">
             <StateBadge state={task.status.state} />
@@ -60,7 +63,7 @@ export function TaskView({ id }: { id: string }) {
       </header>
       <Failure error={error} />
       {!task && !error && <p class="muted">Loading the task…</p>}
-      {task && <Facts task={task} />}
+      {task && <Facts task={{ ...task, metadata: (snapshot ?? task).metadata }} />}
       {run && <h2>Result</h2>}
       {run && <RunView run={run} replied={(next) => rememberRun(`task ${id}`, next)} bare />}
       {task && <History task={over ? (snapshot ?? task) : task} />}
@@ -95,24 +98,67 @@ function show(task: Task): void {
   });
 }
 
+/** The name of the task's skill on the card, or its id. */
+const nameOf = (task: Task) => skillsById.value.get(skillOf(task))?.name ?? skillOf(task);
+
 function Facts({ task }: { task: Task }) {
   const skill = skillOf(task);
+  const { principal, traceId, attempts, decisions } = taskFacts(task);
+  const time = durationOf(task, now.value);
   return (
     <dl class="facts">
-      <dt>ID</dt>
-      <dd class="mono breakable">{task.id}</dd>
+      <dt>Task ID</dt>
+      <dd>
+        <span class="mono breakable">{task.id}</span> <CopyButton text={task.id} label="Copy task ID" iconOnly />
+      </dd>
       <dt>Skill</dt>
       <dd>{skill ? <a class="mono" href={href("skills", skill)}>{skill}</a> : "not specified"}</dd>
       <dt>Conversation</dt>
       <dd>
         <a class="mono breakable" href={href("conversations", task.contextId)}>
           {task.contextId}
-        </a>
+        </a>{" "}
+        <CopyButton text={task.contextId} label="Copy conversation ID" iconOnly />
       </dd>
+      {principal && (
+        <>
+          <dt>Principal</dt>
+          <dd class="breakable">{principal}</dd>
+        </>
+      )}
+      {traceId && (
+        <>
+          <dt>Trace ID</dt>
+          <dd>
+            <span class="mono breakable">{traceId}</span> <CopyButton text={traceId} label="Copy trace ID" iconOnly />
+          </dd>
+        </>
+      )}
       <dt>Updated</dt>
       <dd>
         <When time={task.status.timestamp} />
       </dd>
+      {time !== undefined && (
+        <>
+          <dt>Duration</dt>
+          <dd class="number">
+            {duration(time)}
+            {attempts !== undefined && attempts > 1 && `, ${attempts} attempts`}
+          </dd>
+        </>
+      )}
+      {decisions.length > 0 && (
+        <>
+          <dt>Decided by</dt>
+          <dd>
+            {decisions.map(({ principal: decider, act, timestamp }, index) => (
+              <div key={index} class="breakable">
+                {decider} ({act}, <When time={timestamp} />)
+              </div>
+            ))}
+          </dd>
+        </>
+      )}
     </dl>
   );
 }

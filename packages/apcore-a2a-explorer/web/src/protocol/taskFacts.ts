@@ -1,0 +1,51 @@
+import { isTerminal, readState } from "./states";
+import type { Task } from "./types";
+import { object, objects, text } from "./values";
+
+/** An act of another principal, such as an approval. */
+export interface Decision {
+  principal: string;
+  act: string;
+  timestamp?: string;
+}
+
+/** What apcore-a2a tells about a task in its metadata; other agents tell nothing of it. */
+export interface TaskFacts {
+  principal?: string;
+  traceId?: string;
+  decisions: Decision[];
+  /** Time of its creation in milliseconds, if the agent keeps former states. */
+  createdAt?: number;
+  /** The number of its runs: more than one if another replica has taken it over. */
+  attempts?: number;
+}
+
+export const skillOf = (task: Task) =>
+  typeof task.metadata?.skillId === "string" ? task.metadata.skillId : "";
+
+export function taskFacts(task: Task): TaskFacts {
+  const own = object(task.metadata?.apcore) ?? {};
+  const former = objects(own.stateHistory);
+  const states = [...former.map((each) => readState(each.state)), task.status.state];
+  const restarts = states.filter((state, index) => state === "working" && states[index - 1] === "working");
+  return {
+    principal: text(own.principal) ?? text(former[0]?.principal),
+    traceId: text(own.traceId),
+    decisions: objects(own.decisions).map((each) => ({
+      principal: text(each.principal) ?? "",
+      act: text(each.act) ?? "",
+      timestamp: text(each.timestamp),
+    })),
+    createdAt: Date.parse(text(former[0]?.timestamp) ?? "") || undefined,
+    attempts: former.length ? restarts.length + 1 : undefined,
+  };
+}
+
+/** The duration of a task in milliseconds; until *now* while it runs. Undefined if it is unknown. */
+export function durationOf(task: Task, now: number): number | undefined {
+  const changedAt = Date.parse(task.status.timestamp ?? "") || undefined;
+  const start = taskFacts(task).createdAt;
+  if (isTerminal(task.status.state)) return start && changedAt && changedAt - start;
+  const since = start ?? changedAt;
+  return since && Math.max(0, now - since);
+}

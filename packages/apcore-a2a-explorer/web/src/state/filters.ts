@@ -1,0 +1,47 @@
+import { signal } from "@preact/signals";
+
+/** A filter of the list of tasks: the query of its address. */
+export interface SavedFilter {
+  name: string;
+  query: string;
+}
+
+const KEY = "a2a-explorer.filters";
+const MAX_FILTERS = 20;
+
+/** Filters that every list offers. */
+export const COMMON_FILTERS: SavedFilter[] = [
+  { name: "All", query: "" },
+  { name: "Running", query: "state=working" },
+  { name: "Waiting for input", query: "state=input-required" },
+  { name: "Failed", query: "state=failed" },
+];
+
+function recall(): SavedFilter[] {
+  try {
+    const stored: unknown = JSON.parse(localStorage.getItem(KEY) ?? "[]");
+    if (!Array.isArray(stored)) return [];
+    return (stored as SavedFilter[]).filter((each) => typeof each?.name === "string" && typeof each.query === "string");
+  } catch {
+    return [];
+  }
+}
+
+/** The filters that the user has saved in this browser. */
+export const savedFilters = signal(recall());
+
+/** Save a filter, in place of another one with this name. */
+export function saveFilter(name: string, query: string): void {
+  keep([...savedFilters.value.filter((each) => each.name !== name), { name, query }].slice(-MAX_FILTERS));
+}
+
+export const removeFilter = (name: string) => keep(savedFilters.value.filter((each) => each.name !== name));
+
+function keep(filters: SavedFilter[]): void {
+  savedFilters.value = filters;
+  try {
+    localStorage.setItem(KEY, JSON.stringify(filters));
+  } catch {
+    return; // storage is forbidden or full, so they last until the page is left
+  }
+}
