@@ -11,8 +11,8 @@ from tests.serving import PATIENCE
 class OtherClient:
     """Client of an agent, over A2A 1.0."""
 
-    def __init__(self, agent: str) -> None:
-        headers = {"A2A-Version": "1.0"}
+    def __init__(self, agent: str, key: str = "") -> None:
+        headers = {"A2A-Version": "1.0", **({"X-API-Key": key} if key else {})}
         self._http = httpx.Client(
             base_url=agent, headers=headers, trust_env=False, timeout=PATIENCE
         )

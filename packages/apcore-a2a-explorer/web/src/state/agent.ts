@@ -2,10 +2,10 @@ import { batch, computed, signal } from "@preact/signals";
 import { readCard, type AgentCard } from "../protocol/card";
 import type { Target } from "../protocol/copy";
 import type { Dialect } from "../protocol/dialect";
-import { describe, HttpError } from "../protocol/errors";
+import { ConnectionError, describe, HttpError } from "../protocol/errors";
 import { call, stream, type Endpoint, type Exchange } from "../protocol/rpc";
 import type { Operation } from "../protocol/types";
-import { isObject } from "../protocol/values";
+import { isObject, text } from "../protocol/values";
 import { credentials, signingIn } from "./credentials";
 import { logged, type Logging } from "./log";
 import { dialect } from "./settings";
@@ -100,6 +100,23 @@ export async function perform(
     return result;
   } catch (error) {
     entry.ended(error);
+    signInIfRefused(error);
+    throw error;
+  }
+}
+
+/** Send a request to a route below `/apcore/`, which other agents may not have; return its JSON. */
+export async function askOwn(path: string, method: "GET" | "POST" = "GET"): Promise<unknown> {
+  const url = withSecret(new URL(`apcore/${path}`, base));
+  try {
+    const response = await fetch(url, { method, headers: secretHeaders() }).catch(() => {
+      throw new ConnectionError("The agent can't be reached. Try again.");
+    });
+    const answer: unknown = await response.json().catch(() => null);
+    if (response.ok) return answer;
+    const error = isObject(answer) && isObject(answer.error) ? answer.error : {};
+    throw new HttpError(response.status, text(error.message) || response.statusText || "no reason given");
+  } catch (error) {
     signInIfRefused(error);
     throw error;
   }

@@ -6,11 +6,12 @@ import { isPaused } from "../protocol/states";
 import type { Task } from "../protocol/types";
 import { card } from "./agent";
 import { credentials } from "./credentials";
+import { notifying } from "./notify";
 import { version } from "./settings";
 import { inbox, listTasks, loadInbox } from "./tasks";
 
 const POLL_INTERVAL = 4_000; // milliseconds
-const LONGEST_INTERVAL = 30_000; // milliseconds, while the agent can't be reached
+const LONGEST_INTERVAL = 30_000; // milliseconds, while the agent can't be reached or the page is hidden
 const OVERLAP = 1_000; // milliseconds, since several tasks may change at the same time
 const PAGE_SIZE = 50;
 
@@ -33,6 +34,7 @@ export function startPolling(): void {
       restart();
     });
   }
+  notifying.subscribe(restart);
   document.addEventListener("visibilitychange", restart);
 }
 
@@ -42,7 +44,7 @@ function restart(): void {
   clearTimeout(timer);
   // polling without credentials would open the sign-in dialog
   const mayPoll = card.value && (credentials.value || !card.value.schemes.length);
-  if (!document.hidden && mayPoll) void poll(round);
+  if (mayPoll && (!document.hidden || notifying.value)) void poll(round);
 }
 
 async function poll(current: number): Promise<void> {
@@ -56,7 +58,7 @@ async function poll(current: number): Promise<void> {
     if (current !== round || !isTemporary(error)) return;
     interval = Math.min(2 * interval, LONGEST_INTERVAL);
   }
-  timer = setTimeout(() => void poll(current), interval);
+  timer = setTimeout(() => void poll(current), document.hidden ? LONGEST_INTERVAL : interval);
 }
 
 /** The tasks that have changed since the last call; none at the first one. */

@@ -10,11 +10,15 @@ import { ConversationView } from "./ConversationView";
 import { Conversations } from "./Conversations";
 import { Header } from "./Header";
 import { Inbox } from "./Inbox";
+import { NowView } from "./NowView";
+import { Palette } from "./Palette";
+import { PerformanceView } from "./PerformanceView";
 import { Requests } from "./Requests";
 import { SignIn } from "./SignIn";
 import { Skills } from "./Skills";
 import { TaskList } from "./TaskList";
 import { TaskView } from "./TaskView";
+import { WebhooksView } from "./WebhooksView";
 import { short } from "./times";
 
 export function App() {
@@ -27,6 +31,7 @@ export function App() {
       <Header />
       <Main />
       <SignIn />
+      <Palette />
     </>
   );
 }
@@ -90,6 +95,12 @@ function View({ path: [section = "skills", id], query }: { path: string[]; query
       return <Inbox />;
     case "conversations":
       return id ? <ConversationView key={id} id={id} /> : <Conversations />;
+    case "now":
+      return <NowView />;
+    case "performance":
+      return <PerformanceView />;
+    case "webhooks":
+      return <WebhooksView />;
     case "requests":
       return <Requests />;
     default:

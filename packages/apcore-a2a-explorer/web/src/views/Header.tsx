@@ -1,7 +1,9 @@
+import { useEffect, useRef } from "preact/hooks";
 import type { Version } from "../protocol/types";
 import { card } from "../state/agent";
 import { href, route } from "../state/route";
 import { theme, version, type Theme } from "../state/settings";
+import { ownViews, type OwnView } from "../state/operate";
 import { inbox, inboxIsFull } from "../state/tasks";
 import { Icon, type IconName } from "./Icon";
 import { Session } from "./Session";
@@ -12,6 +14,12 @@ const SECTIONS: [IconName, string][] = [
   ["inbox", "Inbox"],
   ["conversations", "Conversations"],
   ["requests", "Requests"],
+];
+
+const OWN_SECTIONS: [OwnView, string][] = [
+  ["now", "Now"],
+  ["performance", "Performance"],
+  ["webhooks", "Webhooks"],
 ];
 
 /** The rail with all views: a column, and on phones a bar. */
@@ -25,6 +33,10 @@ export function Header() {
         {SECTIONS.map(([name, label]) => (
           <Entry key={name} name={name} label={label} />
         ))}
+        {ownViews.value.size > 0 && <span class="rail-title">Operate</span>}
+        {OWN_SECTIONS.filter(([name]) => ownViews.value.has(name)).map(([name, label]) => (
+          <Entry key={name} name={name} label={label} />
+        ))}
       </nav>
       <Settings />
     </header>
@@ -33,8 +45,13 @@ export function Header() {
 
 function Entry({ name, label }: { name: IconName; label: string }) {
   const isCurrent = (route.value.path[0] ?? "skills") === name;
+  const link = useRef<HTMLAnchorElement>(null);
+  // on a phone, the bar may be wider than the screen
+  useEffect(() => {
+    if (isCurrent) link.current?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [isCurrent]);
   return (
-    <a href={href(name)} aria-current={isCurrent ? "page" : undefined}>
+    <a ref={link} href={href(name)} aria-current={isCurrent ? "page" : undefined}>
       <Icon name={name} />
       {label}
       {name === "inbox" && <Count />}

@@ -1,9 +1,25 @@
 import { useEffect, useState } from "preact/hooks";
+import { readWebhooks } from "../protocol/own";
 import type { PushConfig } from "../protocol/types";
 import { perform } from "../state/agent";
+import { whoami } from "../state/operate";
 import { dialect, version } from "../state/settings";
 import { CopyView } from "./CopyView";
 import { Failure } from "./Errors";
+import { useOwn } from "./useOwn";
+import { WebhookList } from "./WebhookList";
+
+/** The deliveries to the webhooks of a task, if the agent tells of them. */
+function Deliveries({ taskId }: { taskId: string }) {
+  const { data, load } = useOwn(`tasks/${encodeURIComponent(taskId)}/webhooks`, readWebhooks);
+  if (!data?.length) return null;
+  return (
+    <>
+      <h3>Deliveries</h3>
+      <WebhookList webhooks={data} reload={load} />
+    </>
+  );
+}
 
 /** The webhooks of a task. */
 export function PushView({ taskId }: { taskId: string }) {
@@ -54,6 +70,7 @@ export function PushView({ taskId }: { taskId: string }) {
           </li>
         ))}
       </ul>
+      {whoami.value && Boolean(configs?.length) && <Deliveries key={configs!.length} taskId={taskId} />}
       <form class="filters" onSubmit={add}>
         <label>
           URL

@@ -1,8 +1,11 @@
 import { card } from "../state/agent";
+import { now } from "../state/clock";
 import { credentials, signIn, signingIn } from "../state/credentials";
+import { identity } from "../state/identity";
 import { forgetSession } from "../state/session";
+import { left } from "./times";
 
-/** Signing in and out. */
+/** Signing in and out, and who is signed in. */
 export function Session() {
   if (!credentials.value && !card.value?.schemes.length) return null;
   if (!credentials.value) {
@@ -13,9 +16,24 @@ export function Session() {
     );
   }
   return (
-    <button type="button" class="quiet" onClick={signOut} title={`Signed in with ${credentials.value.scheme}`}>
-      Sign out
-    </button>
+    <>
+      <Who />
+      <button type="button" class="quiet" onClick={signOut} title={`Signed in with ${credentials.value.scheme}`}>
+        Sign out
+      </button>
+    </>
+  );
+}
+
+function Who() {
+  if (!identity.value) return null;
+  const { name, roles, expiresAt } = identity.value;
+  const rest = expiresAt === undefined ? "" : left(expiresAt - Math.max(now.value, Date.now()));
+  const parts = [name || "signed in", ...roles, rest].filter(Boolean);
+  return (
+    <p class="who breakable" title={parts.join(" · ")}>
+      {parts.join(" · ")}
+    </p>
   );
 }
 

@@ -5,6 +5,7 @@ import { durationOf, skillOf, taskFacts } from "../protocol/taskFacts";
 import { card, skillsById } from "../state/agent";
 import { now } from "../state/clock";
 import { credentials } from "../state/credentials";
+import { whoami } from "../state/operate";
 import { href } from "../state/route";
 import { meansNoEvents, type Run } from "../state/run";
 import { rememberRun, runs, watching } from "../state/runs";
@@ -18,6 +19,7 @@ import { Failure } from "./Errors";
 import { MessageView } from "./MessageView";
 import { PushView } from "./PushView";
 import { Cancel, RunView } from "./RunView";
+import { TraceView } from "./TraceView";
 import { When } from "./When";
 import { duration } from "./times";
 
@@ -66,6 +68,7 @@ export function TaskView({ id }: { id: string }) {
       {task && <Facts task={{ ...task, metadata: (snapshot ?? task).metadata }} />}
       {run && <h2>Result</h2>}
       {run && <RunView run={run} replied={(next) => rememberRun(`task ${id}`, next)} bare />}
+      {task && whoami.value && <TraceView taskId={id} state={task.status.state} />}
       {task && <History task={over ? (snapshot ?? task) : task} />}
       {task && card.value?.capabilities.push && <PushView taskId={id} />}
       {task && <Raw task={task} />}

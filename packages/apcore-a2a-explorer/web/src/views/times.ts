@@ -35,3 +35,12 @@ export const exact = (date: Date) =>
   date.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
 
 export const short = (id: string) => (id.length > 13 ? `${id.slice(0, 8)}…` : id);
+
+/** The time that is left, such as "58 min left"; in milliseconds. */
+export function left(milliseconds: number): string {
+  if (milliseconds <= 0) return "expired";
+  const minutes = Math.floor(milliseconds / 60_000);
+  if (minutes < 1) return "less than 1 min left";
+  if (minutes < 120) return `${minutes} min left`;
+  return minutes < 2880 ? `${Math.floor(minutes / 60)} h left` : `${Math.floor(minutes / 1440)} days left`;
+}

@@ -1,6 +1,9 @@
 import { useEffect } from "preact/hooks";
 
-/** Call *load* now, and every *interval* milliseconds while the page is visible. */
+/**
+ * Call *load* now, and every *interval* milliseconds while the page is visible, until it returns
+ * false. Begin again when a dependency changes.
+ */
 export function usePoll(load: () => Promise<unknown>, interval: number, dependencies: unknown[] = []): void {
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
@@ -8,17 +11,18 @@ export function usePoll(load: () => Promise<unknown>, interval: number, dependen
     const poll = async () => {
       clearTimeout(timer);
       if (document.hidden || isOver) return;
-      await load();
+      if ((await load()) === false) return stop();
       clearTimeout(timer);
-      if (!isOver) timer = setTimeout(() => void poll(), interval);
+      if (!isOver) timer = setTimeout(resume, interval);
     };
     const resume = () => void poll();
-    document.addEventListener("visibilitychange", resume);
-    void poll();
-    return () => {
+    const stop = () => {
       isOver = true;
       clearTimeout(timer);
       document.removeEventListener("visibilitychange", resume);
     };
-  }, dependencies);
+    document.addEventListener("visibilitychange", resume);
+    resume();
+    return stop;
+  }, [interval, ...dependencies]);
 }

@@ -1,0 +1,264 @@
+/** Answers of the routes below `/apcore/`, which agents of apcore-a2a have besides A2A. */
+
+import { readState } from "./states";
+import type { Json, JsonObject, TaskState } from "./types";
+import { isObject, object, objects, strings, text } from "./values";
+
+const number = (value: unknown): number | undefined =>
+  typeof value === "number" && Number.isFinite(value) ? value : undefined;
+const count = (value: unknown): number => number(value) ?? 0;
+const counts = (value: unknown): number[] => (Array.isArray(value) ? value.map(count) : []);
+
+export interface WhoAmI {
+  isAuthenticated: boolean;
+  principal: string;
+  roles: string[];
+  isOperator: boolean;
+  isApprover: boolean;
+  expiresAt?: string;
+}
+
+export function readWhoAmI(source: unknown): WhoAmI {
+  const answer = object(source) ?? {};
+  return {
+    isAuthenticated: answer.authenticated === true,
+    principal: text(answer.principal) ?? "",
+    roles: strings(answer.roles),
+    isOperator: answer.operator === true,
+    isApprover: answer.approver === true,
+    expiresAt: text(answer.expiresAt),
+  };
+}
+
+export interface Replica {
+  id: string;
+  leases: number;
+  expiresAt?: string;
+  isSelf: boolean;
+}
+
+/** The figures of the agent now; those that it cannot know are undefined. */
+export interface Now {
+  at?: string;
+  status: string;
+  scope: string;
+  workers: number;
+  tasks: { submitted?: number; working?: number; inputRequired?: number; authRequired?: number };
+  lastHour: { completed?: number; failed?: number; canceled?: number; rejected?: number };
+  started: number[];
+  failed: number[];
+  oldestWorking?: number;
+  oldestWaiting?: number;
+  threads: { busy: number; limit: number; stuck: number };
+  memory: { bytes?: number; limit?: number };
+  webhooks?: { pending?: number; failed?: number };
+  replicas: Replica[];
+}
+
+export function readNow(source: unknown): Now {
+  const answer = object(source) ?? {};
+  const member = (name: string) => object(answer[name]) ?? {};
+  const { submitted, working, inputRequired, authRequired } = member("tasks");
+  const { completed, failed, canceled, rejected } = member("lastHour");
+  const { busy, limit, stuck } = member("threads");
+  const webhooks = object(answer.webhooks);
+  return {
+    at: text(answer.at),
+    status: text(answer.status) ?? "",
+    scope: text(answer.scope) ?? "",
+    workers: count(answer.workers),
+    tasks: {
+      submitted: number(submitted),
+      working: number(working),
+      inputRequired: number(inputRequired),
+      authRequired: number(authRequired),
+    },
+    lastHour: {
+      completed: number(completed),
+      failed: number(failed),
+      canceled: number(canceled),
+      rejected: number(rejected),
+    },
+    started: counts(member("perMinute").started),
+    failed: counts(member("perMinute").failed),
+    oldestWorking: number(member("oldest").workingSeconds),
+    oldestWaiting: number(member("oldest").waitingSeconds),
+    threads: { busy: count(busy), limit: count(limit), stuck: count(stuck) },
+    memory: { bytes: number(member("memory").bytes), limit: number(member("memory").limit) },
+    webhooks: webhooks && { pending: number(webhooks.pending), failed: number(webhooks.failed) },
+    replicas: objects(answer.replicas).map((each) => ({
+      id: text(each.id) ?? "",
+      leases: count(each.leases),
+      expiresAt: text(each.expiresAt),
+      isSelf: each.self === true,
+    })),
+  };
+}
+
+/** A task of a skill that was slow, or has failed. */
+export interface NotableTask {
+  taskId: string;
+  at?: string;
+  seconds?: number;
+  state?: TaskState;
+  code?: string;
+}
+
+export interface SkillFigures {
+  id: string;
+  running: number;
+  runs: number;
+  failed: number;
+  errors: [code: string, count: number][];
+  p50?: number;
+  p95?: number;
+  p99?: number;
+  perMinute: number[];
+  failedPerMinute: number[];
+  slowest: NotableTask[];
+  failures: NotableTask[];
+}
+
+export interface Performance {
+  scope: string;
+  since?: string;
+  skills: SkillFigures[];
+}
+
+export function readPerformance(source: unknown): Performance {
+  const answer = object(source) ?? {};
+  return {
+    scope: text(answer.scope) ?? "",
+    since: text(answer.since),
+    skills: objects(answer.skills).map((each) => ({
+      id: text(each.id) ?? "",
+      running: count(each.running),
+      runs: count(each.runs),
+      failed: count(each.failed),
+      errors: Object.entries(object(each.errors) ?? {}).map(([code, value]): [string, number] => [code, count(value)]),
+      p50: number(each.p50Seconds),
+      p95: number(each.p95Seconds),
+      p99: number(each.p99Seconds),
+      perMinute: counts(each.perMinute),
+      failedPerMinute: counts(each.failedPerMinute),
+      slowest: objects(each.slowest).map(notableTask),
+      failures: objects(each.failures).map(notableTask),
+    })),
+  };
+}
+
+const notableTask = (source: JsonObject): NotableTask => ({
+  taskId: text(source.taskId) ?? "",
+  at: text(source.at),
+  seconds: number(source.seconds),
+  state: source.state === undefined ? undefined : readState(source.state),
+  code: text(source.code),
+});
+
+export interface Span {
+  id: string;
+  parentId?: string;
+  name: string;
+  kind: string;
+  /** Milliseconds since 1970. */
+  start: number;
+  /** Undefined while it runs. */
+  seconds?: number;
+  status: string;
+  attributes: JsonObject;
+  /** The number of its ancestors. */
+  depth: number;
+}
+
+export interface Trace {
+  traceId?: string;
+  spans: Span[];
+  /** The number of spans that were not kept. */
+  dropped: number;
+}
+
+export function readTrace(source: unknown): Trace {
+  const answer = object(source) ?? {};
+  const spans = objects(answer.spans).flatMap((each): Span[] => {
+    const start = Date.parse(text(each.startedAt) ?? "");
+    if (Number.isNaN(start)) return [];
+    return [
+      {
+        id: text(each.id) ?? "",
+        parentId: text(each.parentId),
+        name: text(each.name) ?? "",
+        kind: text(each.kind) ?? "",
+        start,
+        seconds: number(each.seconds),
+        status: text(each.status) ?? "",
+        attributes: object(each.attributes) ?? {},
+        depth: 0,
+      },
+    ];
+  });
+  return { traceId: text(answer.traceId), spans: asTree(spans), dropped: count(answer.dropped) };
+}
+
+/** Sort spans so that each follows its parent, by their start, and set their depths. */
+function asTree(spans: Span[]): Span[] {
+  const ids = new Set(spans.map((each) => each.id));
+  const children = new Map<string, Span[]>();
+  for (const span of spans) {
+    const parent = span.parentId !== undefined && span.parentId !== span.id && ids.has(span.parentId) ? span.parentId : "";
+    children.set(parent, [...(children.get(parent) ?? []), span]);
+  }
+  const sorted = new Set<Span>();
+  const add = (parent: string, depth: number) => {
+    for (const span of (children.get(parent) ?? []).sort((a, b) => a.start - b.start)) {
+      if (sorted.has(span)) continue;
+      sorted.add(span);
+      span.depth = depth;
+      if (span.id) add(span.id, depth + 1);
+    }
+  };
+  add("", 0);
+  // spans that are each other's ancestors have no root
+  return [...sorted, ...spans.filter((each) => !sorted.has(each))];
+}
+
+export interface Attempt {
+  at?: string;
+  status?: number;
+  seconds?: number;
+  result: string;
+  reason: string;
+}
+
+export interface Webhook {
+  taskId: string;
+  id: string;
+  url: string;
+  state: string;
+  reason: string;
+  pending: number;
+  nextAttemptAt?: string;
+  attempts: Attempt[];
+}
+
+export const readAttempt = (source: Json | undefined): Attempt => {
+  const attempt = isObject(source) ? source : {};
+  return {
+    at: text(attempt.at),
+    status: number(attempt.status),
+    seconds: number(attempt.seconds),
+    result: text(attempt.result) ?? "",
+    reason: text(attempt.reason) ?? "",
+  };
+};
+
+export const readWebhooks = (source: unknown): Webhook[] =>
+  objects(object(source)?.webhooks).map((each) => ({
+    taskId: text(each.taskId) ?? "",
+    id: text(each.id) ?? "",
+    url: text(each.url) ?? "",
+    state: text(each.state) ?? "",
+    reason: text(each.reason) ?? "",
+    pending: count(each.pending),
+    nextAttemptAt: text(each.nextAttemptAt),
+    attempts: objects(each.attempts).map(readAttempt),
+  }));

@@ -1,0 +1,54 @@
+/** Desktop notifications of tasks that wait for input, once the user has allowed them. */
+
+import { signal } from "@preact/signals";
+import { skillOf } from "../protocol/taskFacts";
+import { href } from "./route";
+import { inbox } from "./tasks";
+
+const KEY = "a2a-explorer.notify";
+
+const isSupported = "Notification" in window;
+
+function recall(): boolean {
+  try {
+    return isSupported && Notification.permission === "granted" && localStorage.getItem(KEY) === "yes";
+  } catch {
+    return false;
+  }
+}
+
+/** Whether to notify; null if the browser can't, or the user has refused it. */
+export const notifying = signal<boolean | null>(isSupported && Notification.permission !== "denied" ? recall() : null);
+
+/** Begin to notify, after asking for permission, or stop it. */
+export async function toggleNotifying(): Promise<void> {
+  if (notifying.value) return keep(false);
+  const permission = await Notification.requestPermission();
+  if (permission === "granted") keep(true);
+  if (permission === "denied") notifying.value = null;
+}
+
+function keep(isOn: boolean): void {
+  notifying.value = isOn;
+  try {
+    localStorage.setItem(KEY, isOn ? "yes" : "no");
+  } catch {
+    return; // storage is forbidden, so it lasts until the page is left
+  }
+}
+
+let known: Set<string> | null = null;
+
+inbox.subscribe((tasks) => {
+  if (!tasks) return;
+  const added = known && tasks.filter((task) => !known!.has(task.id));
+  known = new Set(tasks.map((task) => task.id));
+  if (!added?.length || !notifying.value || !document.hidden) return;
+  const title = added.length === 1 ? "A task waits for your input" : `${added.length} tasks wait for your input`;
+  const notification = new Notification(title, { body: added.map(skillOf).join(", "), tag: "a2a-explorer.inbox" });
+  notification.onclick = () => {
+    focus();
+    location.hash = href("inbox");
+    notification.close();
+  };
+});

@@ -1,0 +1,34 @@
+const HEIGHT = 32; // units of the picture
+
+interface Props {
+  /** Counts per minute, oldest first. */
+  counts: number[];
+  /** The failed ones among them. */
+  failed: number[];
+  label: string;
+}
+
+/** Bars for the minutes of an hour: all runs, and the failed ones in another colour. */
+export function Bars({ counts, failed, label }: Props) {
+  const highest = Math.max(1, ...counts, ...failed);
+  const total = counts.reduce((sum, each) => sum + each, 0);
+  const bad = failed.reduce((sum, each) => sum + each, 0);
+  return (
+    <svg
+      class="bars"
+      viewBox={`0 0 ${Math.max(1, counts.length)} ${HEIGHT}`}
+      preserveAspectRatio="none"
+      role="img"
+      aria-label={`${label}: ${total} in ${counts.length} minutes, ${bad} failed; at most ${Math.max(0, ...counts)} a minute`}
+    >
+      <path class="all" d={pathOf(counts, highest)} />
+      <path class="bad" d={pathOf(failed, highest)} />
+    </svg>
+  );
+}
+
+/** One path for all bars, since there may be hundreds of pictures. */
+const pathOf = (counts: number[], highest: number) =>
+  counts
+    .map((each, index) => (each > 0 ? `M${index + 0.1} ${HEIGHT}v${-Math.max(2, (each / highest) * HEIGHT).toFixed(1)}h.8V${HEIGHT}z` : ""))
+    .join("");

@@ -1,0 +1,137 @@
+import type { ComponentChildren } from "preact";
+import { sizeOf } from "../parts/files";
+import { readNow, type Now } from "../protocol/own";
+import { healthOf } from "../state/health";
+import { Bars } from "./Bars";
+import { Failure } from "./Errors";
+import { When } from "./When";
+import { duration } from "./times";
+import { useOwn } from "./useOwn";
+
+/** The figures of the agent at this moment, and of the last hour. */
+export function NowView() {
+  const { data, error } = useOwn("now", readNow);
+  return (
+    <section class="page wide">
+      <header class="row">
+        <h1>Now</h1>
+        {data && <Status now={data} />}
+      </header>
+      <Failure error={error} />
+      {!data && !error && <p class="muted">Loading figures…</p>}
+      {data && <Figures now={data} />}
+    </section>
+  );
+}
+
+function Status({ now }: { now: Now }) {
+  const health = healthOf({ status: now.status });
+  return (
+    <span role="status" class={`state ${health?.tone ?? ""}`}>
+      {health?.label ?? now.status}
+    </span>
+  );
+}
+
+/** A sentence about whose figures these are. */
+export function scopeOf({ scope, workers = 0 }: { scope: string; workers?: number }): string {
+  if (scope === "store") return "Tasks of all replicas, from their store; rates, threads and memory of the replica that answered.";
+  if (scope === "workers") return workers ? `Figures of all ${workers} workers of one replica.` : "Figures of all workers of one replica.";
+  return "Figures of the process that answered.";
+}
+
+function Figures({ now }: { now: Now }) {
+  const { tasks, lastHour, threads, memory, webhooks } = now;
+  const waiting = sum(tasks.inputRequired, tasks.authRequired);
+  return (
+    <>
+      <p class="muted">{scopeOf(now)}</p>
+      <dl class="figures-grid">
+        <Figure name="Running" value={tasks.working} href="#/tasks?state=working">
+          {now.oldestWorking !== undefined && `longest ${duration(now.oldestWorking * 1000)}`}
+        </Figure>
+        <Figure name="Queued" value={tasks.submitted} href="#/tasks?state=submitted" />
+        <Figure name="Waiting for input" value={waiting} href="#/inbox" tone={waiting ? "warning" : ""}>
+          {now.oldestWaiting !== undefined && `longest ${duration(now.oldestWaiting * 1000)}`}
+        </Figure>
+        <Figure name="Completed in the last hour" value={lastHour.completed} href="#/tasks?state=completed" />
+        <Figure name="Failed in the last hour" value={lastHour.failed} href="#/tasks?state=failed" tone={lastHour.failed ? "danger" : ""} />
+        <Figure name="Canceled or rejected" value={sum(lastHour.canceled, lastHour.rejected)} />
+        <Figure name="Threads" value={`${threads.busy} of ${threads.limit}`} tone={threads.stuck ? "danger" : ""}>
+          {threads.stuck > 0 && `${threads.stuck} stuck`}
+        </Figure>
+        <Figure name="Memory for tasks" value={memory.bytes === undefined ? undefined : sizeOf(memory.bytes)}>
+          {memory.limit !== undefined && `of ${sizeOf(memory.limit)}`}
+        </Figure>
+        {webhooks && (
+          <Figure name="Webhooks waiting" value={webhooks.pending} href="#/webhooks" tone={webhooks.failed ? "danger" : ""}>
+            {webhooks.failed ? `${webhooks.failed} failed` : ""}
+          </Figure>
+        )}
+      </dl>
+      <section class="card" aria-labelledby="rate">
+        <h2 id="rate">Runs in the last hour</h2>
+        <Bars counts={now.started} failed={now.failed} label="Runs started" />
+        <p class="axis muted">
+          <span>60 min ago</span>
+          <span>now</span>
+        </p>
+      </section>
+      <Replicas now={now} />
+    </>
+  );
+}
+
+const sum = (...values: (number | undefined)[]) =>
+  values.every((each) => each === undefined) ? undefined : values.reduce<number>((total, each) => total + (each ?? 0), 0);
+
+interface FigureProps {
+  name: string;
+  value: number | string | undefined;
+  href?: string;
+  tone?: string;
+  children?: ComponentChildren;
+}
+
+function Figure({ name, value, href, tone = "", children }: FigureProps) {
+  const shown = value ?? "unknown";
+  return (
+    <div class={`figure ${tone}`}>
+      <dt>{name}</dt>
+      <dd>
+        <span class="value number">{href ? <a href={href}>{shown}</a> : shown}</span> {children && <span class="more-info">{children}</span>}
+      </dd>
+    </div>
+  );
+}
+
+function Replicas({ now }: { now: Now }) {
+  if (!now.replicas.length) return null;
+  return (
+    <section aria-labelledby="replicas">
+      <h2 id="replicas">Replicas</h2>
+      <table class="figures">
+        <thead>
+          <tr>
+            <th scope="col">Replica</th>
+            <th scope="col">Leases</th>
+            <th scope="col">Last lease expires</th>
+          </tr>
+        </thead>
+        <tbody>
+          {now.replicas.map((each) => (
+            <tr key={each.id}>
+              <td class="mono breakable">
+                {each.id} {each.isSelf && <span class="tag">this one</span>}
+              </td>
+              <td class="number">{each.leases}</td>
+              <td>
+                <When time={each.expiresAt} />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}

@@ -1,0 +1,131 @@
+import { useEffect, useRef, useState } from "preact/hooks";
+import { commandsFor, type Command } from "./commands";
+
+const KEYS: [string[], string][] = [
+  [["Ctrl", "K"], "Find a skill, a task or an action"],
+  [["/"], "Search skills"],
+  [["↓", "↑"], "Move through skills"],
+  [["Ctrl", "Enter"], "Run the skill, or send the answer"],
+  [["j", "k"], "Next and previous task of the inbox"],
+  [["a", "d"], "Approve or deny it"],
+  [["?"], "Show these keys"],
+  [["Esc"], "Close"],
+];
+
+type Shown = "commands" | "keys" | null;
+
+/** The command palette (Ctrl+K), and the list of keys (?). */
+export function Palette() {
+  const [shown, setShown] = useState<Shown>(null);
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const press = (event: KeyboardEvent) => {
+      const next = openedBy(event);
+      if (!next || document.querySelector("dialog[open]:not(.palette)")) return;
+      event.preventDefault();
+      setShown(next);
+    };
+    addEventListener("keydown", press);
+    return () => removeEventListener("keydown", press);
+  }, []);
+  useEffect(() => {
+    if (shown && !dialog.current!.open) dialog.current!.showModal();
+    if (!shown) dialog.current!.close();
+  }, [shown]);
+  const close = () => setShown(null);
+  return (
+    <dialog
+      ref={dialog}
+      class="palette"
+      aria-label={shown === "keys" ? "Keys" : "Commands"}
+      onClose={close}
+      onClick={(event) => event.target === dialog.current && close()}
+    >
+      {shown === "commands" && <Commands close={close} />}
+      {shown === "keys" && <Keys close={close} />}
+    </dialog>
+  );
+}
+
+function openedBy(event: KeyboardEvent): Shown {
+  if (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !event.altKey) return "commands";
+  const isTyping = event.target instanceof HTMLElement && event.target.matches("input, textarea, select");
+  return event.key === "?" && !isTyping && !event.ctrlKey && !event.metaKey ? "keys" : null;
+}
+
+function Commands({ close }: { close: () => void }) {
+  const [query, setQuery] = useState("");
+  const [at, setAt] = useState(0);
+  const list = useRef<HTMLUListElement>(null);
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => field.current?.focus(), []);
+  const commands = commandsFor(query);
+  const chosen = Math.min(at, commands.length - 1);
+  useEffect(() => list.current?.children[chosen]?.scrollIntoView({ block: "nearest" }), [chosen]);
+  const run = (command: Command | undefined) => {
+    if (!command) return;
+    close();
+    command.run();
+  };
+  const press = (event: KeyboardEvent) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step) setAt((chosen + step + commands.length) % Math.max(1, commands.length));
+    else if (event.key === "Enter") run(commands[chosen]);
+    else return;
+    event.preventDefault();
+  };
+  return (
+    <>
+      <input
+        ref={field}
+        role="combobox"
+        aria-label="Command"
+        aria-expanded="true"
+        aria-controls="commands"
+        aria-activedescendant={commands.length ? `command-${chosen}` : undefined}
+        placeholder="A skill, a task ID, a view or an action"
+        value={query}
+        onInput={(event) => (setQuery(event.currentTarget.value), setAt(0))}
+        onKeyDown={press}
+      />
+      <ul id="commands" ref={list} role="listbox" aria-label="Commands">
+        {commands.map((command, index) => (
+          <li
+            key={index}
+            id={`command-${index}`}
+            role="option"
+            aria-selected={index === chosen}
+            onClick={() => run(command)}
+            onPointerMove={() => setAt(index)}
+          >
+            <span class="muted kind">{command.kind}</span>
+            <span class="breakable">{command.label}</span>
+            {command.detail && <span class="muted mono breakable">{command.detail}</span>}
+          </li>
+        ))}
+      </ul>
+      {!commands.length && <p class="muted" role="status">Nothing matches</p>}
+    </>
+  );
+}
+
+const Keys = ({ close }: { close: () => void }) => (
+  <>
+    <h2>Keys</h2>
+    <dl class="facts">
+      {KEYS.map(([keys, meaning]) => (
+        <>
+          <dt>
+            {keys.map((key) => (
+              <kbd key={key}>{key}</kbd>
+            ))}
+          </dt>
+          <dd>{meaning}</dd>
+        </>
+      ))}
+    </dl>
+    <button type="button" onClick={close}>
+      Close
+    </button>
+  </>
+);

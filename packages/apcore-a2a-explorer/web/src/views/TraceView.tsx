@@ -1,0 +1,108 @@
+import { useState } from "preact/hooks";
+import { JsonTree } from "../parts/JsonTree";
+import { isTerminal } from "../protocol/states";
+import { readTrace, type Span, type Trace } from "../protocol/own";
+import type { TaskState } from "../protocol/types";
+import { duration } from "./times";
+import { useOwn } from "./useOwn";
+
+const RUNNING_INTERVAL = 4_000; // milliseconds
+const ENDED_INTERVAL = 60_000; // milliseconds: webhooks may still be delivered
+
+/** The parts of a task's run on a common axis of time; nothing if the agent keeps no traces. */
+export function TraceView({ taskId, state }: { taskId: string; state: TaskState }) {
+  const interval = isTerminal(state) ? ENDED_INTERVAL : RUNNING_INTERVAL;
+  const { data } = useOwn(`tasks/${encodeURIComponent(taskId)}/trace`, readTrace, interval);
+  if (!data?.spans.length) return null;
+  return (
+    <section aria-labelledby="trace">
+      <h2 id="trace">Trace</h2>
+      <Waterfall trace={data} />
+    </section>
+  );
+}
+
+function Waterfall({ trace }: { trace: Trace }) {
+  const { spans, dropped } = trace;
+  const start = Math.min(...spans.map((each) => each.start));
+  const known = Math.max(...spans.map((each) => each.start + (each.seconds ?? 0) * 1000), start + 1);
+  const isRunning = spans.some((each) => each.seconds === undefined);
+  // room for what runs: the agent's clock may differ from the browser's
+  const end = isRunning ? known + (known - start) / 20 : known;
+  return (
+    <>
+      <table class="figures waterfall" role="table">
+        <thead role="rowgroup">
+          <tr role="row">
+            <th scope="col" role="columnheader">Span</th>
+            <th scope="col" role="columnheader">Kind</th>
+            <th scope="col" role="columnheader">Start</th>
+            <th scope="col" role="columnheader">Duration</th>
+            <th scope="col" role="columnheader" class="axis-cell">
+              <span class="axis">
+                <span>0</span>
+                <span>
+                  {duration(known - start)}
+                  {isRunning && " so far"}
+                </span>
+              </span>
+            </th>
+          </tr>
+        </thead>
+        <tbody role="rowgroup">
+          {spans.map((each, index) => (
+            <Row key={index} span={each} start={start} length={end - start} />
+          ))}
+        </tbody>
+      </table>
+      {dropped > 0 && <p class="muted">{dropped} more spans were not kept.</p>}
+    </>
+  );
+}
+
+function Row({ span, start, length }: { span: Span; start: number; length: number }) {
+  const [isOpen, setOpen] = useState(false);
+  const { name, kind, seconds, status, attributes, depth } = span;
+  const hasAttributes = Object.keys(attributes).length > 0;
+  const left = (100 * (span.start - start)) / length;
+  const width = seconds === undefined ? 100 - left : (seconds * 100_000) / length;
+  const took = seconds === undefined ? "running" : duration(seconds * 1000);
+  return (
+    <>
+      <tr role="row">
+        <td role="cell" class="span-name" style={{ paddingLeft: `${0.7 + Math.min(depth, 8) * 0.9}rem` }}>
+          {hasAttributes ? (
+            <button type="button" class="quiet small breakable" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
+              {isOpen ? "▾" : "▸"} {name}
+            </button>
+          ) : (
+            <span class="breakable">{name}</span>
+          )}
+          {status === "error" && <span class="state danger">error</span>}
+        </td>
+        <td role="cell">{kind}</td>
+        <td role="cell" class="number">+{duration(span.start - start)}</td>
+        <td role="cell" class="number">{took}</td>
+        <td role="cell" class="axis-cell" aria-hidden="true">
+          <span class="track">
+            <span
+              class={`span is-${KINDS.has(kind) ? kind : "other"} ${status === "error" ? "is-error" : ""}`}
+              style={{ left: `${left}%`, width: `${Math.max(0.4, width)}%` }}
+            />
+          </span>
+        </td>
+      </tr>
+      {isOpen && (
+        <tr role="row" class="details-row">
+          <td role="cell" colSpan={5}>
+            <div class="tree">
+              <JsonTree value={attributes} open={1} />
+            </div>
+          </td>
+        </tr>
+      )}
+    </>
+  );
+}
+
+const KINDS = new Set(["queue", "check", "module", "call", "remote", "wait", "webhook"]);

@@ -1,0 +1,111 @@
+import { useState } from "preact/hooks";
+import { counted } from "../parts/counted";
+import { readAttempt, type Attempt, type Webhook } from "../protocol/own";
+import { object } from "../protocol/values";
+import { askOwn } from "../state/agent";
+import { href } from "../state/route";
+import { Failure } from "./Errors";
+import { When } from "./When";
+import { duration, short } from "./times";
+
+interface Props {
+  webhooks: Webhook[];
+  /** Whether to name the task of each. */
+  named?: boolean;
+  reload: () => Promise<unknown>;
+}
+
+/** Webhooks with their attempts, and ways to test them and to deliver again. */
+export const WebhookList = ({ webhooks, named = false, reload }: Props) => (
+  <ul class="bare">
+    {webhooks.map((each) => (
+      <li key={`${each.taskId} ${each.id}`} class="card">
+        <Entry webhook={each} named={named} reload={reload} />
+      </li>
+    ))}
+  </ul>
+);
+
+function Entry({ webhook, named, reload }: { webhook: Webhook; named: boolean; reload: () => Promise<unknown> }) {
+  const { taskId, id, url, state, reason, pending, nextAttemptAt, attempts } = webhook;
+  const [error, setError] = useState<unknown>(null);
+  const [outcome, setOutcome] = useState("");
+  const act = async (name: "test" | "redeliver", describe: (answer: unknown) => string) => {
+    try {
+      setOutcome(describe(await askOwn(`tasks/${encodeURIComponent(taskId)}/webhooks/${encodeURIComponent(id)}/${name}`, "POST")));
+      setError(null);
+    } catch (failure) {
+      setOutcome("");
+      setError(failure);
+    }
+    await reload();
+  };
+  const isFailed = state === "failed";
+  return (
+    <>
+      <div class="row">
+        <strong class="mono breakable">{url}</strong>
+        <span class={`state ${isFailed ? "danger" : "good"}`}>{state}</span>
+        {named && (
+          <a class="mono" href={href("tasks", taskId)} title={taskId}>
+            Task {short(taskId)}
+          </a>
+        )}
+        <span class="muted">
+          {counted(pending, "notification")} waiting
+          {nextAttemptAt && (
+            <>
+              , next attempt <When time={nextAttemptAt} />
+            </>
+          )}
+        </span>
+      </div>
+      {reason && <p class="breakable">{reason}</p>}
+      <div class="bar">
+        <button type="button" onClick={() => void act("test", testOutcome)}>
+          Send test
+        </button>
+        <button type="button" onClick={() => void act("redeliver", redeliveryOutcome)}>
+          Redeliver
+        </button>
+        <span role="status" class="breakable">
+          {outcome}
+        </span>
+      </div>
+      <Failure error={error} />
+      <Attempts attempts={attempts} />
+    </>
+  );
+}
+
+function testOutcome(answer: unknown): string {
+  const { result, status, reason } = readAttempt(object(answer)?.attempt);
+  return ["Test", result, status && `with status ${status}`, reason && `(${reason})`].filter(Boolean).join(" ");
+}
+
+function redeliveryOutcome(answer: unknown): string {
+  const requeued = object(answer)?.requeued;
+  return typeof requeued === "number" ? `${counted(requeued, "notification")} queued again` : "Queued again";
+}
+
+const TONES: Record<string, string> = { delivered: "good", retried: "warning", failed: "danger" };
+
+function Attempts({ attempts }: { attempts: Attempt[] }) {
+  if (!attempts.length) return <p class="muted">No attempts yet</p>;
+  return (
+    <details>
+      <summary>{counted(attempts.length, "attempt")}, newest first</summary>
+      <ul class="bare">
+        {attempts.map((each, index) => (
+          <li key={index} class="row">
+            <span class={`state ${TONES[each.result] ?? ""}`}>{each.result}</span>
+            {each.status !== undefined && <span class="number">HTTP {each.status}</span>}
+            {each.seconds !== undefined && <span class="number muted">{duration(each.seconds * 1000)}</span>}
+            <When time={each.at} />
+            {each.reason && <span class="breakable">{each.reason}</span>}
+          </li>
+        ))}
+      </ul>
+    </details>
+  );
+}

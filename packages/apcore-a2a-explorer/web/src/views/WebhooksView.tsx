@@ -1,0 +1,30 @@
+import { useState } from "preact/hooks";
+import { Choice } from "../parts/Choice";
+import { readWebhooks } from "../protocol/own";
+import { whoami } from "../state/operate";
+import { Failure } from "./Errors";
+import { useOwn } from "./useOwn";
+import { WebhookList } from "./WebhookList";
+
+const STATES = { All: "all", Active: "active", Failed: "failed" };
+type Shown = keyof typeof STATES;
+const MAX_WEBHOOKS = 50;
+
+/** The webhooks of all tasks that the caller may see. */
+export function WebhooksView() {
+  const [shown, setShown] = useState<Shown>("All");
+  const { data, error, load } = useOwn(`webhooks?state=${STATES[shown]}&limit=${MAX_WEBHOOKS}`, readWebhooks);
+  return (
+    <section class="page wide">
+      <h1>Webhooks</h1>
+      <p class="muted">
+        {whoami.value?.isOperator ? "Of all tasks" : "Of your tasks"}, the latest {MAX_WEBHOOKS}.
+      </p>
+      <Choice label="State" options={Object.keys(STATES) as Shown[]} value={shown} onChange={setShown} />
+      <Failure error={error} />
+      {!data && !error && <p class="muted">Loading webhooks…</p>}
+      {data?.length === 0 && <p class="empty">{shown === "All" ? "No webhooks" : "No webhooks in this state"}</p>}
+      {data && <WebhookList webhooks={data} named reload={load} />}
+    </section>
+  );
+}

@@ -1,0 +1,82 @@
+/** The commands of the palette. */
+
+import type { Skill } from "../protocol/card";
+import { matching } from "../protocol/groups";
+import { card } from "../state/agent";
+import { credentials, signingIn } from "../state/credentials";
+import { ownViews } from "../state/operate";
+import { go, href } from "../state/route";
+import { histories } from "../state/runs";
+import { theme, version } from "../state/settings";
+import { inbox } from "../state/tasks";
+import { skillOf } from "../protocol/taskFacts";
+import { signOut } from "./Session";
+
+export interface Command {
+  kind: "Task" | "Skill" | "View" | "Action";
+  label: string;
+  /** A second line, such as an id. */
+  detail?: string;
+  run: () => void;
+}
+
+const MAX_SKILLS = 8;
+const MAX_TASKS = 5;
+const MIN_ID = 6; // characters of a text that may be the id of a task
+
+/** The commands that match *query*, best first. */
+export function commandsFor(query: string): Command[] {
+  const words = query.toLowerCase().split(/\s+/).filter(Boolean);
+  const matches = ({ label }: Command) => words.every((word) => label.toLowerCase().includes(word));
+  return [...tasks(query.trim()), ...skills(query), ...[...views(), ...actions()].filter(matches)];
+}
+
+/** The skills that match, those first whose names or ids do. */
+function skills(query: string): Command[] {
+  const isNamed = matching(query);
+  const rank = ({ id, name }: Skill) => Number(!isNamed({ id, name, description: "", tags: [] }));
+  const found = (card.value?.skills ?? []).filter(matching(query)).sort((a, b) => rank(a) - rank(b));
+  return found.slice(0, MAX_SKILLS).map(({ id, name }) => ({ kind: "Skill", label: name, detail: id, run: () => go(href("skills", id)) }));
+}
+
+/** Known tasks whose ids begin with *text*, and *text* itself if it may be an id. */
+function tasks(text: string): Command[] {
+  if (text.length < 2 || /\s/.test(text)) return [];
+  const ran = [...histories.value.values()].flat().flatMap(({ task, skillId }) => (task ? [[task.id, skillId] as const] : []));
+  const waiting = (inbox.value ?? []).map((task) => [task.id, skillOf(task)] as const);
+  const known = new Map([...ran, ...waiting].filter(([id]) => id.startsWith(text)).slice(0, MAX_TASKS));
+  if (!known.size && text.length >= MIN_ID && /\d/.test(text)) known.set(text, undefined);
+  return [...known].map(([id, skill]) => ({
+    kind: "Task",
+    label: `Open task ${id}`,
+    detail: skill,
+    run: () => go(href("tasks", id)),
+  }));
+}
+
+function views(): Command[] {
+  const all: [string, string][] = [
+    ["skills", "Skills"],
+    ["tasks", "Tasks"],
+    ["inbox", "Inbox"],
+    ["conversations", "Conversations"],
+    ["requests", "Requests"],
+  ];
+  const own = ([["now", "Now"], ["performance", "Performance"], ["webhooks", "Webhooks"]] as const).filter(([name]) =>
+    ownViews.value.has(name),
+  );
+  return [...all, ...own].map(([name, label]) => ({ kind: "View", label, run: () => go(href(name)) }));
+}
+
+function actions(): Command[] {
+  const action = (label: string, run: () => void): Command => ({ kind: "Action", label, run });
+  const other = version.value === "1.0" ? "0.3" : "1.0";
+  return [
+    action("New conversation", () => go(href("conversations", "new"))),
+    action("Light theme", () => (theme.value = "light")),
+    action("Dark theme", () => (theme.value = "dark")),
+    action("Theme of the system", () => (theme.value = "system")),
+    action(`Use A2A ${other}`, () => (version.value = other)),
+    credentials.value ? action("Sign out", signOut) : action("Sign in", () => (signingIn.value = { reason: "" })),
+  ];
+}

@@ -1,0 +1,30 @@
+import { useRef, useState } from "preact/hooks";
+import { askOwn } from "../state/agent";
+import { credentials } from "../state/credentials";
+import { isHidden } from "../state/operate";
+import { usePoll } from "./usePoll";
+
+const INTERVAL = 4_000; // milliseconds
+
+/** The answer of a route below `/apcore/`, polled while the page is visible and the agent has it. */
+export function useOwn<T>(path: string, read: (answer: unknown) => T, interval = INTERVAL) {
+  const [data, setData] = useState<T | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  const latest = useRef(path);
+  latest.current = path;
+  const load = async () => {
+    try {
+      const answer = read(await askOwn(path));
+      if (latest.current !== path) return false;
+      setData(answer);
+      setError(null);
+      return true;
+    } catch (failure) {
+      setError(failure);
+      if (isHidden(failure)) setData(null);
+      return !isHidden(failure);
+    }
+  };
+  usePoll(load, interval, [path, credentials.value]);
+  return { data, error, load };
+}

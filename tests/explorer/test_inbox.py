@@ -1,0 +1,183 @@
+"""The inbox: approvals by deadline, decided with the mouse or with keys."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from apcore import Identity, ModuleAnnotations
+from apcore_a2a_auth import APIKeyAuthenticator
+from playwright.sync_api import Locator, Page, expect
+
+from tests.server.inloop import NEEDS_APPROVAL, ActionModule, give_back, registry_of
+from tests.serving import running
+
+from .browsing import Visit
+from .fake import FakeAgent, task_of
+from .other_client import OtherClient
+
+OpenVisit = Callable[..., Visit]
+
+
+@pytest.fixture(scope="module")
+def agent() -> Iterator[str]:
+    """Serve an agent with a skill that asks first, and a destructive one."""
+    destructive = ActionModule(
+        give_back, annotations=ModuleAnnotations(requires_approval=True, destructive=True)
+    )
+    modules = {
+        "ask.first": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+        "wipe": destructive,
+    }
+    with running(registry_of(modules), name="Test agent", explorer=True) as url:
+        yield url
+
+
+@pytest.fixture
+def other(agent: str) -> Iterator[OtherClient]:
+    """Yield a client whose tasks no longer wait after the test."""
+    with closing(OtherClient(agent)) as client:
+        yield client
+        paused = client.call("ListTasks", status="TASK_STATE_INPUT_REQUIRED")["tasks"]
+        for task in paused:
+            client.call("CancelTask", id=task["id"])
+
+
+def item(page: Page, task: Any) -> Locator:
+    """Return the entry of a task."""
+    return page.get_by_role("article", name=f"Task {task['id']}")
+
+
+def test_a_destructive_call_is_approved_by_typing_its_name(
+    visit: Visit, other: OtherClient
+) -> None:
+    task = other.send({"data": {"path": "<b>old</b>", "deep": {"n": [1]}}}, "wipe")
+    entry = item(visit.go("inbox"), task)
+    expect(entry.get_by_role("row", name="path <b>old</b>")).to_be_visible()
+    expect(entry.get_by_role("row", name="deep")).to_contain_text("n: [ 1 ]")
+    entry.get_by_role("button", name="Approve").click()
+    expect(entry.get_by_text("Type the name first.")).to_be_visible()
+    field = entry.get_by_label("Type wipe to approve it")
+    expect(field).to_be_focused()
+    assert other.call("GetTask", id=task["id"])["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    assert visit.accessibility_violations() == []
+    field.fill("wipe")
+    field.press("Enter")
+    expect(entry.get_by_role("status")).to_have_text("Answer sent. Task state: completed")
+
+
+def test_a_denial_takes_a_reason(visit: Visit, other: OtherClient) -> None:
+    task = other.send({"data": {"n": 1}}, "ask.first")
+    entry = item(visit.go("inbox"), task)
+    entry.get_by_role("button", name="Deny…").click()
+    entry.get_by_label("Reason").press("Escape")
+    entry.get_by_role("button", name="Deny…").click()
+    expect(entry.get_by_label("Reason")).to_be_focused()
+    entry.get_by_label("Reason").fill("not today")
+    entry.get_by_role("button", name="Deny", exact=True).click()
+    expect(entry.get_by_role("status")).to_have_text("Answer sent. Task state: rejected")
+    denied = other.call("GetTask", id=task["id"])
+    assert "not today" in str(denied)
+
+
+def test_the_inbox_is_worked_through_with_keys(visit: Visit, other: OtherClient) -> None:
+    tasks = [other.send({"data": {"n": n}}, "ask.first") for n in range(3)]
+    page = visit.go("inbox")
+    entries = page.get_by_role("article")
+    expect(entries).to_have_count(3)
+    page.keyboard.press("j")
+    expect(entries.first).to_be_focused()
+    page.keyboard.press("j")
+    expect(item(page, tasks[1])).to_be_focused()
+    page.keyboard.press("a")
+    expect(item(page, tasks[1])).to_contain_text("Task state: completed")
+    page.keyboard.press("k")
+    expect(item(page, tasks[0])).to_be_focused()
+    page.keyboard.press("d")
+    page.keyboard.type("jack says no")
+    page.keyboard.press("Enter")
+    expect(item(page, tasks[0])).to_contain_text("Task state: rejected")
+    expect(item(page, tasks[2])).to_contain_text("Waiting for your approval")
+
+
+def approval(task_id: str, expires_at: str) -> Any:
+    """Return a task of another agent that waits for an approval until a time."""
+    details = {"id": task_id, "skill": "work", "arguments": {}, "expiresAt": expires_at}
+    message = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"data": {"approval": details}}]}
+    task = task_of("INPUT_REQUIRED", id=task_id)
+    task["status"]["message"] = message
+    return task
+
+
+def test_approvals_are_sorted_by_deadline_which_counts_down(open_visit: OpenVisit) -> None:
+    deadlines = ["2026-01-01T00:20:00Z", "2026-01-01T00:00:50Z", "2026-01-01T00:05:00Z"]
+    tasks = [approval(f"task {number}", time) for number, time in enumerate(deadlines)]
+    fake = FakeAgent(
+        ListTasks=lambda params: {"tasks": tasks if "INPUT" in params.get("status", "") else []}
+    )
+    with running(fake.app()) as url:
+        visit = open_visit(url)
+        visit.page.clock.install(time="2026-01-01T00:00:00Z")
+        page = visit.go("inbox")
+        entries = page.get_by_role("article")
+        expect(entries).to_contain_text(
+            [re.compile(r"Expires in \d\d? s"), "Expires in 4 min", "Expires in 19 min"]
+        )
+        page.clock.run_for(70_000)
+        expect(entries.first).to_contain_text("Expired")
+        expect(entries.nth(1)).to_contain_text("Expires in 3 min")
+
+
+def test_an_approver_sees_who_asks_and_is_recorded(open_visit: OpenVisit) -> None:
+    keys = APIKeyAuthenticator(
+        {
+            "a key of ada": Identity("ada"),
+            "a key of edith": Identity("edith", roles=("boss", "operator")),
+        },
+    )
+    asking = {"ask.first": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    options: dict[str, Any] = {"auth": keys, "operators": "operator", "approvers": "boss"}
+    with (
+        running(registry_of(asking), explorer=True, **options) as url,
+        closing(OtherClient(url, "a key of ada")) as ada,
+    ):
+        task = ada.send({"data": {"n": 1}}, "ask.first")
+        page = open_visit(url).go()
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_label("API key").fill("a key of edith")
+        page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
+        page.get_by_role("navigation", name="Views").get_by_role("link", name="Inbox").click()
+        entry = item(page, task)
+        expect(entry).to_contain_text("Requested by apikey|ada")
+        entry.get_by_role("button", name="Approve").click()
+        expect(entry).to_contain_text("Answer sent.")
+        page.goto(f"{url}/explorer#/tasks/{task['id']}")
+        expect(page.get_by_role("definition").get_by_text("apikey|edith (approved")).to_be_visible()
+
+
+NOTIFICATIONS = """
+window.shown = [];
+window.Notification = class {
+    static permission = "default";
+    static async requestPermission() { return (this.permission = "granted"); }
+    constructor(title, options) { window.shown.push([title, options.body]); }
+};
+Object.defineProperty(document, "hidden", {get: () => window.away ?? false, configurable: true});
+"""
+
+
+def test_a_hidden_page_notifies_after_the_user_has_allowed_it(
+    visit: Visit, other: OtherClient
+) -> None:
+    visit.page.add_init_script(NOTIFICATIONS)
+    visit.page.clock.install()
+    page = visit.go("inbox")
+    page.get_by_role("button", name="Notify me on this desktop").click()
+    expect(page.get_by_role("button", name="Desktop notifications are on")).to_be_visible()
+    expect(page.get_by_text("No tasks are waiting for your input.")).to_be_visible()
+    page.evaluate("window.away = true; document.dispatchEvent(new Event('visibilitychange'))")
+    other.send({"data": {"n": 1}}, "ask.first")
+    page.clock.run_for(31_000)
+    page.wait_for_function("window.shown.length === 1")
+    assert page.evaluate("window.shown") == [["A task waits for your input", "ask.first"]]

@@ -1,0 +1,114 @@
+"""The palette of commands, the list of keys, and who is signed in."""
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+
+import jwt
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.serving import running
+
+from .browsing import Visit
+from .fake import FakeAgent, card_of
+from .other_client import OtherClient
+
+OpenVisit = Callable[..., Visit]
+
+
+def palette(page: Page) -> Locator:
+    """Open the palette; return its field."""
+    page.get_by_role("heading", level=1).wait_for()
+    page.keyboard.press("Control+k")
+    field = page.get_by_role("combobox", name="Command")
+    expect(field).to_be_focused()
+    return field
+
+
+def test_a_skill_is_found_by_keys_alone(visit: Visit) -> None:
+    page = visit.go("tasks")
+    field = palette(page)
+    field.fill("text st")
+    options = page.get_by_role("listbox", name="Commands").get_by_role("option")
+    expect(options.first).to_contain_text("Text Stats")
+    expect(options.first).to_have_attribute("aria-selected", "true")
+    assert visit.accessibility_violations() == []
+    field.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Text Stats")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_the_arrow_keys_choose_a_command(visit: Visit) -> None:
+    page = visit.go()
+    field = palette(page)
+    field.fill("theme")
+    options = page.get_by_role("listbox", name="Commands").get_by_role("option")
+    expect(options).to_have_text(
+        ["ActionLight theme", "ActionDark theme", "ActionTheme of the system"]
+    )
+    field.press("ArrowDown")
+    expect(options.nth(1)).to_have_attribute("aria-selected", "true")
+    field.press("ArrowUp")
+    field.press("ArrowUp")
+    expect(options.last).to_have_attribute("aria-selected", "true")
+    field.press("ArrowUp")
+    field.press("Enter")
+    expect(page.get_by_label("Theme")).to_have_value("dark")
+
+
+def test_a_task_is_opened_by_its_id(visit: Visit) -> None:
+    with closing(OtherClient(visit.agent)) as other:
+        task = other.send({"data": {"text": "hello"}}, "text.stats")
+        waiting = other.send({"data": {"path": "old.txt"}}, "files.delete")
+    page = visit.go("requests")
+    field = palette(page)
+    field.fill(task["id"])
+    field.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Text Stats")
+    page = visit.go("inbox")
+    expect(page.get_by_role("article", name=f"Task {waiting['id']}")).to_be_visible()
+    palette(page).fill(waiting["id"][:6])
+    option = page.get_by_role("option", name=f"Open task {waiting['id']}")
+    expect(option).to_contain_text("files.delete")
+    option.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Files Delete")
+
+
+def test_nothing_matches_a_wrong_command(visit: Visit) -> None:
+    page = visit.go()
+    palette(page).fill("<b>no such thing</b>")
+    expect(page.get_by_text("Nothing matches")).to_be_visible()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_the_keys_are_listed(visit: Visit) -> None:
+    page = visit.go()
+    page.get_by_role("heading", level=1).wait_for()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_contain_text(
+        "Find a skill, a task or an action"
+    )
+    assert visit.accessibility_violations() == []
+    page.get_by_role("button", name="Close").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.get_by_role("searchbox").press_sequentially("what?")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_role("searchbox")).to_have_value("what?")
+
+
+@pytest.mark.parametrize(
+    ("minutes", "shown"), [(58.5, "58 min left"), (-1, "expired"), (300.5, "5 h left")]
+)
+def test_a_token_tells_who_is_signed_in(open_visit: OpenVisit, minutes: float, shown: str) -> None:
+    schemes = {"jwt": {"httpAuthSecurityScheme": {"scheme": "bearer"}}}
+    claims = {"sub": "ada", "roles": ["operator"], "exp": int(time.time() + 60 * minutes)}
+    token = jwt.encode(claims, "a secret that is long enough for HS256")
+    with running(FakeAgent(card_of(securitySchemes=schemes)).app()) as url:
+        page = open_visit(url).go()
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_label("Token").fill(token)
+        page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("banner").get_by_text(f"ada · operator · {shown}")).to_be_visible()

@@ -1,0 +1,274 @@
+"""Operate an agent by its own routes: figures, traces, deliveries; and agents without them."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from apcore import Identity
+from apcore_a2a_auth import APIKeyAuthenticator
+from playwright.sync_api import Locator, Page, Route, expect
+
+from tests.server.asking import Json
+from tests.server.inloop import NEEDS_APPROVAL, ActionModule, give_back, registry_of
+from tests.server.modules import Inputs
+from tests.serving import running
+
+from .browsing import Visit
+from .fake import FakeAgent, task_of
+from .hostile import CORPUS, HostileVisit
+from .other_client import OtherClient
+
+OpenVisit = Callable[..., Visit]
+MINUTES = 60
+
+
+async def broken(inputs: Inputs, context: Any) -> Inputs:
+    raise ValueError("broken")
+
+
+@pytest.fixture(scope="module")
+def agent() -> Iterator[str]:
+    """Serve an agent whose skills have completed, failed and paused tasks."""
+    asking = ActionModule(give_back, annotations=NEEDS_APPROVAL)
+    modules = {"mirror": ActionModule(give_back), "broken": ActionModule(broken), "ask": asking}
+    with running(registry_of(modules), name="Test agent", explorer=True) as url:
+        with closing(OtherClient(url)) as other:
+            for number in range(5):
+                other.send({"data": {"n": number}}, "mirror")
+            for skill in ("broken", "broken", "ask"):
+                other.send({"data": {"n": 1}}, skill)
+        yield url
+
+
+def entry(page: Page, name: str) -> Locator:
+    """Return the link to a view."""
+    return page.get_by_role("navigation", name="Views").get_by_role("link", name=name)
+
+
+def figure(page: Page, name: str) -> Locator:
+    """Return the figure with a name."""
+    return page.locator(".figure").filter(has=page.get_by_text(name, exact=True))
+
+
+def answer(page: Page, path: str, document: Json, status: int = 200) -> None:
+    """Answer requests of a page to one of the agent's own routes."""
+
+    def fulfill(route: Route) -> None:
+        # in ASCII, since a lone surrogate can't be encoded
+        route.fulfill(body=json.dumps(document), content_type="application/json", status=status)
+
+    page.route(re.compile(rf"/apcore/{path}(\?|$)"), fulfill)
+
+
+def test_the_figures_of_this_moment_are_shown(visit: Visit) -> None:
+    page = visit.go()
+    entry(page, "Now").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Now")
+    expect(page.get_by_role("main").get_by_role("status")).to_have_text("Healthy")
+    expect(figure(page, "Completed in the last hour")).to_contain_text("5")
+    expect(figure(page, "Failed in the last hour")).to_contain_text("2")
+    expect(figure(page, "Waiting for input")).to_contain_text("1")
+    expect(figure(page, "Running")).to_contain_text("0")
+    expect(
+        page.get_by_role("img", name=re.compile("^Runs started: 8 in 60 minutes"))
+    ).to_be_visible()
+    figure(page, "Failed in the last hour").get_by_role("link").click()
+    expect(page.get_by_label("State")).to_have_value("failed")
+
+
+def test_figures_are_updated(visit: Visit) -> None:
+    page = visit.go("now")
+    expect(figure(page, "Running")).to_contain_text("0")
+    answer(page, "now", {"tasks": {"working": 7}, "status": "draining", "scope": "workers"})
+    expect(figure(page, "Running")).to_contain_text("7")
+    expect(page.get_by_role("main").get_by_role("status")).to_have_text("Shutting down")
+    expect(page.get_by_text("Figures of all workers of one replica.")).to_be_visible()
+    expect(figure(page, "Queued")).to_contain_text("unknown")
+
+
+def test_skills_are_compared_by_their_runs_errors_and_latencies(visit: Visit) -> None:
+    page = visit.go()
+    entry(page, "Performance").click()
+    row = page.get_by_role("row").filter(has_text="Broken")
+    expect(row).to_contain_text("2 (100 %)")
+    expect(row.get_by_role("img", name="Runs of broken: 2 in 60 minutes, 2 failed")).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text="Mirror")).to_contain_text(re.compile(r"\d ms"))
+    page.get_by_role("button", name="Failed").click()
+    expect(page.get_by_role("row").nth(1)).to_contain_text("Broken")
+    page.get_by_role("button", name="Details of broken").click()
+    failures = page.locator("section").filter(has=page.get_by_role("heading", name="Last failures"))
+    failures.last.get_by_role("link").first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Broken")
+    expect(page.get_by_role("main").get_by_role("status").first).to_have_text("failed")
+
+
+def test_hundreds_of_skills_are_shown_at_once(visit: Visit) -> None:
+    figures = {"running": 0, "runs": 1, "p50Seconds": 0.5, "perMinute": [1] * MINUTES}
+    skills = [{"id": f"area.skill{number}", **figures} for number in range(300)]
+    page = visit.page
+    answer(page, "skills", {"scope": "process", "skills": skills})
+    visit.go("performance")
+    expect(page.get_by_role("row")).to_have_count(301)
+    assert page.evaluate("document.querySelectorAll('*').length") < 9_000
+
+
+SPANS: list[Json] = [
+    {"id": "1", "name": "queue", "kind": "queue", "at": 0, "seconds": 0.5},
+    {"id": "3", "name": "lookup", "kind": "call", "at": 4, "seconds": 0.25, "parentId": "2"},
+    {"id": "2", "name": "mirror", "kind": "module", "at": 3.5, "seconds": 1, "status": "error"},
+    {"id": "4", "name": "approval", "kind": "wait", "at": 0.5, "seconds": 3},
+    {"id": "5", "name": "hook", "kind": "webhook", "at": 4.5, "seconds": None},
+]
+
+
+def span(at: float, **members: Any) -> Json:
+    """Return a span of a trace, that begins *at* so many seconds after the first one."""
+    minute, second = divmod(at, 60)
+    start = f"2026-01-01T00:{int(minute):02}:{second:06.3f}Z"
+    attributes = {"rules": 3} if members["name"] == "mirror" else {}
+    return {
+        "status": "ok",
+        "parentId": None,
+        "startedAt": start,
+        "attributes": attributes,
+    } | members
+
+
+def test_the_trace_of_a_task_is_a_table_along_an_axis_of_time(visit: Visit) -> None:
+    with closing(OtherClient(visit.agent)) as other:
+        task = other.send({"data": {"n": 1}}, "mirror")
+    page = visit.page
+    answer(page, r"tasks/[^/]+/trace", {"spans": [span(**each) for each in SPANS], "dropped": 7})
+    visit.go(f"tasks/{task['id']}")
+    trace = page.get_by_role("region", name="Trace")
+    rows = trace.get_by_role("row").filter(has=page.get_by_role("cell"))
+    expect(rows).to_contain_text(
+        ["queue", "approval", re.compile("mirror.*error.*module.*3.5 s.*1.0 s"), "lookup", "hook"]
+    )
+    expect(rows.last).to_contain_text("running")
+    expect(trace).to_contain_text("7 more spans were not kept.")
+    trace.get_by_role("button", name="mirror").click()
+    expect(trace.get_by_text("rules: 3")).to_be_visible()
+    assert visit.accessibility_violations() == []
+
+
+def test_an_agent_without_traces_is_asked_once(visit: Visit) -> None:
+    with closing(OtherClient(visit.agent)) as other:
+        task = other.send({"data": {"n": 1}}, "ask")
+    page = visit.page
+    answer(page, r"tasks/[^/]+/trace", {"error": {"code": "NOT_FOUND", "message": "No"}}, 404)
+    page.clock.install()
+    visit.go(f"tasks/{task['id']}")
+    expect(page.get_by_role("heading", name="History")).to_be_visible()
+    page.clock.run_for(30_000)
+    assert len([url for url in visit.requests if url.endswith("/trace")]) == 1
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+WEBHOOK: Json = {
+    "taskId": "task 1",
+    "id": "config/1",
+    "url": "https://hooks.example.com",
+    "state": "failed",
+    "reason": "Gone",
+    "pending": 2,
+    "nextAttemptAt": "2036-01-01T00:00:00Z",
+    "attempts": [{"at": "2026-01-01T00:00:00Z", "status": 410, "seconds": 0.2, "result": "failed"}],
+}
+
+
+def test_webhooks_are_tested_and_delivered_again(visit: Visit) -> None:
+    page = visit.page
+    answer(page, "webhooks", {"webhooks": [WEBHOOK]})
+    path = "tasks/task%201/webhooks/config%2F1"
+    attempt = {"status": 200, "seconds": 0.1, "result": "delivered"}
+    answer(page, f"{path}/test", {"attempt": attempt})
+    answer(page, f"{path}/redeliver", {"requeued": 1}, 202)
+    visit.go()
+    entry(page, "Webhooks").click()
+    webhook = page.get_by_role("main").get_by_role("listitem").first
+    expect(webhook).to_contain_text("https://hooks.example.com")
+    expect(webhook).to_contain_text("2 notifications waiting, next attempt in")
+    webhook.get_by_text("1 attempt, newest first").click()
+    expect(webhook).to_contain_text("failedHTTP 410200 ms")
+    webhook.get_by_role("button", name="Send test").click()
+    expect(webhook.get_by_role("status")).to_have_text("Test delivered with status 200")
+    webhook.get_by_role("button", name="Redeliver").click()
+    expect(webhook.get_by_role("status")).to_have_text("1 notification queued again")
+    assert visit.accessibility_violations() == []
+    with page.expect_request(re.compile("state=failed&limit=50")):
+        page.get_by_role("button", name="Failed").click()
+
+
+def test_views_without_a_route_are_hidden(open_visit: OpenVisit) -> None:
+    with running(FakeAgent().app()) as url:
+        page = open_visit(url).go()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Fake")
+        page.wait_for_load_state("networkidle")
+        for name in ("Now", "Performance", "Webhooks"):
+            expect(entry(page, name)).to_have_count(0)
+        expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_figures_are_for_operators_alone(open_visit: OpenVisit) -> None:
+    keys = APIKeyAuthenticator(
+        {"a key of ada": Identity("ada"), "a key of grace": Identity("grace", roles=("operator",))}
+    )
+    options: dict[str, Any] = {"auth": keys, "operators": "operator", "explorer": True}
+    with running(registry_of({"mirror": ActionModule(give_back)}), **options) as url:
+        for key, count, who in [("ada", 0, "ada"), ("grace", 1, "grace · operator")]:
+            page = open_visit(url).go()
+            page.get_by_role("button", name="Sign in").click()
+            page.get_by_label("API key").fill(f"a key of {key}")
+            page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
+            expect(page.get_by_role("banner").get_by_text(who, exact=True)).to_be_visible()
+            expect(entry(page, "Now")).to_have_count(count)
+
+
+def hostile_answers(text: str) -> dict[str, Json]:
+    """Return an answer for each route, with *text* everywhere."""
+    attempt = {"at": text, "status": text, "seconds": text, "result": text, "reason": text}
+    webhook = {**WEBHOOK, "taskId": text, "id": text, "url": text, "state": text, "reason": text}
+    span = {"id": text, "name": text, "kind": text, "startedAt": "2026-01-01T00:00:00Z"}
+    notable = {"taskId": text, "code": text, "at": text, "state": text, "seconds": text}
+    figures = {"id": text, "errors": {text: text}, "slowest": [notable], "failures": [notable]}
+    return {
+        "whoami": {"authenticated": True, "principal": text, "roles": [text], "operator": True},
+        "now": {"status": text, "scope": text, "replicas": [{"id": text, "leases": text}]},
+        "skills": {"scope": text, "skills": [{**figures, "runs": 3, "perMinute": [text, 5, None]}]},
+        "webhooks": {"webhooks": [{**webhook, "attempts": [attempt, text]}]},
+        r"tasks/[^/]+/trace": {
+            "spans": [{**span, "seconds": text, "status": text, "attributes": {text: text}}]
+        },
+    }
+
+
+def test_hostile_answers_are_shown_as_text(open_visit: OpenVisit) -> None:
+    task = task_of("WORKING", history=[])
+    fake = FakeAgent(ListTasks=lambda params: {"tasks": []}, GetTask=lambda params: task)
+    with running(fake.app()) as url:
+        hostile = HostileVisit(open_visit(url))
+        page = hostile.page
+        for text in CORPUS:
+            page.unroute_all()
+            for path, document in hostile_answers(text).items():
+                answer(page, path, document)
+            page.goto("about:blank")
+            hostile.visit.go("now")
+            expect(page.get_by_role("heading", name="Now", level=1)).to_be_visible()
+            expect(figure(page, "Queued")).to_be_visible()
+            assert hostile.harm() == []
+            hostile.go("performance")
+            page.get_by_role("button", name="Details of").click()
+            hostile.open_all()
+            assert hostile.harm() == []
+            hostile.go("webhooks")
+            expect(page.get_by_role("button", name="Redeliver")).to_be_visible()
+            hostile.open_all()
+            assert hostile.harm() == []
+            hostile.go("tasks", "task-1")
+            expect(page.get_by_role("region", name="Trace")).to_be_visible()
+            assert hostile.harm() == []
