@@ -76,12 +76,20 @@ def show_tasks(visit: Visit) -> None:
     expect(page.get_by_text("jobs.countdown").first).to_be_visible()
 
 
+def show_performance(visit: Visit) -> None:
+    """Show the figures of the skills, with the details of one."""
+    page = visit.go("performance")
+    page.get_by_role("button", name="Details of files.delete").click()
+    expect(page.get_by_role("heading", name="Slowest")).to_be_visible()
+
+
 VIEWS: dict[str, Callable[[Visit], None]] = {
     "agent": show_agent,
     "skill": show_skill,
     "run": show_run,
     "question": show_question,
     "tasks": show_tasks,
+    "performance": show_performance,
 }
 
 

@@ -40,6 +40,17 @@ def tour(visit: Visit) -> Iterator[str]:
     page.get_by_label("seconds").fill("60")
     send(page, "working")
     yield "running"
+    visit.go("now")
+    expect(page.get_by_role("img", name="Runs started")).to_be_visible()
+    yield "now"
+    visit.go("performance")
+    page.get_by_role("button", name="Details of text.stats").click()
+    expect(page.get_by_role("heading", name="Slowest")).to_be_visible()
+    yield "performance"
+    page.keyboard.press("Control+k")
+    expect(page.get_by_role("option").first).to_be_visible()
+    yield "palette"
+    page.keyboard.press("Escape")
     visit.go("requests")
     expect(page.get_by_role("heading", name="Requests")).to_be_visible()
     yield "requests"

@@ -87,7 +87,7 @@ function Row({ span, start, length }: { span: Span; start: number; length: numbe
           <span class="track">
             <span
               class={`span is-${KINDS.has(kind) ? kind : "other"} ${status === "error" ? "is-error" : ""}`}
-              style={{ left: `${left}%`, width: `${Math.max(0.4, width)}%` }}
+              style={{ left: `min(${left}%, 100% - 3px)`, width: `max(${width}%, 3px)` }}
             />
           </span>
         </td>
