@@ -50,9 +50,11 @@ FIND_HARM = """() => {
         ...(window.ran === undefined ? [] : ["a script ran"]),
         ...Object.keys(Object.prototype).map((name) => `every object has ${name}`),
         ...(document.scripts.length === 1 ? [] : ["there are more scripts"]),
-        ...document.querySelectorAll("iframe, object, embed, base, video, audio, math, portal"),
+        ...document.querySelectorAll("iframe, object, embed, base, video, math, portal"),
         ...document.querySelectorAll("form[action], body style, body link, [srcset], [srcdoc]"),
-        ...[...document.images].filter((image) => !image.src.startsWith("blob:")),
+        ...[...document.images, ...document.querySelectorAll("audio")].filter(
+            ({src}) => !src.startsWith("blob:")
+        ),
         ...all.filter((each) => [...each.attributes].some(({name}) => name.startsWith("on"))),
         ...links.filter(({protocol}) => !["http:", "https:", "mailto:"].includes(protocol)),
         ...links.filter(({rel, target}) => rel !== "noopener noreferrer" || target !== "_blank"),
@@ -121,6 +123,8 @@ def schema_of(text: str) -> Json:
         text: {"type": "string", **texts, "default": text},
         "choice": {"enum": [text, "other"], **texts, "default": text},
         "list": {"type": "array", "items": {"type": "string", **texts}, "default": [text], **texts},
+        "long": {"type": "string", "contentMediaType": "text/markdown", **texts},
+        "file": {"type": "string", "contentEncoding": "base64", "contentMediaType": text, **texts},
         "nested": {"type": "object", "properties": {text: {"type": "integer", **texts}}, **texts},
         "either": {"oneOf": [{"const": text, **texts}, {"type": "object", **texts}]},
     }
@@ -169,6 +173,10 @@ def parts_of(text: str) -> list[Json]:
         {"text": text, "mediaType": "text/markdown"},
         {"data": {text: text, "deep": [{text: [text]}]}},
         {"data": [{text: text}, {"plain": 1}]},
+        {"data": {text: f"{text}\n{text}", "rows": [{text: text}], "nested": {text: [text]}}},
+        {"data": {"bytes": "UklGRg==", "mimeType": "audio/wav", "name": text, text: text}},
+        {"data": {"bytes": text, "mimeType": text, "lines": [{text: [text]}]}},
+        {"data": {"choice": f"{text}\n", "nested": {text: f"# {text}\n"}, "list": [text, "\n"]}},
         {"raw": "PHN2Zz4=", **names},
         {"raw": "PHN2ZyBvbmxvYWQ9ImFsZXJ0KDEpIi8+", "mediaType": "image/svg+xml", "filename": text},
         {"raw": text, **names},

@@ -181,16 +181,38 @@ def test_the_result_is_in_view_after_control_enter(
     expect_state(page, "completed")
 
 
-def test_a_failure_shows_the_ids_to_look_it_up_by(visit: Visit) -> None:
+def test_a_failure_shows_its_code_and_the_ids_to_look_it_up_by(
+    open_visit: OpenVisit, agent: str
+) -> None:
+    visit = open_visit(agent, permissions=["clipboard-read", "clipboard-write"])
     page = open_skill(visit, "broken")
     run_with(page, {"n": 1}, "failed")
     task_id = result(page).get_by_role("link", name="Task").get_attribute("title")
-    ids = result(page).get_by_role("definition")
-    expect(ids).to_have_text([str(task_id), TRACES[-1]])
+    facts = result(page).get_by_role("definition")
+    expect(facts.nth(0)).to_have_text("-32603 ModuleExecuteError")
+    expect(facts.nth(1)).to_contain_text(str(task_id))
+    expect(facts.nth(2)).to_contain_text(TRACES[-1])
+    expect(result(page)).to_contain_text(f"Search it for trace_id={TRACES[-1]}")
+    result(page).get_by_role("button", name="Copy trace id").click()
+    expect(facts.nth(2).get_by_role("status")).to_have_text("Copied.")
+    assert page.evaluate("navigator.clipboard.readText()") == TRACES[-1]
     calls = len(TRACES)
     result(page).get_by_role("button", name="Run again").click()
     expect(runs(page)).to_have_count(2)
     expect_state(page, "failed")
+    assert len(TRACES) == calls + 1
+
+
+def test_a_failed_task_is_run_again_from_its_own_page(visit: Visit) -> None:
+    page = open_skill(visit, "broken")
+    run_with(page, {"n": 7}, "failed")
+    result(page).get_by_role("link", name="Task").click()
+    expect(page.get_by_role("heading", name="History")).to_be_visible()
+    calls = len(TRACES)
+    result(page).get_by_role("button", name="Run again").click()
+    expect(page.get_by_role("heading", name="Try it")).to_be_visible()
+    expect_state(page, "failed")
+    expect(runs(page).first).to_contain_text('{"n":7}')
     assert len(TRACES) == calls + 1
 
 

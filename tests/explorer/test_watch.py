@@ -121,13 +121,15 @@ def test_each_chunk_is_shown_before_the_next_arrives(
     expect(state(page)).to_have_text("completed")
 
 
-def test_streamed_text_grows_and_can_be_shown_as_markdown(
+def test_streamed_text_grows_as_text_and_as_markdown(
     visit: Visit, scripted: ScriptedModule
 ) -> None:
     stream, page = start_stream(visit, scripted), visit.page
     stream.send({"text": "# On"}, {"text": "ce\n\nup"})
+    shown_as = artifact(page).get_by_role("group", name="Show as")
+    shown_as.get_by_role("button", name="Text").click()
     expect(artifact(page)).to_contain_text("# Once up")
-    artifact(page).get_by_role("button", name="Markdown").click()
+    shown_as.get_by_role("button", name="Markdown").click()
     expect(artifact(page).get_by_role("heading", name="Once", exact=True)).to_be_visible()
     stream.send({"text": "on a **time**"})
     expect(artifact(page).get_by_role("paragraph")).to_have_text("upon a time")
@@ -179,7 +181,6 @@ def test_text_is_shown_unchanged(visit: Visit) -> None:
 
 def test_markdown_is_shown_without_active_content(visit: Visit) -> None:
     output = shown_output(visit, "markdown")
-    output.get_by_role("button", name="Markdown").click()
     expect(output.get_by_role("heading", name="A report")).to_be_visible()
     expect(output.get_by_role("link")).to_have_text(["a link"])
     expect(output.get_by_text("a trap")).to_be_visible()
@@ -189,9 +190,9 @@ def test_markdown_is_shown_without_active_content(visit: Visit) -> None:
 def test_data_is_shown_as_a_tree_that_opens_and_closes(visit: Visit) -> None:
     output = shown_output(visit, "tree")
     expect(output).not_to_contain_text("Ulysses")
-    output.get_by_role("button", name="books").click()
+    output.get_by_role("button", name="books:").click()
     expect(output.get_by_text("Ulysses")).to_be_visible()
-    output.get_by_role("button", name="shelf").click()
+    output.get_by_role("button", name="shelf:").click()
     expect(output).not_to_contain_text("Ulysses")
     output.get_by_role("button", name="JSON").click()
     expect(output).to_contain_text('"lent": null')

@@ -98,6 +98,7 @@ def policy(text: str) -> str:
             f"style-src {' '.join(hashes['style'])}",
             "connect-src 'self'",
             "img-src 'self' data: blob:",
+            "media-src blob:",
             "base-uri 'none'",
             "form-action 'none'",
             "frame-ancestors 'none'",

@@ -1,17 +1,25 @@
 import { useState } from "preact/hooks";
-import type { Artifact } from "../protocol/types";
+import type { Artifact, JsonObject } from "../protocol/types";
 import { pretty } from "../protocol/values";
 import { counted } from "./counted";
 import { download, fileName } from "./files";
 import { PartView } from "./PartView";
 import { rowsOf } from "./rows";
+import { joinedText } from "./shapes";
 import { Table } from "./Table";
+import { TextView } from "./TextView";
 import { Choice } from "./Choice";
 
 const STEP = 20; // parts
 
-/** An artifact. Parts that are flat data are shown as a table, parts that are texts as one text. */
-export function ArtifactView({ artifact }: { artifact: Artifact }) {
+interface Props {
+  artifact: Artifact;
+  /** The schema of its data, if it is known. */
+  schema?: JsonObject;
+}
+
+/** An artifact. Parts that are pieces of a text are shown as one text, flat data as a table. */
+export function ArtifactView({ artifact, schema }: Props) {
   const title = artifact.name || artifact.artifactId || "Artifact";
   return (
     <section class="artifact" aria-label={`Artifact ${title}`}>
@@ -30,35 +38,28 @@ export function ArtifactView({ artifact }: { artifact: Artifact }) {
         )}
       </header>
       {artifact.description && <p class="hint">{artifact.description}</p>}
-      <Parts artifact={artifact} />
+      <Parts artifact={artifact} schema={schema} />
     </section>
   );
 }
 
-function Parts({ artifact: { parts } }: { artifact: Artifact }) {
+function Parts({ artifact: { parts }, schema }: Props) {
   const [shown, setShown] = useState(STEP);
-  const [apart, setApart] = useState(false);
+  const [chosen, setKind] = useState("");
+  const joined = joinedText(parts);
   const rows = parts.length > 1 ? rowsOf(parts.map((part) => part.data ?? null)) : null;
-  const joined = parts.length > 1 && parts.every((part) => part.text !== undefined);
+  const kinds = [...(joined === null ? [] : ["Text"]), ...(rows ? ["Table"] : []), "Separate"];
+  const kind = kinds.includes(chosen) ? chosen : kinds[0]!;
   if (!parts.length) return <p class="muted">This artifact is empty.</p>;
   return (
     <>
-      {(rows || joined) && (
-        <Choice
-          label="Parts"
-          options={["Combined", "Separate"]}
-          value={apart ? "Separate" : "Combined"}
-          onChange={(value) => setApart(value === "Separate")}
-        />
-      )}
-      {!apart && rows ? (
-        <Table rows={rows} label="Parts as a table" />
-      ) : !apart && joined ? (
-        <PartView part={{ ...parts[0], text: parts.map((part) => part.text).join("") }} />
-      ) : (
+      <Choice label="Parts" options={kinds} value={kind} onChange={setKind} />
+      {kind === "Text" && <TextView part={{ mediaType: parts[0]!.text === undefined ? "" : parts[0]!.mediaType, text: joined! }} />}
+      {kind === "Table" && <Table rows={rows!} label="Parts as a table" />}
+      {kind === "Separate" && (
         <>
           {parts.slice(0, shown).map((part, index) => (
-            <PartView key={index} part={part} />
+            <PartView key={index} part={part} schema={schema} />
           ))}
           {parts.length > shown && (
             <button type="button" class="quiet small" onClick={() => setShown(shown + 5 * STEP)}>

@@ -1,6 +1,6 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Part } from "../protocol/types";
-import { bytesOf, download, fileName, isImage, sizeOf } from "./files";
+import { bytesOf, download, fileName, isAudio, isImage, sizeOf } from "./files";
 import { Link } from "./Link";
 
 export function FilePart({ part }: { part: Part }) {
@@ -23,6 +23,7 @@ function Bytes({ part, name }: { part: Part; name: string }) {
   return (
     <div class="file">
       {isImage(part) && <Image bytes={bytes} type={type} name={name} />}
+      {isAudio(part) && <Audio bytes={bytes} type={type} name={name} />}
       <p>
         <span class="breakable">{name}</span>{" "}
         <span class="muted">
@@ -41,12 +42,29 @@ function Bytes({ part, name }: { part: Part; name: string }) {
   );
 }
 
-function Image({ bytes, type, name }: { bytes: Uint8Array<ArrayBuffer>; type: string; name: string }) {
+interface MediaProps {
+  bytes: Uint8Array<ArrayBuffer>;
+  type: string;
+  name: string;
+}
+
+function Image({ bytes, type, name }: MediaProps) {
+  const url = useBlobUrl(bytes, type);
+  return <div class="picture">{url && <img src={url} alt={name} />}</div>;
+}
+
+function Audio({ bytes, type, name }: MediaProps) {
+  const url = useBlobUrl(bytes, type);
+  return <div class="sound">{url && <audio controls src={url} aria-label={name} />}</div>;
+}
+
+/** A URL of the bytes, as long as they are shown. */
+function useBlobUrl(bytes: Uint8Array<ArrayBuffer>, type: string): string {
   const [url, setUrl] = useState("");
   useEffect(() => {
     const blobUrl = URL.createObjectURL(new Blob([bytes], { type }));
     setUrl(blobUrl);
     return () => URL.revokeObjectURL(blobUrl);
   }, [bytes, type]);
-  return <div class="picture">{url && <img src={url} alt={name} />}</div>;
+  return url;
 }

@@ -1,60 +1,103 @@
-import { useState } from "preact/hooks";
+import { createContext } from "preact";
+import { useContext, useState } from "preact/hooks";
 import type { Json } from "../protocol/types";
+import { matches, pathTo, type Found } from "./search";
 
 const STEP = 100; // members
 const MAX_STRING = 2000; // characters
 
+interface TreeTools {
+  /** The result of a search, and the words that were searched for. */
+  found: (Found & { words: string }) | null;
+  pick: (path: string, value: Json) => void;
+}
+
+/** What users can do in a tree; by default, open and close its branches. */
+export const Tools = createContext<TreeTools | null>(null);
+
+interface Props {
+  value: Json;
+  name?: string;
+  /** The number of levels that are open at first. */
+  open?: number;
+  path?: string;
+}
+
 /** A JSON value as a tree; closed branches are not rendered. */
-export function JsonTree({ value, name, open = 2 }: { value: Json; name?: string; open?: number }) {
+export function JsonTree({ value, name, open = 2, path = "$" }: Props) {
   if (value === null || typeof value !== "object") {
     return (
       <div class="leaf">
         <Name name={name} />
         <Scalar value={value} />
+        <Pick path={path} value={value} />
       </div>
     );
   }
-  return <Branch value={value} name={name} open={open} />;
+  return <Branch value={value} name={name} open={open} path={path} />;
 }
 
-type Tree = Json[] | { [name: string]: Json };
+/** A button that offers to copy a member. */
+function Pick({ path, value }: { path: string; value: Json }) {
+  const tools = useContext(Tools);
+  if (!tools) return null;
+  return <button type="button" class="pick" aria-label={`Copy ${path}`} onClick={() => tools.pick(path, value)} />;
+}
 
-function Branch({ value, name, open }: { value: Tree; name?: string; open: number }) {
-  const [opened, setOpened] = useState(open > 0);
+type Branching = Json[] | { [name: string]: Json };
+
+function Branch({ value, name, open, path }: { value: Branching; name?: string; open: number; path: string }) {
+  const found = useContext(Tools)?.found;
+  const [toggled, setToggled] = useState<boolean | null>(null);
   const [shown, setShown] = useState(STEP);
-  const names = Array.isArray(value) ? null : Object.keys(value);
-  const size = names?.length ?? (value as Json[]).length;
-  const summary = names ? `{ ${size} }` : `[ ${size} ]`;
+  const size = Array.isArray(value) ? value.length : Object.keys(value).length;
   if (!size) {
     return (
       <div class="leaf">
         <Name name={name} />
-        <span class="muted">{names ? "{}" : "[]"}</span>
+        <span class="muted">{Array.isArray(value) ? "[]" : "{}"}</span>
       </div>
     );
   }
+  const isOpen = found ? found.holders.has(value) : (toggled ?? open > 0);
+  const keys = isOpen ? shownKeys(value, found) : [];
   return (
     <div class="branch">
-      <button type="button" class="twig" aria-expanded={opened} onClick={() => setOpened(!opened)}>
-        <span aria-hidden="true">{opened ? "▾" : "▸"}</span> <Name name={name} />
-        <span class="muted">{summary}</span>
+      <button type="button" class="twig" aria-expanded={isOpen} onClick={() => setToggled(!isOpen)}>
+        <span aria-hidden="true">{isOpen ? "▾" : "▸"}</span> <Name name={name} />
+        <span class="muted">{Array.isArray(value) ? `[ ${size} ]` : `{ ${size} }`}</span>
       </button>
-      {opened && (
+      <Pick path={path} value={value} />
+      {isOpen && (
         <div class="children">
-          {Array.from({ length: Math.min(size, shown) }, (_, index) => {
-            const key = names ? names[index]! : index;
-            const child = (value as Record<string | number, Json>)[key]!;
-            return <JsonTree key={key} name={String(key)} value={child} open={open - 1} />;
-          })}
-          {size > shown && (
+          {keys.slice(0, shown).map((key) => (
+            <JsonTree
+              key={key}
+              name={String(key)}
+              value={(value as Record<string | number, Json>)[key]!}
+              open={open - 1}
+              path={pathTo(path, key)}
+            />
+          ))}
+          {keys.length > shown && (
             <button type="button" class="quiet small" onClick={() => setShown(shown + 5 * STEP)}>
-              Show more ({(size - shown).toLocaleString()} left)
+              Show more ({(keys.length - shown).toLocaleString()} left)
             </button>
           )}
         </div>
       )}
     </div>
   );
+}
+
+/** The keys of the members to show: all, or those in which something was found. */
+function shownKeys(value: Branching, found: TreeTools["found"] | undefined): (string | number)[] {
+  const keys = Array.isArray(value) ? Array.from(value.keys()) : Object.keys(value);
+  if (!found) return keys;
+  return keys.filter((key) => {
+    const member = (value as Record<string | number, Json>)[key]!;
+    return found.holders.has(member) || matches(typeof key === "string" ? key : "", member, found.words);
+  });
 }
 
 const Name = ({ name }: { name?: string }) =>
@@ -66,7 +109,8 @@ const BIDI_CONTROLS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 const escaped = (source: string) =>
   source.replace(BIDI_CONTROLS, (control) => `\\u${control.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
-function Scalar({ value }: { value: null | boolean | number | string }) {
+/** A value without members, as JSON. */
+export function Scalar({ value }: { value: null | boolean | number | string }) {
   const [whole, setWhole] = useState(false);
   if (typeof value !== "string") return <span class={`json-${typeof value}`}>{String(value)}</span>;
   const truncated = !whole && value.length > MAX_STRING;

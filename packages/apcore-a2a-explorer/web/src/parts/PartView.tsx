@@ -1,70 +1,47 @@
-import { useState } from "preact/hooks";
-import type { Json, Part } from "../protocol/types";
+import { useMemo, useState } from "preact/hooks";
+import { resolve } from "../form/resolve";
+import type { Json, JsonObject, Part } from "../protocol/types";
 import { pretty } from "../protocol/values";
 import { Boundary } from "./Boundary";
-import { FilePart } from "./FilePart";
-import { JsonTree } from "./JsonTree";
-import { LongText } from "./LongText";
-import { Markdown } from "./Markdown";
-import { rowsOf } from "./rows";
-import { Table } from "./Table";
 import { Choice } from "./Choice";
+import { FilePart } from "./FilePart";
+import { Formatted } from "./Formatted";
+import { LongText } from "./LongText";
+import { shapeOf } from "./shapes";
+import { TextView } from "./TextView";
+import { Tree } from "./Tree";
 
-const MARKDOWN = /(^|\n)(#{1,6} |[-*] |\d+\. |```|> |\|.*\|)|\*\*|`[^`]+`|\[[^\]]+\]\(/;
-const MAX_MARKDOWN = 200_000; // characters
+interface Props {
+  part: Part;
+  /** The schema of its data, if it is known. */
+  schema?: JsonObject;
+}
 
-export const PartView = ({ part }: { part: Part }) => (
+export const PartView = ({ part, schema }: Props) => (
   <Boundary>
-    <PartContent part={part} />
+    <PartContent part={part} schema={schema} />
   </Boundary>
 );
 
-function PartContent({ part }: { part: Part }) {
-  if (part.text !== undefined) return <TextPart part={part} text={part.text} />;
-  if (part.data !== undefined) return <DataPart data={part.data} />;
+function PartContent({ part, schema }: Props) {
+  if (part.text !== undefined) return <TextView part={part} />;
+  if (part.data !== undefined) return <DataView data={part.data} schema={schema} />;
   return <FilePart part={part} />;
 }
 
-function TextPart({ part, text }: { part: Part; text: string }) {
-  const declared = /markdown/.test(part.mediaType ?? "");
-  const mayBeMarkdown = text.length < MAX_MARKDOWN && (declared || MARKDOWN.test(text));
-  const [rich, setRich] = useState(declared);
-  if (!mayBeMarkdown) return <LongText text={text} />;
-  return (
-    <>
-      <Choice
-        label="Show as"
-        options={["Text", "Markdown"]}
-        value={rich ? "Markdown" : "Text"}
-        onChange={(value) => setRich(value === "Markdown")}
-      />
-      {rich ? <Markdown source={text} /> : <LongText text={text} />}
-    </>
-  );
-}
-
-export function DataPart({ data }: { data: Json }) {
-  const table = tableOf(data);
-  const kinds = [...(table ? ["Table"] : []), "Tree", "JSON"];
+/** Data, formatted for people if that shows more than a tree. */
+export function DataView({ data, schema: root = {} }: { data: Json; schema?: JsonObject }) {
+  const schema = resolve(root, root);
+  const { kind: shape } = useMemo(() => shapeOf(data, schema, root), [data, schema, root]);
+  const kinds = [...(shape === "plain" ? [] : [shape === "rows" ? "Table" : "Formatted"]), "Tree", "JSON"];
   const [chosen, setKind] = useState("");
   const kind = kinds.includes(chosen) ? chosen : kinds[0]!;
   return (
     <>
       <Choice label="Show as" options={kinds} value={kind} onChange={setKind} />
-      {kind === "Table" && table && <Table rows={table} label="Table" />}
-      {kind === "Tree" && (
-        <div class="tree">
-          <JsonTree value={data} />
-        </div>
-      )}
+      {kind === "Tree" && <Tree value={data} />}
       {kind === "JSON" && <LongText text={pretty(data)} code />}
+      {kind !== "Tree" && kind !== "JSON" && <Formatted value={data} schema={schema} root={root} label="data" />}
     </>
   );
-}
-
-/** The rows in *data*, if it is an array of flat objects or an object with only such an array. */
-function tableOf(data: Json) {
-  if (Array.isArray(data)) return rowsOf(data);
-  const values = data && typeof data === "object" ? Object.values(data) : [];
-  return values.length === 1 ? rowsOf(values[0]) : null;
 }

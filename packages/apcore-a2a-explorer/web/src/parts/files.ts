@@ -27,6 +27,10 @@ const IMAGES = /^image\/(png|jpeg|gif|webp|avif|bmp|svg\+xml)$/i;
 /** Whether the part can be shown by <img>, in which SVGs run no scripts. */
 export const isImage = (part: Part) => part.raw !== undefined && IMAGES.test(part.mediaType ?? "");
 
+const SOUNDS = /^audio\/(mpeg|mp3|mp4|aac|ogg|opus|webm|flac|wav|x-wav)$/i;
+
+export const isAudio = (part: Part) => part.raw !== undefined && SOUNDS.test(part.mediaType ?? "");
+
 export function sizeOf(bytes: number): string {
   if (bytes < 1000) return `${bytes} B`;
   if (bytes < 1_000_000) return `${(bytes / 1000).toFixed(1)} kB`;

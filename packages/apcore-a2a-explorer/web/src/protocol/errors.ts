@@ -55,6 +55,16 @@ export function taskErrors(task: Task | null): FieldError[] {
   return parts.flatMap(({ data }) => (isObject(data) && isObject(data.data) ? listed(data.data) : []));
 }
 
+/** The code and the type of the error that ended a task, if its agent reports them. */
+export function failureOf(task: Task | null): { code?: string; type?: string } {
+  const parts = task?.status.message?.parts ?? [];
+  const details = parts.map(({ data }) => data).find((each) => isObject(each) && "code" in each);
+  if (!isObject(details)) return {};
+  const { code, data } = details;
+  const isCode = typeof code === "number" || typeof code === "string";
+  return { code: isCode ? String(code) : undefined, type: isObject(data) ? text(data.type) : undefined };
+}
+
 const listed = (data: JsonObject) =>
   objects(data.errors).map((each) => fieldError(each.field, each.message));
 

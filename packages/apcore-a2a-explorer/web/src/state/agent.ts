@@ -19,6 +19,10 @@ export const cardError = signal("");
 export const extended = signal(false);
 export const skillsById = computed(() => new Map(card.value?.skills.map((each) => [each.id, each])));
 
+/** The schema of a skill's results, if the card has it. */
+export const outputSchemaOf = (skillId: string | undefined) =>
+  skillsById.value.get(skillId ?? "")?.outputSchema;
+
 export async function loadCard(): Promise<void> {
   try {
     const response = await fetch(withSecret(new URL(".well-known/agent-card.json", base)), {

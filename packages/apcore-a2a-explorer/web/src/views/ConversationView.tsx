@@ -6,7 +6,7 @@ import { partOf } from "../protocol/parts";
 import { isSettled } from "../protocol/states";
 import { skillOf } from "../protocol/taskFacts";
 import type { ListQuery, Message, Task, TaskPage } from "../protocol/types";
-import { card } from "../state/agent";
+import { card, outputSchemaOf } from "../state/agent";
 import { go, href } from "../state/route";
 import type { Run } from "../state/run";
 import { start } from "../state/runs";
@@ -138,7 +138,7 @@ function Turn({ task, replied }: { task: Task; replied: (run: Run) => void }) {
       ))}
       {question && <QuestionView task={task} replied={replied} />}
       {task.artifacts.map((artifact) => (
-        <ArtifactView key={artifact.artifactId} artifact={artifact} />
+        <ArtifactView key={artifact.artifactId} artifact={artifact} schema={outputSchemaOf(skillOf(task))} />
       ))}
     </section>
   );

@@ -1,15 +1,18 @@
 import { useEffect } from "preact/hooks";
 import { ArtifactView } from "../parts/ArtifactView";
-import { PartView } from "../parts/PartView";
-import { HttpError, RpcError, taskErrors } from "../protocol/errors";
+import { CopyButton } from "../parts/CopyButton";
+import { failureOf, HttpError, RpcError, taskErrors } from "../protocol/errors";
 import { isSettled, isTerminal } from "../protocol/states";
-import { card } from "../state/agent";
+import { object, text } from "../protocol/values";
+import { card, outputSchemaOf } from "../state/agent";
 import { href } from "../state/route";
 import type { Run } from "../state/run";
 import { StateBadge } from "./Badges";
 import { CopyView } from "./CopyView";
 import { Errors, Failure } from "./Errors";
+import { MessageParts } from "./MessageView";
 import { QuestionView } from "./QuestionView";
+import { skillOf } from "./TaskTable";
 import { Timeline } from "./Timeline";
 import { duration, short } from "./times";
 import { useClock } from "./useClock";
@@ -41,7 +44,11 @@ export function RunView({ run, replied, bare = false, rerun }: Props) {
       <AgentMessage run={run} />
       <AfterFailure run={run} rerun={rerun} />
       {task?.artifacts.map((artifact) => (
-        <ArtifactView key={artifact.artifactId} artifact={artifact} />
+        <ArtifactView
+          key={artifact.artifactId}
+          artifact={artifact}
+          schema={outputSchemaOf(run.skillId ?? skillOf(task))}
+        />
       ))}
       {run.events.length > 0 && <Timeline run={run} count={run.events.length} />}
       {!bare && <CopyView operation={run.operation} title="Copy the sent request" />}
@@ -168,40 +175,57 @@ function ProgressView({ run }: { run: Run }) {
   );
 }
 
-/** The ids to look a failure up by, and a way to run again. */
+/** What is known of a failure: its code, the ids to look it up by, and a way to run again. */
 function AfterFailure({ run, rerun }: { run: Run; rerun?: () => void }) {
   void run.changed.value;
-  const { task, traceId, error } = run;
+  const { task, error } = run;
   const hasFailed = task?.status.state === "failed" || run.isLost || (error !== null && !run.active);
   if (!hasFailed || isBroken(run)) return null;
+  const { code, type } = failureOf(task);
+  const traceId = traceOf(run);
   return (
     <div class="notice ids">
       {run.isLost && (
         <p>The agent no longer knows this task. It may have been started again without a task store.</p>
       )}
       <dl class="facts">
-        {task && (
+        {code && (
           <>
-            <dt>Task ID</dt>
-            <dd class="mono breakable">{task.id}</dd>
+            <dt>Code</dt>
+            <dd class="breakable">
+              <code>{code}</code> {type}
+            </dd>
           </>
         )}
-        {"message" in run.sent && (
-          <>
-            <dt>Trace ID</dt>
-            <dd class="mono breakable">{traceId}</dd>
-          </>
-        )}
+        {task && <Id name="Task ID" id={task.id} />}
+        {traceId && <Id name="Trace ID" id={traceId} />}
       </dl>
-      {task && <p class="muted">Search the agent's log for these ids.</p>}
+      {traceId && task && (
+        <p class="muted">
+          The agent's log may say more. Search it for <code class="breakable">trace_id={traceId}</code>
+        </p>
+      )}
       {rerun && (
         <button type="button" onClick={rerun}>
-          Run again
+          Run again with the same input
         </button>
       )}
     </div>
   );
 }
+
+const Id = ({ name, id }: { name: string; id: string }) => (
+  <>
+    <dt>{name}</dt>
+    <dd class="row">
+      <span class="mono breakable">{id}</span> <CopyButton text={id} label={`Copy ${name.toLowerCase()}`} />
+    </dd>
+  </>
+);
+
+/** The id of a run's trace: the agent's, or the one that the page has sent. */
+const traceOf = ({ task, sent, traceId }: Run) =>
+  text(object(task?.metadata?.apcore)?.traceId) ?? ("message" in sent ? traceId : undefined);
 
 /** The agent's message with the latest status, or instead of a task. */
 function AgentMessage({ run }: { run: Run }) {
@@ -210,9 +234,7 @@ function AgentMessage({ run }: { run: Run }) {
   if (!message?.parts.length) return null;
   return (
     <section class="artifact" aria-label="Message from the agent">
-      {message.parts.map((part, index) => (
-        <PartView key={index} part={part} />
-      ))}
+      <MessageParts message={message} />
       <Errors errors={taskErrors(run.task)} />
     </section>
   );

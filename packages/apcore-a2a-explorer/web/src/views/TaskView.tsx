@@ -1,5 +1,5 @@
 import { useEffect, useState } from "preact/hooks";
-import { JsonTree } from "../parts/JsonTree";
+import { Tree } from "../parts/Tree";
 import { isTerminal } from "../protocol/states";
 import { durationOf, skillOf, taskFacts } from "../protocol/taskFacts";
 import { card, skillsById } from "../state/agent";
@@ -7,8 +7,9 @@ import { now } from "../state/clock";
 import { credentials } from "../state/credentials";
 import { whoami } from "../state/operate";
 import { href } from "../state/route";
+import { go, href } from "../state/route";
 import { meansNoEvents, type Run } from "../state/run";
-import { rememberRun, runs, watching } from "../state/runs";
+import { addRun, rememberRun, runs, start, watching } from "../state/runs";
 import { version } from "../state/settings";
 import { getTask } from "../state/tasks";
 import type { Task } from "../protocol/types";
@@ -69,6 +70,14 @@ export function TaskView({ id }: { id: string }) {
       {run && <h2>Result</h2>}
       {run && <RunView run={run} replied={(next) => rememberRun(`task ${id}`, next)} bare />}
       {task && whoami.value && <TraceView taskId={id} state={task.status.state} />}
+      {run && (
+        <RunView
+          run={run}
+          replied={(next) => rememberRun(`task ${id}`, next)}
+          bare
+          rerun={rerunOf(snapshot)}
+        />
+      )}
       {task && <History task={over ? (snapshot ?? task) : task} />}
       {task && card.value?.capabilities.push && <PushView taskId={id} />}
       {task && <Raw task={task} />}
@@ -103,6 +112,18 @@ function show(task: Task): void {
 
 /** The name of the task's skill on the card, or its id. */
 const nameOf = (task: Task) => skillsById.value.get(skillOf(task))?.name ?? skillOf(task);
+
+/** Runs the skill of a task again with its first message; undefined if they are not known. */
+function rerunOf(task: Task | null): (() => void) | undefined {
+  const skill = task ? skillOf(task) : "";
+  const message = task?.history.find((each) => each.role === "user");
+  if (!skill || !message) return undefined;
+  const mode = card.value?.capabilities.streaming ? "stream" : "send";
+  return () => {
+    addRun(skill, start(mode, message.parts, { skillId: skill }));
+    go(href("skills", skill));
+  };
+}
 
 function Facts({ task }: { task: Task }) {
   const skill = skillOf(task);
@@ -185,8 +206,6 @@ function History({ task }: { task: Task }) {
 const Raw = ({ task }: { task: Task }) => (
   <details>
     <summary>Task as JSON</summary>
-    <div class="tree">
-      <JsonTree value={JSON.parse(JSON.stringify(task))} open={1} />
-    </div>
+    <Tree value={JSON.parse(JSON.stringify(task))} open={1} />
   </details>
 );

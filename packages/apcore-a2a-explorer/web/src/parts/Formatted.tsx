@@ -1,0 +1,128 @@
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { labelOf, orderOf, propertiesOf } from "../form/fields";
+import { resolve } from "../form/resolve";
+import type { Json, JsonObject } from "../protocol/types";
+import { counted } from "./counted";
+import { FilePart } from "./FilePart";
+import { JsonTree, Scalar } from "./JsonTree";
+import { memberSchema, shapeOf } from "./shapes";
+import { Table } from "./Table";
+import { TextView } from "./TextView";
+
+const STEP = 20; // items
+
+interface Props {
+  value: Json;
+  /** The schema of the value, with its references followed; empty if there is none. */
+  schema: JsonObject;
+  /** The schema with the definitions. */
+  root: JsonObject;
+  label: string;
+  depth?: number;
+}
+
+/** A value for people: texts, tables and files where it has them, and a tree of the rest. */
+export function Formatted({ value, schema, root, label, depth = 0 }: Props) {
+  const shape = shapeOf(value, schema, root, depth);
+  switch (shape.kind) {
+    case "text":
+      return <TextView part={shape.part} />;
+    case "file":
+      return (
+        <>
+          <FilePart part={{ ...shape.part, filename: shape.part.filename ?? label }} />
+          {Object.keys(shape.rest).length > 0 && (
+            <Members object={shape.rest} schema={schema} root={root} depth={depth} />
+          )}
+        </>
+      );
+    case "rows":
+      return <Table rows={shape.rows} label={`Table of ${label}`} />;
+    case "list":
+      return <Items items={shape.items} schema={resolve(schema.items, root)} root={root} label={label} depth={depth} />;
+    case "members":
+      return <Members object={shape.members} schema={schema} root={root} depth={depth} />;
+    default:
+      return <Plain value={value} />;
+  }
+}
+
+const Plain = ({ value }: { value: Json }) => (
+  <div class="tree">
+    <JsonTree value={value} />
+  </div>
+);
+
+interface ItemsProps extends Omit<Props, "value" | "depth"> {
+  items: Json[];
+  depth: number;
+}
+
+function Items({ items, schema, root, label, depth }: ItemsProps) {
+  const [shown, setShown] = useState(STEP);
+  return (
+    <>
+      <ol class="items">
+        {items.slice(0, shown).map((item, index) => (
+          <li key={index}>
+            <Formatted value={item} schema={schema} root={root} label={`${label} ${index + 1}`} depth={depth + 1} />
+          </li>
+        ))}
+      </ol>
+      {items.length > shown && (
+        <button type="button" class="quiet small" onClick={() => setShown(shown + 5 * STEP)}>
+          Show more ({counted(items.length - shown, "item")} left)
+        </button>
+      )}
+    </>
+  );
+}
+
+interface MembersProps {
+  object: JsonObject;
+  schema: JsonObject;
+  root: JsonObject;
+  depth: number;
+}
+
+/** The members of an object in the order of its schema: short ones as facts, others below. */
+function Members({ object, schema, root, depth }: MembersProps) {
+  const known = orderOf(schema).filter((name) => Object.hasOwn(object, name));
+  const names = [...known, ...Object.keys(object).filter((name) => !known.includes(name))];
+  const labelled = names.map((name) => {
+    const raw = propertiesOf(schema)[name];
+    const member = memberSchema(schema, name, root);
+    return { name, member, value: object[name]!, label: labelOf(name, raw, member) };
+  });
+  const isFact = (value: Json, member: JsonObject) =>
+    (value === null || typeof value !== "object") && shapeOf(value, member, root).kind === "plain";
+  const facts = labelled.filter(({ value, member }) => isFact(value, member));
+  const others = labelled.filter(({ value, member }) => !isFact(value, member));
+  return (
+    <>
+      {facts.length > 0 && (
+        <dl class="facts members">
+          {facts.map(({ name, label, value }) => (
+            <Fact key={name} name={label}>
+              {typeof value === "string" ? value : <Scalar value={value as null | boolean | number} />}
+            </Fact>
+          ))}
+        </dl>
+      )}
+      {others.map(({ name, label, value, member }) => (
+        <section key={name} class="member" aria-label={label}>
+          <h4 class="breakable">{label}</h4>
+          <Formatted value={value} schema={member} root={root} label={label} depth={depth + 1} />
+        </section>
+      ))}
+    </>
+  );
+}
+
+const Fact = ({ name, children }: { name: string; children: ComponentChildren }) => (
+  <>
+    <dt class="breakable">{name}</dt>
+    <dd class="breakable">{children}</dd>
+  </>
+);

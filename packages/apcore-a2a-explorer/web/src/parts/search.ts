@@ -1,0 +1,46 @@
+import type { Json } from "../protocol/types";
+
+export interface Found {
+  /** The objects and arrays in which something was found, at any depth. */
+  holders: Set<Json>;
+  count: number;
+}
+
+/** Whether the name or the value of a member has *words*, which are in lower case. */
+export const matches = (name: string, value: Json, words: string) =>
+  name.toLowerCase().includes(words) ||
+  ((value === null || typeof value !== "object") && String(value).toLowerCase().includes(words));
+
+/** Find the members of *value* whose name or value has *words*. */
+export function search(value: Json, words: string): Found {
+  const found: Found = { holders: new Set(), count: 0 };
+  look(value, words.toLowerCase(), found);
+  return found;
+}
+
+function look(value: Json, words: string, found: Found): boolean {
+  if (value === null || typeof value !== "object") return false;
+  let holds = false;
+  for (const [name, member] of Object.entries(value)) {
+    const isMatch = matches(Array.isArray(value) ? "" : name, member, words);
+    if (isMatch) found.count++;
+    holds = look(member, words, found) || isMatch || holds;
+  }
+  if (holds) found.holders.add(value);
+  return holds;
+}
+
+/** Whether *value* has more than *limit* members, at any depth. */
+export function isLarger(value: Json, limit: number): boolean {
+  let left = limit;
+  const count = (each: Json): boolean => {
+    if (each === null || typeof each !== "object") return false;
+    left -= Object.keys(each).length;
+    return left < 0 || Object.values(each).some(count);
+  };
+  return count(value);
+}
+
+/** The path of a member below *parent*, as in JSONPath (RFC 9535): `$.rows[0]["a b"]`. */
+export const pathTo = (parent: string, key: string | number) =>
+  typeof key === "string" && /^[A-Za-z_]\w*$/.test(key) ? `${parent}.${key}` : `${parent}[${JSON.stringify(key)}]`;

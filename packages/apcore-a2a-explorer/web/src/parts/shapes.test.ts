@@ -1,0 +1,83 @@
+import { describe, expect, it } from "vitest";
+import type { Json, JsonObject } from "../protocol/types";
+import { joinedText, markdownIn, shapeOf } from "./shapes";
+
+const kindOf = (value: Json, schema: JsonObject = {}) => shapeOf(value, schema, schema).kind;
+
+describe("the shape of a value", () => {
+  it.each<[string, Json, JsonObject]>([
+    ["plain", "short", {}],
+    ["plain", "W".repeat(500), {}],
+    ["plain", 12, {}],
+    ["plain", null, {}],
+    ["plain", { a: 1, b: ["x", { c: null }] }, {}],
+    ["plain", [], {}],
+    ["text", "two\nlines", {}],
+    ["text", "word ".repeat(60), {}],
+    ["text", "short", { type: "string", contentMediaType: "text/markdown" }],
+    ["file", "QQ==", { type: "string", contentEncoding: "base64" }],
+    ["file", "QQ==", { type: "string", format: "byte" }],
+    ["file", { bytes: "QQ==", mimeType: "image/png" }, {}],
+    ["rows", [{ a: 1, b: "x" }, { a: 2 }], {}],
+    ["members", { rows: [{ a: 1 }], total: 1 }, {}],
+    ["members", { report: { text: "two\nlines" } }, {}],
+    ["list", ["two\nlines", "x"], {}],
+    ["list", [{ bytes: "QQ==", mimeType: "image/png" }], {}],
+    ["list", [{ title: "a", lines: [{ n: 1 }] }], {}],
+  ])("is %s for %j", (kind, value, schema) => {
+    expect(kindOf(value, schema)).toBe(kind);
+  });
+
+  it("comes from the schemas of members, through references and null", () => {
+    const schema: JsonObject = {
+      properties: { chart: { anyOf: [{ $ref: "#/$defs/Chart" }, { type: "null" }] } },
+      $defs: { Chart: { type: "string", contentEncoding: "base64", contentMediaType: "image/png" } },
+    };
+    expect(kindOf({ chart: "QQ==" }, schema)).toBe("members");
+    expect(kindOf({ chart: "QQ==" })).toBe("plain");
+  });
+
+  it("of a file has its name, its type and what else its object has", () => {
+    const shape = shapeOf({ bytes: "QQ==", mimeType: "text/csv", name: "a.csv", rows: 3 }, {}, {});
+    expect(shape).toEqual({
+      kind: "file",
+      part: { raw: "QQ==", mediaType: "text/csv", filename: "a.csv" },
+      rest: { rows: 3 },
+    });
+  });
+});
+
+describe("the text of a stream", () => {
+  it.each<[string, Json[]]>([
+    ["member", [{ text: "a" }, { text: "b" }]],
+    ["member of another name", [{ delta: "a" }, { delta: "b" }]],
+    ["last chunk with more", [{ text: "a" }, { text: "b", tokens: 2 }]],
+    ["string", ["a", "b"]],
+  ])("is joined from each %s", (_, chunks) => {
+    expect(joinedText(chunks.map((data) => ({ data })))).toBe("ab");
+    expect(joinedText([{ text: "a" }, { text: "b" }])).toBe("ab");
+  });
+
+  it.each<[string, Json[]]>([
+    ["one chunk", [{ text: "a" }]],
+    ["records with a text", [{ text: "a", stars: 1 }, { text: "b", stars: 2 }]],
+    ["numbers", [{ n: 1 }, { n: 2 }]],
+    ["a chunk without it", [{ text: "a" }, { n: 1 }]],
+  ])("is none for %s", (_, chunks) => {
+    expect(joinedText(chunks.map((data) => ({ data })))).toBeNull();
+  });
+});
+
+it.each([
+  ["# Title\n\ntext", undefined, true, true],
+  ["- one\n- two", undefined, true, true],
+  ["| a | b |\n|---|---|\n| 1 | 2 |", undefined, true, true],
+  ["it is **so**", undefined, true, true],
+  ["plain", "text/markdown", true, true],
+  ["run `ls`", undefined, true, false],
+  ["- one line", undefined, true, false],
+  ["2 * 3 * 4 = 24\n1.5 kg", undefined, false, false],
+  ["plain", undefined, false, false],
+])("%j of type %s may be Markdown: %s, and is shown as it: %s", (text, mediaType, possible, first) => {
+  expect(markdownIn({ text, mediaType })).toEqual({ possible, first });
+});

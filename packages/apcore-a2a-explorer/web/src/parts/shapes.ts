@@ -1,0 +1,105 @@
+/** The way to show a value: chosen by its schema where there is one, else by the value itself. */
+
+import { propertiesOf } from "../form/fields";
+import { resolve } from "../form/resolve";
+import type { Json, JsonObject, Part } from "../protocol/types";
+import { isObject, text } from "../protocol/values";
+import { rowsOf } from "./rows";
+
+export type Shape =
+  | { kind: "plain" }
+  | { kind: "text"; part: Part }
+  | { kind: "file"; part: Part; rest: JsonObject }
+  | { kind: "rows"; rows: JsonObject[] }
+  | { kind: "list"; items: Json[] }
+  | { kind: "members"; members: JsonObject };
+
+const PLAIN: Shape = { kind: "plain" };
+const LONG_TEXT = 120; // characters
+const MAX_DEPTH = 4; // levels of members that are not shown as a tree
+const MAX_EXAMINED = 200; // members or items
+
+/** The shape of *value*. *schema* is resolved against *root*; it is empty if there is none. */
+export function shapeOf(value: Json, schema: JsonObject, root: JsonObject, depth = 0): Shape {
+  if (typeof value === "string") return stringShape(value, schema);
+  if (depth >= MAX_DEPTH || value === null || typeof value !== "object") return PLAIN;
+  if (Array.isArray(value)) return arrayShape(value, schema, root, depth);
+  const file = fileIn(value);
+  if (file) return file;
+  const isPlain = Object.entries(value)
+    .slice(0, MAX_EXAMINED)
+    .every(([name, member]) => shapeOf(member, memberSchema(schema, name, root), root, depth + 1).kind === "plain");
+  return isPlain ? PLAIN : { kind: "members", members: value };
+}
+
+/** The resolved schema of a member; empty if the schema of its object does not have it. */
+export function memberSchema(schema: JsonObject, name: string, root: JsonObject): JsonObject {
+  const members = propertiesOf(schema);
+  return Object.hasOwn(members, name) ? resolve(members[name], root) : {};
+}
+
+function stringShape(value: string, schema: JsonObject): Shape {
+  const mediaType = text(schema.contentMediaType);
+  const isEncoded =
+    /^base64(url)?$/i.test(text(schema.contentEncoding) ?? "") ||
+    ["byte", "base64", "base64url"].includes(text(schema.format) ?? "");
+  if (isEncoded) return { kind: "file", part: { raw: value, mediaType }, rest: {} };
+  const isLong = value.includes("\n") || (value.length > LONG_TEXT && /\s/.test(value));
+  return isLong || /^text\//.test(mediaType ?? "") ? { kind: "text", part: { text: value, mediaType } } : PLAIN;
+}
+
+function arrayShape(items: Json[], schema: JsonObject, root: JsonObject, depth: number): Shape {
+  const itemSchema = resolve(schema.items, root);
+  const shapes = items.slice(0, MAX_EXAMINED).map((each) => shapeOf(each, itemSchema, root, depth + 1));
+  const hasFiles = shapes.some(({ kind }) => kind === "file");
+  const rows = rowsOf(items);
+  if (rows && !hasFiles) return { kind: "rows", rows };
+  return shapes.every(({ kind }) => kind === "plain") ? PLAIN : { kind: "list", items };
+}
+
+const NAMES = ["name", "filename", "fileName"];
+
+/** A file in the form that modules of apcore return it: its bytes in base64, and its media type. */
+function fileIn({ bytes, mimeType, ...rest }: JsonObject): Shape | null {
+  if (typeof bytes !== "string" || typeof mimeType !== "string") return null;
+  const name = NAMES.find((each) => typeof rest[each] === "string");
+  const filename = name && text(rest[name]);
+  const others = Object.entries(rest).filter(([each]) => each !== name);
+  return { kind: "file", part: { raw: bytes, mediaType: mimeType, filename }, rest: Object.fromEntries(others) };
+}
+
+const CHUNK_MEMBERS = ["text", "delta", "token", "content"];
+
+/**
+ * The text of a stream whose parts are texts, or objects with only a text, such as `{"text": …}`;
+ * the last object may have more. Null for other parts.
+ */
+export function joinedText(parts: Part[]): string | null {
+  if (parts.length < 2) return null;
+  if (parts.every((part) => part.text !== undefined)) return parts.map((part) => part.text).join("");
+  const chunks = parts.map((part) => part.data);
+  if (chunks.every((each) => typeof each === "string")) return chunks.join("");
+  const name = CHUNK_MEMBERS.find((each) => isObject(chunks[0]) && typeof chunks[0][each] === "string");
+  const isChunk = (chunk: Json | undefined, index: number) =>
+    isObject(chunk) &&
+    typeof chunk[name!] === "string" &&
+    (Object.keys(chunk).length === 1 || index === chunks.length - 1);
+  if (!name || !chunks.every(isChunk)) return null;
+  return chunks.map((each) => (each as JsonObject)[name]).join("");
+}
+
+const STRONG_SIGNS = /^(#{1,6} +\S|```|\|? *:?-{3,}:? *\|)|\*\*[^\s*][^*\n]*\*\*|\[[^\]\n]+\]\(https?:/m;
+const LIST = /(^|\n)([-*] |\d+\. )\S.*\n([-*] |\d+\. )\S/;
+const WEAK_SIGNS = /(^|\n)([-*] |\d+\. |> |\|.*\|)|`[^`]+`|\[[^\]]+\]\(/;
+const MAX_MARKDOWN = 200_000; // characters
+const MAX_MARKDOWN_FIRST = 50_000; // characters, because a stream is parsed again with each piece
+
+/** Whether a text can be shown as Markdown, and whether that is the first choice. */
+export function markdownIn({ text: source = "", mediaType = "" }: Part): { possible: boolean; first: boolean } {
+  const declared = /markdown/.test(mediaType);
+  const looks = STRONG_SIGNS.test(source) || LIST.test(source);
+  return {
+    possible: source.length < MAX_MARKDOWN && (declared || looks || WEAK_SIGNS.test(source)),
+    first: source.length < MAX_MARKDOWN_FIRST && (declared || looks),
+  };
+}
