@@ -202,7 +202,9 @@ def message_of(text: str, *more: Json) -> Json:
 def paused_task(text: str, kind: str) -> Json:
     """Return a task that is paused for an `approval` or for `input`."""
     fields = {"id": text, "skill": text, "expiresAt": text, "arguments": {text: text}}
-    question = {"data": {kind: {**fields, "data": {"choices": [text], text: text}}}}
+    data = {"choices": [text] if len(text) % 2 else [], text: text}
+    more = {"field": text, "schema": schema_of(text), "data": data}
+    question = {"data": {kind: {**fields, **more}}}
     task = hostile_task(text, "INPUT_REQUIRED")
     task["status"]["message"] = message_of(text, question)
     return task

@@ -157,7 +157,7 @@ def test_a_task_is_started_and_approved_by_keyboard_alone(visit: Visit) -> None:
     tab_to(page.get_by_role("button", name="Approve"))
     page.keyboard.press("Enter")
     expect(page.get_by_role("status").first).to_have_text("failed")
-    expect(page.get_by_role("button", name="Approve")).to_have_count(0)
+    expect(page.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
 
 
 def test_a_skip_link_leads_to_the_content(visit: Visit) -> None:

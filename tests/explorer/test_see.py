@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, Page, Route, expect
 from tests.serving import running
 
 from . import forms
-from .browsing import Visit
+from .browsing import PHONE, Visit
 
 OpenVisit = Callable[..., Visit]
 CARD = "**/.well-known/agent-card.json"
@@ -175,14 +175,31 @@ def test_a_skills_documentation_is_shown_as_markdown(visit: Visit) -> None:
 
 
 @pytest.mark.parametrize(("title", "member"), [("Input schema", "text"), ("Output schema", "said")])
-def test_a_skills_schemas_are_shown_as_a_tree_and_as_json(
+def test_a_skills_schemas_are_shown_as_a_table_and_as_json(
     visit: Visit, title: str, member: str
 ) -> None:
     part = open_details(visit.go("skills/form.says"), title)
-    expect(part.get_by_text("additionalProperties:")).to_be_visible()
+    cells = part.get_by_role("row", name=member).get_by_role("cell")
+    expect(cells).to_have_text(["string", "required", "", "", ""])
     part.get_by_role("button", name="JSON").click()
     shown = json.loads(part.get_by_text('"properties"').inner_text())
     assert shown == forms.schema([member], **{member: {"type": "string", "title": member.title()}})
+
+
+@pytest.mark.parametrize("options", [{}, {"viewport": PHONE}], ids=["desk", "phone"])
+def test_a_schema_has_a_row_for_each_member_with_nested_ones_below(
+    open_visit: OpenVisit, agent: str, options: dict[str, Any]
+) -> None:
+    visit = open_visit(agent, **options)
+    part = open_details(visit.go("skills/form.kinds"), "Input schema")
+    expect(part.get_by_role("row", name="count")).to_contain_text("integerrequired≥ 1, ≤ 9")
+    expect(part.get_by_role("row", name="speed")).to_contain_text('"slow" | "fast""fast"')
+    expect(part.get_by_role("row", name="age")).to_contain_text("integer or nullnull")
+    assert visit.accessibility_violations() == []
+    part = open_details(visit.go("skills/orders.price"), "Input schema")
+    names = part.get_by_role("rowheader").all_inner_texts()
+    assert names[names.index("lines") :][:3] == ["lines", "[]", "sku"]
+    assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_a_skills_examples_are_shown_with_their_outputs(visit: Visit) -> None:

@@ -27,6 +27,32 @@ async def book(inputs: Inputs, context: "Context[Any]") -> Inputs:
 
 
 ANY: dict[str, Any] = {"type": "object"}
+ROOM: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "nights": {"type": "integer", "minimum": 1, "title": "Nights"},
+        "view": {"enum": ["sea", "garden"], "title": "View"},
+        "guests": {"type": "array", "items": {"type": "string"}, "title": "Guests"},
+    },
+    "required": ["nights", "view"],
+}
+DAY = {"type": "string", "format": "date", "title": "Day of arrival"}
+
+
+async def reserve(inputs: Inputs, context: "Context[Any]") -> Inputs:
+    """Reserve a room; ask for what is missing, by schemas."""
+    if "nights" not in inputs:
+        context.services.ask("Which room?", {"hotel": "Ritz"}, schema=ROOM)
+    if "day" not in inputs:
+        context.services.ask("From when?", field="day", schema=DAY)
+    return {**inputs}
+
+
+async def clear(inputs: Inputs, context: "Context[Any]") -> Inputs:
+    """Ask in its own words whether to clear something."""
+    if context.services.approved is None:
+        context.services.approve("Clear all 3 shelves?", {"shelves": 3})
+    return {"cleared": 3 if context.services.approved else 0}
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +66,8 @@ def agent(sandbox: Path) -> Iterator[str]:
     """Serve the modules of examples/, and one that asks several questions."""
     modules = registry()
     modules.register("table.book", ActionModule(book, input_schema=ANY))
+    modules.register("room.reserve", ActionModule(reserve, input_schema=ANY))
+    modules.register("shelves.clear", ActionModule(clear, input_schema=ANY))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("APCORE_EXAMPLE_ROOT", str(sandbox))
         with running(modules, name="Test agent", explorer=True) as url:
@@ -89,8 +117,10 @@ def request_deletion(visit: Visit) -> Page:
     page = visit.go("skills/files.delete")
     page.get_by_label("path").fill("report.txt")
     page.get_by_role("button", name="Run", exact=True).click()
-    expect(question(page)).to_contain_text("Approval required for module files.delete")
-    expect(question(page)).to_contain_text('path: "report.txt"')
+    expect(question(page)).to_contain_text("Run files.delete with these arguments?")
+    arguments = question(page).get_by_role("row")
+    expect(arguments.get_by_role("rowheader", name="path")).to_be_visible()
+    expect(arguments.get_by_role("cell")).to_have_text(['"report.txt"'])
     return page
 
 
@@ -143,6 +173,64 @@ def test_several_questions_are_answered_one_after_the_other(visit: Visit) -> Non
     form.get_by_label("Answer").fill('{"day": "Friday", "guests": 2}')
     form.get_by_label("Answer").press("Control+Enter")
     expect(conversation_tasks(page).get_by_text('booked: "Friday for 2"')).to_be_visible()
+
+
+def test_questions_with_a_schema_are_answered_by_a_form(visit: Visit) -> None:
+    page = visit.go("skills/room.reserve")
+    page.get_by_role("button", name="Run", exact=True).click()
+    form = question(page)
+    expect(form).to_contain_text("Which room?")
+    expect(form).to_contain_text('hotel: "Ritz"')
+    expect(form.get_by_text("minimum")).to_have_count(0)
+    form.get_by_label("Nights").fill("0")
+    form.get_by_role("button", name="Reply").click()
+    expect(form).to_contain_text("0 is less than 1.")
+    expect(form.get_by_label("View")).to_have_attribute("aria-invalid", "true")
+    assert visit.accessibility_violations() == []
+    form.get_by_label("Nights").fill("2")
+    form.get_by_label("View").select_option("garden")
+    form.get_by_role("button", name="Add to Guests").click()
+    form.get_by_role("textbox").last.fill("Ada")
+    form.get_by_role("button", name="Reply").click()
+    expect(form).to_contain_text("From when?")
+    form.get_by_label("Day of arrival").fill("2026-12-24")
+    form.get_by_role("button", name="Reply").click()
+    expect(state(page)).to_have_text("completed")
+    artifact = page.get_by_role("region", name="Artifact result")
+    for text in ("nights: 2", 'view: "garden"', '0: "Ada"', 'day: "2026-12-24"'):
+        expect(artifact).to_contain_text(text)
+
+
+def test_a_question_with_a_schema_can_be_answered_by_text(visit: Visit) -> None:
+    page = visit.go("skills/room.reserve")
+    page.get_by_role("button", name="Run", exact=True).click()
+    form = question(page)
+    form.get_by_role("group", name="Answer by").get_by_role("button", name="Text").click()
+    form.get_by_label("Answer (text or JSON)").fill('{"nights": 1, "view": "sea"}')
+    form.get_by_role("button", name="Reply").click()
+    expect(form).to_contain_text("From when?")
+
+
+def test_a_stray_message_does_not_hide_the_call_to_approve(
+    visit: Visit, other: OtherClient, report: Path
+) -> None:
+    page = request_deletion(visit)
+    id = task_link(page).get_attribute("title")
+    other.send({"text": "what?"}, taskId=id)
+    task_link(page).click()
+    expect(question(page)).to_contain_text("Run files.delete with these arguments?")
+    expect(question(page)).not_to_contain_text("Please answer yes or no")
+    question(page).get_by_role("button", name="Deny").click()
+    expect(page.get_by_role("main").get_by_role("status").first).to_have_text("rejected")
+
+
+def test_an_approval_in_the_words_of_the_module_shows_them(visit: Visit) -> None:
+    page = visit.go("skills/shelves.clear")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(question(page)).to_contain_text("Clear all 3 shelves?")
+    expect(question(page).get_by_role("row")).to_have_text(["shelves3"])
+    question(page).get_by_role("button", name="Approve").click()
+    expect(page.get_by_text("cleared: 3")).to_be_visible()
 
 
 def test_an_approved_call_is_made(visit: Visit, report: Path) -> None:

@@ -30,7 +30,7 @@ export function kindOf(schema: JsonObject, root: JsonObject, name = ""): Kind {
   if (optionsOf(schema, root)) return "choice";
   if (isDecimal(schema, root)) return "number";
   if (branchesOf(schema, root).length > 1) return "union";
-  const type = text(schema.type) ?? impliedType(schema);
+  const type = typeOf(schema);
   if (type === "string") return textKind(schema, name);
   if (type === "number" || type === "integer") return "number";
   if (type === "array") return arrayKind(schema, root);
@@ -48,6 +48,9 @@ const impliedType = (schema: JsonObject) =>
   schema.type === undefined
     ? IMPLIED.find(([, keywords]) => keywords.some((keyword) => schema[keyword] !== undefined))?.[0]
     : undefined;
+
+/** The type of a resolved schema, which may follow from its keywords. */
+export const typeOf = (schema: JsonObject) => text(schema.type) ?? impliedType(schema);
 
 const LONG_TEXT = /^(text|body|content|description|markdown|prompt|query|message|comment)$/i;
 const LONG = 300; // characters

@@ -106,7 +106,7 @@ const Name = ({ name }: { name?: string }) =>
 const BIDI_CONTROLS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
 /** *source* with bidirectional control characters escaped, so that they do not reorder it. */
-const escaped = (source: string) =>
+export const escaped = (source: string) =>
   source.replace(BIDI_CONTROLS, (control) => `\\u${control.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
 /** A value without members, as JSON. */

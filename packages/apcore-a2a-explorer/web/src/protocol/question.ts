@@ -1,5 +1,5 @@
 import type { Json, JsonObject, Task } from "./types";
-import { isObject, object, strings, text } from "./values";
+import { isObject, object, strings, text, withoutUndefined } from "./values";
 
 /** The question or approval that a paused task waits for. */
 export interface Question {
@@ -13,6 +13,8 @@ export interface Question {
   decidedBy?: string;
   data?: Json;
   choices: string[];
+  /** The schema of the data that answers it, if the question has one. */
+  schema?: JsonObject;
   expiresAt?: string;
 }
 
@@ -26,16 +28,49 @@ export function questionOf(task: Task): Question | null {
   const input = data.map((each) => object(each.input)).find(Boolean);
   const details = approval ?? input;
   const extra = input ? input.data : data.find((each) => !each.approval);
+  const { schema, rest } = schemaIn(input, extra);
+  const choices = words(input?.choices ?? (isObject(extra) ? extra.choices : []));
   return {
     kind: state === "auth-required" ? "auth" : approval ? "approval" : "input",
-    text: prompt || "The task is waiting for your answer.",
+    text: approval && IS_SAID_BY_BUTTONS.test(prompt) ? "" : withoutChoices(prompt, choices) || "The task is waiting for your answer.",
     id: text(details?.id),
     skill: text(details?.skill) ?? text(task.metadata?.skillId),
     arguments: object(approval?.arguments),
     decidedBy: text(approval?.decidedBy),
-    data: extra,
-    choices: words(input?.choices ?? (isObject(extra) ? extra.choices : [])),
+    data: rest,
+    choices,
+    schema,
     expiresAt: text(details?.expiresAt),
+  };
+}
+
+/** Texts of this project's server that the buttons and the table of arguments replace. */
+const IS_SAID_BY_BUTTONS = /^(Approval required for module |Please answer yes or no, or \{)/;
+
+/** A question without the lines that list its choices. */
+const withoutChoices = (prompt: string, choices: string[]) =>
+  prompt
+    .split("\n")
+    .filter((line) => !choices.includes(line.replace(/^(\d+\.|-) /, "")))
+    .join("\n");
+
+/**
+ * The schema of an object of inputs that answers a question, and the data beside it. A schema of
+ * one value is that of the question's field, or of `answer`.
+ */
+function schemaIn(input: JsonObject | undefined, extra: Json | undefined): { schema?: JsonObject; rest?: Json } {
+  const inData = isObject(extra) ? object(extra.schema) : undefined;
+  const schema = object(input?.schema) ?? inData;
+  if (!schema) return { rest: extra };
+  const { schema: _, ...others } = isObject(extra) ? extra : {};
+  const rest = inData ? (Object.keys(others).length ? others : undefined) : extra;
+  const field = text(input?.field);
+  if (!field && (schema.properties || schema.$ref || schema.type === "object")) return { schema, rest };
+  const name = field ?? "answer";
+  const { $defs, definitions, ...own } = schema;
+  return {
+    schema: withoutUndefined({ type: "object", properties: { [name]: own }, required: [name], $defs, definitions }),
+    rest,
   };
 }
 

@@ -1,8 +1,15 @@
 import { useState } from "preact/hooks";
+import { initialData } from "../form/fields";
+import { SchemaForm } from "../form/SchemaForm";
+import { validate } from "../form/validator";
+import { ArgumentTable } from "../parts/ArgumentTable";
+import { Boundary } from "../parts/Boundary";
+import { Choice } from "../parts/Choice";
 import { JsonTree } from "../parts/JsonTree";
 import { partOf } from "../protocol/parts";
 import { approvalAnswer, questionOf, type Question } from "../protocol/question";
-import type { Part, Task } from "../protocol/types";
+import { fieldErrors, type FieldError } from "../protocol/errors";
+import type { JsonObject, Part, Task } from "../protocol/types";
 import { answer } from "../state/answer";
 import type { Run } from "../state/run";
 import { Failure } from "./Errors";
@@ -26,12 +33,15 @@ export function QuestionView({ task, run, replied }: Props) {
   return (
     <section class="question" aria-label={`Input requested by task ${task.id}`}>
       <h3>{TITLES[question.kind]}</h3>
-      <p class="asked">{question.text}</p>
-      {question.arguments && (
-        <div class="tree">
-          <JsonTree value={question.arguments} name="arguments" />
-        </div>
+      {question.text ? (
+        <p class="asked">{question.text}</p>
+      ) : (
+        <p class="asked">
+          Run <code class="breakable">{question.skill || "the skill"}</code>
+          {hasArguments(question) ? " with these arguments?" : " without arguments?"}
+        </p>
       )}
+      {hasArguments(question) && <ArgumentTable values={question.arguments!} />}
       {question.data !== undefined && question.data !== null && !question.choices.length && (
         <div class="tree">
           <JsonTree value={question.data} />
@@ -40,6 +50,8 @@ export function QuestionView({ task, run, replied }: Props) {
       {question.expiresAt && <p class="hint">Expires <When time={question.expiresAt} />.</p>}
       {question.kind === "approval" && question.decidedBy !== "server" ? (
         <Approval question={question} answer={reply} />
+      ) : question.schema && !question.choices.length ? (
+        <FormReply question={question} schema={question.schema} answer={reply} refused={fieldErrors(sent?.error)} />
       ) : (
         <Reply question={question} answer={reply} />
       )}
@@ -47,6 +59,8 @@ export function QuestionView({ task, run, replied }: Props) {
     </section>
   );
 }
+
+const hasArguments = (question: Question) => Object.keys(question.arguments ?? {}).length > 0;
 
 const TITLES: Record<Question["kind"], string> = {
   approval: "Waiting for your approval",
@@ -78,6 +92,52 @@ function Approval({ question, answer }: AnswerProps) {
           Deny
         </button>
       </div>
+    </>
+  );
+}
+
+interface FormProps extends AnswerProps {
+  schema: JsonObject;
+  /** The errors with which the agent refused the latest answer. */
+  refused: FieldError[];
+}
+
+/** An answer by the form of the question's schema, or as text. */
+function FormReply({ question, schema, answer, refused }: FormProps) {
+  const [data, setData] = useState(() => initialData(schema));
+  const [errors, setErrors] = useState<FieldError[]>([]);
+  const [kind, setKind] = useState<"Form" | "Text">("Form");
+  const change = (next: JsonObject) => {
+    setData(next);
+    if (errors.length) setErrors(validate(schema, next));
+  };
+  const submit = (event: Event) => {
+    event.preventDefault();
+    const found = validate(schema, data);
+    setErrors(found);
+    if (!found.length) answer({ data });
+  };
+  return (
+    <>
+      <Choice label="Answer by" options={["Form", "Text"]} value={kind} onChange={setKind} />
+      {kind === "Text" ? (
+        <Reply question={question} answer={answer} />
+      ) : (
+        <form onSubmit={submit}>
+          <Boundary>
+            <SchemaForm
+              id={`answer_${(question.id ?? "task").replace(/\W/g, "_")}`}
+              schema={schema}
+              data={data}
+              errors={errors.length ? errors : refused}
+              onChange={change}
+            />
+          </Boundary>
+          <button type="submit" class="primary">
+            Reply
+          </button>
+        </form>
+      )}
     </>
   );
 }

@@ -1,12 +1,14 @@
 import { badgesOf, type Skill } from "../protocol/card";
 import type { JsonObject } from "../protocol/types";
 import { pretty } from "../protocol/values";
+import { Boundary } from "../parts/Boundary";
 import { JsonTree } from "../parts/JsonTree";
 import { LongText } from "../parts/LongText";
 import { Markdown } from "../parts/Markdown";
 import { Choice } from "../parts/Choice";
 import { useState } from "preact/hooks";
 import { Badges } from "./Badges";
+import { SchemaTable } from "./SchemaTable";
 import { TryView } from "./TryView";
 
 export function SkillView({ skill, query }: { skill: Skill; query: URLSearchParams }) {
@@ -54,16 +56,16 @@ export function SkillView({ skill, query }: { skill: Skill; query: URLSearchPara
 const tagsOf = (skill: Skill) => skill.tags.filter((tag) => skill.annotations[tag] !== true);
 
 function Schema({ title, schema }: { title: string; schema?: JsonObject }) {
-  const [kind, setKind] = useState<"Tree" | "JSON">("Tree");
+  const [kind, setKind] = useState<"Table" | "JSON">("Table");
   if (!schema) return null;
   return (
     <details>
       <summary>{title}</summary>
-      <Choice label="Show as" options={["Tree", "JSON"]} value={kind} onChange={setKind} />
-      {kind === "Tree" ? (
-        <div class="tree">
-          <JsonTree value={schema} />
-        </div>
+      <Choice label="Show as" options={["Table", "JSON"]} value={kind} onChange={setKind} />
+      {kind === "Table" ? (
+        <Boundary instead={() => <LongText text={pretty(schema)} code />}>
+          <SchemaTable schema={schema} label={title} />
+        </Boundary>
       ) : (
         <LongText text={pretty(schema)} code />
       )}

@@ -1,0 +1,159 @@
+/** The members of a schema as rows of a table, for people who read it. */
+
+import type { Json, JsonObject } from "../protocol/types";
+import { isObject, strings, text } from "../protocol/values";
+import { branchesOf, branchNames, furtherOf, isDecimal, optionsOf, orderOf, prefixOf, propertiesOf, restOf, typeOf } from "./fields";
+import { resolve } from "./resolve";
+
+export interface Property {
+  /** The name of the member; `[]` for the items of a list, `*` for further members. */
+  name: string;
+  depth: number;
+  type: string;
+  required: boolean;
+  default?: string;
+  constraints: string[];
+  description: string;
+}
+
+const MAX_DEPTH = 8;
+const MAX_OPTIONS = 20;
+const MAX_PROPERTIES = 1000;
+const SHOWN = 200; // characters of a default or an option
+
+/** The members of *schema*, each followed by its own; a recursive schema ends at its repetition. */
+export function propertiesIn(schema: JsonObject): Property[] {
+  const root = resolve(schema, schema);
+  const reader = new Reader(schema);
+  const isAlone = !reader.read(root, 0, [root]);
+  return isAlone ? [row("(value)", root, schema, 0, true)] : reader.properties;
+}
+
+class Reader {
+  readonly properties: Property[] = [];
+
+  constructor(private readonly root: JsonObject) {}
+
+  /** Add the rows of what *schema* holds; return whether there are any. */
+  read(schema: JsonObject, depth: number, above: JsonObject[]): boolean {
+    const before = this.properties.length;
+    const branches = optionsOf(schema, this.root) || isDecimal(schema, this.root) ? [] : branchesOf(schema, this.root);
+    if (branches.length > 1) this.#branches(branches, depth, above);
+    else {
+      const required = strings(schema.required);
+      for (const name of orderOf(schema)) {
+        this.#add(name, propertiesOf(schema)[name]!, depth, above, required.includes(name));
+      }
+      this.#items(schema, depth, above);
+    }
+    return this.properties.length > before;
+  }
+
+  #items(schema: JsonObject, depth: number, above: JsonObject[]): void {
+    prefixOf(schema).forEach((each, index) => this.#add(`[${index}]`, each, depth, above, false));
+    const rest = prefixOf(schema).length ? restOf(schema) : schema.items;
+    if (isObject(rest)) this.#add("[]", rest, depth, above, false);
+    const further = typeOf(schema) === "object" ? furtherOf(schema) : undefined;
+    if (isObject(further)) this.#add("*", further, depth, above, false);
+  }
+
+  #branches(branches: JsonObject[], depth: number, above: JsonObject[]): void {
+    const names = branchNames(branches, this.root);
+    branches.forEach((branch, index) => {
+      if (this.properties.length >= MAX_PROPERTIES || depth >= MAX_DEPTH) return;
+      this.properties.push({ ...row(`or ${names[index]}`, branch, this.root, depth, false) });
+      if (!isAmong(branch, above)) this.read(branch, depth + 1, [...above, branch]);
+    });
+  }
+
+  #add(name: string, raw: Json, depth: number, above: JsonObject[], required: boolean): void {
+    if (this.properties.length >= MAX_PROPERTIES) return;
+    const schema = resolve(raw, this.root);
+    const property = row(name, schema, this.root, depth, required);
+    this.properties.push(property);
+    if (isAmong(schema, above)) property.type += ", as above";
+    else if (depth < MAX_DEPTH) this.read(schema, depth + 1, [...above, schema]);
+  }
+}
+
+/** Whether a schema has the members or items of one above it; references are resolved to copies. */
+const isAmong = (schema: JsonObject, above: JsonObject[]) =>
+  above.some(
+    ({ properties, items }) =>
+      (properties !== undefined && properties === schema.properties) ||
+      (items !== undefined && items === schema.items),
+  );
+
+function row(name: string, schema: JsonObject, root: JsonObject, depth: number, required: boolean): Property {
+  const { default: value } = schema;
+  return {
+    name,
+    depth,
+    type: typeIn(schema, root),
+    required,
+    default: value === undefined ? undefined : shown(value),
+    constraints: constraintsOf(schema),
+    description: text(schema.description) ?? text(schema.markdownDescription) ?? "",
+  };
+}
+
+function typeIn(schema: JsonObject, root: JsonObject): string {
+  const type = plainType(schema, root);
+  return schema.nullable && type !== "any" ? `${type} or null` : type;
+}
+
+function plainType(schema: JsonObject, root: JsonObject): string {
+  const options = optionsOf(schema, root);
+  if (options) {
+    const listed = options.slice(0, MAX_OPTIONS).map(({ value }) => shown(value));
+    return `${listed.join(" | ")}${options.length > MAX_OPTIONS ? ` | … ${options.length - MAX_OPTIONS} more` : ""}`;
+  }
+  if (isDecimal(schema, root)) return "number or string of digits";
+  const branches = branchesOf(schema, root);
+  if (branches.length > 1) return branchNames(branches, root).join(" or ");
+  const type = typeOf(schema);
+  if (type === "array") {
+    if (prefixOf(schema).length) return "tuple";
+    return isObject(schema.items) ? `list of ${typeIn(resolve(schema.items, root), root)}` : "list";
+  }
+  if (type === "object") {
+    const further = Object.keys(propertiesOf(schema)).length ? undefined : furtherOf(schema);
+    return isObject(further) ? `map to ${typeIn(resolve(further, root), root)}` : "object";
+  }
+  const format = text(schema.format);
+  return type ? `${type}${format ? ` (${format})` : ""}` : "any";
+}
+
+function constraintsOf(schema: JsonObject): string[] {
+  const { minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf, pattern } = schema;
+  return [
+    minimum === undefined ? "" : `≥ ${shown(minimum)}`,
+    exclusiveMinimum === undefined ? "" : `> ${shown(exclusiveMinimum)}`,
+    maximum === undefined ? "" : `≤ ${shown(maximum)}`,
+    exclusiveMaximum === undefined ? "" : `< ${shown(exclusiveMaximum)}`,
+    multipleOf === undefined ? "" : `multiple of ${shown(multipleOf)}`,
+    range(schema.minLength, schema.maxLength, "characters"),
+    range(schema.minItems, schema.maxItems, "items"),
+    range(schema.minProperties, schema.maxProperties, "members"),
+    schema.uniqueItems === true ? "no item twice" : "",
+    typeof pattern === "string" ? `pattern ${pattern}` : "",
+    text(schema.contentMediaType) ?? "",
+    text(schema.contentEncoding) ?? "",
+    schema.additionalProperties === false ? "no further members" : "",
+    schema.readOnly === true ? "read-only" : "",
+    schema.deprecated === true ? "deprecated" : "",
+  ].filter(Boolean);
+}
+
+function range(least: Json | undefined, most: Json | undefined, noun: string): string {
+  if (typeof least === "number" && typeof most === "number") {
+    return least === most ? `${least} ${noun}` : `${least} to ${most} ${noun}`;
+  }
+  if (typeof least === "number") return least ? `at least ${least} ${noun}` : "";
+  return typeof most === "number" ? `at most ${most} ${noun}` : "";
+}
+
+function shown(value: Json): string {
+  const source = JSON.stringify(value);
+  return source.length > SHOWN ? `${source.slice(0, SHOWN)}…` : source;
+}
