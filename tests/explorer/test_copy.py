@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,11 +18,13 @@ from tests.serving import PATIENCE, running
 
 from . import forms
 from .browsing import Visit, press_run
+from .fake import FakeAgent, stream_of, task_of
 from .posted_requests import Json, PostedRequests
 
 OpenVisit = Callable[..., Visit]
 VERSIONS = ["1.0", "0.3"]
-FORMS = ["curl", "Python", "JSON"]
+FORMS = ["curl", "Python", "JavaScript", "JSON"]
+pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
 NASTY = "Say \"it\", 'ünd' — 日本 🎈\n$HOME `id` \\n \\ !! %s {x} *\n\ttab"
 ORDER: Json = {
     "customer": {"name": "O'Neill", "address": {"city": "Köln", "zip": None}},
@@ -60,11 +63,13 @@ def post(agent: str, source: str, version: str) -> str:
 
 
 def run_copied(form: str, agent: str, source: str, version: str) -> str:
-    """Run a copied request in its form: by curl, by Python, or as a POST of its JSON."""
+    """Run a copied request in its form: by curl, Python or Node.js, or as a POST of its JSON."""
     if form == "curl":
         return run("bash", "-c", source)
     if form == "Python":
         return run(sys.executable, "-c", source)
+    if form == "JavaScript":
+        return run("node", "--input-type=module", "-e", source)
     return post(agent, source, version)
 
 
@@ -115,7 +120,8 @@ def results(form: str, output: str) -> list[Any]:
         state, _, value = output.strip().partition(" ")
         assert state == "completed"
         return [ast.literal_eval(value)]
-    result = json.loads(output)["result"]
+    result = json.loads(output)
+    result = result if form == "JavaScript" else result["result"]
     task = result.get("task", result)
     return [part["data"] for each in task["artifacts"] for part in each["parts"]]
 
@@ -276,3 +282,44 @@ def test_requests_show_what_was_sent_and_received(visit: Visit) -> None:
     row.get_by_role("button", name="Request", exact=True).click()
     for part in ("A2A-Version: 1.0", "traceparent: 00-", '"method": "SendStreamingMessage"'):
         expect(row.locator(".wire")).to_contain_text(part)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_requests_and_responses_of_the_agent_are_valid(visit: Visit, version: str) -> None:
+    page = visit.go("skills/form.says")
+    page.get_by_label("Protocol version").select_option(f"A2A {version}")
+    send_input(visit, "form.says", {"text": "hello"}, "stream")
+    send_input(visit, "form.says", {"text": "hello"}, "wait")
+    follow(page.get_by_role("link", name=re.compile("^Task ")))
+    visit.go("requests")
+    for method in METHODS[version]:
+        row = page.get_by_role("listitem").filter(has=page.get_by_text(method, exact=True)).first
+        is_defined = method != "tasks/list"  # which is not a method of A2A 0.3
+        expect(row.get_by_text(f"valid A2A {version}")).to_have_count(int(is_defined))
+    expect(page.get_by_text("mismatch")).to_have_count(0)
+
+
+def test_mismatches_with_the_protocol_are_shown_with_their_paths(open_visit: OpenVisit) -> None:
+    fake = FakeAgent()
+    task = {**task_of(), "status": {"state": "completed"}, "history": [{"role": "ROLE_USER"}]}
+    frames = [{"task": task_of("WORKING")}, {"task": task}]
+    fake.replies["SendStreamingMessage"] = lambda params: stream_of(frames)
+    with running(fake.app()) as url:
+        visit = open_visit(url)
+        page = visit.go("skills/work")
+        press_run(page, "stream")
+        page.get_by_role("region", name="Result").get_by_text("completed").first.wait_for()
+        visit.go("requests")
+        row = page.get_by_role("listitem").filter(has_text="SendStreamingMessage")
+        expect(row).to_contain_text("3 mismatches")
+        row.get_by_text("Request and response").click()
+        errors = row.locator(".errors").get_by_role("listitem")
+        paths = ["task.history[0].messageId: is missing", "task.history[0].parts: is missing"]
+        for index, path in enumerate(paths):
+            expect(errors.nth(index)).to_have_text(f"frame 2: result.{path}")
+        expect(errors.nth(2)).to_contain_text(
+            "frame 2: result.task.status.state: one of TASK_STATE"
+        )
+        row.get_by_role("button", name="Request", exact=True).click()
+        expect(errors).to_have_count(0)
+        assert visit.accessibility_violations() == []

@@ -1,6 +1,6 @@
 /** Agent Cards in the format of A2A 1.0, of 0.3, or of both. */
 
-import type { Json, JsonObject } from "./types";
+import type { Json, JsonObject, Version } from "./types";
 import { isObject, object, objects, strings, text } from "./values";
 
 export interface Example {
@@ -113,6 +113,10 @@ function interfaces(source: JsonObject): AgentInterface[] {
   const binding = text(source.preferredTransport) ?? "JSONRPC";
   return [{ url: String(source.url), binding, version }];
 }
+
+/** The URL of the JSON-RPC interface for a version; undefined if the card has none. */
+export const jsonRpcUrl = ({ interfaces: all }: AgentCard, version: Version) =>
+  all.find((each) => each.binding === "JSONRPC" && each.version.startsWith(version.slice(0, 1)))?.url;
 
 /** The names of the security schemes that the card accepts; any one of them suffices. */
 function requirements(source: JsonObject): string[] {

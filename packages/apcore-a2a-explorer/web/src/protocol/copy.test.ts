@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { asCurl, asPython, python } from "./copy";
+import { asCurl, asJavaScript, asPython, python } from "./copy";
 import type { Operation } from "./types";
 import { v03 } from "./v03";
 import { v1 } from "./v1";
@@ -49,5 +49,32 @@ describe("Python", () => {
     const source = asPython(v1, { ...send, name: "send", message }, target);
     expect(source).toContain('Part(raw=Path("a.csv").read_bytes(), filename="a.csv")');
     expect(source).toContain("from pathlib import Path");
+  });
+});
+
+describe("JavaScript", () => {
+  it("reads the credentials from the environment", () => {
+    const credentials = { header: "Authorization", value: "Bearer $A2A_TOKEN" };
+    expect(asJavaScript(v1, send, { ...target, credentials })).toContain(
+      '"Authorization": `Bearer ${process.env.A2A_TOKEN}`,',
+    );
+    expect(asJavaScript(v1, send, { ...target, queryKey: "a key" })).toContain(
+      "fetch(`https://agent.example.com/?a%20key=${encodeURIComponent(process.env.A2A_TOKEN)}`, {",
+    );
+  });
+
+  it("reads files instead of including their bytes", () => {
+    const message = { ...send.message, parts: [{ raw: "QQ==", filename: "a.csv" }] };
+    for (const dialect of [v1, v03]) {
+      const source = asJavaScript(dialect, { ...send, name: "send", message }, target);
+      expect(source).toContain(': await readFile("a.csv", "base64")');
+      expect(source).not.toContain("QQ==");
+    }
+  });
+
+  it("continues a stream after the last event", () => {
+    const source = asJavaScript(v1, { name: "subscribe", id: "t" }, { ...target, lastEventId: "5" });
+    expect(source).toContain('"Last-Event-ID": "5",');
+    expect(source).toContain("for await (const piece of response.body");
   });
 });

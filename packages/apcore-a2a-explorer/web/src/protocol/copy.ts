@@ -1,4 +1,4 @@
-/** Requests to copy, as curl commands, Python or JSON. None of them contains credentials. */
+/** Requests to copy, as curl commands, Python, JavaScript or JSON. None of them contains credentials. */
 
 import type { Dialect } from "./dialect";
 import { envelope } from "./rpc";
@@ -52,6 +52,71 @@ export function asPython(dialect: Dialect, operation: Operation, target: Target)
     ...lines.map((line) => line && `    ${line}`),
   ];
   return source.join("\n").trimStart();
+}
+
+/** A module for Node.js and other runtimes with fetch. */
+export function asJavaScript(dialect: Dialect, operation: Operation, target: Target): string {
+  const { credentials, queryKey, lastEventId } = target;
+  const token = "${process.env.A2A_TOKEN}";
+  const address = queryKey
+    ? `\`${target.url}?${encodeURIComponent(queryKey)}=\${encodeURIComponent(process.env.A2A_TOKEN)}\``
+    : JSON.stringify(target.url);
+  const headers = Object.entries({ "Content-Type": "application/json", ...dialect.headers });
+  if (lastEventId !== undefined) headers.push(["Last-Event-ID", lastEventId]);
+  const lines = headers.map(([name, value]) => `${JSON.stringify(name)}: ${JSON.stringify(value)},`);
+  if (credentials) {
+    lines.push(`${JSON.stringify(credentials.header)}: \`${credentials.value.replace("$A2A_TOKEN", () => token)}\`,`);
+  }
+  const { body, files } = javaScriptBody(dialect, operation);
+  return [
+    ...(files ? ['import { readFile } from "node:fs/promises";', ""] : []),
+    `const response = await fetch(${address}, {`,
+    '  method: "POST",',
+    "  headers: {",
+    ...lines.map((line) => `    ${line}`),
+    "  },",
+    `  body: ${body.replaceAll("\n", "\n  ")},`,
+    "});",
+    ...(operation.name === "stream" || operation.name === "subscribe" ? READ_STREAM : READ_RESULT),
+  ].join("\n");
+}
+
+const READ_RESULT = [
+  "const { result, error } = await response.json();",
+  "if (error) throw new Error(`${error.message} (${error.code})`);",
+  "console.log(JSON.stringify(result, null, 2));",
+];
+
+const READ_STREAM = [
+  'let pending = "";',
+  "for await (const piece of response.body.pipeThrough(new TextDecoderStream())) {",
+  "  const lines = (pending + piece).split(/\\r?\\n/);",
+  "  pending = lines.pop();",
+  "  for (const line of lines) {",
+  '    if (line.startsWith("data:")) console.log(line.slice(5).trim());',
+  "  }",
+  "}",
+  "if (pending) console.log(pending); // a refusal is no stream",
+];
+
+/** The body as JavaScript; the contents of files are read, not included. */
+function javaScriptBody(dialect: Dialect, operation: Operation): { body: string; files: boolean } {
+  const names = new Map<string, string>();
+  const withMarkers = (part: Part): Part => {
+    if (part.raw === undefined) return part;
+    const marker = `file ${names.size} of the copied request`;
+    names.set(marker, part.filename || "file");
+    return { ...part, raw: marker };
+  };
+  const marked =
+    "message" in operation
+      ? { ...operation, message: { ...operation.message, parts: operation.message.parts.map(withMarkers) } }
+      : operation;
+  let body = `JSON.stringify(${asJson(dialect, marked)})`;
+  for (const [marker, name] of names) {
+    body = body.replace(`"${marker}"`, () => `await readFile(${JSON.stringify(name)}, "base64")`);
+  }
+  return { body, files: names.size > 0 };
 }
 
 function pythonAuth({ credentials, queryKey }: Target): string {

@@ -5,8 +5,10 @@ import type { Operation, Version } from "../protocol/types";
 
 /** A request and its response as they were sent. */
 export interface Wire {
-  /** The header fields and the body of the request, without credentials. */
+  /** The header fields of the request, without credentials. */
   request: string;
+  /** The body of the request. */
+  body: string;
   /** The status line and the header fields of the response. */
   head: string;
   /** The body of the response, or the frames of its stream; each with the time of its arrival. */
@@ -49,7 +51,7 @@ export function logged(
   lastEventId?: string,
   secret?: string,
 ): Logging {
-  const wire: Wire = { request: "", head: "", pieces: [], size: 0, isCut: false };
+  const wire: Wire = { request: "", body: "", head: "", pieces: [], size: 0, isCut: false };
   const entry: LogEntry = { id: ++count, operation, version, lastEventId, at: Date.now(), wire };
   log.value = [entry, ...log.value.slice(0, MAX_ENTRIES - 1)];
   const update = (changes: Partial<LogEntry>) => {
@@ -60,8 +62,9 @@ export function logged(
       const shown = Object.entries(headers).map(([name, value]) =>
         `${name}: ${name === secret ? "$A2A_TOKEN" : value}`,
       );
-      wire.request = ["POST", ...shown, "", indented(body)].join("\n");
-      wire.size += wire.request.length;
+      wire.request = ["POST", ...shown].join("\n");
+      wire.body = body;
+      wire.size += wire.request.length + body.length;
       dropOldest();
     },
     response(status, headers) {
@@ -88,7 +91,7 @@ function dropOldest(): void {
     size += wire.size;
     if (size <= MAX_SIZE || wire.isCut) continue;
     size -= wire.size;
-    Object.assign(wire, { request: "", pieces: [], size: 0, isCut: true });
+    Object.assign(wire, { request: "", body: "", pieces: [], size: 0, isCut: true });
   }
 }
 

@@ -1,0 +1,92 @@
+import { describe, expect, it } from "vitest";
+import { checkRequest, checkResponse } from "./conformance";
+import type { Operation } from "./types";
+import { envelope } from "./rpc";
+import { v03 } from "./v03";
+import { v1 } from "./v1";
+
+const MESSAGE = { messageId: "m", role: "user" as const, parts: [{ text: "hi" }, { data: [1] }, { raw: "QQ==", filename: "a" }] };
+const OPERATIONS: Operation[] = [
+  { name: "send", message: MESSAGE, metadata: { skillId: "s" }, options: { returnImmediately: true, push: { url: "https://x.example" } } },
+  { name: "stream", message: { ...MESSAGE, taskId: "t", contextId: "c" } },
+  { name: "get", id: "t" },
+  { name: "cancel", id: "t" },
+  { name: "subscribe", id: "t" },
+  { name: "list", query: { state: "working", pageSize: 5, after: "2026-01-01T00:00:00Z" } },
+  { name: "setPush", taskId: "t", config: { url: "https://x.example", token: "x" } },
+  { name: "listPush", taskId: "t" },
+  { name: "deletePush", taskId: "t", id: "c" },
+  { name: "extendedCard" },
+];
+
+describe.each([v1, v03])("A2A $version", (dialect) => {
+  it.each(OPERATIONS)("requests of the page are right: $name", (operation) => {
+    const request = dialect.request(operation);
+    const errors = checkRequest(dialect.version, request.method, JSON.stringify(envelope(request, 1)));
+    // A2A 0.3 has no method to list tasks
+    expect(errors).toEqual(operation.name === "list" && dialect === v03 ? null : []);
+  });
+});
+
+const response = (result: unknown, more = {}) => JSON.stringify({ jsonrpc: "2.0", id: 1, result, ...more });
+const TASK = { id: "t", contextId: "c", status: { state: "TASK_STATE_COMPLETED" } };
+const OLD_TASK = { kind: "task", id: "t", contextId: "c", status: { state: "completed" } };
+
+describe("a mismatch is named with its path", () => {
+  const state = "TASK_STATE_UNSPECIFIED, TASK_STATE_SUBMITTED";
+  it.each<[string, unknown, string[]]>([
+    ["nothing", TASK, []],
+    ["a missing member", { ...TASK, id: undefined }, ["result.id: is missing"]],
+    ["a wrong type", { ...TASK, id: 5 }, ["result.id: string expected, not 5"]],
+    ["a list that is none", { ...TASK, history: {} }, ["result.history: list expected, not {}"]],
+    [
+      "a part that says nothing",
+      { ...TASK, artifacts: [{ artifactId: "a", parts: [{ text: "x" }, { filename: "y" }] }] },
+      ["result.artifacts[0].parts[1]: exactly one of text, raw, url, data is needed"],
+    ],
+    ["a text", "completed", ['result: Task expected, not "completed"']],
+  ])("%s", (_, task, errors) => {
+    expect(checkResponse("1.0", "GetTask", response(task), false)).toEqual(errors);
+  });
+
+  it("a state of the other version", () => {
+    const [error] = checkResponse("1.0", "GetTask", response({ ...TASK, status: { state: "completed" } }), false)!;
+    expect(error).toContain(`result.status.state: one of ${state}`);
+    expect(error).toContain('not "completed"');
+  });
+
+  it.each<[string, string, unknown, string[]]>([
+    ["a task", "message/send", OLD_TASK, []],
+    ["an alternative by its kind", "message/send", { ...OLD_TASK, status: {} }, ["result.status.state: is missing"]],
+    ["no kind", "tasks/get", { ...OLD_TASK, kind: undefined }, ["result.kind: is missing"]],
+    [
+      "a part by its kind",
+      "message/send",
+      { kind: "message", messageId: "m", role: "agent", parts: [{ kind: "text", text: 1 }] },
+      ["result.parts[0].text: string expected, not 1"],
+    ],
+    ["nothing after a deletion", "tasks/pushNotificationConfig/delete", null, []],
+  ])("of 0.3: %s", (_, method, result, errors) => {
+    expect(checkResponse("0.3", method, response(result), false)).toEqual(errors);
+  });
+
+  it.each([
+    ["<html>", ["not a JSON object"]],
+    [response(TASK, { jsonrpc: "1.0" }), ['jsonrpc: "2.0" expected']],
+    [response(TASK, { id: {} }), ["id: string, number or null expected"]],
+    [response(TASK, { error: {} }), ["exactly one of result and error is needed"]],
+    [response(undefined, { error: { code: "x" } }), ["error.code: integer expected", "error.message: string expected"]],
+    [response(undefined, { error: { code: -32001, message: "gone" } }), []],
+  ])("of JSON-RPC in %s", (body, errors) => {
+    expect(checkResponse("1.0", "GetTask", body, false)).toEqual(errors);
+  });
+
+  it("each frame of a stream", () => {
+    const frames = [{ task: TASK }, {}, { task: TASK, message: null }, { task: TASK, message: [] }].map((each) => `data: ${response(each)}\n\n`);
+    expect(checkResponse("1.0", "SendStreamingMessage", frames.join(""), true)).toEqual([
+      "frame 2: result: exactly one of task, message, statusUpdate, artifactUpdate is needed",
+      "frame 4: result: exactly one of task, message, statusUpdate, artifactUpdate is needed",
+      "frame 4: result.message: Message expected, not []",
+    ]);
+  });
+});

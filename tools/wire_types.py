@@ -1,0 +1,139 @@
+"""Write the types of A2A that the explorer checks requests and responses against.
+
+Usage: python tools/wire_types.py [FILE]
+
+They come from the protobuf definition of A2A 1.0, and from the JSON schema of 0.3. A type is an
+object of members, each with its type, and `!` if it is required; `?` lists the members of which
+exactly one is present. Other types are texts: `string`, `Part[]` for a list, `string{}` for a map
+by name, `=user` for a constant, and `Task|Message` for alternatives.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from a2a.types import a2a_pb2
+from google.api import field_behavior_pb2  # type: ignore[import-untyped]  # has no types
+
+ROOT = Path(__file__).parents[1]
+FILE = ROOT / "packages/apcore-a2a-explorer/web/src/protocol/wireTypes.json"
+SCHEMA_0_3 = ROOT / "tests/data/a2a-0.3.0.schema.json"
+WELL_KNOWN = {"Struct": "object", "Value": "any", "ListValue": "any[]", "Timestamp": "string"}
+"""Types of protobuf itself, and the types of their JSON (ProtoJSON)."""
+NUMBERS = ("DOUBLE", "FLOAT", "INT32", "UINT32")
+
+Types = dict[str, Any]
+
+
+def types_1_0() -> tuple[Types, Types]:
+    """Return the types, and the types of the parameters and of the result of each method."""
+    types: Types = {}
+    methods: Types = {}
+    for method in a2a_pb2.DESCRIPTOR.services_by_name["A2AService"].methods:
+        methods[method.name] = [
+            _message(each, types) for each in (method.input_type, method.output_type)
+        ]
+    return types, methods
+
+
+def _message(message: Any, types: Types) -> str:
+    """Add a message, and those in it, to *types*; return its name."""
+    if message.full_name == "google.protobuf.Empty":
+        return "object|null"
+    name: str = message.name
+    if name not in types:
+        types[name] = {}
+        types[name] |= dict(_members(message, types))
+        for group in message.oneofs:
+            if not group.name.startswith("_"):  # as those of optional fields do
+                types[name]["?"] = [field.json_name for field in group.fields]
+    return name
+
+
+def _members(message: Any, types: Types) -> Iterator[tuple[str, str]]:
+    for field in message.fields:
+        behaviors = field.GetOptions().Extensions[field_behavior_pb2.field_behavior]
+        is_required = field_behavior_pb2.REQUIRED in behaviors
+        yield field.json_name, _field(field, types) + ("!" if is_required else "")
+
+
+def _field(field: Any, types: Types) -> str:
+    if field.message_type and field.message_type.GetOptions().map_entry:
+        return _single(field.message_type.fields_by_name["value"], types) + "{}"
+    return _single(field, types) + ("[]" if field.is_repeated else "")
+
+
+def _single(field: Any, types: Types) -> str:
+    if field.message_type:
+        well_known = field.message_type.full_name.startswith("google.protobuf.")
+        name: str = field.message_type.name
+        return WELL_KNOWN[name] if well_known else _message(field.message_type, types)
+    if field.enum_type:
+        types[field.enum_type.name] = "|".join(f"={each.name}" for each in field.enum_type.values)
+        return str(field.enum_type.name)
+    kinds = {getattr(field, f"TYPE_{each}"): "number" for each in NUMBERS}
+    return {**kinds, field.TYPE_BOOL: "boolean"}.get(field.type, "string")
+
+
+def types_0_3() -> tuple[Types, Types]:
+    """Return the types, and the types of the parameters and of the result of each method."""
+    definitions = json.loads(SCHEMA_0_3.read_text())["definitions"]
+    types: Types = {}
+    methods: Types = {}
+    for choice in definitions["A2ARequest"]["anyOf"]:
+        name = choice["$ref"].rpartition("/")[2]
+        request = definitions[name]["properties"]
+        response = name.replace("Request", "SuccessResponse")
+        if name == "TaskResubscriptionRequest":
+            response = "SendStreamingMessageSuccessResponse"
+        result = definitions[response]["properties"]["result"]
+        params = _schema(request.get("params", {"type": "object"}), definitions, types)
+        result_type = _schema(result, definitions, types)
+        methods[request["method"]["const"]] = [params, result_type]
+    return types, methods
+
+
+def _schema(schema: Any, definitions: Any, types: Types) -> str:
+    """Return the type of a schema; add those that it refers to."""
+    if "$ref" in schema:
+        name = str(schema["$ref"].rpartition("/")[2])
+        if name not in types:
+            types[name] = {}
+            types[name] = _definition(definitions[name], definitions, types)
+        return name
+    if "anyOf" in schema:
+        return "|".join(_schema(each, definitions, types) for each in schema["anyOf"])
+    if "const" in schema or "enum" in schema:
+        return "|".join(f"={each}" for each in schema.get("enum", [schema.get("const")]))
+    kind = schema.get("type", "any")
+    if kind == "array":
+        return _schema(schema["items"], definitions, types) + "[]"
+    if kind == "object" and schema.get("additionalProperties"):
+        return _schema(schema["additionalProperties"], definitions, types) + "{}"
+    return "|".join(kind) if isinstance(kind, list) else kind
+
+
+def _definition(definition: Any, definitions: Any, types: Types) -> Any:
+    if "properties" not in definition:
+        return _schema(definition, definitions, types)
+    required = definition.get("required", [])
+    return {
+        name: _schema(member, definitions, types) + ("!" if name in required else "")
+        for name, member in definition["properties"].items()
+    }
+
+
+def wire_types() -> dict[str, Any]:
+    """Return the types and methods of both versions."""
+    versions = {"1.0": types_1_0(), "0.3": types_0_3()}
+    return {
+        version: {"methods": methods, "types": types}
+        for version, (types, methods) in versions.items()
+    }
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1]) if sys.argv[1:] else FILE
+    path.write_text(json.dumps(wire_types(), indent=1, sort_keys=True) + "\n")
