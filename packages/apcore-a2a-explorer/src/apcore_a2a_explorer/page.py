@@ -5,6 +5,7 @@ import re
 from base64 import b64encode
 from functools import cache
 from hashlib import sha256
+from html import escape
 from importlib.resources import files
 
 from starlette.requests import Request
@@ -14,6 +15,8 @@ from starlette.routing import Route
 INLINE = re.compile(r"<(script|style)\b[^>]*>(.*?)</\1>", re.DOTALL)
 BASE = '<meta name="agent-base" content="./"'
 """The beginning of the element with the URL of the agent, relative to the page."""
+AGENT_URL = '<meta name="agent-url" content=""'
+"""The beginning of the element with the URL of the agent behind a proxy."""
 
 
 class Page:
@@ -25,6 +28,7 @@ class Page:
 
     Args:
         path: Path of the page below the agent, such as `/explorer`.
+        agent_url: URL of the agent if the page gets to it through a proxy.
 
     Example:
         ```python
@@ -36,9 +40,10 @@ class Page:
         ```
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, agent_url: str = "") -> None:
         self.base = "../" * (path.count("/") - 1) or "./"
-        text = document().replace(BASE, BASE.replace("./", self.base))
+        named = AGENT_URL.replace('""', f'"{escape(agent_url)}"')
+        text = document().replace(BASE, BASE.replace("./", self.base)).replace(AGENT_URL, named)
         self._body = text.encode()
         self._compressed = gzip.compress(self._body, mtime=0)
         self._digest = sha256(self._body).hexdigest()[:32]
@@ -63,8 +68,12 @@ class Page:
         return Response(body, media_type="text/html", headers=headers)
 
 
-def routes(path: str = "/explorer") -> list[Route]:
+def routes(path: str = "/explorer", agent_url: str = "") -> list[Route]:
     """Return the routes for the page at *path*, with and without a trailing slash.
+
+    Args:
+        path: Path of the page below the agent.
+        agent_url: URL of the agent if the page gets to it through a proxy.
 
     Raises:
         ValueError: *path* is not a plain path such as `/explorer`.
@@ -72,7 +81,7 @@ def routes(path: str = "/explorer") -> list[Route]:
     plain = "/" + path.strip("/")
     if not re.fullmatch(r"(/(?!\.+(/|$))[A-Za-z0-9._~-]+)+", plain):
         raise ValueError(f"The explorer's path must be like /explorer, not {path!r}")
-    return [Route(each, Page(each).show) for each in (plain, plain + "/")]
+    return [Route(each, Page(each, agent_url).show) for each in (plain, plain + "/")]
 
 
 def accepts_gzip(accept_encoding: str) -> bool:

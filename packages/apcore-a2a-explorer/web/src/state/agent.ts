@@ -1,14 +1,15 @@
 import { batch, computed, signal } from "@preact/signals";
-import { readCard, type AgentCard } from "../protocol/card";
+import { jsonRpcUrl, readCard, type AgentCard } from "../protocol/card";
 import type { Target } from "../protocol/copy";
 import type { Dialect } from "../protocol/dialect";
 import { ConnectionError, describe, HttpError } from "../protocol/errors";
 import { call, stream, type Endpoint, type Exchange } from "../protocol/rpc";
-import type { Operation } from "../protocol/types";
+import type { Operation, Version } from "../protocol/types";
 import { isObject, text } from "../protocol/values";
 import { credentials, signingIn } from "./credentials";
 import { logged, type Logging } from "./log";
-import { dialect } from "./settings";
+import { agentUrl } from "./proxied";
+import { dialect, version } from "./settings";
 
 const meta = document.querySelector<HTMLMetaElement>('meta[name="agent-base"]');
 /** The agent's URL, from the page. The card may have another one, which the CSP would block. */
@@ -28,7 +29,7 @@ export async function loadCard(): Promise<void> {
     const response = await fetch(withSecret(new URL(".well-known/agent-card.json", base)), {
       headers: secretHeaders(),
     });
-    if (!response.ok) throw new HttpError(response.status, response.statusText || "no Agent Card");
+    if (!response.ok) throw new HttpError(response.status, await reasonIn(response));
     const source: unknown = await response.json().catch(() => null);
     if (!isObject(source)) throw new Error("The Agent Card is not a JSON object. Check the agent's server.");
     await show(readCard(source));
@@ -39,8 +40,22 @@ export async function loadCard(): Promise<void> {
   }
 }
 
+/** Why the card is not shown: the words of the proxy to the agent, or those of HTTP. */
+async function reasonIn(response: Response): Promise<string> {
+  const body: unknown = agentUrl ? await response.json().catch(() => null) : null;
+  const message = isObject(body) && isObject(body.error) ? text(body.error.message) : undefined;
+  return message || response.statusText || "no Agent Card";
+}
+
+/** Choose the other version if the agent has no JSON-RPC interface for the chosen one. */
+function adaptVersion(shown: AgentCard): void {
+  const other = version.value === "1.0" ? "0.3" : "1.0";
+  if (!jsonRpcUrl(shown, version.value) && jsonRpcUrl(shown, other)) version.value = other;
+}
+
 /** Show the card, or the extended one alone, so that skills do not appear and disappear. */
 async function show(publicCard: AgentCard): Promise<void> {
+  adaptVersion(publicCard);
   const hasExtended = credentials.value && publicCard.capabilities.extendedCard;
   const source = hasExtended ? await extendedCard() : undefined;
   batch(() => {
@@ -57,13 +72,13 @@ function endpoint(chosenDialect: Dialect): Endpoint {
   return { url: withSecret(new URL(base)), headers: { ...chosenDialect.headers, ...secretHeaders() } };
 }
 
-/** The target of copied requests, without the secret. */
-export function target(lastEventId?: string): Target {
+/** The target of copied requests in a version, without the secret. */
+export function target(forVersion: Version, lastEventId?: string): Target {
   const secret = credentials.value;
   const header = secret?.location === "header" ? secret.name : "";
   const prefix = /^(Bearer|Basic) /.exec(secret?.value ?? "")?.[0] ?? "";
   return {
-    url: base,
+    url: agentUrl ? ((card.value && jsonRpcUrl(card.value, forVersion)) ?? agentUrl) : base,
     lastEventId,
     queryKey: secret?.location === "query" ? secret.name : undefined,
     credentials: header ? { header, value: `${prefix}$A2A_TOKEN` } : undefined,

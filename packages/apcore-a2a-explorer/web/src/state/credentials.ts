@@ -1,5 +1,6 @@
 import { signal } from "@preact/signals";
 import type { SecurityScheme } from "../protocol/card";
+import { agentUrl } from "./proxied";
 
 export interface Credentials {
   scheme: string;
@@ -9,7 +10,8 @@ export interface Credentials {
   value: string;
 }
 
-const KEY = "a2a-explorer.credentials";
+// a proxy may show another agent at the same port later, at another path
+const KEY = `a2a-explorer.credentials${agentUrl && ` ${location.pathname}`}`;
 const HEADER_NAME = /^[A-Za-z0-9_.-]+$/;
 
 function recall(): Credentials | null {

@@ -1,12 +1,12 @@
 import { useState } from "preact/hooks";
 import { Choice } from "../parts/Choice";
 import { LongText } from "../parts/LongText";
-import { asCurl, asJson, asPython } from "../protocol/copy";
+import { asCurl, asJavaScript, asJson, asPython } from "../protocol/copy";
 import type { Operation, Version } from "../protocol/types";
 import { target } from "../state/agent";
 import { DIALECTS, version } from "../state/settings";
 
-const FORMATS = { curl: asCurl, Python: asPython, JSON: asJson };
+const FORMATS = { curl: asCurl, Python: asPython, JavaScript: asJavaScript, JSON: asJson };
 type Format = keyof typeof FORMATS;
 
 interface Props {
@@ -34,7 +34,7 @@ function Copies({ operation, lastEventId, used }: Props) {
   const [choice, setChoice] = useState(used);
   const chosen = choice ?? version.value;
   const [copied, setCopied] = useState("");
-  const source = FORMATS[format](DIALECTS[chosen], operation, target(lastEventId));
+  const source = FORMATS[format](DIALECTS[chosen], operation, target(chosen, lastEventId));
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(source);
@@ -47,7 +47,7 @@ function Copies({ operation, lastEventId, used }: Props) {
   return (
     <>
       <div class="row">
-        <Choice label="Format" options={["curl", "Python", "JSON"]} value={format} onChange={setFormat} />
+        <Choice label="Format" options={["curl", "Python", "JavaScript", "JSON"]} value={format} onChange={setFormat} />
         <Choice label="Version" options={["1.0", "0.3"]} value={chosen} onChange={setChoice} />
         <button type="button" onClick={() => void copy()}>
           Copy

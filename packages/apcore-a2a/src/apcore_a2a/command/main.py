@@ -47,6 +47,12 @@ SUBCOMMANDS = {
     "call": Subcommand("remote", "Call a skill of an agent."),
     "tasks": Subcommand("remote", "List, show, follow or cancel tasks of an agent."),
     "check": Subcommand("remote", "Check whether an agent works as the protocol says."),
+    "explore": Subcommand(
+        "explore",
+        "Show any agent in the explorer.",
+        interrupted_code=0,
+        unexpected_message="{}",
+    ),
     "store": Subcommand(
         "store",
         "Migrate, check or prune the task store of an agent.",
@@ -126,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _module(name: str) -> Any:
     module = SUBCOMMANDS[name].module
-    if module not in ("new", "remote", "webhooks"):
+    if module not in ("explore", "new", "remote", "webhooks"):
         import_part("server", f"{PROGRAM} {name}")
     return import_module(f".{module}", __package__)
 

@@ -1,0 +1,313 @@
+"""A local proxy that serves the page for an agent elsewhere: `apcore-a2a explore`.
+
+Browsers let a page send requests to its own origin only, so the proxy sends them on. It is bound
+to loopback, and every path begins with a random token, so that neither other machines nor other
+pages in the browser can use it. It sends requests to one agent, and nothing about itself.
+"""
+
+import json
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from hmac import compare_digest
+from secrets import token_urlsafe
+from typing import Any, cast
+
+import httpx
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from .page import routes
+
+LOOPBACK = "127.0.0.1"
+LOOPBACK_HOSTS = ("localhost", LOOPBACK, "::1", "0.0.0.0", "::")
+"""Names of this machine: an agent that listens on all interfaces may call itself by any."""
+CARD_PATHS = (".well-known/agent-card.json", ".well-known/agent.json")
+"""The paths of the card in A2A 1.0 and 0.3, and in earlier versions."""
+MISSING_STATUSES = (404, 405, 410)
+CONNECT_TIMEOUT = 10.0  # seconds; a response may take any time
+METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+UNSENT = {"host", "origin", "referer", "cookie", "content-length", "accept-encoding", "user-agent"}
+"""Header fields of the browser that the agent does not get: they would tell it of this proxy."""
+UNRETURNED = {"set-cookie", "content-length", "server", "date", "content-security-policy"}
+"""Header fields of the agent that the browser does not get."""
+HOP_BY_HOP = {"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
+SAFE = {
+    "content-security-policy": "default-src 'none'; sandbox",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+}
+"""Header fields of responses, so that a browser runs nothing that the agent has sent."""
+
+
+class AgentUnreachableError(Exception):
+    """The agent can't be used; the message says why, for the user."""
+
+
+class AgentProxy:
+    """The page for one agent, and the requests to it.
+
+    Args:
+        agent: The agent's base URL.
+        token: The first step of every path.
+    """
+
+    def __init__(self, agent: str, token: str) -> None:
+        self.agent = httpx.URL(agent if agent.endswith("/") else f"{agent}/")
+        self.token = token
+        self._card: dict[str, Any] | None = None
+        self._client = new_client()
+
+    def app(self, port: int) -> ASGIApp:
+        """Return the application for *port* of loopback."""
+        pages = routes(agent_url=str(self.agent))
+        relay = Route("/{path:path}", self._relay, methods=METHODS)
+        app = Starlette(
+            routes=[Mount(f"/{self.token}", routes=[*pages, relay])], lifespan=self._lifespan
+        )
+        return Gate(app, self.token, port)
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        async with self._client:
+            yield
+
+    async def _relay(self, request: Request) -> Response:
+        """Send a request on, and return the response as it arrives."""
+        path: str = request.path_params["path"]
+        try:
+            if path in CARD_PATHS:
+                return await self._show_card(request)
+            is_call = request.method == "POST" and not path
+            url = await self._endpoint(request) if is_call else self.agent.join(path)
+            self._check_origin(url, "The request")
+            return await self._send(request, url)
+        except (AgentUnreachableError, httpx.HTTPError) as error:
+            return JSONResponse({"error": {"message": explanation(self.agent, error)}}, 502, SAFE)
+
+    async def _send(self, request: Request, url: httpx.URL) -> Response:
+        query = request.url.query.encode()
+        outgoing = self._client.build_request(
+            request.method,
+            url.copy_with(query=query) if query else url,
+            headers=dict(forwarded(request.headers)),
+            content=await request.body(),
+        )
+        response = await self._client.send(outgoing, stream=True)
+        if response.is_redirect:
+            await response.aclose()
+            target = response.headers.get("location", "nowhere")
+            raise AgentUnreachableError(f"{self.agent} redirects to {target}: explore that URL")
+        headers = {**dict(returned(response.headers)), **SAFE}
+        return StreamingResponse(pieces(response), response.status_code, headers)
+
+    async def _show_card(self, request: Request) -> Response:
+        response = await self.fetch_card(dict(forwarded(request.headers)), request.url.query)
+        headers = {**dict(returned(response.headers)), **SAFE}
+        headers.pop("content-encoding", None)  # httpx has decoded the body
+        return Response(response.content, response.status_code, headers)
+
+    async def fetch_card(self, headers: Mapping[str, str], query: str = "") -> httpx.Response:
+        """Return the response with the agent's card, or with a refusal of the credentials.
+
+        Raises:
+            AgentUnreachableError: There is no agent at the URL.
+            httpx.HTTPError: It can't be reached.
+        """
+        suffix = f"?{query}" if query else ""
+        response = None
+        for path in CARD_PATHS:
+            response = await self._client.get(self.agent.join(path + suffix), headers=headers)
+            if response.status_code not in MISSING_STATUSES:
+                break
+        assert response is not None  # there are paths
+        if response.status_code in (401, 403, 429, 503):
+            return response
+        card = object_in(response.content) if response.is_success else None
+        if card is None:
+            where = self.agent.join(CARD_PATHS[0])
+            found = "no JSON object" if response.is_success else f"HTTP {response.status_code}"
+            raise AgentUnreachableError(
+                f"{self.agent} is not an A2A agent: {where} has no Agent Card, but {found}"
+            )
+        self._card = card
+        return response
+
+    async def _endpoint(self, request: Request) -> httpx.URL:
+        """Return the URL of the agent's JSON-RPC interface for the version of a request."""
+        if self._card is None:
+            await self.fetch_card(dict(forwarded(request.headers)), request.url.query)
+        version = "1" if request.headers.get("a2a-version", "").startswith("1") else "0"
+        for url, interface_version in interfaces(self._card or {}):
+            if interface_version.startswith(version):
+                endpoint = self._check_origin(self.agent.join(url), "The Agent Card")
+                # the given host, since a card may call this machine 0.0.0.0
+                return endpoint.copy_with(host=self.agent.host)
+        name = "1.0" if version == "1" else "0.3"
+        raise AgentUnreachableError(f"{self.agent} has no JSON-RPC interface of A2A {name}")
+
+    def _check_origin(self, url: httpx.URL, origin: str) -> httpx.URL:
+        """Return *url*.
+
+        Raises:
+            AgentUnreachableError: It is at another host, which must not get the credentials.
+        """
+        if place(url) != place(self.agent):
+            raise AgentUnreachableError(
+                f"{origin} points to {url}, which is not at {self.agent.netloc.decode()}: "
+                "nothing is sent there. Explore that URL instead"
+            )
+        return url
+
+
+class Gate:
+    """Middleware that refuses requests from other machines, other pages and without the token."""
+
+    def __init__(self, app: ASGIApp, token: str, port: int) -> None:
+        self._app = app
+        self._token = token.encode()
+        self._hosts = {f"{host}:{port}".encode() for host in (LOOPBACK, "localhost")}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on if its address is the one that the command has printed."""
+        if scope["type"] == "http" and not self._is_open(scope):
+            return await PlainTextResponse("Not found", 404)(scope, receive, send)
+        return await self._app(scope, receive, send)
+
+    def _is_open(self, scope: Scope) -> bool:
+        headers = dict(scope["headers"])
+        token = scope["path"].lstrip("/").partition("/")[0]
+        origin = headers.get(b"origin")
+        return (
+            headers.get(b"host") in self._hosts
+            and (origin is None or origin.removeprefix(b"http://") in self._hosts)
+            and compare_digest(token.encode(), self._token)
+        )
+
+
+def new_client() -> httpx.AsyncClient:
+    """Return a client whose responses may take any time."""
+    return httpx.AsyncClient(timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT))
+
+
+def explore(agent: str, port: int = 0, opened: Callable[[str], None] = print) -> None:
+    """Serve the page for an agent until it is interrupted.
+
+    Args:
+        agent: The agent's base URL.
+        port: The port of loopback to listen on; 0 for any.
+        opened: Called with the address of the page once it is served.
+
+    Raises:
+        OSError: The port is in use.
+    """
+    with socket.create_server((LOOPBACK, port)) as listener:
+        port = listener.getsockname()[1]
+        proxy = AgentProxy(agent, token_urlsafe(24))
+        opened(f"http://{LOOPBACK}:{port}/{proxy.token}/explorer")
+        config = uvicorn.Config(
+            proxy.app(port),
+            log_level="warning",
+            access_log=False,  # paths have the token
+            server_header=False,
+            timeout_graceful_shutdown=1,
+        )
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+async def check_agent(agent: str) -> None:
+    """Check that there is an agent at a URL.
+
+    Raises:
+        AgentUnreachableError: There is none; the message says what is there.
+    """
+    proxy = AgentProxy(agent, "")
+    async with proxy._client:
+        try:
+            await proxy.fetch_card({})
+        except httpx.HTTPError as error:
+            raise AgentUnreachableError(explanation(proxy.agent, error)) from None
+
+
+def place(url: httpx.URL) -> tuple[str, str, int | None]:
+    """Return the origin of a URL; all names of this machine are one host."""
+    host = "localhost" if url.host in LOOPBACK_HOSTS else url.host
+    return url.scheme, host, url.port or {"http": 80, "https": 443}.get(url.scheme)
+
+
+def interfaces(card: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the URL and the protocol version of each JSON-RPC interface on a card."""
+    for each in objects(card.get("supportedInterfaces")):
+        if each.get("protocolBinding") == "JSONRPC":
+            yield str(each.get("url", "")), str(each.get("protocolVersion", ""))
+    if isinstance(card.get("url"), str):  # a card of 0.3, or of both versions
+        if card.get("preferredTransport", "JSONRPC") == "JSONRPC":
+            yield card["url"], "0.3"
+        for each in objects(card.get("additionalInterfaces")):
+            if each.get("transport") == "JSONRPC":
+                yield str(each.get("url", "")), "0.3"
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """Return the objects in a list; none if it is no list."""
+    items: list[Any] = value if isinstance(value, list) else []
+    return [cast("dict[str, Any]", each) for each in items if isinstance(each, dict)]
+
+
+def object_in(body: bytes) -> dict[str, Any] | None:
+    """Return the JSON object in a body; None if there is none."""
+    try:
+        value: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def forwarded(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the header fields of a request that the agent gets."""
+    for name, value in headers.items():
+        if name not in UNSENT | HOP_BY_HOP and not name.startswith("sec-"):
+            yield name, value
+    yield "accept-encoding", "identity"
+
+
+def returned(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the header fields of a response that the browser gets."""
+    for name, value in headers.items():
+        if name.lower() not in UNRETURNED | HOP_BY_HOP:
+            yield name, value
+
+
+async def pieces(response: httpx.Response) -> AsyncIterator[bytes]:
+    """Yield a body as it arrives, and close the connection if the browser has left."""
+    try:
+        async for piece in response.aiter_raw():
+            yield piece
+    finally:
+        await response.aclose()
+
+
+def explanation(agent: httpx.URL, error: Exception) -> str:
+    """Return why a request failed, for the user."""
+    if isinstance(error, AgentUnreachableError):
+        return str(error)
+    if is_tls_error(error):
+        return (
+            f"The TLS certificate of {agent} is not trusted: {error}. If you trust its authority, "
+            "set SSL_CERT_FILE to the certificate of that"
+        )
+    return f"{agent} can't be reached: {error or type(error).__name__}. Check that it is running"
+
+
+def is_tls_error(error: BaseException | None) -> bool:
+    """Return whether an error, or one that caused it, is about TLS."""
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
