@@ -177,6 +177,15 @@ def test_a_request_can_be_copied_before_it_is_sent(visit: Visit, version: str) -
     assert posted.sent() == []
 
 
+def test_integers_beyond_double_precision_survive_copying(visit: Visit) -> None:
+    number = 2**80 + 1
+    page = send_input(visit, "form.counts", {"number": number}, "wait")
+    box = open_copy_box(page, "Copy the sent request")
+    for form in FORMS:
+        output = run_copied(form, visit.agent, copied_text(box, form, "1.0"), "1.0")
+        assert f"It is {number}." in output, form
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_copied_list_request_lists_the_same_tasks(visit: Visit, version: str) -> None:
     page = visit.go("tasks")

@@ -120,6 +120,24 @@ def test_a_result_without_a_schema_is_shown_by_its_values(visit: Visit) -> None:
     expect(artifact).to_contain_text("total_cents: 3132")
 
 
+@pytest.mark.parametrize("version", ["1.0", "0.3"])
+def test_integers_of_any_size_are_shown_exactly(visit: Visit, version: str) -> None:
+    number = 2**80 + 1
+    page = visit.go("skills/mirror")
+    page.get_by_label("Protocol version").select_option(f"A2A {version}")
+    artifact = result_of(visit, "mirror", {"n": number, "rows": [{"m": -number}], "half": 0.5})
+    expect(artifact.get_by_role("definition")).to_have_text([str(number), "0.5"])
+    expect(artifact.get_by_role("cell")).to_have_text([str(-number)])
+    for kind in ("Tree", "JSON"):
+        artifact.get_by_role("button", name=kind, exact=True).click()
+        expect(artifact).to_contain_text(str(number))
+        expect(artifact).to_contain_text(str(-number))
+    page.get_by_role("link", name="Task ").first.click()
+    expect(page.get_by_role("region", name="Artifact result")).to_contain_text(str(number))
+    page.reload()
+    expect(page.get_by_role("region", name="Artifact result")).to_contain_text(str(-number))
+
+
 def test_a_tree_is_searched_by_names_and_values(visit: Visit) -> None:
     shelf = {f"book {n}": {"title": f"Volume {n}", "lent": n == 3} for n in range(30)}
     artifact = result_of(visit, "mirror", {"shelf": shelf})

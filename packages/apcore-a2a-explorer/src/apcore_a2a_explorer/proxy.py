@@ -8,7 +8,7 @@ pages in the browser can use it. It sends requests to one agent, and nothing abo
 import json
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from hmac import compare_digest
 from secrets import token_urlsafe
@@ -72,8 +72,20 @@ class AgentProxy:
         )
         return Gate(app, self.token, port)
 
+    async def check(self) -> None:
+        """Check that the agent can be used; the proxy can't be used any more.
+
+        Raises:
+            AgentUnreachableError: It can't; the message says why.
+        """
+        async with self._client:
+            try:
+                await self.fetch_card({})
+            except httpx.HTTPError as error:
+                raise AgentUnreachableError(explanation(self.agent, error)) from None
+
     @asynccontextmanager
-    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+    async def _lifespan(self, _: Starlette) -> AsyncGenerator[None]:
         async with self._client:
             yield
 
@@ -220,20 +232,6 @@ def explore(agent: str, port: int = 0, opened: Callable[[str], None] = print) ->
         uvicorn.Server(config).run(sockets=[listener])
 
 
-async def check_agent(agent: str) -> None:
-    """Check that there is an agent at a URL.
-
-    Raises:
-        AgentUnreachableError: There is none; the message says what is there.
-    """
-    proxy = AgentProxy(agent, "")
-    async with proxy._client:
-        try:
-            await proxy.fetch_card({})
-        except httpx.HTTPError as error:
-            raise AgentUnreachableError(explanation(proxy.agent, error)) from None
-
-
 def place(url: httpx.URL) -> tuple[str, str, int | None]:
     """Return the origin of a URL; all names of this machine are one host."""
     host = "localhost" if url.host in LOOPBACK_HOSTS else url.host
@@ -255,7 +253,9 @@ def interfaces(card: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def objects(value: Any) -> list[dict[str, Any]]:
     """Return the objects in a list; none if it is no list."""
-    items: list[Any] = value if isinstance(value, list) else []
+    if not isinstance(value, list):
+        return []
+    items: list[Any] = value
     return [cast("dict[str, Any]", each) for each in items if isinstance(each, dict)]
 
 

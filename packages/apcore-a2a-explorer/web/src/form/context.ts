@@ -1,6 +1,7 @@
 import { createContext } from "preact";
 import { useContext } from "preact/hooks";
 import type { Json, JsonObject } from "../protocol/types";
+import { toJson } from "../protocol/json";
 import { text } from "../protocol/values";
 
 export interface FormContext {
@@ -60,6 +61,6 @@ const SHOWN = 60; // characters of a default
 export function defaultHint({ default: value }: JsonObject): string | undefined {
   if (value === undefined || value === null) return undefined;
   if (typeof value === "object" && !Object.keys(value).length) return "empty unless given";
-  const source = typeof value === "string" ? value || "empty" : JSON.stringify(value);
+  const source = typeof value === "string" ? value || "empty" : toJson(value);
   return `${source.length > SHOWN ? `${source.slice(0, SHOWN)}…` : source} unless given`;
 }

@@ -1,6 +1,7 @@
 /** The kind of field that each schema gets, and the value that a form begins with. */
 
 import type { Json, JsonObject } from "../protocol/types";
+import { toJson } from "../protocol/json";
 import { isObject, strings, text } from "../protocol/values";
 import { combined, resolve } from "./resolve";
 
@@ -105,7 +106,7 @@ export function optionsOf(schema: JsonObject, root: JsonObject, levels = 8): Opt
 
 const option = (value: Json, { title }: JsonObject): Option => ({
   value,
-  label: text(title) ?? (typeof value === "string" ? value : JSON.stringify(value)),
+  label: text(title) ?? (typeof value === "string" ? value : toJson(value)),
 });
 
 const choicesOf = ({ oneOf, anyOf }: JsonObject): Json[] =>
@@ -180,7 +181,7 @@ export function constantsOf(schema: JsonObject, root: JsonObject): JsonObject {
 }
 
 export const sameJson = (one: Json | undefined, other: Json | undefined) =>
-  one === other || JSON.stringify(one) === JSON.stringify(other);
+  one === other || toJson(one) === toJson(other);
 
 export const propertiesOf = (schema: JsonObject): JsonObject =>
   isObject(schema.properties) ? schema.properties : {};
@@ -282,6 +283,7 @@ function score(value: Json, branch: JsonObject, root: JsonObject): number {
   const kinds: Record<string, string[]> = {
     string: ["text", "long text", "date", "file"],
     number: ["number"],
+    bigint: ["number"],
     boolean: ["boolean"],
     object: ["list", "tuple", "checks"],
   };

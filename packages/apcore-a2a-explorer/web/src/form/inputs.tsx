@@ -1,6 +1,7 @@
 import { useContext, useState } from "preact/hooks";
 import type { Json, JsonObject } from "../protocol/types";
-import { inexactNumber, LARGEST_INTEGER, pretty, text } from "../protocol/values";
+import { parseJson } from "../protocol/json";
+import { inexactNumber, pretty, text } from "../protocol/values";
 import { defaultHint, emptyOf, Form, type FieldProps } from "./context";
 import { dateInput } from "./dates";
 import { isDecimal, optionsOf, sameJson } from "./fields";
@@ -220,7 +221,7 @@ export function anyValue(source: string): Json | undefined {
   if (!source.trim()) return undefined;
   if (inexactNumber(source) && isJson(source)) return source;
   try {
-    return JSON.parse(source) as Json;
+    return parseJson(source);
   } catch {
     return source;
   }
@@ -240,7 +241,7 @@ function SentAs({ source, value }: { source: string; value: Json | undefined }) 
   const isText = typeof value === "string" && !isJson(source);
   const large = isJson(source) ? inexactNumber(source) : undefined;
   if (large) {
-    return <p class="error-line">Sent as text, because {large.slice(0, 40)} is too large. {LARGEST_INTEGER}</p>;
+    return <p class="error-line">Sent as text, because {large.slice(0, 40)} is too large for a number.</p>;
   }
   if (isText && /^\s*[{["]/.test(source)) {
     return <p class="error-line">This is not JSON yet. It is sent as text.</p>;
@@ -251,5 +252,5 @@ function SentAs({ source, value }: { source: string; value: Json | undefined }) 
 function nameOf(value: Json): string {
   if (value === null) return "null";
   if (Array.isArray(value)) return "a list";
-  return { object: "an object", string: "text", number: "a number" }[typeof value as string] ?? String(value);
+  return { object: "an object", string: "text", number: "a number", bigint: "a number" }[typeof value as string] ?? String(value);
 }

@@ -1,4 +1,5 @@
 import { useContext } from "preact/hooks";
+import { toJson } from "../protocol/json";
 import type { Json, JsonObject } from "../protocol/types";
 import { text } from "../protocol/values";
 import { defaultHint, emptyOf, Form, type FieldProps } from "./context";
@@ -168,7 +169,7 @@ export function ChecksField({ field, schema }: InputProps) {
   const value = itemsOf(field.value);
   const isListed = (each: Json) => options.some((option) => sameJson(option.value, each));
   // a list that says a value twice, or one that is no option, is shown in full
-  if (new Set(value.map((each) => JSON.stringify(each))).size < value.length || !value.every(isListed)) {
+  if (new Set(value.map((each) => toJson(each))).size < value.length || !value.every(isListed)) {
     return <ListField field={field} schema={schema} />;
   }
   const toggle = (option: Json) => {

@@ -1,14 +1,18 @@
+import { MAX_DIGITS } from "../protocol/json";
 import type { Json } from "../protocol/types";
 
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$/;
 
 /**
- * The value of a number as it was typed. A number that a double cannot hold is a string if the
- * schema allows that; what is no number stays text, so that the error can name it.
+ * The value of a number as it was typed. An integer that a double cannot hold is a BigInt, and any
+ * other such number is a string if the schema allows that; what is no number stays text, so that
+ * the error can name it.
  */
 export function numberOf(typed: string, mayBeString: boolean): Json | undefined {
   const source = typed.trim();
   if (!source) return undefined;
+  const isInteger = /^[+-]?\d+$/.test(source);
+  if (isInteger && source.length <= MAX_DIGITS && !Number.isSafeInteger(Number(source))) return BigInt(source);
   const number = Number(source);
   if (!NUMBER.test(source) || !Number.isFinite(number)) return source;
   return mayBeString && !isExact(source) ? source : number;

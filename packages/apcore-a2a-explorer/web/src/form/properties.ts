@@ -1,6 +1,7 @@
 /** The members of a schema as rows of a table, for people who read it. */
 
 import type { Json, JsonObject } from "../protocol/types";
+import { toJson } from "../protocol/json";
 import { isObject, strings, text } from "../protocol/values";
 import { branchesOf, branchNames, furtherOf, isDecimal, optionsOf, orderOf, prefixOf, propertiesOf, restOf, typeOf } from "./fields";
 import { resolve } from "./resolve";
@@ -154,6 +155,6 @@ function range(least: Json | undefined, most: Json | undefined, noun: string): s
 }
 
 function shown(value: Json): string {
-  const source = JSON.stringify(value);
+  const source = toJson(value);
   return source.length > SHOWN ? `${source.slice(0, SHOWN)}…` : source;
 }

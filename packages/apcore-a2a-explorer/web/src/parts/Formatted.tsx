@@ -105,7 +105,7 @@ function Members({ object, schema, root, depth }: MembersProps) {
         <dl class="facts members">
           {facts.map(({ name, label, value }) => (
             <Fact key={name} name={label}>
-              {typeof value === "string" ? value : <Scalar value={value as null | boolean | number} />}
+              {typeof value === "string" ? value : <Scalar value={value as null | boolean | number | bigint} />}
             </Fact>
           ))}
         </dl>

@@ -110,7 +110,7 @@ export const escaped = (source: string) =>
   source.replace(BIDI_CONTROLS, (control) => `\\u${control.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
 /** A value without members, as JSON. */
-export function Scalar({ value }: { value: null | boolean | number | string }) {
+export function Scalar({ value }: { value: null | boolean | number | bigint | string }) {
   const [whole, setWhole] = useState(false);
   if (typeof value !== "string") return <span class={`json-${typeof value}`}>{String(value)}</span>;
   const truncated = !whole && value.length > MAX_STRING;

@@ -43,6 +43,6 @@ export function Table({ rows, label }: { rows: JsonObject[]; label: string }) {
 
 function Cell({ value }: { value: JsonObject[string] | undefined }) {
   const text = value === null || value === undefined ? "" : String(value);
-  const number = typeof value === "number";
+  const number = typeof value === "number" || typeof value === "bigint";
   return <td class={number ? "number" : undefined}>{text.length > 500 ? `${text.slice(0, 500)}…` : text}</td>;
 }

@@ -1,6 +1,7 @@
 /** Requests to copy, as curl commands, Python, JavaScript or JSON. None of them contains credentials. */
 
 import type { Dialect } from "./dialect";
+import { hasLargeIntegers, toJson } from "./json";
 import { envelope } from "./rpc";
 import type { Json, Operation, Part } from "./types";
 
@@ -16,7 +17,7 @@ export interface Target {
 const quoted = (source: string) => `'${source.replaceAll("'", `'\\''`)}'`;
 
 export const asJson = (dialect: Dialect, operation: Operation) =>
-  JSON.stringify(envelope(dialect.request(operation), 1), null, 2);
+  toJson(envelope(dialect.request(operation), 1), 2);
 
 export function asCurl(dialect: Dialect, operation: Operation, target: Target): string {
   const streams = operation.name === "stream" || operation.name === "subscribe";
@@ -101,6 +102,9 @@ const READ_STREAM = [
 
 /** The body as JavaScript; the contents of files are read, not included. */
 function javaScriptBody(dialect: Dialect, operation: Operation): { body: string; files: boolean } {
+  const source = asJson(dialect, operation);
+  // JavaScript would round them
+  if (hasLargeIntegers(source)) return { body: JSON.stringify(source), files: false };
   const names = new Map<string, string>();
   const withMarkers = (part: Part): Part => {
     if (part.raw === undefined) return part;
@@ -222,7 +226,7 @@ const keywords = (source: Record<string, Json | undefined>) =>
 export function python(value: Json, depth = 0): string {
   if (value === null) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
-  if (typeof value !== "object") return JSON.stringify(value);
+  if (typeof value !== "object") return toJson(value);
   const items = Array.isArray(value)
     ? value.map((item) => python(item, depth + 1))
     : Object.entries(value).map(([key, item]) => `${JSON.stringify(key)}: ${python(item, depth + 1)}`);

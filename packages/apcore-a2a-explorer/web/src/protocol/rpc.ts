@@ -1,5 +1,6 @@
 import type { RpcRequest } from "./dialect";
 import { ConnectionError, HttpError, RpcError, secondsOf } from "./errors";
+import { parseJson, toJson } from "./json";
 import { EventParser } from "./sse";
 import type { JsonObject } from "./types";
 import { isObject, object, text } from "./values";
@@ -84,7 +85,7 @@ async function post(
   };
   if (exchange.lastEventId !== undefined) headers["Last-Event-ID"] = exchange.lastEventId;
   if (exchange.traceId) headers.traceparent = `00-${exchange.traceId}-${exchange.traceId.slice(16)}-01`;
-  const body = JSON.stringify(envelope(request, ++lastId));
+  const body = toJson(envelope(request, ++lastId));
   exchange.recorder?.request(headers, body);
   const init = { method: "POST", headers, body, signal: exchange.signal };
   const response = await withConnectionErrors(
@@ -114,7 +115,7 @@ async function readJson(response: Response, { recorder }: Exchange): Promise<unk
 
 function parse(source: string, fallback?: null): unknown {
   try {
-    return JSON.parse(source);
+    return parseJson(source);
   } catch {
     if (fallback === null) return null;
     throw new HttpError(200, "the response is not JSON. Check the agent, and any proxy in front of it.");

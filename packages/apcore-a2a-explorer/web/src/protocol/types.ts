@@ -1,6 +1,7 @@
 /** Types of A2A 1.0 §4 that the explorer uses; messages of both versions are converted to them. */
 
-export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
+/** JSON; integers that a double cannot hold are BigInts. */
+export type Json = null | boolean | number | bigint | string | Json[] | { [name: string]: Json };
 export type JsonObject = { [name: string]: Json };
 
 export type TaskState =

@@ -1,3 +1,4 @@
+import { MAX_DIGITS, toJson } from "./json";
 import type { Json, JsonObject } from "./types";
 
 export const isObject = (value: unknown): value is JsonObject =>
@@ -22,19 +23,16 @@ export function withoutUndefined(source: { [name: string]: unknown }): JsonObjec
   ) as JsonObject;
 }
 
-export const pretty = (value: Json | undefined) => JSON.stringify(value, null, 2) ?? "";
+export const pretty = (value: Json | undefined) => toJson(value, 2) ?? "";
 
 const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 
-/** A sentence for users about numbers that cannot be sent exactly. */
-export const LARGEST_INTEGER = `The largest exact integer is ${Number.MAX_SAFE_INTEGER}.`;
-
-/** The first number in the JSON *source* that a double cannot hold exactly. */
+/** The first number in the JSON *source* that cannot be sent: no double holds it, or it has too many digits. */
 export function inexactNumber(source: string): string | undefined {
   for (const [token] of source.matchAll(TOKEN)) {
     if (token.startsWith('"')) continue;
-    const large = /^-?\d+$/.test(token) && !Number.isSafeInteger(Number(token));
-    if (large || !Number.isFinite(Number(token))) return token;
+    const isInteger = /^-?\d+$/.test(token);
+    if (isInteger ? token.length > MAX_DIGITS : !Number.isFinite(Number(token))) return token;
   }
   return undefined;
 }

@@ -3,6 +3,7 @@ import { jsonRpcUrl, readCard, type AgentCard } from "../protocol/card";
 import type { Target } from "../protocol/copy";
 import type { Dialect } from "../protocol/dialect";
 import { ConnectionError, describe, HttpError } from "../protocol/errors";
+import { parseJson } from "../protocol/json";
 import { call, stream, type Endpoint, type Exchange } from "../protocol/rpc";
 import type { Operation, Version } from "../protocol/types";
 import { isObject, text } from "../protocol/values";
@@ -30,7 +31,7 @@ export async function loadCard(): Promise<void> {
       headers: secretHeaders(),
     });
     if (!response.ok) throw new HttpError(response.status, await reasonIn(response));
-    const source: unknown = await response.json().catch(() => null);
+    const source = await response.text().then(parseJson).catch(() => null);
     if (!isObject(source)) throw new Error("The Agent Card is not a JSON object. Check the agent's server.");
     await show(readCard(source));
   } catch (error) {

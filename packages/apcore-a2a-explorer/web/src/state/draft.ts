@@ -3,7 +3,8 @@ import { hasForm, initialData } from "../form/fields";
 import { takesText, type Example, type Skill } from "../protocol/card";
 import type { FieldError } from "../protocol/errors";
 import type { JsonObject, Part } from "../protocol/types";
-import { inexactNumber, isObject, LARGEST_INTEGER, pretty } from "../protocol/values";
+import { parseJson } from "../protocol/json";
+import { inexactNumber, isObject, pretty } from "../protocol/values";
 import { keep } from "./session";
 
 export type InputKind = "data" | "text" | "files";
@@ -103,10 +104,10 @@ export function setData(draft: Draft, data: JsonObject): void {
 export function setJson(draft: Draft, source: string): void {
   draft.json.value = source;
   try {
-    const data: unknown = JSON.parse(source);
+    const data: unknown = parseJson(source);
     if (!isObject(data)) throw new SyntaxError("The input must be a JSON object: { … }");
     const large = inexactNumber(source);
-    if (large) throw new RangeError(`${shortened(large)} is too large to be sent exactly. ${LARGEST_INTEGER}`);
+    if (large) throw new RangeError(`${shortened(large)} is too large for a number`);
     draft.data.value = data;
     draft.jsonError.value = "";
   } catch (error) {

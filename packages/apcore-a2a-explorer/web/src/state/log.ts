@@ -1,4 +1,5 @@
 import { signal } from "@preact/signals";
+import { parseJson, toJson } from "../protocol/json";
 import { describe } from "../protocol/errors";
 import type { Recorder } from "../protocol/rpc";
 import type { Operation, Version } from "../protocol/types";
@@ -98,7 +99,7 @@ function dropOldest(): void {
 /** JSON with line breaks, or the text as it is. */
 export function indented(source: string): string {
   try {
-    return JSON.stringify(JSON.parse(source), null, 2);
+    return toJson(parseJson(source), 2);
   } catch {
     return source;
   }

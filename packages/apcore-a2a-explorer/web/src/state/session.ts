@@ -1,5 +1,6 @@
 /** What survives a reload: kept in this tab (`sessionStorage`) until it is closed or signed out. */
 
+import { parseJson, toJson } from "../protocol/json";
 import { base } from "./agent";
 
 const MAX_SIZE = 1_000_000; // characters of JSON for each kind of entry
@@ -18,7 +19,7 @@ export function keep<T>(kind: string, collect: () => [string, T][]): Map<string,
   addEventListener("pagehide", save);
   document.addEventListener("visibilitychange", () => document.hidden && save());
   try {
-    const stored: unknown = JSON.parse(sessionStorage.getItem(nameOf(kind)) ?? "[]");
+    const stored: unknown = parseJson(sessionStorage.getItem(nameOf(kind)) ?? "[]");
     return new Map(Array.isArray(stored) ? (stored as [string, T][]) : []);
   } catch {
     return new Map();
@@ -41,7 +42,7 @@ function store(name: string, entries: [string, unknown][]): void {
   const kept: string[] = [];
   let size = 0;
   for (const entry of entries) {
-    const json = JSON.stringify(entry);
+    const json = toJson(entry);
     size += json.length;
     if (size > MAX_SIZE) break;
     kept.push(json);

@@ -1,5 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 import { diffLines } from "../protocol/diff";
+import { toJson } from "../protocol/json";
 import type { Json, Part } from "../protocol/types";
 import { pretty } from "../protocol/values";
 import { histories, rememberRun, runs } from "../state/runs";
@@ -131,5 +132,5 @@ function simple(parts: Part[]): Json {
 
 const brief = (run: Run) => {
   const input = inputOf(run);
-  return (typeof input === "string" ? input : JSON.stringify(input)).slice(0, 80);
+  return (typeof input === "string" ? input : toJson(input)).slice(0, 80);
 };

@@ -1,5 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 import { Tree } from "../parts/Tree";
+import { parseJson, toJson } from "../protocol/json";
 import { isTerminal } from "../protocol/states";
 import { durationOf, skillOf, taskFacts } from "../protocol/taskFacts";
 import { card, skillsById } from "../state/agent";
@@ -206,6 +207,6 @@ function History({ task }: { task: Task }) {
 const Raw = ({ task }: { task: Task }) => (
   <details>
     <summary>Task as JSON</summary>
-    <Tree value={JSON.parse(JSON.stringify(task))} open={1} />
+    <Tree value={parseJson(toJson(task))} open={1} />
   </details>
 );

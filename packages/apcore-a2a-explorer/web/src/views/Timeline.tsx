@@ -136,8 +136,9 @@ function brief(part: Part): string {
   const names = part.data !== null && typeof part.data === "object" ? Object.keys(part.data).length : 0;
   // do not serialize large values only to truncate them
   if (names > 20) return `${names} properties`;
-  const json = JSON.stringify(part.data, (_, value) =>
-    typeof value === "string" && value.length > 80 ? `${value.slice(0, 80)}…` : value,
-  );
+  const json = JSON.stringify(part.data, (_, value) => {
+    if (typeof value === "bigint") return String(value);
+    return typeof value === "string" && value.length > 80 ? `${value.slice(0, 80)}…` : value;
+  });
   return (json ?? "").slice(0, 200);
 }

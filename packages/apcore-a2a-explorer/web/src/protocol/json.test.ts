@@ -1,0 +1,44 @@
+import { describe, expect, it } from "vitest";
+import { hasLargeIntegers, parseJson, toJson, withNumbers } from "./json";
+
+const LARGE = "123456789012345678901234567890";
+
+describe("integers", () => {
+  it.each([
+    `{"n":${LARGE}}`,
+    `[-${LARGE},[9007199254740993],{"a":9007199254740991}]`,
+    `"${LARGE}"`,
+    `{"${LARGE}":"\\" ${LARGE} \\\\","n":1.5,"text":"x${LARGE}"}`,
+    `${"9".repeat(4300)}`,
+    "[]",
+  ])("are read and written again exactly: %s", (source) => {
+    expect(toJson(parseJson(source))).toBe(source);
+  });
+
+  it("are numbers as long as a double holds them", () => {
+    expect(parseJson("[9007199254740991, 9007199254740992, 1e21, 0.12345678901234567890]")).toEqual([
+      9007199254740991,
+      9007199254740992n,
+      1e21,
+      0.12345678901234568,
+    ]);
+  });
+
+  it("keep their place in indented JSON", () => {
+    expect(toJson({ n: [BigInt(LARGE)] }, 2)).toBe(`{\n  "n": [\n    ${LARGE}\n  ]\n}`);
+    expect(toJson(undefined)).toBeUndefined();
+  });
+
+  it("are found outside of strings", () => {
+    expect(hasLargeIntegers(`{"a": ${LARGE}}`)).toBe(true);
+    expect(hasLargeIntegers(`{"a": "${LARGE}", "b": 1e30, "c": 9007199254740991}`)).toBe(false);
+  });
+
+  it("are doubles for what knows only numbers", () => {
+    expect(withNumbers({ a: [2n ** 60n, "x", null] })).toEqual({ a: [2 ** 60, "x", null] });
+  });
+});
+
+it("errors have positions in the source", () => {
+  expect(() => parseJson(`{"n": ${LARGE}, x}`)).toThrow(SyntaxError);
+});

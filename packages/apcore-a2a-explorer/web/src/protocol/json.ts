@@ -1,0 +1,55 @@
+/**
+ * JSON with integers of any size. Those that a double cannot hold are BigInts; JSON of browsers
+ * itself reads them as the nearest double, and writes no BigInts.
+ */
+
+import type { Json } from "./types";
+
+// random, so that no text of an agent is taken for a number
+const MARK = `integer-${Math.random().toString(36).slice(2)}${Math.random().toString(36).slice(2)}:`;
+const MARKED = new RegExp(`"${MARK}(-?\\d+)"`, "g");
+const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+const MAY_BE_LARGE = /\d{16}/;
+
+/** The digits of the longest integer; agents of this project take no longer ones. */
+export const MAX_DIGITS = 4300;
+
+/** Whether a token of JSON is an integer that only a BigInt can hold. */
+const isLarge = (token: string) =>
+  /^-?\d+$/.test(token) && token.length <= MAX_DIGITS && !Number.isSafeInteger(Number(token));
+
+/** Parse JSON; throws a SyntaxError if it is none. */
+export function parseJson(source: string): Json {
+  if (!MAY_BE_LARGE.test(source)) return JSON.parse(source) as Json;
+  const marked = source.replace(TOKEN, (token) => (isLarge(token) ? `"${MARK}${token}"` : token));
+  try {
+    return JSON.parse(marked, (_, value: unknown) =>
+      typeof value === "string" && value.startsWith(MARK) ? BigInt(value.slice(MARK.length)) : value,
+    ) as Json;
+  } catch {
+    return JSON.parse(source) as Json; // its error has positions in the source
+  }
+}
+
+/** Write JSON, with all digits of integers. */
+export function toJson(value: unknown, indent?: number): string {
+  let hasLarge = false;
+  const json = JSON.stringify(
+    value,
+    (_, each: unknown) => (typeof each === "bigint" ? ((hasLarge = true), MARK + String(each)) : each),
+    indent,
+  );
+  return hasLarge ? json.replace(MARKED, "$1") : json;
+}
+
+/** Whether JSON text has integers that JavaScript would round. */
+export const hasLargeIntegers = (source: string) =>
+  MAY_BE_LARGE.test(source) && (source.match(TOKEN) ?? []).some(isLarge);
+
+/** A copy with the nearest doubles in place of BigInts, for what knows only numbers. */
+export function withNumbers<T>(value: T): T {
+  if (typeof value === "bigint") return Number(value) as T;
+  if (typeof value !== "object" || value === null) return value;
+  if (Array.isArray(value)) return value.map(withNumbers) as T;
+  return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, withNumbers(each)])) as T;
+}
