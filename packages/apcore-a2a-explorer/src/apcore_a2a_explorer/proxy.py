@@ -36,7 +36,7 @@ UNSENT = {"host", "origin", "referer", "cookie", "content-length", "accept-encod
 """Header fields of the browser that the agent does not get: they would tell it of this proxy."""
 UNRETURNED = {"set-cookie", "content-length", "server", "date", "content-security-policy"}
 """Header fields of the agent that the browser does not get."""
-HOP_BY_HOP = {"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
+HOP_BY_HOP = {"connection", "keep-alive", "trailer", "transfer-encoding", "upgrade"}
 SAFE = {
     "content-security-policy": "default-src 'none'; sandbox",
     "x-content-type-options": "nosniff",
@@ -253,9 +253,7 @@ def interfaces(card: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def objects(value: Any) -> list[dict[str, Any]]:
     """Return the objects in a list; none if it is no list."""
-    if not isinstance(value, list):
-        return []
-    items: list[Any] = value
+    items = cast("list[object]", value) if isinstance(value, list) else []
     return [cast("dict[str, Any]", each) for each in items if isinstance(each, dict)]
 
 

@@ -30,7 +30,7 @@ export async function loadCard(): Promise<void> {
     const response = await fetch(withSecret(new URL(".well-known/agent-card.json", base)), {
       headers: secretHeaders(),
     });
-    if (!response.ok) throw new HttpError(response.status, await reasonIn(response));
+    if (!response.ok) throw new HttpError(response.status, await refusalReason(response));
     const source = await response.text().then(parseJson).catch(() => null);
     if (!isObject(source)) throw new Error("The Agent Card is not a JSON object. Check the agent's server.");
     await show(readCard(source));
@@ -42,7 +42,7 @@ export async function loadCard(): Promise<void> {
 }
 
 /** Why the card is not shown: the words of the proxy to the agent, or those of HTTP. */
-async function reasonIn(response: Response): Promise<string> {
+async function refusalReason(response: Response): Promise<string> {
   const body: unknown = agentUrl ? await response.json().catch(() => null) : null;
   const message = isObject(body) && isObject(body.error) ? text(body.error.message) : undefined;
   return message || response.statusText || "no Agent Card";
