@@ -29,6 +29,25 @@ def test_members_may_be_spelled_as_in_the_proto_file(agent: Agent) -> None:
     assert "history" not in task or task["history"] == []
 
 
+@pytest.mark.parametrize("member", ["context_id", "contextId"])
+def test_an_id_beside_the_message_may_be_spelled_either_way(agent: Agent, member: str) -> None:
+    params = {**agent.params("echo"), member: "my context"}
+    assert agent.ask("send", params).task["contextId"] == "my context"
+
+
+@pytest.mark.parametrize("member", ["mime_type", "mimeType"])
+def test_the_media_type_of_a_file_in_0_3_may_be_spelled_either_way(old: Agent, member: str) -> None:
+    part = {"kind": "file", "file": {"bytes": "aGk=", member: "image/png"}}
+    (message,) = old.ask("send", old.params("echo", old.part(text="x"), part)).task["history"]
+    assert message["parts"][1]["file"] == {"bytes": "aGk=", "mimeType": "image/png"}
+
+
+@pytest.mark.parametrize("member", ["task_id", "taskId"])
+def test_the_id_of_a_task_may_be_spelled_as_in_the_srs(old: Agent, member: str) -> None:
+    task_id = old.send().task["id"]
+    assert old.ask("get", {member: task_id}).result["id"] == task_id
+
+
 def test_names_in_metadata_data_and_artifacts_keep_their_spelling(agent: Agent) -> None:
     data = {"context_id": 1, "contextId": 2, "message_id": 3}
     params = agent.params("mirror", agent.part(data={"value": data}), metadata=data)
@@ -44,6 +63,7 @@ def test_names_in_metadata_data_and_artifacts_keep_their_spelling(agent: Agent) 
     [
         ("send", {"message": {"message_id": "m2"}}),
         ("send", {"message": {"contextId": "a", "context_id": "a"}}),
+        ("send", {"contextId": "a", "context_id": "a"}),
         ("list", {"pageSize": 5, "page_size": 5}),
     ],
 )

@@ -168,7 +168,14 @@ FLAT = {"url": UNREACHABLE, "token": "t-1"}
 
 
 @pytest.mark.parametrize(
-    "form", [FLAT, {"pushNotificationConfig": FLAT}, {**FLAT, "tenant": ""}], ids=str
+    "form",
+    [
+        FLAT,
+        {"pushNotificationConfig": FLAT},
+        {"push_notification_config": FLAT},
+        {**FLAT, "tenant": ""},
+    ],
+    ids=str,
 )
 def test_a_push_config_is_accepted_in_the_form_of_each_version_and_of_the_srs(
     agent: Agent, task: str, form: Json
@@ -181,6 +188,8 @@ FORMS = [
     {"taskId": "{task}", "id": "c1"},
     {"id": "{task}", "pushNotificationConfigId": "c1"},
     {"taskId": "{task}", "pushNotificationConfigId": "c1"},
+    {"task_id": "{task}", "id": "c1"},
+    {"id": "{task}", "push_notification_config_id": "c1"},
 ]
 
 

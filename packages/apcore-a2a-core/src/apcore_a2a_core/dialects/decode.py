@@ -6,6 +6,7 @@ member. The types of the members come from their declarations in `apcore_a2a_cor
 """
 
 import base64
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
@@ -50,6 +51,14 @@ ALIASES: dict[str, dict[str, str]] = {
 }
 """Members of A2A 0.3 and of the SRS, and their names in A2A 1.0, by type of message."""
 
+CONVERTED: dict[str, tuple[str, ...]] = {
+    "SendMessageRequest": ("contextId", "taskId"),
+    "TaskPushNotificationConfig": ("pushNotificationConfig",),
+    "GetTaskPushNotificationConfigRequest": ("pushNotificationConfigId",),
+    "DeleteTaskPushNotificationConfigRequest": ("pushNotificationConfigId",),
+}
+"""Further members of A2A 0.3 and of the SRS, which `_UPGRADES` converts, by type of message."""
+
 TASK_ID: dict[str, dict[Version, str]] = {"task_id": {"1.0": "taskId", "0.3": "id"}}
 CONFIG_ID: dict[str, dict[Version, str]] = {**TASK_ID, "id": {"1.0": "id"}}
 REQUIRED: dict[str, dict[str, dict[Version, str]]] = {
@@ -67,6 +76,7 @@ REQUIRED: dict[str, dict[str, dict[Version, str]]] = {
 MAX_ITEMS = 1000
 """Maximum number of items in an array of a message, such as its parts."""
 FILES = ("raw", "bytes", "url", "uri")
+FILE_SPELLINGS = {"mime_type": "mimeType", "media_type": "mediaType"}
 CONTENTS = {"text": "text", "data": "data"} | dict.fromkeys(FILES, "file")
 """The members that hold a part's content, and the `kind` of such a part in 0.3."""
 
@@ -204,7 +214,7 @@ def _reader_of(kind: type[Data]) -> Reader:
 
 
 def _respelled(spellings: dict[str, str], value: Json) -> Json:
-    """Return an object with `context_id` as `contextId` and so on: ProtoJSON accepts both.
+    """Return an object with `context_id` as `contextId` and so on: both are accepted.
 
     Raises:
         ValueError: A member is given in both spellings.
@@ -221,7 +231,13 @@ def _declared(kind: type[Data]) -> tuple[dict[str, tuple[str, Reader]], dict[str
     readers = {each.encode_name: (each.name, _reader(each.type)) for each in declared}
     for alias, name in ALIASES.get(kind.__name__, {}).items():
         readers[alias] = readers[name]
-    return readers, {each.name: each.encode_name for each in declared if each.name not in readers}
+    names = (*readers, *CONVERTED.get(kind.__name__, ()))
+    spellings = {_in_snake_case(name): name for name in names}
+    return readers, {other: name for other, name in spellings.items() if other != name}
+
+
+def _in_snake_case(name: str) -> str:
+    return re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
 
 
 def _reader(declared_type: Any) -> Reader:
@@ -335,7 +351,7 @@ _READERS: dict[Any, Reader] = {
 def _part(value: Json) -> Json:
     """Unwrap the `file` object and the data of a part of 0.3, and check that it has one content."""
     if is_object(file := value.get("file")):
-        value = {**value, **file}
+        value = {**value, **_respelled(FILE_SPELLINGS, file)}
     given = [name for name in value if name in CONTENTS]
     contents = [name for name in given if value[name] is not None]
     if not contents and "data" in value:
