@@ -212,6 +212,24 @@ def test_the_task_id_next_to_the_config_takes_precedence(agent: Agent, task: str
     assert Hooks(agent).ids(task) == ["c1"]
 
 
+@pytest.mark.parametrize("member", ["task_id", "taskId"])
+@pytest.mark.parametrize("prefix", ["", "/v1"])
+def test_the_path_names_the_task_of_a_push_config_however_the_body_spells_it(
+    client: httpx.Client, task: str, member: str, prefix: str
+) -> None:
+    path = f"{prefix}/tasks/{task}/pushNotificationConfigs"
+    for named in (task, "another"):
+        body = {member: named, "id": named, "url": UNREACHABLE}
+        answer = client.post(path, json=body, params={member: named})
+        assert answer.status_code == 200, answer.text
+    rest = Hooks(Agent(client, "REST"))
+    assert rest.ids(task) == [task, "another"]
+    others = dict.fromkeys((member, "id", "pushNotificationConfigId"), task)
+    assert "another" in client.get(f"{path}/another", params=others).text
+    assert client.delete(f"{path}/another", params=others).status_code == 200
+    assert rest.ids(task) == [task]
+
+
 def test_the_task_id_alone_is_enough_as_the_srs_requires(old: Agent) -> None:
     hooks, task = Hooks(old), old.send().task["id"]
     old.ask("push set", {"taskId": task, "url": UNREACHABLE})

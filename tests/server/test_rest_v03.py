@@ -159,8 +159,10 @@ async def test_push_configs_are_set_shown_listed_and_deleted(peer: Peer) -> None
 
 async def test_the_path_determines_the_task(peer: Peer) -> None:
     task_id, other_id = (await send(peer))["id"], (await send(peer))["id"]
-    got = await peer.client.get(f"/v1/tasks/{task_id}", params={"id": other_id})
-    assert got.json()["id"] == task_id
+    for prefix in ("", "/v1"):
+        others = {"id": other_id, "taskId": other_id, "task_id": other_id}
+        got = await peer.client.get(f"{prefix}/tasks/{task_id}", params=others)
+        assert got.json()["id"] == task_id
     path = f"/v1/tasks/{task_id}/pushNotificationConfigs"
     hook = {"taskId": other_id, "pushNotificationConfig": {"url": "http://127.0.0.1:9/"}}
     assert (await peer.client.post(path, json=hook)).json()["name"].startswith(f"tasks/{task_id}/")

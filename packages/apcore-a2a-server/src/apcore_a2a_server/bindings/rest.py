@@ -56,6 +56,8 @@ No client can send this character, since UTF-8 cannot encode it.
 NUMBERS = {"historyLength", "history_length", "limit", "pageSize", "page_size"}
 BOOLEANS = {"includeArtifacts", "include_artifacts"}
 """Query parameters that are not strings, in all their spellings."""
+IDS = {"taskId", "task_id", "pushNotificationConfigId", "push_notification_config_id"}
+"""Names of ids, besides `id`, that requests may repeat beside the path."""
 
 
 class MethodNotAllowedError(MethodNotFoundError):
@@ -113,9 +115,8 @@ class Rest(Endpoint):
         log_context(operation=method)
         try:
             self.check_version(request)
-            # the path comes last: neither query nor body may name another task
             body = await self.decode(request, self.body_params, method, request)
-            params = {**query_params(request.scope), **body, **path_params}
+            params = with_path(path_params, {**query_params(request.scope), **body})
             message = await self.decode(request, read_params, method, params)
             result = await perform(method, message, self.handler, request.caller, self.dialect)
         except Exception as error:  # the mapper decides what clients see of any exception
@@ -204,6 +205,14 @@ def operation_path(scope: Scope) -> str:
     root_segments = root_path.count("/") if scope["path"].startswith(root_path) else 0
     segments = raw_path.decode("latin-1").split("/")[1 + root_segments :]
     return "/".join(unquote(segment).replace("/", ENCODED_SLASH) for segment in segments).strip("/")
+
+
+def with_path(path_params: Json, params: Json) -> Json:
+    """Return the params; neither query nor body may name another task than the path does."""
+    if not path_params:
+        return params
+    others = {name: value for name, value in params.items() if name not in IDS}
+    return {**others, **path_params}
 
 
 def query_params(scope: Scope) -> Json:

@@ -27,8 +27,8 @@ ROUTES = [
         ("GET", f"{TASK}:subscribe", "tasks/resubscribe"),
         ("POST", PUSH, SET_PUSH),
         ("GET", PUSH, LIST_PUSH),
-        ("GET", f"{PUSH}/(?P<pushNotificationConfigId>[^/]+)", GET_PUSH),
-        ("DELETE", f"{PUSH}/(?P<pushNotificationConfigId>[^/]+)", DELETE_PUSH),
+        ("GET", f"{PUSH}/(?P<id>[^/]+)", GET_PUSH),
+        ("DELETE", f"{PUSH}/(?P<id>[^/]+)", DELETE_PUSH),
         ("GET", "card", "agent/getAuthenticatedExtendedCard"),
     )
 ]
