@@ -1,6 +1,7 @@
 """`serve` and its options: startup, requests, shutdown."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -267,6 +268,36 @@ def test_a_second_signal_ends_the_server_at_once(folder: Path, tmp_path: Path) -
 
         assert agent.end(signal.SIGINT) == 0
         assert last_state(stream.answer) == ("failed", SERVER_SHUTDOWN)
+    assert "Traceback" not in agent.log
+
+
+def served_from(stdin: str, folder: Path, **options: Any) -> list[str]:
+    """Return the command that serves a folder, with a file or terminal as standard input."""
+    return ["sh", "-c", 'exec "$@" <"$0"', stdin, *served(folder, **options)]
+
+
+@pytest.mark.process
+def test_a_hangup_does_not_end_a_service(folder: Path, tmp_path: Path) -> None:
+    with process(served_from(os.devnull, folder), tmp_path) as agent, asking(agent) as client:
+        client.send()
+        agent.signal(signal.SIGHUP)
+        assert client.send().state == "completed"
+        assert agent.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.process
+def test_a_hangup_of_its_terminal_shuts_the_server_down_cleanly(
+    folder: Path, tmp_path: Path
+) -> None:
+    terminal, stdin = os.openpty()
+    try:
+        with process(served_from(os.ttyname(stdin), folder), tmp_path) as agent:
+            with asking(agent) as client:
+                client.send()
+            assert agent.end(signal.SIGHUP) == 0
+    finally:
+        os.close(terminal)
+        os.close(stdin)
     assert "Traceback" not in agent.log
 
 

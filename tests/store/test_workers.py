@@ -21,7 +21,7 @@ from tests.facade.processes import (
     served,
 )
 from tests.server.conftest import eventually
-from tests.server.test_serve import background_request, last_state, refuses
+from tests.server.test_serve import background_request, last_state, refuses, served_from
 
 from .postgresql import Database
 
@@ -123,6 +123,21 @@ def test_a_second_signal_ends_all_workers_at_once(server: Database, folder: Path
 
         assert agent.end(signal.SIGTERM) == 0
         assert last_state(stream.answer) == ("failed", "Server shutdown")
+
+
+def test_a_hangup_does_not_end_the_workers_of_a_service(server: Database, folder: Path) -> None:
+    server.clear()
+    command = served_from(os.devnull, folder, workers=2, task_store=server.url)
+    with process(command, folder.parent) as agent:
+        agent.wait_for("(Press Ctrl.C)")
+        workers = workers_of(agent)
+        for pid in (agent.id, *workers):
+            os.kill(pid, signal.SIGHUP)
+        with asking(agent) as client:
+            assert client.send().state == "completed"
+        assert workers_of(agent) == workers
+        assert agent.end(signal.SIGTERM) == 0
+    assert "restarting" not in agent.log
 
 
 def test_a_worker_that_does_not_end_is_killed(server: Database, folder: Path) -> None:

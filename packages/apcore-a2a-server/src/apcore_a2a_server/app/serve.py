@@ -3,10 +3,13 @@
 import asyncio
 import gc
 import logging
+import os
+import signal
 import socket
+import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -287,7 +290,7 @@ def serve(source: Any, settings: ServeSettings) -> None:
         check_workers(store_of("memory" if settings.task_store is None else settings.task_store))
     prefix = _root_path(settings)
     check_certificate(settings)
-    with listen(settings) as listener:
+    with _handling_hangups(), listen(settings) as listener:
         url = settings.url or own_url(settings, listener) + prefix
         settings = _with_addresses(settings, url)
         announce = partial(_announce, settings)
@@ -296,6 +299,32 @@ def serve(source: Any, settings: ServeSettings) -> None:
         else:
             config = _config(source, settings)
             Server(config, _agent_of(config), settings, announce).run([listener])
+
+
+@contextmanager
+def _handling_hangups() -> Generator[None]:
+    """Let SIGHUP shut down a server in a terminal, but not a service.
+
+    A terminal sends it when it is closed. To a service, operators send it so that changed keys
+    are read again; this happens without a signal, so that there is nothing to do. A handler of
+    the program, and nohup(1), stay in charge.
+    """
+    hangup = getattr(signal, "SIGHUP", None)  # not on Windows
+    is_main = threading.current_thread() is threading.main_thread()
+    if hangup is None or not is_main or signal.getsignal(hangup) is not signal.SIG_DFL:
+        yield
+        return
+    in_terminal = os.isatty(0)
+
+    def on_hangup(*_: object) -> None:
+        if in_terminal:
+            signal.raise_signal(signal.SIGTERM)
+
+    signal.signal(hangup, on_hangup)
+    try:
+        yield
+    finally:
+        signal.signal(hangup, signal.SIG_DFL)
 
 
 def _supervise(
