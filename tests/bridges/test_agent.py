@@ -192,7 +192,7 @@ async def test_the_session_of_an_anonymous_caller_is_not_that_of_a_principal() -
 
 async def test_a_mapper_makes_the_input_of_the_framework_and_fails_the_task_if_it_fails() -> None:
     async def say(turn: Turn) -> AsyncIterator[Any]:
-        yield str(await agent.given(turn))
+        yield str(await agent.mapped_input(turn))
 
     def mapper(inputs: dict[str, Any], turn: Turn) -> Any:
         if inputs["text"] == "bad":

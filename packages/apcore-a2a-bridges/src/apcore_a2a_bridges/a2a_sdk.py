@@ -259,7 +259,7 @@ class ExecutorAgent(Agent):
             text = [{TEXT: turn.text}] if turn.text else []
             parts = [*text, *([{"data": data}] if data else ()), *turn.parts]
         elif turn.answer_parts is None:
-            given = await self.given(turn)
+            given = await self.mapped_input(turn)
             parts = [{TEXT: given} if isinstance(given, str) else {"data": given}, *turn.parts]
         else:
             parts = [*turn.answer_parts]

@@ -231,7 +231,7 @@ class Agent:
             _closing.add(closing)
             closing.add_done_callback(_closing.discard)
 
-    async def given(self, turn: Turn) -> Any:
+    async def mapped_input(self, turn: Turn) -> Any:
         """Return what the framework gets: the mapped inputs, or the text of the user.
 
         An agent with a typed schema gets its inputs, without answers to questions.
@@ -245,9 +245,9 @@ class Agent:
     async def contents(self, turn: Turn) -> list[Any]:
         """Return the parts of the message for the framework: a text, and then the other parts.
 
-        The text is what `given` returns; values that are no text become JSON.
+        The text is what `mapped_input` returns; values that are no text become JSON.
         """
-        text = parts.text_of(await self.given(turn))
+        text = parts.text_of(await self.mapped_input(turn))
         first = await self.converted([{"text": text}] if text else [], turn)
         return first + await self.converted(turn.parts, turn)
 

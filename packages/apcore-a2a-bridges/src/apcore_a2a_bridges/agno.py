@@ -157,7 +157,7 @@ class AgnoAgent(Agent):
         if self.input_mapper is None and self.takes_text:
             contents = await self.contents(turn)
         else:
-            texts.append(await self.given(turn))
+            texts.append(await self.mapped_input(turn))
             contents = await self.converted(turn.parts, turn)
         for content in contents:
             if isinstance(content, str):

@@ -102,7 +102,7 @@ class FunctionAgent(Agent):
             yield result
 
     async def _arguments(self, turn: Turn) -> Sequence[Any]:
-        return () if self._only is None else (await self.given(turn),)
+        return () if self._only is None else (await self.mapped_input(turn),)
 
     def _keywords(self, turn: Turn) -> Json:
         extras = {n: turn if kind == "turn" else turn.context for n, kind in self._extras.items()}
@@ -139,7 +139,7 @@ class ObjectAgent(Agent):
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
         """Stream if the object can, or else invoke it."""
-        given = await self.given(turn)
+        given = await self.mapped_input(turn)
         try:
             if self._streams:
                 async for chunk in self._stream(given, turn):

@@ -165,7 +165,7 @@ class CommandAgent(Agent):
 
     async def prompt(self, turn: Turn, paths: Sequence[Path]) -> str:
         """Return the text for the program: what the user says, and where the files are."""
-        text = parts.text_of(await self.given(turn))
+        text = parts.text_of(await self.mapped_input(turn))
         links = [file.url for file in turn.files if file.url is not None]
         lines = [f"- {each}" for each in (*paths, *links)]
         return "\n".join([text, "", "Files:", *lines]).lstrip() if lines else text

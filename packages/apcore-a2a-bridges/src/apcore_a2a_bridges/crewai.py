@@ -157,7 +157,7 @@ class CrewAIAgent(Agent):
         return _Work(**turn.state), None if is_accepted else text
 
     async def _inputs(self, turn: Turn) -> Json:
-        given = await self.given(turn)
+        given = await self.mapped_input(turn)
         inputs = {**given} if is_mapping(given) else {self.input_key: given}
         if self.input_mapper is None:
             inputs.pop(CHAT, None)  # a caller does not tell what was said before

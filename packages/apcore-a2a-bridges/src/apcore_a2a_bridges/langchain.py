@@ -209,7 +209,7 @@ class LangChainAgent(Agent):
 
     async def _input(self, turn: Turn) -> Any:
         if self.input_mapper is not None:
-            return await self.given(turn)
+            return await self.mapped_input(turn)
         if self._takes_messages:
             return [*past_messages(turn), await new_message(self, turn)]
         if not self._is_typed:

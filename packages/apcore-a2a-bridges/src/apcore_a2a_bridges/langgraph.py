@@ -205,7 +205,7 @@ class LangGraphAgent(Agent):
                 raise CheckpointError("The graph no longer has the interrupt of the question")
             return Command(resume={interrupt_id: _resumed_with(turn)})
         if self.input_mapper is not None:
-            return await self.given(turn)
+            return await self.mapped_input(turn)
         if self._takes_messages:
             message = await new_message(self, turn)
             return {MESSAGES: [*await self._messages_before(graph, config, turn), message]}

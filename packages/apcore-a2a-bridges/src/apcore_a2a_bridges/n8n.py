@@ -247,7 +247,7 @@ class N8nAgent(Agent):
         if turn.state is not None:
             answer = turn.answer
             return {**session, self._message_field: text_of(answer), "answer": answer}
-        given = await self.given(turn)
+        given = await self.mapped_input(turn)
         if is_mapping(given):  # of the input mapper
             return {**session, **given}
         others = {name: value for name, value in turn.inputs.items() if name != self.input_key}
