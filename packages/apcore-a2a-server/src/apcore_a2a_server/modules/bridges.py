@@ -1,4 +1,4 @@
-"""Modules of agents of other frameworks, which packages with an entry point make.
+"""Modules for agents of other frameworks, made by packages that have an entry point for it.
 
 apcore-a2a-bridges is such a package. The server does not need it.
 """
@@ -26,12 +26,12 @@ MAX_FILE = 1_000_000
 
 
 def module_of(agent: Any) -> Any:
-    """Return the module of an agent of another framework, or of a function; None if it is none."""
+    """Return the module for an agent of another framework or a function; None for other objects."""
     return next((module for make in _makers() if (module := make(agent)) is not None), None)
 
 
 def hint() -> str:
-    """Return how to install bridges, as another line of a message; empty if there are some."""
+    """Return how to install bridges, as another line of a message; empty if some are installed."""
     return "" if _makers() else f"\n{HINT}"
 
 
@@ -54,7 +54,7 @@ def module_of_config(config: Mapping[str, Any], place: str) -> Any:
     return module
 
 
-def in_file(path: Path) -> dict[str | None, Any]:
+def modules_in_file(path: Path) -> dict[str | None, Any]:
     """Return the modules of the agents that a YAML file describes, by skill id.
 
     Args:
@@ -62,7 +62,7 @@ def in_file(path: Path) -> dict[str | None, Any]:
             `agents`, by skill id. The agents that it names are imported from its folder.
 
     Returns:
-        The modules. The id of an agent that is alone is None: its module has one of its own.
+        The modules. If the file is the config of one agent, the key is None instead of an id.
 
     Raises:
         TargetError: The file can't be read, or an agent can't be made.
@@ -87,12 +87,12 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise TargetError(f"{path} is not valid YAML: {clean(str(error), 500)}") from None
     if not is_object(content) or not ({"bridge", "adapter", "agent", AGENTS} & content.keys()):
         raise TargetError(
-            f"{path} is neither a file of bindings (*.binding.yaml), nor describes agents: "
+            f"{path} neither has bindings (*.binding.yaml) nor describes agents: "
             f"it has none of the keys bridge, agent and agents\n{FORMATS}"
         )
     return content
 
 
 def _makers() -> list[Callable[[Any], Any]]:
-    found = entry_points(group=ENTRY_POINT_GROUP, name=ENTRY_POINT)
-    return [cast("Callable[[Any], Any]", each.load()) for each in found]
+    points = entry_points(group=ENTRY_POINT_GROUP, name=ENTRY_POINT)
+    return [cast("Callable[[Any], Any]", each.load()) for each in points]

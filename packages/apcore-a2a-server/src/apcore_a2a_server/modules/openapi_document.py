@@ -27,7 +27,7 @@ from .openapi_calls import (
     is_json,
     path_pattern,
 )
-from .openapi_schemas import SUBSCHEMA_LISTS, Schemas
+from .openapi_schemas import SUBSCHEMA_LISTS, SchemaConverter
 
 logger = logging.getLogger("apcore_a2a_server")
 
@@ -194,7 +194,7 @@ class Document:
                 schemas.append(_json_schema(self.resolve(response)))
         if not schemas or None in schemas:  # an empty response, or one that is not JSON
             return {"type": "object"}, False
-        converter = Schemas(self.at, "writeOnly")
+        converter = SchemaConverter(self.at, "writeOnly")
         is_wrapped = not all(self._describes_object(each) for each in schemas)
         converted = [converter.convert(each) for each in schemas]
         schema: Json = converted[0] if len(converted) == 1 else {"anyOf": converted}
@@ -203,7 +203,7 @@ class Document:
             schema = {"type": "object", "properties": properties, "required": ["result"]}
         elif "$ref" in schema:
             schema = converter.definition(schema)
-        return schema | converter.members(), is_wrapped
+        return schema | converter.definitions(), is_wrapped
 
     def _describes_object(self, schema: Any, depth: int = 0) -> bool:
         """Return whether all values of a schema are objects, as far as it is easy to see."""
@@ -270,7 +270,7 @@ class Inputs:
     def __init__(self, document: Document, hidden: set[tuple[str, str]]) -> None:
         self._document = document
         self._hidden = hidden
-        self._schemas = Schemas(document.at, "readOnly")
+        self._converter = SchemaConverter(document.at, "readOnly")
         self._properties: Json = {}
         self._required: list[str] = []
         self._additional: Any = False
@@ -283,7 +283,7 @@ class Inputs:
             "properties": self._properties,
             "required": self._required,
             "additionalProperties": self._additional,
-            **self._schemas.members(),
+            **self._converter.definitions(),
         }
 
     def add_parameter(self, declared: Json) -> None:
@@ -303,7 +303,7 @@ class Inputs:
             raise DocumentError(f"the style {style} of the parameter {name} is not supported")
         content: Any = declared.get("content")
         schema: Any = _json_schema(declared) if content else declared.get("schema")
-        converted = self._schemas.convert(schema or {})
+        converted = self._converter.convert(schema or {})
         if is_object(converted) and "description" in declared:
             converted = {"description": declared["description"], **converted}
         explode = declared.get("explode", style == "form") is True
@@ -327,9 +327,9 @@ class Inputs:
             return None
         schema: Any = content[media_type].get("schema") or {}
         self._document.resolve(schema)  # of references without an end
-        converted = self._schemas.convert(schema)
+        converted = self._converter.convert(schema)
         media_type = "application/json" if media_type in ANY_TYPES else media_type
-        plain = self._schemas.definition(converted)
+        plain = self._converter.definition(converted)
         properties = plain.get("properties")
         files = _files(plain, content[media_type]) if media_type == MULTIPART else {}
         if media_type == MULTIPART and not is_object(properties):

@@ -26,23 +26,23 @@ SUBSCHEMA_MAPS = frozenset({"dependentSchemas", "patternProperties", "properties
 Json = dict[str, Any]
 
 
-class Schemas:
+class SchemaConverter:
     """Converter of schemas to JSON Schema 2020-12, with the definitions that they refer to.
 
     Args:
-        at: Returns the part of the document to which a reference points.
+        look_up: Returns the part of the document to which a reference points.
         hidden: The keyword of properties that do not count as required: `readOnly` for inputs,
             `writeOnly` for outputs.
     """
 
-    def __init__(self, at: Callable[[str], Any], hidden: str) -> None:
-        self._at = at
+    def __init__(self, look_up: Callable[[str], Any], hidden: str) -> None:
+        self._look_up = look_up
         self._hidden = hidden
         self._names: dict[str, str] = {}
         self._definitions: Json = {}
 
-    def members(self) -> Json:
-        """Return the members of the root of a schema that its references need."""
+    def definitions(self) -> Json:
+        """Return the `$defs` that converted schemas refer to, as members of their root."""
         return {"$defs": self._definitions} if self._definitions else {}
 
     def definition(self, converted: Any) -> Json:
@@ -70,20 +70,21 @@ class Schemas:
             elif keyword in SUBSCHEMA_MAPS and is_object(value):
                 value = {name: self.convert(each) for name, each in value.items()}
             converted[keyword] = value
-        self._drop_hidden(converted)
+        self._make_hidden_optional(converted)
         return _modernized(converted)
 
     def _reference(self, reference: str) -> str:
-        """Return a reference to a definition, which is converted before."""
+        """Return *reference* as one to a definition; convert the definition on first use."""
         if reference not in self._names:
             name = re.sub(r"[^\w.-]", "_", reference.rpartition("/")[2])
             while name in self._definitions:
                 name += "_"
-            self._names[reference], self._definitions[name] = name, {}  # it may refer to itself
-            self._definitions[name] = self.convert(self._at(reference))
+            # before the conversion, since the schema may refer to itself
+            self._names[reference], self._definitions[name] = name, {}
+            self._definitions[name] = self.convert(self._look_up(reference))
         return f"#/$defs/{self._names[reference]}"
 
-    def _drop_hidden(self, schema: Json) -> None:
+    def _make_hidden_optional(self, schema: Json) -> None:
         properties, required = schema.get("properties"), schema.get("required")
         if is_object(properties) and is_array(required):
             hidden = [n for n, each in properties.items() if _has(each, self._hidden)]

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from queue import SimpleQueue
 from typing import Any
 
@@ -23,8 +24,8 @@ MAX_MODULES = 100
 """Modules that a process keeps loaded; each version of a changed file counts."""
 KEPT_ATTRIBUTES = ("trace_id", "caller_id", "call_chain", "identity", "global_deadline")
 """Attributes of a Context that are sent to the process, in addition to its data."""
-OWN_ERRORS = ("apcore.", "apcore_a2a_core.", "apcore_a2a_server.", "builtins")
-"""Packages whose errors the server can restore."""
+RESTORABLE_PREFIXES = ("apcore.", "apcore_a2a_core.", "apcore_a2a_server.", "builtins")
+"""Beginnings of the names of Python modules whose errors the server can restore."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,9 @@ class FileModule:
         spec = importlib.util.spec_from_file_location(self.name, self.path)
         if spec is None or spec.loader is None:
             raise ImportError(f"{self.path} can't be imported")
-        found: Any = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(found)
-        for name in self.class_name.split("."):
-            found = getattr(found, name)
-        module = found()
+        python_module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(python_module)
+        module = attrgetter(self.class_name)(python_module)()
         on_load = getattr(module, "on_load", None)
         if on_load is not None:
             on_load()
@@ -75,7 +74,8 @@ class JobContext:
     def of(cls, context: Any) -> "JobContext":
         """Return this part of *context*."""
         data = dict(context.data)
-        data["ext.a2a.history"] = [*data.get("ext.a2a.history", ())]  # as JSON, not lazily
+        # a list, since the lazy sequence can't be pickled
+        data["ext.a2a.history"] = [*data.get("ext.a2a.history", ())]
         data["ext.a2a.request_metadata"] = {**data.get("ext.a2a.request_metadata", {})}
         attributes = {name: getattr(context, name, None) for name in KEPT_ATTRIBUTES}
         return cls(_pickled(data), _pickled(attributes))
@@ -121,8 +121,8 @@ class PortableError:
         """Return *error* in this form."""
         trace, error_class = "".join(traceback.format_exception(error)), type(error)
         if isinstance(error, ModuleError):
-            error_class = next(each for each in error_class.__mro__ if _is_own(each))
-        elif not _is_own(error_class) or not _is_json(error.args):
+            error_class = next(each for each in error_class.__mro__ if _is_restorable(each))
+        elif not _is_restorable(error_class) or not _is_json(error.args):
             reason = (f"The module raised {error_class.__name__}",)
             return cls(RuntimeError, reason, {}, trace)
         state = {name: value for name, value in vars(error).items() if _is_json(value)}
@@ -181,8 +181,8 @@ def _reply(payload: bytes, modules: dict[bytes, Any]) -> bytes:
         return pickle.dumps(PortableError.of(error))
 
 
-def _is_own(error_class: type) -> bool:
-    return f"{error_class.__module__}.".startswith(OWN_ERRORS)
+def _is_restorable(error_class: type) -> bool:
+    return f"{error_class.__module__}.".startswith(RESTORABLE_PREFIXES)
 
 
 def _is_json(value: object) -> bool:

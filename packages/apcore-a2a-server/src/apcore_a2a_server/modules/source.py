@@ -53,18 +53,18 @@ def executor_of(
 
 
 def _new_executor(registry: Any, acl: Any, config: Any) -> Executor:
-    rules: Any = apcore.ACL
+    acl_type: Any = apcore.ACL
     if isinstance(acl, str | PathLike):
-        acl = _load_acl(rules, Path(cast("str", acl)))
-    elif acl is None and config is not None and hasattr(rules, "discover"):
-        acl = _discover_acl(rules, config)
+        acl = _load_acl(acl_type, Path(cast("str", acl)))
+    elif acl is None and config is not None and hasattr(acl_type, "discover"):
+        acl = _discover_acl(acl_type, config)
     return DirectExecutor(registry, acl=acl)
 
 
-def _discover_acl(rules: Any, config: Any) -> Any:
+def _discover_acl(acl_type: Any, config: Any) -> Any:
     """Return the rules that `acl.root` of the config names, if any."""
     try:
-        acl = rules.discover(config)
+        acl = acl_type.discover(config)
     except Exception as error:  # from the config, YAML or the file system
         raise ValueError(f"acl.root of the config: {error}") from None
     # apcore treats a missing file as no rules. Only the default path may be missing: an operator
@@ -75,10 +75,10 @@ def _discover_acl(rules: Any, config: Any) -> Any:
     return acl
 
 
-def _load_acl(rules: Any, path: Path) -> Any:
+def _load_acl(acl_type: Any, path: Path) -> Any:
     if not path.is_file():
         raise OptionError("acl", f"must be a file: there is no file {path}")
     try:
-        return rules.load(str(path))
+        return acl_type.load(str(path))
     except Exception as error:  # from the config, YAML or the file system
         raise OptionError("acl", f"can't be read: {path}: {error}") from None

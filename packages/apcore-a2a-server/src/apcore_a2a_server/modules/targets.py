@@ -239,7 +239,9 @@ def _at_path(path: Path, allow_empty: bool) -> Any:
         bind(registry, path)
         return registry
     if path.is_file() and path.suffix in YAML:
-        return {each or _id_of(module): module for each, module in bridges.in_file(path).items()}
+        return {
+            each or _id_of(module): module for each, module in bridges.modules_in_file(path).items()
+        }
     if path.is_file() and path.suffix != ".py":
         raise TargetError(f"{path} is neither Python nor YAML\n{FORMATS}")
     if not path.is_file():
