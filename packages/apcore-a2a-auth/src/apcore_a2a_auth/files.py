@@ -29,7 +29,7 @@ class FileState(NamedTuple):
 CHECK_INTERVAL = 1.0
 """Seconds between two checks whether a file has changed."""
 SETTLING_TIME = 2.0
-"""Seconds after a change within which a second one may leave the timestamp of the file as it is."""
+"""Seconds after a change in which another change may not alter the timestamp of the file."""
 
 
 class KeyFile(Generic[T]):
@@ -40,16 +40,16 @@ class KeyFile(Generic[T]):
     Args:
         path: The path of the file, or of a link, whose target may change.
         read: Function that parses the file; the messages of its errors must be safe to log.
-        keys: Description of the content for messages, such as "API keys".
+        description: The content in words, for messages, such as "API keys".
 
     Raises:
         ConfigurationError: The file cannot be read, or *read* refuses it.
     """
 
-    def __init__(self, path: PathLike[str], read: Callable[[bytes], T], keys: str) -> None:
+    def __init__(self, path: PathLike[str], read: Callable[[bytes], T], description: str) -> None:
         self._path = Path(path)
         self._read = read
-        self._description = f"the {keys} in {self._path}"
+        self._description = f"the {description} in {self._path}"
         self._state: FileState | None = None
         self._content = self._load()
         self._keys = read(self._content)
@@ -59,7 +59,7 @@ class KeyFile(Generic[T]):
     async def current(self) -> T:
         """Return the keys, reloaded if the file is due for a check and has changed."""
         if time.monotonic() - self._checked_at >= CHECK_INTERVAL:
-            self._checked_at = inf  # until then, concurrent callers use the earlier keys
+            self._checked_at = inf  # meanwhile, concurrent callers use the earlier keys
             try:
                 await asyncio.to_thread(self._refresh)  # the disk or the parser may be slow
             finally:

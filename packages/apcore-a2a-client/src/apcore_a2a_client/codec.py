@@ -194,6 +194,7 @@ class Codec(NamedTuple):
     write: Callable[[Any], Any]
 
 
+FROM_URL_ALPHABET = str.maketrans("-_", "+/")
 NOT_IN_JSON = ("extra", "event_id")
 ECHOED_FIELDS = ("id", "task_id", "context_id", "next_cursor", "tenant")
 """Fields that requests send back to the agent."""
@@ -265,7 +266,7 @@ def _encodable(value: Any) -> str:
 
 def _from_base64(value: Any) -> bytes:
     # ProtoJSON allows the standard and the URL alphabet, with and without padding.
-    standard = _checked_type(value, str).rstrip("=").translate({45: "+", 95: "/"})
+    standard = _checked_type(value, str).rstrip("=").translate(FROM_URL_ALPHABET)
     try:
         return base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
     except (binascii.Error, ValueError):

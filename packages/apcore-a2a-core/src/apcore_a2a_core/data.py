@@ -123,7 +123,7 @@ class TaskArtifactUpdateEvent(Data):
 
 
 class AuthenticationInfo(Data):
-    """How an agent authenticates to a webhook; schemes of 0.3 are joined with commas."""
+    """The credentials of an agent for a webhook; schemes of 0.3 are joined with commas."""
 
     scheme: str = ""
     credentials: str = ""
