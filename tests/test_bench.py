@@ -160,7 +160,7 @@ def test_task_ids_are_distinguished_from_other_ids() -> None:
 
 
 def test_figures_are_computed_per_answer() -> None:
-    tally = Tally(latencies=[0.1, 0.2, 0.3, 0.4], firsts=[0.05], elapsed=2.0)
+    tally = Tally(latencies=[0.1, 0.2, 0.3, 0.4], first_latencies=[0.05], elapsed=2.0)
     measured = figures_of(tally, cpu=0.8)
     assert (measured.answers, measured.rate, measured.cpu, measured.p50) == (4, 2.0, 0.2, 0.2)
     assert measured.first_p99 == 0.05

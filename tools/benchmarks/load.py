@@ -13,10 +13,10 @@ from tools.benchmarks.http1 import Answer, AnswerParser, BadAnswer
 
 _GRACE = 20.0  # seconds that a load may take beyond its duration
 _MAX_FAILURES = 20
-_WAVES = 4  # minimum of requests per connection, on average, even if they take longer
+_WAVES = 4  # minimum requests per connection, on average, even beyond the load's duration
 EVENT = b"data:"
 """Bytes at the beginning of an SSE event."""
-_STAMP = re.compile(rb'"at": ?([0-9.e+]+)')
+_TIMESTAMP = re.compile(rb'"at": ?([0-9.e+]+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,11 @@ class Tally:
     """Results of one load. Times are in seconds."""
 
     latencies: list[float] = field(default_factory=list)
-    firsts: list[float] = field(default_factory=list)
+    """From each request to the end of its answer."""
+    first_latencies: list[float] = field(default_factory=list)
+    """From each request to the first bytes of interest in its answer."""
     deliveries: list[float] = field(default_factory=list)
+    """From the time that an event states as `at` to its arrival."""
     failures: list[str] = field(default_factory=list)
     bodies: deque[bytes] = field(default_factory=deque)
     elapsed: float = 0.0
@@ -129,12 +132,12 @@ class _Connection(asyncio.Protocol):
             self.send()
 
     def _scan_events(self, now: float) -> None:
-        """Scan a stream for its first event of interest, and its new part for stamps."""
+        """Scan a stream for its first event of interest, and its new part for timestamps."""
         body, tally = self._parser.body, self._run.tally
         if not self._first and self._sent is not None and self._run.load.first in body:
             self._first = now
-            tally.firsts.append(now - self._sent)
-        for stamp in _STAMP.finditer(body, self._scanned):
+            tally.first_latencies.append(now - self._sent)
+        for stamp in _TIMESTAMP.finditer(body, self._scanned):
             tally.deliveries.append(now - float(stamp[1]))
             self._scanned = stamp.end()
 

@@ -254,8 +254,8 @@ def figures_of(tally: Tally, cpu: float) -> Figures:
         cpu=cpu / answers,
         p50=percentile(tally.latencies, 0.5),
         p99=percentile(tally.latencies, 0.99),
-        first_p50=percentile(tally.firsts, 0.5),
-        first_p99=percentile(tally.firsts, 0.99),
+        first_p50=percentile(tally.first_latencies, 0.5),
+        first_p99=percentile(tally.first_latencies, 0.99),
         delivery_p50=percentile(tally.deliveries, 0.5),
         delivery_p99=percentile(tally.deliveries, 0.99),
     )
