@@ -78,8 +78,8 @@ def test_an_example_runs_and_prints_what_it_claims(
 
     eval_example.lint_ruff(example)
     settings = example.prefix_settings()
-    elsewhere = {"title", "packages"} & settings.keys()
-    if not elsewhere and settings.get("test") not in ("lint", "session"):
+    runs_elsewhere = {"title", "packages"} & settings.keys()
+    if not runs_elsewhere and settings.get("test") not in ("lint", "session"):
         failure = run(example, eval_example)
         assert failure is None, failure
 

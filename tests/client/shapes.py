@@ -37,7 +37,7 @@ MODELS: dict[type[Model], Any] = {
 }
 """Our models and their counterparts in the SDK."""
 
-some = settings(
+few_examples = settings(
     max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -34,7 +34,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from .shapes import MODELS, Json, json_of, names, shapes, some, values
+from .shapes import MODELS, Json, few_examples, json_of, names, shapes, values
 
 SCHEMA = json.loads((Path(__file__).parents[1] / "data/a2a-0.3.0.schema.json").read_text())
 TO_OLD: dict[type[Model], Callable[[Any], BaseModel]] = {
@@ -80,7 +80,7 @@ def to_json(old: BaseModel, *, nulls: bool = False) -> Json:
 
 
 @each_model
-@some
+@few_examples
 @given(data=st.data(), nulls=st.booleans())
 def test_objects_of_0_3_are_read_like_those_of_1_0(
     model: type[Model], data: st.DataObject, nulls: bool
@@ -91,7 +91,7 @@ def test_objects_of_0_3_are_read_like_those_of_1_0(
     assert read.extra.keys() <= {"final"}
 
 
-@some
+@few_examples
 @given(message=shapes(sdk.AgentCard), interfaces=st.dictionaries(names, names, min_size=1))
 def test_a_card_of_0_3_is_read_like_one_of_1_0(message: Any, interfaces: dict[str, str]) -> None:
     card = strip_new_fields(message)
@@ -154,7 +154,7 @@ def test_the_extended_card_of_0_3_is_a_capability_of_1_0(supported: bool) -> Non
     assert card.capabilities.extended_agent_card is supported
 
 
-@some
+@few_examples
 @given(value=values)
 def test_data_that_is_not_an_object_can_be_read_from_0_3(value: Any) -> None:
     part = sdk.Part(data=ParseDict(value, Value()))
@@ -163,7 +163,7 @@ def test_data_that_is_not_an_object_can_be_read_from_0_3(value: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["task", "message", "status_update", "artifact_update"])
-@some
+@few_examples
 @given(data=st.data())
 def test_an_event_of_0_3_is_read_like_one_of_1_0(kind: str, data: st.DataObject) -> None:
     member: Any = type(getattr(sdk.StreamResponse(), kind))
@@ -207,7 +207,7 @@ def read_by_sdk(operation: str, request: Any, kind: type[BaseModel]) -> Any:
     return kind.model_validate(converted)
 
 
-@some
+@few_examples
 @given(request=shapes(sdk.SendMessageRequest))
 def test_a_message_for_0_3_keeps_its_content(request: Any) -> None:
     request = strip_new_fields(request)
@@ -219,7 +219,7 @@ def test_a_message_for_0_3_keeps_its_content(request: Any) -> None:
     assert conversions.to_core_send_message_request(old) == request
 
 
-@some
+@few_examples
 @given(request=shapes(sdk.TaskPushNotificationConfig))
 def test_a_push_config_for_0_3_keeps_its_content(request: Any) -> None:
     request = strip_new_fields(request)

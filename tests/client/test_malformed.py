@@ -34,7 +34,7 @@ from apcore_a2a_client.tasks import read_event
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .shapes import MODELS, Json, json_of, shapes, some, values
+from .shapes import MODELS, Json, few_examples, json_of, shapes, values
 
 each_model = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 json_values = values | st.sampled_from([{}, [], [None], [[]], {"": None}, 10**30, "x" * 99])
@@ -58,13 +58,13 @@ def check_reading(reader: Reader, data: Any) -> None:
 
 
 @each_model
-@some
+@few_examples
 @given(data=json_values)
 def test_any_json_is_read_as_a_model_or_refused(model: type[Model], data: Any) -> None:
     check_reading(model.from_dict, data)
 
 
-@some
+@few_examples
 @given(
     data=json_values | st.dictionaries(st.sampled_from(["kind", "task", "message"]), json_values)
 )
@@ -73,7 +73,7 @@ def test_any_json_is_read_as_an_event_or_refused(data: Any) -> None:
 
 
 @each_model
-@some
+@few_examples
 @given(draw=st.data())
 def test_a_model_with_one_changed_field_is_read_or_refused(
     model: type[Model], draw: st.DataObject
@@ -264,7 +264,7 @@ DEEPEST = "tasks 0 status message parts 0"
 
 
 @pytest.mark.parametrize(
-    "place",
+    "reader",
     [
         lambda deep: TaskStatus.from_dict({"state": deep}),
         lambda deep: Part.from_dict({"kind": deep}),
@@ -278,31 +278,31 @@ DEEPEST = "tasks 0 status message parts 0"
         lambda deep: server_error(deep, 200),
     ],
 )
-def test_deep_json_that_python_can_load_raises_no_recursion_error(place: Reader) -> None:
+def test_deep_json_that_python_can_load_raises_no_recursion_error(reader: Reader) -> None:
     for depth in range(sys.getrecursionlimit() - 200, sys.getrecursionlimit()):
         try:
-            place(load("[" * depth + "]" * depth))
+            reader(load("[" * depth + "]" * depth))
         except A2AProtocolError as error:
             if "not JSON" in str(error):
                 return
 
 
-SDK_KINDS = {
-    kind: code
-    for kind, code in sdk_errors.JSON_RPC_ERROR_CODE_MAP.items()
+SDK_ERROR_CODES = {
+    error_type: code
+    for error_type, code in sdk_errors.JSON_RPC_ERROR_CODE_MAP.items()
     if code not in (-32700, -32600, -32603)
 }
 
 
-@pytest.mark.parametrize("kind", SDK_KINDS, ids=lambda kind: kind.__name__)
-def test_each_error_of_the_sdk_is_mapped_to_one_of_ours(kind: Any) -> None:
-    details, code = build_error_details(kind()), SDK_KINDS[kind]
+@pytest.mark.parametrize("error_type", SDK_ERROR_CODES, ids=lambda each: each.__name__)
+def test_each_error_of_the_sdk_is_mapped_to_one_of_ours(error_type: Any) -> None:
+    details, code = build_error_details(error_type()), SDK_ERROR_CODES[error_type]
     by_code = server_error({"code": code, "message": "no"}, 200)
     over_rpc = server_error({"code": code, "message": "no", "data": details}, 200)
     over_rest = server_error({"code": 400, "message": "no", "details": details}, 400)
-    assert {type(e).__name__ for e in (by_code, over_rpc, over_rest)} == {kind.__name__}
+    assert {type(e).__name__ for e in (by_code, over_rpc, over_rest)} == {error_type.__name__}
     assert {e.code for e in (by_code, over_rpc, over_rest)} == {code}
-    assert over_rpc.reason == over_rest.reason == sdk_errors.A2A_ERROR_REASONS[kind]
+    assert over_rpc.reason == over_rest.reason == sdk_errors.A2A_ERROR_REASONS[error_type]
     assert over_rest.status_code == 400
     assert over_rpc.data == details
 
@@ -316,7 +316,7 @@ def test_an_error_with_a_generic_code_is_a_plain_server_error(code: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("code", "data", "kind"),
+    ("code", "data", "error_type"),
     [
         (-32601, None, MethodNotFoundError),
         (-32601, {"type": "MODULE_NOT_FOUND"}, SkillNotFoundError),
@@ -336,31 +336,31 @@ def test_an_error_with_a_generic_code_is_a_plain_server_error(code: int) -> None
     ],
 )
 def test_the_reason_of_an_error_takes_precedence_over_its_code(
-    code: Any, data: Any, kind: type
+    code: Any, data: Any, error_type: type
 ) -> None:
     error = server_error({"code": code, "message": "no", "data": data}, 200)
-    assert type(error) is kind
+    assert type(error) is error_type
     assert error.data == data
     assert isinstance(error.code, int)
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"),
+    ("status", "error_type"),
     [(429, ServerBusyError), (503, ServerBusyError), (500, A2AServerError), (404, A2AServerError)],
 )
-def test_the_http_status_shows_whether_the_agent_is_busy(status: int, kind: type) -> None:
+def test_the_http_status_shows_whether_the_agent_is_busy(status: int, error_type: type) -> None:
     error = server_error({}, status)
-    assert type(error) is kind
+    assert type(error) is error_type
     assert (str(error), error.status_code) == (f"HTTP {status}", status)
 
 
-@some
+@few_examples
 @given(error=json_values, status=st.sampled_from([200, 400, 429]))
 def test_any_json_can_be_an_error(error: Any, status: int) -> None:
     assert isinstance(server_error(error, status), A2AServerError)
 
 
-@some
+@few_examples
 @given(
     error=st.fixed_dictionaries(
         {},

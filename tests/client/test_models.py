@@ -32,7 +32,7 @@ from google.protobuf.json_format import ParseDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .shapes import MODELS, Json, json_of, shapes, some
+from .shapes import MODELS, Json, few_examples, json_of, shapes
 
 each_model = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 
@@ -49,7 +49,7 @@ def test_every_public_model_is_compared_with_the_sdk() -> None:
 
 
 @each_model
-@some
+@few_examples
 @given(data=st.data())
 def test_a_model_is_read_and_written_like_its_sdk_message(
     model: type[Model], data: st.DataObject
@@ -92,7 +92,7 @@ CARD = AgentCard(
     skills=(AgentSkill("s", security_requirements=({"schemes": {"mtls": {}}},)),),
     security_schemes=SCHEMES,
 )
-BUILT = [
+INSTANCES = [
     *(Part(text=""), Part(data=None), Part(data=0), Part(raw=b""), Part(url="")),
     *(PART, MESSAGE, Message(), STATUS, ARTIFACT, Artifact(), TASK, PUSH, CARD, *SCHEMES.values()),
     TaskStatusUpdateEvent("t", STATUS, "c", {"n": 1}),
@@ -101,11 +101,11 @@ BUILT = [
 ]
 
 
-@pytest.mark.parametrize("built", BUILT, ids=lambda model: type(model).__name__)
-def test_a_constructed_model_survives_a_round_trip_through_json_and_the_sdk(built: Model) -> None:
-    assert type(built).from_dict(load(dump(built.to_dict()))) == built
-    assert type(built).from_dict(json_of(read_by_sdk(built))).to_dict() == without_zeros(
-        built.to_dict()
+@pytest.mark.parametrize("instance", INSTANCES, ids=lambda model: type(model).__name__)
+def test_an_instance_survives_a_round_trip_through_json_and_the_sdk(instance: Model) -> None:
+    assert type(instance).from_dict(load(dump(instance.to_dict()))) == instance
+    assert type(instance).from_dict(json_of(read_by_sdk(instance))).to_dict() == without_zeros(
+        instance.to_dict()
     )
 
 
@@ -135,22 +135,28 @@ def test_numbers_keep_their_value_and_type(number: Any) -> None:
 
 
 def test_text_is_not_changed() -> None:
-    texts = 'é \U0001f600 \u2028 \x00 " \\'
-    assert Part.from_dict(load(dump(Part(text=texts).to_dict()))).text == texts
+    text = 'é \U0001f600 \u2028 \x00 " \\'
+    assert Part.from_dict(load(dump(Part(text=text).to_dict()))).text == text
 
 
-NEW: Json = {"new": [{"deep": None}]}
+UNKNOWN: Json = {"unknown": [{"deep": None}]}
 
 
 @pytest.mark.parametrize(
     ("model", "data"),
     [
-        (Part, {"text": "hi", **NEW}),
-        (Task, {"id": "t", "status": {"state": "TASK_STATE_WORKING", **NEW}, **NEW}),
-        (Message, {"messageId": "m", "role": "ROLE_USER", "parts": [{"url": "", **NEW}], **NEW}),
-        (AgentCard, {"name": "a", "capabilities": NEW, "skills": [{"id": "s", **NEW}], **NEW}),
-        (AgentCard, {"name": "a", "securitySchemes": {"m": {"mtlsSecurityScheme": NEW}}}),
-        (TaskPage, {"tasks": [{"id": "t", "status": {"state": "TASK_STATE_FAILED"}, **NEW}]}),
+        (Part, {"text": "hi", **UNKNOWN}),
+        (Task, {"id": "t", "status": {"state": "TASK_STATE_WORKING", **UNKNOWN}, **UNKNOWN}),
+        (
+            Message,
+            {"messageId": "m", "role": "ROLE_USER", "parts": [{"url": "", **UNKNOWN}], **UNKNOWN},
+        ),
+        (
+            AgentCard,
+            {"name": "a", "capabilities": UNKNOWN, "skills": [{"id": "s", **UNKNOWN}], **UNKNOWN},
+        ),
+        (AgentCard, {"name": "a", "securitySchemes": {"m": {"mtlsSecurityScheme": UNKNOWN}}}),
+        (TaskPage, {"tasks": [{"id": "t", "status": {"state": "TASK_STATE_FAILED"}, **UNKNOWN}]}),
     ],
 )
 def test_unknown_fields_are_kept_and_written_back(model: type[Model], data: Json) -> None:
@@ -158,17 +164,17 @@ def test_unknown_fields_are_kept_and_written_back(model: type[Model], data: Json
 
 
 def test_unknown_fields_are_available_as_extra() -> None:
-    assert Part.from_dict({"text": "hi", **NEW}).extra == NEW
+    assert Part.from_dict({"text": "hi", **UNKNOWN}).extra == UNKNOWN
 
 
 def test_models_are_frozen_and_have_slots() -> None:
-    for built in BUILT:
-        assert not hasattr(built, "__dict__")
-        for field in fields(built):
+    for instance in INSTANCES:
+        assert not hasattr(instance, "__dict__")
+        for field in fields(instance):
             with pytest.raises(FrozenInstanceError):
-                setattr(built, field.name, None)
+                setattr(instance, field.name, None)
         with pytest.raises((FrozenInstanceError, TypeError)):
-            built.other = 1  # type: ignore[attr-defined]  # missing on purpose
+            instance.other = 1  # type: ignore[attr-defined]  # missing on purpose
 
 
 def test_reading_does_not_change_its_input() -> None:
@@ -181,7 +187,7 @@ def test_reading_does_not_change_its_input() -> None:
     assert data == copy
 
 
-def test_secrets_are_not_in_representations() -> None:
+def test_reprs_contain_no_secrets() -> None:
     shown = repr(PUSH) + str(PUSH) + repr([PUSH.authentication])
     assert "a-token" not in shown
     assert "a-secret" not in shown

@@ -23,7 +23,7 @@ from apcore_a2a_client.tasks import after
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .shapes import json_of, shapes, some, values
+from .shapes import few_examples, json_of, shapes, values
 
 DONE = TaskStatus(TaskState.COMPLETED)
 TEXT, DATA, RAW, URL = Part(text="hi"), Part(data={"n": 5}), Part(raw=b"x"), Part(url="https://x")
@@ -178,7 +178,7 @@ def test_a_chunk_appended_to_nothing_starts_an_artifact() -> None:
     assert task.artifacts == (Artifact("a"), Artifact("b", (TEXT,)))
 
 
-@some
+@few_examples
 @given(st.data())
 def test_artifacts_grow_as_in_the_sdk(data: st.DataObject) -> None:
     theirs = sdk.Task(id="t")

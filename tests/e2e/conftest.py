@@ -18,7 +18,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return the folder that `files.delete` works in."""
+    """Yield the folder that `files.delete` works in."""
     folder = tmp_path_factory.mktemp("sandbox")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("APCORE_EXAMPLE_ROOT", str(folder))
@@ -34,7 +34,7 @@ def agent(sandbox: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def notifier(sandbox: Path) -> Iterator[str]:
-    """Yield the URL of such an agent that calls webhooks, those on this machine too."""
+    """Yield the URL of an agent like `agent` that also calls webhooks, even on this machine."""
     settings = PushSettings(dev=True, retries=())
     with (
         closing(modules.executor()) as executor,

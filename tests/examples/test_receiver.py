@@ -54,8 +54,8 @@ def signed(url: str, body: str, *, age: float = 0) -> dict[str, str]:
     """Return the headers of a notification that is *age* seconds old."""
     then = datetime.now(UTC) - timedelta(seconds=age)
     signature = Webhook(secret_of(url)).sign("msg_1", then, body)
-    stamp = str(int(then.timestamp()))
-    return {"webhook-id": "msg_1", "webhook-timestamp": stamp, "webhook-signature": signature}
+    timestamp = str(int(then.timestamp()))
+    return {"webhook-id": "msg_1", "webhook-timestamp": timestamp, "webhook-signature": signature}
 
 
 def test_it_prints_each_state_of_a_task_once_in_either_version() -> None:
@@ -87,7 +87,7 @@ def test_it_refuses_forged_and_old_notifications_and_prints_none_twice() -> None
 @pytest.mark.parametrize(
     ("length", "status"), [("-1", 400), ("many", 400), ("9" * 5000, 413), ("99999999", 413)]
 )
-def test_it_refuses_a_length_that_it_will_not_read(length: str, status: int) -> None:
+def test_it_refuses_invalid_and_excessive_content_lengths(length: str, status: int) -> None:
     with receiver() as (url, _):
         connection = HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE)
         connection.putrequest("POST", "/")

@@ -52,7 +52,7 @@ CHANGES = {
     "a set and a delete": lambda queue_bench: asyncio.gather(
         queue_bench.set(hook(NEW)), queue_bench.set()
     ),
-    "the end": drain_and_restart,
+    "a drain and a restart": drain_and_restart,
 }
 
 
@@ -195,16 +195,16 @@ async def test_a_webhook_that_its_store_returns_changed_can_be_marked_as_failed(
             params = Hooks(peer.wire).send_params("work", hook={**HOOK, "url": receiver.url})
             task = (await peer.ask("send", params)).task["id"]
             release.set()
-            await wait_until(lambda: "status 500" in store.configs[task].tenant)
+            await wait_until(lambda: "status 500" in store.configs[task].tenant)  # keeps failures
             _, config = await ask(peer, "push get", task)
             assert (config["status"], config["reason"]) == ("failed", "status 500")
     assert len(receiver) == 1
 
 
-async def test_no_notification_follows_a_missing_one_if_the_failure_was_not_saved(
+async def test_notifications_stop_after_a_failed_one_even_if_the_failure_is_not_saved(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class Once(DictStore):
+    class SavesConfigsOnce(DictStore):
         async def save_push_config(self, task_id: str, config: Any) -> None:
             if task_id in self.configs:
                 raise OSError(TOKEN)
@@ -213,7 +213,9 @@ async def test_no_notification_follows_a_missing_one_if_the_failure_was_not_save
     gate, modules = Gate(), dict[str, object]()
     modules["work"] = ActionModule(gate)
     with receiving(script(Reply(500))) as receiver:
-        async with serving(modules, task_store=Once(), push_notifications=QUICK) as peer:
+        async with serving(
+            modules, task_store=SavesConfigsOnce(), push_notifications=QUICK
+        ) as peer:
             params = Hooks(peer.wire).send_params("work", hook={**HOOK, "url": receiver.url})
             configuration = {**params["configuration"], "returnImmediately": True}
             task = (await peer.ask("send", {**params, "configuration": configuration})).task["id"]
@@ -228,7 +230,7 @@ async def test_no_notification_follows_a_missing_one_if_the_failure_was_not_save
     assert TOKEN not in caplog.text
 
 
-async def test_no_notification_follows_a_missing_one_while_the_failure_is_saved() -> None:
+async def test_notifications_stop_after_a_failed_one_while_the_failure_is_being_saved() -> None:
     store = SlowStore()
     async with bench(hook(), store=store, retries=()) as queue_bench:
         store.gate.clear()

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import threading
 import weakref
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -40,7 +41,7 @@ each_kind = pytest.mark.parametrize(
 )
 
 
-async def sent(peer: Peer, headers: Any, skill: str = "work", *, wait: bool = False) -> Answer:
+async def send_as(peer: Peer, headers: Any, skill: str = "work", *, wait: bool = False) -> Answer:
     """Send a message for the client with these headers; do not wait for its task by default."""
     options = {"returnImmediately": not wait} if peer.wire.modern else {"blocking": wait}
     params = {**peer.wire.params(skill), "configuration": options}
@@ -55,7 +56,7 @@ def message_of(refusal: Answer) -> str:
 
 
 async def statuses(peer: Peer, headers: Any, count: int, skill: str = "work") -> list[int]:
-    return [(await sent(peer, headers, skill)).response.status_code for _ in range(count)]
+    return [(await send_as(peer, headers, skill)).response.status_code for _ in range(count)]
 
 
 @each_kind
@@ -64,11 +65,11 @@ async def test_a_client_may_have_half_of_the_runs(dialect: str, auth: Any, clien
     gate, (one, other) = Gate(), clients
     async with serving({"work": ActionModule(gate)}, dialect, max_runs=4, auth=auth) as peer:
         assert await statuses(peer, one, 3) == [200, 200, 429]
-        refused = await sent(peer, one)
+        refused = await send_as(peer, one)
         assert message_of(refused) == "Too many tasks of this client are running"
         assert refused.response.headers["retry-after"] == "1"
         assert await statuses(peer, other, 2) == [200, 200]
-        assert message_of(await sent(peer, other)) == "Too many tasks are running"
+        assert message_of(await send_as(peer, other)) == "Too many tasks are running"
         gate.opened.set()
         await wait_until(lambda: not peer.served.engine.runs)
         assert await statuses(peer, one, 1) == [200]
@@ -102,26 +103,24 @@ async def test_a_client_may_have_half_of_the_paused_tasks(
         "work": ActionModule(give_back),
     }
     async with serving(modules, dialect, max_tasks=4, auth=auth) as peer:
-        paused = [(await sent(peer, one, "pay", wait=True)).task["id"] for _ in range(2)]
-        refused = await sent(peer, one, "pay", wait=True)
+        paused = [(await send_as(peer, one, "pay", wait=True)).task["id"] for _ in range(2)]
+        refused = await send_as(peer, one, "pay", wait=True)
         assert refused.response.status_code == 429
         assert message_of(refused) == "Too many tasks of this client wait for input"
-        assert (await sent(peer, one, "work", wait=True)).state == "completed"
-        assert (await sent(peer, other, "pay", wait=True)).state == "input-required"
+        assert (await send_as(peer, one, "work", wait=True)).state == "completed"
+        assert (await send_as(peer, other, "pay", wait=True)).state == "input-required"
         answer = peer.wire.params("pay", peer.part(text="yes"), taskId=paused[0])
         assert (await peer.ask("send", answer, one)).state == "completed"
-        assert (await sent(peer, one, "pay", wait=True)).state == "input-required"
+        assert (await send_as(peer, one, "pay", wait=True)).state == "input-required"
         assert (await peer.ask("cancel", {"id": paused[1]}, one)).state == "canceled"
-        assert (await sent(peer, one, "pay", wait=True)).state == "input-required"
-        assert (await sent(peer, one, "pay", wait=True)).response.status_code == 429
+        assert (await send_as(peer, one, "pay", wait=True)).state == "input-required"
+        assert (await send_as(peer, one, "pay", wait=True)).response.status_code == 429
 
 
-async def test_at_most_half_of_the_paused_tasks_belong_to_a_client_whose_tasks_pause_at_once() -> (
-    None
-):
+async def test_a_client_may_have_half_of_the_paused_tasks_even_if_they_pause_at_once() -> None:
     modules = {"pay": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
     async with serving(modules, max_tasks=20, auth=Headers()) as peer:
-        answers = await asyncio.gather(*(sent(peer, ADA, "pay", wait=True) for _ in range(15)))
+        answers = await asyncio.gather(*(send_as(peer, ADA, "pay", wait=True) for _ in range(15)))
         assert sorted(each.response.status_code for each in answers) == [200] * 10 + [429] * 5
 
 
@@ -134,14 +133,14 @@ async def ask(inputs: Inputs, context: Any) -> Inputs:
 
 async def test_a_first_question_without_a_free_slot_fails_but_a_repeated_one_does_not() -> None:
     async with serving({"ask": ActionModule(ask)}, max_tasks=2, auth=Headers()) as peer:
-        first = (await sent(peer, ADA, "ask", wait=True)).task
-        failed = await sent(peer, ADA, "ask", wait=True)
+        first = (await send_as(peer, ADA, "ask", wait=True)).task
+        failed = await send_as(peer, ADA, "ask", wait=True)
         assert failed.state == "failed"
         assert "Too many tasks of this client wait for input" in str(failed.task)
         for text, state in (("no", "input-required"), ("yes", "completed")):
             params = peer.wire.params("ask", peer.part(text=text), taskId=first["id"])
             assert (await peer.ask("send", params, ADA)).state == state
-        assert (await sent(peer, ADA, "ask", wait=True)).state == "input-required"
+        assert (await send_as(peer, ADA, "ask", wait=True)).state == "input-required"
 
 
 @pytest.mark.parametrize("share", [None, 1.0, 0.25])
@@ -189,81 +188,82 @@ class BlockingFunction:
 
 
 @asynccontextmanager
-async def calling(pool: ThreadPool, held: BlockingFunction) -> AsyncIterator[Callable[[str], Any]]:
-    """Yield a function that calls *held* for a client; release all calls at the end."""
+async def calling(
+    pool: ThreadPool, blocking: BlockingFunction
+) -> AsyncIterator[Callable[[str], Any]]:
+    """Yield a function that calls *blocking* for a client; release all calls at the end."""
     calls: list[asyncio.Task[Any]] = []
 
     def call(client: str) -> asyncio.Task[Any]:
-        calls.append(asyncio.ensure_future(pool.run(held, client, client=client)))
+        calls.append(asyncio.ensure_future(pool.run(blocking, client, client=client)))
         return calls[-1]
 
     try:
         yield call
     finally:
-        held.release.set()
+        blocking.release.set()
         await asyncio.gather(*calls, return_exceptions=True)
 
 
-def counted(names: Iterable[str]) -> dict[str, int]:
-    names = [*names]
-    return {name: names.count(name) for name in sorted({*names})}
+def count_each(names: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(names))
 
 
 async def test_a_single_client_may_use_all_threads_and_others_still_get_theirs() -> None:
-    pool, held = ThreadPool(4, share=0.5), BlockingFunction()
-    async with calling(pool, held) as call:
+    pool, blocking = ThreadPool(4, share=0.5), BlockingFunction()
+    async with calling(pool, blocking) as call:
         for _ in range(9):
             call("ada")
-        await wait_until(lambda: counted(held.started) == {"ada": 4})
+        await wait_until(lambda: count_each(blocking.started) == {"ada": 4})
         for _ in range(3):
             call("bob")
-        await wait_until(lambda: counted(held.started) == {"ada": 4, "bob": 2})
+        await wait_until(lambda: count_each(blocking.started) == {"ada": 4, "bob": 2})
         call("cat")
         await asyncio.sleep(0.1)  # time for others to start, if they could
-        assert counted(held.started) == {"ada": 4, "bob": 2}
-    assert counted(held.started) == {"ada": 9, "bob": 3, "cat": 1}
+        assert count_each(blocking.started) == {"ada": 4, "bob": 2}
+    assert count_each(blocking.started) == {"ada": 9, "bob": 3, "cat": 1}
 
 
 async def test_without_shares_one_client_may_take_all_threads() -> None:
-    pool, held = ThreadPool(4), BlockingFunction()
-    async with calling(pool, held) as call:
+    pool, blocking = ThreadPool(4), BlockingFunction()
+    async with calling(pool, blocking) as call:
         for name in ("ada", "ada", "ada", "ada", "bob"):
             call(name)
         await asyncio.sleep(0.1)  # time for others to start, if they could
-        assert counted(held.started) == {"ada": 4}
+        assert count_each(blocking.started) == {"ada": 4}
 
 
 async def test_clients_take_turns_when_their_calls_wait() -> None:
     pool, order = ThreadPool(1, share=0.5), list[str]()
-    held = BlockingFunction()
-    async with calling(pool, held) as call:
+    blocking = BlockingFunction()
+    async with calling(pool, blocking) as call:
         call("ada")
-        await wait_until(lambda: held.started)
+        await wait_until(lambda: blocking.started)
         names = ["ada"] * 4 + ["bob"] * 2 + ["cat"]
         calls = [asyncio.ensure_future(pool.run(order.append, n, client=n)) for n in names]
         await asyncio.sleep(0)  # all of them wait
-        held.release.set()
+        blocking.release.set()
         await asyncio.gather(*calls)
     assert order == ["ada", "bob", "cat", "ada", "bob", "ada", "ada"]
 
 
 async def test_a_call_that_is_canceled_while_it_waits_never_starts() -> None:
-    pool, held = ThreadPool(1), BlockingFunction()
-    async with calling(pool, held) as call:
+    pool, blocking = ThreadPool(1), BlockingFunction()
+    async with calling(pool, blocking) as call:
         call("ada")
-        await wait_until(lambda: held.started)
+        await wait_until(lambda: blocking.started)
         waiting = call("bob")
         await asyncio.sleep(0)
         waiting.cancel()
         call("cat")
-    assert held.started == ["ada", "cat"]
+    assert blocking.started == ["ada", "cat"]
 
 
-async def test_a_call_that_is_canceled_while_it_waits_keeps_its_arguments_no_longer() -> None:
-    pool, held = ThreadPool(1), BlockingFunction()
-    async with calling(pool, held) as call:
+async def test_a_call_that_is_canceled_while_it_waits_releases_its_arguments() -> None:
+    pool, blocking = ThreadPool(1), BlockingFunction()
+    async with calling(pool, blocking) as call:
         call("ada")
-        await wait_until(lambda: held.started)
+        await wait_until(lambda: blocking.started)
         argument = BlockingFunction()
         argument_ref = weakref.ref(argument)
         waiting = asyncio.ensure_future(pool.run(print, argument, client="ada"))
@@ -328,6 +328,7 @@ async def test_modules_that_compute_for_one_client_do_not_keep_those_of_others_f
 
 async def test_clients_take_turns_at_slow_checks() -> None:
     served, holds = list[str](), [threading.Event(), threading.Event()]
+    # a pattern that only Python's `re` matches, which makes it a slow check
     only_python = {"type": "string", "pattern": r"(?P<x>^)\w+\Z"}
 
     async def serve(inputs: Inputs, context: Any) -> Inputs:
@@ -351,10 +352,12 @@ async def test_clients_take_turns_at_slow_checks() -> None:
     assert served == ["ada", "bob", "cat", "ada", "ada"]
 
 
-MANY = {f"n{number}": number for number in range(1500)}
+MANY_VALUES = {f"n{number}": number for number in range(1500)}
 
 
-@pytest.mark.parametrize("content", [{"text": "a" * 100_000}, {"data": MANY}], ids=["size", "n"])
+@pytest.mark.parametrize(
+    "content", [{"text": "a" * 100_000}, {"data": MANY_VALUES}], ids=["size", "count"]
+)
 async def test_clients_take_turns_at_large_values(content: Any) -> None:
     served, hold = list[str](), threading.Event()
 

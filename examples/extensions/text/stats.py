@@ -10,8 +10,8 @@ from apcore import Context, ModuleAnnotations, ModuleExample
 from pydantic import BaseModel, ConfigDict, Field
 
 WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
-BREAK = re.compile(r"\n\s*\n")
-COMMON = 10
+PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
+MAX_COMMON_WORDS = 10
 
 
 class StatsInput(BaseModel):
@@ -41,7 +41,7 @@ class StatsOutput(BaseModel):
     unique: int = Field(description="The number of different words, ignoring case.")
     longest: str = Field(description="The longest word; the first one if there are several.")
     common: dict[str, int] = Field(
-        description=f"The {COMMON} most common words, and how often each occurs."
+        description=f"The {MAX_COMMON_WORDS} most common words, and how often each occurs."
     )
 
 
@@ -87,7 +87,7 @@ class Stats:
     output_schema = StatsOutput
 
     async def execute(self, inputs: dict[str, Any], context: "Context[Any]") -> dict[str, Any]:
-        """Return the whole statistics at once."""
+        """Return all statistics at once."""
         paragraphs: dict[str, Any] = {}
         whole: dict[str, Any] = {}
         async for chunk in self.stream(inputs, context):
@@ -102,7 +102,7 @@ class Stats:
         text = StatsInput.model_validate(inputs).text
         counts: Counter[str] = Counter()
         characters = 0
-        for number, paragraph in enumerate(BREAK.split(text.strip()), start=1):
+        for number, paragraph in enumerate(PARAGRAPH_BREAK.split(text.strip()), start=1):
             if context.cancel_token:
                 context.cancel_token.check()
             words = WORD.findall(paragraph.casefold())
@@ -115,5 +115,5 @@ class Stats:
             "total": {"words": counts.total(), "characters": characters},
             "unique": len(counts),
             "longest": max(counts, key=len, default=""),
-            "common": dict(counts.most_common(COMMON)),
+            "common": dict(counts.most_common(MAX_COMMON_WORDS)),
         }

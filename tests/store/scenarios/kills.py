@@ -26,11 +26,11 @@ def _kill(trial: Trial, agents: Fleet, limit: float) -> None:
     number = trial.random.randrange(len(agents.replicas))
     agents.kill(number)
     killed = time.monotonic()
-    with ThreadPoolExecutor(1) as aside:
-        restarted = aside.submit(agents.restart, number)
-        at = wait_for_tasks(trial.server.url)
+    with ThreadPoolExecutor(1) as executor:
+        restarted = executor.submit(agents.restart, number)
+        ended = wait_for_tasks(trial.server.url)
         restarted.result()
-    trial.took("until all tasks of a killed replica had ended", at - killed, limit)
+    trial.took("until all tasks of a killed replica had ended", ended - killed, limit)
     delivered = wait_for_deliveries(trial.server.url)
     trial.took(
         "until all their notifications were delivered", delivered - killed, limit + CLAIM_SECONDS

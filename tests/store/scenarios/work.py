@@ -10,7 +10,9 @@ from tests.store.invariants import check
 from tests.store.trials import Trial
 
 KINDS = ("once", "again", "steps", "hooked")
+"""Kinds of tasks: the skills that they call; "hooked" is one of the first two, with a webhook."""
 STEPS = 10
+"""Chunks of a task that streams."""
 
 
 @contextmanager
