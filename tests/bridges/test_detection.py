@@ -18,8 +18,8 @@ from apcore_a2a_bridges import (
 
 
 @pytest.fixture(autouse=True)
-def restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detection, "_BRIDGES", {**detection._BRIDGES})  # kept whole
+def _own_bridges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detection, "_BRIDGES", {**detection._BRIDGES})  # a copy, for this test
 
 
 class Robot:
@@ -29,7 +29,7 @@ class Robot:
 
 
 class Walker(Robot):
-    """An agent of a subclass."""
+    """An agent whose base class has a bridge."""
 
 
 class RobotAgent(Agent):
@@ -52,14 +52,14 @@ def test_a_bridge_may_be_named_by_its_address() -> None:
     assert type(bridge(Robot())) is RobotAgent
 
 
-def test_an_unknown_type_is_refused_with_the_way_out() -> None:
+def test_an_unknown_type_is_refused_with_advice() -> None:
     with pytest.raises(TypeError, match=r"No bridge fits .*Robot: .*register_bridge"):
         bridge(Robot())
     with pytest.raises(TypeError, match="Robot is a class: pass an instance of it"):
         bridge(Robot)
 
 
-def test_a_module_stays_what_it_is_and_takes_no_options() -> None:
+def test_a_module_is_returned_unchanged_and_takes_no_options() -> None:
     def echo(text: str) -> str:
         """Say it again."""
         return text

@@ -93,7 +93,7 @@ def _write(content: str, file: str) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Return a folder with agents that is forgotten after the test."""
+    """Yield a folder with agents; undo their imports after the test."""
     (tmp_path / "voices_of_test.py").write_text(VOICES)
     path, modules = [*sys.path], {*sys.modules}
     yield tmp_path

@@ -23,12 +23,12 @@ PRIVACY = {
     "CREWAI_DISABLE_VERSION_CHECK": "true",
     "CREWAI_TRACING_ENABLED": "false",
 }
-"""Variables that keep CrewAI from calling its makers, and PyPI; it has no other switches."""
+"""Variables that turn off telemetry and the check for new versions; there are no other switches."""
 
 _END = object()
 """The last event of a run."""
-_is_served: ContextVar[bool] = ContextVar("_is_served", default=False)
-"""Whether the context is that of a run of this module."""
+_in_run: ContextVar[bool] = ContextVar("_in_run", default=False)
+"""Whether the current context is that of a `Run`."""
 
 
 class CrewAIError(RuntimeError):
@@ -61,8 +61,8 @@ class Run:
 
     Args:
         start: Function that starts the crew or the flow.
-        is_wanted: Function of an event that returns whether it is one of `events`; it is called
-            in the context that the event is from.
+        is_wanted: Function that returns whether `events` yields an event; it is called in the
+            context that emits the event.
 
     Attributes:
         result: What the coroutine has returned.
@@ -99,9 +99,9 @@ class Run:
         """Run in the thread."""
         from crewai.events.stream_context import add_stream_sink
 
-        leave_terminal()
+        detach_from_terminal()
         add_stream_sink(self._publish)
-        with suppress(Stopped):  # from a part of the run that the rest did not wait for
+        with suppress(Stopped):  # from a background task of the run
             asyncio.run(self._run())
 
     async def _run(self) -> None:
@@ -113,7 +113,7 @@ class Run:
             self._put(_END)
 
     def _publish(self, source: Any, event: Any) -> None:
-        """Pass an event on; CrewAI calls this where the event happens."""
+        """Pass an event on; CrewAI calls this in the thread and the context that emit it."""
         if self._is_stopped:
             raise Stopped
         if self._is_wanted(event):
@@ -152,19 +152,19 @@ class _FeedbackProvider:
         """Pause the flow, or ask in the terminal."""
         from crewai.flow.async_feedback import ConsoleProvider, HumanFeedbackPending
 
-        if _is_served.get():
+        if _in_run.get():
             raise HumanFeedbackPending(context=context)
         return ConsoleProvider().request_feedback(context, flow)
 
 
-def leave_terminal() -> None:
+def detach_from_terminal() -> None:
     """Keep CrewAI from asking and printing in the terminal, in the context of a run."""
     from crewai.core.providers.human_input import set_provider
     from crewai.events.listeners.tracing.utils import set_suppress_tracing_messages
     from crewai.events.utils.console_formatter import set_suppress_console_output
     from crewai.flow.flow_config import flow_config
 
-    _is_served.set(True)
+    _in_run.set(True)
     set_suppress_console_output(True)
     set_suppress_tracing_messages(True)
     set_provider(_NoTerminal())
@@ -173,7 +173,7 @@ def leave_terminal() -> None:
 
 
 def keep_private() -> None:
-    """Turn off what CrewAI sends to its makers, and log its records at DEBUG.
+    """Turn off CrewAI's telemetry, and log its records at DEBUG.
 
     Variables that are set already stay as they are.
     """
@@ -187,7 +187,7 @@ def keep_private() -> None:
 
 
 def _drop_telemetry() -> None:
-    """Drop what was to be sent about flows that were made before telemetry was turned off."""
+    """Drop telemetry about flows that were created before it was turned off."""
     from crewai.telemetry import Telemetry
 
     exporter = getattr(Telemetry(), "_exporter", None)
