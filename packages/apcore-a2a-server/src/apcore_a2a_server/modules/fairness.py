@@ -23,7 +23,7 @@ def share_of(total: int, share: float | None, limit: int | None = None) -> int |
 
 
 class Room(NamedTuple):
-    """The free places among a number of them, for each client.
+    """A number of places, and the clients that hold them.
 
     Attributes:
         limit: The number of places.
@@ -37,7 +37,7 @@ class Room(NamedTuple):
 
     @classmethod
     def of(cls, limit: int, share: float | None, holders: Sequence[str]) -> "Room":
-        """Return the room in which each client's share is a part of all places, at least one."""
+        """Return *limit* places, of which each client has the part *share*, at least one."""
         return cls(limit, share_of(limit, share), holders)
 
     def may_have(self, client: str) -> bool:
