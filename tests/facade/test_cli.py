@@ -51,7 +51,7 @@ from .processes import (
 
 WEBHOOKS = ["--push-notifications"]
 LOCAL = ["serve", "--host", "127.0.0.1", "--port", "0"]
-HEADERS: dict[str, Any] = {
+OTHER_SECTIONS: dict[str, Any] = {
     "legacy": {"version": "1", "project": {"name": "Legacy", "description": "Old", "version": 2}},
     "namespace": {
         "apcore": {"project": {"name": "Spaced", "description": "New", "version": 3}},
@@ -59,7 +59,7 @@ HEADERS: dict[str, Any] = {
     },
     "strict": {"apcore": {"project": {"name": "Strict"}}, "_config": {"strict": True}},
 }
-"""The rest of a config file besides our section, in each of apcore's modes."""
+"""The sections of a config file other than ours, in each of apcore's modes."""
 
 Write = Callable[..., str]
 
@@ -78,7 +78,7 @@ def write(tmp_path: Path) -> Write:
 
     def write(mode: str = "legacy", file: str = "config.yaml", /, **keys: Any) -> str:
         path = tmp_path / file
-        document = {**HEADERS[mode], "apcore-a2a": keys} if keys else HEADERS[mode]
+        document = {**OTHER_SECTIONS[mode], "apcore-a2a": keys} if keys else OTHER_SECTIONS[mode]
         path.write_text(json.dumps(document), encoding="utf-8")
         return str(path)
 
@@ -120,7 +120,7 @@ VALUES: dict[Any, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("mode", HEADERS)
+@pytest.mark.parametrize("mode", OTHER_SECTIONS)
 def test_flags_win_over_variables_and_variables_over_the_file(
     mode: str, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,7 +145,7 @@ def test_flags_win_over_variables_and_variables_over_the_file(
         assert read(*flags) == {option.name: option.read(flag)}
 
 
-@pytest.mark.parametrize("mode", HEADERS)
+@pytest.mark.parametrize("mode", OTHER_SECTIONS)
 def test_options_that_are_not_set_keep_their_defaults(
     mode: str, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,7 +192,7 @@ def test_tenants_can_be_written_in_every_way(write: Write, monkeypatch: pytest.M
     assert read("--tenant", "skills") == {"tenant": ["skills"]}
 
 
-@pytest.mark.parametrize("mode", HEADERS)
+@pytest.mark.parametrize("mode", OTHER_SECTIONS)
 def test_a_wrong_value_in_the_file_is_reported_with_its_key(mode: str, write: Write) -> None:
     wrong: list[tuple[str, Any]] = [
         ("port", "many"),
@@ -211,7 +211,7 @@ def test_a_wrong_value_in_the_file_is_reported_with_its_key(mode: str, write: Wr
             read("--config", write(mode, **{key: value}))
 
 
-@pytest.mark.parametrize("mode", HEADERS)
+@pytest.mark.parametrize("mode", OTHER_SECTIONS)
 def test_the_error_for_a_misspelled_key_suggests_the_right_one(mode: str, write: Write) -> None:
     with pytest.raises(
         CommandConfigurationError, match=r"apcore-a2a\.max_taks .* \(did you mean max_tasks\?"
@@ -689,7 +689,7 @@ def test_the_card_follows_flags_variables_and_the_file(
         card = agent.answers_at(f"http://127.0.0.1:{port}")
         assert agent.end(SIGNALS[0]) == 0
 
-    project = HEADERS[mode].get("apcore", HEADERS[mode])["project"]
+    project = OTHER_SECTIONS[mode].get("apcore", OTHER_SECTIONS[mode])["project"]
     assert (card["name"], card["description"]) == (project["name"], project["description"])
     assert (card["version"], card["url"]) == ("2.5", "https://variable/")
     assert card["capabilities"]["stateTransitionHistory"] is True
@@ -707,7 +707,7 @@ def test_the_card_announces_webhooks_when_they_are_enabled(folder: Path, tmp_pat
         assert agent.end(SIGNALS[0]) == 0
 
     assert card["capabilities"]["pushNotifications"] is True
-    assert "forge" not in agent.log
+    assert "forge" not in agent.log  # the warning about webhooks without a secret
     assert secret not in agent.log
 
 
@@ -722,7 +722,7 @@ def test_modules_are_loaded_from_apcores_configured_folder(
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("mode", HEADERS)
+@pytest.mark.parametrize("mode", OTHER_SECTIONS)
 def test_loading_the_config_file_prints_nothing(
     mode: str, write: Write, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -252,9 +252,7 @@ async def test_the_agents_own_pages_may_call() -> None:
 # Accepted callers
 
 
-@pytest.mark.parametrize(
-    "kind", [FakeAuthenticator, AsyncFakeAuthenticator], ids=["at once", "later"]
-)
+@pytest.mark.parametrize("kind", [FakeAuthenticator, AsyncFakeAuthenticator], ids=["sync", "async"])
 async def test_an_authenticator_may_be_async(kind: type[FakeAuthenticator]) -> None:
     auth = kind(lambda headers: Identity("ada") if "x-name" in headers else None)
     app = Authentication(answer_caller, auth)
@@ -295,8 +293,8 @@ async def test_a_module_sees_the_identity_of_its_caller() -> None:
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {}}]}
     params = {"message": message, "metadata": {"skillId": "work"}}
     async with app.router.lifespan_context(app):
-        sent = body(json.dumps(params).encode())
-        answer = await ask(app, "POST", "/message:send", WITH_KEY, sent)
+        request_body = body(json.dumps(params).encode())
+        answer = await ask(app, "POST", "/message:send", WITH_KEY, request_body)
     assert answer.status == 200
     assert seen == [Identity("ada")]
 
@@ -304,16 +302,14 @@ async def test_a_module_sees_the_identity_of_its_caller() -> None:
 async def test_members_of_the_scope_authenticate_no_caller() -> None:
     forged: Json = {"apcore_a2a.caller": ("ada", Identity("ada")), "user": "ada", "auth": ["ada"]}
     assert (await ask(Authentication(unreachable, authenticator()), **forged)).status == 401
-    with_key = Authentication(answer_caller, authenticator())
-    assert (await ask(with_key, headers=[("X-API-Key", OTHER_KEY)], **forged)).json == "apikey|bob"
+    app = Authentication(answer_caller, authenticator())
+    assert (await ask(app, headers=[("X-API-Key", OTHER_KEY)], **forged)).json == "apikey|bob"
 
 
 # Broken authenticators
 
 
-@pytest.mark.parametrize(
-    "kind", [FakeAuthenticator, AsyncFakeAuthenticator], ids=["at once", "later"]
-)
+@pytest.mark.parametrize("kind", [FakeAuthenticator, AsyncFakeAuthenticator], ids=["sync", "async"])
 @pytest.mark.parametrize("error", [ValueError, KeyError, OSError, RecursionError, TimeoutError])
 async def test_an_authenticator_that_raises_lets_no_caller_in_and_its_error_is_not_shown(
     kind: type[FakeAuthenticator], error: type[Exception], caplog: pytest.LogCaptureFixture
@@ -351,9 +347,7 @@ INVALID_IDENTITIES = {
 
 
 @pytest.mark.parametrize("identity", INVALID_IDENTITIES.values(), ids=INVALID_IDENTITIES)
-@pytest.mark.parametrize(
-    "kind", [FakeAuthenticator, AsyncFakeAuthenticator], ids=["at once", "later"]
-)
+@pytest.mark.parametrize("kind", [FakeAuthenticator, AsyncFakeAuthenticator], ids=["sync", "async"])
 async def test_an_invalid_identity_is_refused(kind: type[FakeAuthenticator], identity: Any) -> None:
     assert (await refusal(kind(lambda headers: identity))).status == 503
     app = agent(kind(lambda headers: identity))

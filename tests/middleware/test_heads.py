@@ -24,11 +24,11 @@ MAX_HEAD = 64 * 1024
 def test_expect_100_continue_is_answered(url: str) -> None:
     whole = sending(headers="Expect: 100-continue\r\nConnection: close\r\n")
     head, _, content = whole.partition(b"\r\n\r\n")
-    with connected(url) as line:
-        line.send(head + b"\r\n\r\n")
-        assert status_of(line.read_until()) == 100
-        line.send(content)
-        assert status_of(line.read_until()) == 200
+    with connected(url) as connection:
+        connection.send(head + b"\r\n\r\n")
+        assert status_of(connection.read_until()) == 100
+        connection.send(content)
+        assert status_of(connection.read_until()) == 200
 
 
 def request_with_head(size: int) -> bytes:
@@ -38,16 +38,16 @@ def request_with_head(size: int) -> bytes:
 
 
 def test_a_head_may_have_64_kib(url: str) -> None:
-    with connected(url) as line:
-        line.send(request_with_head(MAX_HEAD))
-        assert status_of(line.read_all()) == 200
+    with connected(url) as connection:
+        connection.send(request_with_head(MAX_HEAD))
+        assert status_of(connection.read_all()) == 200
 
 
 def test_a_head_of_more_than_64_kib_is_refused(url: str) -> None:
-    with connected(url) as line:
-        line.send(request_with_head(MAX_HEAD + 1)[:-4])
-        line.send(b"\r\nY: y")
-        answer = line.read_all()
+    with connected(url) as connection:
+        connection.send(request_with_head(MAX_HEAD + 1)[:-4])
+        connection.send(b"\r\nY: y")
+        answer = connection.read_all()
     assert status_of(answer) == 431
     assert b"connection: close" in answer
 
@@ -182,14 +182,14 @@ def served(app: ASGIApp) -> Iterator[str]:
 @pytest.mark.parametrize("reads", [True, False], ids=["before the answer", "after the answer"])
 def test_trailers_are_not_kept(reads: bool) -> None:
     app = RecordingApp(reads)
-    with served(app) as url, connected(url) as line:
-        line.send(request("/", "Transfer-Encoding: chunked\r\n"))
+    with served(app) as url, connected(url) as connection:
+        connection.send(request("/", "Transfer-Encoding: chunked\r\n"))
         if not reads:
-            line.read_until(b"read")
+            connection.read_until(b"read")
         with suppress(ConnectionError):
-            line.send(b"0\r\n" + b"X-API-Key: a\r\n" * 1000 + b"\r\n" + HEALTH)
+            connection.send(b"0\r\n" + b"X-API-Key: a\r\n" * 1000 + b"\r\n" + HEALTH)
             for _ in range(1 + reads):
-                line.read_until(b"read")
+                connection.read_until(b"read")
     assert (b"x-api-key", b"a") not in app.seen[0]
     assert len(app.seen[0]) < 10
 

@@ -356,10 +356,10 @@ def test_an_invalid_client_address_is_sanitized(tmp_path: Path) -> None:
     forwarded = f"X-Forwarded-For: \x9b31m\x85{'x' * 2000}\r\nConnection: close\r\n"
     with (
         logging_agent(tmp_path, "--log-format=json") as (client, log),
-        connected(str(client.base_url)) as line,
+        connected(str(client.base_url)) as connection,
     ):
-        line.send(request("/nothing", forwarded, verb="GET"))
-        line.read_all()
+        connection.send(request("/nothing", forwarded, verb="GET"))
+        connection.read_all()
     (record,) = Log("".join(log), []).accesses
     assert len(record["client"]) <= WIDTH
     assert not CONTROL.search(record["client"])

@@ -231,37 +231,39 @@ TARGETS = {
 def test_a_request_target_is_public_only_if_it_is_exactly_a_public_page(
     url: str, status: int, target: str
 ) -> None:
-    with connected(url) as line:
-        line.send(request(target, "Connection: close\r\n", verb="GET"))
-        assert status_of(line.read_all()) == status
+    with connected(url) as connection:
+        connection.send(request(target, "Connection: close\r\n", verb="GET"))
+        assert status_of(connection.read_all()) == status
 
 
 @pytest.mark.parametrize("expect", ["", "Expect: 100-continue\r\n"], ids=["plain", "asking first"])
 def test_a_refusal_is_sent_before_the_body_arrives(url: str, expect: str) -> None:
-    with connected(url) as line:
-        line.send(request("/", f"Content-Length: 1000\r\n{expect}"))
-        head = line.read_until()
+    with connected(url) as connection:
+        connection.send(request("/", f"Content-Length: 1000\r\n{expect}"))
+        head = connection.read_until()
         assert status_of(head) == 401
-        line.read_until(b"}}")
-        line.send(b" " * 1000 + request("/health", verb="GET"))
-        assert status_of(line.read_until()) == 200
+        connection.read_until(b"}}")
+        connection.send(b" " * 1000 + request("/health", verb="GET"))
+        assert status_of(connection.read_until()) == 200
 
 
 def test_a_pipelined_request_needs_credentials_too(url: str) -> None:
-    with connected(url) as line:
+    with connected(url) as connection:
         pipelined = request("/tasks", f"X-API-Key: {KEY}\r\n", verb="GET")
-        line.send(
+        connection.send(
             request("/health", verb="GET")
             + pipelined
             + request("/tasks", "Connection: close\r\n", verb="GET")
         )
-        answers = re.findall(rb"HTTP/1.1 (\d+)", line.read_all())
+        answers = re.findall(rb"HTTP/1.1 (\d+)", connection.read_all())
         assert answers == [b"200", b"200", b"401"]
 
 
 @pytest.mark.parametrize("name", ["X-API-Key", "x-api-key"])
 def test_trailers_are_not_read_as_headers(url: str, name: str) -> None:
-    with connected(url) as line:
+    with connected(url) as connection:
         chunked = "Transfer-Encoding: chunked\r\nConnection: close\r\n"
-        line.send(request("/tasks", chunked, verb="GET") + f"0\r\n{name}: {KEY}\r\n\r\n".encode())
-        assert status_of(line.read_all()) == 401
+        connection.send(
+            request("/tasks", chunked, verb="GET") + f"0\r\n{name}: {KEY}\r\n\r\n".encode()
+        )
+        assert status_of(connection.read_all()) == 401

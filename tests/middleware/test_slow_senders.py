@@ -137,14 +137,14 @@ def kept_alive(url: str, folder: Path) -> tuple[int, int, float]:
 
     The pause between the requests is longer than the timeout.
     """
-    with connected(url) as line:
-        line.send(HEALTH)
-        first = status_of(line.read_until())
-        line.read_until(b"}")
+    with connected(url) as connection:
+        connection.send(HEALTH)
+        first = status_of(connection.read_until())
+        connection.read_until(b"}")
         time.sleep(TIMEOUT + 1)
-        line.send(HEALTH)
-        second, started = status_of(line.read_until()), time.monotonic()
-        line.read_all()
+        connection.send(HEALTH)
+        second, started = status_of(connection.read_until()), time.monotonic()
+        connection.read_all()
         return first, second, time.monotonic() - started
 
 
@@ -159,11 +159,11 @@ def test_a_large_body_that_arrives_steadily_may_take_longer(
 def steady(url: str, folder: Path) -> tuple[int, float]:
     """Send a message of a megabyte at 200 KB/s; return its status and duration."""
     whole, started = sending(text="x" * 1_000_000), time.monotonic()
-    with connected(url) as line:
+    with connected(url) as connection:
         for start in range(0, len(whole), 20_000):
-            line.send(whole[start : start + 20_000])
+            connection.send(whole[start : start + 20_000])
             time.sleep(0.1)
-        return status_of(line.read_until()), time.monotonic() - started
+        return status_of(connection.read_until()), time.monotonic() - started
 
 
 def test_each_request_on_a_kept_connection_has_its_own_timeout(
@@ -175,14 +175,14 @@ def test_each_request_on_a_kept_connection_has_its_own_timeout(
 def steady_later(url: str, folder: Path) -> int:
     """Send half a megabyte at 100 KB/s as the second request of a connection."""
     whole = sending(text="x" * 500_000)
-    with connected(url) as line:
-        line.send(HEALTH)
-        line.read_until(b"}")
+    with connected(url) as connection:
+        connection.send(HEALTH)
+        connection.read_until(b"}")
         time.sleep(2 * TIMEOUT)
         for start in range(0, len(whole), 10_000):
-            line.send(whole[start : start + 10_000])
+            connection.send(whole[start : start + 10_000])
             time.sleep(0.1)
-        return status_of(line.read_until())
+        return status_of(connection.read_until())
 
 
 def test_an_incomplete_request_on_a_kept_connection_times_out(
@@ -193,13 +193,13 @@ def test_an_incomplete_request_on_a_kept_connection_times_out(
 
 def incomplete_second(url: str, folder: Path) -> float:
     """Return the seconds until an incomplete second request times out."""
-    with connected(url) as line:
-        line.send(HEALTH)
-        line.read_until(b"}")
+    with connected(url) as connection:
+        connection.send(HEALTH)
+        connection.read_until(b"}")
         time.sleep(TIMEOUT + 1)
-        line.send(HEALTH[:10])
+        connection.send(HEALTH[:10])
         started = time.monotonic()
-        assert status_of(line.read_all()) == 408
+        assert status_of(connection.read_all()) == 408
         return time.monotonic() - started
 
 
@@ -210,9 +210,9 @@ def test_a_long_run_does_not_time_out(results: dict[str, "Future[Any]"]) -> None
 
 
 def long_run(url: str, folder: Path) -> bytes:
-    with connected(url) as line:
-        line.send(sending("nap", "Connection: close\r\n", data={"seconds": TIMEOUT + 1}))
-        return line.read_all()
+    with connected(url) as connection:
+        connection.send(sending("nap", "Connection: close\r\n", data={"seconds": TIMEOUT + 1}))
+        return connection.read_all()
 
 
 def test_a_stream_does_not_time_out(results: dict[str, "Future[Any]"]) -> None:
@@ -225,9 +225,9 @@ def test_a_stream_does_not_time_out(results: dict[str, "Future[Any]"]) -> None:
 def stream(url: str, folder: Path) -> tuple[bytes, float]:
     started = time.monotonic()
     body = message("nap", method="SendStreamingMessage", data={"seconds": 2 * TIMEOUT})
-    with connected(url) as line:
-        line.send(request("/", AUTHENTICATED + "Connection: close\r\n", body))
-        return line.read_all(), time.monotonic() - started
+    with connected(url) as connection:
+        connection.send(request("/", AUTHENTICATED + "Connection: close\r\n", body))
+        return connection.read_all(), time.monotonic() - started
 
 
 def test_requests_may_be_pipelined(
@@ -240,9 +240,11 @@ def test_requests_may_be_pipelined(
 
 def pipelined(url: str, folder: Path) -> bytes:
     long, last = {"seconds": TIMEOUT + 1}, request("/health", "Connection: close\r\n", verb="GET")
-    with connected(url) as line:
-        line.send(sending("nap", data=long) + sending("nap", data={"seconds": 0}) + HEALTH + last)
-        return line.read_all()
+    with connected(url) as connection:
+        connection.send(
+            sending("nap", data=long) + sending("nap", data={"seconds": 0}) + HEALTH + last
+        )
+        return connection.read_all()
 
 
 def test_blank_lines_do_not_keep_a_connection_open(results: dict[str, "Future[Any]"]) -> None:
@@ -275,9 +277,9 @@ def refused(url: str, folder: Path) -> tuple[bytes, list[float]]:
         rest = [(begin, b"a" * 1000), (chunked, b"1\r\na\r\n" * 1000)]
         return await asyncio.gather(*(duration(url, *each) for each in rest))
 
-    with connected(url) as line:
-        line.send(begin)
-        return line.read_until(), asyncio.run(both())
+    with connected(url) as connection:
+        connection.send(begin)
+        return connection.read_until(), asyncio.run(both())
 
 
 def test_the_next_request_may_arrive_slowly_during_a_run(
@@ -287,12 +289,12 @@ def test_the_next_request_may_arrive_slowly_during_a_run(
 
 
 def next_request_in_halves(url: str, folder: Path) -> list[int]:
-    with connected(url) as line:
-        line.send(sending("nap", data={"seconds": TIMEOUT + 1}) + HEALTH[:10])
-        first = status_of(line.read_until())
-        line.read_until(b"nap")
-        line.send(HEALTH[10:])
-        return [first, 200 if b"200 OK" in line.read_all() else 0]
+    with connected(url) as connection:
+        connection.send(sending("nap", data={"seconds": TIMEOUT + 1}) + HEALTH[:10])
+        first = status_of(connection.read_until())
+        connection.read_until(b"nap")
+        connection.send(HEALTH[10:])
+        return [first, 200 if b"200 OK" in connection.read_all() else 0]
 
 
 SLOW_AUTH = """
@@ -350,19 +352,19 @@ def expecting_continue(url: str) -> Any:
     """Return the statuses for a request that waits for 100 Continue."""
     whole = sending(headers=f"Expect: 100-continue\r\nX-Seconds: {TIMEOUT + 1}\r\n")
     head, content = head_and_body(whole)
-    with connected(url) as line:
-        line.send(head)
-        first = status_of(line.read_until())
+    with connected(url) as connection:
+        connection.send(head)
+        first = status_of(connection.read_until())
         with suppress(ConnectionError):
-            line.send(content)
-        return [first, status_of(line.read_until())]
+            connection.send(content)
+        return [first, status_of(connection.read_until())]
 
 
 def delayed_read(url: str) -> Any:
     """Return the status of a large message that is not read for over three times the timeout."""
-    with connected(url) as line, suppress(ConnectionError):
-        line.send(sending(headers=f"X-Seconds: {3.5 * TIMEOUT}\r\n", text="x" * 250_000))
-        return status_of(line.read_until())
+    with connected(url) as connection, suppress(ConnectionError):
+        connection.send(sending(headers=f"X-Seconds: {3.5 * TIMEOUT}\r\n", text="x" * 250_000))
+        return status_of(connection.read_until())
 
 
 def never_sending(url: str) -> Any:
@@ -371,9 +373,9 @@ def never_sending(url: str) -> Any:
         sending(headers=f"Expect: 100-continue\r\nX-Seconds: {TIMEOUT + 1}\r\n")
     )
     started = time.monotonic()
-    with connected(url) as line, suppress(TimeoutError):
-        line.send(head)
-        line.read_all()
+    with connected(url) as connection, suppress(TimeoutError):
+        connection.send(head)
+        connection.read_all()
     return time.monotonic() - started
 
 
@@ -386,13 +388,13 @@ def delayed_body(url: str) -> Any:
     head, content = head_and_body(
         sending(headers=f"Expect: 100-continue\r\nX-Seconds: {seconds}\r\n")
     )
-    with connected(url) as line:
-        line.send(head)
-        line.read_until()
+    with connected(url) as connection:
+        connection.send(head)
+        connection.read_until()
         time.sleep(TIMEOUT / 2)
         with suppress(ConnectionError):
-            line.send(content)
-            return status_of(line.read_until())
+            connection.send(content)
+            return status_of(connection.read_until())
 
 
 def test_after_any_wait_for_100_continue_the_body_has_time(
@@ -409,13 +411,13 @@ def test_the_body_of_the_next_request_may_arrive_slowly_during_a_run(
 
 def next_body_in_halves(url: str, folder: Path) -> list[int]:
     head, content = head_and_body(sending())
-    with connected(url) as line:
-        line.send(sending("nap", data={"seconds": TIMEOUT + 1}) + head + content[:10])
-        first = status_of(line.read_until())
-        line.read_until(b"nap")
+    with connected(url) as connection:
+        connection.send(sending("nap", data={"seconds": TIMEOUT + 1}) + head + content[:10])
+        first = status_of(connection.read_until())
+        connection.read_until(b"nap")
         with suppress(ConnectionError):
-            line.send(content[10:])
-        return [first, 200 if b"200 OK" in line.read_all() else 0]
+            connection.send(content[10:])
+        return [first, 200 if b"200 OK" in connection.read_all() else 0]
 
 
 SCENARIOS = [

@@ -332,15 +332,15 @@ async def works(inputs: Inputs, context: Context[Any]) -> Any:
     return {"more": OUTPUT}
 
 
-async def dates(inputs: Inputs, context: Context[Any]) -> Any:
+async def returns_date(inputs: Inputs, context: Context[Any]) -> Any:
     return {"date": OUTPUT}
 
 
-async def puts(inputs: Inputs, context: Context[Any]) -> Any:
+async def returns_output(inputs: Inputs, context: Context[Any]) -> Any:
     return OUTPUTS[inputs["what"]](issue_secrets(inputs))
 
 
-async def puts_in_stream(inputs: Inputs, context: Context[Any]) -> AsyncIterator[Any]:
+async def streams_output(inputs: Inputs, context: Context[Any]) -> AsyncIterator[Any]:
     yield {"chunk": OUTPUT}
     yield OUTPUTS[inputs["what"]](issue_secrets(inputs))
 
@@ -359,15 +359,15 @@ MODULES: dict[str, Module] = {
     "in_background": ActionModule(fails_in_background),
     "in_callback": ActionModule(fails_in_callback),
     "in_cancel": ActionModule(fails_when_stopped),
-    "in_time": ActionModule(fails_when_stopped, resources={"timeout": 20}),
+    "in_timeout": ActionModule(fails_when_stopped, resources={"timeout": 20}),
     "gated": ActionModule(fails, annotations=NEEDS_APPROVAL, preflight=fails_in_thread),
     "in_wrong_call": ActionModule(calls_wrongly),
     "works": ActionModule(works),
     "strict": ActionModule(works, input_schema=Payment),
-    "dated": ActionModule(dates, input_schema=DATED, output_schema=DATED),
-    "puts": ActionModule(puts),
-    "puts_in_stream": Streams(puts_in_stream),
-    "misfits": ActionModule(puts, output_schema=Payment),
+    "dated": ActionModule(returns_date, input_schema=DATED, output_schema=DATED),
+    "returns_output": ActionModule(returns_output),
+    "streams_output": Streams(streams_output),
+    "misfits": ActionModule(returns_output, output_schema=Payment),
     "misfits_in_stream": Streams(misfits_in_stream, output_schema=Payment),
 }
 

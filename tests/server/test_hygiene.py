@@ -257,7 +257,7 @@ CALLED = ("save", "get", "list")
 STAGES = ("before", "after", "on_error")
 
 CASES: dict[str, Case] = {
-    "is out of time": Case("plain", asks("in_time", "~in_time", what=0), 2),
+    "is out of time": Case("plain", asks("in_timeout", "~in_timeout", what=0), 2),
     "is canceled": Case("plain", cancels),
     "fails in the background": Case("plain", forgets),
     "fails in a callback": Case("plain", asks("in_callback", what=0)),
@@ -285,7 +285,9 @@ for name, what in NUMBERS.items():
 for name in MISFITS:
     CASES[f"puts out {name}"] = Case("plain", asks("misfits", "~misfits_in_stream", what=name))
 for name in UNCARRIED:
-    CASES[f"puts out {name}"] = Case("plain", asks("puts", "~puts_in_stream", what=name), 2)
+    CASES[f"puts out {name}"] = Case(
+        "plain", asks("returns_output", "~streams_output", what=name), 2
+    )
 for name in ("rejected", "timeout", "pending", "another"):
     CASES[f"decides: {name}"] = Case("desk", asks("gated", "gated", verdict=name))
 for name in ("schema", "acl", "module_lookup", "another"):

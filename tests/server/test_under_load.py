@@ -567,10 +567,10 @@ async def p95(url: str) -> float:
     agent = Agent(cast(Any, None), "1.0")
     params = agent.params("echo", agent.part(data={"text": "hello"}))
     request, durations = request_of(url, "1.0", "send", params), list[float]()
-    with closing(RawConnection(url)) as line:
+    with closing(RawConnection(url)) as connection:
         for _ in range(SENDS):
             started_at = time.perf_counter()
-            response = await line.ask(request)
+            response = await connection.ask(request)
             durations.append(time.perf_counter() - started_at)
             assert response is not None
             assert response.status_code == 200
