@@ -137,7 +137,7 @@ class Acceptance:
         (part,) = events[-1].task.artifacts[0].parts
         assert part.text == "You said: Hello"
 
-    async def test_pieces_are_sent_as_the_model_makes_them(self, url: str, script: Script) -> None:
+    async def test_pieces_are_sent_as_the_model_writes_them(self, url: str, script: Script) -> None:
         seen = asyncio.Event()
         if not self.streams:  # no piece comes before the model has made all of them
             seen.set()
@@ -227,7 +227,7 @@ class Acceptance:
         assert "Ada" not in other
         assert "Ada" not in foreign
 
-    async def test_texts_of_exceptions_stay_inside(
+    async def test_texts_of_exceptions_are_not_sent(
         self, url: str, script: Script, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO)

@@ -39,17 +39,17 @@ class Llm(BaseLLM):  # type: ignore[misc]  # not installed here
         from_agent: Any = None,
         response_model: Any = None,
     ) -> str:
-        given = {"from_task": from_task, "from_agent": from_agent}
+        origin = {"from_task": from_task, "from_agent": from_agent}
         pieces: list[str] = []
         with llm_call_context():
-            self._emit_call_started_event(messages, **given)
+            self._emit_call_started_event(messages, **origin)
             answer = self._answer(*(message["content"] for message in messages))
             while (piece := self._next(answer)) is not None:
                 pieces.append(piece)
                 if self._effective_stream():
-                    self._emit_stream_chunk_event(piece, **given, call_type=LLMCallType.LLM_CALL)
+                    self._emit_stream_chunk_event(piece, **origin, call_type=LLMCallType.LLM_CALL)
             text = "".join(pieces)
-            self._emit_call_completed_event(text, LLMCallType.LLM_CALL, **given, usage=USAGE)
+            self._emit_call_completed_event(text, LLMCallType.LLM_CALL, **origin, usage=USAGE)
         return text
 
     def _next(self, answer: AsyncIterator[str]) -> str | None:
@@ -67,5 +67,5 @@ def text_of(message: Any) -> str:
 
 
 def agent_of(answer: Callable[..., AsyncIterator[str]], **options: Any) -> Agent:
-    given = {"role": "Helper", "goal": "Help", "backstory": "Helpful", **options}
-    return Agent(llm=Llm(answer), **given)
+    fields = {"role": "Helper", "goal": "Help", "backstory": "Helpful", **options}
+    return Agent(llm=Llm(answer), **fields)

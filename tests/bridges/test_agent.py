@@ -63,7 +63,7 @@ async def test_a_blocking_result_is_the_sum_of_what_the_agent_yields() -> None:
     assert (link.url, link.media_type) == ("https://example.com/table.csv", "text/csv")
 
 
-async def test_progress_is_seen_by_streams_and_stays_in_no_history() -> None:
+async def test_progress_is_in_streams_and_not_in_the_history() -> None:
     async def work(turn: Turn) -> AsyncIterator[Any]:
         yield Progress("Reading", {"pages": 3})
         yield Usage(5, 1)
@@ -139,8 +139,8 @@ async def test_a_yes_or_a_no_ends_an_approval(word: str, expected: str | None) -
     assert task.value == (expected or "kept")
 
 
-async def test_a_canceled_question_is_told_to_the_agent_once() -> None:
-    told: asyncio.Queue[Any] = asyncio.Queue()
+async def test_an_agent_is_notified_once_of_a_canceled_question() -> None:
+    abandoned_turns: asyncio.Queue[Any] = asyncio.Queue()
 
     class Waiting(Agent):
         """Asks for ever."""
@@ -150,13 +150,13 @@ async def test_a_canceled_question_is_told_to_the_agent_once() -> None:
             yield ""
 
         async def abandoned(self, turn: Turn) -> None:
-            told.put_nowait((turn.state, turn.principal))
+            abandoned_turns.put_nowait((turn.state, turn.principal))
 
     async with serving_agent(Waiting(), auth=Headers()) as url, client_of(url, "ada") as client:
         task = await client.send_message("Hi")
         await client.cancel_task(task.id)
-        state, principal = await asyncio.wait_for(told.get(), PATIENCE)
-        assert told.empty()
+        state, principal = await asyncio.wait_for(abandoned_turns.get(), PATIENCE)
+        assert abandoned_turns.empty()
     assert state == {"remote": 7}
     assert principal.endswith("ada")
 
@@ -190,7 +190,7 @@ async def test_the_session_of_an_anonymous_caller_is_not_that_of_a_principal() -
     assert sessions[1] != sessions[0]
 
 
-async def test_a_mapper_makes_the_input_of_the_framework_and_fails_the_task_if_it_fails() -> None:
+async def test_an_input_mapper_replaces_the_input_and_its_error_fails_the_task() -> None:
     async def say(turn: Turn) -> AsyncIterator[Any]:
         yield str(await agent.mapped_input(turn))
 

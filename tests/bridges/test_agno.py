@@ -278,7 +278,7 @@ async def test_files_reach_the_model_with_their_media_types() -> None:
         assert (other.content, other.mime_type) == (b"?", None)
 
 
-async def test_files_that_tools_make_are_sent_and_tools_are_told() -> None:
+async def test_files_that_tools_make_are_sent_and_tools_are_reported() -> None:
     @tool  # type: ignore[untyped-decorator]  # not installed here
     def draw() -> ToolResult:
         """Draw."""
@@ -294,8 +294,8 @@ async def test_files_that_tools_make_are_sent_and_tools_are_told() -> None:
     async with serving_agent(agent) as url, client_of(url) as client:
         events = [event async for event in client.stream_message("Draw")]
         task = await client.get_task(task_of(events[0]).id)
-    told = [str(e.status.message) for e in events if isinstance(e, TaskStatusUpdateEvent)]
-    assert any("Using draw" in text for text in told)
+    progress = [str(e.status.message) for e in events if isinstance(e, TaskStatusUpdateEvent)]
+    assert any("Using draw" in text for text in progress)
     parts = [part for artifact in task.artifacts for part in artifact.parts]
     assert [part.text for part in parts if part.text] == ["Here it is."]
     assert [(p.raw, p.media_type) for p in parts if p.raw] == [(PNG, "image/png")]

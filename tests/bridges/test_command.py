@@ -193,7 +193,7 @@ async def test_a_program_that_fails_tells_no_client_why() -> None:
     assert "/no/such" not in str(task.status)
 
 
-async def test_files_are_written_to_a_folder_that_does_not_stay(tmp_path: Path) -> None:
+async def test_files_are_written_to_a_temporary_folder(tmp_path: Path) -> None:
     code = (
         "import sys, pathlib\n"
         "text, *lines = sys.stdin.read().splitlines()\n"

@@ -87,12 +87,12 @@ def writing(*answers: str, **options: Any) -> tuple[Crew, list[str]]:
     return Crew(agents=[planner, writer], tasks=[plan, write]), prompts
 
 
-async def test_only_the_last_task_answers_and_all_are_told() -> None:
+async def test_only_the_last_task_answers_and_all_are_reported() -> None:
     crew, prompts = writing("1. Cats", "Cats sleep.")
     async with serving_agent(crew) as url, client_of(url) as client:
         events = [event async for event in client.stream_message("cats")]
-    told = [text_of(e.status.message) for e in events if isinstance(e, TaskStatusUpdateEvent)]
-    assert [text for text in told if text] == [
+    progress = [text_of(e.status.message) for e in events if isinstance(e, TaskStatusUpdateEvent)]
+    assert [text for text in progress if text] == [
         "Task: plan",
         "Planner has begun",
         "Task: write",
@@ -103,7 +103,7 @@ async def test_only_the_last_task_answers_and_all_are_told() -> None:
     assert "1. Cats" in prompts[1]
 
 
-async def test_thoughts_are_no_answer_and_tools_are_told() -> None:
+async def test_thoughts_are_not_part_of_the_answer_and_tools_are_reported() -> None:
     answers = iter(
         [
             'Thought: I add\nAction: add\nAction Input: {"a": 1, "b": 2}',

@@ -74,8 +74,8 @@ async def test_the_bridge_is_found_by_the_type() -> None:
     async with serving_agent(Greeting()) as url, client_of(url) as client:
         events = [event async for event in client.stream_message("Ada")]
         assert await client.call(None, "Ada") == "Hello Ada"
-    told = [text_of(e.status.message) for e in events if isinstance(e, TaskStatusUpdateEvent)]
-    assert [text for text in told if text] == ["Step: greet"]
+    progress = [text_of(e.status.message) for e in events if isinstance(e, TaskStatusUpdateEvent)]
+    assert [text for text in progress if text] == ["Step: greet"]
 
 
 class Order(BaseModel):

@@ -8,7 +8,7 @@ import pytest
 from apcore_a2a_bridges.logs import hide_exception_texts, log_at_debug
 
 
-def test_texts_of_exceptions_are_in_debug_records_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_texts_of_exceptions_are_only_in_debug_records(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("some_framework.runner")
     hide_exception_texts("some_framework")
     caplog.set_level(logging.DEBUG)
@@ -18,11 +18,11 @@ def test_texts_of_exceptions_are_in_debug_records_alone(caplog: pytest.LogCaptur
         logger.exception("Run %d failed", 7)
         logger.error("Run %d failed: %s", 8, error)
     formatter = logging.Formatter()
-    above = [formatter.format(r) for r in caplog.records if r.levelno > logging.DEBUG]
-    below = [formatter.format(r) for r in caplog.records if r.levelno == logging.DEBUG]
-    assert above == ["Run 7 failed (ValueError)", "Run 8 failed: ValueError"]
-    assert all("hunter2" in text for text in below)
-    assert len(below) == 2
+    shown_texts = [formatter.format(r) for r in caplog.records if r.levelno > logging.DEBUG]
+    debug_texts = [formatter.format(r) for r in caplog.records if r.levelno == logging.DEBUG]
+    assert shown_texts == ["Run 7 failed (ValueError)", "Run 8 failed: ValueError"]
+    assert all("hunter2" in text for text in debug_texts)
+    assert len(debug_texts) == 2
 
 
 def test_a_logger_that_is_made_later_gets_the_filter_too(caplog: pytest.LogCaptureFixture) -> None:
@@ -35,7 +35,7 @@ def test_a_logger_that_is_made_later_gets_the_filter_too(caplog: pytest.LogCaptu
     assert "shown" in caplog.text
 
 
-def test_records_of_a_package_are_logged_at_debug_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_records_of_a_package_are_logged_only_at_debug(caplog: pytest.LogCaptureFixture) -> None:
     log_at_debug("noisy_framework", str(Path(__file__).parent))
     logger = logging.getLogger("noisy_framework.flows")
     log_at_debug("noisy_framework", str(Path(__file__).parent))
@@ -50,7 +50,7 @@ def test_records_of_a_package_are_logged_at_debug_alone(caplog: pytest.LogCaptur
 
 
 @pytest.fixture(autouse=True)
-def _no_filters() -> Iterator[None]:
+def _restored_filters() -> Iterator[None]:
     """Restore the filters of the root logger, which other tests use."""
     filters = [*logging.root.filters]
     yield

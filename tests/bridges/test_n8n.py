@@ -112,7 +112,7 @@ async def test_the_workflow_gets_what_the_chat_of_n8n_sends() -> None:
     assert hooks.headers[0]["traceparent"].startswith("00-")
 
 
-async def test_an_input_mapper_makes_the_body() -> None:
+async def test_an_input_mapper_replaces_the_body() -> None:
     hooks = Hooks(flow=says({"output": "Hi"}))
 
     def mapped(inputs: dict[str, Any], turn: Turn) -> Any:
@@ -299,7 +299,7 @@ def test_the_example_is_a_config() -> None:
     assert load_bridge(yaml.safe_load(path.read_text())).module_id == "assistant"
 
 
-def test_a_config_makes_it() -> None:
+def test_a_config_creates_the_bridge() -> None:
     config = {"bridge": "n8n", "url": "https://n8n.example.com/webhook/echo", "name": "Echo"}
     assert load_bridge(config).module_id == "echo"
     with pytest.raises(ValueError, match="begins with http"):

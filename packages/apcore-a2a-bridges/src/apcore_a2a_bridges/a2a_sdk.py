@@ -190,7 +190,8 @@ class ExecutorAgent(Agent):
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
         """Execute, and yield the events of the executor as they come."""
         task = _task_of(turn)
-        for artifact in task.artifacts:  # the artifact of a resumed task begins anew
+        # a resumed task has a new artifact, without the earlier chunks
+        for artifact in task.artifacts:
             yield TaskArtifactUpdateEvent(artifact=artifact)
         events = Events()
         context = await self._request(turn, task)
@@ -259,8 +260,8 @@ class ExecutorAgent(Agent):
             text = [{TEXT: turn.text}] if turn.text else []
             parts = [*text, *([{"data": data}] if data else ()), *turn.parts]
         elif turn.answer_parts is None:
-            given = await self.mapped_input(turn)
-            parts = [{TEXT: given} if isinstance(given, str) else {"data": given}, *turn.parts]
+            mapped = await self.mapped_input(turn)
+            parts = [{TEXT: mapped} if isinstance(mapped, str) else {"data": mapped}, *turn.parts]
         else:
             parts = [*turn.answer_parts]
         return await self.converted(parts, turn)

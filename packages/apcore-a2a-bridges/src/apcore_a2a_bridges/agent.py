@@ -151,9 +151,9 @@ class Agent:
         self.part_in: PartIn = part_in or self.default_part_in
         self.part_out: PartOut = part_out or self.default_part_out
         self.examples = [ModuleExample(each, {self.input_key: each}) for each in examples]
-        given = annotations or ModuleAnnotations(open_world=True)
+        base = annotations or ModuleAnnotations(open_world=True)
         self.annotations = replace(
-            given, streaming=True, requires_approval=approval or given.requires_approval
+            base, streaming=True, requires_approval=approval or base.requires_approval
         )
         if timeout is not None:
             if not timeout > 0:
@@ -245,15 +245,15 @@ class Agent:
     async def contents(self, turn: Turn) -> list[Any]:
         """Return the parts of the message for the framework: a text, and then the other parts.
 
-        The text is what `mapped_input` returns; values that are no text become JSON.
+        The text is what `mapped_input` returns; other values become JSON.
         """
         text = parts.text_of(await self.mapped_input(turn))
         first = await self.converted([{"text": text}] if text else [], turn)
         return first + await self.converted(turn.parts, turn)
 
-    async def converted(self, given: Iterable[Mapping[str, Any]], turn: Turn) -> list[Any]:
+    async def converted(self, a2a_parts: Iterable[Mapping[str, Any]], turn: Turn) -> list[Any]:
         """Return parts of A2A as `part_in` converts them for the framework."""
-        for_framework = [await resolved(self.part_in(part, turn)) for part in given]
+        for_framework = [await resolved(self.part_in(part, turn)) for part in a2a_parts]
         return [each for each in for_framework if each is not None]
 
     def _turn(self, inputs: Json, context: Context[Any]) -> Turn:

@@ -69,8 +69,10 @@ def part_out(event: Any, turn: Turn) -> Any:
     if kind == "RunContent":
         return event.content if isinstance(event.content, str) else None
     if kind == "RunCompleted":
-        made = [event.images, event.videos, event.audio, event.files, [event.response_audio]]
-        return [_file_of(media) for group in made for media in group or () if media is not None]
+        media_lists = [event.images, event.videos, event.audio, event.files, [event.response_audio]]
+        return [
+            _file_of(media) for group in media_lists for media in group or () if media is not None
+        ]
     return None
 
 
@@ -165,14 +167,14 @@ class AgnoAgent(Agent):
             else:
                 media.setdefault(_argument_of(content), []).append(content)
         is_text = all(isinstance(text, str) for text in texts)
-        given = "\n".join(texts) if is_text else texts[0]
+        prompt = "\n".join(texts) if is_text else texts[0]
         past = [] if self._has_memory or not is_text else turn.messages
         if past and self._is_team:  # it takes no list of messages
-            given = f"{_transcript(past)}\n\n{given}"
+            prompt = f"{_transcript(past)}\n\n{prompt}"
         if not past or self._is_team:
-            return {"input": given, **media, **self._options(turn)}
+            return {"input": prompt, **media, **self._options(turn)}
         messages = [Message(role=ROLES[m.role], content=m.text) for m in past]
-        messages.append(Message(role="user", content=given, **media))
+        messages.append(Message(role="user", content=prompt, **media))
         return {"input": messages, **self._options(turn)}
 
 

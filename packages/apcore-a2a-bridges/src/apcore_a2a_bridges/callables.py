@@ -48,8 +48,8 @@ class FunctionAgent(Agent):
     output. Parameters with a default and no type are left to the function. A parameter called
     `turn`, or of the type `Turn`, gets the turn; one of apcore's type `Context` gets the context.
 
-    Functions that are not asynchronous run in threads, where a cancellation does not reach them;
-    `turn.is_canceled` tells them of it.
+    Functions that are not asynchronous run in threads, where a cancellation can't interrupt them;
+    they see it in `turn.is_canceled`.
 
     Args:
         function: The function.
@@ -139,13 +139,13 @@ class ObjectAgent(Agent):
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
         """Stream if the object can, or else invoke it."""
-        given = await self.mapped_input(turn)
+        mapped = await self.mapped_input(turn)
         try:
             if self._streams:
-                async for chunk in self._stream(given, turn):
+                async for chunk in self._stream(mapped, turn):
                     yield chunk
             if not self._streams:
-                yield await self._call(self._adapter.invoke, given, turn)
+                yield await self._call(self._adapter.invoke, mapped, turn)
         except asyncio.CancelledError:
             cancel = getattr(self._adapter, "cancel", None)
             if cancel is not None:

@@ -157,8 +157,8 @@ class CrewAIAgent(Agent):
         return _Work(**turn.state), None if is_accepted else text
 
     async def _inputs(self, turn: Turn) -> Json:
-        given = await self.mapped_input(turn)
-        inputs = {**given} if is_mapping(given) else {self.input_key: given}
+        mapped = await self.mapped_input(turn)
+        inputs = {**mapped} if is_mapping(mapped) else {self.input_key: mapped}
         if self.input_mapper is None:
             inputs.pop(CHAT, None)  # a caller does not tell what was said before
         chat = [{"role": ROLES[m.role], "content": m.text} for m in turn.messages]

@@ -115,8 +115,8 @@ async def merged_config(config: Config | None, turn: Turn, **own: Any) -> Any:
     """Return the user's config for a turn, with that of the bridge."""
     from langchain_core.runnables.config import merge_configs
 
-    given = await awaited(config(turn)) if callable(config) else config
-    return merge_configs(given, own)
+    user_config = await awaited(config(turn)) if callable(config) else config
+    return merge_configs(user_config, own)
 
 
 def usage_counter() -> Any:
@@ -194,8 +194,8 @@ class LangChainAgent(Agent):
         )
         total: Any = None
         try:
-            given = await self._input(turn)
-            async with aclosing(self._runnable.astream(given, config)) as chunks:
+            runnable_input = await self._input(turn)
+            async with aclosing(self._runnable.astream(runnable_input, config)) as chunks:
                 async for chunk in chunks:
                     value = self._member(chunk)
                     if isinstance(value, str) or hasattr(value, "content_blocks"):
@@ -214,8 +214,8 @@ class LangChainAgent(Agent):
             return [*past_messages(turn), await new_message(self, turn)]
         if not self._is_typed:
             return turn.text
-        given = turn.inputs if not self.takes_text else {self.input_key: turn.text}
-        inputs = {name: value for name, value in given.items() if name != ANSWER}
+        all_inputs = turn.inputs if not self.takes_text else {self.input_key: turn.text}
+        inputs = {name: value for name, value in all_inputs.items() if name != ANSWER}
         inputs |= {name: past_messages(turn) for name in self._histories}
         if self._has_messages:
             message = await new_message(self, turn)

@@ -131,8 +131,8 @@ class LangGraphAgent(Agent):
         self._takes_value = not inputs and not has_input_key
         if not (self._takes_messages or has_input_key or self.input_mapper):
             self._set_input_schema()
-        self._tells_messages = self.output_key is None and MESSAGES in _names(graph.output_channels)
-        if not self._tells_messages and self.output_key is None:
+        self._sends_messages = self.output_key is None and MESSAGES in _names(graph.output_channels)
+        if not self._sends_messages and self.output_key is None:
             self._set_output_schema()
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
@@ -144,18 +144,18 @@ class LangGraphAgent(Agent):
             configurable={"thread_id": turn.session_id},
             callbacks=[counter],
         )
-        given = await self._input(graph, config, turn)
+        graph_input = await self._input(graph, config, turn)
         keywords = {"context": await _value_for(self._context, turn)} if self._context else {}
-        stream = graph.astream(given, config, stream_mode=MODES, subgraphs=True, **keywords)
-        told, interrupts, final = _ToldMessages(self._nodes), list[Any](), None
+        stream = graph.astream(graph_input, config, stream_mode=MODES, subgraphs=True, **keywords)
+        sent, interrupts, final = _SentMessages(self._nodes), list[Any](), None
         try:
             # the stream is read to its end also after an interrupt: until then, the checkpoint
             # of the interrupt may not have been saved
             async with aclosing(stream) as events:
                 async for namespace, mode, item in events:
                     if mode == "messages":
-                        if self._tells_messages:
-                            for event in told.new(item):
+                        if self._sends_messages:
+                            for event in sent.new(item):
                                 yield event
                     elif mode == "custom":
                         yield mode, item
@@ -168,7 +168,7 @@ class LangGraphAgent(Agent):
             turn.add_usage(counter.usage)
         if interrupts:
             self._pause(graph, interrupts[0], turn)
-        async for event in self._ending(final, told):
+        async for event in self._ending(final, sent):
             yield event
 
     async def close(self) -> None:
@@ -251,18 +251,18 @@ class LangGraphAgent(Agent):
             turn.ask(review.question, data, state=state)
         turn.ask(review.question, data, schema=schema, state={INTERRUPT: interrupt.id})
 
-    async def _ending(self, final: Any, told: _ToldMessages) -> AsyncIterator[Event]:
+    async def _ending(self, final: Any, sent: _SentMessages) -> AsyncIterator[Event]:
         """Yield what the final state has besides the messages of the stream."""
         if self.output_key is not None:
             final = final.get(self.output_key) if is_mapping(final) else final
             yield "values", final
-        elif not self._tells_messages:
+        elif not self._sends_messages:
             names = _names(self._graph.output_channels)
             is_state = is_mapping(final) and not isinstance(self._graph.output_channels, str)
             yield "values", {n: v for n, v in final.items() if n in names} if is_state else final
         elif is_mapping(final):
             last = [*final.get(MESSAGES, ())][-1:]
-            if last and not told.texts and last[0].type in AI_TYPES and not self._nodes:
+            if last and not sent.texts and last[0].type in AI_TYPES and not self._nodes:
                 yield "messages", (last[0], {})
             if final.get(STRUCTURED) is not None:
                 yield "values", final[STRUCTURED]
@@ -280,10 +280,10 @@ class LangGraphAgent(Agent):
             self.output_schema = model
 
 
-class _ToldMessages:
-    """The messages of a run so far, to tell each only once.
+class _SentMessages:
+    """The messages of a run so far, to send each only once.
 
-    LangGraph tells the tokens of a model, and then the whole messages that nodes return, which may
+    LangGraph emits the tokens of a model, and then the whole messages that nodes return, which may
     be the same message or a copy of it.
 
     Args:
@@ -296,12 +296,12 @@ class _ToldMessages:
         self._places: dict[str, str] = {}
 
     def new(self, item: tuple[Any, Mapping[str, Any]]) -> list[Event]:
-        """Return the events that tell a message; another message begins a paragraph."""
+        """Return the events for a message; another message begins a new paragraph."""
         message, about = item
         if message.type not in AI_TYPES or not self._is_wanted(about):
             return []
         text = str(message.text)
-        if message.type == "ai" and self._is_told(message.id, text, _place(about)):
+        if message.type == "ai" and self._is_sent(message.id, text, _place(about)):
             return []
         separator: list[Event] = []
         if message.id not in self.texts and text and any(self.texts.values()):
@@ -310,10 +310,10 @@ class _ToldMessages:
         self._places[message.id] = _place(about)
         return [*separator, ("messages", item)]
 
-    def _is_told(self, message_id: str, text: str, place: str) -> bool:
+    def _is_sent(self, message_id: str, text: str, place: str) -> bool:
         return message_id in self.texts or any(
-            bool(text) and told == text and self._places[each].startswith(place)
-            for each, told in self.texts.items()
+            bool(text) and sent_text == text and self._places[each].startswith(place)
+            for each, sent_text in self.texts.items()
         )
 
     def _is_wanted(self, about: Mapping[str, Any]) -> bool:
@@ -353,10 +353,10 @@ def _model_of(graph: Any, which: typing.Literal["input", "output"]) -> type[Base
     return replacement
 
 
-async def _value_for(given: Any, turn: Turn) -> Any:
+async def _value_for(source: Any, turn: Turn) -> Any:
     """Return a value, or what a function of the turn returns."""
-    is_function = callable(given) and not isinstance(given, type)
-    return await resolved(given(turn)) if is_function else given
+    is_function = callable(source) and not isinstance(source, type)
+    return await resolved(source(turn)) if is_function else source
 
 
 def _interrupts_in(update: Any) -> list[Any]:

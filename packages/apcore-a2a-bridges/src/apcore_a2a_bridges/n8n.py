@@ -247,11 +247,11 @@ class N8nAgent(Agent):
         if turn.state is not None:
             answer = turn.answer
             return {**session, self._message_field: text_of(answer), "answer": answer}
-        given = await self.mapped_input(turn)
-        if is_mapping(given):  # of the input mapper
-            return {**session, **given}
+        mapped = await self.mapped_input(turn)
+        if is_mapping(mapped):  # of the input mapper
+            return {**session, **mapped}
         others = {name: value for name, value in turn.inputs.items() if name != self.input_key}
-        return {**others, **session, self._message_field: given}
+        return {**others, **session, self._message_field: mapped}
 
     def _resume_url(self, url: str) -> str:
         """Return the URL of a Wait node at the address of the webhook.
@@ -300,13 +300,13 @@ async def _answers(response: Response) -> AsyncIterator[Any]:
             yield event
     text = "\n".join(lines)
     if text.strip():
-        whole: Any = json.loads(text) if media_type.endswith("json") else text
-        # a workflow answers by a list of items, which has mostly one
-        yield whole[0] if is_array(whole) and len(whole) == 1 else whole
+        value: Any = json.loads(text) if media_type.endswith("json") else text
+        # a workflow answers with a list of items, mostly of one
+        yield value[0] if is_array(value) and len(value) == 1 else value
 
 
 def _event_in(line: str) -> StreamEvent | None:
-    """Return the event that a line of an answer is; None if it is none."""
+    """Return the event in a line of an answer; None if the line is not an event."""
     if not line.startswith('{"type":'):
         return None
     with suppress(ValueError):

@@ -95,22 +95,22 @@ class OpenAIAgent(Agent):
             self.output_schema = output_schema_of(agent.output_type)
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
-        """Run the agent, or go on after an approval, and yield its events."""
+        """Run the agent, or continue after an approval, and yield its events."""
         from agents import Runner
 
         hide_exception_texts("openai.agents")
-        given = dict(self._run_options)
+        run_options = dict(self._run_options)
         if self._session is not None:
-            given["session"] = await resolved(self._session(turn.session_id))
+            run_options["session"] = await resolved(self._session(turn.session_id))
         context = self._context(turn) if callable(self._context) else self._context
         context, spent = await resolved(context), (0, 0)
         if turn.state is None:
             start = await self._input(turn)
-            given["context"] = context
+            run_options["context"] = context
         else:
             start = await self._resumed(turn, context)
             spent = tuple(turn.state["usage"])
-        result = Runner.run_streamed(self._agent, start, **given)
+        result = Runner.run_streamed(self._agent, start, **run_options)
         try:
             async for event in result.stream_events():
                 if self._tells_text or event.type != "raw_response_event":
@@ -163,7 +163,7 @@ def _pause(turn: Turn, calls: Any, state: Json) -> NoReturn:
 
 
 def _no_context(context: Any) -> Json:
-    """Stand for the context of a run, which is made anew after a pause."""
+    """Stand for the context of a run, which is created again after a pause."""
     return {}
 
 

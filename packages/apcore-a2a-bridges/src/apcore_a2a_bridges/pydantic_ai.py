@@ -89,23 +89,25 @@ class PydanticAIAgent(Agent):
             self.output_schema = output_schema_of(reduce(or_, types))
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
-        """Run the agent, or go on with the results of its tools, and yield its events."""
+        """Run the agent, or continue with the results of its tools, and yield its events."""
         from pydantic_ai import AgentRunResultEvent, DeferredToolRequests
 
-        given = dict(self._run_options)
+        run_options = dict(self._run_options)
         if self._deps is not None:
-            given["deps"] = await resolved(self._deps(turn) if callable(self._deps) else self._deps)
+            run_options["deps"] = await resolved(
+                self._deps(turn) if callable(self._deps) else self._deps
+            )
         if turn.state is None:
-            given["message_history"] = past_messages(turn)
+            run_options["message_history"] = past_messages(turn)
             prompt = await self._prompt(turn)
         else:
             run = _PausedRun(**turn.state).with_answer(turn)
             if run.waiting:
                 run.pause(turn)
-            given |= run.arguments()
+            run_options |= run.arguments()
             prompt = None
         result: Any = None
-        async with self._agent.run_stream_events(prompt, **given) as events:
+        async with self._agent.run_stream_events(prompt, **run_options) as events:
             async for event in events:
                 if isinstance(event, AgentRunResultEvent):
                     result = event.result
@@ -190,7 +192,7 @@ class _PausedRun:
         turn.ask(f"What is the result of {call['tool']}?", data, state=state)
 
     def arguments(self) -> Json:
-        """Return the arguments of the run that goes on."""
+        """Return the arguments for the continued run."""
         from pydantic_ai import DeferredToolResults, ToolDenied
         from pydantic_ai.messages import ModelMessagesTypeAdapter
 
