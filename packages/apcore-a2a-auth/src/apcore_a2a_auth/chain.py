@@ -56,8 +56,8 @@ class ChainAuthenticator:
                 several were refused, the error is that of the token that passed most checks.
             Exception: An authenticator raised it, and no other accepts the caller.
         """
-        found = await self.namespaced_identity(headers)
-        return None if found is None else found[1]
+        named = await self.namespaced_identity(headers)
+        return None if named is None else named[1]
 
     async def namespaced_identity(self, headers: Mapping[str, str]) -> tuple[str, Any] | None:
         """Return the first identity, as a pair with the namespace of its authenticator.

@@ -230,9 +230,9 @@ def _check_url(name: str, text: str, hint: str = "") -> None:
         url = urlsplit("")
     if url.scheme not in ("https", "http") or not url.hostname:
         bare_text = text.rpartition("@")[2].partition("?")[0]
-        given = without_secrets(text) if url.netloc else bare_text
+        shown_url = without_secrets(text) if url.netloc else bare_text
         expected = "must begin with https:// and have a host, such as https://idp.example.com"
-        raise ConfigurationError(f"{name} {expected}, not {given!r}{hint}")
+        raise ConfigurationError(f"{name} {expected}, not {shown_url!r}{hint}")
     if url.scheme == "http":
         message = "%s %s is not https, so anyone on the network path can forge tokens: %s"
         advice, event = "use https:// outside of development", {"event": "keys_without_tls"}

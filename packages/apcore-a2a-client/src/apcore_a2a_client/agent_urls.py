@@ -102,8 +102,8 @@ def agent_url(text: str) -> httpx.URL:
     if url.query:
         raise ValueError("The agent's URL takes no query: use auth= or headers= for its parameters")
     if lacks_scheme(text):
-        given = text.partition("#")[0]
-        raise ValueError(f"The agent's URL needs a scheme: got {given!r}, write http://{given}")
+        address = text.partition("#")[0]
+        raise ValueError(f"The agent's URL needs a scheme: got {address!r}, write http://{address}")
     if not is_agent_url(url) or any(character.isspace() for character in text):
         raise ValueError(expected + _fault(url, text))
     path = url.raw_path.partition(b"?")[0].partition(b"/.well-known/")[0]

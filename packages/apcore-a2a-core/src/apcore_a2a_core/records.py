@@ -162,8 +162,8 @@ def fill(task: Task, messages: Sequence[Message | bytes], start: int) -> None:
         if message != GAP:
             history.append(message)
         elif 0 <= index - start < len(messages):
-            found = messages[index - start]
-            history.append(read_json(Message, found) if isinstance(found, bytes) else found)
+            stored = messages[index - start]
+            history.append(read_json(Message, stored) if isinstance(stored, bytes) else stored)
     task.history = history
 
 

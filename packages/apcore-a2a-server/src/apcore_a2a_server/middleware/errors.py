@@ -43,7 +43,7 @@ def path_of(scope: Scope) -> str:
 
 
 def is_public(scope: Scope, public: Collection[str]) -> bool:
-    """Return whether a request only reads a *public* path; a tenant's only one is its card."""
+    """Return whether a request only reads a *public* path; of a tenant, only its card is public."""
     if scope["method"] not in SAFE_METHODS:
         return False
     path = path_of(scope)

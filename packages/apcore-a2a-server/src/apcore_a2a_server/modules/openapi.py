@@ -134,8 +134,8 @@ def _parse(data: bytes, label: str) -> Json:
         raise TargetError(f"{problem}: its content is not an object")
     if not str(document.get("openapi", "")).startswith("3."):
         version = document.get("openapi", document.get("swagger"))
-        found = "it has no member openapi" if version is None else f"version {clean(str(version))}"
-        raise TargetError(f"{problem} of version 3: {found}")
+        actual = "it has no member openapi" if version is None else f"version {clean(str(version))}"
+        raise TargetError(f"{problem} of version 3: {actual}")
     if not is_object(document.get("paths")):
         raise TargetError(f"{problem}: it has no paths")
     return document

@@ -88,8 +88,8 @@ def _stepwise(node: Any, *, is_named: bool) -> Any:
     """
     if isinstance(node, list | tuple):
         items = cast("Iterable[Any]", node)
-        made = [_stepwise(item, is_named=is_named) for item in items]
-        return tuple(made) if isinstance(node, tuple) else made
+        converted = [_stepwise(item, is_named=is_named) for item in items]
+        return tuple(converted) if isinstance(node, tuple) else converted
     if not is_object(node):
         return node
     kind = node.get("type")

@@ -323,8 +323,8 @@ def _message(card: AgentCard, arguments: Any) -> tuple[str | None, Message]:
     if arguments.skill is None and len(card.skills) == 1:
         (skill,) = card.skills
     skill_id = arguments.skill or (skill.id if skill else None)
-    given = arguments.input if arguments.input is not None else _example(skill)
-    return skill_id, message_of(given, text_only=takes_text_only(card, skill_id))
+    content = arguments.input if arguments.input is not None else _example(skill)
+    return skill_id, message_of(content, text_only=takes_text_only(card, skill_id))
 
 
 def _example(skill: AgentSkill | None) -> Any:
