@@ -15,7 +15,7 @@ from typing import Any
 from standardwebhooks import Webhook, WebhookVerificationError
 
 MAX_BODY = 64 * 1024 * 1024
-MAX_KNOWN = 10_000
+MAX_KNOWN = 10_000  # ids of notifications
 
 
 class Inbox:

@@ -68,8 +68,8 @@ def check(wheel: Path) -> int:
     for extra, statement in cases.items():
         ok = runs(wheel, extra, statement) if statement else resolves(wheel, extra)
         failures += not ok
-        done = statement or "can be installed"
-        print("ok  " if ok else "FAIL", f"{module}{extra}: {done}", flush=True)
+        checked = statement or "can be installed"
+        print("ok  " if ok else "FAIL", f"{module}{extra}: {checked}", flush=True)
     return failures
 
 

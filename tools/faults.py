@@ -355,7 +355,7 @@ def interrupt(signal_number: int, frame: object) -> NoReturn:
 
 def run(root: Path, faults: Sequence[Fault], options: Sequence[str]) -> int:
     """Run the tests against each fault; return 0 if they find all."""
-    found = 0
+    found_count = 0
     for fault in faults:
         started = time.monotonic()
         try:
@@ -363,11 +363,11 @@ def run(root: Path, faults: Sequence[Fault], options: Sequence[str]) -> int:
                 outcome = tested(root, [*fault.tests, *options])
         except BrokenError as error:
             outcome = Outcome("BROKEN", str(error))
-        found += outcome.verdict == "found"
+        found_count += outcome.verdict == "found"
         seconds = time.monotonic() - started
         print(f"{outcome.verdict:7} {fault.name} ({seconds:.0f} s): {outcome.detail}", flush=True)
-    print(f"{found} of {len(faults)} found")
-    return 0 if found == len(faults) else 1
+    print(f"{found_count} of {len(faults)} found")
+    return 0 if found_count == len(faults) else 1
 
 
 @contextmanager

@@ -137,10 +137,10 @@ def _count(folder: Path) -> dict[str, int]:
 
 
 def _total(path: Path) -> int:
-    found = re.search(r"^(?:summary|totals): (\d+)", path.read_text("utf-8", "replace"), re.M)
-    if found is None:
+    total = re.search(r"^(?:summary|totals): (\d+)", path.read_text("utf-8", "replace"), re.M)
+    if total is None:
         raise ServerFailed(f"{path.name} of callgrind has no total")
-    return int(found[1])
+    return int(total[1])
 
 
 def _control(*options: str) -> None:

@@ -124,8 +124,8 @@ class _CpuDifference:
         """Return a check of a part of it, the *count*-th, in multiples of a bare echo."""
         floors = echoes(self.more.stack)
         more, less = (results.ratio(key, floors) for key in (self.more, self.less))
-        found = None if more is None or less is None else (more - less) / count
-        return Check(what, self.more.stack, found, limit, "x")
+        measured = None if more is None or less is None else (more - less) / count
+        return Check(what, self.more.stack, measured, limit, "x")
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,11 +126,11 @@ class Summary:
 
     def execute(self, inputs: dict[str, Any], context: "Context[Any]") -> dict[str, Any]:
         """Read the table and describe each of its columns."""
-        given = SummaryInput.model_validate(inputs)
-        header, rows = _read(given.table(), given.delimiter)
+        arguments = SummaryInput.model_validate(inputs)
+        header, rows = _read(arguments.table(), arguments.delimiter)
         cells = zip(*rows, strict=True) if rows else [()] * len(header)
         columns = [_column(name, column) for name, column in zip(header, cells, strict=True)]
-        return {"name": given.name, "rows": len(rows), "columns": columns}
+        return {"name": arguments.name, "rows": len(rows), "columns": columns}
 
 
 def _read(table: str, delimiter: str) -> tuple[list[str], list[list[str]]]:

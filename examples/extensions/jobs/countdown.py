@@ -62,13 +62,13 @@ class Countdown:
         self, inputs: dict[str, Any], context: "Context[Any]"
     ) -> AsyncIterator[dict[str, Any]]:
         """Yield the progress: at the start, after each step, and at zero."""
-        given = CountdownInput.model_validate(inputs)
+        arguments = CountdownInput.model_validate(inputs)
         start, elapsed = monotonic(), 0.0
-        while elapsed < given.seconds:
-            yield _report(elapsed, given.seconds)
-            elapsed = min(elapsed + given.step, given.seconds)
+        while elapsed < arguments.seconds:
+            yield _report(elapsed, arguments.seconds)
+            elapsed = min(elapsed + arguments.step, arguments.seconds)
             await _sleep_until(start + elapsed, context)
-        yield _report(given.seconds, given.seconds)
+        yield _report(arguments.seconds, arguments.seconds)
 
 
 def _report(elapsed: float, seconds: float) -> dict[str, Any]:
