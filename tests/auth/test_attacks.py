@@ -326,7 +326,7 @@ def attacker() -> Iterator[Issuer]:
 
 @pytest.fixture(scope="module")
 def published_keys(attacker: Issuer) -> Iterator[AttackTarget]:
-    """Return an authenticator that fetches published keys."""
+    """Yield an authenticator that fetches published keys."""
     with running(Issuer(*PUBLISHED, *UNUSABLE)) as issuer:
         yield AttackTarget(jwks_authenticator(issuer, issuer=ISSUER), attacker)
 

@@ -63,7 +63,7 @@ REFUSED: dict[str, list[str]] = {
 
 @pytest.fixture(scope="module")
 def published() -> Iterator[JWTAuthenticator]:
-    """Return an authenticator that fetches published keys."""
+    """Yield an authenticator that fetches published keys."""
     with running(Issuer()) as issuer:
         yield jwks_authenticator(issuer, issuer=ISSUER)
 

@@ -39,7 +39,7 @@ from .raw import (
 )
 from .test_headers import answer
 
-pytestmark = pytest.mark.rotating("kind", "way")
+pytestmark = pytest.mark.rotating("kind")
 
 SECRET = "s3cr3t/+ä"
 ID = "gate way"
@@ -86,8 +86,8 @@ def accepting(*tokens: str) -> Callable[[Request], Iterable[Step]]:
 
 def credentials(url: str, **options: Any) -> ClientCredentials:
     """Return credentials with the token endpoint of the server at *url*."""
-    given = {"client_id": ID, "client_secret": SECRET, "token_url": url + TOKEN_PATH, **options}
-    return ClientCredentials(**given)
+    arguments = {"client_id": ID, "client_secret": SECRET, "token_url": url + TOKEN_PATH, **options}
+    return ClientCredentials(**arguments)
 
 
 @contextmanager

@@ -249,11 +249,11 @@ async def test_a_stream_has_all_events_in_order(any_case: Case) -> None:
         for event in events:
             task = after(task, event)
         assert task
-        got = await client.get_task(task.id)
+        fetched = await client.get_task(task.id)
     assert tuple(map(kind_of, events)) == any_case.agent.count
     assert isinstance(events[0], Task)
-    assert task.artifacts[0].parts == got.artifacts[0].parts
-    assert task.status.state == got.status.state
+    assert task.artifacts[0].parts == fetched.artifacts[0].parts
+    assert task.status.state == fetched.status.state
 
 
 async def test_a_stream_yields_the_chunks(any_case: Case) -> None:
@@ -265,9 +265,9 @@ async def test_a_stream_yields_the_chunks(any_case: Case) -> None:
 async def test_a_task_can_be_fetched_later(any_case: Case) -> None:
     async with any_case.client() as client:
         task = await client.wait(await client.send_message("echo hi"))
-        got = await client.get_task(task.id, history_length=10)
-    assert (got.id, got.context_id, got.value) == (task.id, task.context_id, "hi")
-    assert got.history[0].value == "echo hi"
+        fetched = await client.get_task(task.id, history_length=10)
+    assert (fetched.id, fetched.context_id, fetched.value) == (task.id, task.context_id, "hi")
+    assert fetched.history[0].value == "echo hi"
 
 
 async def test_a_running_task_is_canceled(any_case: Case) -> None:

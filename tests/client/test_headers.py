@@ -25,7 +25,7 @@ from .raw import (
     task,
 )
 
-pytestmark = pytest.mark.rotating("kind", "way")
+pytestmark = pytest.mark.rotating("kind")
 
 TASK = Task.from_dict({"id": "t-1", "contextId": "c-1", "status": {"state": "input-required"}})
 WORKING = Task.from_dict({"id": "t-1", "contextId": "c-1", "status": {"state": "working"}})

@@ -370,7 +370,7 @@ async def test_integers_and_floats_keep_their_types(dialect: str, kind: str) -> 
 
 LONG = 1.6
 """Seconds that a module takes: longer than the timeout SHORT."""
-SHORT = 0.6
+SHORT = 0.6  # seconds
 
 
 @pytest.mark.parametrize(
@@ -563,9 +563,9 @@ async def test_a_stream_has_all_events_in_order(dialect: str, kind: str) -> None
         for event in events:
             task = after(task, event)
         assert task is not None
-        got = await client.get_task(task.id)
+        fetched = await client.get_task(task.id)
     assert kinds_of(events) == ["submitted", "working", "artifact", "artifact", "completed"]
-    assert (task.status, task.artifacts) == (got.status, got.artifacts)
+    assert (task.status, task.artifacts) == (fetched.status, fetched.artifacts)
 
 
 @each_dialect
@@ -627,8 +627,8 @@ async def test_a_paused_task_is_resumed_by_a_streamed_message(dialect: str, kind
         paused = await client.send_message({"amount": 5}, skill="pay")
         assert paused.status.state.is_paused
         events = [event async for event in client.stream_message("no", task_id=paused.id)]
-        got = await client.get_task(paused.id)
-    assert kinds_of(events)[-1] == got.status.state == "rejected"
+        fetched = await client.get_task(paused.id)
+    assert kinds_of(events)[-1] == fetched.status.state == "rejected"
 
 
 def client_of_waiting_agent(
@@ -779,12 +779,12 @@ async def test_a_running_task_can_be_followed(dialect: str, kind: str) -> None:
         await gate.reached.wait()
         gate.opened.set()
         events = [event async for event in client.follow(task)]
-        got = await client.get_task(task.id)
-        assert [event async for event in client.follow(got)] == []
+        fetched = await client.get_task(task.id)
+        assert [event async for event in client.follow(fetched)] == []
     folded: Task = task
     for event in events:
         folded = after(folded, event)
-    assert (folded.status, folded.artifacts) == (got.status, got.artifacts)
+    assert (folded.status, folded.artifacts) == (fetched.status, fetched.artifacts)
 
 
 @pytest.mark.parametrize("dialect", ["1.0" + POLLED, "0.3" + POLLED])

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.rotating("kind")
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 Json = dict[str, Any]
-SIGN = {"apcore": {"restarted": True}}
+RESTART_METADATA = {"apcore": {"restarted": True}}
 
 
 def chunk(text: str, *, append: bool, artifact: str = "a") -> Json:
@@ -64,7 +64,7 @@ def streaming(*events: Json, numbered: bool = False) -> Any:
 EMPTY = {"artifactUpdate": {"taskId": "t-1", "artifact": {"artifactId": "a", "parts": []}}}
 FIRST_RUN = [snapshot(), chunk("1", append=False), chunk("2", append=True)]
 SECOND_RUN = [chunk("1", append=False), chunk("2", append=True), chunk("3", append=True)]
-OURS = [*FIRST_RUN, status(metadata=SIGN), *SECOND_RUN, status("COMPLETED")]
+OURS = [*FIRST_RUN, status(metadata=RESTART_METADATA), *SECOND_RUN, status("COMPLETED")]
 FOREIGN = {
     "an artifact is replaced": [*FIRST_RUN, *SECOND_RUN, status("COMPLETED")],
     "an artifact is gone": [*FIRST_RUN, snapshot(), *SECOND_RUN, status("COMPLETED")],
@@ -118,7 +118,7 @@ def test_with_a_callback_the_values_are_repeated(kind: str, name: str) -> None:
 
 @kinds
 def test_each_restart_calls_the_callback(kind: str) -> None:
-    restart = [status(metadata=SIGN), *SECOND_RUN]
+    restart = [status(metadata=RESTART_METADATA), *SECOND_RUN]
     sent_events = [*FIRST_RUN, *restart, *restart, status("COMPLETED")]
     calls: list[None] = []
     with raw(streaming(*sent_events)) as server, Client(kind, server.url) as client:
@@ -129,7 +129,13 @@ def test_each_restart_calls_the_callback(kind: str) -> None:
 @kinds
 @pytest.mark.parametrize("first", [[], [EMPTY]], ids=["none", "no parts"])
 def test_a_restart_before_the_first_value_raises_no_error(kind: str, first: list[Json]) -> None:
-    sent_events = [snapshot(), *first, status(metadata=SIGN), *SECOND_RUN, status("COMPLETED")]
+    sent_events = [
+        snapshot(),
+        *first,
+        status(metadata=RESTART_METADATA),
+        *SECOND_RUN,
+        status("COMPLETED"),
+    ]
     with raw(streaming(*sent_events)) as server, Client(kind, server.url) as client:
         assert client.do("stream", "skill", "hi") == ["1", "2", "3"]
         events = client.do("stream_message", "hi")
@@ -228,7 +234,12 @@ def test_a_restart_of_a_polled_task_is_reported_too(kind: str) -> None:
 
 @kinds
 def test_the_result_of_a_call_is_that_of_the_last_run(kind: str) -> None:
-    ended = [*FIRST_RUN, status(metadata=SIGN), chunk("9", append=False), status("COMPLETED")]
+    ended = [
+        *FIRST_RUN,
+        status(metadata=RESTART_METADATA),
+        chunk("9", append=False),
+        status("COMPLETED"),
+    ]
 
     def script(request: Request) -> Iterable[Step]:
         if request.json["method"] == "SendMessage":

@@ -239,11 +239,11 @@ async def running_steps(
 
 async def assert_complete(run: SteppedAgent, count: int) -> None:
     """Check that the events report all steps once, as the agent does."""
-    got = await run.control.get_task(run.task.id)
+    fetched = await run.control.get_task(run.task.id)
     assert [part.text for part in run.task.artifacts[0].parts] == [str(n + 1) for n in range(count)]
-    assert run.task.status.state == got.status.state == "completed"
+    assert run.task.status.state == fetched.status.state == "completed"
     if not run.doubles:
-        assert run.task.artifacts[0].parts == got.artifacts[0].parts
+        assert run.task.artifacts[0].parts == fetched.artifacts[0].parts
     statuses = [each.status for each in run.events if isinstance(each, TaskStatusUpdateEvent)]
     assert len({(each.state, each.timestamp) for each in statuses}) == len(statuses)
 

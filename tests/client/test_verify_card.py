@@ -9,7 +9,7 @@ from apcore_a2a_client import A2ADiscoveryError, A2AError, CardRefusedError
 from .raw import CARD_PATH, KINDS, WIRES, Client, Request, Step, agent, card, raw, reply, task
 from .test_headers import answer
 
-pytestmark = pytest.mark.rotating("kind", "way")
+pytestmark = pytest.mark.rotating("kind")
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 wires = pytest.mark.parametrize(("binding", "version"), WIRES)
@@ -50,12 +50,12 @@ def test_a_refused_card_is_an_error_and_nothing_else_is_sent(
 @kinds
 def test_the_function_gets_the_json_of_the_card_as_it_was_sent(kind: str) -> None:
     seen: list[Any] = []
-    given = card("/", unknown={"kept": [1, 2.5, None]}, signatures=[{"protected": "e30"}])
-    script = agent(answer, **given)
+    sent_card = card("/", unknown={"kept": [1, 2.5, None]}, signatures=[{"protected": "e30"}])
+    script = agent(answer, **sent_card)
     with raw(script) as server, Client(kind, server.url, verify_card=seen.append) as client:
         client.do("get_task", "t-1")
         client.do("get_task", "t-1")
-        assert seen == [given]
+        assert seen == [sent_card]
 
 
 @kinds
@@ -89,12 +89,12 @@ def test_an_asynchronous_function_is_awaited(kind: str) -> None:
 
 def changing(*cards: Iterable[Step]) -> Callable[[Request], Iterable[Step]]:
     """Return a script that answers requests for the card one after the other."""
-    left = iter(cards)
-    return lambda request: next(left) if request.is_card else answer(request)
+    remaining = iter(cards)
+    return lambda request: next(remaining) if request.is_card else answer(request)
 
 
 @kinds
-def test_a_card_that_is_refused_when_it_is_refreshed_replaces_no_accepted_one(kind: str) -> None:
+def test_a_refreshed_card_that_is_refused_is_not_used(kind: str) -> None:
     def check(data: Any) -> None:
         if data["name"] != "raw":
             raise NotSignedError("changed")
@@ -178,6 +178,6 @@ def test_the_extended_card_is_verified_too(kind: str, binding: str, version: str
 
 
 @kinds
-def test_a_value_that_is_no_function_is_refused(kind: str) -> None:
+def test_a_value_that_is_not_a_function_is_refused(kind: str) -> None:
     with pytest.raises(TypeError, match="verify_card"):
         Client(kind, "http://127.0.0.1:1", verify_card="yes")

@@ -188,7 +188,7 @@ def test_all_annotations_of_apcore_are_in_the_extension(registry: Registry) -> N
     assert len(annotations) == 13
 
 
-def test_older_annotations_are_in_the_extension_and_missing_ones_stay_missing() -> None:
+def test_older_annotations_are_in_the_extension_if_they_exist() -> None:
     older = SimpleNamespace(**{**FIVE, "destructive": True})
     assert mapper._build_extensions(older) == {
         "apcore": {"annotations": {**FIVE, "destructive": True}}

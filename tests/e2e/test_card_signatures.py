@@ -117,10 +117,10 @@ def test_an_extended_card_and_those_of_tenants_are_signed(registry: Registry) ->
 
 
 def test_while_a_key_is_replaced_both_are_accepted(registry: Registry) -> None:
-    both = [P256.private_pem, NEXT.private_pem]
+    two_keys = [P256.private_pem, NEXT.private_pem]
     with running(registry, card_key=[P256.private_pem]) as url:
         before = httpx.get(url + CARD).headers["etag"]
-    with running(registry, card_key=both, url="https://agent.example.com") as url:
+    with running(registry, card_key=two_keys, url="https://agent.example.com") as url:
         served = read(url + CARD)
         assert httpx.get(url + CARD).headers["etag"] != before
         for key in (P256, NEXT):
@@ -182,8 +182,8 @@ def test_malformed_and_unsigned_cards_are_refused(given: Any) -> None:
 def test_a_key_that_only_the_card_names_needs_an_allowed_origin() -> None:
     with raw(lambda _: reply({"keys": [STRANGER.jwk]})) as server:
         signer = CardSigner([SigningKey(STRANGER.private_pem, key_id="stranger")], server.url)
-        given = card("https://agent.example.com/")
-        signed = {**given, "signatures": signer.sign(given)}
+        unsigned = card("https://agent.example.com/")
+        signed = {**unsigned, "signatures": signer.sign(unsigned)}
         with pytest.raises(CardSignatureError):
             CardVerifier([P256.pem]).check(signed)
         assert not server.requests

@@ -54,9 +54,9 @@ def test_an_agent_of_this_project_passes_in_both_versions(agent: str, cli: Cli) 
 def test_input_that_the_skill_refuses_is_no_fault(agent: str, cli: Cli) -> None:
     outcome = cli("check", agent, "order", "--input", '{"nonsense": 1}', "--protocol", "1.0")
 
-    found = outcomes(outcome.json)
+    results = outcomes(outcome.json)
     assert outcome.code == 0
-    assert {found["1.0 send"], found["1.0 stream"], found["1.0 cancel"]} == {"skipped"}
+    assert {results["1.0 send"], results["1.0 stream"], results["1.0 cancel"]} == {"skipped"}
     assert "try SKILL and --input" in outcome.out
 
 
@@ -72,11 +72,15 @@ def test_an_agent_that_breaks_the_protocol_fails(cli: Cli) -> None:
     with running(fake.app) as url:
         outcome = cli("check", url)
 
-    found = outcomes(outcome.json)
+    results = outcomes(outcome.json)
     assert outcome.code == 3
     assert outcome.json["verdict"].startswith("The agent does not work as the protocol says")
-    assert (found["1.0 send"], found["1.0 get"], found["1.0 errors"]) == ("ok", "FAILED", "FAILED")
-    assert found["0.3"] == "skipped"
+    assert (results["1.0 send"], results["1.0 get"], results["1.0 errors"]) == (
+        "ok",
+        "FAILED",
+        "FAILED",
+    )
+    assert results["0.3"] == "skipped"
 
 
 class AnswersWrongRequests(FakeAgent):
@@ -214,8 +218,8 @@ def test_wrong_requests_over_http_json_get_a_status(
     with running(fake.app) as url:
         checks = cli("check", url).json
 
-    found = outcomes(checks)
-    assert {found[f"1.0 {name}"] for name in WRONG_REQUESTS} == {outcome}
+    results = outcomes(checks)
+    assert {results[f"1.0 {name}"] for name in WRONG_REQUESTS} == {outcome}
     expected = "expected HTTP 400, seen the error 500 (HTTP 500)"
     assert (expected in checks["verdict"]) is (outcome == "FAILED")
 
@@ -281,8 +285,10 @@ def test_an_agent_that_cannot_be_reached_exits_with_2(cli: Cli) -> None:
 def test_a_card_is_checked_by_the_schema_of_each_version_it_claims(
     document: Any, failures: dict[str, str]
 ) -> None:
-    found = {each.name: each.details for each in check_card(document) if each.outcome == "FAILED"}
-    assert found.keys() >= failures.keys()
+    reported = {
+        each.name: each.details for each in check_card(document) if each.outcome == "FAILED"
+    }
+    assert reported.keys() >= failures.keys()
     for name, problem in failures.items():
-        assert problem in found[name]
-    assert bool(found) is bool(failures)
+        assert problem in reported[name]
+    assert bool(reported) is bool(failures)

@@ -149,8 +149,8 @@ def test_the_printed_secret_verifies_the_signatures_for_that_receiver(
 def test_the_printed_secret_is_the_explicit_one_or_derived_from_the_newest(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    new, by_hand = "whsec_" + "R0hJSktM" * 4, "whsec_" + "TU5PUFFS" * 4
-    secrets = [new, SECRET, f"https://hooks.example.com={by_hand}"]
+    new, explicit = "whsec_" + "R0hJSktM" * 4, "whsec_" + "TU5PUFFS" * 4
+    secrets = [new, SECRET, f"https://hooks.example.com={explicit}"]
     config = {"version": "1", "project": {"name": "T"}, "apcore-a2a": {"push-secrets": secrets}}
     (tmp_path / "c.yaml").write_text(json.dumps(config), encoding="utf-8")
 
@@ -158,7 +158,7 @@ def test_the_printed_secret_is_the_explicit_one_or_derived_from_the_newest(
         return secret_of(capfd, url, "--config", "c.yaml")[1]
 
     assert printed("https://other.example") == [receiver_secret(new, "https://other.example")]
-    assert printed("https://hooks.example.com/a") == [by_hand]
+    assert printed("https://hooks.example.com/a") == [explicit]
 
 
 def test_a_secret_on_the_command_line_is_used_with_a_warning(

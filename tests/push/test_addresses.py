@@ -41,6 +41,7 @@ INTERNAL_4 = {
 """Networks that are not public, independent of the table in the code."""
 NETWORKS_4 = [IPv4Network(text) for text in INTERNAL_4.values()]
 LAST_4 = 2**32 - 1
+"""The last IPv4 address."""
 
 NOT_PUBLIC = {
     "loopback": "127.0.0.1",
@@ -100,7 +101,7 @@ NOT_PUBLIC = {
     "ISATAP, unique": "2606:4700::200:5efe:10.0.0.1",
     "multicast of 6": "ff02::1",
     "multicast of 6, global": "ff0e::1",
-    "not given out": "4000::1",
+    "unassigned": "4000::1",
     "last": "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
 }
 PUBLIC = [
@@ -196,7 +197,7 @@ def test_no_address_is_public_that_python_does_not_call_global(text: str) -> Non
         assert not (address.is_reserved)
 
 
-HOLDERS = {
+EMBEDDINGS = {
     "compatible": lambda inner: inner,
     "mapped": lambda inner: 0xFFFF << 32 | inner,
     "NAT64": lambda inner: 0x0064_FF9B << 96 | inner,
@@ -207,11 +208,11 @@ HOLDERS = {
 }
 
 
-@pytest.mark.parametrize("holder", HOLDERS)
+@pytest.mark.parametrize("embedding", EMBEDDINGS)
 @given(inner=st.integers(0, LAST_4))
 @example(inner=int(IPv4Address("8.8.8.8")))
-def test_no_address_that_embeds_another_is_public(holder: str, inner: int) -> None:
-    assert not is_public(IPv6Address(HOLDERS[holder](inner)))
+def test_no_address_that_embeds_another_is_public(embedding: str, inner: int) -> None:
+    assert not is_public(IPv6Address(EMBEDDINGS[embedding](inner)))
 
 
 @pytest.mark.parametrize("prefix", ["2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"])

@@ -86,8 +86,8 @@ async def test_other_statuses_are_failures(status: int) -> None:
 
 
 async def test_an_informational_status_is_not_the_answer() -> None:
-    early = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
-    assert (await answer_of(lambda _: [early, *reply(b"", 500)])).status == 500
+    early_hints = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+    assert (await answer_of(lambda _: [early_hints, *reply(b"", 500)])).status == 500
 
 
 CUT_OFF: dict[str, Iterable[Step]] = {

@@ -73,7 +73,7 @@ def test_all_urls_of_an_origin_have_one_secret(url: str, origin: str) -> None:
     ],
 )
 def test_a_url_that_no_webhook_can_have_has_no_secret(url: str) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011  # of urlsplit, too
+    with pytest.raises(ValueError):  # noqa: PT011  # some come from urlsplit
         Signer([SECRET]).secrets(url)
 
 
@@ -93,16 +93,16 @@ def test_while_secrets_are_rotated_each_signs_for_the_receiver() -> None:
         (f"https://Hooks.example.com={OTHER}", SECRET),
     ],
 )
-def test_a_secret_given_by_hand_signs_for_its_receiver_alone(secrets: Any) -> None:
+def test_an_explicit_secret_signs_only_for_its_receiver(secrets: Any) -> None:
     signer = Signer(PushSettings(secrets=secrets).secrets)
     assert signer.secrets(f"{ORIGIN}/hook") == [OTHER]
     other = "https://other.example"
     assert signer.secrets(other) == [receiver_secret(SECRET, other)]
 
 
-def test_secrets_given_by_hand_can_be_rotated() -> None:
-    by_hand = {ORIGIN: [OTHER, SECRET]}
-    assert Signer(by_hand).secrets(ORIGIN) == [OTHER, SECRET]
+def test_explicit_secrets_can_be_rotated() -> None:
+    explicit_secrets = {ORIGIN: [OTHER, SECRET]}
+    assert Signer(explicit_secrets).secrets(ORIGIN) == [OTHER, SECRET]
     assert Signer([f"{ORIGIN}={OTHER}", f"{ORIGIN}={SECRET}"]).secrets(ORIGIN) == [OTHER, SECRET]
 
 
@@ -139,5 +139,5 @@ def test_invalid_secrets_are_refused_and_not_repeated(secrets: Any) -> None:
     assert SECRET[6:] not in str(caught.value)
 
 
-def test_secrets_are_not_in_the_representation_of_the_settings() -> None:
+def test_the_repr_of_the_settings_contains_no_secrets() -> None:
     assert SECRET[6:] not in repr(PushSettings(secrets={ORIGIN: SECRET}))

@@ -236,8 +236,10 @@ async def test_files_usage_progress_and_metadata_pass_through(names: str) -> Non
         (raw,) = [part for part in got if "raw" in part]
         assert Part.from_dict(raw) == png
         assert got[-1] == "de"
-        told = [e.status.message for e in events if isinstance(e, TaskStatusUpdateEvent)]
-        assert [(m.parts[0].text, m.parts[1].data) for m in told if m] == [("Reading", {"page": 1})]
+        progress = [e.status.message for e in events if isinstance(e, TaskStatusUpdateEvent)]
+        assert [(m.parts[0].text, m.parts[1].data) for m in progress if m] == [
+            ("Reading", {"page": 1})
+        ]
         parts = [
             p for e in events if isinstance(e, TaskArtifactUpdateEvent) for p in e.artifact.parts
         ]

@@ -26,10 +26,10 @@ class Tokens:
         return Identity(name, roles=("admin",) if name == "ada" else ()) if scheme else None
 
 
-def recalls(seen: list[Any]) -> ActionModule:
+def recording_module(seen: list[Any]) -> ActionModule:
     async def work(inputs: Inputs, context: Any) -> Any:
-        headers = context.identity and context.identity.id
-        seen.append((headers, context.services.context_id, len(context.services.history)))
+        caller = context.identity and context.identity.id
+        seen.append((caller, context.services.context_id, len(context.services.history)))
         return {"seen": len(context.services.history)}
 
     return ActionModule(work)
@@ -41,27 +41,27 @@ async def test_forward_tells_the_agent_who_the_caller_is() -> None:
     def forward(context: Any) -> dict[str, str]:
         return {"authorization": f"Bearer {context.identity.id}-by-gateway"}
 
-    async with serving({"work": recalls(seen)}, auth=Tokens()) as remote:
+    async with serving({"work": recording_module(seen)}, auth=Tokens()) as remote:
         agent = RemoteAgent(remote.url, name="c", expose=True, forward=forward)
         async with serving({}, agent, auth=Tokens()) as gateway:
             headers = {"authorization": "Bearer ann"}
             await gateway.client.call("remote.c.work", {}, headers=headers)
-    assert [who for who, _, _ in seen] == ["ann-by-gateway"]
+    assert [caller for caller, _, _ in seen] == ["ann-by-gateway"]
 
 
 async def test_the_callers_own_token_is_never_passed_on() -> None:
     seen: list[Any] = []
-    async with serving({"work": recalls(seen)}, auth=Tokens()) as remote:
+    async with serving({"work": recording_module(seen)}, auth=Tokens()) as remote:
         agent = RemoteAgent(remote.url, name="c", expose=True, auth="Bearer gateway")
         async with serving({}, agent, auth=Tokens()) as gateway:
             headers = {"authorization": "Bearer ann"}
             await gateway.client.call("remote.c.work", {}, headers=headers)
-    assert [who for who, _, _ in seen] == ["gateway"]
+    assert [caller for caller, _, _ in seen] == ["gateway"]
 
 
 async def test_callers_with_the_same_context_id_have_different_conversations() -> None:
     seen: list[Any] = []
-    async with serving({"work": recalls(seen)}) as remote:
+    async with serving({"work": recording_module(seen)}) as remote:
         agent = RemoteAgent(remote.url, name="c", expose=True)
         async with serving({}, agent, auth=Tokens()) as gateway:
             for name in ("ann", "ann", "eve"):
@@ -74,11 +74,11 @@ async def test_callers_with_the_same_context_id_have_different_conversations() -
 
 
 async def test_the_history_of_the_conversation_can_be_read_at_the_agent() -> None:
-    told: list[Any] = []
+    histories: list[Any] = []
 
     async def outer(inputs: Inputs, context: Any) -> Any:
         output = await context.executor.call_async("remote.c.work", inputs, context)
-        told.append(await agents["c"].history(context, 5))
+        histories.append(await agents["c"].history(context, 5))
         return output
 
     agents: dict[str, RemoteAgent] = {}
@@ -87,7 +87,7 @@ async def test_the_history_of_the_conversation_can_be_read_at_the_agent() -> Non
         async with serving({"outer": ActionModule(outer)}, agents["c"]) as gateway:
             for number in range(2):
                 await gateway.client.call("outer", {"n": number}, context_id="talk")
-    assert [message.value for message in told[-1]] == [{"n": 0}, {"n": 1}]
+    assert [message.value for message in histories[-1]] == [{"n": 0}, {"n": 1}]
 
 
 def rules(*denied: str) -> ACL:
@@ -112,13 +112,13 @@ async def test_each_agent_applies_its_own_rules() -> None:
             own = Registry()
             # the card of the agent does not show what the gateway may not call
             assert await client.register(own) == ["remote.g.c.work"]
-            denied = Executor(own)
-            assert await denied.call_async("remote.g.c.work", {"a": 1}) == {"a": 1}
+            executor = Executor(own)
+            assert await executor.call_async("remote.g.c.work", {"a": 1}) == {"a": 1}
             denying.set_acl(rules("work"))
             with pytest.raises(TaskFailedError):
                 await client.client.call("remote.c.work", {})
             with pytest.raises((ACLDeniedError, RemoteFailedError)):
-                await denied.call_async("remote.g.c.work", {})
+                await executor.call_async("remote.g.c.work", {})
 
 
 async def test_the_card_is_fetched_with_the_credentials_of_the_gateway(
@@ -137,7 +137,7 @@ async def test_the_card_is_fetched_with_the_credentials_of_the_gateway(
 
 
 @pytest.mark.parametrize("trust", ["require", "warn"])
-async def test_a_card_that_is_not_trusted_is_refused_or_told(
+async def test_a_card_that_is_not_trusted_is_refused_or_logged(
     trust: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def refuse(card: dict[str, Any]) -> None:
@@ -156,7 +156,7 @@ async def test_a_card_that_is_not_trusted_is_refused_or_told(
     assert ("remote_card_untrusted" in events) == (trust == "warn")
 
 
-async def test_a_denied_skill_of_two_agents_away_is_not_found() -> None:
+async def test_a_removed_skill_two_agents_away_is_not_found() -> None:
     async with chain({"work": ActionModule(give_back)}, "bc") as agents:
         agents[2].registry.unregister("work")
         with pytest.raises(TaskFailedError, match="Skill not found"):

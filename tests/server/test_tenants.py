@@ -208,14 +208,14 @@ async def test_params_may_name_the_tenant(path: str) -> None:
         params = {**saying(peer), "tenant": "billing"}
         sent = (await post(peer, path, "SendMessage", params)).task
         for method in ("GetTask", "tasks/get"):
-            got = await post(peer, path, method, {"id": sent["id"], "tenant": "billing"})
-            assert got.task["id"] == sent["id"]
+            answer = await post(peer, path, method, {"id": sent["id"], "tenant": "billing"})
+            assert answer.task["id"] == sent["id"]
         listed = await post(peer, path, "ListTasks", {"tenant": "billing"})
         assert [task["id"] for task in listed.result["tasks"]] == [sent["id"]]
         rest = await peer.client.post("/message:send", json=params)
         assert rest.json()["task"]["metadata"]["skillId"] == "billing.ask"
-        found = await peer.client.get(f"/tasks/{sent['id']}", params={"tenant": "billing"})
-        assert found.json()["id"] == sent["id"]
+        fetched = await peer.client.get(f"/tasks/{sent['id']}", params={"tenant": "billing"})
+        assert fetched.json()["id"] == sent["id"]
 
 
 @pytest.mark.parametrize("tenants", [None, TENANTS], ids=["none", "some"])
@@ -529,8 +529,8 @@ async def use_with_the_sdk(url: str, protocol: str, version: str) -> None:
         (event,) = [event async for event in client.send_message(request)]
         (artifact,) = event.task.artifacts
         assert get_data_parts(artifact.parts) == [{"text": "hello"}]
-        got = await client.get_task(GetTaskRequest(id=event.task.id))
-        assert got.id == event.task.id
+        fetched = await client.get_task(GetTaskRequest(id=event.task.id))
+        assert fetched.id == event.task.id
 
 
 async def test_the_sdks_request_handler_knows_tenants() -> None:
@@ -541,7 +541,7 @@ async def test_the_sdks_request_handler_knows_tenants() -> None:
         )
         task = await handler.on_message_send(request, ServerCallContext())
         assert task.metadata["skillId"] == "billing.ask"
-        got = GetTaskRequest(id=task.id, tenant="billing")
-        assert (await handler.on_get_task(got, ServerCallContext())).id == task.id
+        get_request = GetTaskRequest(id=task.id, tenant="billing")
+        assert (await handler.on_get_task(get_request, ServerCallContext())).id == task.id
         with pytest.raises(InvalidParamsError):
             await handler.on_get_task(GetTaskRequest(id=task.id, tenant="x"), ServerCallContext())

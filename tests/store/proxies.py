@@ -142,27 +142,27 @@ class CuttableLink(Proxy):
     def __init__(self, port: int) -> None:
         super().__init__()
         self._server_port = port
-        self._there, self._back = asyncio.Event(), asyncio.Event()
-        self._there.set()
-        self._back.set()
+        self._requests, self._responses = asyncio.Event(), asyncio.Event()
+        self._requests.set()
+        self._responses.set()
 
     def rerouted(self, url: str) -> str:
         """Return *url* with the server's port replaced by this link's."""
         return url.replace(f":{self._server_port}", f":{self.port}")
 
-    def cut(self, *, there: bool = True) -> None:
-        """Stop forwarding responses, and, if *there*, requests too."""
-        self._call(self._back.clear)
-        if there:
-            self._call(self._there.clear)
+    def cut(self, *, responses_only: bool = False) -> None:
+        """Stop forwarding, in both directions or only responses."""
+        self._call(self._responses.clear)
+        if not responses_only:
+            self._call(self._requests.clear)
 
     def heal(self) -> None:
         """Forward everything again, including the bytes held back."""
-        self._call(self._there.set)
-        self._call(self._back.set)
+        self._call(self._requests.set)
+        self._call(self._responses.set)
 
     async def _connect(self) -> Ends:
         return await asyncio.open_connection("127.0.0.1", self._server_port)
 
     async def _gate(self, *, back: bool = False) -> None:
-        await (self._back if back else self._there).wait()
+        await (self._responses if back else self._requests).wait()

@@ -17,7 +17,7 @@ from apcore_a2a_server.store.testing.samples import begun, new_record
 from .postgresql import Database
 
 pytestmark = pytest.mark.anyio
-TIMEOUT = 20
+TIMEOUT = 20  # seconds
 LEASE = 3
 """Seconds that a lease lasts; the tests leave slow machines a share of it."""
 

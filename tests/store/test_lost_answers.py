@@ -29,7 +29,7 @@ def test_a_task_whose_creation_was_not_confirmed_still_runs(
         replica(tmp_path, link.rerouted(server.url), LEASE) as agent,
     ):
         agent.ended(agent.start("again", seconds=0))  # opens a connection
-        link.cut(there=False)
+        link.cut(responses_only=True)
         refused = agent.client.post("/", json=agent.request("SendMessage", **SEND))
         assert refused.status_code == httpx.codes.SERVICE_UNAVAILABLE
         link.heal()

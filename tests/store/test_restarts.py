@@ -35,7 +35,7 @@ pytestmark = pytest.mark.anyio
 
 REPEATABLE = ModuleAnnotations(idempotent=True)
 PAUSES = (0.3, 0.6, 0.9)
-HOURS = 7200.0
+HOURS = 7200.0  # seconds
 
 
 @pytest.fixture

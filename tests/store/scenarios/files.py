@@ -15,7 +15,7 @@ from tests.store.invariants import Observed, begun, check, read
 from tests.store.replicas import TIMEOUT, Replica, replica
 from tests.store.trials import Trial
 
-LEASE = 1.5
+LEASE = 1.5  # seconds
 SENDERS = 4
 
 

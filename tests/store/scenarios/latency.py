@@ -6,7 +6,7 @@ from tests.store.fleet import fleet
 from tests.store.replicas import TIMEOUT, Agent, notes
 from tests.store.trials import Trial
 
-LEASE = 15
+LEASE = 15  # seconds
 
 
 def measure_latency(trial: Trial, *, rounds: int, slack: float) -> None:

@@ -13,7 +13,7 @@ from tests.store.invariants import Observed, begun, check
 from tests.store.replicas import Agent, Json
 from tests.store.trials import Trial
 
-LEASE = 15
+LEASE = 15  # seconds
 CONCURRENT_RACES = 4
 """Number of races that run at the same time."""
 ANSWERS = 0.01, 0.02, 0.03

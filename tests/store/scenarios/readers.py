@@ -12,7 +12,7 @@ from tests.store.invariants import Observed, check
 from tests.store.replicas import Agent, Json
 from tests.store.trials import Trial
 
-LEASE = 15
+LEASE = 15  # seconds
 TASKS = 8
 """Number of concurrent tasks; each has two readers while it runs and two after it has ended."""
 RUN = {"seconds": 0.05, "steps": 30}
