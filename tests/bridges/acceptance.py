@@ -22,11 +22,11 @@ from tests.serving import PATIENCE
 CANARY = "hunter2"
 """A text in an exception that must not reach a client."""
 TOKENS = [f"t{number} " for number in range(20)]
-CONVERSATIONS = 50
+CONVERSATIONS = 50  # concurrent ones
 
 
 class Script:
-    """The answers of a framework's model, and a record of what it was told.
+    """The answers of a framework's model, and a record of its prompts.
 
     By default, it repeats the last message that it gets, in two pieces.
 
@@ -75,7 +75,7 @@ def task_of(event: Event) -> Task:
     return event
 
 
-async def until(event: asyncio.Event) -> None:
+async def wait_for(event: asyncio.Event) -> None:
     await asyncio.wait_for(event.wait(), PATIENCE)
 
 
@@ -97,7 +97,7 @@ class Acceptance:
 
     Attributes:
         options: Options of the bridge.
-        streams: Whether the framework tells pieces of an answer as its model makes them.
+        streams: Whether the framework yields pieces of an answer as its model writes them.
         cancels: Whether a cancellation reaches the model.
         usage: The tokens of the answer to "Hello"; None if the framework counts none.
     """
@@ -145,7 +145,7 @@ class Acceptance:
         async def tokens(texts: Sequence[str]) -> AsyncIterator[str]:
             for number, token in enumerate(TOKENS):
                 if number == 2:  # the client must have the first one before the third is made
-                    await until(seen)
+                    await wait_for(seen)
                 yield token
                 await asyncio.sleep(0)
 
@@ -170,7 +170,7 @@ class Acceptance:
             started += 1
             if started == self.concurrency:
                 all_started.set()
-            await until(all_started)
+            await wait_for(all_started)
             yield f"answer to {texts[-1]}"
 
         script.answer_by(together)
@@ -201,11 +201,11 @@ class Acceptance:
                 task_id = task_of(await anext(events)).id
             else:
                 task_id = (await client.send_message("Hello", blocking=False)).id
-            await until(script.begun)
+            await wait_for(script.begun)
             task = await client.cancel_task(task_id)
             assert task.status.state == "canceled"
             if self.cancels:
-                await until(script.canceled)
+                await wait_for(script.canceled)
             released.set()
             if is_streaming:
                 await events.aclose()

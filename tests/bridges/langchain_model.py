@@ -43,7 +43,7 @@ class ScriptedModel(BaseChatModel):  # type: ignore[misc]  # not installed here
 
 
 class MessagesModel(BaseChatModel):  # type: ignore[misc]  # not installed here
-    """Answers by the messages of a function, such as calls of tools and files."""
+    """Answers with the messages that a function returns, such as calls of tools and files."""
 
     answer: Callable[[Sequence[BaseMessage]], AIMessage]
 

@@ -16,12 +16,12 @@ from openai.types.responses import (
 from openai.types.responses.response_usage import InputTokensDetails, OutputTokensDetails
 
 
-def texts_of(given: Any) -> list[str]:
+def texts_of(items: Any) -> list[str]:
     """Return the texts of the items that a model gets."""
-    if isinstance(given, str):
-        return [given]
+    if isinstance(items, str):
+        return [items]
     texts: list[str] = []
-    for item in given:
+    for item in items:
         content = item.get("content", item.get("output", ""))
         pieces = [content] if isinstance(content, str) else [c.get("text", "") for c in content]
         texts.append("".join(pieces))

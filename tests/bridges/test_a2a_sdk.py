@@ -27,7 +27,7 @@ from apcore_a2a_client import Part, Task
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.principals import Headers
 
-from .acceptance import Acceptance, Script, client_of, serving_agent, task_of, until
+from .acceptance import Acceptance, Script, client_of, serving_agent, task_of, wait_for
 
 pytestmark = pytest.mark.anyio
 
@@ -158,9 +158,9 @@ async def test_a_cancellation_calls_cancel_and_ends_execute() -> None:
     executor = Executor(wait)
     async with serving_agent(executor) as url, client_of(url) as client:
         task = await client.send_message("Go", blocking=False)
-        await until(began)
+        await wait_for(began)
         assert (await client.cancel_task(task.id)).status.state == "canceled"
-        await until(ended)
+        await wait_for(ended)
     assert [context.task_id for context in executor.canceled] == [task.id]
 
 
@@ -178,9 +178,9 @@ async def test_an_executor_that_ignores_its_cancellation_does_not_keep_the_task(
 
     async with serving_agent(Executor(flood)) as url, client_of(url) as client:
         task = await client.send_message("Go", blocking=False)
-        await until(began)
+        await wait_for(began)
         assert (await client.cancel_task(task.id)).status.state == "canceled"
-        await until(released)
+        await wait_for(released)
 
 
 async def test_the_cancellation_of_a_paused_task_calls_cancel() -> None:

@@ -355,7 +355,7 @@ async def test_an_agent_runs_in_a_program_without_a2a() -> None:
     assert (history, files, answer, principal) == ((), [], None, "")
 
 
-async def test_reports_are_no_chunks_in_a_program_without_a2a() -> None:
+async def test_reports_are_not_chunks_in_a_program_without_a2a() -> None:
     async def talk(turn: Turn) -> AsyncIterator[Any]:
         yield Progress("Working")
         yield "Hi"

@@ -189,7 +189,7 @@ async def test_the_needs_of_several_tools_are_asked_one_by_one(tmp_path: Path) -
     task: Any = None
     asked: list[str] = []
     for answer in ("Buy it", "yes", {"length": 4}, "12", {"first": "Ada", "last": "Lovelace"}):
-        # each time, another process goes on with what is stored
+        # each time, another process continues from the stored state
         agent = calling(*calls)
         async with serving_agent(agent, task_store=store) as url, client_of(url) as client:
             first = task is None

@@ -25,7 +25,7 @@ from pydantic import BaseModel
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.serving import PATIENCE
 
-from .acceptance import Acceptance, Script, client_of, serving_agent, task_of, until
+from .acceptance import Acceptance, Script, client_of, serving_agent, task_of, wait_for
 from .crewai_model import Llm, agent_of, text_of
 
 with warnings.catch_warnings(action="ignore"):  # its modules warn when they are imported
@@ -277,7 +277,7 @@ async def test_a_canceled_task_ends_its_model_at_the_next_piece() -> None:
         client_of(url) as client,
     ):
         sent = await client.send_message("Hello", blocking=False)
-        await until(begun)
+        await wait_for(begun)
         await client.cancel_task(sent.id)
         released.set()
         assert await asyncio.to_thread(ended.wait, PATIENCE)

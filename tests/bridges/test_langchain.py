@@ -61,7 +61,7 @@ async def test_several_inputs_of_a_prompt_are_typed() -> None:
             await client.call("greeter", {"greeting": "Hello"})
 
 
-async def test_an_output_that_is_no_text_is_data() -> None:
+async def test_an_output_that_is_not_text_is_data() -> None:
     async def answer(texts: Any) -> Any:
         yield '{"city": '
         yield '"Bern"}'

@@ -29,7 +29,7 @@ MP3 = b"ID3" + bytes(40)
 
 
 class TestStreamingWebhook(Acceptance):
-    """A workflow goes on when its caller has left: no cancellation reaches its model."""
+    """A workflow continues after its caller has left: no cancellation reaches its model."""
 
     cancels = False
     usage = None

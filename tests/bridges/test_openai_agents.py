@@ -80,7 +80,7 @@ async def test_several_calls_are_asked_about_one_by_one(tmp_path: Path) -> None:
         paused = await client.send_message("Buy it")
         asked = await client.reply(paused, "yes")
         assert "'amount': 6" in str(asked.status.message)
-    # another process goes on with what is stored
+    # another process continues from the stored state
     async with serving_agent(buying(5, 6), task_store=store) as url, client_of(url) as client:
         task = await client.reply(asked, "no")
     assert task.value == "paid 5 and The user has denied this call."

@@ -110,7 +110,7 @@ async def test_several_calls_are_asked_about_one_by_one(tmp_path: Path) -> None:
         asked = await client.reply(paused, "yes")
         assert "measure" in str(asked.status.message)
         assert "attic" in str(asked.status.message)
-    # another process goes on with what is stored
+    # another process continues from the stored state
     async with (
         serving_agent(with_tools(*calls), task_store=store) as url,
         client_of(url) as client,

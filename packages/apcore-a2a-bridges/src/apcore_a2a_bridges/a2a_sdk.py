@@ -144,12 +144,12 @@ def part_out(event: Any, turn: Turn) -> Any:
         return [_chunk_of(part) for part in event.artifact.parts]
     if isinstance(event, TaskStatusUpdateEvent):
         text, data = _text_and_data(event.status.message)
-        is_told_later = event.status.state not in _TOLD_AT_ONCE
+        is_told_later = event.status.state not in _REPORTED_AT_ONCE
         return None if is_told_later or not (text or data) else Progress(text, data)
     return event
 
 
-_TOLD_AT_ONCE = {
+_REPORTED_AT_ONCE = {
     TaskState.TASK_STATE_SUBMITTED,
     TaskState.TASK_STATE_WORKING,
     TaskState.TASK_STATE_COMPLETED,
@@ -161,10 +161,10 @@ _TOLD_AT_ONCE = {
 class ExecutorAgent(Agent):
     """An `AgentExecutor` of a2a-sdk.
 
-    Its events become chunks, progress, questions and outcomes. `current_task` of a task that goes
-    on has its messages and artifacts, also in another process. Its context id is
-    `turn.session_id`, which differs between callers; `context.call_context.state["turn"]` has the
-    turn.
+    Its events become chunks, progress, questions and outcomes. The
+    `current_task` of a continued task has its messages and artifacts, also in another process.
+    Its context id is `turn.session_id`, which differs between callers;
+    `context.call_context.state["turn"]` has the turn.
 
     Args:
         executor: The executor.

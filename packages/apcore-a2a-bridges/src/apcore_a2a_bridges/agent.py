@@ -209,7 +209,7 @@ class Agent:
                         elif chunk:
                             output.add(as_output(chunk))
                             yield as_output(chunk)
-        except Exception as error:  # frameworks raise anything, and `after` is told
+        except Exception as error:  # frameworks raise anything, and `after` gets it
             if self.after is not None:
                 await resolved(self.after(turn, None, error))
             raise

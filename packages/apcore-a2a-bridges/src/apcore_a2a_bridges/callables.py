@@ -235,7 +235,7 @@ def _inputs_of(
     """Return the model of the typed inputs of a function."""
 
     def shape() -> None:
-        """Stand for the function, without the parameters that are no inputs."""
+        """Stand for the function, without the parameters that are not inputs."""
 
     names = {each.name for each in parameters}
     shape.__name__ = getattr(function, "__name__", "agent")

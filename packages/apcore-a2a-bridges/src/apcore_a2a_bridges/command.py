@@ -222,7 +222,7 @@ class CommandAgent(Agent):
                 yield decoder.decode(data)
         elif self._output == "lines":
             while line := await program.readline():
-                if line.lstrip().startswith(b"{"):  # others are no events, such as warnings
+                if line.lstrip().startswith(b"{"):  # other lines are not events, such as warnings
                     yield json.loads(line)
         else:
             written = bytearray()

@@ -190,7 +190,7 @@ def imported(address: str) -> Any:
     """Return the object at an address, such as ``package.module:name``.
 
     Raises:
-        AgentConfigError: It is no address, or the module has no such attribute.
+        AgentConfigError: It is not an address, or the module has no such attribute.
         ImportError: There is no such module.
     """
     module_name, colon, path = address.partition(":")

@@ -16,7 +16,7 @@ MAX_LINE = 16 * 1024 * 1024
 MAX_ERRORS = 4096
 """Bytes of the end of the error output that the log has."""
 IDLE = 1.0
-"""Seconds without output after which to look whether the program has ended."""
+"""Seconds without output after which to check whether the program has ended."""
 
 
 class CommandError(RuntimeError):

@@ -363,7 +363,7 @@ def after(task: Task | None, event: Event) -> Task:
     task = replace(task, event_id=event.event_id or task.event_id)
     if isinstance(event, TaskStatusUpdateEvent):
         artifacts = () if is_restart(event) else task.artifacts
-        # agents tell the metadata of the task when it is settled; before, that of the event alone
+        # once a task is settled, agents send its metadata; before, only that of the event
         is_told = event.status.state.is_settled and event.metadata
         metadata = {**task.metadata, **event.metadata} if is_told else task.metadata
         return replace(task, status=event.status, artifacts=artifacts, metadata=metadata)

@@ -58,7 +58,7 @@ PROTOCOL_REASONS = {kind.__name__: reason for kind, reason in A2A_ERROR_REASONS.
 PROTOCOL_REASONS["JSONParseError"] = "PARSE_ERROR"
 
 EXPECTED = ("AgentRejected", "Approval", "ExecutionCancelled")
-"""Beginnings of the names of errors that are decisions, and no faults."""
+"""Beginnings of the names of errors that are decisions, not faults."""
 
 TRACEBACK = re.compile(r'^.*(?:Traceback \(most|File "|\bline \d+, in ).*$\n?', re.MULTILINE)
 PATH = re.compile(r"/[^\s]+/[^\s]+|\b[A-Za-z]:[\\/][^\s]+|\\\\[^\s]+")

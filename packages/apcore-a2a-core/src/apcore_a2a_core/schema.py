@@ -102,7 +102,7 @@ class SchemaConverter:
 SCHEMAS_BY_NAME = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
 """Keywords whose values are objects with a schema for each name."""
 VALUES = ("default", "const", "enum", "examples")
-"""Keywords whose values are no schemas."""
+"""Keywords whose values are not schemas."""
 
 
 def with_property_order(schema: Any) -> Any:

@@ -352,7 +352,7 @@ def _settle(result: "Future[Any]", function: Callable[[], Any]) -> None:
 
 
 large_values = SideThreads(1)
-"""The thread for large values; they need only the CPU, so that more threads would be no faster."""
+"""The thread for large values; they need only the CPU, so more threads would not be faster."""
 slow_checks = SideThreads(2)
 """The threads for checks that wait for another process."""
 
