@@ -14,7 +14,7 @@ from tools.benchmarks.messages import Requests
 SEND = "message/send (0.3)"
 SEND_V1 = "SendMessage (1.0)"
 STREAM = "message/stream"
-CHUNKS = 100
+CHUNKS = 100  # of a long stream
 MANY_CHUNKS = f"message/stream, {CHUNKS} chunks"
 GET = "tasks/get"
 GET_FULL = "tasks/get, store full"

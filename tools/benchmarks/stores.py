@@ -30,7 +30,7 @@ MIN_RATE = {POSTGRESQL: 0.6, SQLITE: 0.5}
 MAX_ADDED = {POSTGRESQL: 2.0, SQLITE: 3.0}
 """CPU that a durable store adds to a send, in multiples of a bare echo."""
 ECHO = "bare echo"
-CHUNKS = 100
+CHUNKS = 100  # of a stream
 SEND, STREAM, ALONE = "message/send", f"chunk of {CHUNKS} in a stream", "create and change, no HTTP"
 
 
