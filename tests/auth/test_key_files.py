@@ -53,18 +53,18 @@ def accepts(authenticator: Any, credentials: str) -> bool:
         return False
 
 
-def replaced(path: Path, content: str | bytes) -> None:
+def replace_file(path: Path, content: str | bytes) -> None:
     """Replace the file at *path* with another one."""
     new = path.with_suffix(".new")
     new.write_bytes(content.encode() if isinstance(content, str) else content)
     new.replace(path)
 
 
-def rewritten(path: Path, content: str | bytes) -> None:
+def rewrite_file(path: Path, content: str | bytes) -> None:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-each_dialect = pytest.mark.parametrize("change", [replaced, rewritten])
+each_dialect = pytest.mark.parametrize("change", [replace_file, rewrite_file])
 Change = Callable[[Path, str | bytes], None]
 
 
@@ -99,7 +99,7 @@ def test_a_changed_key_for_tokens_is_read_again(
     change: Change, before: Any, after: Any, tmp_path: Path
 ) -> None:
     path = tmp_path / "key"
-    rewritten(path, before[0])
+    rewrite_file(path, before[0])
     tokens = JWTAuthenticator(path)
     old, new = (signed(pair) for _, pair in (before, after))
     assert [accepts(tokens, each) for each in (old, new)] == [True, False]
@@ -133,16 +133,16 @@ def test_a_broken_file_keeps_the_earlier_keys_and_is_logged_once(
     good, broken = of_keys(OLD) if is_api else RSA.pem, BROKEN[name]
     if not is_api and isinstance(broken, str):
         broken = broken[:20]
-    rewritten(path, good)
+    rewrite_file(path, good)
     authenticator = APIKeyAuthenticator(path) if is_api else JWTAuthenticator(path)
     credentials = OLD if is_api else signed(RSA)
-    replaced(path, broken)
+    replace_file(path, broken)
     assert [accepts(authenticator, credentials) for _ in range(3)] == [True] * 3
     (record,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
     assert record.levelno == logging.ERROR
     assert f"Cannot reload the {kind} in {path}" in record.getMessage()
     assert NEW not in caplog.text
-    rewritten(path, of_keys(NEW) if is_api else P256.pem)
+    rewrite_file(path, of_keys(NEW) if is_api else P256.pem)
     assert not accepts(authenticator, credentials)
     assert accepts(authenticator, NEW if is_api else signed(P256))
 
@@ -206,18 +206,18 @@ def test_a_changed_key_that_does_not_fit_the_algorithms_is_not_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "key.pem"
-    rewritten(path, RSA.pem)
+    rewrite_file(path, RSA.pem)
     tokens = JWTAuthenticator(path, algorithms=[RSA.alg])
-    rewritten(path, P256.pem)
+    rewrite_file(path, P256.pem)
     assert [accepts(tokens, signed(pair)) for pair in (RSA, P256)] == [True, False]
     assert "algorithms must be among those of the key: ES256" in caplog.text
 
 
 def test_a_weak_key_is_not_used(tmp_path: Path) -> None:
     path = tmp_path / "key.pem"
-    rewritten(path, RSA.pem)
+    rewrite_file(path, RSA.pem)
     tokens = JWTAuthenticator(path)
-    rewritten(path, WEAK.pem)
+    rewrite_file(path, WEAK.pem)
     assert [accepts(tokens, signed(pair)) for pair in (RSA, WEAK)] == [True, False]
 
 

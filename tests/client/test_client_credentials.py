@@ -240,7 +240,7 @@ async def test_a_caller_that_is_cancelled_leaves_the_request_to_the_next() -> No
     issuer = Issuer()
     started = asyncio.Event()
     loop = asyncio.get_running_loop()
-    issuer.answers = [held(lambda: loop.call_soon_threadsafe(started.set))]
+    issuer.answers = [never_answer(lambda: loop.call_soon_threadsafe(started.set))]
     with issuing(issuer) as login, raw(answer) as server:
         async with http_client("async", auth=credentials(login.url)) as http:
             first, second = (asyncio.create_task(http.get(server.url + "/tasks")) for _ in "12")
@@ -251,7 +251,7 @@ async def test_a_caller_that_is_cancelled_leaves_the_request_to_the_next() -> No
     assert sent_tokens(server.requests) == ["token-1"]
 
 
-def held(on_request: Callable[[], object]) -> Iterator[Step]:
+def never_answer(on_request: Callable[[], object]) -> Iterator[Step]:
     """Yield the steps of an answer that never comes; call *on_request* first."""
     on_request()
     yield HOLD
@@ -377,7 +377,7 @@ def oauth(url: str, **members: Any) -> dict[str, Any]:
 
 
 def oauth_v03(url: str) -> dict[str, Any]:
-    """Return the same in the form of 0.3."""
+    """Return the members of such a card in A2A 0.3."""
     flow = {"tokenUrl": url + TOKEN_PATH, "scopes": {"read": "", "write": ""}}
     scheme = {"type": "oauth2", "flows": {"clientCredentials": flow}}
     return {"securitySchemes": {"login": scheme}, "security": [{"login": ["read", "write"]}]}

@@ -157,7 +157,7 @@ def test_invalid_headers_of_a_call_are_refused_and_not_shown(
 
 
 @kinds
-def test_headers_that_are_no_mapping_are_refused(kind: str) -> None:
+def test_headers_that_are_not_a_mapping_are_refused(kind: str) -> None:
     with (
         Client(kind, "http://127.0.0.1:1") as client,
         pytest.raises(TypeError, match="must be a mapping"),

@@ -14,7 +14,7 @@ Describe = Callable[..., Any]
 mapper = SkillMapper()
 STRING = {"type": "string"}
 JSON, TEXT = "application/json", "text/plain"
-FIVE = {
+FLAGS = {
     "readonly": False,
     "destructive": False,
     "idempotent": False,
@@ -184,13 +184,13 @@ def test_all_annotations_of_apcore_are_in_the_extension(registry: Registry) -> N
     extensions = mapper._build_extensions(definition.annotations)
     assert extensions
     annotations = extensions["apcore"]["annotations"]
-    assert {key: annotations[key] for key in FIVE} == {**FIVE, "readonly": True}
+    assert {key: annotations[key] for key in FLAGS} == {**FLAGS, "readonly": True}
     assert len(annotations) == 13
 
 
 def test_older_annotations_are_in_the_extension_if_they_exist() -> None:
-    older = SimpleNamespace(**{**FIVE, "destructive": True})
+    older = SimpleNamespace(**{**FLAGS, "destructive": True})
     assert mapper._build_extensions(older) == {
-        "apcore": {"annotations": {**FIVE, "destructive": True}}
+        "apcore": {"annotations": {**FLAGS, "destructive": True}}
     }
     assert mapper._build_extensions(None) is None

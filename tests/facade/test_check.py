@@ -51,7 +51,7 @@ def test_an_agent_of_this_project_passes_in_both_versions(agent: str, cli: Cli) 
     assert outcome.json["verdict"] == "The agent works: 18 checks ok"
 
 
-def test_input_that_the_skill_refuses_is_no_fault(agent: str, cli: Cli) -> None:
+def test_input_that_the_skill_refuses_is_not_a_fault(agent: str, cli: Cli) -> None:
     outcome = cli("check", agent, "order", "--input", '{"nonsense": 1}', "--protocol", "1.0")
 
     results = outcomes(outcome.json)

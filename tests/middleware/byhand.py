@@ -24,7 +24,7 @@ WITH_KEY = [("X-API-Key", KEY)]
 HOSTILE = "a\r\nb\x1b[31mc\u2028d\x00e\x85f\u202eg\u2066h\x7fi\u200bj\u061c"
 """Line breaks, and characters that control terminals."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
-LONG = 100_000
+LONG = 100_000  # characters of a value that must be shortened in logs
 WIDTH = 1000
 """Characters that a value in a log record may have."""
 TIMEOUT = 2.0

@@ -431,7 +431,7 @@ async def test_a_client_key_that_fails_fails_the_request(
     assert "client_key returned int" in str(caplog.records[-2].exc_info or caplog.text)
 
 
-def test_a_client_key_that_is_no_function_is_refused_at_once() -> None:
+def test_a_client_key_that_is_not_a_function_is_refused_at_once() -> None:
     options: Any = {"client_key": "x-user"}
     with pytest.raises(TypeError, match="client_key takes a function, not str"):
         create_app(registry_of({"work": ActionModule(give_back)}), **options)

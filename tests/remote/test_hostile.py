@@ -177,7 +177,9 @@ CARDS: dict[str, Script] = {
 
 
 @pytest.mark.parametrize("kind", CARDS)
-async def test_a_hostile_card_is_no_agent(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_hostile_card_raises_one_of_our_errors(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("DEBUG")
     with raw(CARDS[kind]) as server:
         async with RemoteAgent(server.url, name="c", auth=f"Bearer {TOKEN}", retries=0) as remote:

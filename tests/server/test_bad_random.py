@@ -34,7 +34,7 @@ OPERATIONS = st.sampled_from(sorted(METHODS))
 
 
 def well_behaved(answer: Answer) -> None:
-    """Check that the response is no server error."""
+    """Check that the response is not a server error."""
     assert answer.response.status_code not in range(500, 600)
     assert answer.code != -32603
 

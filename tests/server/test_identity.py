@@ -44,7 +44,7 @@ from .test_extended_card import (
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rotating("peer")]
 
-CALLERS = 8
+CALLERS = 8  # concurrent ones
 
 
 class HeaderAuthenticator:

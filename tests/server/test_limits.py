@@ -54,7 +54,7 @@ async def test_the_number_of_concurrent_runs_is_limited(dialect: str) -> None:
         assert (await peer.ask("send", answer)).state == "completed"
 
 
-async def opened(peer: Peer, stack: AsyncExitStack, count: int) -> list[Stream]:
+async def open_streams(peer: Peer, stack: AsyncExitStack, count: int) -> list[Stream]:
     return [await stack.enter_async_context(peer.stream()) for _ in range(count)]
 
 
@@ -65,7 +65,7 @@ async def test_the_number_of_streams_per_client_is_limited(dialect: str) -> None
         {"work": ActionModule(gate)}, dialect, limits=Limits(max_streams_per_client=2)
     ) as peer:
         async with AsyncExitStack() as stack:
-            first, _ = await opened(peer, stack, 2)
+            first, _ = await open_streams(peer, stack, 2)
             task_id = (await first.next()).body["id"]
             before = len(peer.served.engine.runs)
             for request in (
@@ -91,7 +91,7 @@ async def test_the_total_number_of_streams_is_limited() -> None:
         serving({"work": ActionModule(gate)}, max_streams=3, limits=limits) as peer,
         AsyncExitStack() as stack,
     ):
-        await opened(peer, stack, 3)
+        await open_streams(peer, stack, 3)
         refused = await peer.client.send(peer.request("stream", peer.wire.params("work")))
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, -32029)
         gate.opened.set()
@@ -100,7 +100,7 @@ async def test_the_total_number_of_streams_is_limited() -> None:
 async def test_a_client_may_open_a_hundred_streams_by_default() -> None:
     gate = Gate()
     async with serving({"work": ActionModule(gate)}) as peer, AsyncExitStack() as stack:
-        streams = await opened(peer, stack, 100)
+        streams = await open_streams(peer, stack, 100)
         async with httpx.AsyncClient(trust_env=False) as another:  # httpx has 100 connections
             refused = await another.send(peer.request("stream", peer.wire.params("work")))
         assert refused.status_code == 429

@@ -275,7 +275,7 @@ def names_in(path: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
-def let_go(path: Path) -> None:
+def release(path: Path) -> None:
     Path(f"{path}.go").touch()
 
 
@@ -295,7 +295,7 @@ async def test_clients_take_turns_at_processes(
         of_bob = [await bob.start("work", part(peer, "note", name="bob")) for _ in range(3)]
         for client, canceled in ((ada, of_ada.pop()), (bob, of_bob.pop(0))):
             await client.ask("cancel", {"id": canceled})
-        let_go(path)
+        release(path)
         for client, task_ids in ((ada, [first, *of_ada]), (bob, of_bob)):
             for task_id in task_ids:
                 await client.until(task_id, "completed")
@@ -317,7 +317,7 @@ async def test_a_client_in_all_processes_does_not_keep_others_out(
         await wait_until(lambda: names_in(path) == ["ada"] * 2)
         tasks.append((bob, await bob.start("work", inputs["bob"])))
         await wait_until(lambda: names_in(path) == ["ada"] * 2 + ["bob"])
-        let_go(path)
+        release(path)
         ended = [await client.until(task_id, "completed") for client, task_id in tasks]
         process_ids = {int(task["artifacts"][0]["parts"][0]["data"]["process"]) for task in ended}
         assert len(process_ids) == 3

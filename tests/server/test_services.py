@@ -392,7 +392,7 @@ async def report_in_stream(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
 @pytest.mark.parametrize(
     "module", [ActionModule(report), SyncActionModule(report_in_thread), Streams(report_in_stream)]
 )
-async def test_progress_is_an_event_that_stays_in_no_history(dialect: str, module: Any) -> None:
+async def test_progress_is_an_event_that_is_not_in_the_history(dialect: str, module: Any) -> None:
     async with serving({"work": module}, dialect) as peer:
         async with peer.stream("work", peer.part(data={})) as stream:
             frames = await stream.rest()

@@ -142,9 +142,9 @@ def wait_for_deliveries(address: str) -> float:
     return _wait(lambda: sum(unfinished(address)), "tasks and notifications")
 
 
-def _wait(count: Callable[[], int], counted: str) -> float:
+def _wait(count: Callable[[], int], label: str) -> float:
     deadline = time.monotonic() + TIMEOUT
     while remaining := count():
-        assert time.monotonic() < deadline, f"{remaining} {counted} are left"
+        assert time.monotonic() < deadline, f"{remaining} {label} are left"
         time.sleep(0.1)
     return time.monotonic()

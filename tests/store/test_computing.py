@@ -20,7 +20,7 @@ LEASE = 10
 
 pytestmark = [pytest.mark.process, pytest.mark.soak]
 
-CALLS = 24
+CALLS = 24  # concurrent ones
 MODULE = """
 import time
 from apcore import ModuleAnnotations

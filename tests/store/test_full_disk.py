@@ -30,11 +30,11 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip(f"Can't mount a small disk: {error}")
 
 
-def healthy(agent: Replica) -> bool:
+def is_healthy(agent: Replica) -> bool:
     return agent.client.get("/health").status_code == 200
 
 
-def refused(agent: Replica, method: str, **params: object) -> httpx.Response:
+def check_refused(agent: Replica, method: str, **params: object) -> httpx.Response:
     """Check that a request is refused with 503 and return the response."""
     answer = agent.client.post("/", json=agent.request(method, **params))
     check_no_leaks(answer.text)
@@ -52,7 +52,7 @@ def make_room(agent: Replica, filler: Path) -> None:
     """Free the disk and wait until the agent is healthy again."""
     filler.unlink()
     started_at = time.monotonic()
-    while not healthy(agent):
+    while not is_healthy(agent):
         assert time.monotonic() - started_at < TIMEOUT
         time.sleep(0.05)
 
@@ -79,11 +79,11 @@ def test_requests_that_cannot_be_stored_are_refused_and_running_tasks_recover(
         streams = streaming.enter_context(agent.stream("steps", seconds=0.1, steps=20))
         first = next(streams)
         filler = fill(disk)
-        answer = refused(agent, "SendMessage", **send("once"))
+        answer = check_refused(agent, "SendMessage", **send("once"))
         assert answer.json()["error"]["message"] == "The disk of the task store is full"
-        refused(agent, "SendStreamingMessage", **send("steps"))
+        check_refused(agent, "SendStreamingMessage", **send("steps"))
         agent.process.wait_for(rf"({disk / 'agent.db'} can't be written: disk is full)")
-        assert not healthy(agent)
+        assert not is_healthy(agent)
         reason = agent.client.get("/health").json()["reason"]
         assert reason == "The disk of the task store is full"
         assert "can't be reached" not in agent.process.log
@@ -95,7 +95,7 @@ def test_requests_that_cannot_be_stored_are_refused_and_running_tasks_recover(
             lambda: [n.event for n in notes(tmp_path) if n.task_id in runs].count("end") == 2
         )
         assert [agent.state(task_id) for task_id in runs] == ["working", "working"]
-        assert not healthy(agent)
+        assert not is_healthy(agent)
         make_room(agent, filler)
         assert agent.ended(*runs) == ["completed", "completed"]
         for task_id in runs:
@@ -138,7 +138,7 @@ def test_a_kill_with_a_full_disk_loses_nothing(tmp_path: Path, disk: Path) -> No
     with replica(tmp_path, store) as agent:
         task_ids = [agent.start(skill, seconds=0) for skill in ("once", "again", "asks") * 5]
         filler, count = fill(disk), len(task_ids)
-        refused(agent, "SendMessage", **send("once"))
+        check_refused(agent, "SendMessage", **send("once"))
         states = [agent.state(task_id) for task_id in task_ids]
         agent.process.signal(signal.SIGKILL)
     filler.unlink()

@@ -12,7 +12,8 @@ from apcore_a2a_server.store.testing.webhook_checks import claim_due, hook
 
 pytestmark = pytest.mark.anyio
 
-BUSY = ("ada", "a.example")
+SLOW_HOST = ("ada", "a.example")
+"""The principal and the host that claims leave out."""
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-async def waiting(count: int) -> InMemoryTaskStore:
+async def store_with_webhooks(count: int) -> InMemoryTaskStore:
     """Return a store with *count* webhooks of one slow host and one of another host."""
     store = InMemoryTaskStore(max_capacity=count + 10)
     for number in range(count):
@@ -30,9 +31,9 @@ async def waiting(count: int) -> InMemoryTaskStore:
     return store
 
 
-async def claimed(store: InMemoryTaskStore) -> tuple[float, list[Notification]]:
+async def claim(store: InMemoryTaskStore) -> tuple[float, list[Notification]]:
     """Claim for all but the slow host; return the seconds that it took and the notifications."""
-    request = ClaimRequest(limit=100, per_host=8, per_owner=32, hosts=[BUSY], seconds=60)
+    request = ClaimRequest(limit=100, per_host=8, per_owner=32, hosts=[SLOW_HOST], seconds=60)
     started_at = time.perf_counter()
     notifications = [*await store.claim_notifications(request)]
     return time.perf_counter() - started_at, notifications
@@ -41,17 +42,17 @@ async def claimed(store: InMemoryTaskStore) -> tuple[float, list[Notification]]:
 @pytest.mark.clock
 async def test_the_cost_of_a_claim_does_not_grow_with_the_backlog_of_a_slow_host() -> None:
     times: dict[int, list[float]] = {10: [], 10_000: []}
-    stores = {count: await waiting(count) for count in times}
+    stores = {count: await store_with_webhooks(count) for count in times}
     for _ in range(50):
         for count, store in stores.items():
-            seconds, (other,) = await claimed(store)
+            seconds, (other,) = await claim(store)
             times[count].append(seconds)
             await store.postpone(other, 0)
     assert median(times[10_000]) < 20 * median(times[10])  # and not a thousand times
 
 
 async def test_a_notification_scheduled_repeatedly_is_stored_once() -> None:
-    store = await waiting(3)
+    store = await store_with_webhooks(3)
     for _ in range(1000):
         for each in await claim_due(store, seconds=60):
             await store.postpone(each, 0)
@@ -88,7 +89,7 @@ async def test_notifications_outlive_their_deleted_task() -> None:
 
 
 async def test_undelivered_notifications_are_abandoned_at_the_end_of_the_process() -> None:
-    store = await waiting(2)
+    store = await store_with_webhooks(2)
     (first,) = await claim_due(store, limit=1)
     await store.postpone(first, 60)
     assert len(await claim_due(store, per_owner=1, seconds=60)) == 1

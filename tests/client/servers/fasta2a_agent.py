@@ -31,7 +31,7 @@ from fasta2a.schema import Artifact, Message, Part, Skill, TaskIdParams, TaskSen
 from fasta2a.storage import InMemoryStorage
 
 PORT = sys.argv[1]
-LOOPS = 8
+LOOPS = 8  # concurrent workers
 
 
 def artifact(part: Part, key: str = "output") -> Artifact:

@@ -16,7 +16,7 @@ from tests.store.replicas import TIMEOUT, Replica, replica
 from tests.store.trials import Trial
 
 LEASE = 1.5  # seconds
-SENDERS = 4
+SENDERS = 4  # concurrent clients
 
 
 def kill_over_a_file(trial: Trial, *, rounds: int) -> None:
