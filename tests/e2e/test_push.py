@@ -151,17 +151,19 @@ async def test_the_sdk_client_creates_reads_lists_and_deletes_push_configs(
     client, task = clients.blocking, await clients.send(ask("test.echo", {}))
     push_config = webhook(task.id)
     config_ref = GetTaskPushNotificationConfigRequest(task_id=task.id, id="c1")
-    every = ListTaskPushNotificationConfigsRequest(task_id=task.id)
-    gone = DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="c1")
+    list_request = ListTaskPushNotificationConfigsRequest(task_id=task.id)
+    delete_request = DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="c1")
     assert await client.create_task_push_notification_config(push_config) == push_config
     assert await client.get_task_push_notification_config(config_ref) == push_config
     if binding == "rest-0.3":  # there the SDK neither lists nor deletes them
         with pytest.raises(NotImplementedError):
-            await client.list_task_push_notification_configs(every)
+            await client.list_task_push_notification_configs(list_request)
         return
-    assert [*(await client.list_task_push_notification_configs(every)).configs] == [push_config]
-    await client.delete_task_push_notification_config(gone)
-    assert not (await client.list_task_push_notification_configs(every)).configs
+    assert [*(await client.list_task_push_notification_configs(list_request)).configs] == [
+        push_config
+    ]
+    await client.delete_task_push_notification_config(delete_request)
+    assert not (await client.list_task_push_notification_configs(list_request)).configs
     with pytest.raises(TaskNotFoundError):
         await client.get_task_push_notification_config(config_ref)
     with pytest.raises(InvalidParamsError):
@@ -194,13 +196,13 @@ async def test_the_sdk_client_can_read_a_failed_push_config(
         task = await clients.send(sending)
         path = f"/tasks/{task.id}/pushNotificationConfigs/c1"
         await asyncio.to_thread(eventually, lambda: http.get(path).json().get("status") == "failed")
-        one = GetTaskPushNotificationConfigRequest(task_id=task.id, id="c1")
-        read = await clients.blocking.get_task_push_notification_config(one)
+        get_request = GetTaskPushNotificationConfigRequest(task_id=task.id, id="c1")
+        read = await clients.blocking.get_task_push_notification_config(get_request)
         assert read == webhook(task.id, receiver.url)
         if binding == "rest-0.3":  # there the SDK does not list them
             return
-        every = ListTaskPushNotificationConfigsRequest(task_id=task.id)
-        listed = await clients.blocking.list_task_push_notification_configs(every)
+        list_request = ListTaskPushNotificationConfigsRequest(task_id=task.id)
+        listed = await clients.blocking.list_task_push_notification_configs(list_request)
         assert [*listed.configs] == [webhook(task.id, receiver.url)]
 
 

@@ -160,14 +160,14 @@ def test_a_failure_is_printed_with_its_reason(terminal: Terminal, capsys: Captur
 
 
 def test_task_ids_are_shown_in_full(terminal: Terminal, capsys: Capture) -> None:
-    identity = "8c661950-01dc-4000-985a-9e7c41b6d65c"
+    task_id = "8c661950-01dc-4000-985a-9e7c41b6d65c"
     context = "b14ffd87-5c17-4531-95fc-9dc5428389b9"
-    fields: Json = {"id": identity, "contextId": context, "metadata": {"skillId": "units.convert"}}
+    fields: Json = {"id": task_id, "contextId": context, "metadata": {"skillId": "units.convert"}}
     page = {"tasks": [task("INPUT_REQUIRED", **fields)], "nextPageToken": "a b"}
     terminal.tasks(TaskPage.from_dict(page))
 
     out, err = read(capsys)
-    for word in (identity, context, "units.convert", "input-required", "2026-01-02 03:04:05"):
+    for word in (task_id, context, "units.convert", "input-required", "2026-01-02 03:04:05"):
         assert word in out
     assert "--cursor 'a b'" in err
 
@@ -193,14 +193,14 @@ def test_a_task_is_shown_with_its_history_and_artifacts(
 
 
 def test_the_command_to_answer_is_on_one_line(terminal: Terminal, capsys: Capture) -> None:
-    identity = "8c661950-01dc-4000-985a-9e7c41b6d65c"
-    paused = model("INPUT_REQUIRED", said=[{"text": "Which?"}], id=identity)
+    task_id = "8c661950-01dc-4000-985a-9e7c41b6d65c"
+    paused = model("INPUT_REQUIRED", said=[{"text": "Which?"}], id=task_id)
     terminal.question(paused, "http://127.0.0.1:8000", "units.convert")
 
     out, err = read(capsys)
     assert out == ""
     assert "Which?" in err
-    command = "apcore-a2a call http://127.0.0.1:8000 units.convert --task " + identity
+    command = "apcore-a2a call http://127.0.0.1:8000 units.convert --task " + task_id
     assert f"{command} --input" in err
 
 
@@ -364,7 +364,7 @@ def test_the_progress_is_shown_and_an_interrupt_cancels(agent: str, tmp_path: Pa
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("options", "left"),
+    ("options", "lines"),
     [
         ([], ["The sources", "agree."]),
         (["--json"], ['"The sources agree."']),
@@ -373,7 +373,7 @@ def test_the_progress_is_shown_and_an_interrupt_cancels(agent: str, tmp_path: Pa
     ],
 )
 def test_progress_messages_are_shown_in_one_line(
-    options: list[str], left: list[str], tmp_path: Path
+    options: list[str], lines: list[str], tmp_path: Path
 ) -> None:
     seen = threading.Event()
 
@@ -400,7 +400,7 @@ def test_progress_messages_are_shown_in_one_line(
         seen.set()
         assert shown.end() == 0
 
-    assert shown_lines(shown.text) == left
+    assert shown_lines(shown.text) == lines
 
 
 @pytest.mark.process

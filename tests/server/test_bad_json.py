@@ -137,15 +137,15 @@ def test_accepted_nested_values_can_be_read_again(agent: Agent, place: str, leve
         part = agent.part(data=value)
     elif place == "part":
         part["metadata"] = value
-    sent = agent.send("mirror", part, **({"metadata": value} if place == "message" else {}))
-    if sent.code is not None:
-        assert sent.code == -32602
+    answer = agent.send("mirror", part, **({"metadata": value} if place == "message" else {}))
+    if answer.code is not None:
+        assert answer.code == -32602
         return
-    assert sent.state == "completed"
-    read = agent.ask("get", {"id": sent.task["id"]}).task
-    assert read == sent.task
+    assert answer.state == "completed"
+    read = agent.ask("get", {"id": answer.task["id"]}).task
+    assert read == answer.task
     assert json.dumps(value) in json.dumps(read)
-    context = {"contextId": sent.task["contextId"]}
+    context = {"contextId": answer.task["contextId"]}
     assert [task["id"] for task in agent.ask("list", context).result["tasks"]] == [read["id"]]
     stream = agent.stream("mirror", part, **({"metadata": value} if place == "message" else {}))
     again = agent.ask("get", {"id": stream.task_id}).task

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from .asking import METHODS, Agent, Answer
 
-lightly = settings(
+few_examples = settings(
     max_examples=20,
     deadline=None,
     database=None,
@@ -33,7 +33,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 OPERATIONS = st.sampled_from(sorted(METHODS))
 
 
-def well_behaved(answer: Answer) -> None:
+def check_no_server_error(answer: Answer) -> None:
     """Check that the response is not a server error."""
     assert answer.response.status_code not in range(500, 600)
     assert answer.code != -32603
@@ -51,25 +51,25 @@ def request(agent: Agent, operation: str, params: Any) -> Any:
     return {"jsonrpc": "2.0", "id": 1, "method": agent.method(operation), "params": params}
 
 
-@lightly
+@few_examples
 @given(body=st.binary(max_size=200))
 def test_random_bytes_are_answered(agent: Agent, body: bytes) -> None:
-    well_behaved(agent.post(body))
+    check_no_server_error(agent.post(body))
 
 
-@lightly
+@few_examples
 @given(value=VALUES)
 def test_random_json_is_answered(agent: Agent, value: Any) -> None:
-    well_behaved(agent.post(json.dumps(value).encode()))
+    check_no_server_error(agent.post(json.dumps(value).encode()))
 
 
-@lightly
+@few_examples
 @given(operation=OPERATIONS, params=VALUES)
 def test_random_params_are_answered(rpc: Agent, operation: str, params: Any) -> None:
-    well_behaved(rpc.post(json.dumps(request(rpc, operation, params)).encode()))
+    check_no_server_error(rpc.post(json.dumps(request(rpc, operation, params)).encode()))
 
 
-@settings(lightly, max_examples=60)
+@settings(few_examples, max_examples=60)
 @given(
     data=st.data(),
     operation=st.sampled_from(["send", "stream"]),
@@ -99,13 +99,15 @@ def test_random_changes_of_a_send_are_answered(
         if not places(whole):
             break
     path = ("/message:stream" if operation == "stream" else "/message:send") * agent.restful
-    well_behaved(agent.post(json.dumps(whole).encode(), path=path))
+    check_no_server_error(agent.post(json.dumps(whole).encode(), path=path))
 
 
-@lightly
+@few_examples
 @given(query=st.text(max_size=60), name=NAMES | st.sampled_from(["pageSize", "status"]))
 @pytest.mark.parametrize("path", ["/tasks", "/tasks/x", "/extendedAgentCard"])
 def test_random_queries_are_answered(
     client: httpx.Client, path: str, query: str, name: str
 ) -> None:
-    well_behaved(Agent(client, "REST").request("GET", f"{path}?{urlencode({name: query})}"))
+    check_no_server_error(
+        Agent(client, "REST").request("GET", f"{path}?{urlencode({name: query})}")
+    )

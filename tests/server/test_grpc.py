@@ -141,20 +141,22 @@ async def test_the_sdks_client_manages_push_configs() -> None:
         config = pb.TaskPushNotificationConfig(
             task_id=task.id, id="c1", url="http://127.0.0.1:9/hook", token="t-1"
         )
-        one = {"task_id": task.id, "id": "c1"}
+        names = {"task_id": task.id, "id": "c1"}
         client = caller.client
         assert await client.create_task_push_notification_config(config) == config
-        read = pb.GetTaskPushNotificationConfigRequest(**one)
-        assert await client.get_task_push_notification_config(read) == config
-        every = pb.ListTaskPushNotificationConfigsRequest(task_id=task.id)
-        assert [*(await client.list_task_push_notification_configs(every)).configs] == [config]
-        gone = pb.DeleteTaskPushNotificationConfigRequest(**one)
-        await client.delete_task_push_notification_config(gone)
+        get_request = pb.GetTaskPushNotificationConfigRequest(**names)
+        assert await client.get_task_push_notification_config(get_request) == config
+        list_request = pb.ListTaskPushNotificationConfigsRequest(task_id=task.id)
+        assert [*(await client.list_task_push_notification_configs(list_request)).configs] == [
+            config
+        ]
+        delete_request = pb.DeleteTaskPushNotificationConfigRequest(**names)
+        await client.delete_task_push_notification_config(delete_request)
         with pytest.raises(errors.TaskNotFoundError):
-            await client.get_task_push_notification_config(read)
+            await client.get_task_push_notification_config(get_request)
 
 
-async def test_the_sdks_client_resumes_a_paused_task(caller: Caller) -> None:
+async def test_an_answer_resumes_a_paused_task(caller: Caller) -> None:
     task = await caller.send("pay", price=3)
     assert task.status.state == pb.TASK_STATE_INPUT_REQUIRED
     answer = message("pay", approved=True)
@@ -255,7 +257,7 @@ async def test_the_card_names_grpc_last(caller: Caller) -> None:
 # Errors
 
 
-def _send(**fields: Any) -> pb.SendMessageRequest:
+def _send_request(**fields: Any) -> pb.SendMessageRequest:
     request = message()
     for name, value in fields.items():
         setattr(request.message, name, value)
@@ -264,9 +266,9 @@ def _send(**fields: Any) -> pb.SendMessageRequest:
 
 INVALID: list[tuple[str, Any, str]] = [
     ("SendMessage", pb.SendMessageRequest(), "params.message"),
-    ("SendMessage", _send(message_id=""), "params.message.messageId"),
-    ("SendMessage", _send(role=pb.ROLE_AGENT), "params.message.role"),
-    ("SendStreamingMessage", _send(message_id=""), "params.message.messageId"),
+    ("SendMessage", _send_request(message_id=""), "params.message.messageId"),
+    ("SendMessage", _send_request(role=pb.ROLE_AGENT), "params.message.role"),
+    ("SendStreamingMessage", _send_request(message_id=""), "params.message.messageId"),
     ("GetTask", pb.GetTaskRequest(), "params.id"),
     ("GetTask", pb.GetTaskRequest(id="x", history_length=-1), "params.historyLength"),
     ("ListTasks", pb.ListTasksRequest(page_size=0), "params.pageSize"),
@@ -518,12 +520,12 @@ async def test_the_task_of_a_disconnected_client_is_canceled(method: str, leave:
 async def test_the_task_of_a_client_that_disconnects_while_it_is_created_is_canceled(
     method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    creating, go_on = asyncio.Event(), asyncio.Event()
+    creating, proceed = asyncio.Event(), asyncio.Event()
 
     class LateStore(InMemoryTaskStore):
         async def save(self, record: TaskRecord) -> None:
             creating.set()
-            await go_on.wait()
+            await proceed.wait()
             await super().save(record)
 
     caplog.set_level("INFO", "apcore_a2a.access")
@@ -533,7 +535,7 @@ async def test_the_task_of_a_client_that_disconnects_while_it_is_created_is_canc
         await creating.wait()
         call.cancel()
         await wait_until(lambda: " 499 " in caplog.text)
-        go_on.set()
+        proceed.set()
         await wait_until(lambda: not caller.peer.served.engine.runs)
         (task,) = (await caller.stub.ListTasks(pb.ListTasksRequest())).tasks
         assert task.status.state == pb.TASK_STATE_CANCELED

@@ -152,14 +152,14 @@ async def test_a_client_with_unfinished_messages_delays_its_own_messages_only() 
         calling(MODULES, client_key=lambda headers, _: headers["x-name"], **options) as eve,
         connected(eve.peer, eve.address, {"x-name": "ada"}) as ada,
     ):
-        held = [eve.channel.stream_unary(SEND)(metadata=metadata) for _ in range(6)]
-        for call in held:
+        waiting = [eve.channel.stream_unary(SEND)(metadata=metadata) for _ in range(6)]
+        for call in waiting:
             await call.wait_for_connection()
         await ada.send()
         late = eve.channel.unary_unary(SEND)(message().SerializeToString(), metadata=metadata)
         await ada.send()
         assert not late.done()
-        for call in held:
+        for call in waiting:
             call.cancel()
         await late
 
@@ -192,7 +192,7 @@ async def test_calls_beyond_the_limit_are_refused_at_once(monkeypatch: pytest.Mo
     options: Any = {"max_runs": 2, "max_streams": 1, "limits": Limits(client_share=None)}
     async with calling({"wait": ActionModule(gate)}, **options) as caller:
         task = await caller.start("wait")
-        held = asyncio.ensure_future(caller.send("wait"))
+        waiting = asyncio.ensure_future(caller.send("wait"))
         await wait_until(lambda: len(caller.peer.served.engine.runs) == 2)
         subscription = caller.stub.SubscribeToTask(pb.SubscribeToTaskRequest(id=task.id))
         await subscription.read()
@@ -204,7 +204,7 @@ async def test_calls_beyond_the_limit_are_refused_at_once(monkeypatch: pytest.Mo
         assert error.code() == Code.RESOURCE_EXHAUSTED
         third.cancel()
         gate.opened.set()
-        await held
+        await waiting
         await caller.stub.ListTasks(pb.ListTasksRequest())
 
 
@@ -289,12 +289,12 @@ async def test_the_metrics_count_open_calls_and_those_without_a_message() -> Non
                 shown = page["grpc_open_calls"], page["grpc_unread_calls"]
 
         await show(0, 0)
-        held = asyncio.ensure_future(caller.send("wait"))
+        waiting = asyncio.ensure_future(caller.send("wait"))
         await gate.reached.wait()
         async with calls_without_message(caller, 4):
             await show(5, 4)
         gate.opened.set()
-        await held
+        await waiting
         await show(0, 0)
 
 

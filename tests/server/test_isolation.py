@@ -96,14 +96,14 @@ def ask(client: httpx.Client, probe: Probe, subject: Subject) -> httpx.Response:
 
 
 def test_every_method_and_every_route_is_probed() -> None:
-    sent = [probe for operation in PARAMS for probe in probes(operation)]
-    assert {probe.method for probe in sent} - {""} == {*operations.METHODS}
+    requests = [probe for operation in PARAMS for probe in probes(operation)]
+    assert {probe.method for probe in requests} - {""} == {*operations.METHODS}
     routes = [*rest.ROUTES, *rest03.ROUTES]
     for prefix in ("/", "/memory/"):
         routed = {
             (verb, pattern)
             for verb, pattern, _ in routes
-            for probe in sent
+            for probe in requests
             if verb == probe.verb and pattern.fullmatch(probe.path.removeprefix(prefix))
         }
         assert routed == {(verb, pattern) for verb, pattern, _ in routes}
@@ -224,7 +224,7 @@ async def test_without_authentication_all_callers_share_their_tasks(dialect: str
         assert len(again.data["heard"]) == 3
 
 
-async def refused(other: Peer, task_id: str) -> None:
+async def check_refused(other: Peer, task_id: str) -> None:
     """Check that a stranger can do nothing with a task."""
     for operation in ("get", "cancel", "subscribe"):
         assert (await other.ask(operation, {"id": task_id})).code == -32001
@@ -241,7 +241,7 @@ async def test_a_stranger_cannot_disturb_a_run(dialect: str, stranger: str) -> N
         async with ada.stream() as stream:
             task_id = (await stream.next()).body["id"]
             await gate.reached.wait()
-            await refused(other, task_id)
+            await check_refused(other, task_id)
             assert ada.served.handler.watchers._watchers == {task_id: 1}
             assert not gate.contexts[0].cancel_token.is_cancelled
             gate.opened.set()
@@ -262,7 +262,7 @@ async def test_a_stranger_cannot_disturb_a_paused_task(dialect: str, stranger: s
             for skill, text in (STATES["paused for input"], STATES["paused for approval"])
         ]
         for task in tasks:
-            await refused(other, task["id"])
+            await check_refused(other, task["id"])
             await other.send("recall", other.part(text="yes"), contextId="ours")
             await other.send("guarded", other.part(text="no"), contextId="ours")
             assert await ada.get(task["id"]) == task
@@ -284,7 +284,7 @@ async def test_a_disconnecting_stranger_cancels_nothing(dialect: str) -> None:
                 response = await other.client.send(request, stream=True)
                 assert '"error"' in await anext(response.aiter_text())
                 await response.aclose()
-            await refused(other, task_id)
+            await check_refused(other, task_id)
             gate.opened.set()
             assert str((await stream.rest())[-1]) == "status completed"
         assert not gate.canceled.is_set()

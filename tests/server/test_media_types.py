@@ -64,7 +64,7 @@ async def test_malformed_parts_are_still_invalid_params(dialect: str) -> None:
 
 
 async def test_the_error_reveals_no_skill_that_the_caller_may_not_call() -> None:
-    denied = Executor(registry_of(MODULES), acl=ACL([], default_effect="deny"))
-    with closing(denied):
-        async with serving(denied) as peer:
+    executor = Executor(registry_of(MODULES), acl=ACL([], default_effect="deny"))
+    with closing(executor):
+        async with serving(executor) as peer:
             assert (await peer.send("work", file_part(peer))).code == -32001

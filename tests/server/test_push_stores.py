@@ -189,7 +189,7 @@ async def test_the_failure_of_a_webhook_survives_a_restart() -> None:
             params = Hooks(peer.wire).send_params("pay", hook=hook)
             task_id = (await peer.ask("send", params)).task["id"]
             await asyncio.to_thread(receiver.wait, 1)
-            await wait_until(lambda: "500" in store.configs[task_id].tenant)
+            await wait_until(lambda: "500" in store.configs[task_id].tenant)  # keeps failures
         async with serving(MODULES, "0.3", task_store=store, push_notifications=QUICK) as peer:
             _, config = await ask(peer, "push get", task_id)
             assert (config["status"], config["reason"]) == ("failed", "status 500")

@@ -142,8 +142,8 @@ def test_a_model_that_is_a_list_is_validated_in_steps() -> None:
 
 MEMBERS = [{"n": n} for n in range(30)]
 ENUM = {"enum": [*MEMBERS, [1, 2], [True], [], True, 1, "a", None, 2.5]}
-MEMBER_LIKE: list[Any] = [{"n": 3}, {"n": 3.0}, [1.0, 2], [True], [], True, 1, 1.0, "a", None, 2.5]
-UNLIKE: list[Any] = [
+IN_ENUM: list[Any] = [{"n": 3}, {"n": 3.0}, [1.0, 2], [True], [], True, 1, 1.0, "a", None, 2.5]
+NOT_IN_ENUM: list[Any] = [
     {"n": True},
     {"n": 30},
     {"n": "3"},
@@ -158,7 +158,7 @@ UNLIKE: list[Any] = [
 
 @pytest.mark.parametrize(
     ("value", "is_member"),
-    [*((value, True) for value in MEMBER_LIKE), *((value, False) for value in UNLIKE)],
+    [*((value, True) for value in IN_ENUM), *((value, False) for value in NOT_IN_ENUM)],
 )
 def test_an_enum_of_many_objects_takes_the_same_values(value: Any, is_member: bool) -> None:
     schema, keywords = stepwise_schema(ENUM)

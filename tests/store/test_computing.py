@@ -1,4 +1,4 @@
-"""Synchronous modules that compute cost no replica its tasks, and those that wait run together."""
+"""Replicas keep their tasks while modules compute, and modules that wait run in parallel."""
 
 import sys
 import time
