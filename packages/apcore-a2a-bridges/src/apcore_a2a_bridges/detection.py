@@ -1,4 +1,4 @@
-"""Which bridge fits an agent: found by the names of its type's ancestors, without an import."""
+"""Detection of the bridge that fits an agent, by the names of its type's ancestors."""
 
 from __future__ import annotations
 
