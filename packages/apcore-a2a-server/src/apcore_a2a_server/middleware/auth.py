@@ -178,7 +178,7 @@ class Authentication:
             await self._app(scope, receive, send)
             return
         if isinstance(caller, Refusal):
-            too_many = await _refusal_of(address, self._refusals) if is_open else None
+            too_many = await _count_refusal(address, self._refusals) if is_open else None
             await refuse(scope, receive, send, *(too_many or caller))
             return
         principal, identity = caller
@@ -213,13 +213,13 @@ async def authenticate(
         logger.exception("The authenticator failed", extra={"event": "authenticator_failed"})
         return Refusal(503, "Authentication is unavailable", {"retry-after": RETRY_AFTER})
     if identity is None:
-        return await _refusal_of(address, refusals) or _unauthenticated(headers, scheme, reason)
+        return await _count_refusal(address, refusals) or _unauthenticated(headers, scheme, reason)
     log_context(principal=principal)
     return principal, identity
 
 
-async def _refusal_of(address: str, refusals: Limiter | None) -> Refusal | None:
-    """Count a refused request of an address; return the refusal if there were too many."""
+async def _count_refusal(address: str, refusals: Limiter | None) -> Refusal | None:
+    """Count a refused request of an address; return another refusal if there were too many."""
     bucket = str(hash(address) % ADDRESS_BUCKETS)
     seconds = 0 if refusals is None else await refusals.wait("refused", bucket)
     if not seconds:
