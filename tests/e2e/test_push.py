@@ -24,7 +24,7 @@ from tests.e2e.bindings import JsonRpc, OldJsonRpc, Rest, Wire, schema_of
 from tests.e2e.environments import python_environment
 from tests.e2e.programs import run_steps
 from tests.e2e.test_schema import code, message
-from tests.e2e.test_sdk_v1 import BINDINGS, Clients, ask
+from tests.e2e.test_sdk_v1 import BINDINGS, Clients, request_to
 from tests.e2e.wire import Json
 from tests.push.receiver import Receiver, Reply, receiving
 from tests.server.conftest import eventually
@@ -148,7 +148,7 @@ def webhook(
 async def test_the_sdk_client_creates_reads_lists_and_deletes_push_configs(
     clients: Clients, binding: str
 ) -> None:
-    client, task = clients.blocking, await clients.send(ask("test.echo", {}))
+    client, task = clients.blocking, await clients.send(request_to("test.echo", {}))
     push_config = webhook(task.id)
     config_ref = GetTaskPushNotificationConfigRequest(task_id=task.id, id="c1")
     list_request = ListTaskPushNotificationConfigsRequest(task_id=task.id)
@@ -175,7 +175,7 @@ async def test_a_message_of_the_sdk_client_can_carry_a_push_config(
     clients: Clients, receiver: Receiver
 ) -> None:
     push_config = webhook(url=receiver.url)
-    sending = ask("test.echo", {"n": 1})
+    sending = request_to("test.echo", {"n": 1})
     sending.configuration.task_push_notification_config.CopyFrom(push_config)
     task = await clients.send(sending)
     config_ref = GetTaskPushNotificationConfigRequest(task_id=task.id, id="c1")
@@ -191,7 +191,7 @@ async def test_the_sdk_client_can_read_a_failed_push_config(
     clients: Clients, http: httpx.Client, binding: str
 ) -> None:
     with receiving(lambda delivery: Reply(410)) as receiver:
-        sending = ask("test.echo", {"n": 1})
+        sending = request_to("test.echo", {"n": 1})
         sending.configuration.task_push_notification_config.CopyFrom(webhook(url=receiver.url))
         task = await clients.send(sending)
         path = f"/tasks/{task.id}/pushNotificationConfigs/c1"

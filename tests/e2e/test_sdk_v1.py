@@ -128,7 +128,7 @@ async def task_of(client: Client, message: SendMessageRequest) -> Task:
     return response.task
 
 
-def ask(
+def request_to(
     skill: str | None, content: Any, task_id: str = "", context_id: str = ""
 ) -> SendMessageRequest:
     """Return a request that sends data or text to a skill."""
@@ -176,14 +176,14 @@ async def test_both_card_addresses_give_the_same_card(
 
 
 async def test_a_blocking_send_returns_the_result(clients: Clients) -> None:
-    task = await clients.send(ask("csv.summary", {"text": "name,age\nAda,36\nAlan,41\n"}))
+    task = await clients.send(request_to("csv.summary", {"text": "name,age\nAda,36\nAlan,41\n"}))
     assert task.status.state == COMPLETED
     assert output(task)["rows"] == 2
     assert await clients.get(task) == task
 
 
 async def test_text_is_accepted_by_a_skill_with_a_text_input(clients: Clients) -> None:
-    task = await clients.send(ask("markdown.html", "# Tea"))
+    task = await clients.send(request_to("markdown.html", "# Tea"))
     assert output(task) == {"html": "<h1>Tea</h1>"}
 
 
@@ -192,14 +192,14 @@ async def test_whole_numbers_arrive_exactly(clients: Clients) -> None:
         "customer": {"name": "Ada", "address": {"city": "London", "country": "GB"}},
         "lines": [{"sku": "tea", "quantity": 3, "unit_cents": 10_000_000}],
     }
-    task = await clients.send(ask("orders.price", order))
+    task = await clients.send(request_to("orders.price", order))
     assert output(task)["total_cents"] == 36_000_000
     numbers = {"largest": 2**53, "smallest": -(2**53), "odd": 2**53 - 1, "half": 0.5}
-    assert output(await clients.send(ask("test.echo", numbers))) == numbers
+    assert output(await clients.send(request_to("test.echo", numbers))) == numbers
 
 
 async def test_bytes_arrive_as_a_file(clients: Clients, binding: str) -> None:
-    task = await clients.send(ask("test.pack", {"text": "grüße"}))
+    task = await clients.send(request_to("test.pack", {"text": "grüße"}))
     (artifact,) = task.artifacts
     if binding == "rest-0.3":  # the SDKs disagree about the encoding of bytes there
         (url,) = [part.url for part in artifact.parts if part.url]
@@ -212,18 +212,18 @@ async def test_bytes_arrive_as_a_file(clients: Clients, binding: str) -> None:
 
 async def test_a_task_sent_without_waiting_can_be_followed_to_its_end(clients: Clients) -> None:
     gate = str(uuid4())
-    task = await clients.start(ask("test.wait", {"gate": gate}))
+    task = await clients.start(request_to("test.wait", {"gate": gate}))
     assert task.status.state not in TERMINAL
     assert (await clients.get(task)).status.state not in TERMINAL
     async with clients.watching(task) as events:
-        await clients.send(ask("test.open", {"gate": gate}))
+        await clients.send(request_to("test.open", {"gate": gate}))
         *_, last = [event async for event in events]
     assert state(last) == COMPLETED
     assert output(await clients.get(task)) == {"opened": gate}
 
 
 async def test_a_stream_delivers_chunks_then_the_final_state(clients: Clients) -> None:
-    events = await clients.stream(ask("text.stats", {"text": "To be\n\nor not\n\nto be"}))
+    events = await clients.stream(request_to("text.stats", {"text": "To be\n\nor not\n\nto be"}))
     first, *between, last = events
     assert first.task.status.state == TaskState.TASK_STATE_SUBMITTED
     assert state(between[0]) == WORKING
@@ -236,7 +236,7 @@ async def test_a_stream_delivers_chunks_then_the_final_state(clients: Clients) -
 
 
 async def test_every_event_of_a_stream_names_its_task_and_context(clients: Clients) -> None:
-    first, *rest = await clients.stream(ask("markdown.html", "tea", context_id="c-1"))
+    first, *rest = await clients.stream(request_to("markdown.html", "tea", context_id="c-1"))
     assert first.task.context_id == "c-1"
     for event in rest:
         update = event.status_update if event.HasField("status_update") else event.artifact_update
@@ -244,7 +244,9 @@ async def test_every_event_of_a_stream_names_its_task_and_context(clients: Clien
 
 
 async def test_a_slow_job_can_be_canceled(clients: Clients) -> None:
-    events = clients.streaming.send_message(ask("jobs.countdown", {"seconds": 300, "step": 300}))
+    events = clients.streaming.send_message(
+        request_to("jobs.countdown", {"seconds": 300, "step": 300})
+    )
     first = await anext(events)
     while state(event := await anext(events)) != WORKING:
         assert event.HasField("status_update")
@@ -258,9 +260,9 @@ async def test_a_slow_job_can_be_canceled(clients: Clients) -> None:
 
 async def test_two_watchers_see_the_same_end(clients: Clients) -> None:
     gate = str(uuid4())
-    task = await clients.start(ask("test.wait", {"gate": gate}))
+    task = await clients.start(request_to("test.wait", {"gate": gate}))
     async with clients.watching(task) as one, clients.watching(task) as other:
-        await clients.send(ask("test.open", {"gate": gate}))
+        await clients.send(request_to("test.open", {"gate": gate}))
         ends = [[event async for event in events][-1] for events in (one, other)]
     assert ends[0] == ends[1]
     assert state(ends[0]) == COMPLETED
@@ -269,7 +271,7 @@ async def test_two_watchers_see_the_same_end(clients: Clients) -> None:
 async def test_a_subscription_to_a_finished_task_returns_it_in_0_3_and_fails_in_1_0(
     clients: Clients, binding: str
 ) -> None:
-    task = await clients.send(ask("test.echo", {}))
+    task = await clients.send(request_to("test.echo", {}))
     request = SubscribeToTaskRequest(id=task.id)
     if binding.endswith("0.3"):
         (event,) = [event async for event in clients.streaming.subscribe(request)]
@@ -282,10 +284,10 @@ async def test_a_subscription_to_a_finished_task_returns_it_in_0_3_and_fails_in_
 @pytest.mark.parametrize(
     ("message", "error"),
     [
-        (ask("no.such", {}), MethodNotFoundError),
-        (ask(None, {}), InvalidParamsError),
-        (ask("csv.summary", {"text": 5}), InvalidParamsError),
-        (ask("test.echo", {}, task_id="no-such"), TaskNotFoundError),
+        (request_to("no.such", {}), MethodNotFoundError),
+        (request_to(None, {}), InvalidParamsError),
+        (request_to("csv.summary", {"text": 5}), InvalidParamsError),
+        (request_to("test.echo", {}, task_id="no-such"), TaskNotFoundError),
     ],
 )
 async def test_a_request_that_cannot_run_is_an_error_and_creates_no_task(
@@ -316,13 +318,13 @@ async def test_an_unknown_task_is_not_found(clients: Clients) -> None:
 
 
 async def test_a_finished_task_accepts_no_message(clients: Clients) -> None:
-    task = await clients.send(ask("test.echo", {}))
+    task = await clients.send(request_to("test.echo", {}))
     with pytest.raises(UnsupportedOperationError):
-        await clients.send(ask("test.echo", {}, task_id=task.id))
+        await clients.send(request_to("test.echo", {}, task_id=task.id))
 
 
 async def test_a_module_that_raises_fails_its_task_without_details(clients: Clients) -> None:
-    task = await clients.send(ask("test.fail", {}))
+    task = await clients.send(request_to("test.fail", {}))
     assert task.status.state == TaskState.TASK_STATE_FAILED
     (reason,) = get_data_parts(task.status.message.parts)
     assert reason["code"] == -32603
@@ -330,7 +332,7 @@ async def test_a_module_that_raises_fails_its_task_without_details(clients: Clie
 
 
 async def test_push_notifications_are_refused(clients: Clients) -> None:
-    message = ask("test.echo", {})
+    message = request_to("test.echo", {})
     config = message.configuration.task_push_notification_config
     config.url = "https://example.com/hook"
     with pytest.raises(PushNotificationNotSupportedError):
@@ -340,10 +342,12 @@ async def test_push_notifications_are_refused(clients: Clients) -> None:
 async def test_a_destructive_skill_runs_only_after_a_yes(clients: Clients, sandbox: Path) -> None:
     file = sandbox / f"{uuid4()}.txt"
     file.write_text("old", encoding="utf-8")
-    paused = await clients.send(ask("files.delete", {"path": file.name}))
+    paused = await clients.send(request_to("files.delete", {"path": file.name}))
     assert paused.status.state == INPUT_REQUIRED
     assert file.exists()
-    answered = await clients.send(ask(None, "yes", task_id=paused.id, context_id=paused.context_id))
+    answered = await clients.send(
+        request_to(None, "yes", task_id=paused.id, context_id=paused.context_id)
+    )
     assert answered.id == paused.id
     assert answered.status.state == COMPLETED
     assert output(answered) == {"deleted": file.name, "size": 3}
@@ -353,24 +357,26 @@ async def test_a_destructive_skill_runs_only_after_a_yes(clients: Clients, sandb
 async def test_a_destructive_skill_does_not_run_after_a_no(clients: Clients, sandbox: Path) -> None:
     file = sandbox / f"{uuid4()}.txt"
     file.write_text("old", encoding="utf-8")
-    first, *_, pause = await clients.stream(ask("files.delete", {"path": file.name}))
+    first, *_, pause = await clients.stream(request_to("files.delete", {"path": file.name}))
     assert state(pause) == INPUT_REQUIRED
-    events = await clients.stream(ask(None, {"approved": False}, task_id=first.task.id))
+    events = await clients.stream(request_to(None, {"approved": False}, task_id=first.task.id))
     assert state(events[-1]) == TaskState.TASK_STATE_REJECTED
     assert file.exists()
 
 
 async def test_tasks_are_listed_by_context_page_by_page(clients: Clients, binding: str) -> None:
     context = str(uuid4())
-    sent = [await clients.send(ask("test.echo", {"n": n}, context_id=context)) for n in range(3)]
+    sent = [
+        await clients.send(request_to("test.echo", {"n": n}, context_id=context)) for n in range(3)
+    ]
     request = ListTasksRequest(context_id=context, page_size=2, include_artifacts=True)
     if binding.endswith("0.3"):
         with pytest.raises(NotImplementedError):
             await clients.blocking.list_tasks(request)
         return
-    one = await clients.blocking.list_tasks(request)
-    assert (one.total_size, one.page_size, len(one.tasks)) == (3, 2, 2)
-    request.page_token = one.next_page_token
-    two = await clients.blocking.list_tasks(request)
-    assert two.next_page_token == ""
-    assert [*one.tasks, *two.tasks] == sent[::-1]
+    first_page = await clients.blocking.list_tasks(request)
+    assert (first_page.total_size, first_page.page_size, len(first_page.tasks)) == (3, 2, 2)
+    request.page_token = first_page.next_page_token
+    second_page = await clients.blocking.list_tasks(request)
+    assert second_page.next_page_token == ""
+    assert [*first_page.tasks, *second_page.tasks] == sent[::-1]

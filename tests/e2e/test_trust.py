@@ -29,7 +29,7 @@ from starlette.routing import Route
 from tests.e2e.environments import ROOT, python_environment
 from tests.e2e.programs import run_steps
 from tests.e2e.test_apcore_versions import SOURCES
-from tests.e2e.test_sdk_v1 import BINDINGS, COMPLETED, Clients, ask, output
+from tests.e2e.test_sdk_v1 import BINDINGS, COMPLETED, Clients, output, request_to
 from tests.server.asking import Agent, Json
 from tests.serving import running
 
@@ -182,13 +182,13 @@ async def test_the_sdk_of_1_0_opens_the_extended_card_and_its_skills(
     clients = Clients(bearer, card, binding)
     extended = await clients.blocking.get_extended_agent_card(GetExtendedAgentCardRequest())
     assert [skill.id for skill in extended.skills] == PAYROLL
-    task = await clients.send(ask("payroll.run", {}))
+    task = await clients.send(request_to("payroll.run", {}))
     assert (task.status.state, output(task)) == (COMPLETED, ADA)
     (*_, last) = MessageToDict(task)["metadata"]["apcore"]["stateHistory"]
     assert last["principal"] == f"jwt|{issuer.url}|ada"
     for client in (clients.blocking, clients.streaming):
         with pytest.raises(TaskNotFoundError):
-            await anext(client.send_message(ask("audit", {})))
+            await anext(client.send_message(request_to("audit", {})))
     bearer.headers.update(bearer_headers(issuer.token("ada", "payroll", life=-300)))
     with pytest.raises(A2AClientError, match="401"):
         await clients.blocking.get_task(GetTaskRequest(id=task.id))

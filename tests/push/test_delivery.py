@@ -220,8 +220,8 @@ def test_a_deleted_webhook_gets_no_more_notifications() -> None:
             caller.ask("tasks/pushNotificationConfig/delete", taskId=task["id"])
             eventually(lambda: caller.metrics()["webhooks_pending"] == 0)
             caller.held.release()
-            ended = {"id": task["id"]}
-            eventually(lambda: caller.ask("GetTask", **ended)["status"]["state"].endswith("TED"))
+            params = {"id": task["id"]}
+            eventually(lambda: caller.ask("GetTask", **params)["status"]["state"].endswith("TED"))
             assert caller.metrics()["webhooks_pending"] == 0
         assert len(receiver) == 1  # pending notifications are tried once more at shutdown
 

@@ -199,14 +199,14 @@ def test_push_notifications_are_not_supported(
     config: Json = {"pushNotificationConfig": {"id": "c1", "url": url}}
     if agent.modern:
         config = {"id": "c1", "url": url}
-    one = {"taskId": task_id, "id": "c1"}
+    names_of_one = {"taskId": task_id, "id": "c1"}
     if not agent.modern:
-        one = {"id": task_id, "pushNotificationConfigId": "c1"}
-    every = {"taskId": task_id} if agent.modern else {"id": task_id}
+        names_of_one = {"id": task_id, "pushNotificationConfigId": "c1"}
+    names_of_all = {"taskId": task_id} if agent.modern else {"id": task_id}
     assert agent.ask("push set", {"taskId": task_id, **config}).code == -32003
-    assert agent.ask("push get", one).code == -32003
-    assert agent.ask("push delete", one).code == -32003
-    assert agent.ask("push list", every).code == -32003
+    assert agent.ask("push get", names_of_one).code == -32003
+    assert agent.ask("push delete", names_of_one).code == -32003
+    assert agent.ask("push list", names_of_all).code == -32003
 
 
 def test_a_send_with_a_push_config_is_refused(agent: Agent) -> None:

@@ -29,7 +29,7 @@ TASKS = "SELECT id, skill, state, version, first_event FROM {}tasks ORDER BY cre
 EVENTS = "SELECT task_id, version, body FROM {}events ORDER BY task_id, version"
 OUTBOX = "SELECT task_id, config_id, version FROM {}outbox WHERE due IS NOT NULL"
 TERMINAL_STATES = ", ".join(str(NUMBERS[state]) for state in sorted(TERMINAL))
-ROWS = {
+RULES = {
     "has ended, but has a lease": (
         f"SELECT id FROM {{0}}tasks WHERE state IN ({TERMINAL_STATES}) AND expires IS NOT NULL"
     ),
@@ -45,7 +45,7 @@ ROWS = {
     },
 }
 """For each rule, the query for the tasks that break it."""
-QUERIES = (TASKS, EVENTS, OUTBOX, *ROWS.values())
+QUERIES = (TASKS, EVENTS, OUTBOX, *RULES.values())
 
 driver: Any = asyncpg
 
@@ -109,7 +109,7 @@ class StoreContents:
     Attributes:
         tasks: its tasks.
         waiting: the notifications that are still to be delivered.
-        wrong: the tasks that break one of `ROWS`, each with the rule.
+        wrong: the tasks that break one of `RULES`, each with the rule.
     """
 
     tasks: dict[str, StoredTask]
@@ -136,13 +136,13 @@ def check(address: str, home: Path, observed: Observed, *, must_succeed: bool = 
         Violated: Some invariants do not hold.
     """
     contents = read(address)
-    lines = [*violations(contents, observed, begun(home))]
+    lines = [*violations(contents, observed, start_counts(home))]
     lines += failures(contents) if must_succeed else ()
     if lines:
         raise Violated("\n".join([f"{len(lines)} violations", *lines]))
 
 
-def begun(home: Path) -> Counter[str]:
+def start_counts(home: Path) -> Counter[str]:
     """Return how often a module has started for each task."""
     return Counter(note.task_id for note in notes(home) if note.event == "begin")
 
@@ -223,7 +223,9 @@ def _contents(tasks: Rows, events: Rows, waiting: Rows, *wrong: Rows) -> StoreCo
     for task_id, version, body in events:
         if task_id in stored:
             stored[task_id].events.append((version, _state(bytes(body))))
-    lines = [(task_id, rule) for rule, rows in zip(ROWS, wrong, strict=True) for (task_id,) in rows]
+    lines = [
+        (task_id, rule) for rule, rows in zip(RULES, wrong, strict=True) for (task_id,) in rows
+    ]
     return StoreContents(stored, waiting, lines)
 
 

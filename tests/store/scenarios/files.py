@@ -11,7 +11,7 @@ from random import Random
 
 import httpx
 
-from tests.store.invariants import Observed, begun, check, read
+from tests.store.invariants import Observed, check, read, start_counts
 from tests.store.replicas import TIMEOUT, Replica, replica
 from tests.store.trials import Trial
 
@@ -63,7 +63,7 @@ def _check_store(trial: Trial, path: Path, observed: Observed) -> None:
         unknown = observed.tasks - observed.paused - {*observed.ends}
         observed.ends.update({task_id: agent.state(task_id) for task_id in unknown})
     check(address, trial.home, observed)
-    starts = begun(trial.home)
+    starts = start_counts(trial.home)
     assert not [task_id for task_id in observed.paused if starts[task_id]]
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from tests.server.asking import state_of
 from tests.store.fleet import fleet, wait_for_deliveries
-from tests.store.invariants import Observed, begun, check
+from tests.store.invariants import Observed, check, start_counts
 from tests.store.replicas import Agent, Json
 from tests.store.trials import Trial
 
@@ -163,5 +163,5 @@ def race(trial: Trial, *, races: int) -> None:
         wait_for_deliveries(trial.server.url)
     trial.say(f"{dict(racer.ends)}")
     check(trial.server.url, trial.home, racer.observed)
-    starts = begun(trial.home)
+    starts = start_counts(trial.home)
     assert max(starts.values()) == 1, starts.most_common(3)
