@@ -11,7 +11,7 @@ from typing import IO
 
 import httpx
 
-from tests.e2e.environments import python_environment
+from tests.e2e.environments import node_modules, python_environment, tool
 from tests.serving import PATIENCE, listener
 
 SERVERS = Path(__file__).parent / "servers"
@@ -19,9 +19,12 @@ REQUIREMENTS = {
     "sdk03": ("a2a-sdk[http-server]==0.3.26", "uvicorn"),
     "fasta2a_agent": ("fasta2a==2.1.1", "uvicorn"),
     "adk": ("google-adk[a2a]==2.13.0", "a2a-sdk==1.3.0", "uvicorn"),
+    "strands_agent": ("strands-agents[a2a]==1.62.0", "uvicorn"),
+    "adapter": ("a2a-adapter==0.2.14", "uvicorn"),
 }
 """Packages that the programs need beyond the environment of the tests."""
-NAMES = ("sdk1", *REQUIREMENTS)
+SDKS_OF_JS = {"sdk-v1": "1.3.0", "sdk-v03": "0.3.14"}
+"""Versions of @a2a-js/sdk that `js.mjs` runs with."""
 STARTUP = 60
 """Seconds until a server must answer; google-adk takes several to import."""
 PAUSE = 0.05
@@ -36,9 +39,8 @@ def foreign_server(name: str) -> Iterator[str]:
 
     The test is skipped if the program's environment can't be made.
     """
-    python = interpreter(name)
     port = free_port()
-    command = [python, "-I", str(SERVERS / f"{name}.py"), str(port)]
+    command = [*program(name), str(port)]
     url = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -51,6 +53,15 @@ def foreign_server(name: str) -> Iterator[str]:
             process.wait(PATIENCE)
     assert process.returncode is not None
     assert not has_card(url)
+
+
+def program(name: str) -> list[str]:
+    """Return the command of a program, without its port."""
+    if name in SDKS_OF_JS:
+        sdks = (f"{sdk}@npm:@a2a-js/sdk@{version}" for sdk, version in SDKS_OF_JS.items())
+        folder = node_modules(*sdks, "express@5.3.0")
+        return [tool("node"), str(SERVERS / "js.mjs"), str(folder), name]
+    return [interpreter(name), "-I", str(SERVERS / f"{name}.py")]
 
 
 def interpreter(name: str) -> str:

@@ -70,6 +70,16 @@ async def test_any_id_of_a_skill_becomes_the_id_of_a_module(skill: str, module_i
         assert await agent.register(Registry()) == [f"remote.c.{module_id}"]
 
 
+async def test_an_agent_without_skills_on_its_card_is_one_module() -> None:
+    cards = CardServer(description="Answers.")
+    registry = Registry()
+    async with listening(cards.app) as url, RemoteAgent(url, name="far") as agent:
+        assert await agent.register(registry) == ["remote.far.agent"]
+        assert registry.get("remote.far.agent").description == "Answers."
+        cards.set_skills(**{"no skill": {}})  # one of ours, which shows this caller none
+        assert await agent.refresh() == []
+
+
 async def test_skills_with_similar_or_long_ids_get_different_modules() -> None:
     server, long = CardServer(), "x" * 300
     server.set_skills(*({"id": each, "name": "Skill"} for each in ("a-b", "a_b", long, long + "y")))

@@ -254,7 +254,7 @@ class RemoteAgent(Connection):
         """Send a message to a skill, and return its task when it is settled.
 
         Args:
-            skill: The skill, by its id at the agent.
+            skill: The skill, by its id at the agent; empty if its card lists none.
             content: A str, a dict (data), a list of parts, or a `Message`.
             on_event: Called with each event as it arrives, and awaited if it is async. If it
                 raises an exception, the task is canceled.
@@ -267,7 +267,7 @@ class RemoteAgent(Connection):
         task: Task | None = None
         message = Message.of(content)
         events = self.client.stream_message(
-            message, skill=skill, context_id=context_id, task_id=task_id
+            message, skill=skill or None, context_id=context_id, task_id=task_id
         )
         try:
             async for event in events:

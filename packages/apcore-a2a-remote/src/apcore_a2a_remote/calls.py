@@ -224,7 +224,7 @@ class Call:
         answered = self._answered.question if self._answered and task_id else ""
         return self._agent.events(
             message,
-            skill=self._skill.remote_id,
+            skill=self._skill.remote_id or None,
             task_id=task_id,
             context_id=self._conversation(),
             metadata=self._request_metadata(),

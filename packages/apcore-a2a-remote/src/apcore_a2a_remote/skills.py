@@ -38,6 +38,10 @@ FILES_TOO: Json = {"a2a": {"text_field": TEXT, "files": True}}
 """How agents that tell no schemas are shown: they take text and files, and return text."""
 
 
+WHOLE_AGENT = "agent"
+"""The last part of the id of the module for an agent whose card lists no skills."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A skill on a card, and what the extension of this project tells about it.
@@ -63,7 +67,7 @@ class RemoteSkill:
 
     Attributes:
         module_id: The id of the module.
-        remote_id: The id of the skill at the agent.
+        remote_id: The id of the skill at the agent; empty if its card lists no skills.
         is_typed: Whether the agent tells its schemas; otherwise it takes and returns text.
         is_gated: Whether calls need approval here.
     """
@@ -158,7 +162,7 @@ def entries_of(card: AgentCard, name: str, url: str) -> dict[str, Entry]:
     """
     details = skill_details(card)
     entries: dict[str, Entry] = {}
-    for skill in card.skills[:MAX_SKILLS]:
+    for skill in card.skills[:MAX_SKILLS] or whole_agent(card):
         told = object_at(details, skill.id) or {}
         via = via_of(told)
         if url_digest(url) in via or len(via) >= MAX_VIA:
@@ -167,10 +171,21 @@ def entries_of(card: AgentCard, name: str, url: str) -> dict[str, Entry]:
             extra = {"event": "remote_skill_skipped"}
             logger.warning("Skipping a skill of %s: its schemas are too large", name, extra=extra)
             continue
-        own_id = skill.id.removeprefix(PREFIX) if via else skill.id
+        own_id = skill.id.removeprefix(PREFIX) if via else skill.id or WHOLE_AGENT
         module_id = free_id(f"{PREFIX}{name}.{own_id}", entries)
         entries[module_id] = Entry(skill, told, card.capabilities.streaming)
     return entries
+
+
+def whole_agent(card: AgentCard) -> list[AgentSkill]:
+    """Return the agent as one skill without an id, if its card lists none.
+
+    Some frameworks list no skills, but take messages. Agents of this project list those that the
+    caller may call.
+    """
+    if any(extension.uri == EXTENSION_URI for extension in card.capabilities.extensions):
+        return []
+    return [AgentSkill("", card.name, card.description)]
 
 
 def via_of(details: Mapping[str, Any]) -> list[Any]:

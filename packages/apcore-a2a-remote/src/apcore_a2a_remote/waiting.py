@@ -27,7 +27,7 @@ async def polled_events(
     client: A2AClient,
     message: Message,
     *,
-    skill: str,
+    skill: str | None,
     task_id: str | None,
     context_id: str | None,
     metadata: Mapping[str, Any],
@@ -40,7 +40,7 @@ async def polled_events(
     Args:
         client: The client.
         message: The message.
-        skill: The skill.
+        skill: The skill; None for an agent without any.
         task_id: The task that the message answers.
         context_id: The conversation.
         metadata: The metadata of the request.
