@@ -427,6 +427,19 @@ def test_the_credentials_of_callers_are_not_forwarded(agent: Agent, shop: Shop) 
     assert not {"authorization", "cookie"} & shop.requests[-1]["headers"].keys()
 
 
+def test_a_call_continues_the_trace_of_the_message(agent: Agent, shop: Shop) -> None:
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    agent.client.headers.update(
+        {"traceparent": f"00-{trace}-00f067aa0ba902b7-01", "tracestate": "vendor=1"}
+    )
+    call(agent, "list_items")
+
+    headers = shop.requests[-1]["headers"]
+    assert headers["traceparent"].split("-")[1] == trace
+    assert headers["traceparent"].split("-")[2] != "00f067aa0ba902b7"
+    assert headers["tracestate"] == "vendor=1"
+
+
 def test_cookies_of_one_call_are_not_sent_with_the_next(agent: Agent, shop: Shop) -> None:
     call(agent, "answer", kind="cookie")
     call(agent, "answer", kind="text")

@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote, urlencode
 import httpx
 import msgspec
 from apcore import InvalidInputError, ModuleError
+from apcore.trace_context import TraceContext
 from apcore_a2a_core import clean
 from apcore_a2a_core.authoring import File
 from apcore_a2a_core.values import is_array, is_object
@@ -248,8 +249,16 @@ class Api:
         self._client: httpx.AsyncClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def call(self, operation: Operation, inputs: Mapping[str, Any]) -> Json:
+    async def call(
+        self, operation: Operation, inputs: Mapping[str, Any], trace: Mapping[str, str]
+    ) -> Json:
         """Call an operation; return the output of its module.
+
+        Args:
+            operation: The operation.
+            inputs: The inputs of its module.
+            trace: Headers that continue the trace of the call. Parameters of the operation with
+                the same names take precedence.
 
         Raises:
             InvalidInputError: An input can't be sent.
@@ -257,6 +266,9 @@ class Api:
             ApiFailedError: It fails, or can't be reached.
         """
         request = operation.request(inputs)
+        own_names = {name.lower() for name in request["headers"]}
+        added = {name: value for name, value in trace.items() if name not in own_names}
+        request["headers"] = {**added, **request["headers"]}
         try:
             response, body = await self._send(request)
         except httpx.TimeoutException as error:
@@ -318,7 +330,7 @@ class ApiModule:
 
     async def execute(self, inputs: Json, context: Any) -> Json:
         """Call the operation."""
-        return await self._api.call(self._operation, inputs)
+        return await self._api.call(self._operation, inputs, TraceContext.inject(context))
 
 
 def is_json(media_type: str) -> bool:
