@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from apcore import Executor, ModuleAnnotations, Registry
+from apcore_a2a_server.modules.steps import DirectEngine, DirectExecutor
 
 from .inloop import (
     DIALECTS,
@@ -23,7 +24,7 @@ from .inloop import (
     serving,
 )
 from .inloop import anyio_backend as anyio_backend
-from .modules import Inputs, Module, Text
+from .modules import Echo, Inputs, Module, Text
 
 pytestmark = pytest.mark.anyio
 
@@ -298,3 +299,26 @@ async def test_a_warning_at_the_start_names_a_module_that_takes_no_object(
         assert answer.code == -32602
         (skill,) = (await peer.client.get(CARD)).json()["skills"]
         assert skill["inputModes"] == ["application/json"]
+
+
+@pytest.mark.anyio
+async def test_apcore_calls_modules_through_our_engine() -> None:
+    """The engine is set by a private attribute, which a new apcore may no longer read."""
+    runs: list[str] = []
+
+    class Recording(DirectEngine):
+        async def run(self, strategy: Any, ctx: Any, **options: Any) -> Any:
+            runs.append(ctx.module_id)
+            return await super().run(strategy, ctx, **options)
+
+    class Recorded(DirectExecutor):
+        def __init__(self, registry: Registry) -> None:
+            super().__init__(registry)
+            assert type(self._pipeline_engine) is DirectEngine
+            self._pipeline_engine = Recording(self)
+
+    registry = registry_of({"work": Echo()})
+    executor = Recorded(registry)
+    await executor.call_async("work", {"text": "hi"})
+    assert [chunk async for chunk in executor.stream("work", {"text": "hi"})]
+    assert runs == ["work", "work"]
