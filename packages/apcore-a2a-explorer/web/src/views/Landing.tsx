@@ -116,7 +116,7 @@ function Connection({ first }: { first: FirstExample | undefined }) {
   const operation = first
     ? operationOf("send", [{ data: first.example.inputs }], { skillId: first.skill.id })
     : { name: "list" as const, query: {} };
-  const source = `# pip install apcore-a2a-client\n${asPython(dialect(), operation, target())}`;
+  const source = `# pip install apcore-a2a-client\n${asPython(dialect(), operation, target(version.value))}`;
   return (
     <div class="card" role="region" aria-label="Connect from Python">
       <LongText text={source} code />

@@ -12,7 +12,7 @@ import { CopyView } from "./CopyView";
 import { Errors, Failure } from "./Errors";
 import { MessageParts } from "./MessageView";
 import { QuestionView } from "./QuestionView";
-import { skillOf } from "./TaskTable";
+import { skillOf } from "../protocol/taskFacts";
 import { Timeline } from "./Timeline";
 import { duration, short } from "./times";
 import { useClock } from "./useClock";

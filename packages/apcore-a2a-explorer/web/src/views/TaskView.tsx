@@ -7,7 +7,6 @@ import { card, skillsById } from "../state/agent";
 import { now } from "../state/clock";
 import { credentials } from "../state/credentials";
 import { whoami } from "../state/operate";
-import { href } from "../state/route";
 import { go, href } from "../state/route";
 import { meansNoEvents, type Run } from "../state/run";
 import { addRun, rememberRun, runs, start, watching } from "../state/runs";
