@@ -39,3 +39,8 @@ test("decisions are read, and malformed members are left out", () => {
     decisions: [decisions[0], { principal: "", act: "" }],
   });
 });
+
+test("the time of creation needs no former states", () => {
+  const task = taskOf("working", { createdAt: "2026-01-01T00:00:00.000Z" });
+  expect(durationOf(task, Date.parse("2026-01-01T00:00:09.000Z"))).toBe(9_000);
+});

@@ -14,7 +14,7 @@ export interface TaskFacts {
   principal?: string;
   traceId?: string;
   decisions: Decision[];
-  /** Time of its creation in milliseconds, if the agent keeps former states. */
+  /** Time of its creation in milliseconds. */
   createdAt?: number;
   /** The number of its runs: more than one if another replica has taken it over. */
   attempts?: number;
@@ -36,7 +36,7 @@ export function taskFacts(task: Task): TaskFacts {
       act: text(each.act) ?? "",
       timestamp: text(each.timestamp),
     })),
-    createdAt: Date.parse(text(former[0]?.timestamp) ?? "") || undefined,
+    createdAt: Date.parse(text(own.createdAt) ?? text(former[0]?.timestamp) ?? "") || undefined,
     attempts: former.length ? restarts.length + 1 : undefined,
   };
 }

@@ -8,7 +8,7 @@ import { card, target } from "../state/agent";
 import { health, loadHealth } from "../state/health";
 import { href } from "../state/route";
 import { operationOf } from "../state/runs";
-import { dialect } from "../state/settings";
+import { dialect, version } from "../state/settings";
 import { inbox, inboxIsFull } from "../state/tasks";
 import { AgentFacts } from "./AgentFacts";
 import { CopyButton } from "./CopyButton";
