@@ -1,4 +1,4 @@
-"""What an in-process store keeps in memory beside the record of a task."""
+"""The logs of tasks that an in-process store keeps in memory beside their records."""
 
 import time
 from collections.abc import Sequence
