@@ -16,7 +16,7 @@ from tests.explorer.browsing import Visit, chromium, press_run, visiting
 from tests.serving import running
 
 FOLDER = Path(__file__).parents[1] / "docs" / "explorer"
-WIDE = {"width": 1180, "height": 760}
+WIDE = {"width": 1440, "height": 860}
 TO_TOP = "(element) => element.scrollIntoView()"
 
 
@@ -79,7 +79,7 @@ def show_tasks(visit: Visit) -> None:
 def show_performance(visit: Visit) -> None:
     """Show the figures of the skills, with the details of one."""
     page = visit.go("performance")
-    page.get_by_role("button", name="Details of files.delete").click()
+    page.get_by_role("button", name="Details of jobs.countdown").click()
     expect(page.get_by_role("heading", name="Slowest")).to_be_visible()
 
 

@@ -48,7 +48,7 @@ def tour(visit: Visit) -> Iterator[str]:
     expect(page.get_by_role("heading", name="Slowest")).to_be_visible()
     yield "performance"
     page.keyboard.press("Control+k")
-    expect(page.get_by_role("option").first).to_be_visible()
+    expect(page.get_by_role("listbox", name="Commands")).to_be_visible()
     yield "palette"
     page.keyboard.press("Escape")
     visit.go("requests")

@@ -1,5 +1,4 @@
 import { useState } from "preact/hooks";
-import { counted } from "../parts/counted";
 import { readPerformance, type NotableTask, type SkillFigures } from "../protocol/own";
 import { skillsById } from "../state/agent";
 import { href } from "../state/route";
@@ -127,7 +126,7 @@ function Details({ figures }: { figures: SkillFigures }) {
         <h3>Slowest</h3>
         <TaskLinks tasks={slowest} />
         <p>
-          <a href={`#/tasks?skill=${encodeURIComponent(id.replace(/\p{Surrogate}/gu, "\ufffd"))}`}>{counted(figures.runs, "run")}: show tasks</a>
+          <a href={`#/tasks?skill=${encodeURIComponent(id.replace(/\p{Surrogate}/gu, "\ufffd"))}`}>Show its tasks</a>
         </p>
       </section>
     </div>

@@ -31,10 +31,14 @@ export function commandsFor(query: string): Command[] {
   return [...tasks(query.trim()), ...skills(query), ...[...views(), ...actions()].filter(matches)];
 }
 
-/** The skills that match, those first whose names or ids do. */
+/** The skills that match, those first whose names or ids begin with the query or have its words. */
 function skills(query: string): Command[] {
   const isNamed = matching(query);
-  const rank = ({ id, name }: Skill) => Number(!isNamed({ id, name, description: "", tags: [] }));
+  const start = query.trim().toLowerCase();
+  const rank = ({ id, name }: Skill) => {
+    if (id.toLowerCase().startsWith(start) || name.toLowerCase().startsWith(start)) return 0;
+    return isNamed({ id, name, description: "", tags: [] }) ? 1 : 2;
+  };
   const found = (card.value?.skills ?? []).filter(matching(query)).sort((a, b) => rank(a) - rank(b));
   return found.slice(0, MAX_SKILLS).map(({ id, name }) => ({ kind: "Skill", label: name, detail: id, run: () => go(href("skills", id)) }));
 }
