@@ -47,6 +47,9 @@ def tour(visit: Visit) -> Iterator[str]:
     page.get_by_role("button", name="Details of text.stats").click()
     expect(page.get_by_role("heading", name="Slowest")).to_be_visible()
     yield "performance"
+    visit.go("webhooks")
+    expect(page.get_by_role("heading", name="Webhooks", exact=True)).to_be_visible()
+    yield "webhooks"
     page.keyboard.press("Control+k")
     expect(page.get_by_role("listbox", name="Commands")).to_be_visible()
     yield "palette"
