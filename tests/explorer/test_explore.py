@@ -239,6 +239,12 @@ def test_the_command_says_that_there_is_no_agent(tmp_path: Path) -> None:
         assert "has no Agent Card, but HTTP 404" in explore_in_vain(site, tmp_path)
 
 
+def test_a_card_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    large = HTMLResponse(b" " * 11_000_000)
+    with running(Starlette(routes=[Route(f"/{CARD}", lambda request: large)])) as url:
+        assert "has more than 10485760 bytes" in explore_in_vain(url, tmp_path)
+
+
 def test_the_command_says_that_the_certificate_is_not_trusted(tmp_path: Path) -> None:
     authority = trustme.CA()
     issued = authority.issue_cert("127.0.0.1")

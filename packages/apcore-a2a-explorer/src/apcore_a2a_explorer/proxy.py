@@ -31,6 +31,9 @@ CARD_PATHS = (".well-known/agent-card.json", ".well-known/agent.json")
 """The paths of the card in A2A 1.0 and 0.3, and in earlier versions."""
 MISSING_STATUSES = (404, 405, 410)
 CONNECT_TIMEOUT = 10.0  # seconds; a response may take any time
+CARD_TIMEOUT = 30.0  # seconds
+MAX_CARD = 10 * 1024 * 1024
+"""Bytes of an Agent Card, after it is decompressed."""
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 UNSENT = {"host", "origin", "referer", "cookie", "content-length", "accept-encoding", "user-agent"}
 """Header fields of the browser that the agent does not get: they would tell it of this proxy."""
@@ -121,7 +124,6 @@ class AgentProxy:
     async def _show_card(self, request: Request) -> Response:
         response = await self.fetch_card(dict(forwarded(request.headers)), request.url.query)
         headers = {**dict(returned(response.headers)), **SAFE}
-        headers.pop("content-encoding", None)  # httpx has decoded the body
         return Response(response.content, response.status_code, headers)
 
     async def fetch_card(self, headers: Mapping[str, str], query: str = "") -> httpx.Response:
@@ -134,7 +136,7 @@ class AgentProxy:
         suffix = f"?{query}" if query else ""
         response = None
         for path in CARD_PATHS:
-            response = await self._client.get(self.agent.join(path + suffix), headers=headers)
+            response = await self._read(self.agent.join(path + suffix), headers)
             if response.status_code not in MISSING_STATUSES:
                 break
         assert response is not None  # there are paths
@@ -149,6 +151,23 @@ class AgentProxy:
             )
         self._card = card
         return response
+
+    async def _read(self, url: httpx.URL, headers: Mapping[str, str]) -> httpx.Response:
+        """Return the response of a card's URL, with its body.
+
+        Raises:
+            AgentUnreachableError: It is too large.
+        """
+        async with self._client.stream(
+            "GET", url, headers=headers, timeout=CARD_TIMEOUT
+        ) as response:
+            body = bytearray()
+            async for piece in response.aiter_bytes():
+                body += piece
+                if len(body) > MAX_CARD:
+                    raise AgentUnreachableError(f"{url} has more than {MAX_CARD} bytes")
+            plain = [(n, v) for n, v in response.headers.items() if n != "content-encoding"]
+            return httpx.Response(response.status_code, headers=plain, content=bytes(body))
 
     async def _endpoint(self, request: Request) -> httpx.URL:
         """Return the URL of the agent's JSON-RPC interface for the version of a request."""
@@ -252,7 +271,7 @@ def interfaces(card: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
-    """Return the objects in a list; none if it is no list."""
+    """Return the objects in a list; none if it is not a list."""
     items = cast("list[object]", value) if isinstance(value, list) else []
     return [cast("dict[str, Any]", each) for each in items if isinstance(each, dict)]
 
