@@ -68,8 +68,6 @@ export function TaskView({ id }: { id: string }) {
       {!task && !error && <p class="muted">Loading the task…</p>}
       {task && <Facts task={{ ...task, metadata: (snapshot ?? task).metadata }} />}
       {run && <h2>Result</h2>}
-      {run && <RunView run={run} replied={(next) => rememberRun(`task ${id}`, next)} bare />}
-      {task && whoami.value && <TraceView taskId={id} state={task.status.state} />}
       {run && (
         <RunView
           run={run}
@@ -78,6 +76,7 @@ export function TaskView({ id }: { id: string }) {
           rerun={rerunOf(snapshot)}
         />
       )}
+      {task && whoami.value && <TraceView taskId={id} state={task.status.state} />}
       {task && <History task={over ? (snapshot ?? task) : task} />}
       {task && card.value?.capabilities.push && <PushView taskId={id} />}
       {task && <Raw task={task} />}
