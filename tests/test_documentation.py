@@ -4,8 +4,10 @@ An example fenced as `python test="lint"` is only linted: it serves until it is 
 with `title="…"`, `packages="…"` or `test="session"` are linted here and run in `test_sessions.py`.
 """
 
+import logging
 import re
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from traceback import walk_tb
@@ -61,6 +63,15 @@ def run(example: CodeExample, eval_example: EvalExample) -> str | None:
         *_, (_, line) = walk_tb(error.__traceback__)
         return f"{example.path}:{line}: {error!r}"
     return None
+
+
+@pytest.fixture(autouse=True)
+def keeps_log_level() -> Iterator[None]:
+    """Restore the level of apcore's log, which an example changes."""
+    log = logging.getLogger("apcore")
+    level = log.level
+    yield
+    log.setLevel(level)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=location)
