@@ -272,8 +272,13 @@ def test_a_second_signal_ends_the_server_at_once(folder: Path, tmp_path: Path) -
 
 
 def served_from(stdin: str, folder: Path, **options: Any) -> list[str]:
-    """Return the command that serves a folder, with a file or terminal as standard input."""
-    return ["sh", "-c", 'exec "$@" <"$0"', stdin, *served(folder, **options)]
+    """Return the command that serves a folder, with a file or terminal as standard input.
+
+    It does not ignore SIGHUP, even if the tests do because `nohup` has started them.
+    """
+    python, flag, source, *arguments = served(folder, **options)
+    heed = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"
+    return ["sh", "-c", 'exec "$@" <"$0"', stdin, python, flag, heed + source, *arguments]
 
 
 @pytest.mark.process
