@@ -5,7 +5,7 @@ import hashlib
 import re
 import time
 from collections import OrderedDict
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from a2a.types import AgentCapabilities
 from apcore_a2a_core import EXTENSION_URI, AgentCardBuilder, Identity, SkillMapper, card_to_dict
@@ -39,12 +39,34 @@ MAX_CARDS = 64
 """Cached cards. Without a URL in the settings each host has its own, and clients invent hosts."""
 
 
+Header: TypeAlias = tuple[bytes, bytes]
+
+
 class Card(NamedTuple):
-    """A card as a JSON value and as bytes, with its entity tag (RFC 9110 §8.8.3)."""
+    """A card as a JSON value and as bytes, with two headers of its responses.
+
+    Attributes:
+        document: The card.
+        body: The card in JSON.
+        length: The header with the size of the body.
+        etag: The header with its entity tag (RFC 9110 §8.8.3).
+    """
 
     document: dict[str, Any]
     body: bytes
-    etag: bytes
+    length: Header
+    etag: Header
+
+
+class Target(NamedTuple):
+    """The agent's address as a request has it; the same for all if the settings have the URL."""
+
+    scheme: str = ""
+    host: bytes = b""
+    root_path: str = ""
+
+
+ANY_TARGET = Target()
 
 
 class Key(NamedTuple):
@@ -73,6 +95,8 @@ class CardPages:
         self._access = access
         self._settings = settings
         self._authenticates = settings.auth is not None
+        # another host gets another card, unless the settings have the URL
+        self._caching = PRIVATE_CACHING if settings.url is None else PUBLIC_CACHING
         self._schemes = {} if settings.auth is None else declared(settings.auth)
         self._security = security_members(self._schemes) if self._schemes else {}
         self._builder = AgentCardBuilder(SkillMapper())
@@ -82,6 +106,8 @@ class CardPages:
         """The cached cards; the latest used comes last."""
         self._public_lock = asyncio.Lock()
         self._public: tuple[int, float, frozenset[str]] = (-1, 0, frozenset())
+        self._public_keys: dict[Target, Key] = {}
+        """Keys of public cards that were sent since the access rules were last checked."""
         key = Key(skills.generation, self._address(), frozenset(skills.list()))
         self._keep(key, self._build(key))
 
@@ -91,24 +117,38 @@ class CardPages:
         If the agent has authentication, skills that need approval are left out. The response is
         304 if the client already has the card (RFC 9110 §13.1.2).
         """
-        url, tenant = self._requested(scope)
-        visible, cache_control = await self._public_skills(), PUBLIC_CACHING
-        if self._settings.url is None:  # another host gets another card
-            cache_control = PRIVATE_CACHING
-        if tenant is not None and tenant.skill_id not in visible:
-            _, identity = caller_of(scope)
-            if identity is None:
-                await not_found()(scope, receive, send)
-                return
-            cache_control = NO_STORE
-        card = await self._card(url, visible, tenant)
-        status, body = 304, b""
-        headers = [cache_control, (b"etag", card.etag)]
-        if not _has_tag(scope, card.etag):
-            status, body = 200, card.body
-            headers = [JSON, (b"content-length", b"%d" % len(body)), *headers]
+        card, caching = self._recent_card(scope), self._caching
+        if card is None:
+            url, tenant = self._requested(scope)
+            visible = await self._public_skills()
+            if tenant is not None and tenant.skill_id not in visible:
+                _, identity = caller_of(scope)
+                if identity is None:
+                    await not_found()(scope, receive, send)
+                    return
+                caching = NO_STORE
+            card = await self._card(url, visible, tenant)
+            if tenant is None and visible is self._public[2]:
+                if len(self._public_keys) >= MAX_CARDS:
+                    self._public_keys.clear()
+                self._public_keys[self._target(scope)] = Key(self._skills.generation, url, visible)
+        status, body, headers = 200, card.body, [JSON, card.length, caching, card.etag]
+        if _has_tag(scope, card.etag[1]):
+            status, body, headers = 304, b"", headers[2:]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+    def _recent_card(self, scope: Scope) -> Card | None:
+        """Return the public card, if it was sent since the access rules were last checked."""
+        generation, expires, _ = self._public
+        is_recent = generation == self._skills.generation and time.monotonic() < expires
+        if not is_recent or FOUND_TENANT in scope:
+            return None
+        key = self._public_keys.get(self._target(scope))
+        card = self._cards.get(key) if key is not None else None
+        if key is not None and card is not None:
+            self._keep(key, card)
+        return card
 
     async def show_extended(self, request: Request) -> Response:
         """Respond with the extended card of the caller (FR-AGC-004)."""
@@ -147,6 +187,7 @@ class CardPages:
                     if self._is_public(skill_id, verdict)
                 )
                 self._public = generation, time.monotonic() + PUBLIC_SKILLS_TTL, skill_ids
+                self._public_keys.clear()
             return skill_ids
 
     def _is_public(self, skill_id: str, verdict: Verdict) -> bool:
@@ -179,14 +220,17 @@ class CardPages:
         if len(self._cards) > MAX_CARDS:
             self._cards.popitem(last=False)
 
+    def _target(self, scope: Scope) -> Target:
+        if self._settings.url is not None:
+            return ANY_TARGET
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        scheme = scope.get("scheme", "http")
+        return Target(scheme, hosts[0] if hosts else b"", agent_root_path(scope))
+
     def _requested(self, scope: Scope) -> tuple[str, Tenant | None]:
         """Return the agent's URL as the request has it, and the tenant that the request is for."""
-        host = ""
-        if self._settings.url is None:
-            values = (value for name, value in scope["headers"] if name == b"host")
-            host = next(values, b"").decode("latin-1")
-        url = self._address(scope.get("scheme", "http"), host, agent_root_path(scope))
-        return url, scope.get(FOUND_TENANT)
+        scheme, host, root_path = self._target(scope)
+        return self._address(scheme, host.decode("latin-1"), root_path), scope.get(FOUND_TENANT)
 
     def _address(self, scheme: str = "", host: str = "", root_path: str = "") -> str:
         """Return the agent's URL: the one in the settings, or else that of a request."""
@@ -226,7 +270,9 @@ class CardPages:
                 extension["params"]["revision"] = revision
         if self.signer is not None:
             document["signatures"] = [*self.signer.sign(document)]
-        return Card(document, dump_json(document), f'"{revision}"'.encode())
+        body = dump_json(document)
+        length = (b"content-length", b"%d" % len(body))
+        return Card(document, body, length, (b"etag", f'"{revision}"'.encode()))
 
 
 def _has_tag(scope: Scope, etag: bytes) -> bool:
