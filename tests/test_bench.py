@@ -386,7 +386,7 @@ def run_plan(results: Results, plan: Plan) -> None:
         bench.run_rounds()
 
 
-def one_send(*servers: str, **programs: peers.Program) -> Plan:
+def plan_of_sends(*servers: str, **programs: peers.Program) -> Plan:
     """Return a plan with a few sends to each server."""
     return Plan(
         stacks=[peers.STACK],
@@ -403,7 +403,7 @@ def one_send(*servers: str, **programs: peers.Program) -> Plan:
 
 def test_servers_are_compared_under_load() -> None:
     results = Results()
-    run_plan(results, one_send("ours"))
+    run_plan(results, plan_of_sends("ours"))
     bare, ours, *_ = peers.table(results).rows
     assert (bare[3], bare[5]) == ("1.00", "1.00")
     assert float(ours[3]) < 1 < float(ours[5])
@@ -413,7 +413,7 @@ def test_servers_are_compared_under_load() -> None:
 @pytest.mark.parametrize("name", [JS, FASTA2A, ADAPTER])
 def test_a_peer_answers_in_an_environment_of_its_own(name: str) -> None:
     results = Results()
-    run_plan(results, one_send(name, **{name: peers.program(name)}))
+    run_plan(results, plan_of_sends(name, **{name: peers.program(name)}))
     assert not results.failures
     assert not results.unavailable
     (row,) = (row for row in peers.table(results).rows if row[0] == name)
@@ -423,10 +423,10 @@ def test_a_peer_answers_in_an_environment_of_its_own(name: str) -> None:
 def test_a_peer_that_cannot_be_installed_is_in_the_table_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def missing(*_: object) -> str:
+    def fail_to_install(*_: object) -> str:
         pytest.skip("npm is not installed")
 
-    monkeypatch.setattr(peers, "node_modules", missing)
+    monkeypatch.setattr(peers, "node_modules", fail_to_install)
     monkeypatch.setattr(peers, "python_environment", lambda *_: Path("python"))
     results = Results()
     plan = peers.plan(results, quick=True)
@@ -547,8 +547,8 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def counting(monkeypatch: pytest.MonkeyPatch, **counts: int) -> None:
-    """Replace the run under valgrind by its result."""
+def replace_counts(monkeypatch: pytest.MonkeyPatch, **counts: int) -> None:
+    """Replace the run under valgrind by the counts that it would return."""
     monkeypatch.setattr("shutil.which", lambda name: name)
     monkeypatch.setattr(instructions, "_count", lambda folder: counts)
 
@@ -558,7 +558,7 @@ def counting(monkeypatch: pytest.MonkeyPatch, **counts: int) -> None:
 def test_an_increase_of_more_than_three_percent_fails_the_gate(
     count: int, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    counting(monkeypatch, send=count)
+    replace_counts(monkeypatch, send=count)
     assert cli.main(["--instructions"]) == code
     assert ("more than 3%" in capsys.readouterr().out) == (code == 1)
 
@@ -567,7 +567,7 @@ def test_an_increase_of_more_than_three_percent_fails_the_gate(
 def test_without_a_record_instructions_are_shown_and_the_gate_passes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    counting(monkeypatch, send=1000, get=200)
+    replace_counts(monkeypatch, send=1000, get=200)
     assert cli.main(["--instructions"]) == 0
     assert "Nothing is recorded for this environment" in capsys.readouterr().out
 
@@ -575,7 +575,7 @@ def test_without_a_record_instructions_are_shown_and_the_gate_passes(
 def test_recorded_instructions_replace_those_of_the_same_environment(
     record: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counting(monkeypatch, send=2000)
+    replace_counts(monkeypatch, send=2000)
     assert cli.main(["--instructions", "--record"]) == 0
     assert cli.main(["--instructions"]) == 0
     recorded = json.loads(record.read_text())

@@ -72,7 +72,7 @@ def names(requirements: list[Requirement]) -> set[str]:
     return {canonicalize_name(requirement.name) for requirement in requirements}
 
 
-def trees(name: str) -> Iterator[ast.AST]:
+def syntax_trees(name: str) -> Iterator[ast.AST]:
     for path in PACKAGES[name].glob("src/**/*.py"):
         yield from ast.walk(ast.parse(path.read_text(encoding="utf-8")))
 
@@ -96,7 +96,7 @@ def owner(module: str) -> str | None:
 def imported(name: str) -> set[str]:
     """Return the distributions of all import statements in *name*."""
     modules: set[str] = set()
-    for node in trees(name):
+    for node in syntax_trees(name):
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
@@ -106,7 +106,7 @@ def imported(name: str) -> set[str]:
 
 def members_in_strings(name: str) -> set[str]:
     """Return the members whose module is in a string of *name*, for `importlib.import_module`."""
-    strings = {n.value for n in trees(name) if isinstance(n, ast.Constant)}
+    strings = {n.value for n in syntax_trees(name) if isinstance(n, ast.Constant)}
     return {member for member, module in MODULES.items() if module in strings}
 
 
@@ -123,36 +123,36 @@ def test_there_are_eight_distributions() -> None:
 
 def test_the_extras_of_the_facade_are_distributions_and_their_extras() -> None:
     distributions = {"auth", "bridges", "explorer", "remote", "server"}
-    of_the_server = {"grpc", "openapi", "otel", "postgres", "sqlite"}
+    server_extras = {"grpc", "openapi", "otel", "postgres", "sqlite"}
 
-    assert extras("apcore-a2a").keys() == {"all", *distributions, *of_the_server, *frameworks()}
-    assert extras("apcore-a2a-server").keys() == of_the_server
+    assert extras("apcore-a2a").keys() == {"all", *distributions, *server_extras, *frameworks()}
+    assert extras("apcore-a2a-server").keys() == server_extras
 
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_distribution_imports_what_it_declares_and_nothing_else(name: str) -> None:
     optional = names([r for requirements in extras(name).values() for r in requirements])
-    reached = imported(name) | members_in_strings(name) - {name}
+    used = imported(name) | members_in_strings(name) - {name}
 
-    assert reached - names(required(name)) - optional <= PROVIDED.keys()
-    assert names(required(name)) - reached <= PLUGINS.keys()
-    assert optional - {name} <= reached
+    assert used - names(required(name)) - optional <= PROVIDED.keys()
+    assert names(required(name)) - used <= PLUGINS.keys()
+    assert optional - {name} <= used
 
 
 def test_every_listed_exception_is_needed() -> None:
-    everything = {dependency for name in PACKAGES for dependency in names(required(name))}
+    declared = {dependency for name in PACKAGES for dependency in names(required(name))}
 
-    assert everything >= PLUGINS.keys()
+    assert declared >= PLUGINS.keys()
     assert extras("apcore-a2a").keys() >= SEPARATE.keys()
     assert {dependency for name in PACKAGES for dependency in imported(name)} >= PROVIDED.keys()
 
 
 def test_all_versions_are_the_same() -> None:
     (version,) = {project(name)["version"] for name in PACKAGES}
-    everything = [r for name in PACKAGES for r in required(name)]
-    everything += [r for name in PACKAGES for lines in extras(name).values() for r in lines]
+    requirements = [r for name in PACKAGES for r in required(name)]
+    requirements += [r for name in PACKAGES for lines in extras(name).values() for r in lines]
     pins = [
-        r for r in everything if r.name in PACKAGES and not (r.name == "apcore-a2a" and r.extras)
+        r for r in requirements if r.name in PACKAGES and not (r.name == "apcore-a2a" and r.extras)
     ]
     locked = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))["package"]
 
@@ -165,11 +165,13 @@ def test_all_versions_are_the_same() -> None:
 
 @pytest.mark.parametrize("name", [name for name in PACKAGES if "all" in extras(name)])
 def test_the_extra_all_covers_every_other_extra(name: str) -> None:
-    everything = extras(name)
-    covered = {extra for r in everything.pop("all") if r.name == name for extra in r.extras}
+    requirements_by_extra = extras(name)
+    covered = {
+        extra for r in requirements_by_extra.pop("all") if r.name == name for extra in r.extras
+    }
 
-    assert everything
-    assert covered == everything.keys() - SEPARATE.keys() - frameworks()
+    assert requirements_by_extra
+    assert covered == requirements_by_extra.keys() - SEPARATE.keys() - frameworks()
 
 
 def test_the_facade_offers_every_other_distribution() -> None:

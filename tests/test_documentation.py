@@ -66,7 +66,7 @@ def run(example: CodeExample, eval_example: EvalExample) -> str | None:
 
 
 @pytest.fixture(autouse=True)
-def keeps_log_level() -> Iterator[None]:
+def restore_log_level() -> Iterator[None]:
     """Restore the level of apcore's log, which an example changes."""
     log = logging.getLogger("apcore")
     level = log.level

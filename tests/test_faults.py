@@ -38,7 +38,9 @@ def test_an_interruption() -> None:
     os.kill(os.getppid(), signal.SIGTERM)
     time.sleep(60)
 """
-FAULT = Fault("dear", "It costs more.", "price.py", "= 3", "= 4", ("test_price.py::test_a_price",))
+FAULT = Fault(
+    "expensive", "It costs more.", "price.py", "= 3", "= 4", ("test_price.py::test_a_price",)
+)
 
 
 @pytest.fixture
@@ -48,8 +50,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "test_price.py").write_text(TESTS, encoding="utf-8")
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     identity = ["-c", "user.name=Ada", "-c", "user.email=ada@example.com"]
-    for words in (["init", "-q"], ["add", "."], [*identity, "commit", "-q", "-m", "Begin"]):
-        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    for arguments in (["init", "-q"], ["add", "."], [*identity, "commit", "-q", "-m", "Begin"]):
+        subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
     before = signal.getsignal(signal.SIGTERM)
     yield tmp_path
     signal.signal(signal.SIGTERM, before)
@@ -79,11 +81,11 @@ def test_a_fault_matches_the_code_and_its_tests_exist(fault: Fault) -> None:
 @pytest.mark.parametrize(
     ("test", "arguments", "verdict"),
     [
-        ("test_a_price", [], "found   dear"),
-        ("test_a_sum", [], "MISSED  dear"),
-        ("test_a_price_tomorrow", [], "MISSED  dear"),
-        ("test_a_price_tomorrow", ["dear", "--full", "--", "-v"], "found   dear"),
-        ("test_a_gift", [], "BROKEN  dear"),
+        ("test_a_price", [], "found   expensive"),
+        ("test_a_sum", [], "MISSED  expensive"),
+        ("test_a_price_tomorrow", [], "MISSED  expensive"),
+        ("test_a_price_tomorrow", ["expensive", "--full", "--", "-v"], "found   expensive"),
+        ("test_a_gift", [], "BROKEN  expensive"),
     ],
 )
 def test_a_run_prints_the_verdict_of_the_tests(
@@ -102,7 +104,7 @@ def test_tests_that_hang_are_stopped(
     monkeypatch.setattr(faults, "STOP_TIMEOUT", 0.1)
 
     assert main(["run"], tree, [FAULT]) == 1
-    assert capsys.readouterr().out.startswith("HUNG    dear")
+    assert capsys.readouterr().out.startswith("HUNG    expensive")
 
 
 def test_the_code_is_restored_when_a_run_is_interrupted(tree: Path) -> None:
@@ -124,7 +126,7 @@ def test_a_snippet_that_does_not_occur_exactly_once_is_broken(
     tree: Path, capsys: pytest.CaptureFixture[str], old: str
 ) -> None:
     assert main(["run"], tree, [replace(FAULT, old=old)]) == 1
-    assert capsys.readouterr().out.startswith("BROKEN  dear")
+    assert capsys.readouterr().out.startswith("BROKEN  expensive")
 
 
 def test_an_unknown_fault_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

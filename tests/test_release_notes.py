@@ -29,24 +29,24 @@ def tree(tmp_path: Path) -> Path:
     (tmp_path / "tools").mkdir()
     shutil.copy(ROOT / "tools" / "release_notes.py", tmp_path / "tools")
     for name in ("one", "two"):
-        declare(tmp_path, name, "1.2.0")
+        write_version(tmp_path, name, "1.2.0")
     (tmp_path / "CHANGELOG.md").write_text(CHANGELOG, encoding="utf-8")
     return tmp_path
 
 
-def declare(tree: Path, name: str, version: str) -> None:
+def write_version(tree: Path, name: str, version: str) -> None:
     path = tree / "packages" / name / "pyproject.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f'[project]\nname = "{name}"\nversion = "{version}"\n', encoding="utf-8")
 
 
-def notes(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_release_notes(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(tree / "tools" / "release_notes.py"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
 
 
 def test_the_entry_of_the_version_is_printed_without_its_heading(tree: Path) -> None:
-    result = notes(tree, "v1.2.0")
+    result = run_release_notes(tree, "v1.2.0")
 
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout == "### Added\n\n- A thing.\n"
@@ -54,23 +54,23 @@ def test_the_entry_of_the_version_is_printed_without_its_heading(tree: Path) -> 
 
 def test_the_last_entry_ends_with_the_file(tree: Path) -> None:
     for name in ("one", "two"):
-        declare(tree, name, "1.1.0")
+        write_version(tree, name, "1.1.0")
 
-    assert notes(tree, "v1.1.0").stdout == "- Another thing.\n"
+    assert run_release_notes(tree, "v1.1.0").stdout == "- Another thing.\n"
 
 
 @pytest.mark.parametrize("tag", ["v1.2.1", "1.2.0", "v1.2", "v1.2.0rc1"])
 def test_a_tag_that_is_not_the_version_is_refused(tree: Path, tag: str) -> None:
-    result = notes(tree, tag)
+    result = run_release_notes(tree, tag)
 
     assert (result.returncode, result.stdout) == (1, "")
     assert f"the tag is {tag}, but one has version 1.2.0" in result.stderr
 
 
 def test_a_distribution_of_another_version_is_refused(tree: Path) -> None:
-    declare(tree, "two", "1.1.0")
+    write_version(tree, "two", "1.1.0")
 
-    result = notes(tree, "v1.2.0")
+    result = run_release_notes(tree, "v1.2.0")
 
     assert (result.returncode, result.stdout) == (1, "")
     assert "two has version 1.1.0" in result.stderr
@@ -88,7 +88,7 @@ def test_a_distribution_of_another_version_is_refused(tree: Path) -> None:
 def test_an_unfinished_entry_is_refused(tree: Path, old: str, new: str, complaint: str) -> None:
     (tree / "CHANGELOG.md").write_text(CHANGELOG.replace(old, new), encoding="utf-8")
 
-    result = notes(tree, "v1.2.0")
+    result = run_release_notes(tree, "v1.2.0")
 
     assert (result.returncode, result.stdout) == (1, "")
     assert complaint in result.stderr
@@ -96,7 +96,7 @@ def test_an_unfinished_entry_is_refused(tree: Path, old: str, new: str, complain
 
 @pytest.mark.parametrize("arguments", [[], ["v1.2.0", "v1.1.0"]])
 def test_exactly_one_tag_is_required(tree: Path, arguments: list[str]) -> None:
-    result = notes(tree, *arguments)
+    result = run_release_notes(tree, *arguments)
 
     assert result.returncode == 1
     assert "usage" in result.stderr

@@ -38,7 +38,7 @@ def every_id() -> list[str]:
     ]
 
 
-def named(text: str) -> list[str]:
+def names_in(text: str) -> list[str]:
     """Return the words in backticks in *text*."""
     return re.findall(r"`([^`]+)`", text)
 
@@ -68,18 +68,18 @@ def test_every_row_has_a_title_a_status_and_a_remark_unless_it_is_met() -> None:
         assert title, requirement
         assert status in STATUSES, requirement
         assert bool(why) == (status != "met"), requirement
-        assert named(test) or status == "waits", requirement
+        assert names_in(test) or status == "waits", requirement
 
 
 def test_every_path_and_every_test_exists() -> None:
-    names = [name for name in named(TEXT) if name.startswith(FOLDERS)]
+    names = [name for name in names_in(TEXT) if name.startswith(FOLDERS)]
     assert names
     assert [name for name in names if not exists(name)] == []
-    assert [name for row in ROWS for name in named(row[4]) if name not in names] == []
+    assert [name for row in ROWS for name in names_in(row[4]) if name not in names] == []
 
 
 def test_every_module_exists() -> None:
-    names = [name for row in ROWS for name in named(row[3])]
+    names = [name for row in ROWS for name in names_in(row[3])]
     assert names
     assert [name for name in names if not is_module(name)] == []
 

@@ -118,7 +118,7 @@ def free_port() -> int:
     raise AssertionError("None of 100 ports is free")
 
 
-def in_terminal(command: str, folder: Path, variables: dict[str, str]) -> tuple[int, str]:
+def run_in_terminal(command: str, folder: Path, variables: dict[str, str]) -> tuple[int, str]:
     """Run a bash command in a terminal; return its exit code and what it shows."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
@@ -133,13 +133,13 @@ def in_terminal(command: str, folder: Path, variables: dict[str, str]) -> tuple[
         os.close(theirs)
         limit = threading.Timer(PATIENCE, shell.kill)
         limit.start()
-        shown = b""
+        output = b""
         with contextlib.suppress(OSError), os.fdopen(ours, "rb", buffering=0) as terminal:
             while chunk := terminal.read(65536):  # raises OSError once the command has ended
-                shown += chunk
+                output += chunk
         code = shell.wait(PATIENCE)
         limit.cancel()
-    return code, shown.decode().replace("\r\n", "\n")
+    return code, output.decode().replace("\r\n", "\n")
 
 
 @contextmanager
@@ -160,7 +160,7 @@ def serving(command: str, folder: Path, variables: dict[str, str], port: int) ->
     ):
         try:
             deadline = time.monotonic() + PATIENCE
-            while not listens(port):
+            while not is_listening(port):
                 assert server.poll() is None, log.read_text()
                 assert time.monotonic() < deadline, log.read_text()
                 time.sleep(0.05)  # there is no event to wait for in another process
@@ -171,15 +171,15 @@ def serving(command: str, folder: Path, variables: dict[str, str], port: int) ->
             server.wait(PATIENCE)
 
 
-def listens(port: int) -> bool:
+def is_listening(port: int) -> bool:
     with socket.socket() as sock:
         return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
-def shows(expected: str, shown: str) -> bool:
-    """Return whether *shown* has the lines of *expected*, in which `…` stands for any text."""
+def matches(expected: str, output: str) -> bool:
+    """Return whether *output* has the lines of *expected*, in which `…` stands for any text."""
     wanted = "\n".join(line.rstrip() for line in expected.strip("\n").splitlines())
-    plain = "\n".join(line.rstrip() for line in shown.splitlines())
+    plain = "\n".join(line.rstrip() for line in output.splitlines())
     return re.search(f"^{re.escape(wanted).replace('…', '.*')}$", plain, re.MULTILINE) is not None
 
 
@@ -206,10 +206,10 @@ class Session:
         state = self.folder / ".state"
         script = f"set -e; [ ! -f {state} ] || . {state}\n{command}\n"
         script += f"{{ export -p; echo cd \"'$PWD'\"; }} > {state}"
-        code, self.shown = in_terminal(script, self.folder, environment(self.folder, self.port))
+        code, self.shown = run_in_terminal(script, self.folder, environment(self.folder, self.port))
         assert (code != 0) == fails, self.shown
 
-    def program(self, block: Block, command: str) -> None:
+    def run_program(self, block: Block, command: str) -> None:
         """Run a block with an interpreter, and compare what it prints with its `#>` marks."""
         file = self.folder / ("example.mjs" if block.language == "javascript" else "example.py")
         file.write_text(self.code(block), encoding="utf-8")
@@ -225,8 +225,8 @@ class Session:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(self.code(block), encoding="utf-8")
 
-    def server(self, block: Block) -> contextlib.AbstractContextManager[None]:
-        """Return a block's server, as a context."""
+    def serve(self, block: Block) -> contextlib.AbstractContextManager[None]:
+        """Serve a block, in a context."""
         variables = environment(self.folder, self.port)
         return serving(self.code(block), self.folder, variables, self.port)
 
@@ -237,7 +237,7 @@ def test_the_commands_of_a_page_work_as_a_reader_types_them(page: Path, tmp_path
     session.write_files(page)
     with contextlib.ExitStack() as servers:
         for block in blocks(page):
-            place = f"{page.relative_to(ROOT)}:{block.line}"
+            location = f"{page.relative_to(ROOT)}:{block.line}"
             match block.language, block.options:
                 case _, {"test": "no"}:
                     pass
@@ -245,14 +245,14 @@ def test_the_commands_of_a_page_work_as_a_reader_types_them(page: Path, tmp_path
                     pass
                 case "shell", {"test": "serve"}:
                     servers.close()
-                    servers.enter_context(session.server(block))
+                    servers.enter_context(session.serve(block))
                 case "shell", options:
                     session.run(session.code(block), fails=options.get("test") == "fails")
                 case "python", {"test": "session"}:
-                    session.program(block, "python")
+                    session.run_program(block, "python")
                 case "text", {"test": "output"}:
-                    shown = session.shown.replace(f":{session.port}", ":8000")
-                    assert shows(block.code, shown), f"{place} shows:\n{shown}"
+                    output = session.shown.replace(f":{session.port}", ":8000")
+                    assert matches(block.code, output), f"{location} shows:\n{output}"
 
 
 @pytest.mark.parametrize(("page", "block"), FOREIGN)
@@ -269,7 +269,7 @@ def test_a_program_with_another_package_prints_what_the_page_says(
     session.write_files(page)
     server = next(each for each in blocks(page) if each.options.get("test") == "serve")
     with session.server(server):
-        session.program(block, command)
+        session.run_program(block, command)
 
 
 def test_pages_have_commands() -> None:

@@ -34,7 +34,7 @@ def run(*command: object, cwd: Path = ROOT, **environment: str) -> subprocess.Co
     )
 
 
-def python(tool: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+def run_python(tool: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     return run(sys.executable, tool, *arguments)
 
 
@@ -48,10 +48,10 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def sizes(tree: Path, source: str) -> subprocess.CompletedProcess[str]:
+def run_sizes(tree: Path, source: str) -> subprocess.CompletedProcess[str]:
     module = tree / "packages" / "apcore-a2a-core" / "src" / "apcore_a2a_core" / "module.py"
     module.write_text(source, encoding="utf-8")
-    return python(tree / "tools" / "sizes.py")
+    return run_python(tree / "tools" / "sizes.py")
 
 
 def function(name: str, lines: int, indent: str = "") -> str:
@@ -62,7 +62,7 @@ SMALL = "".join(function(f"small_{number}", 1) for number in range(40))
 
 
 def test_sizes_accepts_functions_at_the_bound(tree: Path) -> None:
-    result = sizes(tree, SMALL + function("long", 50))
+    result = run_sizes(tree, SMALL + function("long", 50))
 
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.splitlines()[1].split() == [
@@ -83,7 +83,7 @@ def test_sizes_accepts_functions_at_the_bound(tree: Path) -> None:
     ],
 )
 def test_sizes_lists_violations(tree: Path, source: str, complaint: str | None) -> None:
-    result = sizes(tree, source)
+    result = run_sizes(tree, source)
 
     assert result.returncode == (1 if complaint else 0)
     assert complaint is None or complaint in result.stdout
@@ -96,8 +96,8 @@ def test_sizes_refuses_more_than_one_tiny_module_in_ten(tree: Path) -> None:
         (source / f"other_{number}.py").write_text("a = 1\n" * 40)
     (source / "tiny.py").write_text("a = 1\n" * 39)
 
-    assert sizes(tree, "a = 1\n" * 40).returncode == 0
-    result = sizes(tree, "a = 1\n" * 39)
+    assert run_sizes(tree, "a = 1\n" * 40).returncode == 0
+    result = run_sizes(tree, "a = 1\n" * 39)
     assert result.returncode == 1
     assert "2 of 10 modules have fewer than 40 lines" in result.stdout
     assert "tiny.py: 39 lines" in result.stdout
@@ -121,7 +121,7 @@ def documented():
         in several lines
     """  # four code lines in all
 '''
-    (line,) = (row for row in sizes(tree, source).stdout.splitlines() if row.startswith("all"))
+    (line,) = (row for row in run_sizes(tree, source).stdout.splitlines() if row.startswith("all"))
 
     assert line.split() == ["all", "1", "1", "4", "1", "3", "3", "3"]
 
@@ -132,7 +132,7 @@ def test_bump_changes_every_version_and_every_pin(tree: Path) -> None:
     before = facade.read_text(encoding="utf-8")
     old = tomllib.loads(before)["project"]["version"]
 
-    assert python(tree / "tools" / "bump.py", "99.1.0rc1").returncode == 0
+    assert run_python(tree / "tools" / "bump.py", "99.1.0rc1").returncode == 0
 
     assert facade.read_text(encoding="utf-8") == before.replace(old, "99.1.0rc1")
     for path in (tree / "packages").glob("*/pyproject.toml"):
@@ -142,7 +142,7 @@ def test_bump_changes_every_version_and_every_pin(tree: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [[], ["new"], ["1.0", "2.0"]])
 def test_bump_refuses_an_invalid_version(tree: Path, arguments: list[str]) -> None:
-    result = python(tree / "tools" / "bump.py", *arguments)
+    result = run_python(tree / "tools" / "bump.py", *arguments)
 
     assert result.returncode == 1
     assert "usage" in result.stderr
@@ -158,7 +158,7 @@ def test_coverage_is_checked_for_lines_and_for_branches(
     totals |= {"covered_branches": covered_branches, "num_branches": 100}
     (tmp_path / "coverage.json").write_text(json.dumps({"totals": totals}))
 
-    result = python(TOOLS / "check_coverage.py", tmp_path / "coverage.json")
+    result = run_python(TOOLS / "check_coverage.py", tmp_path / "coverage.json")
 
     assert result.returncode == below
 
@@ -198,8 +198,8 @@ def test_the_demo_reads_the_port_from_the_environment() -> None:
 
 @pytest.mark.process
 def test_the_demo_exits_with_a_message_if_its_port_is_taken() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as taken_socket:
+        port = taken_socket.getsockname()[1]
         result = run(TOOLS / "demo", port)
 
     assert result.returncode == 1
@@ -268,18 +268,18 @@ def test_the_screenshots_are_those_that_the_page_shows() -> None:
     assert {*re.findall(r'"(explorer/\S+\.png)"', page)} == screenshots
 
 
-def harmless(trial: Trial, *, rounds: int) -> None:
+def do_nothing(trial: Trial, *, rounds: int) -> None:
     """Measure rounds without doing anything."""
     for number in range(rounds):
         trial.took("a round", number / 10, limit=1)
 
 
-def harmful(trial: Trial) -> None:
+def fail_trial(trial: Trial) -> None:
     """Fail."""
     raise AssertionError("t1: acknowledged, and lost")
 
 
-SCENARIOS = {"harmless": Scenario(harmless, {"rounds": 9}), "harmful": Scenario(harmful, {})}
+SCENARIOS = {"harmless": Scenario(do_nothing, {"rounds": 9}), "harmful": Scenario(fail_trial, {})}
 
 
 def test_chaos_prints_its_measurements(capsys: pytest.CaptureFixture[str]) -> None:

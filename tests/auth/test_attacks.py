@@ -371,9 +371,9 @@ def test_a_token_of_a_megabyte_is_refused_without_being_read(single_key: AttackT
     assert min(cpu_time(single_key.identity_of, huge) for _ in range(3)) < 0.02
 
 
-def cpu_time(ask: Callable[[Attack], object], attack: Attack) -> float:
+def cpu_time(authenticate: Callable[[Attack], object], attack: Attack) -> float:
     started_at = time.thread_time()
-    ask(attack)
+    authenticate(attack)
     return time.thread_time() - started_at
 
 

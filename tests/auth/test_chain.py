@@ -91,9 +91,10 @@ def test_tokens_and_api_keys_work_in_one_chain() -> None:
 
 
 def test_each_issuer_is_accepted_only_with_its_own_keys() -> None:
-    with running(Issuer(RSA)) as one, running(Issuer(P256)) as two:
+    with running(Issuer(RSA)) as first_issuer, running(Issuer(P256)) as second_issuer:
         chain = ChainAuthenticator(
-            jwks_authenticator(one, issuer="one"), jwks_authenticator(two, issuer="two")
+            jwks_authenticator(first_issuer, issuer="one"),
+            jwks_authenticator(second_issuer, issuer="two"),
         )
         assert authenticate(chain, bearer_headers(token(RSA, iss="one")))
         assert authenticate(chain, bearer_headers(token(P256, iss="two")))
@@ -171,17 +172,19 @@ def test_a_refusal_of_a_users_authenticator_passes_through_a_chain(
 
 
 def test_a_failure_takes_precedence_over_a_refusal() -> None:
-    refused, failed = TokenRefusedError(RefusalReason.EXPIRED), OSError("why")
-    for answers in ((refused, failed), (failed, refused)):
+    refusal, failure = TokenRefusedError(RefusalReason.EXPIRED), OSError("why")
+    for answers in ((refusal, failure), (failure, refusal)):
         with pytest.raises(OSError, match="why"):
             authenticate(ChainAuthenticator(*map(AsyncAuthenticator, answers)), {})
 
 
 def test_a_cancelled_caller_stops_the_chain() -> None:
-    last = FakeAuthenticator(Identity("last"))
+    last_authenticator = FakeAuthenticator(Identity("last"))
     with pytest.raises(asyncio.CancelledError):
-        authenticate(ChainAuthenticator(FakeAuthenticator(asyncio.CancelledError()), last), {})
-    assert not last.calls
+        authenticate(
+            ChainAuthenticator(FakeAuthenticator(asyncio.CancelledError()), last_authenticator), {}
+        )
+    assert not last_authenticator.calls
 
 
 def test_chains_may_be_nested() -> None:

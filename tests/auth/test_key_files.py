@@ -39,7 +39,7 @@ def check_at_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files_module, "CHECK_INTERVAL", 0.0)
 
 
-def of_keys(*keys: str) -> str:
+def key_file_of(*keys: str) -> str:
     """Return the content of a file of API keys."""
     entries = [{"id": "ci", "sha256": hash_key(key).removeprefix("sha256:")} for key in keys]
     return json.dumps({"keys": entries})
@@ -55,36 +55,36 @@ def accepts(authenticator: Any, credentials: str) -> bool:
 
 def replace_file(path: Path, content: str | bytes) -> None:
     """Replace the file at *path* with another one."""
-    new = path.with_suffix(".new")
-    new.write_bytes(content.encode() if isinstance(content, str) else content)
-    new.replace(path)
+    new_path = path.with_suffix(".new")
+    new_path.write_bytes(content.encode() if isinstance(content, str) else content)
+    new_path.replace(path)
 
 
 def rewrite_file(path: Path, content: str | bytes) -> None:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-each_dialect = pytest.mark.parametrize("change", [replace_file, rewrite_file])
+each_change = pytest.mark.parametrize("change", [replace_file, rewrite_file])
 Change = Callable[[Path, str | bytes], None]
 
 
-@each_dialect
+@each_change
 def test_a_changed_file_of_api_keys_is_read_again(
     change: Change, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     path = tmp_path / "keys.json"
-    path.write_text(of_keys(OLD))
+    path.write_text(key_file_of(OLD))
     keys = APIKeyAuthenticator(path)
     assert [accepts(keys, key) for key in (OLD, NEW)] == [True, False]
-    change(path, of_keys(NEW))
+    change(path, key_file_of(NEW))
     assert [accepts(keys, key) for key in (OLD, NEW)] == [False, True]
     assert [record.getMessage() for record in caplog.records] == [
         f"Reloaded the API keys in {path}"
     ]
 
 
-@each_dialect
+@each_change
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -100,11 +100,11 @@ def test_a_changed_key_for_tokens_is_read_again(
 ) -> None:
     path = tmp_path / "key"
     rewrite_file(path, before[0])
-    tokens = JWTAuthenticator(path)
+    authenticator = JWTAuthenticator(path)
     old, new = (signed(pair) for _, pair in (before, after))
-    assert [accepts(tokens, each) for each in (old, new)] == [True, False]
+    assert [accepts(authenticator, each) for each in (old, new)] == [True, False]
     change(path, after[0])
-    assert [accepts(tokens, each) for each in (old, new)] == [False, True]
+    assert [accepts(authenticator, each) for each in (old, new)] == [False, True]
 
 
 def signed(pair: Any) -> str:
@@ -116,7 +116,7 @@ def signed(pair: Any) -> str:
 
 BROKEN: dict[str, str | bytes] = {
     "empty": "",
-    "half a file": of_keys(NEW)[:-30],
+    "half a file": key_file_of(NEW)[:-30],
     "a key itself": NEW,
     "no keys": '{"keys": []}',
     "text that is not UTF-8": b"\xff\xfe\x00",
@@ -130,7 +130,7 @@ def test_a_broken_file_keeps_the_earlier_keys_and_is_logged_once(
     kind: str, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, is_api = tmp_path / "keys", kind == "API keys"
-    good, broken = of_keys(OLD) if is_api else RSA.pem, BROKEN[name]
+    good, broken = key_file_of(OLD) if is_api else RSA.pem, BROKEN[name]
     if not is_api and isinstance(broken, str):
         broken = broken[:20]
     rewrite_file(path, good)
@@ -142,7 +142,7 @@ def test_a_broken_file_keeps_the_earlier_keys_and_is_logged_once(
     assert record.levelno == logging.ERROR
     assert f"Cannot reload the {kind} in {path}" in record.getMessage()
     assert NEW not in caplog.text
-    rewrite_file(path, of_keys(NEW) if is_api else P256.pem)
+    rewrite_file(path, key_file_of(NEW) if is_api else P256.pem)
     assert not accepts(authenticator, credentials)
     assert accepts(authenticator, NEW if is_api else signed(P256))
 
@@ -151,11 +151,11 @@ def test_the_keys_of_a_missing_file_stay_valid_until_the_file_is_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "keys.json"
-    path.write_text(of_keys(OLD))
+    path.write_text(key_file_of(OLD))
     keys = APIKeyAuthenticator(path)
     path.unlink()
     assert [accepts(keys, OLD) for _ in range(3)] == [True] * 3
-    path.write_text(of_keys(OLD, NEW))
+    path.write_text(key_file_of(OLD, NEW))
     assert accepts(keys, NEW)
     errors = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
     assert errors == [
@@ -168,7 +168,7 @@ def test_a_changed_link_to_the_file_is_noticed(tmp_path: Path) -> None:
     """Kubernetes updates mounted secrets in this way."""
     for name, key in (("one", OLD), ("two", NEW)):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "keys").write_text(of_keys(key))
+        (tmp_path / name / "keys").write_text(key_file_of(key))
     (tmp_path / "data").symlink_to("one")
     (tmp_path / "keys").symlink_to("data/keys")
     keys = APIKeyAuthenticator(tmp_path / "keys")
@@ -182,12 +182,12 @@ def test_a_changed_link_to_the_file_is_noticed(tmp_path: Path) -> None:
 def test_a_change_that_keeps_size_and_time_is_noticed_while_the_file_is_new(
     seconds_ago: float, tmp_path: Path
 ) -> None:
-    path, changed = tmp_path / "keys.json", time.time() - seconds_ago
-    path.write_text(of_keys(OLD))
-    os.utime(path, (changed, changed))
+    path, changed_at = tmp_path / "keys.json", time.time() - seconds_ago
+    path.write_text(key_file_of(OLD))
+    os.utime(path, (changed_at, changed_at))
     keys = APIKeyAuthenticator(path)
-    path.write_text(of_keys(NEW))
-    os.utime(path, (changed, changed))
+    path.write_text(key_file_of(NEW))
+    os.utime(path, (changed_at, changed_at))
     assert accepts(keys, NEW) is (seconds_ago <= 0)
 
 
@@ -195,10 +195,10 @@ def test_a_file_is_not_checked_again_within_the_interval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "keys.json"
-    path.write_text(of_keys(OLD))
+    path.write_text(key_file_of(OLD))
     keys = APIKeyAuthenticator(path)
     monkeypatch.setattr(files_module, "CHECK_INTERVAL", math.inf)
-    path.write_text(of_keys(NEW))
+    path.write_text(key_file_of(NEW))
     assert [accepts(keys, key) for key in (OLD, NEW)] == [True, False]
 
 

@@ -1,4 +1,4 @@
-"""Tokens for remote agents: what one end signs, the other end reads."""
+"""Tokens for remote agents: one agent signs them, the other one verifies them."""
 
 import asyncio
 from hashlib import sha256
@@ -36,7 +36,7 @@ def read(token: str, key: Any = None, **options: Any) -> Identity:
     return identity
 
 
-def shown(identity: Identity) -> tuple[Any, ...]:
+def attributes_of(identity: Identity) -> tuple[Any, ...]:
     return identity.id, identity.type, identity.roles
 
 
@@ -47,13 +47,15 @@ def test_the_remote_agent_sees_the_same_caller(pair: KeyPair, tmp_path: Path) ->
     key = SigningKey(pair.private_pem)
     for source in (pair.private_pem, pair.private_pem.decode(), path, key):
         token = mint(ADA, WEATHER, key=source, issuer=GATEWAY)
-        assert shown(read(token, pair.pem, issuer=GATEWAY)) == shown(ADA)
+        assert attributes_of(read(token, pair.pem, issuer=GATEWAY)) == attributes_of(ADA)
         assert jwt.get_unverified_header(token)["alg"] == pair.alg
 
 
 def test_a_shared_secret_signs_and_verifies() -> None:
     for caller in (ADA, Identity("x")):
-        assert shown(read(mint(caller, WEATHER, key=SECRET), SECRET)) == shown(caller)
+        assert attributes_of(read(mint(caller, WEATHER, key=SECRET), SECRET)) == attributes_of(
+            caller
+        )
 
 
 @pairs
@@ -119,7 +121,7 @@ def test_only_named_attributes_are_passed_on() -> None:
 def test_an_identity_goes_through_two_hops() -> None:
     first = read(mint(ADA, WEATHER, key=SECRET), SECRET)
     second = read(mint(first, "next", key=P256.private_pem), P256.pem, audience="next")
-    assert shown(second) == shown(ADA)
+    assert attributes_of(second) == attributes_of(ADA)
 
 
 def test_further_claims_can_be_added_but_not_replaced() -> None:
@@ -184,4 +186,4 @@ def test_a_key_file_that_is_replaced_signs_the_next_token(tmp_path: Path) -> Non
     path = tmp_path / "key.pem"
     for pair in (P256, ED25519):
         path.write_bytes(pair.private_pem)
-        assert shown(read(mint(ADA, WEATHER, key=path), pair.pem)) == shown(ADA)
+        assert attributes_of(read(mint(ADA, WEATHER, key=path), pair.pem)) == attributes_of(ADA)

@@ -85,8 +85,8 @@ def test_an_elliptic_curve_key_is_not_used_as_a_secret(name: str, key: KeyPair) 
 
 def test_a_key_in_der_ending_with_whitespace_is_not_used_as_a_secret() -> None:
     keys = (KeyPair("p-256", "ES256", ec.generate_private_key(ec.SECP256R1())) for _ in count())
-    ending = (key.der for key in keys if key.der[-1:].isspace())
-    for der in islice(ending, 20):
+    ending_in_space = (key.der for key in keys if key.der[-1:].isspace())
+    for der in islice(ending_in_space, 20):
         assert_not_used_as_secret(der)
 
 

@@ -132,16 +132,16 @@ def claims(**changes: Any) -> Json:
     """Return valid claims with *changes*; `MISSING` removes a claim."""
     now = int(time.time())
     good = {"iss": ISSUER, "aud": AUDIENCE, "sub": SUBJECT, "iat": now, "exp": now + TOKEN_LIFETIME}
-    return present(good | changes)
+    return without_missing(good | changes)
 
 
-def present(members: Json) -> Json:
+def without_missing(members: Json) -> Json:
     return {name: value for name, value in members.items() if value is not MISSING}
 
 
 def token(key: KeyPair = RSA, header: Mapping[str, Any] | None = None, /, **changes: Any) -> str:
     """Return a token that is valid except for *changes* to its claims, and those in *header*."""
-    head = present({"typ": "JWT", "alg": key.alg, "kid": key.kid, **(header or {})})
+    head = without_missing({"typ": "JWT", "alg": key.alg, "kid": key.kid, **(header or {})})
     return signed(json.dumps(head), json.dumps(claims(**changes)), key.sign)
 
 
@@ -160,7 +160,7 @@ def tracked(token: str) -> str:
 def with_hmac(secret: bytes, alg: str = "HS256", /, **header: Any) -> str:
     """Return a token signed with a shared secret."""
     digest = {"HS256": "sha256", "HS384": "sha384", "HS512": "sha512"}[alg]
-    head = present({"typ": "JWT", "alg": alg, "kid": RSA.kid, **header})
+    head = without_missing({"typ": "JWT", "alg": alg, "kid": RSA.kid, **header})
     return signed(json.dumps(head), json.dumps(claims()), lambda d: hmac.digest(secret, d, digest))
 
 

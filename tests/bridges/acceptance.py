@@ -93,7 +93,7 @@ def client_of(url: str, principal: str = "", **options: Any) -> A2AClient:
 
 
 class Acceptance:
-    """Tests of a bridge. A subclass has the method `agent`, and says what the framework can't do.
+    """Tests of a bridge. A subclass has the method `agent`, and the limits of the framework.
 
     Attributes:
         options: Options of the bridge.
@@ -138,14 +138,14 @@ class Acceptance:
         assert part.text == "You said: Hello"
 
     async def test_pieces_are_sent_as_the_model_writes_them(self, url: str, script: Script) -> None:
-        seen = asyncio.Event()
+        first_piece_seen = asyncio.Event()
         if not self.streams:  # no piece comes before the model has made all of them
-            seen.set()
+            first_piece_seen.set()
 
         async def tokens(texts: Sequence[str]) -> AsyncIterator[str]:
             for number, token in enumerate(TOKENS):
                 if number == 2:  # the client must have the first one before the third is made
-                    await wait_for(seen)
+                    await wait_for(first_piece_seen)
                 yield token
                 await asyncio.sleep(0)
 
@@ -154,7 +154,7 @@ class Acceptance:
         async with client_of(url, "ada") as client:
             async for piece in client.stream(None, "Count"):
                 pieces.append(piece)
-                seen.set()
+                first_piece_seen.set()
             whole = await client.call(None, "Count")
         assert len(pieces) >= (18 if self.streams else 1)
         assert "".join(pieces) == whole == "".join(TOKENS)
@@ -162,18 +162,18 @@ class Acceptance:
     async def test_conversations_at_the_same_time_do_not_mix(
         self, url: str, script: Script
     ) -> None:
-        started = 0
+        started_count = 0
         all_started = asyncio.Event()
 
-        async def together(texts: Sequence[str]) -> AsyncIterator[str]:
-            nonlocal started
-            started += 1
-            if started == self.concurrency:
+        async def answer_when_all_have_started(texts: Sequence[str]) -> AsyncIterator[str]:
+            nonlocal started_count
+            started_count += 1
+            if started_count == self.concurrency:
                 all_started.set()
             await wait_for(all_started)
             yield f"answer to {texts[-1]}"
 
-        script.answer_by(together)
+        script.answer_by(answer_when_all_have_started)
         async with client_of(url, "ada") as client:
             sends = [client.send_message(f"number {n}") for n in range(CONVERSATIONS)]
             tasks = await asyncio.gather(*sends)
@@ -218,14 +218,14 @@ class Acceptance:
             await client.send_message("What is my name?", context_id=first.context_id)
             remembered = "\n".join(script.prompts[-1])
             await client.send_message("Who am I?")
-            other = "\n".join(script.prompts[-1])
+            other_prompts = "\n".join(script.prompts[-1])
         async with client_of(url, "eve") as stranger:
             await stranger.send_message("Who am I?", context_id=first.context_id)
-            foreign = "\n".join(script.prompts[-1])
+            stranger_prompts = "\n".join(script.prompts[-1])
         assert "My name is Ada" in remembered
         assert "You said: My name is Ada" in remembered
-        assert "Ada" not in other
-        assert "Ada" not in foreign
+        assert "Ada" not in other_prompts
+        assert "Ada" not in stranger_prompts
 
     async def test_texts_of_exceptions_are_not_sent(
         self, url: str, script: Script, caplog: pytest.LogCaptureFixture
@@ -244,9 +244,15 @@ class Acceptance:
             task = await client.get_task(task_of(events[0]).id)
         assert task.status.state == "failed"
         assert CANARY not in f"{events} {failed.value} {task}"
-        # the server redacts exceptions in its own records; those of frameworks are written as is
-        own, others = RedactingFormatter(logging.Formatter()), logging.Formatter()
-        formatters = [own if r.name.startswith("apcore_a2a") else others for r in caplog.records]
+        # the server redacts exceptions in its own records, but not in those of frameworks
+        own_formatter, other_formatter = (
+            RedactingFormatter(logging.Formatter()),
+            logging.Formatter(),
+        )
+        formatters = [
+            own_formatter if r.name.startswith("apcore_a2a") else other_formatter
+            for r in caplog.records
+        ]
         logged = [f.format(r) for f, r in zip(formatters, caplog.records, strict=True)]
         assert CANARY not in "\n".join(logged)
 

@@ -19,7 +19,7 @@ USAGE = {"prompt_tokens": 7, "completion_tokens": 3}
 
 
 class Llm(BaseLLM):  # type: ignore[misc]  # not installed here
-    """Streams what a function makes of the texts of the messages."""
+    """Streams the answer of a function to the texts of the messages."""
 
     _answer: Callable[..., AsyncIterator[str]] = PrivateAttr()
     _loop: Any = PrivateAttr()

@@ -1,6 +1,6 @@
-"""A server with the contract of n8n's webhooks, since n8n itself takes 1.6 GB.
+"""A server with the interface of n8n's webhooks, since n8n itself takes 1.6 GB.
 
-Its workflows are functions here. As in n8n, a workflow goes on when its caller has left.
+Its workflows are functions. As in n8n, a workflow continues after its caller has disconnected.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ class Hooks:
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.files: list[tuple[str | None, bytes, str | None]] = []
-        path, waiting = "/webhook/{name}", "/webhook-waiting/{name}"
-        routes = [Route(each, self._start, methods=["POST"]) for each in (path, waiting)]
+        path, resume_path = "/webhook/{name}", "/webhook-waiting/{name}"
+        routes = [Route(each, self._start, methods=["POST"]) for each in (path, resume_path)]
         self.app = Starlette(routes=routes)
 
     async def _start(self, request: Request) -> Response:
@@ -88,31 +88,31 @@ class Talk:
 
     async def __call__(self, body: dict[str, Any], request: Request) -> Response:
         pieces: asyncio.Queue[str | Exception | None] = asyncio.Queue()
-        working = asyncio.create_task(self._work(body, pieces))
-        self._running.add(working)
-        working.add_done_callback(self._running.discard)
+        work = asyncio.create_task(self._work(body, pieces))
+        self._running.add(work)
+        work.add_done_callback(self._running.discard)
         if self._streams:
             return StreamingResponse(self._lines(pieces), media_type="application/json")
-        said = ""
+        answer = ""
         while isinstance(piece := await pieces.get(), str):
-            said += piece
+            answer += piece
         if piece is not None:
             return JSONResponse({"message": f"Error in workflow: {piece}"}, 500)
-        return JSONResponse([{"output": said}])
+        return JSONResponse([{"output": answer}])
 
     async def _work(
         self, body: dict[str, Any], pieces: asyncio.Queue[str | Exception | None]
     ) -> None:
         memory = self._memory[body["sessionId"]]
         memory.append(body["chatInput"])
-        said = ""
+        answer = ""
         try:
             async for piece in self._script.say(*memory):
-                said += piece
+                answer += piece
                 pieces.put_nowait(piece)
         except RuntimeError as error:
             pieces.put_nowait(error)
-        memory.append(said)
+        memory.append(answer)
         pieces.put_nowait(None)
 
     async def _lines(self, pieces: asyncio.Queue[str | Exception | None]) -> AsyncIterator[str]:

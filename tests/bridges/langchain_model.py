@@ -19,7 +19,7 @@ USAGE: Any = {
 
 
 class ScriptedModel(BaseChatModel):  # type: ignore[misc]  # not installed here
-    """Streams what the script says."""
+    """Streams the answers of the script."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
     script: Script

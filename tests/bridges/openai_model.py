@@ -43,7 +43,7 @@ def call_of(name: str, arguments: str, call_id: str) -> ResponseFunctionToolCall
     )
 
 
-class SaysModel(Model):  # type: ignore[misc]  # not installed here
+class AnsweringModel(Model):  # type: ignore[misc]  # not installed here
     """A model whose answers come from `answer`: pieces of text, or calls of tools."""
 
     def __init__(self, answer: Any) -> None:
@@ -100,4 +100,4 @@ def _response(output: Any) -> Response:
     )
 
 
-__all__ = ["SaysModel", "Usage", "call_of", "texts_of"]
+__all__ = ["AnsweringModel", "Usage", "call_of", "texts_of"]

@@ -1,7 +1,7 @@
-"""A program for the tests of command-line agents, in the manner of one of them.
+"""A program that imitates a command-line agent, for the tests of its bridge.
 
-It passes the prompt on to the test, by a socket, and writes what it gets back in the format of the
-program that it stands for. Its arguments are the manner, the port, and those of the program.
+It sends the prompt to the test over a socket, and writes the answer in the format of the imitated
+program. Its arguments are the name of that program, the port, and those of the program.
 """
 
 import json
@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-manner, port, *arguments = sys.argv[1:]
+imitated, port, *arguments = sys.argv[1:]
 
 
-def after(name: str) -> str | None:
+def argument_after(name: str) -> str | None:
     """Return the argument after a name; None without it."""
     return arguments[arguments.index(name) + 1] if name in arguments else None
 
@@ -26,28 +26,31 @@ def write(value: Any) -> None:
 
 def write_piece(piece: str, *, is_first: bool) -> None:
     """Write a piece of the answer."""
-    if manner == "text":
+    if imitated == "text":
         print(piece, end="", flush=True)
-    elif manner == "claude":
+    elif imitated == "claude":
         if is_first:
-            begins = {"type": "content_block_start", "content_block": {"type": "text", "text": ""}}
-            write({"type": "stream_event", "event": begins, "parent_tool_use_id": None})
+            start_event = {
+                "type": "content_block_start",
+                "content_block": {"type": "text", "text": ""},
+            }
+            write({"type": "stream_event", "event": start_event, "parent_tool_use_id": None})
         delta = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": piece}}
         write({"type": "stream_event", "event": delta, "parent_tool_use_id": None})
 
 
 def write_end(text: str) -> None:
     """Write the end of the answer, with the tokens."""
-    if manner == "openclaw":
+    if imitated == "openclaw":
         usage = {"input": 7, "output": 3}
         write("Config loaded.\n")
         write({"payloads": [{"text": text}], "meta": {"agentMeta": {"usage": usage}}})
-    elif manner == "claude":
+    elif imitated == "claude":
         content = [{"type": "text", "text": text}]
         write({"type": "assistant", "message": {"content": content}})
         usage = {"input_tokens": 5, "cache_read_input_tokens": 2, "output_tokens": 3}
         write({"type": "result", "subtype": "success", "result": text, "usage": usage})
-    elif manner == "codex":
+    elif imitated == "codex":
         write({"type": "item.completed", "item": {"type": "agent_message", "text": text}})
         write({"type": "turn.completed", "usage": thread_usage()})
 
@@ -60,11 +63,11 @@ def thread_usage() -> dict[str, int]:
 
 def fail(text: str) -> None:
     """End as the program does when it fails."""
-    if manner == "openclaw":
+    if imitated == "openclaw":
         write({"ok": False, "error": {"message": text}})
-    elif manner == "claude":
+    elif imitated == "claude":
         write({"type": "result", "subtype": "error_during_execution", "is_error": True})
-    elif manner == "codex":
+    elif imitated == "codex":
         write({"type": "turn.failed", "error": {"message": text}})
     print(text, file=sys.stderr)
     raise SystemExit(1)
@@ -72,36 +75,36 @@ def fail(text: str) -> None:
 
 def begin_session() -> str:
     """Return the session of the turn, a file in the folder of the program."""
-    if manner == "codex":
-        thread = after("resume") or f"thread-{os.getpid()}"
+    if imitated == "codex":
+        thread = argument_after("resume") or f"thread-{os.getpid()}"
         if "resume" in arguments and not Path(thread).exists():
             fail(f"thread/resume failed: no rollout found for thread id {thread}")
         write({"type": "thread.started", "thread_id": thread})
-    elif manner == "claude":
-        resumed, begun = after("--resume"), after("--session-id")
-        thread = resumed or begun or ""
-        if resumed and not Path(thread).exists():
+    elif imitated == "claude":
+        resumed_id, new_id = argument_after("--resume"), argument_after("--session-id")
+        thread = resumed_id or new_id or ""
+        if resumed_id and not Path(thread).exists():
             fail(f"No conversation found with session ID: {thread}")
-        if begun and Path(thread).exists():
+        if new_id and Path(thread).exists():
             fail(f"Error: Session ID {thread} is already in use.")
     else:
-        thread = after("--session-id") or "none"
+        thread = argument_after("--session-id") or "none"
     with Path(thread).open("a") as file:
         file.write("turn\n")
     return thread
 
 
 session = begin_session()
-prompt = after("--message")
+prompt = argument_after("--message")
 if prompt is None:
     prompt = sys.stdin.read()
 with socket.create_connection(("127.0.0.1", int(port))) as connection:
     connection.sendall(json.dumps({"session": session, "prompt": prompt}).encode() + b"\n")
-    said = ""
+    answer = ""
     for line in connection.makefile():
         message = json.loads(line)
         if "failure" in message:
             fail(message["failure"])
-        write_piece(message["piece"], is_first=not said)
-        said += message["piece"]
-write_end(said)
+        write_piece(message["piece"], is_first=not answer)
+        answer += message["piece"]
+write_end(answer)

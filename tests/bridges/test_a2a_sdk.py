@@ -54,12 +54,12 @@ class ScriptExecutor(AgentExecutor):
         await updater.start_work()
         memory = self._memory[context.context_id]
         memory.append(context.get_user_input())
-        said = ""
+        answer = ""
         async for piece in self._script.say(*memory):
-            is_more, said = bool(said), said + piece
+            is_more, answer = bool(answer), answer + piece
             parts = [new_text_part(piece)]
             await updater.add_artifact(parts, artifact_id="answer", append=is_more)
-        memory.append(said)
+        memory.append(answer)
         usage = {"inputTokens": Script.input_tokens, "outputTokens": Script.output_tokens}
         state = TaskState.TASK_STATE_WORKING
         await updater.update_status(state, metadata={"usage": usage})
@@ -78,7 +78,7 @@ Execute = Callable[[RequestContext, TaskUpdater], Awaitable[None]]
 
 
 class Executor(AgentExecutor):
-    """Executes a function of the context and an updater; records what is canceled."""
+    """Executes a function of the context and an updater; records the cancellations."""
 
     def __init__(self, function: Execute) -> None:
         self._function = function
@@ -108,7 +108,7 @@ def text_of(task: Task) -> Any:
 
 
 async def book(context: RequestContext, updater: TaskUpdater) -> None:
-    """Ask twice, as the SDK's documentation shows it; then say what was answered."""
+    """Ask twice, as the SDK's documentation shows it; then repeat the answers."""
     task = context.current_task
     if task is None:
         assert context.message
@@ -196,7 +196,7 @@ async def test_the_cancellation_of_a_paused_task_calls_cancel() -> None:
     assert context.task_id == task.id
 
 
-async def test_every_outcome_of_an_executor_is_that_of_the_task() -> None:
+async def test_a_task_ends_with_the_outcome_of_its_executor() -> None:
     async def end(context: RequestContext, updater: TaskUpdater) -> None:
         state: Any = TaskState.Value(f"TASK_STATE_{context.get_user_input()}")
         message = updater.new_agent_message([new_text_part("Not on Sundays")])
@@ -213,7 +213,7 @@ async def test_every_outcome_of_an_executor_is_that_of_the_task() -> None:
         assert (await client.send_message("WORKING")).status.state == "completed"
 
 
-async def test_errors_of_the_protocol_are_told_and_others_are_not() -> None:
+async def test_clients_see_the_text_of_protocol_errors_only() -> None:
     async def refuse(context: RequestContext, updater: TaskUpdater) -> None:
         raise InvalidParamsError("The day is missing")
 
@@ -228,7 +228,7 @@ async def test_a_message_or_a_whole_task_is_an_answer() -> None:
     async def reply(context: RequestContext, updater: TaskUpdater) -> None:
         await updater.event_queue.enqueue_event(new_text_message("By message"))
 
-    async def tell_all(context: RequestContext, updater: TaskUpdater) -> None:
+    async def publish_task(context: RequestContext, updater: TaskUpdater) -> None:
         assert context.message
         task = new_task_from_user_message(context.message)
         task.artifacts.add(artifact_id="a").parts.append(new_text_part("By task"))
@@ -237,7 +237,7 @@ async def test_a_message_or_a_whole_task_is_an_answer() -> None:
         await updater.event_queue.enqueue_event(task)
 
     assert (await answer_to(reply)).value == "By message"
-    task = await answer_to(tell_all)
+    task = await answer_to(publish_task)
     assert (task.value, task.metadata["length"]) == ("By task", 7)
 
 
@@ -284,12 +284,12 @@ async def test_the_context_has_the_caller_the_metadata_and_the_turn() -> None:
     async def look(context: RequestContext, updater: TaskUpdater) -> None:
         user, turn = context.call_context.user, context.call_context.state["turn"]
         assert context.message
-        said = f"{user.user_name}{user.is_authenticated} {context.metadata['lang']}"
+        identity = f"{user.user_name}{user.is_authenticated} {context.metadata['lang']}"
         is_same = context.task_id == turn.task_id and context.message.message_id == turn.message_id
-        await updater.complete(new_text_message(f"{said} {is_same}"))
+        await updater.complete(new_text_message(f"{identity} {is_same}"))
 
-    served = serving_agent(Executor(look), auth=Headers())
-    async with served as url, client_of(url, "ada") as client:
+    server = serving_agent(Executor(look), auth=Headers())
+    async with server as url, client_of(url, "ada") as client:
         task = await client.send_message("Hi", metadata={"lang": "en"})
     assert task.value == "adaTrue en True"
 
@@ -297,10 +297,14 @@ async def test_the_context_has_the_caller_the_metadata_and_the_turn() -> None:
 async def test_a_card_describes_the_executor() -> None:
     skill = AgentSkill(id="book", name="Book", tags=["travel"], examples=["A table for two"])
     card = AgentCard(name="Tables", description="Books tables.", version="2.1", skills=[skill])
-    served = build_agent_card(Executor(book), card=card)
-    assert (served.name, served.description, served.version) == ("Tables", "Books tables.", "2.1")
-    assert "travel" in served.skills[0].tags
-    assert "A table for two" in served.skills[0].examples[0]
+    built_card = build_agent_card(Executor(book), card=card)
+    assert (built_card.name, built_card.description, built_card.version) == (
+        "Tables",
+        "Books tables.",
+        "2.1",
+    )
+    assert "travel" in built_card.skills[0].tags
+    assert "A table for two" in built_card.skills[0].examples[0]
     assert bridge(ScriptExecutor(Script())).name == "Script"
 
 

@@ -1,4 +1,4 @@
-"""The base of all bridges: what an agent is given, what it says, and its callbacks."""
+"""The base class of all bridges: inputs, outputs and callbacks of an agent."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,16 +21,16 @@ pytestmark = pytest.mark.anyio
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 
 
-class Says(Agent):
-    """Says what a function of the turn yields."""
+class AnsweringAgent(Agent):
+    """Answers with the values that a function of the turn yields."""
 
     def __init__(self, source: Any, **options: Any) -> None:
         super().__init__(**options)
         self._source = source
 
     def run(self, turn: Turn) -> AsyncIterator[Any]:
-        found: AsyncIterator[Any] = self._source(turn)
-        return found
+        chunks: AsyncIterator[Any] = self._source(turn)
+        return chunks
 
 
 async def ask(agent: Any, message: Any = "Hello", **options: Any) -> Task:
@@ -46,7 +46,7 @@ async def run_in_program(agent: Agent, inputs: dict[str, Any]) -> Any:
     return await Executor(registry).call_async("agent", inputs)
 
 
-async def test_a_blocking_result_is_the_sum_of_what_the_agent_yields() -> None:
+async def test_a_blocking_result_is_the_sum_of_the_chunks_that_the_agent_yields() -> None:
     async def talk(turn: Turn) -> AsyncIterator[Any]:
         yield "Here it is: "
         yield {"n": 2**70}
@@ -54,7 +54,7 @@ async def test_a_blocking_result_is_the_sum_of_what_the_agent_yields() -> None:
         yield File(url="https://example.com/table.csv", name="table.csv")
         yield turn.text
 
-    task = await ask(Says(talk))
+    task = await ask(AnsweringAgent(talk))
     (artifact,) = task.artifacts
     text, data, picture, link = artifact.parts
     assert text.text == "Here it is: Hello"
@@ -70,7 +70,7 @@ async def test_progress_is_in_streams_and_not_in_the_history() -> None:
         yield "Done"
         yield Usage(1, 1)
 
-    async with serving_agent(Says(work)) as url, client_of(url) as client:
+    async with serving_agent(AnsweringAgent(work)) as url, client_of(url) as client:
         events = [event async for event in client.stream_message("Go")]
         task = await client.get_task(task_of(events[0]).id)
     assert "Reading" in str(events)
@@ -90,7 +90,7 @@ async def test_files_of_a_message_reach_the_agent_as_they_were_sent() -> None:
         Part(raw=PNG, filename="dot.png", media_type="image/png"),
         Part(url="https://example.com/a.mp3", filename="a.mp3", media_type="audio/mpeg"),
     ]
-    async with serving_agent(Says(look)) as url, client_of(url) as client:
+    async with serving_agent(AnsweringAgent(look)) as url, client_of(url) as client:
         assert (await client.send_message([Part(text="Look"), *parts])).value == "2"
         assert (await client.send_message(parts)).value == "2"
     first, second = seen[:2]
@@ -107,7 +107,7 @@ async def test_a_question_is_answered_by_text_or_by_data_as_often_as_it_is_asked
             turn.ask("For whom?", {"fields": ["name"]}, state=answers)
         yield {"answers": answers}
 
-    async with serving_agent(Says(book)) as url, client_of(url) as client:
+    async with serving_agent(AnsweringAgent(book)) as url, client_of(url) as client:
         task = await client.send_message("A table")
         assert task.status.state == "input-required"
         task = await client.reply(task, "2")
@@ -143,7 +143,7 @@ async def test_an_agent_is_notified_once_of_a_canceled_question() -> None:
     abandoned_turns: asyncio.Queue[Any] = asyncio.Queue()
 
     class Waiting(Agent):
-        """Asks for ever."""
+        """Asks forever."""
 
         async def run(self, turn: Turn) -> AsyncIterator[Any]:
             turn.ask("Well?", state={"remote": 7})
@@ -168,7 +168,7 @@ async def test_sessions_belong_to_a_principal_and_a_conversation() -> None:
         sessions.append(turn.session_id)
         yield "ok"
 
-    async with serving_agent(Says(tell), auth=Headers()) as url:
+    async with serving_agent(AnsweringAgent(tell), auth=Headers()) as url:
         for principal in ("ada", "eve", "ada"):
             async with client_of(url, principal) as client:
                 await client.send_message("Hi", context_id="shared")
@@ -183,9 +183,12 @@ async def test_the_session_of_an_anonymous_caller_is_not_that_of_a_principal() -
         sessions.append(turn.session_id)
         yield "ok"
 
-    async with serving_agent(Says(tell), auth=Headers()) as url, client_of(url, "ada") as client:
+    async with (
+        serving_agent(AnsweringAgent(tell), auth=Headers()) as url,
+        client_of(url, "ada") as client,
+    ):
         await client.send_message("Hi", context_id="c")
-    async with serving_agent(Says(tell)) as url, client_of(url) as client:
+    async with serving_agent(AnsweringAgent(tell)) as url, client_of(url) as client:
         await client.send_message("Hi", context_id=sessions[0])
     assert sessions[1] != sessions[0]
 
@@ -199,7 +202,7 @@ async def test_an_input_mapper_replaces_the_input_and_its_error_fails_the_task()
             raise KeyError("no topic")
         return {"topic": inputs["text"], "context": turn.context_id != ""}
 
-    agent = Says(say, input_mapper=mapper)
+    agent = AnsweringAgent(say, input_mapper=mapper)
     async with serving_agent(agent) as url, client_of(url) as client:
         assert (await client.send_message("tea")).value == "{'topic': 'tea', 'context': True}"
         assert (await client.send_message("bad")).status.state == "failed"
@@ -209,7 +212,10 @@ async def test_an_input_key_is_the_member_that_text_becomes() -> None:
     async def say(turn: Turn) -> AsyncIterator[Any]:
         yield {"inputs": turn.inputs, "text": turn.text}
 
-    async with serving_agent(Says(say, input_key="topic")) as url, client_of(url) as client:
+    async with (
+        serving_agent(AnsweringAgent(say, input_key="topic")) as url,
+        client_of(url) as client,
+    ):
         assert (await client.send_message("tea")).artifacts[0].parts[1].data == {
             "inputs": {"topic": "tea"}
         }
@@ -237,7 +243,7 @@ async def test_callbacks_see_and_change_a_turn() -> None:
         turn.metadata["length"] = len(output["text"])
         log.append((output, error))
 
-    agent = Says(talk, before=before, on_event=on_event, after=after)
+    agent = AnsweringAgent(talk, before=before, on_event=on_event, after=after)
     task = await ask(agent)
     assert task.value == "<HELLO><end>"
     assert task.metadata["length"] == 12
@@ -257,13 +263,13 @@ async def test_a_callback_that_raises_fails_the_task(callback: str) -> None:
     def after(turn: Turn, output: Any, error: Any) -> None:
         errors.append((output, type(error)))
 
-    task = await ask(Says(talk, after=after, **{callback: refuse}))
+    task = await ask(AnsweringAgent(talk, after=after, **{callback: refuse}))
     assert task.status.state == "failed"
     assert "not today" not in str(task)
     assert errors == [(None, PermissionError)]
 
 
-async def test_part_converters_change_or_drop_what_goes_in_and_comes_out() -> None:
+async def test_part_converters_change_or_drop_parts_of_messages_and_of_answers() -> None:
     async def talk(turn: Turn) -> AsyncIterator[Any]:
         yield await agent.contents(turn)
 
@@ -273,7 +279,7 @@ async def test_part_converters_change_or_drop_what_goes_in_and_comes_out() -> No
     def part_out(event: Any, turn: Turn) -> Any:
         return [f"{len(event)} part: ", None, event[0]["text"]]
 
-    agent = Says(talk, part_in=part_in, part_out=part_out)
+    agent = AnsweringAgent(talk, part_in=part_in, part_out=part_out)
     assert (await ask(agent, [Part(text="Hi"), Part(data={"n": 1})])).value == "1 part: Hi"
 
 
@@ -291,7 +297,7 @@ async def test_the_mapped_inputs_are_the_first_part(options: Any, first: str) ->
     async def part_in(part: Any, turn: Turn) -> Any:  # callbacks may be asynchronous
         return part.get("text", part.get("data"))
 
-    agent = Says(talk, part_in=part_in, **options)
+    agent = AnsweringAgent(talk, part_in=part_in, **options)
     task = await ask(agent, [Part(text="Hi"), Part(data={"n": 1})])
     assert task.value["parts"] == [first, {"n": 1}]
 
@@ -301,7 +307,7 @@ async def test_approval_and_time_limit_are_options() -> None:
         await asyncio.Event().wait()
         yield ""
 
-    agent = Says(talk, approval=True, timeout=0.2)
+    agent = AnsweringAgent(talk, approval=True, timeout=0.2)
     async with serving_agent(agent) as url, client_of(url) as client:
         with pytest.raises(InputRequired) as asked:
             await client.call("says", "Go")
@@ -309,7 +315,7 @@ async def test_approval_and_time_limit_are_options() -> None:
     assert task.status.state == "failed"
     assert "time" in str(task.status.message).lower()
     with pytest.raises(ValueError, match="more than 0"):
-        Says(talk, timeout=0)
+        AnsweringAgent(talk, timeout=0)
 
 
 async def test_a_typed_agent_refuses_other_types_before_a_task_exists() -> None:
@@ -348,7 +354,7 @@ async def test_an_agent_runs_in_a_program_without_a2a() -> None:
         yield Usage(1, 1)
         yield f"{turn.text}!"
 
-    output = await run_in_program(Says(talk), {"text": "Hi"})
+    output = await run_in_program(AnsweringAgent(talk), {"text": "Hi"})
     assert output == {"text": "Hi!"}
     ((task_id, history, files, answer, principal),) = seen
     assert task_id
@@ -361,7 +367,7 @@ async def test_reports_are_not_chunks_in_a_program_without_a2a() -> None:
         yield "Hi"
 
     registry = Registry()
-    registry.register("agent", Says(talk))
+    registry.register("agent", AnsweringAgent(talk))
     context: Context[Any] = Context.create()
     chunks = [c async for c in Executor(registry).stream("agent", {"text": "x"}, context)]
     assert chunks == [{"text": "Hi"}]
@@ -403,7 +409,9 @@ async def test_the_name_and_examples_of_an_agent_are_on_its_card() -> None:
     async def talk(turn: Turn) -> AsyncIterator[Any]:
         yield ""
 
-    agent = Says(talk, name="Weather Agent", description="Tells it.", examples=["Will it rain?"])
+    agent = AnsweringAgent(
+        talk, name="Weather Agent", description="Tells it.", examples=["Will it rain?"]
+    )
     async with serving_agent(bridge(agent)) as url, client_of(url) as client:
         card = await client.agent_card
     (skill,) = card.skills
@@ -418,6 +426,6 @@ async def test_failures_name_the_task_and_nothing_else() -> None:
         raise RuntimeError("boom")
         yield ""
 
-    async with serving_agent(Says(talk)) as url, client_of(url) as client:
+    async with serving_agent(AnsweringAgent(talk)) as url, client_of(url) as client:
         with pytest.raises(TaskFailedError, match="Internal error"):
             await client.call("says", "Go")

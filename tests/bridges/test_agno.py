@@ -45,19 +45,19 @@ def call_of(name: str, number: int = 0, **arguments: Any) -> ModelResponse:
 
 @dataclass
 class Llm(Model):  # type: ignore[misc]  # not installed here
-    """Streams what a function makes of the messages: pieces of text, or responses."""
+    """Streams the answer of a function to the messages: pieces of text, or responses."""
 
     id: str = "scripted"
     answer: Any = None
 
-    async def ainvoke_stream(self, messages: Any, **given: Any) -> AsyncIterator[ModelResponse]:
+    async def ainvoke_stream(self, messages: Any, **options: Any) -> AsyncIterator[ModelResponse]:
         async for piece in self.answer(messages):
             is_text = isinstance(piece, str)
             yield ModelResponse(role="assistant", content=piece) if is_text else piece
         usage = MessageMetrics(input_tokens=7, output_tokens=3, total_tokens=10)
         yield ModelResponse(response_usage=usage)
 
-    async def ainvoke(self, messages: Any, **given: Any) -> ModelResponse:
+    async def ainvoke(self, messages: Any, **options: Any) -> ModelResponse:
         pieces = [piece async for piece in self.answer(messages)]
         return ModelResponse(role="assistant", content="".join(pieces))
 
@@ -74,7 +74,7 @@ class Llm(Model):  # type: ignore[misc]  # not installed here
         raise NotImplementedError
 
 
-def following(script: Script) -> Callable[[Any], AsyncIterator[str]]:
+def answers_of(script: Script) -> Callable[[Any], AsyncIterator[str]]:
     """Return the answers of a script to messages."""
     return lambda messages: script.say(*(str(m.content) for m in messages if m.role != "system"))
 
@@ -83,21 +83,21 @@ class TestAgent(Acceptance):
     """An agent without a database gets the messages of the conversation."""
 
     def agent(self, script: Script) -> Any:
-        return Agent(name="support", model=Llm(answer=following(script)))
+        return Agent(name="support", model=Llm(answer=answers_of(script)))
 
 
 class TestAgentWithMemory(Acceptance):
     """An agent with a database remembers the conversation itself."""
 
     def agent(self, script: Script) -> Any:
-        model = Llm(answer=following(script))
+        model = Llm(answer=answers_of(script))
         return Agent(model=model, db=InMemoryDb(), add_history_to_context=True)
 
 
 class TestTeam(Acceptance):
     def agent(self, script: Script) -> Any:
-        member = Agent(name="member", model=Llm(answer=following(Script())))
-        return Team(name="team", members=[member], model=Llm(answer=following(script)))
+        member = Agent(name="member", model=Llm(answer=answers_of(Script())))
+        return Team(name="team", members=[member], model=Llm(answer=answers_of(script)))
 
 
 async def test_the_bridge_is_found_by_the_type() -> None:
@@ -106,13 +106,13 @@ async def test_the_bridge_is_found_by_the_type() -> None:
     assert (agent.module_id, agent.description) == ("support_desk", "Answers.")
 
 
-done: list[Any] = []
+payments: list[Any] = []
 
 
 @tool(requires_confirmation=True)  # type: ignore[untyped-decorator]  # not installed here
 def pay(amount: int) -> str:
     """Pay an amount."""
-    done.append(amount)
+    payments.append(amount)
     return f"paid {amount}"
 
 
@@ -141,12 +141,12 @@ def name(first: str, last: str) -> str:
 
 
 def calling(*calls: ModelResponse, **options: Any) -> Agent:
-    """Return an agent that calls tools at first, and then tells what they returned."""
+    """Return an agent that calls tools at first, and then answers with their results."""
 
     async def answer(messages: Any) -> AsyncIterator[Any]:
-        returned = [str(m.content) for m in messages if m.role == "tool"]
-        if returned:
-            yield " and ".join(returned)
+        results = [str(m.content) for m in messages if m.role == "tool"]
+        if results:
+            yield " and ".join(results)
             return
         yield "Well, "
         if calls:
@@ -158,13 +158,13 @@ def calling(*calls: ModelResponse, **options: Any) -> Agent:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said", "paid"),
+    ("answer", "expected", "paid"),
     [("yes", "paid 5", [5]), ("no", "The user has denied this call.", [])],
 )
 async def test_a_tool_that_needs_confirmation_runs_after_a_yes(
-    answer: str, said: str, paid: list[int]
+    answer: str, expected: str, paid: list[int]
 ) -> None:
-    done.clear()
+    payments.clear()
     async with serving_agent(calling(call_of("pay", amount=5))) as url, client_of(url) as client:
         paused = await client.send_message("Buy it")
         assert paused.status.state == "input-required"
@@ -172,13 +172,13 @@ async def test_a_tool_that_needs_confirmation_runs_after_a_yes(
         unclear = await client.reply(paused, "Well")
         assert unclear.status.state == "input-required"
         task = await client.reply(paused, answer)
-    assert said in str(task.value)
-    assert done == paid
+    assert expected in str(task.value)
+    assert payments == paid
     assert task.metadata["usage"] == {"inputTokens": 14, "outputTokens": 6}
 
 
-async def test_the_needs_of_several_tools_are_asked_one_by_one(tmp_path: Path) -> None:
-    done.clear()
+async def test_several_tools_that_need_answers_ask_one_after_the_other(tmp_path: Path) -> None:
+    payments.clear()
     calls = [
         call_of("pay", 0, amount=5),
         call_of("measure", 1, room="attic"),
@@ -187,20 +187,20 @@ async def test_the_needs_of_several_tools_are_asked_one_by_one(tmp_path: Path) -
     ]
     store = f"sqlite:///{tmp_path / 'tasks.db'}"
     task: Any = None
-    asked: list[str] = []
+    questions: list[str] = []
     for answer in ("Buy it", "yes", {"length": 4}, "12", {"first": "Ada", "last": "Lovelace"}):
         # each time, another process continues from the stored state
         agent = calling(*calls)
         async with serving_agent(agent, task_store=store) as url, client_of(url) as client:
-            first = task is None
-            task = await (client.send_message(answer) if first else client.reply(task, answer))
-            asked.append(str(task.status.message))
-    assert "What is the result of measure?" in asked[1]
-    assert "attic" in asked[1]
-    assert "book needs: The number of the seat." in asked[2]
-    assert "name needs: first, last" in asked[3]
+            is_first = task is None
+            task = await (client.send_message(answer) if is_first else client.reply(task, answer))
+            questions.append(str(task.status.message))
+    assert "What is the result of measure?" in questions[1]
+    assert "attic" in questions[1]
+    assert "book needs: The number of the seat." in questions[2]
+    assert "name needs: first, last" in questions[3]
     assert task.value == 'paid 5 and {"length": 4} and 12 on Friday and Ada Lovelace'
-    assert done == [5]
+    assert payments == [5]
 
 
 async def test_choices_are_questions() -> None:
@@ -210,13 +210,13 @@ async def test_choices_are_questions() -> None:
         "options": [{"label": "Small"}, {"label": "Large"}],
         "multi_select": False,
     }
-    several = {**question, "question": "Which colors?", "multi_select": True}
-    call = call_of("ask_user", questions=[question, several])
+    multiple_choice = {**question, "question": "Which colors?", "multi_select": True}
+    call = call_of("ask_user", questions=[question, multiple_choice])
     async with serving_agent(calling(call)) as url, client_of(url) as client:
         paused = await client.send_message("Buy it")
         assert "Which size?" in str(paused.status.message)
-        again = await client.reply(paused, "Huge")
-        assert again.status.state == "input-required"
+        paused_again = await client.reply(paused, "Huge")
+        assert paused_again.status.state == "input-required"
         paused = await client.reply(paused, "Large")
         assert "Which colors?" in str(paused.status.message)
         task = await client.reply(paused, "Small, Large")
@@ -304,13 +304,13 @@ async def test_files_that_tools_make_are_sent_and_tools_are_reported() -> None:
 @pytest.mark.parametrize("db", [None, InMemoryDb()])
 async def test_a_team_answers_with_its_own_words_and_its_members_pause_it(db: Any) -> None:
     async def lead(messages: Any) -> AsyncIterator[Any]:
-        returned = [str(m.content) for m in messages if m.role == "tool"]
-        if returned:
-            yield f"The member says: {returned[-1]}"
+        results = [str(m.content) for m in messages if m.role == "tool"]
+        if results:
+            yield f"The member says: {results[-1]}"
         else:
             yield call_of("delegate_task_to_member", 9, member_id="shop", task="Buy it")
 
-    done.clear()
+    payments.clear()
     team = Team(
         name="team",
         members=[calling(call_of("pay", amount=5))],
@@ -323,7 +323,7 @@ async def test_a_team_answers_with_its_own_words_and_its_members_pause_it(db: An
         task = await client.reply(paused, "yes")
     assert str(task.value).startswith("The member says: ")
     assert str(task.value).endswith("paid 5")
-    assert done == [5]
+    assert payments == [5]
 
 
 async def test_nothing_is_printed_or_sent(

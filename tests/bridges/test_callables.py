@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 
 class TestAsyncGenerator(Acceptance):
-    """An asynchronous generator function passes what bridges of frameworks pass."""
+    """An asynchronous generator function passes the tests of the bridges of frameworks."""
 
     def agent(self, script: Script) -> Any:
         async def talk(text: str, turn: Turn) -> AsyncIterator[Any]:
@@ -36,7 +36,7 @@ class TestAsyncGenerator(Acceptance):
         return talk
 
 
-async def served(agent: Any, message: Any = "Hi", **options: Any) -> Any:
+async def answer_of(agent: Any, message: Any = "Hi", **options: Any) -> Any:
     """Serve an agent, send it a message, and return the value of the task."""
     async with serving_agent(agent, **options) as url, client_of(url) as client:
         return (await client.send_message(message)).value
@@ -79,7 +79,7 @@ class Caller:
 )
 async def test_any_callable_is_an_agent(function: Any, expected: str, name: str) -> None:
     assert bridge(function).name == name
-    assert await served(function) == expected
+    assert await answer_of(function) == expected
 
 
 async def test_a_parameter_of_one_text_gets_the_text_whatever_its_name_is() -> None:
@@ -104,7 +104,7 @@ async def test_typed_parameters_become_the_inputs_of_the_skill() -> None:
 
     module = bridge(add)
     assert module.input_schema.model_json_schema()["properties"]["a"]["description"]
-    assert await served(add, {"a": 1, "day": "2026-01-31"}) == {"total": 3, "day": "2026-01-31"}
+    assert await answer_of(add, {"a": 1, "day": "2026-01-31"}) == {"total": 3, "day": "2026-01-31"}
     async with serving_agent(add) as url, client_of(url) as client:
         with pytest.raises(A2AServerError):
             await client.send_message({"a": "one", "day": "2026-01-31"})
@@ -122,15 +122,15 @@ async def test_the_type_of_the_result_is_the_output_schema() -> None:
 
     schema = bridge(to_point).output_schema.model_json_schema()
     assert resolved(schema, schema)["required"] == ["x"]
-    assert await served(to_point, {"x": 1, "y": 2}) == {"x": 3}
-    assert await served(count, {"a": 1, "b": 2}) == {"result": 3}
+    assert await answer_of(to_point, {"x": 1, "y": 2}) == {"x": 3}
+    assert await answer_of(count, {"a": 1, "b": 2}) == {"result": 3}
 
 
-async def test_a_function_gets_the_turn_and_the_context_if_it_wants_them() -> None:
+async def test_a_function_with_parameters_for_the_turn_and_the_context_gets_them() -> None:
     def look(text: str, turn: Turn, context: Context[Any]) -> str:
         return f"{text} {turn.context is context} {bool(turn.task_id)}"
 
-    assert await served(look) == "Hi True True"
+    assert await answer_of(look) == "Hi True True"
 
 
 async def test_a_function_in_a_thread_can_see_that_it_is_canceled() -> None:
@@ -187,14 +187,14 @@ class Adapter:
 
 
 async def test_an_object_with_invoke_alone_is_an_agent() -> None:
-    class Least:
-        """Knows one method."""
+    class MinimalAgent:
+        """Has only one method."""
 
         async def invoke(self, user_input: str) -> str:
             return user_input
 
-    assert await served(Least()) == "Hi"
-    assert bridge(Least()).description == "Knows one method."
+    assert await answer_of(MinimalAgent()) == "Hi"
+    assert bridge(MinimalAgent()).description == "Knows one method."
 
 
 async def test_the_methods_of_an_adapter_are_used() -> None:
@@ -224,4 +224,4 @@ async def test_an_adapter_that_streams_is_streamed() -> None:
     async with serving_agent(Streaming()) as url, client_of(url) as client:
         pieces = [piece async for piece in client.stream("old_adapter", "abc")]
     assert pieces == ["a", "b", "c"]
-    assert await served(Abstract()) == "Hi in True"
+    assert await answer_of(Abstract()) == "Hi in True"

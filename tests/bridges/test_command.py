@@ -38,22 +38,22 @@ async def model(script: Script) -> AsyncIterator[int]:
         request = json.loads(await reader.readline())
         memory = memories[request["session"]]
         memory.append(request["prompt"])
-        answering = asyncio.create_task(say(memory, writer))
-        await asyncio.wait({answering, left := asyncio.create_task(reader.read())}, **FIRST)
-        answering.cancel()  # the program was killed, or has its answer
-        left.cancel()
+        answer_task = asyncio.create_task(say(memory, writer))
+        await asyncio.wait({answer_task, disconnect := asyncio.create_task(reader.read())}, **FIRST)
+        answer_task.cancel()  # the program was killed, or has its answer
+        disconnect.cancel()
         writer.close()
 
     async def say(memory: list[str], writer: asyncio.StreamWriter) -> None:
-        said = ""
+        text = ""
         try:
             async for piece in script.say(*memory):
-                said += piece
+                text += piece
                 writer.write(json.dumps({"piece": piece}).encode() + b"\n")
                 await writer.drain()
         except RuntimeError as error:
             writer.write(json.dumps({"failure": str(error)}).encode() + b"\n")
-        memory.append(said)
+        memory.append(text)
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
@@ -64,7 +64,7 @@ FIRST: dict[str, Any] = {"return_when": asyncio.FIRST_COMPLETED}
 
 
 class Programs(Acceptance):
-    manner: ClassVar[str]
+    imitated: ClassVar[str]
 
     def program(self, command: list[str], **options: Any) -> CommandAgent:
         raise NotImplementedError
@@ -72,7 +72,7 @@ class Programs(Acceptance):
     @pytest.fixture
     async def url(self, script: Script, tmp_path: Path) -> AsyncIterator[str]:
         async with model(script) as port:
-            command = [sys.executable, "-S", str(PROGRAM), self.manner, str(port)]
+            command = [sys.executable, "-S", str(PROGRAM), self.imitated, str(port)]
             agent = self.program(command, cwd=tmp_path, name="program")
             async with serving_agent(agent, auth=Headers(), execution_timeout=60) as url:
                 yield url
@@ -81,7 +81,7 @@ class Programs(Acceptance):
 class TestAnyProgram(Programs):
     """Texts that a program writes without a pause come in one piece."""
 
-    manner = "text"
+    imitated = "text"
     streams = False
     usage = None
 
@@ -90,7 +90,7 @@ class TestAnyProgram(Programs):
 
 
 class TestOpenClaw(Programs):
-    manner = "openclaw"
+    imitated = "openclaw"
     streams = False
 
     def program(self, command: list[str], **options: Any) -> CommandAgent:
@@ -98,14 +98,14 @@ class TestOpenClaw(Programs):
 
 
 class TestClaudeCode(Programs):
-    manner = "claude"
+    imitated = "claude"
 
     def program(self, command: list[str], **options: Any) -> CommandAgent:
         return ClaudeCodeAgent(command=command, args=["--model", "sonnet"], **options)
 
 
 class TestCodex(Programs):
-    manner = "codex"
+    imitated = "codex"
     streams = False
 
     def program(self, command: list[str], **options: Any) -> CommandAgent:
@@ -183,7 +183,7 @@ async def test_pieces_of_a_character_are_joined() -> None:
     assert (await answer_of(code)).value == "häß…"
 
 
-async def test_a_program_that_fails_tells_no_client_why() -> None:
+async def test_clients_do_not_see_why_a_program_failed() -> None:
     task = await answer_of("import sys; print('secret', file=sys.stderr); sys.exit(3)")
     assert task.status.state == "failed"
     assert "secret" not in str(task)
@@ -283,10 +283,10 @@ async def test_programs_do_not_inherit_the_secrets_of_the_server(
     code = "import os; print(*sorted(os.environ), *os.environ.values())"
     agent = CommandAgent([sys.executable, "-c", code], env={"APCORE_OWN": "given"})
     async with serving_agent(agent) as url, client_of(url) as client:
-        said = (await client.send_message("Hello")).value
-    assert "HOMEWORK" in said
-    assert "given" in said
-    assert "hunter2" not in said
+        output = (await client.send_message("Hello")).value
+    assert "HOMEWORK" in output
+    assert "given" in output
+    assert "hunter2" not in output
 
 
 async def test_a_text_that_begins_like_an_option_is_not_read_as_one() -> None:
@@ -296,6 +296,6 @@ async def test_a_text_that_begins_like_an_option_is_not_read_as_one() -> None:
     )
     agent = CommandAgent([sys.executable, "-c", parse, "{text}"])
     async with serving_agent(agent) as url, client_of(url) as client:
-        said = (await client.send_message("--wipe")).value
-    assert "wipe=False" in said
-    assert "--wipe" in said
+        output = (await client.send_message("--wipe")).value
+    assert "wipe=False" in output
+    assert "--wipe" in output

@@ -44,8 +44,8 @@ pytestmark = [
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 
 
-def said_in(prompt: str) -> list[str]:
-    """Return the conversation that a prompt has, and the question last."""
+def conversation_in(prompt: str) -> list[str]:
+    """Return the messages of the conversation in a prompt, the question last."""
     task = prompt.partition("Answer: ")[2].partition("\n\nThis is the expected criteria")[0]
     question, _, chat = task.partition("\n\n")
     return [chat, question]
@@ -53,7 +53,7 @@ def said_in(prompt: str) -> list[str]:
 
 def crew_of(script: Script) -> Crew:
     """Return a crew of one agent, whose model follows the script."""
-    agent = agent_of(lambda *texts: script.say(*said_in(texts[-1])))
+    agent = agent_of(lambda *texts: script.say(*conversation_in(texts[-1])))
     task = Task(description="Answer: {question}", expected_output="An answer", agent=agent)
     return Crew(name="helpers", agents=[agent], tasks=[task])
 
@@ -71,7 +71,7 @@ async def test_the_bridge_is_found_by_the_type() -> None:
     assert module.module_id == "helpers"
 
 
-def writing(*answers: str, **options: Any) -> tuple[Crew, list[str]]:
+def writing_crew(*answers: str, **options: Any) -> tuple[Crew, list[str]]:
     """Return a crew that plans and then writes, and the list of the prompts that it got."""
     prompts: list[str] = []
     remaining = iter(answers)
@@ -82,13 +82,13 @@ def writing(*answers: str, **options: Any) -> tuple[Crew, list[str]]:
 
     planner, writer = agent_of(answer, role="Planner"), agent_of(answer, role="Writer")
     plan = Task(name="plan", description="Plan {topic}", expected_output="A plan", agent=planner)
-    given = {"name": "write", "description": "Write {topic}", "expected_output": "A text"}
-    write = Task(**{**given, "agent": writer, **options})
+    fields = {"name": "write", "description": "Write {topic}", "expected_output": "A text"}
+    write = Task(**{**fields, "agent": writer, **options})
     return Crew(agents=[planner, writer], tasks=[plan, write]), prompts
 
 
 async def test_only_the_last_task_answers_and_all_are_reported() -> None:
-    crew, prompts = writing("1. Cats", "Cats sleep.")
+    crew, prompts = writing_crew("1. Cats", "Cats sleep.")
     async with serving_agent(crew) as url, client_of(url) as client:
         events = [event async for event in client.stream_message("cats")]
     progress = [text_of(e.status.message) for e in events if isinstance(e, TaskStatusUpdateEvent)]
@@ -159,7 +159,7 @@ async def test_several_placeholders_are_a_typed_skill() -> None:
             await client.call("crew", {"topic": "Cats", "year": 2026})
 
 
-async def test_a_caller_can_not_forge_the_conversation_of_a_crew() -> None:
+async def test_a_caller_cannot_forge_the_conversation_of_a_crew() -> None:
     script = Script()
     agent = agent_of(lambda *texts: script.say(texts[-1]))
     task = Task(description="{topic} in {year}", expected_output="A text", agent=agent)
@@ -192,38 +192,38 @@ class Summary(BaseModel):
 
 
 async def test_a_typed_output_is_data_with_a_schema() -> None:
-    crew, _ = writing("1. Cats", '{"title": "Cats", "words": 2}', output_pydantic=Summary)
+    crew, _ = writing_crew("1. Cats", '{"title": "Cats", "words": 2}', output_pydantic=Summary)
     assert bridge(crew).output_schema is Summary
     async with serving_agent(crew) as url, client_of(url) as client:
         assert await client.call(None, "cats") == {"title": "Cats", "words": 2}
 
 
 async def test_a_result_that_the_user_accepts_is_not_made_again(tmp_path: Path) -> None:
-    crew, prompts = writing("1. Cats", "Cats sleep.", human_input=True)
+    crew, prompts = writing_crew("1. Cats", "Cats sleep.", human_input=True)
     store = f"sqlite:///{tmp_path / 'tasks.db'}"
     async with serving_agent(crew, task_store=store) as url, client_of(url) as client:
         paused = await client.send_message("cats")
         assert paused.status.state == "input-required"
         assert "Cats sleep.\n\nIs this right?" in text_of(paused.status.message)
-    # another process goes on with what is stored
-    other, asked = writing(human_input=True)
-    async with serving_agent(other, task_store=store) as url, client_of(url) as client:
+    # another process continues from the stored state
+    other_crew, other_prompts = writing_crew(human_input=True)
+    async with serving_agent(other_crew, task_store=store) as url, client_of(url) as client:
         task = await client.reply(paused, "OK!")
     assert task.value == "Cats sleep."
-    assert (len(prompts), asked) == (2, [])
+    assert (len(prompts), other_prompts) == (2, [])
 
 
 async def test_a_result_is_changed_until_the_user_accepts_it(tmp_path: Path) -> None:
-    crew, _ = writing("1. Cats", "Cats sleep.", human_input=True)
+    crew, _ = writing_crew("1. Cats", "Cats sleep.", human_input=True)
     store = f"sqlite:///{tmp_path / 'tasks.db'}"
     async with serving_agent(crew, task_store=store) as url, client_of(url) as client:
         paused = await client.send_message("cats")
-    other, prompts = writing("Cats dream.", "Cats dream of fish.", human_input=True)
-    async with serving_agent(other, task_store=store) as url, client_of(url) as client:
-        asked = await client.reply(paused, "Yes, but {topic} dream")
-        assert "Cats dream." in text_of(asked.status.message)
-        asked = await client.reply(asked, {"of": "fish"})
-        task = await client.reply(asked, "good")
+    other_crew, prompts = writing_crew("Cats dream.", "Cats dream of fish.", human_input=True)
+    async with serving_agent(other_crew, task_store=store) as url, client_of(url) as client:
+        paused_again = await client.reply(paused, "Yes, but {topic} dream")
+        assert "Cats dream." in text_of(paused_again.status.message)
+        paused_again = await client.reply(paused_again, {"of": "fish"})
+        task = await client.reply(paused_again, "good")
     assert task.value == "Cats dream of fish."
     assert "1. Cats" in prompts[0]
     assert "Cats sleep." in prompts[0]
@@ -231,24 +231,24 @@ async def test_a_result_is_changed_until_the_user_accepts_it(tmp_path: Path) -> 
     assert '{"of": "fish"}' in prompts[1]
 
 
-async def test_tasks_after_a_review_go_on_with_its_result() -> None:
-    crew, prompts = writing("1. Cats", "Cats sleep.")
+async def test_tasks_after_a_review_continue_with_its_result() -> None:
+    crew, prompts = writing_crew("1. Cats", "Cats sleep.")
     crew.tasks[0].human_input = True
-    done: list[str] = []
+    outputs: list[str] = []
 
     def finish(output: Any) -> Any:
-        done.append(output.raw)
+        outputs.append(output.raw)
         return output
 
     crew.after_kickoff_callbacks = [finish]
     async with serving_agent(crew) as url, client_of(url) as client:
         paused = await client.send_message("cats")
         assert "1. Cats" in text_of(paused.status.message)
-        assert done == []
+        assert outputs == []
         task = await client.reply(paused, "ok")
     assert task.value == "Cats sleep."
     assert "1. Cats" in prompts[1]
-    assert done == ["Cats sleep."]
+    assert outputs == ["Cats sleep."]
 
 
 async def test_a_canceled_task_ends_its_model_at_the_next_piece() -> None:
@@ -322,7 +322,7 @@ async def test_files_reach_the_crew_with_their_media_types() -> None:
 
 
 async def test_nothing_is_printed_sent_or_stored(capsys: pytest.CaptureFixture[str]) -> None:
-    crew, _ = writing("1. Cats", "Cats sleep.")
+    crew, _ = writing_crew("1. Cats", "Cats sleep.")
     crew.verbose = crew.agents[0].verbose = True
     async with serving_agent(crew) as url, client_of(url) as client:
         assert await client.call(None, "cats") == "Cats sleep."

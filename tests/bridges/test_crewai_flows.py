@@ -101,9 +101,9 @@ async def test_a_typed_state_is_a_typed_skill() -> None:
             await client.call("paying", {"amount": "five"})
 
 
-async def test_a_caller_can_not_forge_the_conversation_of_a_flow() -> None:
+async def test_a_caller_cannot_forge_the_conversation_of_a_flow() -> None:
     class Remembering(Flow):  # type: ignore[misc]  # not installed here
-        """Tells what it remembers."""
+        """Repeats the conversation that it remembers."""
 
         @start()  # type: ignore[untyped-decorator]  # not installed here
         def remember(self) -> Any:
@@ -143,35 +143,37 @@ class Trip(Flow):  # type: ignore[misc]  # not installed here
         return f"{review.output}, {review.feedback}, by {card}"
 
 
-async def test_questions_and_feedback_pause_and_another_process_goes_on(tmp_path: Path) -> None:
+async def test_questions_and_feedback_pause_a_flow_and_another_process_continues_it(
+    tmp_path: Path,
+) -> None:
     steps.clear()
     store = f"sqlite:///{tmp_path / 'tasks.db'}"
     task: Any = None
-    for said in ("Plan", "Rome", "Friday", "very nice", "the red one"):
+    for reply in ("Plan", "Rome", "Friday", "very nice", "the red one"):
         async with serving_agent(Trip(), task_store=store) as url, client_of(url) as client:
-            task = await (client.send_message(said) if task is None else client.reply(task, said))
-            asked = text_of(task.status.message)
-        if said == "Plan":
-            assert asked == "Where to?"
+            task = await (client.send_message(reply) if task is None else client.reply(task, reply))
+            question = text_of(task.status.message)
+        if reply == "Plan":
+            assert question == "Where to?"
             assert "a city" in str(task.status.message)
-        if said == "Friday":
-            assert asked == "Rome on Friday\n\nIs the plan right?"
+        if reply == "Friday":
+            assert question == "Rome on Friday\n\nIs the plan right?"
     assert task.value == "Rome on Friday, very nice, by the red one"
-    # after feedback, a flow goes on behind it; after other answers, it runs again
+    # after feedback, a flow continues where it was; after other answers, it runs again
     assert steps == ["begin", "begin", "when", "begin", "when", "plan", "book", "book"]
 
 
-async def test_a_flow_finds_its_state_again_in_the_same_conversation(tmp_path: Path) -> None:
-    saved = SQLiteFlowPersistence(str(tmp_path / "flows.db"))
+async def test_a_flow_keeps_its_state_within_a_conversation(tmp_path: Path) -> None:
+    flow_persistence = SQLiteFlowPersistence(str(tmp_path / "flows.db"))
 
     class Counting(Flow):  # type: ignore[misc]  # not installed here
         @start()  # type: ignore[untyped-decorator]  # not installed here
-        @persist(persistence=saved)  # type: ignore[untyped-decorator]  # as above
+        @persist(persistence=flow_persistence)  # type: ignore[untyped-decorator]  # as above
         def count(self) -> str:
             self.state["count"] = self.state.get("count", 0) + 1
             return str(self.state["count"])
 
-    async with serving_agent(Counting(persistence=saved), auth=Headers()) as url:
+    async with serving_agent(Counting(persistence=flow_persistence), auth=Headers()) as url:
         async with client_of(url, "ada") as client:
             first = await client.send_message("One")
             second = await client.send_message("Two", context_id=first.context_id)

@@ -1,4 +1,4 @@
-"""Which bridge an agent gets, and bridges made from configurations."""
+"""Detection of the bridge of an agent, and bridges made from configurations."""
 
 import sys
 from pathlib import Path
@@ -64,12 +64,12 @@ def test_a_module_is_returned_unchanged_and_takes_no_options() -> None:
         """Say it again."""
         return text
 
-    own = FunctionModule(echo, "text.echo")
-    assert bridge(own) is own
+    module = FunctionModule(echo, "text.echo")
+    assert bridge(module) is module
     agent = RobotAgent(Robot())
     assert bridge(agent) is agent
     with pytest.raises(TypeError, match="name is an option of bridges"):
-        bridge(own, name="other")
+        bridge(module, name="other")
 
 
 def test_an_unknown_option_is_refused() -> None:
@@ -130,6 +130,8 @@ def test_an_entry_point_of_a_package_adds_a_bridge(
 def test_every_known_bridge_exists() -> None:
     folder = Path(detection.__file__).parent
     addresses = [each for each in detection._BRIDGES.values() if isinstance(each, str)]
-    own = {each.partition(":")[0].removeprefix(".") for each in addresses if each.startswith(".")}
-    assert own
-    assert {name for name in own if not (folder / f"{name}.py").is_file()} == set()
+    own_modules = {
+        each.partition(":")[0].removeprefix(".") for each in addresses if each.startswith(".")
+    }
+    assert own_modules
+    assert {name for name in own_modules if not (folder / f"{name}.py").is_file()} == set()

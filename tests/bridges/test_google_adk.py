@@ -28,7 +28,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 
 
 class ScriptedLlm(BaseLlm):  # type: ignore[misc]  # not installed for mypy
-    """Says what a script says, piece by piece."""
+    """Streams the answers of a script, piece by piece."""
 
     _script: Script = PrivateAttr()
 
@@ -38,19 +38,19 @@ class ScriptedLlm(BaseLlm):  # type: ignore[misc]  # not installed for mypy
 
     async def generate_content_async(self, request: Any, stream: bool = False) -> Any:
         texts = [p.text for content in request.contents for p in content.parts if p.text]
-        said = ""
+        answer = ""
         async for piece in self._script.say(*texts):
-            said += piece
+            answer += piece
             if stream:
                 yield LlmResponse(content=content_of(types.Part(text=piece)), partial=True)
-        used = types.GenerateContentResponseUsageMetadata(
+        usage = types.GenerateContentResponseUsageMetadata(
             prompt_token_count=Script.input_tokens, candidates_token_count=Script.output_tokens
         )
-        yield LlmResponse(content=content_of(types.Part(text=said)), usage_metadata=used)
+        yield LlmResponse(content=content_of(types.Part(text=answer)), usage_metadata=usage)
 
 
 class Llm(BaseLlm):  # type: ignore[misc]  # not installed for mypy
-    """Answers by what a function makes of the contents."""
+    """Answers with the result of a function of the contents."""
 
     _answer: Any = PrivateAttr()
 
@@ -127,20 +127,20 @@ async def test_a_long_running_tool_is_answered_in_another_process(
 
 
 @pytest.mark.parametrize(
-    ("given", "seen"), [({"ticket": 7}, {"ticket": 7}), ("ticket 7", {"result": "ticket 7"})]
+    ("answer", "expected"), [({"ticket": 7}, {"ticket": 7}), ("ticket 7", {"result": "ticket 7"})]
 )
-async def test_a_client_of_adk_answers_by_a_function_response(given: Any, seen: Any) -> None:
+async def test_a_client_of_adk_answers_by_a_function_response(answer: Any, expected: Any) -> None:
     async with serving_agent(refunding()) as url, client_of(url) as client:
         task = await client.send_message("A refund, please")
         assert task.status.message
-        asked = task.status.message.parts[-1].data
-        response = {"id": asked["id"], "name": asked["name"], "response": given}
+        question = task.status.message.parts[-1].data
+        response = {"id": question["id"], "name": question["name"], "response": answer}
         part = Part(data=response, metadata={meta_key("adk", "type"): "function_response"})
         task = await client.reply(task, [part])
-    assert task.value == f"The manager says {seen}"
+    assert task.value == f"The manager says {expected}"
 
 
-async def test_a_conversation_goes_on_after_a_canceled_question() -> None:
+async def test_a_conversation_continues_after_a_canceled_question() -> None:
     async with serving_agent(refunding()) as url, client_of(url) as client:
         task = await client.send_message("A refund, please")
         await client.cancel_task(task.id)
@@ -161,14 +161,14 @@ async def test_a_session_in_a_database_needs_no_copy(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reply", "expected"), [("yes", ["deleted a.txt"]), ("no", []), ("maybe", None)]
 )
-async def test_a_tool_that_wants_confirmation_asks_for_approval(
+async def test_a_tool_that_needs_confirmation_asks_for_approval(
     tmp_path: Path, reply: str, expected: list[str] | None
 ) -> None:
-    done: list[str] = []
+    deletions: list[str] = []
 
     def delete(name: str) -> dict[str, str]:
         """Delete a file."""
-        done.append(f"deleted {name}")
+        deletions.append(f"deleted {name}")
         return {"status": "ok"}
 
     def deleting() -> Any:
@@ -191,7 +191,7 @@ async def test_a_tool_that_wants_confirmation_asks_for_approval(
             assert task.status.state == "input-required"
             return
     assert task.status.state == "completed"
-    assert done == expected
+    assert deletions == expected
 
 
 async def test_files_reach_the_model_and_come_from_it() -> None:
@@ -265,7 +265,7 @@ async def test_an_error_of_the_model_fails_the_task() -> None:
     assert "hunter2" not in str(task)
 
 
-async def test_callbacks_change_drop_and_abort_as_those_of_adka2a() -> None:
+async def test_callbacks_change_drop_and_abort_like_those_of_adka2a() -> None:
     log: list[Any] = []
 
     def before(turn: Turn) -> None:
@@ -281,8 +281,8 @@ async def test_callbacks_change_drop_and_abort_as_those_of_adka2a() -> None:
 
     agent = LlmAgent(name="echo", model=Llm(lambda contents: contents[-1].parts[-1].text))
     options = {"before": before, "on_event": on_event, "after": after}
-    served = serving_agent(agent, auth=Headers(), **options)
-    async with served as url, client_of(url, "ada") as client:
+    server = serving_agent(agent, auth=Headers(), **options)
+    async with server as url, client_of(url, "ada") as client:
         task = await client.send_message("hi")
         assert (task.value, task.metadata["author"]) == ("HI", "echo")
         assert task.metadata[meta_key("adk", "app_name")] == "echo"

@@ -55,8 +55,8 @@ async def test_several_inputs_of_a_prompt_are_typed() -> None:
     prompt = ChatPromptTemplate([("human", "{greeting}, {name}!")])
     chain = prompt | ScriptedModel(script=Script())
     async with serving_agent(chain, name="greeter") as url, client_of(url) as client:
-        said = await client.call("greeter", {"greeting": "Hello", "name": "Ada"})
-        assert said == "You said: Hello, Ada!"
+        answer = await client.call("greeter", {"greeting": "Hello", "name": "Ada"})
+        assert answer == "You said: Hello, Ada!"
         with pytest.raises(InvalidParamsError):
             await client.call("greeter", {"greeting": "Hello"})
 
@@ -79,8 +79,8 @@ async def test_a_member_of_the_output_is_chosen() -> None:
 
 async def test_an_input_mapper_makes_the_input() -> None:
     echo = RunnableLambda(lambda given: f"got {given['question']}")
-    mapped = {"input_mapper": lambda inputs, turn: {"question": inputs["question"].upper()}}
-    assert await answer_to(echo, "why", **mapped) == "got WHY"
+    options = {"input_mapper": lambda inputs, turn: {"question": inputs["question"].upper()}}
+    assert await answer_to(echo, "why", **options) == "got WHY"
 
 
 async def test_files_reach_the_model() -> None:
@@ -151,10 +151,10 @@ class Conversation(BaseModel):
 
 
 async def test_a_runnable_that_takes_messages_and_more_gets_the_conversation() -> None:
-    def last(given: dict[str, Any]) -> str:
+    def describe(given: dict[str, Any]) -> str:
         return f"{given['tone']} of {len(given['messages'])}"
 
-    runnable = RunnableLambda(last).with_types(input_type=Conversation)
+    runnable = RunnableLambda(describe).with_types(input_type=Conversation)
     async with serving_agent(runnable, name="talk") as url, client_of(url) as client:
         first = await client.send_message("calm")
         second = await client.send_message("sad", context_id=first.context_id)

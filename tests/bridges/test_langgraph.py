@@ -1,4 +1,4 @@
-"""Graphs of LangGraph as agents, and what LangChain's `create_agent` returns."""
+"""Graphs of LangGraph and agents of LangChain's `create_agent` as skills."""
 
 import inspect
 import runpy
@@ -42,10 +42,10 @@ EXAMPLE = Path(__file__).parents[2] / "examples/bridges/langgraph/agent.py"
 def graph_of(state: Any, checkpointer: Any = None, /, **nodes: Any) -> Any:
     """Return a graph whose nodes run one after the other."""
     graph = StateGraph(state)
-    before = START
+    previous = START
     for name, node in nodes.items():
-        graph = graph.add_node(name, node).add_edge(before, name)
-        before = name
+        graph = graph.add_node(name, node).add_edge(previous, name)
+        previous = name
     return graph.compile(checkpointer)
 
 
@@ -59,7 +59,7 @@ def talking(script: Script, checkpointer: Any = None) -> Any:
     return graph_of(MessagesState, checkpointer, talk=talk)
 
 
-def said_in(message: Any) -> str:
+def text_of(message: Any) -> str:
     """Return the texts of a message of A2A."""
     return "".join(part.text or "" for part in message.parts)
 
@@ -115,12 +115,12 @@ async def test_a_graph_asks_twice_and_gets_answers_in_text_and_data() -> None:
     graph = graph_of(Day, InMemorySaver(), book=booking)
     async with serving_agent(graph) as url, client_of(url) as client:
         task = await client.send_message({"city": "Rome", "day": []})
-        assert (task.status.state, said_in(task.status.message)) == (
+        assert (task.status.state, text_of(task.status.message)) == (
             "input-required",
             "For which day?",
         )
         task = await client.reply(task, "Friday")
-        assert said_in(task.status.message) == "At what time on Friday?"
+        assert text_of(task.status.message) == "At what time on Friday?"
         assert "hours" in str(task.status)
         task = await client.reply(task, {"hour": 7})
     assert task.value == {"city": "Rome", "day": ["Friday", "7"]}
@@ -137,12 +137,12 @@ async def test_parallel_interrupts_are_asked_one_after_the_other() -> None:
     graph = StateGraph(Answers)
     for name in ("one", "two"):
         graph = graph.add_node(name, asking(name)).add_edge(START, name)
-    served = graph.compile(InMemorySaver())
-    async with serving_agent(served) as url, client_of(url) as client:
+    compiled = graph.compile(InMemorySaver())
+    async with serving_agent(compiled) as url, client_of(url) as client:
         task = await client.send_message({"text": "Hi", "got": []})
-        first = said_in(task.status.message)
+        first = text_of(task.status.message)
         task = await client.reply(task, f"A-{first}")
-        second = said_in(task.status.message)
+        second = text_of(task.status.message)
         task = await client.reply(task, f"A-{second}")
     assert {first, second} == {"one", "two"}
     assert sorted(task.value["got"]) == ["one A-one", "two A-two"]
@@ -179,11 +179,11 @@ async def test_the_answer_to_an_interrupt_that_is_lost_fails_the_task(
     assert "no longer has the interrupt" in caplog.text
 
 
-async def test_a_new_message_after_a_canceled_question_begins_anew() -> None:
-    asked: list[str] = []
+async def test_a_new_message_after_a_canceled_question_starts_a_new_run() -> None:
+    requests: list[str] = []
 
     async def talk(state: MessagesState) -> Any:
-        asked.append(state["messages"][-1].text)
+        requests.append(state["messages"][-1].text)
         return {"messages": [AIMessage(f"You like {interrupt('What do you like?')}")]}
 
     graph = graph_of(MessagesState, InMemorySaver(), talk=talk)
@@ -191,9 +191,9 @@ async def test_a_new_message_after_a_canceled_question_begins_anew() -> None:
         first = await client.send_message("one")
         await client.cancel_task(first.id)
         second = await client.send_message("two", context_id=first.context_id)
-        assert said_in(second.status.message) == "What do you like?"
+        assert text_of(second.status.message) == "What do you like?"
         second = await client.reply(second, "tea")
-    assert asked == ["one", "two", "two"]
+    assert requests == ["one", "two", "two"]
     assert second.value == "You like tea"
 
 
@@ -234,7 +234,7 @@ def test_another_process_resumes_the_graph_after_a_kill(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SERVER]
     with process(command, tmp_path) as first, SyncA2AClient(first.url) as client:
         task = client.send_message({"city": "Rome", "day": ""})
-        assert said_in(task.status.message) == "For which day?"
+        assert text_of(task.status.message) == "For which day?"
         first.kill()
     with process(command, tmp_path) as second, SyncA2AClient(second.url) as client:
         task = client.reply(client.get_task(task.id), "Friday")
@@ -341,10 +341,10 @@ async def test_a_typed_graph_has_typed_inputs_and_output() -> None:
         return {"cents": state["cups"] * 250, "secret": "margin"}
 
     graph = StateGraph(Both, input_schema=Order, output_schema=Price)
-    served = graph.add_node(price).add_edge(START, "price").compile()
-    schema = bridge(served).input_schema.model_json_schema()
+    compiled = graph.add_node(price).add_edge(START, "price").compile()
+    schema = bridge(compiled).input_schema.model_json_schema()
     assert set(resolved(schema, schema)["required"]) == {"cups", "tea"}
-    async with serving_agent(served) as url, client_of(url) as client:
+    async with serving_agent(compiled) as url, client_of(url) as client:
         assert (await client.send_message({"cups": 2, "tea": "green"})).value == {"cents": 500}
         with pytest.raises(A2AServerError):
             await client.send_message({"cups": "two", "tea": "green"})
@@ -387,7 +387,7 @@ async def test_an_entrypoint_is_an_agent() -> None:
         assert (await client.send_message({"cups": 2, "tea": "green"})).value == {"cents": 500}
 
 
-async def test_a_typed_graph_with_one_text_takes_what_a_user_says() -> None:
+async def test_a_typed_graph_with_one_text_input_takes_the_text_of_the_user() -> None:
     class Topic(TypedDict):
         topic: str
 
@@ -398,11 +398,11 @@ async def test_a_typed_graph_with_one_text_takes_what_a_user_says() -> None:
     assert (await answer_to(graph, "tea")).value == {"topic": "TEA"}
     assert (await answer_to(graph, "tea", output_key="topic")).value == "TEA"
     assert (await answer_to(graph, "tea", input_key="topic", output_key="topic")).value == "TEA"
-    mapped = await answer_to(graph, "tea", input_mapper=lambda i, turn: {"topic": "x"})
-    assert mapped.value == {"topic": "X"}
+    task = await answer_to(graph, "tea", input_mapper=lambda i, turn: {"topic": "x"})
+    assert task.value == {"topic": "X"}
 
 
-async def test_only_the_wanted_nodes_are_heard_and_copies_are_told_once() -> None:
+async def test_only_messages_of_the_named_nodes_are_sent_and_each_only_once() -> None:
     script = Script()
     model = ScriptedModel(script=script)
 
@@ -420,7 +420,7 @@ async def test_only_the_wanted_nodes_are_heard_and_copies_are_told_once() -> Non
     assert (await answer_to(graph, nodes=["plan"])).value == "You said: plan"
 
 
-async def test_messages_in_other_forms_are_told_at_the_end() -> None:
+async def test_messages_in_other_forms_are_sent_at_the_end() -> None:
     graph = graph_of(MessagesState, None, talk=lambda state: {"messages": [("ai", "Hello")]})
     assert (await answer_to(graph)).value == "Hello"
 
@@ -463,7 +463,7 @@ async def test_the_custom_stream_is_progress_and_may_have_files() -> None:
     updates = [
         e.status for e in events if isinstance(e, TaskStatusUpdateEvent) and e.status.message
     ]
-    assert [said_in(status.message) for status in updates] == ["Searching", "Found"]
+    assert [text_of(status.message) for status in updates] == ["Searching", "Found"]
     assert [bool(part.raw) for part in task.artifacts[0].parts] == [True, False]
     assert "Searching" not in str(task.history)
 
@@ -497,13 +497,13 @@ async def test_a_structured_response_is_data() -> None:
 
 
 async def test_config_and_context_come_from_the_turn() -> None:
-    class Who(TypedDict):
+    class User(TypedDict):
         name: str
 
     async def tell(state: MessagesState, config: Any) -> Any:
-        who: Any = get_runtime(Who).context
+        user: Any = get_runtime(User).context
         configurable = config["configurable"]
-        said = f"{who['name']} {configurable['lang']} {bool(configurable['thread_id'])}"
+        said = f"{user['name']} {configurable['lang']} {bool(configurable['thread_id'])}"
         return {"messages": [AIMessage(said)]}
 
     async def tell_config(state: MessagesState) -> Any:
@@ -511,14 +511,14 @@ async def test_config_and_context_come_from_the_turn() -> None:
 
         return await tell(state, get_config())
 
-    graph = StateGraph(MessagesState, context_schema=Who).add_node("tell", tell_config)
-    served = graph.add_edge(START, "tell").compile()
+    graph = StateGraph(MessagesState, context_schema=User).add_node("tell", tell_config)
+    compiled = graph.add_edge(START, "tell").compile()
     options: Any = {
         "auth": Headers(),
         "run_config": lambda turn: {"configurable": {"lang": "it"}},
         "context": lambda turn: {"name": turn.principal},
     }
-    async with serving_agent(served, **options) as url, client_of(url, "ada") as client:
+    async with serving_agent(compiled, **options) as url, client_of(url, "ada") as client:
         said = (await client.send_message("Hi")).value
     assert said.endswith("ada it True")
 

@@ -1,4 +1,4 @@
-"""Workflows of n8n behind a server with the contract of its webhooks."""
+"""Workflows of n8n behind a server with the interface of its webhooks."""
 
 import asyncio
 import socket
@@ -55,10 +55,10 @@ async def answer_of(workflow: Workflow, message: Any = "Hello", **options: Any) 
             return await client.send_message(message)
 
 
-def says(value: Any, status: int = 200, **headers: str) -> Workflow:
+def workflow_returning(value: Any, status: int = 200, **headers: str) -> Workflow:
     async def answer(body: dict[str, Any], request: Request) -> Response:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return JSONResponse(value, status, headers=named)
+        header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        return JSONResponse(value, status, headers=header_fields)
 
     return answer
 
@@ -77,15 +77,15 @@ def says(value: Any, status: int = 200, **headers: str) -> Workflow:
     ],
 )
 async def test_an_answer_becomes_text_or_data(answer: Any, expected: Any) -> None:
-    assert (await answer_of(says(answer))).value == expected
+    assert (await answer_of(workflow_returning(answer))).value == expected
 
 
 async def test_an_option_says_which_member_is_the_text() -> None:
-    task = await answer_of(says({"reply": "Hi", "text": "no"}), output_key="reply")
+    task = await answer_of(workflow_returning({"reply": "Hi", "text": "no"}), output_key="reply")
     assert task.value == "Hi"
 
 
-async def test_plain_text_and_nothing_at_all_are_answers() -> None:
+async def test_plain_text_and_an_empty_response_are_answers() -> None:
     async def text(body: dict[str, Any], request: Request) -> Response:
         return PlainTextResponse("one\ntwo")
 
@@ -96,8 +96,8 @@ async def test_plain_text_and_nothing_at_all_are_answers() -> None:
     assert (await answer_of(empty)).status.state == "completed"
 
 
-async def test_the_workflow_gets_what_the_chat_of_n8n_sends() -> None:
-    hooks = Hooks(flow=says({"output": "Hi"}))
+async def test_the_workflow_gets_the_same_body_as_from_the_chat_of_n8n() -> None:
+    hooks = Hooks(flow=workflow_returning({"output": "Hi"}))
     async with listening(hooks.app) as address:
         agent = N8nAgent(f"{address}/webhook/flow", headers={"X-Key": "k"}, input_key="chatInput")
         async with serving_agent(agent, auth=Headers()) as url, client_of(url, "ada") as client:
@@ -113,13 +113,13 @@ async def test_the_workflow_gets_what_the_chat_of_n8n_sends() -> None:
 
 
 async def test_an_input_mapper_replaces_the_body() -> None:
-    hooks = Hooks(flow=says({"output": "Hi"}))
+    hooks = Hooks(flow=workflow_returning({"output": "Hi"}))
 
-    def mapped(inputs: dict[str, Any], turn: Turn) -> Any:
+    def mapper(inputs: dict[str, Any], turn: Turn) -> Any:
         return {"question": inputs["text"].upper()}
 
     async with listening(hooks.app) as address:
-        agent = N8nAgent(f"{address}/webhook/flow", input_mapper=mapped)
+        agent = N8nAgent(f"{address}/webhook/flow", input_mapper=mapper)
         async with serving_agent(agent) as url, client_of(url) as client:
             await client.send_message("Hello")
     assert hooks.bodies[0]["question"] == "HELLO"
@@ -145,7 +145,7 @@ async def test_only_pieces_of_the_named_nodes_are_sent() -> None:
     assert (await answer_of(two_nodes, on_event=shout)).value == '3 HITSTHREE {"N": 3}'
 
 
-async def test_files_come_and_go_with_their_names_and_types() -> None:
+async def test_files_are_received_and_sent_with_their_names_and_types() -> None:
     hooks = Hooks()
 
     async def copy(body: dict[str, Any], request: Request) -> Response:
@@ -180,7 +180,7 @@ class Waiting:
         self.hooks = Hooks(book=self._ask_day, w1=self._ask_time, w2=self._finish)
 
     def _question(self, name: str, **members: Any) -> Response:
-        # n8n makes the URL of the address that it has outside, which may be another one
+        # n8n builds the URL from its public address, which may be another one
         question = {"resumeUrl": f"https://n8n.example.com/webhook-waiting/{name}?s=1", **members}
         if self._streams:
             lines = event("item", content="Well. "), event("item", content=json_text(question))
@@ -249,7 +249,11 @@ async def test_a_request_is_repeated_only_if_its_workflow_was_not_started(
     async def flow(body: dict[str, Any], request: Request) -> Response:
         nonlocal calls
         calls += 1
-        workflow = says({"message": "busy"}, status, **headers) if calls == 1 else says("Hi")
+        workflow = (
+            workflow_returning({"message": "busy"}, status, **headers)
+            if calls == 1
+            else workflow_returning("Hi")
+        )
         return await workflow(body, request)
 
     task = await answer_of(flow, annotations=ModuleAnnotations(idempotent=idempotent))
@@ -257,7 +261,7 @@ async def test_a_request_is_repeated_only_if_its_workflow_was_not_started(
     assert task.status.state == ("failed" if requests == 1 else "completed")
 
 
-async def test_a_server_that_can_not_be_reached_is_tried_again() -> None:
+async def test_a_server_that_cannot_be_reached_is_tried_again() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -17,14 +17,14 @@ from tests.server.inloop import listening
 from tests.server.principals import Headers
 
 from .acceptance import Acceptance, Script, client_of, serving_agent
-from .openai_model import SaysModel, call_of, texts_of
+from .openai_model import AnsweringModel, call_of, texts_of
 
 pytestmark = pytest.mark.anyio
 
 
 def agent_of(script: Script, **options: Any) -> Agent[Any]:
     """Return an agent whose model follows the script."""
-    model = SaysModel(lambda given: script.say(*texts_of(given)))
+    model = AnsweringModel(lambda given: script.say(*texts_of(given)))
     return Agent(**{"name": "support", "model": model, **options})
 
 
@@ -40,17 +40,17 @@ def pay(amount: int) -> str:
 
 
 def buying(*amounts: int) -> Agent[Any]:
-    """Return an agent that pays amounts, and then says what its tools returned."""
+    """Return an agent that pays amounts, and then answers with the results of its tools."""
 
-    async def answer(given: Any) -> AsyncIterator[Any]:
-        returned = [item["output"] for item in given if item.get("type") == "function_call_output"]
-        if returned:
-            yield " and ".join(map(str, returned))
+    async def answer(items: Any) -> AsyncIterator[Any]:
+        results = [item["output"] for item in items if item.get("type") == "function_call_output"]
+        if results:
+            yield " and ".join(map(str, results))
             return
         for number, amount in enumerate(amounts):
             yield call_of("pay", f'{{"amount": {amount}}}', f"call-{number}")
 
-    return Agent(name="shop", model=SaysModel(answer), tools=[pay])
+    return Agent(name="shop", model=AnsweringModel(answer), tools=[pay])
 
 
 async def test_the_bridge_is_found_by_the_type() -> None:
@@ -60,9 +60,9 @@ async def test_the_bridge_is_found_by_the_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"), [("yes", "paid 5"), ("no", "The user has denied this call.")]
+    ("answer", "expected"), [("yes", "paid 5"), ("no", "The user has denied this call.")]
 )
-async def test_a_tool_that_needs_approval_runs_after_a_yes(answer: str, said: str) -> None:
+async def test_a_tool_that_needs_approval_runs_after_a_yes(answer: str, expected: str) -> None:
     async with serving_agent(buying(5)) as url, client_of(url) as client:
         paused = await client.send_message("Buy it")
         assert paused.status.state == "input-required"
@@ -70,7 +70,7 @@ async def test_a_tool_that_needs_approval_runs_after_a_yes(answer: str, said: st
         unclear = await client.reply(paused, "Well")
         assert unclear.status.state == "input-required"
         task = await client.reply(paused, answer)
-    assert task.value == said
+    assert task.value == expected
     assert task.metadata["usage"] == {"inputTokens": 14, "outputTokens": 6}
 
 
@@ -78,11 +78,11 @@ async def test_several_calls_are_asked_about_one_by_one(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'tasks.db'}"
     async with serving_agent(buying(5, 6), task_store=store) as url, client_of(url) as client:
         paused = await client.send_message("Buy it")
-        asked = await client.reply(paused, "yes")
-        assert "'amount': 6" in str(asked.status.message)
+        paused_again = await client.reply(paused, "yes")
+        assert "'amount': 6" in str(paused_again.status.message)
     # another process continues from the stored state
     async with serving_agent(buying(5, 6), task_store=store) as url, client_of(url) as client:
-        task = await client.reply(asked, "no")
+        task = await client.reply(paused_again, "no")
     assert task.value == "paid 5 and The user has denied this call."
 
 
@@ -110,7 +110,7 @@ async def test_a_typed_output_is_data() -> None:
         yield '{"city": "Bern", '
         yield '"degrees": 3.5}'
 
-    agent = Agent(name="weather", model=SaysModel(answer), output_type=Weather)
+    agent = Agent(name="weather", model=AnsweringModel(answer), output_type=Weather)
     assert {*bridge(agent).output_schema.model_fields} == {"city", "degrees"}
     async with serving_agent(agent) as url, client_of(url) as client:
         assert await client.call(None, "Bern?") == {"city": "Bern", "degrees": 3.5}

@@ -49,12 +49,12 @@ class TestAcceptance(Acceptance):
 
 
 def calling(*calls: tuple[str, dict[str, Any]]) -> FunctionModel:
-    """Return a model that calls tools at first, and then tells what they returned."""
+    """Return a model that calls tools at first, and then answers with their results."""
 
     async def stream(messages: list[Any], info: AgentInfo) -> AsyncIterator[Any]:
-        returned = [p for p in messages[-1].parts if p.part_kind == "tool-return"]
-        if returned:
-            yield " and ".join(f"{part.tool_name}: {part.content}" for part in returned)
+        results = [p for p in messages[-1].parts if p.part_kind == "tool-return"]
+        if results:
+            yield " and ".join(f"{part.tool_name}: {part.content}" for part in results)
             return
         for number, (name, arguments) in enumerate(calls):
             text = json.dumps(arguments)
@@ -85,10 +85,10 @@ async def test_the_bridge_is_found_by_the_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "expected"),
     [("yes", "pay: paid 5"), ("no", "pay: The user has denied this call.")],
 )
-async def test_a_tool_that_needs_approval_runs_after_a_yes(answer: str, said: str) -> None:
+async def test_a_tool_that_needs_approval_runs_after_a_yes(answer: str, expected: str) -> None:
     async with serving_agent(with_tools(("pay", {"amount": 5}))) as url, client_of(url) as client:
         paused = await client.send_message("Buy it")
         assert paused.status.state == "input-required"
@@ -96,7 +96,7 @@ async def test_a_tool_that_needs_approval_runs_after_a_yes(answer: str, said: st
         unclear = await client.reply(paused, "Well")
         assert unclear.status.state == "input-required"
         task = await client.reply(paused, answer)
-    assert task.value == said
+    assert task.value == expected
 
 
 async def test_several_calls_are_asked_about_one_by_one(tmp_path: Path) -> None:
@@ -107,17 +107,17 @@ async def test_several_calls_are_asked_about_one_by_one(tmp_path: Path) -> None:
         client_of(url) as client,
     ):
         paused = await client.send_message("Buy it")
-        asked = await client.reply(paused, "yes")
-        assert "measure" in str(asked.status.message)
-        assert "attic" in str(asked.status.message)
+        paused_again = await client.reply(paused, "yes")
+        assert "measure" in str(paused_again.status.message)
+        assert "attic" in str(paused_again.status.message)
     # another process continues from the stored state
     async with (
         serving_agent(with_tools(*calls), task_store=store) as url,
         client_of(url) as client,
     ):
-        asked = await client.reply(asked, {"length": 4})
-        assert "hall" in str(asked.status.message)
-        task = await client.reply(asked, "3 m")
+        paused_again = await client.reply(paused_again, {"length": 4})
+        assert "hall" in str(paused_again.status.message)
+        task = await client.reply(paused_again, "3 m")
     assert task.value == "pay: paid 5 and measure: {'length': 4} and measure: 3 m"
 
 
@@ -197,7 +197,7 @@ async def test_dependencies_come_from_the_turn() -> None:
     assert seen == [task.context_id]
 
 
-async def test_an_input_of_another_type_has_no_task() -> None:
+async def test_an_input_of_the_wrong_type_creates_no_task() -> None:
     script = Script()
     agent = Agent(model_of(script), name="typed")
     async with serving_agent(agent, input_key="city") as url, client_of(url) as client:

@@ -81,8 +81,8 @@ async def echo(text: str) -> str:
 def shout(text: str) -> str:
     return text.upper()
 """
-ONE = "agent: voices_of_test:echo\nname: Polly\ninput_key: words\n"
-SEVERAL = (
+ONE_AGENT = "agent: voices_of_test:echo\nname: Polly\ninput_key: words\n"
+SEVERAL_AGENTS = (
     "agents:\n  soft:\n    agent: voices_of_test:echo\n  loud: {agent: 'voices_of_test:shout'}\n"
 )
 
@@ -105,10 +105,10 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("content", "target", "skills"),
     [
-        (ONE, "agents.yaml", {"polly"}),
-        (SEVERAL, "agents.yaml", {"soft", "loud"}),
-        (SEVERAL, {"low": "voices_of_test.py:echo"}, {"low"}),
-        (SEVERAL, [{"low": shout}, {"high": bridge(echo)}], {"low", "high"}),
+        (ONE_AGENT, "agents.yaml", {"polly"}),
+        (SEVERAL_AGENTS, "agents.yaml", {"soft", "loud"}),
+        (SEVERAL_AGENTS, {"low": "voices_of_test.py:echo"}, {"low"}),
+        (SEVERAL_AGENTS, [{"low": shout}, {"high": bridge(echo)}], {"low", "high"}),
     ],
 )
 async def test_a_target_may_describe_agents_or_name_their_skills(
@@ -151,14 +151,14 @@ def test_a_wrong_description_of_agents_is_refused(folder: Path, content: str, pr
 
 
 def test_the_target_of_a_named_skill_has_one_module(folder: Path) -> None:
-    (folder / "agents.yaml").write_text(SEVERAL)
+    (folder / "agents.yaml").write_text(SEVERAL_AGENTS)
     with pytest.raises(TargetError, match="of the skill both has 2 modules, not 1"):
         create_app({"both": str(folder / "agents.yaml")})
 
 
 @pytest.mark.process
 def test_the_command_serves_agents_by_name(folder: Path) -> None:
-    (folder / "agents.yaml").write_text(ONE)
+    (folder / "agents.yaml").write_text(ONE_AGENT)
     agents = ["--agent", "low=voices_of_test.py:echo", "--agent", "voices_of_test:shout"]
     command = [*COMMAND, "serve", "--host=127.0.0.1", "--port=0", *agents, "agents.yaml"]
     with process(command, folder) as agent, asking(agent) as client:
@@ -183,8 +183,10 @@ bridge(lambda text: text)
 heavy = {"a2a.server", "apcore_a2a_server", "crewai", "httpx", "langchain_core", "starlette"}
 print(sorted(heavy & ({*sys.modules} - before)))
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
 
 
 def test_a_missing_server_is_named_with_the_command_that_installs_it(

@@ -23,7 +23,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 
 
 class Llm(Model):  # type: ignore[misc]  # not installed for mypy
-    """Streams what a function makes of the messages: pieces of text, or uses of tools."""
+    """Streams the answer of a function to the messages: pieces of text, or uses of tools."""
 
     def __init__(self, answer: Any) -> None:
         self._answer = answer
@@ -81,7 +81,7 @@ class TestFunction(Acceptance):
         return StrandsAgent(lambda: scripted(script))
 
 
-done: list[str] = []
+deletions: list[str] = []
 
 
 @tool  # type: ignore[untyped-decorator]  # not installed for mypy
@@ -91,7 +91,7 @@ def delete(key: str) -> str:
     Args:
         key: Its key.
     """
-    done.append(key)
+    deletions.append(key)
     return "deleted"
 
 
@@ -117,7 +117,7 @@ def deleting() -> Any:
 async def test_interrupts_are_questions_that_another_process_can_pass_on(
     tmp_path: Path, second: str, deleted: list[str]
 ) -> None:
-    done.clear()
+    deletions.clear()
     store = f"sqlite:///{tmp_path / 'agent.db'}"
     async with serving_agent(deleting(), task_store=store) as url, client_of(url) as client:
         picture = Part(raw=PNG, media_type="image/png")
@@ -130,10 +130,10 @@ async def test_interrupts_are_questions_that_another_process_can_pass_on(
     async with serving_agent(deleting(), task_store=store) as url, client_of(url) as client:
         task = await client.reply(task, second)
     assert task.status.state == "completed"
-    assert done == deleted
+    assert deletions == deleted
 
 
-async def test_a_conversation_goes_on_after_a_canceled_question() -> None:
+async def test_a_conversation_continues_after_a_canceled_question() -> None:
     async with serving_agent(deleting()) as url, client_of(url) as client:
         task = await client.send_message("Delete a")
         await client.cancel_task(task.id)

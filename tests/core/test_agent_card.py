@@ -170,14 +170,14 @@ def test_a_schema_keeps_the_order_of_its_members(build: Build, registry: Registr
 
 
 def test_a_card_with_the_deepest_schema_survives_protobuf(build: Build, registry: Registry) -> None:
-    for depth, kept in ((13, True), (20, False)):
+    for depth, is_kept in ((13, True), (20, False)):
         schema: dict[str, Any] = {"type": "object"}
         for _ in range(depth):
             schema = {"type": "object", "properties": {"inner": schema}}
         registry.register(f"deep.m{depth}", module_with(input_schema=schema))
         card = build(registry)
         assert AgentCard.FromString(card.SerializeToString()) == card
-        assert ("inputSchema" in details(card)[f"deep.m{depth}"]) is kept
+        assert ("inputSchema" in details(card)[f"deep.m{depth}"]) is is_kept
 
 
 def test_the_given_capabilities_are_not_changed(build: Build, full_registry: Registry) -> None:
@@ -313,7 +313,7 @@ def test_security_schemes_are_declared_as_alternatives(
 
 
 @pytest.fixture(params=[False, True], ids=["open", "secured"])
-def shown(
+def agent_card(
     request: pytest.FixtureRequest, build: Build, full_registry: Registry
 ) -> Iterator[AgentCard]:
     if request.param:
@@ -344,9 +344,9 @@ def test_the_merged_card_is_a_valid_card_of_protocol_0_3(
     jsonschema.validate(card_to_dict(build(full_registry), state_transition_history=True), schema)
 
 
-def test_the_merged_card_reads_back_as_the_same_card_of_protocol_1(shown: AgentCard) -> None:
-    read = ParseDict(card_to_dict(shown), AgentCard(), ignore_unknown_fields=True)
-    expected = copy.deepcopy(shown)
+def test_the_merged_card_reads_back_as_the_same_card_of_protocol_1(agent_card: AgentCard) -> None:
+    read = ParseDict(card_to_dict(agent_card), AgentCard(), ignore_unknown_fields=True)
+    expected = copy.deepcopy(agent_card)
     for flag in ("streaming", "push_notifications", "extended_agent_card"):
         setattr(expected.capabilities, flag, getattr(expected.capabilities, flag))
     assert read == expected
@@ -407,9 +407,9 @@ def test_the_merged_card_has_every_flag_and_the_required_annotations(
     assert ".0," not in json.dumps(result["capabilities"])
 
 
-def test_a_card_without_our_extension_has_no_annotations(shown: AgentCard) -> None:
-    del shown.capabilities.extensions[:]
-    assert "extensions" not in card_to_dict(shown)["skills"][0]
+def test_a_card_without_our_extension_has_no_annotations(agent_card: AgentCard) -> None:
+    del agent_card.capabilities.extensions[:]
+    assert "extensions" not in card_to_dict(agent_card)["skills"][0]
 
 
 PROGRAM = """
@@ -420,8 +420,8 @@ print(json.dumps(card_to_dict(AgentCard.FromString(sys.stdin.buffer.read()))))
 """
 
 
-def test_a_card_has_the_same_json_in_every_process(shown: AgentCard) -> None:
-    wire = shown.SerializeToString()
+def test_a_card_has_the_same_json_in_every_process(agent_card: AgentCard) -> None:
+    wire = agent_card.SerializeToString()
     for seed in ("1", "2", "3"):
         result = subprocess.run(
             [sys.executable, "-c", PROGRAM],
@@ -430,10 +430,10 @@ def test_a_card_has_the_same_json_in_every_process(shown: AgentCard) -> None:
             check=True,
             capture_output=True,
         )
-        assert result.stdout.decode().strip() == json.dumps(card_to_dict(shown))
+        assert result.stdout.decode().strip() == json.dumps(card_to_dict(agent_card))
 
 
-MANY = """
+MANY_MODULES = """
 import time
 from a2a.types import AgentCapabilities
 from apcore import ModuleAnnotations, Registry
@@ -483,6 +483,6 @@ def test_a_card_of_a_hundred_modules_takes_little_longer_than_their_definitions(
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
     result = subprocess.run(
-        [sys.executable, "-c", MANY], env=env, check=True, capture_output=True, text=True
+        [sys.executable, "-c", MANY_MODULES], env=env, check=True, capture_output=True, text=True
     )
     assert float(result.stdout) <= 2

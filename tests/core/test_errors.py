@@ -74,8 +74,8 @@ def test_a_missing_field_is_named_although_apcore_does_not_report_it(
     schema = schema_of(registry, "shop.order")
     answer = to_answer(error, skill="shop.order", inputs={"note": "x"}, schema=schema)
     assert [e["field"] for e in answer["data"]["errors"]] == ["items"]
-    without = to_answer(error, skill="shop.order")
-    assert [e["field"] for e in without["data"]["errors"]] == [""]
+    answer_without_schema = to_answer(error, skill="shop.order")
+    assert [e["field"] for e in answer_without_schema["data"]["errors"]] == [""]
 
 
 def test_rejected_values_are_not_in_messages(raised_by: RaisedBy, registry: Registry) -> None:

@@ -105,13 +105,16 @@ def test_several_leading_texts_are_joined(descriptor: Describe) -> None:
 
 
 def test_a_module_without_inputs_accepts_any_text(descriptor: Describe) -> None:
-    described = descriptor(input_schema={"type": "object", "properties": {}})
+    module_descriptor = descriptor(input_schema={"type": "object", "properties": {}})
     parts: list[Any] = [{"text": "go"}, {"text": "on"}]
-    assert converter.split(parts, described) == ({}, parts)
-    assert converter.split([{"text": "go"}, {"data": {}}], described) == ({}, [{"text": "go"}])
-    assert converter.split([{"text": "{}"}], described) == ({}, [])
+    assert converter.split(parts, module_descriptor) == ({}, parts)
+    assert converter.split([{"text": "go"}, {"data": {}}], module_descriptor) == (
+        {},
+        [{"text": "go"}],
+    )
+    assert converter.split([{"text": "{}"}], module_descriptor) == ({}, [])
     with pytest.raises(PartError):
-        converter.split([{"data": [1]}], described)
+        converter.split([{"data": [1]}], module_descriptor)
 
 
 def test_text_becomes_the_value_of_the_one_required_scalar(descriptor: Describe) -> None:
@@ -320,11 +323,11 @@ def test_a_message_without_parts_is_refused(descriptor: Describe) -> None:
 def test_the_first_matching_part_is_the_input_and_the_others_are_kept_unchanged(
     descriptor: Describe,
 ) -> None:
-    described = descriptor(input_schema=OPTIONAL)
+    module_descriptor = descriptor(input_schema=OPTIONAL)
     parts: list[Any] = [{"text": "look at this"}, {"data": {"a": 1}}, {"data": {"a": 2}}]
-    assert converter.split(parts, described) == ({"a": 1}, [parts[0], parts[2]])
+    assert converter.split(parts, module_descriptor) == ({"a": 1}, [parts[0], parts[2]])
     message = ParseDict({"parts": parts}, Message())
-    inputs, others = converter.split(message.parts, described)
+    inputs, others = converter.split(message.parts, module_descriptor)
     assert inputs == {"a": 1}
     assert others == [message.parts[0], message.parts[2]]
 
@@ -346,8 +349,8 @@ def test_an_input_with_too_many_keys_is_refused(descriptor: Describe) -> None:
         input_of({"data": {str(i): 1 for i in range(5001)}}, OPTIONAL, descriptor)
 
 
-def parts_of(output: object, described: Any = None) -> list[Part]:
-    return list(converter.output_to_parts(output, described).parts)
+def parts_of(output: object, module_descriptor: Any = None) -> list[Part]:
+    return list(converter.output_to_parts(output, module_descriptor).parts)
 
 
 def test_an_empty_output_has_no_parts() -> None:
@@ -394,12 +397,12 @@ def test_bytes_in_an_object_are_files_named_by_their_keys() -> None:
 
 
 def test_the_configured_text_field_becomes_a_text_part(descriptor: Describe) -> None:
-    described = descriptor(metadata={"display": {"a2a": {"text_field": "answer"}}})
-    answer, rest = parts_of({"answer": "42", "sources": [1]}, described)
+    module_descriptor = descriptor(metadata={"display": {"a2a": {"text_field": "answer"}}})
+    answer, rest = parts_of({"answer": "42", "sources": [1]}, module_descriptor)
     assert answer.text == "42"
     assert MessageToDict(rest.data) == {"sources": [1]}
-    assert [part.text for part in parts_of({"answer": "42"}, described)] == ["42"]
-    [data] = parts_of({"answer": 42}, described)
+    assert [part.text for part in parts_of({"answer": "42"}, module_descriptor)] == ["42"]
+    [data] = parts_of({"answer": 42}, module_descriptor)
     assert MessageToDict(data.data) == {"answer": 42}
 
 
@@ -501,9 +504,11 @@ def test_a_module_that_reads_files_accepts_a_message_of_only_files(
     schema: Any, inputs: Any, descriptor: Describe
 ) -> None:
     parts: list[Any] = [{"raw": GIF}, {"kind": "file", "file": {"uri": URI}}]
-    described = descriptor(input_schema=schema, metadata={"display": {"a2a": {"files": True}}})
-    assert converter.split(parts, described) == (inputs, parts)
+    module_descriptor = descriptor(
+        input_schema=schema, metadata={"display": {"a2a": {"files": True}}}
+    )
+    assert converter.split(parts, module_descriptor) == (inputs, parts)
     with pytest.raises(MediaTypeError):
         converter.split(parts, descriptor(input_schema=schema))
     with pytest.raises(PartError):
-        converter.split([*parts, {"kind": "text"}], described)
+        converter.split([*parts, {"kind": "text"}], module_descriptor)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-def sending(data: object) -> SendMessageRequest:
+def request_with(data: object) -> SendMessageRequest:
     return ParseDict({"message": {"parts": [{"data": data}]}}, SendMessageRequest())
 
 
@@ -38,7 +38,7 @@ def test_any_bytes_are_a_message_or_refused(body: bytes) -> None:
     ids=["numbers", "texts", "long text", "members", "nested"],
 )
 def test_a_message_within_the_limit_is_parsed(data: object) -> None:
-    request = sending(data)
+    request = request_with(data)
     assert parse_message(SendMessageRequest, request.SerializeToString(), 1000) == request
 
 
@@ -49,7 +49,7 @@ def test_a_message_within_the_limit_is_parsed(data: object) -> None:
 )
 def test_a_message_beyond_the_limit_is_not_parsed(data: object) -> None:
     with pytest.raises(BodySizeError, match="more than 1000 values") as raised:
-        parse_message(SendMessageRequest, sending(data).SerializeToString(), 1000)
+        parse_message(SendMessageRequest, request_with(data).SerializeToString(), 1000)
     assert raised.value.status == 413
 
 

@@ -50,7 +50,7 @@ def test_parts_in_protojson_are_read_like_those_of_the_specification() -> None:
 
 @pytest.mark.parametrize("proto_names", [False, True])
 def test_the_sdks_protojson_means_the_same_as_its_json_rpc(proto_names: bool) -> None:
-    sent = a2a.SendMessageRequest(
+    send_request = a2a.SendMessageRequest(
         message=a2a.Message(
             message_id="m",
             context_id="c",
@@ -62,17 +62,19 @@ def test_the_sdks_protojson_means_the_same_as_its_json_rpc(proto_names: bool) ->
         configuration={"return_immediately": True, "accepted_output_modes": ["text/plain"]},
         metadata={"skillId": "work"},
     )
-    config = sent.configuration.task_push_notification_config
+    config = send_request.configuration.task_push_notification_config
     config.url, config.id, config.token = "https://a.example/hook", "h", "secret"
-    old = conversions.to_compat_send_message_request(sent, request_id=0)
+    compat_request = conversions.to_compat_send_message_request(send_request, request_id=0)
     proto = a2a_v0_3_pb2.SendMessageRequest(
-        request=proto_utils.ToProto.message(old.params.message),
-        configuration=proto_utils.ToProto.message_send_configuration(old.params.configuration),
-        metadata=proto_utils.ToProto.metadata(old.params.metadata),
+        request=proto_utils.ToProto.message(compat_request.params.message),
+        configuration=proto_utils.ToProto.message_send_configuration(
+            compat_request.params.configuration
+        ),
+        metadata=proto_utils.ToProto.metadata(compat_request.params.metadata),
     )
     body = MessageToDict(proto, preserving_proto_field_name=proto_names)
 
-    assert to_sdk(decode(data.SendMessageRequest, read_send(body), version="0.3")) == sent
+    assert to_sdk(decode(data.SendMessageRequest, read_send(body), version="0.3")) == send_request
 
 
 def test_the_form_in_the_text_of_the_specification_is_read_unchanged() -> None:
@@ -196,15 +198,15 @@ def task() -> a2a.Task:
 
 
 def test_a_task_is_written_as_the_sdk_reads_it() -> None:
-    sent: Any = DIALECT.sent(from_sdk(task()), None)
-    proto = ParseDict(sent, a2a_v0_3_pb2.SendMessageResponse())  # no unknown member
+    result: Any = DIALECT.sent(from_sdk(task()), None)
+    proto = ParseDict(result, a2a_v0_3_pb2.SendMessageResponse())  # no unknown member
 
-    assert sent["task"]["status"] == {"state": "TASK_STATE_CANCELLED"}
-    old = proto_utils.FromProto.task(proto.task)
+    assert result["task"]["status"] == {"state": "TASK_STATE_CANCELLED"}
+    compat_task = proto_utils.FromProto.task(proto.task)
     expected = task()
     del expected.history[0].reference_task_ids[:]  # 0.3 has no place for them
     expected.artifacts[0].parts[0].ClearField("media_type")
-    assert conversions.to_core_task(old) == expected
+    assert conversions.to_core_task(compat_task) == expected
 
 
 def test_bytes_are_written_as_a_data_url() -> None:

@@ -25,7 +25,7 @@ def test_the_examples_in_docstrings_run(name: str) -> None:
     assert not failed
 
 
-def test_importing_it_imports_neither_io_nor_apcore() -> None:
+def test_the_import_of_core_loads_neither_io_nor_apcore() -> None:
     code = "import sys, {}; print(*sys.modules)"
     ours, types = (imported_modules(code.format(name)) for name in ("apcore_a2a_core", "a2a.types"))
     assert ours & FORBIDDEN <= types

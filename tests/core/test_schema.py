@@ -35,8 +35,8 @@ def test_the_root_is_an_object_unless_the_schema_says_otherwise(convert: Convert
 
 
 def test_output_schemas_are_converted_like_input_schemas(descriptor: Describe) -> None:
-    described = descriptor(output_schema={"$ref": "#/$defs/A", "$defs": {"A": STRING}})
-    assert SchemaConverter().convert_output_schema(described) == STRING
+    module_descriptor = descriptor(output_schema={"$ref": "#/$defs/A", "$defs": {"A": STRING}})
+    assert SchemaConverter().convert_output_schema(module_descriptor) == STRING
 
 
 def test_the_models_of_a_real_module_are_inlined(registry: Registry) -> None:

@@ -23,8 +23,8 @@ FLAGS = {
 }
 
 
-def skill(described: Any) -> Any:
-    mapped_skill = mapper.to_skill(described)
+def skill(module_descriptor: Any) -> Any:
+    mapped_skill = mapper.to_skill(module_descriptor)
     assert mapped_skill
     return mapped_skill
 
@@ -51,8 +51,8 @@ def test_a_module_without_description_is_skipped(
 
 def test_a_blank_description_counts_as_missing(descriptor: Describe) -> None:
     overlay = {"description": " ", "guidance": "\n"}
-    described = descriptor(description=" Says it. ", metadata={"display": {"a2a": overlay}})
-    assert skill(described).description == "Says it."
+    module_descriptor = descriptor(description=" Says it. ", metadata={"display": {"a2a": overlay}})
+    assert skill(module_descriptor).description == "Says it."
 
 
 def test_names_are_derived_from_ids(descriptor: Describe) -> None:
@@ -81,8 +81,12 @@ def test_annotations_that_are_set_become_tags(descriptor: Describe) -> None:
     assert list(skill(descriptor(tags=["a", "readonly"], annotations=flags)).tags) == [
         *("a", "readonly", "requires-approval", "streaming")
     ]
-    up = ModuleAnnotations(destructive=True, idempotent=True, cacheable=True)
-    assert list(skill(descriptor(annotations=up)).tags) == ["apcore", "destructive", "idempotent"]
+    other_flags = ModuleAnnotations(destructive=True, idempotent=True, cacheable=True)
+    assert list(skill(descriptor(annotations=other_flags)).tags) == [
+        "apcore",
+        "destructive",
+        "idempotent",
+    ]
 
 
 def test_ten_examples_are_listed_as_title_and_compact_json(descriptor: Describe) -> None:
@@ -119,7 +123,7 @@ def test_modes_are_derived_from_the_schemas(
         ({"properties": {"a": {"type": "array"}}}, [JSON], [JSON]),
     ],
 )
-def test_inputs_and_outputs_differ_in_what_is_text(
+def test_text_has_different_conditions_as_an_input_mode_and_as_an_output_mode(
     schema: Any, input_modes: list[str], output_modes: list[str], descriptor: Describe
 ) -> None:
     mapped_skill = skill(descriptor(input_schema=schema, output_schema=schema))
@@ -130,15 +134,15 @@ def test_inputs_and_outputs_differ_in_what_is_text(
 def test_the_files_that_a_module_takes_are_input_modes(descriptor: Describe) -> None:
     photo = {"type": "string", "contentMediaType": "image/*"}
     schema = {"properties": {"photo": photo, "any": {"type": "string", "format": "binary"}}}
-    described = descriptor(input_schema=schema)
-    assert list(skill(described).input_modes) == [
+    module_descriptor = descriptor(input_schema=schema)
+    assert list(skill(module_descriptor).input_modes) == [
         "application/json",
         "image/*",
         "application/octet-stream",
     ]
     overlay = {"display": {"a2a": {"files": True}}}
-    described = descriptor(input_schema={"properties": {"a": STRING}}, metadata=overlay)
-    assert list(skill(described).input_modes) == ["application/json", "text/plain", "*/*"]
+    module_descriptor = descriptor(input_schema={"properties": {"a": STRING}}, metadata=overlay)
+    assert list(skill(module_descriptor).input_modes) == ["application/json", "text/plain", "*/*"]
 
 
 def test_text_is_an_input_mode_for_one_required_property_and_an_output_mode_for_a_text_field(

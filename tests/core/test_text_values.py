@@ -22,7 +22,7 @@ INTEGER = {"type": "integer"}
 NUMBER = {"type": "number"}
 BOOLEAN = {"type": "boolean"}
 DATE = {"type": "string", "format": "date"}
-MOMENT = {"type": "string", "format": "date-time"}
+DATE_TIME = {"type": "string", "format": "date-time"}
 NULL = {"type": "null"}
 SIZES = {"enum": ["S", "M", 38, None, True]}
 ROOT = {"$defs": {"Size": SIZES}}
@@ -44,7 +44,7 @@ ROOT = {"$defs": {"Size": SIZES}}
         ("anything", True, "anything"),
         ("2026-01-31", DATE, "2026-01-31"),
         ("20260131", DATE, "2026-01-31"),
-        ("2026-01-31 09:30", MOMENT, "2026-01-31T09:30:00"),
+        ("2026-01-31 09:30", DATE_TIME, "2026-01-31T09:30:00"),
         ("09:30", {"type": "string", "format": "time"}, "09:30:00"),
         ("me@example.com", {"type": "string", "format": "email"}, "me@example.com"),
         ("m", SIZES, "M"),
@@ -76,7 +76,7 @@ def test_text_is_converted_by_the_schema(text: str, schema: Any, value: Any) -> 
         ("nan", NUMBER, "must be a number"),
         ("maybe", BOOLEAN, "must be yes or no"),
         ("Friday", DATE, "must be a date, such as 2026-01-31"),
-        ("2026-02-30", MOMENT, "must be a date and time, such as 2026-01-31T09:30:00Z"),
+        ("2026-02-30", DATE_TIME, "must be a date and time, such as 2026-01-31T09:30:00Z"),
         ("xl", {"enum": ["S", "M"]}, "must be one of: S, M"),
         ("a, b", {"type": "array"}, "must be a JSON array"),
         ("x", {"anyOf": [INTEGER, BOOLEAN, NULL]}, "must be a whole number or yes or no"),
@@ -103,7 +103,7 @@ def test_a_choice_is_made_by_name_or_number() -> None:
         choose("x", map(str, range(100)))
 
 
-@given(st.text(), st.sampled_from([STRING, INTEGER, NUMBER, BOOLEAN, DATE, MOMENT, SIZES, {}]))
+@given(st.text(), st.sampled_from([STRING, INTEGER, NUMBER, BOOLEAN, DATE, DATE_TIME, SIZES, {}]))
 def test_every_text_is_converted_or_refused(text: str, schema: Any) -> None:
     with suppress(PartError):
         value_of_text(text, schema, ROOT)

@@ -24,10 +24,10 @@ def gateway(tmp_path: Path) -> Iterator[str]:
     """Start both agents and the gateway as the example says, on free ports."""
     folder = shutil.copytree(EXAMPLES / "gateway", tmp_path / "gateway")
     config = (folder / "gateway.yaml").read_text(encoding="utf-8")
-    ports = {given: str(free_port()) for given in ("8000", "8001", "8002")}
-    for given, port in ports.items():
-        assert given in config
-        config = config.replace(given, port)
+    ports = {configured: str(free_port()) for configured in ("8000", "8001", "8002")}
+    for configured, port in ports.items():
+        assert configured in config
+        config = config.replace(configured, port)
     (folder / "gateway.yaml").write_text(config, encoding="utf-8")
     tools = [str(EXTENSIONS / "units/convert.py"), str(EXTENSIONS / "text/stats.py")]
     files = [str(EXTENSIONS / "files/delete.py"), "--auth-type", "apikey"]

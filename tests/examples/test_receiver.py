@@ -50,11 +50,11 @@ def secret_of(url: str) -> str:
     return receiver_secret(SECRET, origin_of(url))
 
 
-def signed(url: str, body: str, *, age: float = 0) -> dict[str, str]:
+def signed_headers(url: str, body: str, *, age: float = 0) -> dict[str, str]:
     """Return the headers of a notification that is *age* seconds old."""
-    then = datetime.now(UTC) - timedelta(seconds=age)
-    signature = Webhook(secret_of(url)).sign("msg_1", then, body)
-    timestamp = str(int(then.timestamp()))
+    sent_at = datetime.now(UTC) - timedelta(seconds=age)
+    signature = Webhook(secret_of(url)).sign("msg_1", sent_at, body)
+    timestamp = str(int(sent_at.timestamp()))
     return {"webhook-id": "msg_1", "webhook-timestamp": timestamp, "webhook-signature": signature}
 
 
@@ -70,16 +70,22 @@ def test_it_refuses_forged_and_old_notifications_and_prints_none_twice() -> None
     body = '{"id": "t1", "status": {"state": "working"}}'
     with receiver() as (url, lines):
         assert httpx.post(url, content=body).status_code == 401
-        assert httpx.post(url, content=body + " ", headers=signed(url, body)).status_code == 401
-        assert httpx.post(url, content=body, headers=signed(url, body, age=400)).status_code == 401
-        assert httpx.post(url, content=body, headers=signed(url, body)).status_code == 204
-        assert httpx.post(url, content=body, headers=signed(url, body)).status_code == 204
-        other = body.replace("t1", "t2")
-        headers = {**signed(url, other), "webhook-id": "msg_2"}
+        assert (
+            httpx.post(url, content=body + " ", headers=signed_headers(url, body)).status_code
+            == 401
+        )
+        assert (
+            httpx.post(url, content=body, headers=signed_headers(url, body, age=400)).status_code
+            == 401
+        )
+        assert httpx.post(url, content=body, headers=signed_headers(url, body)).status_code == 204
+        assert httpx.post(url, content=body, headers=signed_headers(url, body)).status_code == 204
+        other_body = body.replace("t1", "t2")
+        headers = {**signed_headers(url, other_body), "webhook-id": "msg_2"}
         now = datetime.now(UTC)
-        headers["webhook-signature"] = Webhook(secret_of(url)).sign("msg_2", now, other)
+        headers["webhook-signature"] = Webhook(secret_of(url)).sign("msg_2", now, other_body)
         headers["webhook-timestamp"] = str(int(now.timestamp()))
-        assert httpx.post(url, content=other, headers=headers).status_code == 204
+        assert httpx.post(url, content=other_body, headers=headers).status_code == 204
         assert lines.readline() == "task t1 is working\n"
         assert lines.readline() == "task t2 is working\n"
 
