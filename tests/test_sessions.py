@@ -268,7 +268,7 @@ def test_a_program_with_another_package_prints_what_the_page_says(
     session = Session(tmp_path, free_port())
     session.write_files(page)
     server = next(each for each in blocks(page) if each.options.get("test") == "serve")
-    with session.server(server):
+    with session.serve(server):
         session.run_program(block, command)
 
 

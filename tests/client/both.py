@@ -50,10 +50,10 @@ class ThreadedClient:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = getattr(self._client, name)
 
-        async def awaited(*args: Any, **kwargs: Any) -> Any:
+        async def call_in_thread(*args: Any, **kwargs: Any) -> Any:
             return await asyncio.to_thread(method, *args, **kwargs)
 
-        async def iterated(*args: Any, **kwargs: Any) -> AsyncGenerator[Any]:
+        async def iterate_in_threads(*args: Any, **kwargs: Any) -> AsyncGenerator[Any]:
             items: Iterator[Any] = method(*args, **kwargs)
             end = object()
             try:
@@ -62,7 +62,7 @@ class ThreadedClient:
             finally:
                 await asyncio.to_thread(cast("Any", items).close)
 
-        return iterated if isgeneratorfunction(method) else awaited
+        return iterate_in_threads if isgeneratorfunction(method) else call_in_thread
 
 
 @asynccontextmanager
@@ -112,8 +112,8 @@ class RequestLogMiddleware:
 
 
 @dataclass
-class Served:
-    """Agent served in this event loop."""
+class ServedAgent:
+    """Agent serving_agent in this event loop."""
 
     url: str
     app: Starlette
@@ -138,7 +138,7 @@ INTERFACES = "supportedInterfaces"
 
 
 @asynccontextmanager
-async def served(source: Any, **options: Any) -> AsyncIterator[Served]:
+async def serving_agent(source: Any, **options: Any) -> AsyncIterator[ServedAgent]:
     """Serve *source* in this event loop, for at most PATIENCE seconds.
 
     Args:
@@ -152,7 +152,7 @@ async def served(source: Any, **options: Any) -> AsyncIterator[Served]:
             source = stack.enter_context(closing(Executor(registry_of(source))))
         async with asyncio.timeout(PATIENCE), listening(outer) as url:
             inner = create_app(source, **{"url": url, "shutdown_timeout": 0, **options})
-            result = Served(url, inner, request_log)
+            result = ServedAgent(url, inner, request_log)
             outer.add_route(f"/{{dialect}}{CARD}", result.card)
             outer.mount("/", inner)
             async with inner.router.lifespan_context(inner):

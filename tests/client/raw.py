@@ -225,12 +225,12 @@ def raw(script: Script, sock: socket.socket | None = None) -> Iterator[RawServer
 def agent(script: Script, **members: Any) -> Script:
     """Return a script that serves an Agent Card, and passes other requests to *script*."""
 
-    def answered(request: Request) -> Iterable[Step]:
+    def answer(request: Request) -> Iterable[Step]:
         if not request.is_card:
             return script(request)
         return reply(card(f"http://{request.headers['host']}/", **members))
 
-    return answered
+    return answer
 
 
 def card(url: str, binding: str = "JSONRPC", version: str = "1.0", **members: Any) -> Json:
@@ -289,8 +289,8 @@ def task(id: str = "t-1", state: str = "TASK_STATE_COMPLETED", **members: Any) -
 
 def http_client(kind: str, **options: Any) -> Any:
     """Return an httpx client without trusted certificates, which are slow to load."""
-    made: Any = httpx.AsyncClient if kind == "async" else httpx.Client
-    return made(verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), trust_env=False, **options)
+    client_type: Any = httpx.AsyncClient if kind == "async" else httpx.Client
+    return client_type(verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), trust_env=False, **options)
 
 
 class Client:
@@ -337,15 +337,15 @@ class Client:
             self._runner.run(self.http.aclose())
 
 
-async def collect(given: Any, items: list[Any]) -> Any:
-    if not isasyncgen(given):
-        return await given
-    async for item in given:
+async def collect(result: Any, items: list[Any]) -> Any:
+    if not isasyncgen(result):
+        return await result
+    async for item in result:
         items.append(item)
     return items
 
 
-async def first_of(given: Any) -> Any:
-    item = await anext(given)
-    await given.aclose()
+async def first_of(items: Any) -> Any:
+    item = await anext(items)
+    await items.aclose()
     return item

@@ -65,7 +65,7 @@ WELL_KNOWN: dict[str, Strategy] = {
 @cache
 def shapes(kind: Any) -> Strategy:
     """Return messages of the class *kind*, with no field set to a default (`""`, false, `{}`)."""
-    needed: dict[str, Strategy] = {}
+    required: dict[str, Strategy] = {}
     optional: dict[str, Strategy] = {}
     choices: dict[str, list[Strategy]] = {}
     for field in kind.DESCRIPTOR.fields:
@@ -74,8 +74,8 @@ def shapes(kind: Any) -> Strategy:
             chosen = st.fixed_dictionaries({field.name: value})
             choices.setdefault(field.containing_oneof.name, []).append(chosen)
         else:
-            (needed if is_required(field) else optional)[field.name] = value
-    plain: Strategy = st.fixed_dictionaries(needed, optional=optional)
+            (required if is_required(field) else optional)[field.name] = value
+    plain: Strategy = st.fixed_dictionaries(required, optional=optional)
     for alternatives in choices.values():
         plain = st.builds(lambda a, b: {**a, **b}, plain, st.one_of(alternatives))
     return plain.map(lambda members: kind(**members))

@@ -194,9 +194,9 @@ def test_an_invalid_header_value_is_refused_and_not_shown(kind: str, secret: str
             Client(kind, "http://127.0.0.1", **options())
         assert shows_no_secret(caught.value)
     with raw(agent(ok)) as server, Client(kind, server.url, auth=lambda: secret) as client:
-        with pytest.raises((ValueError, A2AError)) as late:
+        with pytest.raises((ValueError, A2AError)) as raised:
             client.do("send_message", "hi")
-        assert shows_no_secret(late.value)
+        assert shows_no_secret(raised.value)
         assert not server.requests
 
 
@@ -247,9 +247,12 @@ def test_httpx_authentication_with_challenges_is_supported(kind: str) -> None:
 @kinds
 def test_the_authentication_of_an_httpx_client_is_used_by_default(kind: str) -> None:
     for auth, scheme in ((None, "Basic"), ("token", "Bearer")):
-        own = http_client(kind, auth=("user", "password"))
-        with raw(agent(ok)) as server, Client(kind, server.url, http_client=own, auth=auth) as one:
-            one.do("send_message", "hi")
+        httpx_client = http_client(kind, auth=("user", "password"))
+        with (
+            raw(agent(ok)) as server,
+            Client(kind, server.url, http_client=httpx_client, auth=auth) as client,
+        ):
+            client.do("send_message", "hi")
         sent_schemes = [request.headers["authorization"].split()[0] for request in server.requests]
         assert sent_schemes == [scheme] * 2
 
@@ -270,8 +273,8 @@ def new_scheme(place: str, name: str = "the-key") -> dict[str, Any]:
 BEARER = {"httpAuthSecurityScheme": {"scheme": "Bearer"}}
 
 
-def places(request: Request) -> list[str]:
-    """Return where in a request the key is."""
+def key_locations(request: Request) -> list[str]:
+    """Return the locations of the key in a request."""
     query = httpx.URL(request.path).params
     cookies = request.headers.get("cookie", "").split("; ")
     return [
@@ -283,15 +286,17 @@ def places(request: Request) -> list[str]:
 
 @kinds
 @wires
-@pytest.mark.parametrize("made", [scheme, new_scheme])
+@pytest.mark.parametrize("make_scheme", [scheme, new_scheme])
 @pytest.mark.parametrize("place", ["header", "query", "cookie"])
 def test_a_key_is_sent_where_the_card_declares_it(
-    kind: str, place: str, made: Callable[..., Any], binding: str, version: str
+    kind: str, place: str, make_scheme: Callable[..., Any], binding: str, version: str
 ) -> None:
-    card_members = card("/", binding, version, securitySchemes={"b": BEARER, "k": made(place)})
+    card_members = card(
+        "/", binding, version, securitySchemes={"b": BEARER, "k": make_scheme(place)}
+    )
     first, second = send_requests(kind, agent(ok, **card_members), auth=APIKey(SECRET))
-    assert places(first) == ["header x-api-key"]
-    assert places(second) == [f"{place} the-key"]
+    assert key_locations(first) == ["header x-api-key"]
+    assert key_locations(second) == [f"{place} the-key"]
 
 
 @kinds
@@ -309,14 +314,14 @@ def test_a_key_is_sent_by_the_scheme_that_the_card_requires(kind: str, required:
     _, message_request = send_requests(
         kind, agent(ok, securitySchemes=schemes, **required), auth=APIKey(SECRET)
     )
-    assert places(message_request) == ["query needed"]
+    assert key_locations(message_request) == ["query needed"]
 
 
 @kinds
 @pytest.mark.parametrize("schemes", [{}, {"b": BEARER}, None])
 def test_a_key_that_the_card_does_not_declare_is_sent_in_x_api_key(kind: str, schemes: Any) -> None:
     requests = send_requests(kind, agent(ok, securitySchemes=schemes), auth=APIKey(SECRET))
-    assert [places(request) for request in requests] == [["header x-api-key"]] * 2
+    assert [key_locations(request) for request in requests] == [["header x-api-key"]] * 2
 
 
 @kinds
@@ -327,7 +332,7 @@ def test_a_key_is_sent_without_an_agent_card(kind: str) -> None:
     auth = APIKey(SECRET)
     with raw(script) as server, Client(kind, server.url, auth=auth, protocol="1.0") as client:
         client.do("send_message", "hi")
-    assert [places(request) for request in server.requests] == [["header x-api-key"]] * 3
+    assert [key_locations(request) for request in server.requests] == [["header x-api-key"]] * 3
 
 
 @kinds
@@ -337,7 +342,7 @@ def test_a_key_is_sent_with_every_later_request(kind: str) -> None:
     with raw(script) as server, Client(kind, server.url, auth=APIKey(SECRET), card_ttl=0) as client:
         client.do("send_message", "hi")
         client.do("send_message", "hi")
-    key_places = [places(request) for request in server.requests]
+    key_places = [key_locations(request) for request in server.requests]
     assert key_places[1:] == [["query the-key"]] * 3
 
 
@@ -345,16 +350,16 @@ def test_a_key_is_sent_with_every_later_request(kind: str) -> None:
 def test_a_key_for_two_agents_is_sent_where_each_declares_it(kind: str) -> None:
     key = APIKey(SECRET)
     with (
-        raw(agent(ok, securitySchemes={"k": scheme("query")})) as one,
-        raw(agent(ok, securitySchemes={"k": scheme("header")})) as two,
-        Client(kind, one.url, auth=key) as to_one,
-        Client(kind, two.url, auth=key) as to_two,
+        raw(agent(ok, securitySchemes={"k": scheme("query")})) as first_agent,
+        raw(agent(ok, securitySchemes={"k": scheme("header")})) as second_agent,
+        Client(kind, first_agent.url, auth=key) as first_client,
+        Client(kind, second_agent.url, auth=key) as second_client,
     ):
         for _ in range(2):
-            to_one.do("send_message", "hi")
-            to_two.do("send_message", "hi")
-    assert [places(request) for request in one.calls] == [["query the-key"]] * 2
-    assert [places(request) for request in two.calls] == [["header the-key"]] * 2
+            first_client.do("send_message", "hi")
+            second_client.do("send_message", "hi")
+    assert [key_locations(request) for request in first_agent.calls] == [["query the-key"]] * 2
+    assert [key_locations(request) for request in second_agent.calls] == [["header the-key"]] * 2
 
 
 @kinds
@@ -366,11 +371,11 @@ def test_a_key_keeps_other_cookies_and_parameters(kind: str) -> None:
     )
     assert message_request.headers["cookie"] == f"a=b; the-key={SECRET}"
 
-    def listed(request: Request) -> Iterable[Step]:
+    def answer(request: Request) -> Iterable[Step]:
         return reply({"tasks": []})
 
     script = agent(
-        listed, **card("/rest", "HTTP+JSON", securitySchemes={"k": scheme("query", "k&=")})
+        answer, **card("/rest", "HTTP+JSON", securitySchemes={"k": scheme("query", "k&=")})
     )
     with raw(script) as server, Client(kind, server.url, auth=APIKey("a&b=c d")) as client:
         client.do("list_tasks", "c&1", page_size=5)
@@ -431,24 +436,24 @@ def test_secrets_are_in_no_log_record_and_no_error(
     card_members = card("/", securitySchemes={"k": SCHEMES[place]})
     script = agent(lambda _: current[-1], **card_members)
     with (
-        raw(lambda _: reply(b"<html>")) as other,
+        raw(lambda _: reply(b"<html>")) as other_server,
         raw(script) as server,
-        raw(lambda _: current[-1]) as cards,
+        raw(lambda _: current[-1]) as card_server,
         Client(kind, server.url, **AUTHS[credentials]) as client,
-        Client(kind, cards.url, **AUTHS[credentials]) as without,
+        Client(kind, card_server.url, **AUTHS[credentials]) as client_without_card,
     ):
-        for fault in faults(other.url):
+        for fault in faults(other_server.url):
             current.append(fault)
             for operation in ("send_message", "stream_message", "get_task"):
                 with pytest.raises(A2AError) as caught:
                     client.do(operation, "hi")
                 assert shows_no_secret(caught.value)
             with pytest.raises(A2AError) as caught:
-                without.do("get_card")
+                client_without_card.do("get_card")
             assert shows_no_secret(caught.value)
         assert any(secret in str(server.calls) for secret in HIDDEN)
-        assert len(other.requests) == 1
-        assert not any(secret in str(other.requests) for secret in HIDDEN)
+        assert len(other_server.requests) == 1
+        assert not any(secret in str(other_server.requests) for secret in HIDDEN)
     assert "HTTP Request: POST" in log.text
 
 
@@ -504,16 +509,16 @@ def test_a_key_is_in_no_representation_of_a_request(kind: str, place: str) -> No
 
     hook: Any = record_async if kind == "async" else record
     hooks = {"request": [hook], "response": [hook]}
-    own = http_client(kind, event_hooks=hooks)
+    httpx_client = http_client(kind, event_hooks=hooks)
     script = agent(ok, securitySchemes={"k": SCHEMES[place]})
     with (
         raw(script) as server,
-        Client(kind, server.url, auth=APIKey(SECRET), http_client=own) as one,
+        Client(kind, server.url, auth=APIKey(SECRET), http_client=httpx_client) as client,
     ):
-        one.do("send_message", "hi")
+        client.do("send_message", "hi")
     assert len(representations) == 16
     assert SECRET not in str(representations)
-    assert places(server.calls[0]) == [f"{place} the-key"]
+    assert key_locations(server.calls[0]) == [f"{place} the-key"]
 
 
 def collect_ours(value: Any, seen: dict[int, Any]) -> None:

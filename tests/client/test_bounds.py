@@ -98,14 +98,14 @@ def test_a_stream_survives_a_restart_of_its_agent(kind: str) -> None:
 
     seen: list[Any] = []
 
-    def ask(client: Client) -> None:
+    def read_stream(client: Client) -> None:
         client.do("stream_message", "hi", into=seen)
 
-    first = bound_socket(0)
-    port = first.getsockname()[1]
+    first_socket = bound_socket(0)
+    port = first_socket.getsockname()[1]
     with Client(kind, f"http://127.0.0.1:{port}", timeout=20, retries=1) as client:
-        thread = threading.Thread(target=ask, args=[client])
-        with raw(agent(before_restart), first):
+        thread = threading.Thread(target=read_stream, args=[client])
+        with raw(agent(before_restart), first_socket):
             thread.start()
             while not seen:
                 assert thread.is_alive()
@@ -219,12 +219,12 @@ def test_an_abandoned_operation_is_closed() -> None:
 
 def test_a_call_waits_for_the_card_of_another_call_only_until_its_own_timeout() -> None:
     client = SyncA2AClient("http://127.0.0.1:1")
-    fetching = Operations.get_card(client._operations)
-    assert isinstance(next(fetching), Send)
-    calling = Operations.call(client._operations, "skill", "hi", timeout=0.001)
+    card_steps = Operations.get_card(client._operations)
+    assert isinstance(next(card_steps), Send)
+    call_steps = Operations.call(client._operations, "skill", "hi", timeout=0.001)
     with pytest.raises(A2ATimeoutError):
-        perform_sleeps(calling, 10)
-    fetching.close()
+        perform_sleeps(call_steps, 10)
+    card_steps.close()
 
 
 def perform_sleeps(steps: Steps[Any], count: int) -> None:

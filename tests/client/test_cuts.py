@@ -53,17 +53,17 @@ class CuttingProxy(TcpServer):
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         from_agent, to_agent = await asyncio.open_connection("127.0.0.1", self._port)
         connection = LimitedConnection(self._new_limit)
-        up = asyncio.create_task(connection.up(reader, to_agent))
+        forward_requests = asyncio.create_task(connection.forward_requests(reader, to_agent))
         try:
-            if await connection.down(from_agent, writer):
+            if await connection.forward_answer(from_agent, writer):
                 self.cuts += 1
                 if self._random.random() < 0.5:
                     reset_connection(writer)
         finally:
             to_agent.transport.abort()
-            up.cancel()
+            forward_requests.cancel()
             with suppress(ConnectionError, asyncio.CancelledError):
-                await up
+                await forward_requests
 
     def _new_limit(self) -> int:
         is_whole = self._random.random() < 0.1  # most answers are longer than TYPICAL_LIMIT
@@ -84,14 +84,16 @@ class LimitedConnection:
         self._first_event: bytes | None = None
         """The bytes of the first event of a new stream; None if none is being received."""
 
-    async def up(self, source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+    async def forward_requests(
+        self, source: asyncio.StreamReader, to: asyncio.StreamWriter
+    ) -> None:
         while data := await source.read(65536):
             if any(beginning in data for beginning in STREAM_REQUESTS):
                 self._first_event = b""
             to.write(data)
         to.write_eof()
 
-    async def down(self, source: asyncio.StreamReader, to: asyncio.StreamWriter) -> bool:
+    async def forward_answer(self, source: asyncio.StreamReader, to: asyncio.StreamWriter) -> bool:
         """Forward the answer; return whether its limit was reached before its end."""
         while data := await source.read(65536):
             exempt = self._exempt_bytes(data)
@@ -214,14 +216,14 @@ def test_a_task_is_followed_to_its_end_when_connections_break(
     ):
         task = direct.first("stream_message", {}, skill="paced")
         events = client.do("follow", task)
-        ended = client.do("wait", task)
-        whole = direct.do("get_task", task.id)
+        final_task = client.do("wait", task)
+        fetched_task = direct.do("get_task", task.id)
     assert cutter.cuts
-    assert ended.status == whole.status
-    assert ended.value == whole.value
+    assert final_task.status == fetched_task.status
+    assert final_task.value == fetched_task.value
     for event in events:
         task = after(task, event)
-    assert (task.status, task.artifacts) == (whole.status, whole.artifacts)
+    assert (task.status, task.artifacts) == (fetched_task.status, fetched_task.artifacts)
 
 
 # Events
@@ -268,16 +270,19 @@ CUT_ANYWHERE = st.lists(st.integers(0, 500), max_size=20)
 @example([(None, ["one"], []), ("", [" two"], [":"])], "\r", False, list(range(100)))
 @settings(deadline=None)
 def test_the_same_events_are_parsed_however_they_are_split(
-    events: list[tuple[str | None, list[str], list[str]]], ending: str, mark: bool, cuts: list[int]
+    events: list[tuple[str | None, list[str], list[str]]],
+    ending: str,
+    has_bom: bool,
+    cuts: list[int],
 ) -> None:
     lines = [line + ending for event in events for line in lines_of(*event)]
-    body = (b"\xef\xbb\xbf" if mark else b"") + "".join(lines).encode()
+    body = (b"\xef\xbb\xbf" if has_bom else b"") + "".join(lines).encode()
     expected: list[tuple[bytes, str | None]] = []
-    last = None
+    last_id = None
     for id, data, _ in events:
-        usable = id is not None and id.isascii() and id.isprintable()  # as a header value
-        last = id if usable else last
-        expected.append(("\n".join(data).encode(), last))
+        is_usable = id is not None and id.isascii() and id.isprintable()  # as a header value
+        last_id = id if is_usable else last_id
+        expected.append(("\n".join(data).encode(), last_id))
     assert parsed(split_at(body, cuts)) == expected
 
 
@@ -305,8 +310,10 @@ def test_an_event_beyond_the_limit_is_refused_however_it_is_split(
     size: int, count: int, ending: str, cuts: list[int]
 ) -> None:
     """Even if it arrives in one piece: nothing depends on how the network splits it."""
-    each, more = divmod(size, count)
-    lines = [f"data: {'x' * (each + (number < more))}{ending}" for number in range(count)]
+    size_per_line, remainder = divmod(size, count)
+    lines = [
+        f"data: {'x' * (size_per_line + (number < remainder))}{ending}" for number in range(count)
+    ]
     body = ("".join(lines) + ending).encode()
     with pytest.raises(A2AProtocolError):
         parsed(split_at(body, cuts), LIMIT)

@@ -75,8 +75,8 @@ def test_every_method_sends_the_headers_of_its_call(
         sent = server.requests if name == "get_card" else server.calls
         assert sent
         for request in sent:
-            given = [request.headers.get(each) for each in ("x-own", "x-call", "traceparent")]
-            assert given == ["1", "2", TRACE]
+            values = [request.headers.get(each) for each in ("x-own", "x-call", "traceparent")]
+            assert values == ["1", "2", TRACE]
         client.do("get_task", "t-1")
         assert "x-call" not in server.calls[-1].headers
 
@@ -97,12 +97,12 @@ def test_authorization_of_a_call_replaces_all_other_credentials(
     kind: str, binding: str, version: str
 ) -> None:
     script = agent(answer, **card("/", binding, version))
-    own: Any
-    for own in ("token", ("user", "password")):
-        options = {"auth": own} if isinstance(own, str) else {}
+    credentials: Any
+    for credentials in ("token", ("user", "password")):
+        options = {"auth": credentials} if isinstance(credentials, str) else {}
         with raw(script) as server, Client(kind, server.url, **options) as client:
             if not options:
-                client.http.auth = own
+                client.http.auth = credentials
             client.do("get_task", "t-1", headers={"Authorization": "Bearer caller"})
             client.do("get_task", "t-1")
             first, second = (request.headers["authorization"] for request in server.calls)
@@ -231,14 +231,14 @@ def test_a_header_function_is_called_for_each_request_and_retry(
     count = iter(range(10))
     failures = iter([reply(b"", 503)])
 
-    def fresh() -> dict[str, str]:
+    def numbered_headers() -> dict[str, str]:
         return {"X-Number": str(next(count))}
 
-    async def fresh_async() -> dict[str, str]:
-        return fresh()
+    async def numbered_headers_async() -> dict[str, str]:
+        return numbered_headers()
 
     script = agent(lambda request: next(failures, None) or answer(request))
-    headers = fresh_async if is_async else fresh
+    headers = numbered_headers_async if is_async else numbered_headers
     with raw(script) as server, Client(kind, server.url, headers=headers, retries=1) as client:
         client.do("get_task", "t-1")
         assert [request.headers["x-number"] for request in server.requests] == ["0", "1", "2"]
@@ -257,7 +257,7 @@ def test_an_error_of_a_header_function_is_raised_and_nothing_is_sent(kind: str) 
 
 @kinds
 @pytest.mark.parametrize("given", [{"host": "x"}, {"x": "s3cr3t\n"}, {"x y": "1"}])
-def test_a_header_function_may_return_only_what_is_valid(kind: str, given: Any) -> None:
+def test_invalid_headers_from_a_function_are_refused(kind: str, given: Any) -> None:
     with raw(agent(answer)) as server, Client(kind, server.url, headers=lambda: given) as client:
         with pytest.raises(ValueError, match="header") as caught:
             client.do("get_task", "t-1")

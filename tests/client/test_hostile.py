@@ -103,7 +103,7 @@ def ok(request: Request) -> Iterable[Step]:
     return rpc(request, result={"task": task()})
 
 
-def wrapped(request: Request, result: Any) -> Any:
+def wrap_result(request: Request, result: Any) -> Any:
     """Return *result* as the response, or the event, of the request's binding."""
     if request.bare_path != "/":
         return result
@@ -729,14 +729,18 @@ def test_circular_redirects_are_not_followed_forever(kind: str, location: str) -
 def test_redirects_between_two_agents_are_not_followed_forever(kind: str) -> None:
     urls: list[str] = []
     with (
-        raw(lambda _: redirect(urls[1])) as one,
-        raw(lambda _: redirect(urls[0])) as two,
+        raw(lambda _: redirect(urls[1])) as first_agent,
+        raw(lambda _: redirect(urls[0])) as second_agent,
     ):
-        urls += [one.url, two.url]
-        error = failure(kind, one.url, "get_card", auth="secret")
+        urls += [first_agent.url, second_agent.url]
+        error = failure(kind, first_agent.url, "get_card", auth="secret")
     assert isinstance(error, A2ADiscoveryError)
-    assert len(one.requests) + len(two.requests) == 6
-    assert ["authorization" in request.headers for request in one.requests] == [True, False, False]
+    assert len(first_agent.requests) + len(second_agent.requests) == 6
+    assert ["authorization" in request.headers for request in first_agent.requests] == [
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -843,7 +847,7 @@ def test_a_malformed_result_raises_one_of_our_errors_or_is_accepted(
     results: list[Any] = []
 
     def script(request: Request) -> Iterable[Step]:
-        answer = wrapped(request, results[-1])
+        answer = wrap_result(request, results[-1])
         streams = "text/event-stream" in request.headers["accept"]
         return events(answer) if streams else reply(answer)
 
@@ -866,7 +870,7 @@ def test_a_result_that_is_not_a_task_raises_a_protocol_error(
     accepted = []
     with (
         raw(
-            agent(lambda r: reply(wrapped(r, results[-1])), **card("/", binding, version))
+            agent(lambda r: reply(wrap_result(r, results[-1])), **card("/", binding, version))
         ) as server,
         Client(kind, server.url) as client,
     ):
@@ -941,7 +945,7 @@ def test_an_error_in_a_stream_is_raised_after_the_events_before_it(
     kind: str, earlier_events: int, binding: str, version: str
 ) -> None:
     def script(request: Request) -> Iterable[Step]:
-        event = wrapped(request, {"task": task(state="TASK_STATE_WORKING")})
+        event = wrap_result(request, {"task": task(state="TASK_STATE_WORKING")})
         earlier = [event] * earlier_events
         return events(*earlier, {"error": {"code": -32001, "message": "no"}})
 
@@ -1004,7 +1008,7 @@ def test_a_large_event_within_the_limit_is_read(kind: str) -> None:
 
     def script(request: Request) -> Iterable[Step]:
         artifacts = [{"artifactId": "a", "parts": [{"text": text}]}]
-        return events(wrapped(request, {"task": task(artifacts=artifacts)}))
+        return events(wrap_result(request, {"task": task(artifacts=artifacts)}))
 
     with raw(agent(script)) as server, Client(kind, server.url) as client:
         (event,) = client.do("stream_message", "hi")
@@ -1016,11 +1020,11 @@ def test_a_stream_with_any_event_id_resumes_or_raises_one_of_our_errors(kind: st
     """The id is sent in a header when the client reconnects."""
 
     def script(request: Request) -> Iterable[Step]:
-        first = wrapped(request, {"task": task(state="TASK_STATE_WORKING")})
+        first = wrap_result(request, {"task": task(state="TASK_STATE_WORKING")})
         line = b"id: " + id.encode("utf-8", "surrogateescape") + b"\n"
         if request.json["method"] == "SendStreamingMessage":
             return events(line, first)
-        return events(wrapped(request, {"task": task()}))
+        return events(wrap_result(request, {"task": task()}))
 
     with raw(agent(script)) as server, Client(kind, server.url, retries=1) as client:
         seen: list[Any] = []
@@ -1041,10 +1045,10 @@ def test_a_lone_surrogate_in_an_id_raises_one_of_our_errors(
 
     def script(request: Request) -> Iterable[Step]:
         if operation == "iter_tasks":
-            return reply(wrapped(request, {"tasks": [], "nextPageToken": "\ud800"}))
+            return reply(wrap_result(request, {"tasks": [], "nextPageToken": "\ud800"}))
         first = {"task": task("\ud800", "TASK_STATE_WORKING")}
         streams = "text/event-stream" in request.headers["accept"]
-        return (events if streams else reply)(wrapped(request, first))
+        return (events if streams else reply)(wrap_result(request, first))
 
     with raw(agent(script, **card("/", binding, version))) as server:
         failure(kind, server.url, operation)
@@ -1064,7 +1068,7 @@ def test_circular_pages_are_not_read_forever(
         requests.append(request)
         following = cursors[(len(requests) - 1) % len(cursors)]
         page = {"tasks": [task(f"t-{len(requests)}")], "nextPageToken": following}
-        return reply(wrapped(request, page))
+        return reply(wrap_result(request, page))
 
     seen: list[Any] = []
     with (
@@ -1110,22 +1114,22 @@ def test_a_client_can_be_used_after_failed_calls(kind: str, operation: str) -> N
             return fault
         return reply(card("/")) if request.is_card else ok(request)
 
-    def guarded(request: Request) -> Iterable[Step]:
+    def answer(request: Request) -> Iterable[Step]:
         return script(request) if operation == "get_card" else agent(script)(request)
 
-    with raw(guarded) as server, Client(kind, server.url) as client:
-        failed = 0
+    with raw(answer) as server, Client(kind, server.url) as client:
+        failures = 0
         for _ in faults:
             with pytest.raises(A2AError):
                 client.do(operation, *OPERATIONS.get(operation, ()))
-            failed += 1
+            failures += 1
         assert client.do(operation, *OPERATIONS.get(operation, ()))
-    assert failed == len(faults)
+    assert failures == len(faults)
 
 
 def test_a_client_that_stops_reading_a_stream_closes_it(kind: str) -> None:
     def script(request: Request) -> Iterable[Step]:
-        first = wrapped(request, {"task": task(state="TASK_STATE_WORKING")})
+        first = wrap_result(request, {"task": task(state="TASK_STATE_WORKING")})
         return events(first, then=HOLD)
 
     with raw(agent(script)) as server, Client(kind, server.url) as client:

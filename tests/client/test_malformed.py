@@ -79,16 +79,16 @@ def test_a_model_with_one_changed_field_is_read_or_refused(
     model: type[Model], draw: st.DataObject
 ) -> None:
     data = json_of(draw.draw(shapes(MODELS[model])))
-    place: Any = data
-    while inner := [v for v in children(place) if isinstance(v, (dict, list)) and v]:
+    container: Any = data
+    while inner := [v for v in children(container) if isinstance(v, (dict, list)) and v]:
         if not draw.draw(st.booleans()):
             break
-        place = draw.draw(st.sampled_from(inner))
-    if isinstance(place, dict):
-        name = draw.draw(st.sampled_from([*place, *OLD_NAMES]))
-        place[name] = draw.draw(json_values)
+        container = draw.draw(st.sampled_from(inner))
+    if isinstance(container, dict):
+        name = draw.draw(st.sampled_from([*container, *OLD_NAMES]))
+        container[name] = draw.draw(json_values)
     else:
-        place[0] = draw.draw(json_values)
+        container[0] = draw.draw(json_values)
     check_reading(model.from_dict, data)
 
 
@@ -114,12 +114,12 @@ CARD: Json = {
 
 
 def with_wrong(whole: Json, path: str, wrong: Any) -> Json:
-    """Return a copy of *whole* with another value at *path*, given as words."""
-    result = place = copy.deepcopy(whole)
+    """Return a copy of *whole* with another value at *path*, a text of steps."""
+    result = container = copy.deepcopy(whole)
     *steps, last = path.split()
     for step in steps:
-        place = place[int(step)] if isinstance(place, list) else place[step]
-    place[int(last) if isinstance(place, list) else last] = wrong
+        container = container[int(step)] if isinstance(container, list) else container[step]
+    container[int(last) if isinstance(container, list) else last] = wrong
     return result
 
 

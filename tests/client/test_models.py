@@ -188,9 +188,9 @@ def test_reading_does_not_change_its_input() -> None:
 
 
 def test_reprs_contain_no_secrets() -> None:
-    shown = repr(PUSH) + str(PUSH) + repr([PUSH.authentication])
-    assert "a-token" not in shown
-    assert "a-secret" not in shown
+    text = repr(PUSH) + str(PUSH) + repr([PUSH.authentication])
+    assert "a-token" not in text
+    assert "a-secret" not in text
     assert "a-secret" not in repr(
         PushNotificationConfig.from_dict({**PUSH.to_dict(), "x": "a-secret"})
     )
@@ -200,8 +200,8 @@ def test_a_state_is_terminal_paused_or_neither() -> None:
     properties = {
         state: (state.is_terminal, state.is_paused, state.is_settled) for state in TaskState
     }
-    ended = {"completed", "failed", "canceled", "rejected"}
-    assert {s for s, (terminal, _, _) in properties.items() if terminal} == ended
+    terminal_states = {"completed", "failed", "canceled", "rejected"}
+    assert {s for s, (terminal, _, _) in properties.items() if terminal} == terminal_states
     assert {s for s, (_, paused, _) in properties.items() if paused} == {
         "input-required",
         "auth-required",

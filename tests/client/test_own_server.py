@@ -69,7 +69,7 @@ from .both import (
     connected_client,
     each_dialect,
     each_kind,
-    served,
+    serving_agent,
 )
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rotating("kind", "dialect")]
@@ -86,12 +86,12 @@ async def agent(
     kind: str = "async",
     *,
     options: dict[str, Any] | None = None,
-    **given: Any,
+    **client_options: Any,
 ) -> AsyncIterator[A2AClient]:
     """Yield a client of an agent served in this event loop with *options*."""
     async with (
-        served(source, **(options or {})) as server,
-        connected_client(server.base_url(dialect), kind, **given) as client,
+        serving_agent(source, **(options or {})) as server,
+        connected_client(server.base_url(dialect), kind, **client_options) as client,
     ):
         yield client
 
@@ -152,48 +152,51 @@ async def client_with_log(
 ) -> AsyncIterator[tuple[A2AClient, RequestLog]]:
     """Yield a client and the log of its server's requests."""
     modules = source or {"give": ActionModule(give_back)}
-    async with served(modules) as server, connected_client(server.url, kind, **options) as client:
+    async with (
+        serving_agent(modules) as server,
+        connected_client(server.url, kind, **options) as client,
+    ):
         yield client, server.request_log
 
 
 @each_kind
 async def test_a_card_is_cached_and_then_revalidated(kind: str, clock: Clock) -> None:
-    async with client_with_log(kind, card_ttl=60) as (client, seen):
+    async with client_with_log(kind, card_ttl=60) as (client, request_log):
         first = await client.get_card()
         clock.now += 59
         assert await client.get_card() is first
         assert await client.agent_card is first
         await client.call("give", {"n": 1})
-        assert seen.cards == [200]
+        assert request_log.cards == [200]
         clock.now += 2
         assert await client.get_card() == first
-        assert seen.cards == [200, 304]
+        assert request_log.cards == [200, 304]
         clock.now += 59
         assert await client.get_card() == first
-        assert seen.cards == [200, 304]
+        assert request_log.cards == [200, 304]
 
 
 @each_kind
 async def test_a_card_is_revalidated_when_a_fresh_one_is_requested(kind: str, clock: Clock) -> None:
-    async with client_with_log(kind) as (client, seen):
+    async with client_with_log(kind) as (client, request_log):
         cards = [await client.get_card(), await client.get_card(refresh=True)]
         assert cards[0] == cards[1]
-        assert seen.cards == [200, 304]
+        assert request_log.cards == [200, 304]
 
 
 @each_kind
 async def test_a_card_with_a_ttl_of_0_is_revalidated_each_time(kind: str) -> None:
-    async with client_with_log(kind, card_ttl=0) as (client, seen):
+    async with client_with_log(kind, card_ttl=0) as (client, request_log):
         await client.get_card()
         await client.call("give", {})
-    assert seen.cards[0] == 200
-    assert {*seen.cards[1:]} == {304}
+    assert request_log.cards[0] == 200
+    assert {*request_log.cards[1:]} == {304}
 
 
 async def test_concurrent_calls_fetch_the_card_once() -> None:
-    async with client_with_log("async") as (client, seen):
+    async with client_with_log("async") as (client, request_log):
         await asyncio.gather(*(client.call("give", {"n": n}) for n in range(10)))
-        assert seen.cards == [200]
+        assert request_log.cards == [200]
 
 
 @each_dialect
@@ -213,7 +216,7 @@ async def test_the_card_describes_the_agent(dialect: str, kind: str) -> None:
 
 async def test_the_url_of_the_card_is_accepted_instead_of_the_agents() -> None:
     async with (
-        served({"give": ActionModule(give_back)}) as server,
+        serving_agent({"give": ActionModule(give_back)}) as server,
         connected_client(server.url + CARD) as client,
     ):
         assert await client.call("give", {"n": 1}) == {"n": 1}
@@ -257,13 +260,15 @@ async def test_content_is_converted_to_a_message(
 @each_dialect
 @each_kind
 async def test_a_message_gets_an_id_unless_it_has_one(dialect: str, kind: str) -> None:
-    named = Message(parts=(Part(text="hello"),), message_id="my own")
+    message_with_id = Message(parts=(Part(text="hello"),), message_id="my own")
     async with agent({"echo": samples.Echo()}, dialect, kind) as client:
-        sent = [await client.send_message(each, skill="echo") for each in (named, "b", "c")]
-    first, *others = [task.history[0].message_id for task in sent]
+        tasks = [
+            await client.send_message(each, skill="echo") for each in (message_with_id, "b", "c")
+        ]
+    first, *others = [task.history[0].message_id for task in tasks]
     assert first == "my own"
     assert len({*others} - {""}) == 2
-    assert {task.history[0].role for task in sent} == {Role.USER}
+    assert {task.history[0].role for task in tasks} == {Role.USER}
 
 
 @each_dialect
@@ -273,12 +278,12 @@ async def test_a_message_keeps_its_context_and_its_task(dialect: str, kind: str)
         first = await client.send_message({"n": 1}, skill="give", context_id="talk")
         message = Message(parts=(Part(data={"n": 2}),), context_id="talk")
         second = await client.send_message(message, skill="give")
-        alone = await client.send_message({"n": 3}, metadata={"skillId": "give"})
+        separate = await client.send_message({"n": 3}, metadata={"skillId": "give"})
         with pytest.raises(TaskNotFoundError):
             await client.send_message({"n": 4}, skill="give", task_id="unknown")
     assert first.context_id == second.context_id == "talk"
-    assert alone.context_id not in ("", "talk")
-    assert len({first.id, second.id, alone.id}) == 3
+    assert separate.context_id not in ("", "talk")
+    assert len({first.id, second.id, separate.id}) == 3
 
 
 @each_dialect
@@ -361,9 +366,9 @@ async def test_a_single_file_is_returned_as_its_bytes(dialect: str, kind: str) -
 async def test_integers_and_floats_keep_their_types(dialect: str, kind: str) -> None:
     numbers = {"small": 5, "large": 2**53, "negative": -3, "float": 0.5, "zero": 0, "yes": True}
     async with agent({"seen": samples.JsonTextModule()}, dialect, kind) as client:
-        seen = json.loads((await client.call("seen", numbers))["seen"])
-    assert seen == numbers
-    assert {name: type(value) for name, value in seen.items()} == {
+        received = json.loads((await client.call("seen", numbers))["seen"])
+    assert received == numbers
+    assert {name: type(value) for name, value in received.items()} == {
         name: type(value) for name, value in numbers.items()
     }
 
@@ -647,34 +652,34 @@ STREAMS: dict[str, Callable[[A2AClient], Events]] = {
 @each_kind
 async def test_a_stream_that_is_closed_early_closes_its_connection(kind: str) -> None:
     gate = Gate()
-    async with client_of_waiting_agent(kind, gate) as (client, seen):
+    async with client_of_waiting_agent(kind, gate) as (client, request_log):
         async for _ in (stream := client.stream_message({}, skill="work")):
             break
         await gate.reached.wait()
-        assert seen.open == 1
+        assert request_log.open == 1
         await stream.aclose()
-        await wait_until(lambda: not seen.open)
+        await wait_until(lambda: not request_log.open)
         assert await client.call("give", {"n": 1}) == {"n": 1}
 
 
 async def test_a_stream_that_is_garbage_collected_closes_its_connection() -> None:
     gate = Gate()
-    async with client_of_waiting_agent("async", gate) as (client, seen):
+    async with client_of_waiting_agent("async", gate) as (client, request_log):
         async for _ in client.stream_message({}, skill="work"):
             break
-        await wait_until(lambda: not seen.open)
+        await wait_until(lambda: not request_log.open)
 
 
 async def test_a_cancelled_call_closes_its_connection_and_its_task_continues() -> None:
     gate = Gate()
-    async with client_of_waiting_agent("async", gate) as (client, seen):
+    async with client_of_waiting_agent("async", gate) as (client, request_log):
         call = asyncio.create_task(client.call("work", {}, context_id="talk"))
         await gate.reached.wait()
-        await wait_until(lambda: seen.open)
+        await wait_until(lambda: request_log.open)
         call.cancel()
         with suppress(asyncio.CancelledError):
             await call
-        await wait_until(lambda: not seen.open)
+        await wait_until(lambda: not request_log.open)
         (task,) = (await client.list_tasks("talk")).tasks
         waiting = asyncio.create_task(client.wait(task))
         gate.opened.set()
@@ -689,14 +694,14 @@ async def test_a_cancelled_stream_closes_its_connection(name: str) -> None:
         async for _ in stream:
             pass
 
-    async with client_of_waiting_agent("async", gate) as (client, seen):
+    async with client_of_waiting_agent("async", gate) as (client, request_log):
         reading = asyncio.create_task(read(STREAMS[name](client)))
         await gate.reached.wait()
-        assert seen.open == 1
+        assert request_log.open == 1
         reading.cancel()
         with suppress(asyncio.CancelledError):
             await reading
-        await wait_until(lambda: not seen.open)
+        await wait_until(lambda: not request_log.open)
 
 
 @each_dialect
@@ -727,24 +732,24 @@ async def test_reading_a_task_stops_at_a_pause_and_closes_the_stream(
     """The agent keeps a subscription open until the task ends."""
     gate = Gate()
 
-    async def asks(inputs: Inputs, context: "Context[Any]") -> Inputs:
+    async def ask(inputs: Inputs, context: "Context[Any]") -> Inputs:
         await gate(inputs, context)
         raise InputRequiredError("Which one?")
 
-    def reads(client: A2AClient, task: Task) -> list[Events]:
+    def streams_of(client: A2AClient, task: Task) -> list[Events]:
         return [client.subscribe(task.id), client.follow(task)]
 
     async def states_of(events: Events) -> list[str]:
         return [kind for kind in kinds_of([event async for event in events]) if kind != "artifact"]
 
     async with (
-        served({"work": ActionModule(asks)}, keep_alive=0.05) as server,
+        serving_agent({"work": ActionModule(ask)}, keep_alive=0.05) as server,
         connected_client(server.base_url(dialect), kind) as client,
     ):
         streams = server.app.state.agent.handler.streams
         task = await client.send_message({}, skill="work", blocking=False)
         await gate.reached.wait()
-        reading = [asyncio.create_task(states_of(events)) for events in reads(client, task)]
+        reading = [asyncio.create_task(states_of(events)) for events in streams_of(client, task)]
         waiting = asyncio.create_task(client.wait(task))
         await wait_until(lambda: dialect == "0.3" or len(streams) == 3)
         gate.opened.set()
@@ -838,11 +843,11 @@ async def test_tasks_are_listed_in_pages(dialect: str, kind: str) -> None:
         sent_tasks = [
             await client.send_message({"n": n}, skill="give", context_id="a") for n in range(5)
         ]
-        failed = await client.send_message({"what": "value"}, skill="fail", context_id="b")
+        failed_task = await client.send_message({"what": "value"}, skill="fail", context_id="b")
         first = await client.list_tasks(page_size=2)
         second = await client.list_tasks(page_size=2, cursor=first.next_cursor)
-        everything = [task.id async for task in client.iter_tasks(page_size=2)]
-        talk = [task.id async for task in client.iter_tasks("a", page_size=2)]
+        all_ids = [task.id async for task in client.iter_tasks(page_size=2)]
+        ids_in_context = [task.id async for task in client.iter_tasks("a", page_size=2)]
         failures = [task.id async for task in client.iter_tasks(state="failed")]
         page = await client.list_tasks("a", state="completed", page_size=5)
         with pytest.raises(ValueError, match="nonsense"):
@@ -850,10 +855,10 @@ async def test_tasks_are_listed_in_pages(dialect: str, kind: str) -> None:
         with pytest.raises(InvalidParamsError):
             await client.list_tasks(cursor="nonsense")
     ids = [task.id for task in sent_tasks]
-    assert sorted(everything) == sorted([*ids, failed.id])
-    assert [task.id for task in (*first.tasks, *second.tasks)] == everything[:4]
-    assert sorted(talk) == sorted(ids)
-    assert failures == [failed.id]
+    assert sorted(all_ids) == sorted([*ids, failed_task.id])
+    assert [task.id for task in (*first.tasks, *second.tasks)] == all_ids[:4]
+    assert sorted(ids_in_context) == sorted(ids)
+    assert failures == [failed_task.id]
     assert len(page.tasks) == 5
     assert page.next_cursor == ""
 
@@ -867,14 +872,14 @@ async def test_push_configs_raise_an_error_if_the_agent_has_no_push_notification
     async with agent({"give": ActionModule(give_back)}, dialect, kind) as client:
         task = await client.send_message({}, skill="give")
         config = PushNotificationConfig(url="https://hook.example", task_id=task.id)
-        ask: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+        operations: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
             "set": lambda: client.set_push_config(config),
             "get": lambda: client.get_push_config(task.id, "c"),
             "list": lambda: client.list_push_configs(task.id),
             "delete": lambda: client.delete_push_config(task.id, "c"),
         }
         with pytest.raises(PushNotificationNotSupportedError):
-            await ask[operation]()
+            await operations[operation]()
         with pytest.raises(PushNotificationNotSupportedError):
             await client.send_message({}, skill="give", push_config=config)
 
@@ -968,10 +973,10 @@ async def test_more_calls_than_the_pool_has_connections_wait_for_their_tasks() -
     ) as client:
         await client.get_card()
         calls = [asyncio.create_task(client.call("work", {})) for _ in range(count)]
-        ended, _ = await asyncio.wait(calls, timeout=12, return_when=FIRST_COMPLETED)
+        finished_calls, _ = await asyncio.wait(calls, timeout=12, return_when=FIRST_COMPLETED)
         gate.opened.set()
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
-    assert not ended
+    assert not finished_calls
     assert outcomes == [{"done": True}] * count
 
 
@@ -998,7 +1003,7 @@ async def test_a_client_can_be_used_after_errors(dialect: str, kind: str) -> Non
 
 
 async def test_an_httpx_client_of_the_caller_stays_open() -> None:
-    async with served({"give": ActionModule(give_back)}) as server:
+    async with serving_agent({"give": ActionModule(give_back)}) as server:
         url = server.url
         async with httpx.AsyncClient() as http:
             async with A2AClient(url, http_client=http) as client:
@@ -1018,7 +1023,7 @@ def test_a_blocking_httpx_client_of_the_caller_stays_open() -> None:
 
 @each_kind
 async def test_a_closed_client_raises_an_error(kind: str) -> None:
-    async with served({"give": ActionModule(give_back)}) as server:
+    async with serving_agent({"give": ActionModule(give_back)}) as server:
         async with connected_client(server.url, kind) as client:
             await client.call("give", {"n": 1})
         await client.aclose()
@@ -1068,12 +1073,17 @@ async def test_a_subscription_resumes_after_a_given_event_id(dialect: str, kind:
     async with agent({"count": streaming_module({"n": 1}, {"n": 2})}, dialect, kind) as client:
         events = [event async for event in client.stream_message({}, skill="count")]
         assert [event.event_id for event in events] == [str(n + 1) for n in range(len(events))]
-        seen = events[2]
-        assert isinstance(seen, TaskArtifactUpdateEvent)
-        rest = [e async for e in client.subscribe(seen.task_id, last_event_id=seen.event_id)]
+        last_seen_event = events[2]
+        assert isinstance(last_seen_event, TaskArtifactUpdateEvent)
+        rest = [
+            e
+            async for e in client.subscribe(
+                last_seen_event.task_id, last_event_id=last_seen_event.event_id
+            )
+        ]
     assert rest == events[3:]
-    assert "event_id" not in repr(seen)
-    assert seen.to_dict().keys() == {"taskId", "contextId", "artifact", "metadata"}
+    assert "event_id" not in repr(last_seen_event)
+    assert last_seen_event.to_dict().keys() == {"taskId", "contextId", "artifact", "metadata"}
 
 
 @each_dialect

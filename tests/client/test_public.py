@@ -28,10 +28,10 @@ def test_the_public_names_are_sorted_and_exist() -> None:
 @pytest.mark.parametrize("name", ["cards", "errors", "tasks"])
 def test_every_class_for_data_of_agents_is_public(name: str) -> None:
     module = importlib.import_module(f"apcore_a2a_client.{name}")
-    own = {
+    own_classes = {
         n for n, c in inspect.getmembers(module, inspect.isclass) if c.__module__ == module.__name__
     }
-    assert {n for n in own if not n.startswith("_")} <= set(NAMES)
+    assert {n for n in own_classes if not n.startswith("_")} <= set(NAMES)
 
 
 def test_every_public_name_has_a_docstring() -> None:
@@ -67,7 +67,7 @@ def test_methods_of_both_clients_have_the_same_signatures() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["call", "get_task", "stream", "subscribe"])
-def test_the_error_for_wrong_arguments_names_the_client_s_method(kind: str, name: str) -> None:
+def test_the_error_for_wrong_arguments_names_the_method_of_the_client(kind: str, name: str) -> None:
     with Client(kind, "http://127.0.0.1:1") as client, pytest.raises(TypeError) as raised:
         client.do(name, "x", nope=1)
     method = f"{type(client.client).__name__}.{name}"
@@ -75,7 +75,7 @@ def test_the_error_for_wrong_arguments_names_the_client_s_method(kind: str, name
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_error_for_missing_arguments_names_the_client_s_method(kind: str) -> None:
+def test_the_error_for_missing_arguments_names_the_method_of_the_client(kind: str) -> None:
     with Client(kind, "http://127.0.0.1:1") as client, pytest.raises(TypeError) as raised:
         client.do("call", "x")
     method = f"{type(client.client).__name__}.call"

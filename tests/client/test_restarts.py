@@ -37,11 +37,11 @@ def status(state: str = "WORKING", **members: Any) -> Json:
 
 def snapshot(state: str = "WORKING", **artifacts: str) -> Json:
     """Return a snapshot with a part for each letter of an artifact."""
-    listed = [
+    artifact_list = [
         {"artifactId": name, "parts": [{"text": letter} for letter in letters]}
         for name, letters in artifacts.items()
     ]
-    return {"task": task(state=f"TASK_STATE_{state}", artifacts=listed)}
+    return {"task": task(state=f"TASK_STATE_{state}", artifacts=artifact_list)}
 
 
 def lines(events: Iterable[Json], *, numbered: bool) -> bytes:
@@ -55,7 +55,7 @@ def rpc_event(event: Json) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": 1, "result": event}).encode()
 
 
-def streaming(*events: Json, numbered: bool = False) -> Any:
+def script_streaming(*events: Json, numbered: bool = False) -> Any:
     """Return a script that answers every request with a stream of *events*."""
     text = lines(events, numbered=numbered)
     return agent(lambda _: [head(content_type="text/event-stream"), text, CLOSE])
@@ -75,19 +75,19 @@ FOREIGN = {
         status("COMPLETED"),
     ],
 }
-EVERY = {"ours": OURS, **FOREIGN}
+ALL_STREAMS = {"ours": OURS, **FOREIGN}
 
 
 @kinds
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", ALL_STREAMS)
 def test_a_restart_is_an_event_before_the_repeated_events(kind: str, name: str) -> None:
-    with raw(streaming(*EVERY[name])) as server, Client(kind, server.url) as client:
+    with raw(script_streaming(*ALL_STREAMS[name])) as server, Client(kind, server.url) as client:
         events = client.do("stream_message", "hi")
     restarts = [index for index, event in enumerate(events) if isinstance(event, Restarted)]
     assert restarts == [len(FIRST_RUN)]
     assert (events[3].task_id, events[3].context_id) == ("t-1", "c-1")
     assert events[3].status.state == "working"
-    assert len(events) == len(EVERY[name]) + 1
+    assert len(events) == len(ALL_STREAMS[name]) + 1
     final: Task | None = None
     for event in events:
         final = after(final, event)
@@ -96,10 +96,10 @@ def test_a_restart_is_an_event_before_the_repeated_events(kind: str, name: str) 
 
 
 @kinds
-@pytest.mark.parametrize("name", EVERY)
-def test_values_that_would_be_repeated_raise_an_error(kind: str, name: str) -> None:
+@pytest.mark.parametrize("name", ALL_STREAMS)
+def test_a_restart_that_would_repeat_values_raises_an_error(kind: str, name: str) -> None:
     values: list[Any] = []
-    with raw(streaming(*EVERY[name])) as server, Client(kind, server.url) as client:
+    with raw(script_streaming(*ALL_STREAMS[name])) as server, Client(kind, server.url) as client:
         with pytest.raises(StreamRestartedError, match="on_restart") as caught:
             client.do("stream", "skill", "hi", into=values)
         assert values == ["1", "2"]
@@ -108,10 +108,10 @@ def test_values_that_would_be_repeated_raise_an_error(kind: str, name: str) -> N
 
 
 @kinds
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", ALL_STREAMS)
 def test_with_a_callback_the_values_are_repeated(kind: str, name: str) -> None:
     values: list[Any] = []
-    with raw(streaming(*EVERY[name])) as server, Client(kind, server.url) as client:
+    with raw(script_streaming(*ALL_STREAMS[name])) as server, Client(kind, server.url) as client:
         client.do("stream", "skill", "hi", into=values, on_restart=values.clear)
     assert values == ["1", "2", "3"]
 
@@ -121,7 +121,7 @@ def test_each_restart_calls_the_callback(kind: str) -> None:
     restart = [status(metadata=RESTART_METADATA), *SECOND_RUN]
     sent_events = [*FIRST_RUN, *restart, *restart, status("COMPLETED")]
     calls: list[None] = []
-    with raw(streaming(*sent_events)) as server, Client(kind, server.url) as client:
+    with raw(script_streaming(*sent_events)) as server, Client(kind, server.url) as client:
         client.do("stream", "skill", "hi", on_restart=lambda: calls.append(None))
     assert len(calls) == 2
 
@@ -136,7 +136,7 @@ def test_a_restart_before_the_first_value_raises_no_error(kind: str, first: list
         *SECOND_RUN,
         status("COMPLETED"),
     ]
-    with raw(streaming(*sent_events)) as server, Client(kind, server.url) as client:
+    with raw(script_streaming(*sent_events)) as server, Client(kind, server.url) as client:
         assert client.do("stream", "skill", "hi") == ["1", "2", "3"]
         events = client.do("stream_message", "hi")
     del events[1 : len(first) + 1]
@@ -160,7 +160,7 @@ def test_a_restart_before_the_first_value_raises_no_error(kind: str, first: list
 def test_progress_is_not_taken_for_a_restart(kind: str, more: list[Json]) -> None:
     """Agents send progress between chunks, repeat whole artifacts, and replace small ones."""
     sent_events = [*FIRST_RUN, *more, status("COMPLETED")]
-    with raw(streaming(*sent_events)) as server, Client(kind, server.url) as client:
+    with raw(script_streaming(*sent_events)) as server, Client(kind, server.url) as client:
         events = client.do("stream_message", "hi")
         assert client.do("stream", "skill", "hi")[:2] == ["1", "2"]
     assert not [event for event in events if isinstance(event, Restarted)]
@@ -172,7 +172,7 @@ def test_a_final_task_without_its_artifacts_is_not_taken_for_a_restart(
     kind: str, state: str
 ) -> None:
     sent_events = [*FIRST_RUN, snapshot(state)]
-    with raw(streaming(*sent_events)) as server, Client(kind, server.url) as client:
+    with raw(script_streaming(*sent_events)) as server, Client(kind, server.url) as client:
         events = client.do("stream_message", "hi")
     assert [type(event) for event in events] == [
         Task,
@@ -186,13 +186,13 @@ def test_a_final_task_without_its_artifacts_is_not_taken_for_a_restart(
 def test_texts_that_a_snapshot_has_joined_are_not_repeated(kind: str) -> None:
     joined = {"artifactId": "a", "parts": [{"text": "123"}]}
     final = {"task": task(artifacts=[joined])}
-    with raw(streaming(*FIRST_RUN, final)) as server, Client(kind, server.url) as client:
+    with raw(script_streaming(*FIRST_RUN, final)) as server, Client(kind, server.url) as client:
         assert client.do("stream", "skill", "hi") == ["1", "2", "3"]
 
 
 @kinds
 def test_a_stream_resumed_after_the_restart_was_announced_begins_with_it(kind: str) -> None:
-    script = streaming(*OURS, numbered=True)
+    script = script_streaming(*OURS, numbered=True)
     with raw(script) as server, Client(kind, server.url) as client:
         events = client.do("stream_message", "hi")
     assert [event.event_id for event in events] == ["1", "2", "3", "3", "4", "5", "6", "7", "8"]
@@ -234,7 +234,7 @@ def test_a_restart_of_a_polled_task_is_reported_too(kind: str) -> None:
 
 @kinds
 def test_the_result_of_a_call_is_that_of_the_last_run(kind: str) -> None:
-    ended = [
+    snapshots = [
         *FIRST_RUN,
         status(metadata=RESTART_METADATA),
         chunk("9", append=False),
@@ -244,7 +244,7 @@ def test_the_result_of_a_call_is_that_of_the_last_run(kind: str) -> None:
     def script(request: Request) -> Iterable[Step]:
         if request.json["method"] == "SendMessage":
             return rpc(request, result=snapshot())
-        return [head(content_type="text/event-stream"), lines(ended, numbered=True), CLOSE]
+        return [head(content_type="text/event-stream"), lines(snapshots, numbered=True), CLOSE]
 
     with raw(agent(script)) as server, Client(kind, server.url) as client:
         assert client.do("call", "skill", "hi") == "9"
@@ -259,7 +259,7 @@ async def ignore() -> None:
 def test_a_callback_that_cannot_be_called_is_refused_before_the_request(
     kind: str, callback: Any
 ) -> None:
-    with raw(streaming(*OURS)) as server, Client(kind, server.url) as client:
+    with raw(script_streaming(*OURS)) as server, Client(kind, server.url) as client:
         with pytest.raises(TypeError, match="on_restart"):
             client.do("stream", "skill", "hi", on_restart=callback)
         assert not server.requests

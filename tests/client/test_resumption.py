@@ -64,7 +64,7 @@ class Proxy:
         target: Port of the agent.
         port: Port of the proxy; it has as many digits as the agent's.
         marks: Marks of the event after which the connection breaks, once.
-        held: Marks of requests that wait for `released`.
+        held_requests: Marks of requests that wait for `released`.
         cut: Set when the connection was broken.
         admits: Set while new connections are accepted.
         waiting: Set when a request is held.
@@ -74,7 +74,7 @@ class Proxy:
 
     target: str
     marks: tuple[bytes, ...]
-    held: tuple[bytes, ...] = ()
+    held_requests: tuple[bytes, ...] = ()
     port: str = ""
     cut: asyncio.Event = field(default_factory=asyncio.Event)
     admits: asyncio.Event = field(default_factory=asyncio.Event)
@@ -88,7 +88,7 @@ class Proxy:
         self.admits.set()
         tasks: set[asyncio.Task[Any]] = set()
 
-        async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
             assert task
             tasks.add(task)
@@ -96,7 +96,7 @@ class Proxy:
                 await self.connect(reader, writer)
             writer.close()
 
-        server = await asyncio.start_server(accepted, "127.0.0.1", 0)
+        server = await asyncio.start_server(on_connection, "127.0.0.1", 0)
         self.port = str(server.sockets[0].getsockname()[1])
         assert len(self.port) == len(self.target), "the lengths of bodies must not change"
         try:
@@ -126,7 +126,7 @@ class Proxy:
         while chunk := await reader.read(65536):
             if any(mark in chunk for mark in SUBSCRIBE):
                 self.subscribed.set()
-            if self.cut.is_set() and any(mark in chunk for mark in self.held):
+            if self.cut.is_set() and any(mark in chunk for mark in self.held_requests):
                 self.waiting.set()
                 await self.released.wait()
             agent_writer.write(chunk)
@@ -220,16 +220,16 @@ async def running_steps(
     kind: str = "async",
     *,
     marks: tuple[bytes, ...] = ARTIFACT,
-    held: tuple[bytes, ...] = (),
+    held_requests: tuple[bytes, ...] = (),
 ) -> AsyncIterator[SteppedAgent]:
     """Yield an agent with two clients: one through a proxy, and one connected directly."""
     name, path = ENDPOINTS[endpoint]
     url = urls(name)
-    proxy = Proxy(url.rpartition(":")[2], marks, held)
+    proxy = Proxy(url.rpartition(":")[2], marks, held_requests)
     async with (
         asyncio.timeout(PATIENCE),
-        proxy.listening() as near,
-        connected_client(near + path, kind) as client,
+        proxy.listening() as proxy_url,
+        connected_client(proxy_url + path, kind) as client,
         A2AClient(url + path) as control,
     ):
         run = SteppedAgent(proxy, client, control)
@@ -317,7 +317,7 @@ async def test_an_event_between_subscription_and_snapshot_counts_once(
     urls: Urls, endpoint: str
 ) -> None:
     """If the client also fetches the task, a chunk may be in both the task and the stream."""
-    async with running_steps(urls, endpoint, held=GET) as run:
+    async with running_steps(urls, endpoint, held_requests=GET) as run:
         reading = asyncio.create_task(run.read(4))
         await run.open(1)
         await run.proxy.cut.wait()

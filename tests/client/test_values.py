@@ -81,8 +81,8 @@ def test_every_message_has_its_own_id() -> None:
 def test_a_message_keeps_its_members() -> None:
     message = Message((TEXT,), Role.AGENT, "m", "c", "t", {"n": 1}, ("https://x",), ("t0",))
     assert Message.of(message) == message
-    addressed = Message.of(message, context_id="c2", task_id="t2")
-    assert (addressed.message_id, addressed.context_id, addressed.task_id) == ("m", "c2", "t2")
+    copy = Message.of(message, context_id="c2", task_id="t2")
+    assert (copy.message_id, copy.context_id, copy.task_id) == ("m", "c2", "t2")
     assert message.context_id == "c"
 
 
@@ -162,15 +162,15 @@ def test_an_appended_chunk_adds_its_parts() -> None:
 
 
 def test_an_appended_chunk_keeps_the_name_of_the_artifact() -> None:
-    named = after(None, chunk("a", TEXT, name="report", metadata={"n": 1}))
-    [artifact] = after(named, chunk("a", URL, append=True)).artifacts
+    task = after(None, chunk("a", TEXT, name="report", metadata={"n": 1}))
+    [artifact] = after(task, chunk("a", URL, append=True)).artifacts
     assert (artifact.name, artifact.metadata) == ("report", {"n": 1})
 
 
 def test_a_chunk_that_is_not_appended_replaces_its_artifact() -> None:
     task = Task("t", DONE, artifacts=(Artifact("a", (TEXT,), "old"), Artifact("b", (DATA,))))
-    changed = after(task, chunk("a", URL))
-    assert changed.artifacts == (Artifact("a", (URL,)), Artifact("b", (DATA,)))
+    updated = after(task, chunk("a", URL))
+    assert updated.artifacts == (Artifact("a", (URL,)), Artifact("b", (DATA,)))
 
 
 def test_a_chunk_appended_to_nothing_starts_an_artifact() -> None:
@@ -198,16 +198,16 @@ def test_artifacts_grow_as_in_the_sdk(data: st.DataObject) -> None:
 def test_an_event_may_arrive_before_its_task() -> None:
     status = TaskStatus(TaskState.WORKING, Message((TEXT,)))
     assert after(None, TaskStatusUpdateEvent("t", status, "c")) == Task("t", status, "c")
-    started = after(None, chunk("a", TEXT))
-    assert (started.id, started.context_id, started.value) == ("t", "c", "hi")
-    assert started.status.state == TaskState.UNSPECIFIED
+    task = after(None, chunk("a", TEXT))
+    assert (task.id, task.context_id, task.value) == ("t", "c", "hi")
+    assert task.status.state == TaskState.UNSPECIFIED
 
 
 def test_a_status_event_changes_only_the_status() -> None:
     task = Task("t", TaskStatus(TaskState.WORKING), "c", (Artifact("a"),), (Message(),), {"n": 1})
-    ended = after(task, TaskStatusUpdateEvent("t", DONE))
-    assert ended.status == DONE
-    assert ended.to_dict() == {**task.to_dict(), "status": {"state": "TASK_STATE_COMPLETED"}}
+    updated = after(task, TaskStatusUpdateEvent("t", DONE))
+    assert updated.status == DONE
+    assert updated.to_dict() == {**task.to_dict(), "status": {"state": "TASK_STATE_COMPLETED"}}
 
 
 def test_a_snapshot_replaces_all_earlier_events() -> None:

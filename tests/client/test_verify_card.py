@@ -137,12 +137,12 @@ def test_a_card_that_has_not_changed_is_verified_again(kind: str) -> None:
 def test_an_agent_without_a_card_is_not_called_if_cards_are_verified(
     kind: str, script: list[Step]
 ) -> None:
-    def served(request: Request) -> Iterable[Step]:
+    def answer(request: Request) -> Iterable[Step]:
         if request.method == "GET":
             return script
         return reply({"jsonrpc": "2.0", "id": request.json["id"], "result": task()})
 
-    with raw(served) as server:
+    with raw(answer) as server:
         with Client(kind, server.url, protocol="1.0") as client:
             assert client.do("get_task", "t-1").id == "t-1"
         calls = len(server.requests)
@@ -170,8 +170,8 @@ def test_the_extended_card_is_verified_too(kind: str, binding: str, version: str
             result = {"jsonrpc": "2.0", "id": request.json["id"], "result": result}
         return reply(result)
 
-    served = agent(script, **card("/", binding, version))
-    with raw(served) as server, Client(kind, server.url, verify_card=check) as client:
+    agent_script = agent(script, **card("/", binding, version))
+    with raw(agent_script) as server, Client(kind, server.url, verify_card=check) as client:
         with pytest.raises(CardRefusedError, match="no signature"):
             client.do("extended_card")
         assert names == ["raw", "extended"]

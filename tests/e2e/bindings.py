@@ -126,23 +126,27 @@ class JsonRpc(Wire):
         super().__init__(http)
         self.rpc = Rpc(http, **self.headers)
 
-    def name(self, method: str) -> str:
+    def method_name(self, method: str) -> str:
         return method
 
-    def old(self, params: Json) -> Json:
+    def translate_params(self, params: Json) -> Json:
         return params
 
     def ask(self, method: str, params: Json) -> Json:
-        return self.checked(method, self.rpc.call(self.name(method), self.old(params)))
+        return self.check_result(
+            method, self.rpc.call(self.method_name(method), self.translate_params(params))
+        )
 
     @contextmanager
     def open(
         self, method: str, params: Json, last_id: int | None = None
     ) -> Iterator[Iterator[Json]]:
-        with self.rpc.stream(self.name(method), self.old(params), last_id) as stream:
-            yield (self.checked(method, answer) for _, answer in stream)
+        with self.rpc.stream(
+            self.method_name(method), self.translate_params(params), last_id
+        ) as stream:
+            yield (self.check_result(method, answer) for _, answer in stream)
 
-    def checked(self, method: str, answer: Json) -> Json:
+    def check_result(self, method: str, answer: Json) -> Json:
         """Check a response and return its result, or the whole response if it is an error."""
         assert set(answer) in ({"jsonrpc", "id", "result"}, {"jsonrpc", "id", "error"})
         if "error" in answer:
@@ -158,10 +162,10 @@ class OldJsonRpc(JsonRpc):
 
     headers: ClassVar = {}
 
-    def name(self, method: str) -> str:
+    def method_name(self, method: str) -> str:
         return OLD[method][0] if method in OLD else "tasks/list"
 
-    def old(self, params: Json) -> Json:
+    def translate_params(self, params: Json) -> Json:
         """Translate params of 1.0 to 0.3."""
         if "message" in params:
             parts = [old_part(part) for part in params["message"]["parts"]]
@@ -174,11 +178,11 @@ class OldJsonRpc(JsonRpc):
             config = {name: value for name, value in params.items() if name != "taskId"}
             return {"taskId": params["taskId"], "pushNotificationConfig": config}
         if "taskId" in params:
-            one = {"pushNotificationConfigId": params["id"]} if "id" in params else {}
-            return {"id": params["taskId"], **one}
+            config_ref = {"pushNotificationConfigId": params["id"]} if "id" in params else {}
+            return {"id": params["taskId"], **config_ref}
         return params
 
-    def checked(self, method: str, answer: Json) -> Json:
+    def check_result(self, method: str, answer: Json) -> Json:
         if method in OLD:
             SCHEMAS[OLD[method][1]].validate(without_status(answer))
         else:
@@ -213,16 +217,16 @@ class Rest(Wire):
         verb, url, options = self.request(method, params)
         headers = {} if last_id is None else {"last-event-id": str(last_id)}
         with self.http.stream(verb, url, headers=headers, **options) as response:
-            yield (self.checked(method, event) for _, event in events(response))
+            yield (self.check_result(method, event) for _, event in events(response))
 
-    def checked(self, method: str, event: Json) -> Json:
+    def check_result(self, method: str, event: Json) -> Json:
         ParseDict(event, RESULTS[method]())
         return event
 
     def request(self, method: str, params: Json) -> tuple[str, str, Json]:
         verb, path = ROUTES[method]
-        rest = {name: value for name, value in params.items() if f"{{{name}}}" not in path}
-        options: Json = {"json": rest} if verb == "POST" else {"params": rest}
+        other_params = {name: value for name, value in params.items() if f"{{{name}}}" not in path}
+        options: Json = {"json": other_params} if verb == "POST" else {"params": other_params}
         return verb, path.format(**params), options
 
 

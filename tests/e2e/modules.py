@@ -1,4 +1,4 @@
-"""Modules for the tests, which do what those of the examples do not."""
+"""Further modules for the tests, with behaviour that the examples lack."""
 
 import asyncio
 from collections import defaultdict

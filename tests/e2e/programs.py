@@ -17,7 +17,7 @@ def run_steps(*command: str, cwd: Path | None = None) -> dict[str, Any]:
     return {step.pop("step"): step for step in map(json.loads, result.stdout.splitlines())}
 
 
-def spelled(name: str) -> str:
+def spelling_in_0_3(name: str) -> str:
     """Return a kind or state as 0.3 spells it, from any library's spelling."""
     dashed = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name)
     return dashed.replace("_", "-")
@@ -35,15 +35,15 @@ def check(steps: dict[str, Any], url: str) -> None:
         "same": True,
     }
     assert steps["numbers"] == {"output": {"n": 2**53, "half": 0.5}}
-    kinds = [spelled(kind) for kind in steps["stream"]["kinds"]]
+    kinds = [spelling_in_0_3(kind) for kind in steps["stream"]["kinds"]]
     assert kinds == ["task", "status-update", *["artifact-update"] * 3, "status-update"]
     assert steps["stream"]["state"] == "completed"
     assert steps["cancel"]["before"] in {"submitted", "working"}
     assert steps["cancel"]["after"] == "canceled"
-    kinds = [spelled(kind) for kind in steps["resubscribe"]["kinds"]]
+    kinds = [spelling_in_0_3(kind) for kind in steps["resubscribe"]["kinds"]]
     assert (kinds[0], kinds[-1]) == ("task", "status-update")
     assert steps["resubscribe"]["state"] == "completed"
     assert steps["resubscribe"]["output"]
-    assert spelled(steps["approve"]["before"]) == "input-required"
+    assert spelling_in_0_3(steps["approve"]["before"]) == "input-required"
     assert steps["approve"]["after"] == "rejected"
     assert steps["approve"]["same"]

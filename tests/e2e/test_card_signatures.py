@@ -1,4 +1,4 @@
-"""Signed Agent Cards (A2A 1.0 §8.4): ours by the SDK's verifier, the SDK's by ours."""
+"""Signed Agent Cards (A2A 1.0 §8.4): the SDK verifies ours, and we verify the SDK's."""
 
 import json
 from base64 import urlsafe_b64decode
@@ -65,16 +65,16 @@ def sdk_signed(key: KeyPair, **members: Any) -> dict[str, Any]:
     return MessageToDict(message)
 
 
-def unreachable(_: Request) -> Iterable[Step]:
+def fail_if_called(_: Request) -> Iterable[Step]:
     raise AssertionError("an agent with a refused card gets no calls")
 
 
 async def test_the_sdk_verifies_the_card_with_the_published_keys(registry: Registry) -> None:
     with running(registry, card_key=P256.private_pem.decode()) as url:
-        asked: list[tuple[str | None, str | None]] = []
+        requested_keys: list[tuple[str | None, str | None]] = []
 
         def provide(key_id: str | None, jku: str | None) -> PyJWK:
-            asked.append((key_id, jku))
+            requested_keys.append((key_id, jku))
             keys = read(jku or "")["keys"]
             return PyJWK(next(key for key in keys if key["kid"] == key_id))
 
@@ -82,7 +82,7 @@ async def test_the_sdk_verifies_the_card_with_the_published_keys(registry: Regis
         async with httpx.AsyncClient() as http:
             signed = await A2ACardResolver(http, url).get_agent_card(signature_verifier=verify)
             assert signed.skills[0].id == "echo"
-        assert asked == [(SigningKey(P256.private_pem).key_id, url + KEYS)]
+        assert requested_keys == [(SigningKey(P256.private_pem).key_id, url + KEYS)]
         signed.skills[0].description += "!"
         with pytest.raises(InvalidSignaturesError):
             verify(signed)
@@ -119,17 +119,17 @@ def test_an_extended_card_and_those_of_tenants_are_signed(registry: Registry) ->
 def test_while_a_key_is_replaced_both_are_accepted(registry: Registry) -> None:
     two_keys = [P256.private_pem, NEXT.private_pem]
     with running(registry, card_key=[P256.private_pem]) as url:
-        before = httpx.get(url + CARD).headers["etag"]
+        etag_before = httpx.get(url + CARD).headers["etag"]
     with running(registry, card_key=two_keys, url="https://agent.example.com") as url:
-        served = read(url + CARD)
-        assert httpx.get(url + CARD).headers["etag"] != before
+        signed_card = read(url + CARD)
+        assert httpx.get(url + CARD).headers["etag"] != etag_before
         for key in (P256, NEXT):
-            CardVerifier([key.pem]).check(served)
+            CardVerifier([key.pem]).check(signed_card)
         with pytest.raises(CardSignatureError):
-            CardVerifier([STRANGER.pem]).check(served)
-        published = read(url + KEYS)
-        assert [key["kty"] for key in published["keys"]] == ["EC", "EC"]
-        assert not any("d" in key for key in published["keys"])
+            CardVerifier([STRANGER.pem]).check(signed_card)
+        key_set = read(url + KEYS)
+        assert [key["kty"] for key in key_set["keys"]] == ["EC", "EC"]
+        assert not any("d" in key for key in key_set["keys"])
 
 
 CHANGES: dict[str, Any] = {
@@ -165,7 +165,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("given", "reason"), REFUSED.values(), ids=REFUSED)
 async def test_the_client_refuses_a_card_with_a_clear_reason(given: Any, reason: str) -> None:
     def script(request: Request) -> Iterable[Step]:
-        return reply(given) if request.is_card else unreachable(request)
+        return reply(given) if request.is_card else fail_if_called(request)
 
     with raw(script) as server:
         async with A2AClient(server.url, verify_card=CardVerifier([P256.pem])) as client:
@@ -245,8 +245,8 @@ def test_the_command_signs_with_the_keys_in_files(tmp_path: Path) -> None:
     port = free_port()
     arguments = ["serve", "echo.py", "--host", "127.0.0.1", "--port", str(port), "--url", url]
     with process([*COMMAND, *arguments, *flags], tmp_path) as agent:
-        served = agent.answers_at(f"http://127.0.0.1:{port}")
-        protected = json.loads(urlsafe_b64decode(served["signatures"][0]["protected"] + "=="))
+        signed_card = agent.answers_at(f"http://127.0.0.1:{port}")
+        protected = json.loads(urlsafe_b64decode(signed_card["signatures"][0]["protected"] + "=="))
         assert protected["jku"] == url + KEYS
         for key in (P256, NEXT):
-            CardVerifier([key.pem]).check(served)
+            CardVerifier([key.pem]).check(signed_card)

@@ -31,19 +31,19 @@ def number(value: float) -> float | int:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def plain(value: Any) -> Any:
+def normalize(value: Any) -> Any:
     """Normalize JSON: write `5.0` as `5` and drop implied members."""
     if isinstance(value, dict):
-        members = {name: plain(item) for name, item in value.items()}
+        members = {name: normalize(item) for name, item in value.items()}
         return {name: item for name, item in members.items() if IMPLIED.get(name, ...) != item}
     if isinstance(value, list):
-        return [plain(item) for item in value]
+        return [normalize(item) for item in value]
     return number(value)
 
 
 def text(value: Any) -> str:
     """Return canonical JSON, in which `true` differs from `1`."""
-    return json.dumps(plain(value), sort_keys=True, ensure_ascii=False, indent=1)
+    return json.dumps(normalize(value), sort_keys=True, ensure_ascii=False, indent=1)
 
 
 def json_of(document: Any) -> Any:
@@ -51,7 +51,7 @@ def json_of(document: Any) -> Any:
     return to_builtins(document)
 
 
-def some(values: st.SearchStrategy[Any], most: int = 3) -> st.SearchStrategy[list[Any]]:
+def nonempty_lists(values: st.SearchStrategy[Any], most: int = 3) -> st.SearchStrategy[list[Any]]:
     return st.lists(values, min_size=1, max_size=most)
 
 
@@ -87,7 +87,7 @@ messages = st.builds(
     context_id=texts,
     task_id=texts,
     role=roles,
-    parts=some(parts),
+    parts=nonempty_lists(parts),
     metadata=structs,
     extensions=st.lists(names, max_size=2),
     reference_task_ids=st.lists(names, max_size=2),
@@ -100,7 +100,7 @@ artifacts = st.builds(
     artifact_id=names,
     name=texts,
     description=texts,
-    parts=some(parts),
+    parts=nonempty_lists(parts),
     metadata=structs,
     extensions=st.lists(names, max_size=2),
 )
@@ -178,9 +178,9 @@ def test_an_event_of_1_0_is_written_as_the_sdk_writes_it(event: Any) -> None:
 @moderate
 @given(tasks)
 def test_a_task_of_1_0_is_written_as_the_sdk_writes_it(task: a2a.Task) -> None:
-    ours, sent = from_sdk(task), a2a.SendMessageResponse(task=task)
+    ours, response = from_sdk(task), a2a.SendMessageResponse(task=task)
     assert text(json_of(V1().task(ours))) == text(MessageToDict(task))
-    assert text(json_of(V1().sent(ours, None))) == text(MessageToDict(sent))
+    assert text(json_of(V1().sent(ours, None))) == text(MessageToDict(response))
 
 
 TO_OLD: dict[type[Message], Callable[[Any], Any]] = {
@@ -191,7 +191,7 @@ TO_OLD: dict[type[Message], Callable[[Any], Any]] = {
 }
 
 
-def dumped(model: Any) -> Json:
+def dump(model: Any) -> Json:
     """Return a 0.3 model of the SDK as JSON."""
     document: Json = model.model_dump(mode="json", by_alias=True, exclude_none=True)
     return document
@@ -200,7 +200,7 @@ def dumped(model: Any) -> Json:
 @moderate
 @given(events)
 def test_an_event_of_0_3_is_written_as_the_sdk_writes_it(event: Any) -> None:
-    expected = dumped(TO_OLD[type(event)](event))
+    expected = dump(TO_OLD[type(event)](event))
     if "final" in expected:  # our streams end at a pause, too
         expected["final"] |= expected["status"]["state"] == "input-required"
     assert text(V03().event(from_sdk(event))) == text(expected)
@@ -209,7 +209,7 @@ def test_an_event_of_0_3_is_written_as_the_sdk_writes_it(event: Any) -> None:
 @moderate
 @given(messages)
 def test_a_message_of_0_3_is_written_as_the_sdk_writes_it(message: a2a.Message) -> None:
-    expected = dumped(conversions.to_compat_message(message))
+    expected = dump(conversions.to_compat_message(message))
     assert text(V03().message(from_sdk(message))) == text(expected)
 
 
@@ -228,14 +228,14 @@ def test_a_message_of_0_3_is_read_as_the_sdk_reads_it(request: a2a.SendMessageRe
             part.data.CopyFrom(ParseDict({}, Value()))  # 0.3 allows only objects
     old = conversions.to_compat_send_message_request(request, 1)
     expected = conversions.to_core_send_message_request(old)
-    decoded = decode(data.SendMessageRequest, dumped(old)["params"])
+    decoded = decode(data.SendMessageRequest, dump(old)["params"])
     assert text(MessageToDict(to_sdk(decoded))) == text(MessageToDict(expected))
 
 
 @pytest.mark.parametrize("value", [5, "tea", True, [1, 2]])
 def test_data_that_0_3_wraps_in_an_object_is_unwrapped(value: Any) -> None:
     part = a2a.Part(data=ParseDict(value, Value()))
-    old = dumped(conversions.to_compat_part(part))
+    old = dump(conversions.to_compat_part(part))
     assert V03().message(data.Part(data=value)) == old
     assert conversions.to_core_part(types.Part.model_validate(old)) == part
     assert decode(data.Part, old) == data.Part(data=value)
@@ -255,7 +255,7 @@ def test_a_get_request_of_0_3_is_read_as_the_sdk_reads_it(task_id: str, length: 
     request = a2a.GetTaskRequest(id=task_id, history_length=length)
     old = conversions.to_compat_get_task_request(request, 1)
     expected = conversions.to_core_get_task_request(old)
-    assert to_sdk(decode(data.GetTaskRequest, dumped(old)["params"])) == expected
+    assert to_sdk(decode(data.GetTaskRequest, dump(old)["params"])) == expected
 
 
 @moderate

@@ -31,14 +31,14 @@ PAGE = "https://page.example"
 FOREIGN = "https://foreign.example"
 
 
-def ask(skill: str, **inputs: Any) -> Json:
+def send_params(skill: str, **inputs: Any) -> Json:
     """Return the params of a send in 0.3."""
     parts = [{"kind": "data", "data": inputs}]
     message = {"kind": "message", "messageId": "m", "role": "user", "parts": parts}
     return {"message": message, "metadata": {"skillId": skill}}
 
 
-class Served:
+class HypercornServer:
     """An application that hypercorn serves in this event loop."""
 
     def __init__(self, http: httpx.AsyncClient, stop: asyncio.Event, server: Future[None]) -> None:
@@ -62,7 +62,7 @@ class Served:
 
 
 @asynccontextmanager
-async def hypercorn(app: Any) -> AsyncIterator[Served]:
+async def hypercorn(app: Any) -> AsyncIterator[HypercornServer]:
     """Serve *app*."""
     sock = listener()
     sock.listen()
@@ -76,7 +76,7 @@ async def hypercorn(app: Any) -> AsyncIterator[Served]:
     server = asyncio.ensure_future(serve(app, config, shutdown_trigger=stop.wait))
     async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False) as http:
         try:
-            yield Served(http, stop, server)
+            yield HypercornServer(http, stop, server)
         finally:
             stop.set()
             await asyncio.wait_for(server, PATIENCE)
@@ -85,9 +85,9 @@ async def hypercorn(app: Any) -> AsyncIterator[Served]:
 @pytest.mark.anyio
 async def test_hypercorn_serves_messages_and_streams() -> None:
     with closing(modules.executor()) as executor:
-        async with hypercorn(create_app(executor)) as served:
-            task = await served.send(ask("test.echo", n=1))
-            async with served.stream(ask("text.stats", text="tea")) as stream:
+        async with hypercorn(create_app(executor)) as server:
+            task = await server.send(send_params("test.echo", n=1))
+            async with server.stream(send_params("text.stats", text="tea")) as stream:
                 events = [event async for event in stream]
     assert task["artifacts"][0]["parts"] == [{"kind": "data", "data": {"n": 1}}]
     assert events[0]["kind"] == "task"
@@ -98,14 +98,14 @@ async def test_hypercorn_serves_messages_and_streams() -> None:
 async def test_hypercorn_lets_a_running_stream_finish_at_shutdown() -> None:
     gates = modules.Gates()
     with closing(modules.executor(gates)) as executor:
-        async with hypercorn(create_app(executor)) as served:
-            async with served.stream(ask("test.wait", gate="a")) as stream:
+        async with hypercorn(create_app(executor)) as server:
+            async with server.stream(send_params("test.wait", gate="a")) as stream:
                 while (await anext(stream))["kind"] != "artifact-update":
                     continue
-                served.stop.set()
+                server.stop.set()
                 gates.gates["a"].set()
                 *_, last = [event async for event in stream]
-            await asyncio.wait_for(served.server, PATIENCE)
+            await asyncio.wait_for(server.server, PATIENCE)
     assert last["status"]["state"] == "completed"
 
 
@@ -114,14 +114,14 @@ async def test_a_job_that_is_still_running_at_shutdown_fails() -> None:
     store = InMemoryTaskStore()
     with closing(modules.executor()) as executor:
         app = create_app(executor, task_store=store, shutdown_timeout=0)
-        async with hypercorn(app) as served:
-            async with served.stream(ask("test.wait", gate="never")) as stream:
+        async with hypercorn(app) as server:
+            async with server.stream(send_params("test.wait", gate="never")) as stream:
                 task = await anext(stream)
                 while (await anext(stream))["kind"] != "artifact-update":
                     continue
-                served.stop.set()
+                server.stop.set()
             # The stream is closed here: since Python 3.12.1, hypercorn waits for that first.
-            await asyncio.wait_for(served.server, PATIENCE)
+            await asyncio.wait_for(server.server, PATIENCE)
     record = await store.get(task["id"])
     assert record is not None
     assert record.task.status.state == FAILED
@@ -164,7 +164,7 @@ async def test_the_card_of_an_agent_under_a_prefix_names_a_url_under_that_prefix
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[str]:
+def guarded_agent() -> Iterator[str]:
     """Yield the URL of an agent that the web pages of one origin may call."""
     with closing(modules.executor()) as executor, running(executor, cors_origins=[PAGE]) as url:
         yield url
@@ -172,7 +172,12 @@ def guarded() -> Iterator[str]:
 
 def post(url: str, **headers: str) -> httpx.Response:
     """Send a message with *headers* and return the response."""
-    request = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": ask("test.echo")}
+    request = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "message/send",
+        "params": send_params("test.echo"),
+    }
     return httpx.post(url, json=request, headers=headers, trust_env=False, timeout=PATIENCE)
 
 
@@ -187,8 +192,8 @@ def preflight(url: str, origin: str, method: str = "POST") -> httpx.Response:
 
 
 @pytest.mark.parametrize("path", ["/", "/message:send", "/.well-known/agent-card.json"])
-def test_a_preflight_from_an_allowed_origin_is_accepted(guarded: str, path: str) -> None:
-    answer = preflight(guarded + path, PAGE)
+def test_a_preflight_from_an_allowed_origin_is_accepted(guarded_agent: str, path: str) -> None:
+    answer = preflight(guarded_agent + path, PAGE)
     assert answer.status_code == 200
     assert answer.headers["access-control-allow-origin"] == PAGE
     assert "POST" in answer.headers["access-control-allow-methods"]
@@ -198,8 +203,8 @@ def test_a_preflight_from_an_allowed_origin_is_accepted(guarded: str, path: str)
     )
 
 
-def test_a_preflight_from_another_origin_is_refused(guarded: str) -> None:
-    answer = preflight(guarded, FOREIGN)
+def test_a_preflight_from_another_origin_is_refused(guarded_agent: str) -> None:
+    answer = preflight(guarded_agent, FOREIGN)
     assert answer.status_code == 400
     assert "access-control-allow-origin" not in answer.headers
 
@@ -210,33 +215,33 @@ def test_without_allowed_origins_every_preflight_is_refused(agent: str) -> None:
     assert "access-control-allow-origin" not in answer.headers
 
 
-def test_a_page_of_an_allowed_origin_can_read_the_response(guarded: str) -> None:
-    answer = post(guarded, origin=PAGE)
+def test_a_page_of_an_allowed_origin_can_read_the_response(guarded_agent: str) -> None:
+    answer = post(guarded_agent, origin=PAGE)
     assert answer.json()["result"]["status"]["state"] == "completed"
     assert answer.headers["access-control-allow-origin"] == PAGE
     assert "origin" in answer.headers["vary"].lower()
 
 
 @pytest.mark.parametrize("origin", [FOREIGN, "null", "http://127.0.0.1:1", f"{PAGE}:8443", ""])
-def test_a_message_from_a_foreign_page_is_refused(guarded: str, origin: str) -> None:
+def test_a_message_from_a_foreign_page_is_refused(guarded_agent: str, origin: str) -> None:
     for path in ("/", "/message:send"):
-        answer = post(guarded + path, origin=origin)
+        answer = post(guarded_agent + path, origin=origin)
         assert answer.status_code == 403
         assert "access-control-allow-origin" not in answer.headers
 
 
-def test_a_message_from_the_agents_own_page_is_served(guarded: str, agent: str) -> None:
-    for url in (guarded, agent):
+def test_a_message_from_the_agents_own_page_is_served(guarded_agent: str, agent: str) -> None:
+    for url in (guarded_agent, agent):
         assert post(url, origin=url).json()["result"]["status"]["state"] == "completed"
 
 
-def test_a_message_without_an_origin_is_served(guarded: str) -> None:
-    assert post(guarded).json()["result"]["status"]["state"] == "completed"
+def test_a_message_without_an_origin_is_served(guarded_agent: str) -> None:
+    assert post(guarded_agent).json()["result"]["status"]["state"] == "completed"
 
 
-def test_a_page_of_any_origin_may_read_the_card(guarded: str) -> None:
+def test_a_page_of_any_origin_may_read_the_card(guarded_agent: str) -> None:
     card = "/.well-known/agent-card.json"
-    assert httpx.get(guarded + card, headers={"origin": FOREIGN}, trust_env=False).is_success
+    assert httpx.get(guarded_agent + card, headers={"origin": FOREIGN}, trust_env=False).is_success
 
 
 def test_only_requests_for_allowed_hosts_are_served() -> None:
@@ -249,7 +254,7 @@ def test_only_requests_for_allowed_hosts_are_served() -> None:
 
 def test_a_server_of_a_folder_closes_everything_it_opens() -> None:
     with running(modules.EXAMPLES) as url, httpx.Client(base_url=url, trust_env=False) as http:
-        params = ask("files.delete", path="none.txt")
+        params = send_params("files.delete", path="none.txt")
         paused = Rpc(http).call("message/send", params)["result"]
     assert paused["status"]["state"] == "input-required"
     gc.collect()  # anything still open raises a ResourceWarning here, which is an error

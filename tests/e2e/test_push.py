@@ -175,9 +175,9 @@ async def test_a_message_of_the_sdk_client_can_carry_a_push_config(
     clients: Clients, receiver: Receiver
 ) -> None:
     push_config = webhook(url=receiver.url)
-    sending = request_to("test.echo", {"n": 1})
-    sending.configuration.task_push_notification_config.CopyFrom(push_config)
-    task = await clients.send(sending)
+    send_request = request_to("test.echo", {"n": 1})
+    send_request.configuration.task_push_notification_config.CopyFrom(push_config)
+    task = await clients.send(send_request)
     config_ref = GetTaskPushNotificationConfigRequest(task_id=task.id, id="c1")
     returned = await clients.blocking.get_task_push_notification_config(config_ref)
     assert returned == webhook(task.id, receiver.url)
@@ -191,9 +191,9 @@ async def test_the_sdk_client_can_read_a_failed_push_config(
     clients: Clients, http: httpx.Client, binding: str
 ) -> None:
     with receiving(lambda delivery: Reply(410)) as receiver:
-        sending = request_to("test.echo", {"n": 1})
-        sending.configuration.task_push_notification_config.CopyFrom(webhook(url=receiver.url))
-        task = await clients.send(sending)
+        send_request = request_to("test.echo", {"n": 1})
+        send_request.configuration.task_push_notification_config.CopyFrom(webhook(url=receiver.url))
+        task = await clients.send(send_request)
         path = f"/tasks/{task.id}/pushNotificationConfigs/c1"
         await asyncio.to_thread(eventually, lambda: http.get(path).json().get("status") == "failed")
         get_request = GetTaskPushNotificationConfigRequest(task_id=task.id, id="c1")

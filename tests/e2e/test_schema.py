@@ -159,8 +159,11 @@ def test_an_extended_card_that_is_not_declared_is_refused(wire: Wire) -> None:
 
 def test_the_errors_about_a_finished_task_have_the_right_codes(wire: Wire) -> None:
     task = wire.send(message("test.echo", {"data": {}}))
-    more = message("test.echo", {"data": {}}, taskId=task["id"])
-    codes = [code(wire.ask("CancelTask", {"id": task["id"]})), code(wire.ask("SendMessage", more))]
+    second_message = message("test.echo", {"data": {}}, taskId=task["id"])
+    codes = [
+        code(wire.ask("CancelTask", {"id": task["id"]})),
+        code(wire.ask("SendMessage", second_message)),
+    ]
     assert codes == ([400, 400] if isinstance(wire, Rest) else [-32002, -32004])
 
 

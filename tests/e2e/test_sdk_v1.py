@@ -261,11 +261,13 @@ async def test_a_slow_job_can_be_canceled(clients: Clients) -> None:
 async def test_two_watchers_see_the_same_end(clients: Clients) -> None:
     gate = str(uuid4())
     task = await clients.start(request_to("test.wait", {"gate": gate}))
-    async with clients.watching(task) as one, clients.watching(task) as other:
+    async with clients.watching(task) as first_events, clients.watching(task) as second_events:
         await clients.send(request_to("test.open", {"gate": gate}))
-        ends = [[event async for event in events][-1] for events in (one, other)]
-    assert ends[0] == ends[1]
-    assert state(ends[0]) == COMPLETED
+        last_events = [
+            [event async for event in events][-1] for events in (first_events, second_events)
+        ]
+    assert last_events[0] == last_events[1]
+    assert state(last_events[0]) == COMPLETED
 
 
 async def test_a_subscription_to_a_finished_task_returns_it_in_0_3_and_fails_in_1_0(

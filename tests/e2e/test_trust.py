@@ -77,11 +77,11 @@ class Skill:
     async def execute(self, inputs: Json, context: "Context[Any]") -> Json:
         caller = context.identity
         assert caller is not None
-        shown = {"id": caller.id, "type": caller.type, "roles": [*caller.roles]}
-        return {**shown, "email": caller.attrs["email"]}
+        identity = {"id": caller.id, "type": caller.type, "roles": [*caller.roles]}
+        return {**identity, "email": caller.attrs["email"]}
 
 
-class Waits(Skill):
+class WaitingSkill(Skill):
     """A skill that never returns."""
 
     async def execute(self, inputs: Json, context: "Context[Any]") -> Json:
@@ -104,8 +104,13 @@ def issuer() -> Iterator[Issuer]:
 @contextmanager
 def serving(issuer: Issuer, **options: Any) -> Iterator[str]:
     """Serve an agent that trusts the issuer and yield its URL."""
-    registry, pays = Registry(), Skill({"properties": {"month": {}, "year": {}}})
-    modules = {"hello": Skill(), "audit": Skill(), "payroll.run": pays, "payroll.wait": Waits()}
+    registry, payroll_skill = Registry(), Skill({"properties": {"month": {}, "year": {}}})
+    modules = {
+        "hello": Skill(),
+        "audit": Skill(),
+        "payroll.run": payroll_skill,
+        "payroll.wait": WaitingSkill(),
+    }
     for name, module in modules.items():
         registry.register(name, module)
     acl = ACL([rule("hello"), rule("payroll.*", "payroll"), rule("audit", "auditor")])
@@ -116,14 +121,14 @@ def serving(issuer: Issuer, **options: Any) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def trusting(issuer: Issuer) -> Iterator[str]:
+def agent_url(issuer: Issuer) -> Iterator[str]:
     with serving(issuer) as url:
         yield url
 
 
 @pytest.fixture
-def http(trusting: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=trusting, timeout=20, trust_env=False) as http:
+def http(agent_url: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=agent_url, timeout=20, trust_env=False) as http:
         yield http
 
 
@@ -175,9 +180,9 @@ def test_a_token_opens_the_extended_card_and_its_skills(http: httpx.Client, issu
 @pytest.mark.anyio
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_the_sdk_of_1_0_opens_the_extended_card_and_its_skills(
-    binding: str, bearer: httpx.AsyncClient, trusting: str, issuer: Issuer
+    binding: str, bearer: httpx.AsyncClient, agent_url: str, issuer: Issuer
 ) -> None:
-    card = await A2ACardResolver(bearer, trusting).get_agent_card()
+    card = await A2ACardResolver(bearer, agent_url).get_agent_card()
     assert [skill.id for skill in card.skills] == ["hello"]
     clients = Clients(bearer, card, binding)
     extended = await clients.blocking.get_extended_agent_card(GetExtendedAgentCardRequest())
@@ -223,21 +228,21 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 def test_the_sdk_of_0_3_opens_the_extended_card_and_its_skills(
-    trusting: str, issuer: Issuer
+    agent_url: str, issuer: Issuer
 ) -> None:
     python = python_environment("sdk-v03", "a2a-sdk==0.3.26")
     token = issuer.token("ada", "payroll")
-    steps = run_steps(str(python), "-I", "-W", "error", "-c", OLD, trusting, token)
+    steps = run_steps(str(python), "-I", "-W", "error", "-c", OLD, agent_url, token)
     assert steps["public"] == {"skills": ["hello"]}
     assert steps["extended"] == {"skills": PAYROLL}
     assert steps["task"] == {"output": ADA}
 
 
 def test_our_own_client_opens_the_extended_card_and_its_skills(
-    trusting: str, issuer: Issuer
+    agent_url: str, issuer: Issuer
 ) -> None:
     token = issuer.token("ada", "payroll")
-    with SyncA2AClient(trusting, auth=f"Bearer {token}") as client:
+    with SyncA2AClient(agent_url, auth=f"Bearer {token}") as client:
         assert [skill.id for skill in client.agent_card.skills] == ["hello"]
         extended = [skill.id for skill in client.extended_card().skills]
         assert extended == PAYROLL
@@ -251,15 +256,15 @@ def test_our_own_client_opens_the_extended_card_and_its_skills(
 
 @pytest.mark.anyio
 async def test_an_expired_token_is_refused_until_it_is_replaced(
-    trusting: str, issuer: Issuer
+    agent_url: str, issuer: Issuer
 ) -> None:
     tokens = [issuer.token("ada", "payroll", life=life) for life in (-300, 300)]
-    async with A2AClient(trusting, auth=lambda: tokens[0]) as client:
+    async with A2AClient(agent_url, auth=lambda: tokens[0]) as client:
         await client.agent_card
         with pytest.raises(A2AAuthError) as refused:
             await client.call("payroll.run", {})
         assert refused.value.status_code == 401
-        assert refused.value.challenge == refused_with("expired")
+        assert refused.value.challenge == challenge_for("expired")
         del tokens[0]
         assert await client.call("payroll.run", {}) == ADA
 
@@ -277,25 +282,30 @@ REASONS = {name: reason for name, (_, reason) in REFUSED.items()} | {
 }
 
 
-def refused_with(reason: str) -> str:
+def challenge_for(reason: str) -> str:
     """Return the challenge for a token that is refused for *reason*."""
     return f'Bearer error="invalid_token", error_description="Token refused: {reason}"'
 
 
-def forged(issuer: Issuer) -> str:
+def forged_token(issuer: Issuer) -> str:
     """Return a token in the issuer's name that is signed with another key."""
     other = Issuer()
     other.url = issuer.url
     return other.token("ada", "payroll")
 
 
-@pytest.mark.parametrize("why", [*REFUSED, "malformed", "signed by others", "missing"])
+@pytest.mark.parametrize("case", [*REFUSED, "malformed", "signed by others", "missing"])
 def test_a_request_without_a_valid_token_is_refused(
-    why: str, http: httpx.Client, issuer: Issuer
+    case: str, http: httpx.Client, issuer: Issuer
 ) -> None:
-    others = {"malformed": "no-token.at-all.not-one", "signed by others": forged(issuer)}
-    token = others.get(why) or issuer.token("ada", "payroll", **REFUSED.get(why, ({}, ""))[0])
-    if why != "missing":
+    other_tokens = {
+        "malformed": "no-token.at-all.not-one",
+        "signed by others": forged_token(issuer),
+    }
+    token = other_tokens.get(case) or issuer.token(
+        "ada", "payroll", **REFUSED.get(case, ({}, ""))[0]
+    )
+    if case != "missing":
         http.headers.update(bearer_headers(token))
     message = send("payroll.run")
     for answer in (
@@ -304,7 +314,7 @@ def test_a_request_without_a_valid_token_is_refused(
         http.get(EXTENDED),
     ):
         assert answer.status_code == 401
-        challenge = "Bearer" if why == "missing" else refused_with(REASONS[why])
+        challenge = "Bearer" if case == "missing" else challenge_for(REASONS[case])
         assert answer.headers["www-authenticate"] == challenge
         assert not [word for word in ["payroll", *token.split(".")] if word in answer.text]
 

@@ -18,7 +18,7 @@ from tests.e2e.wire import Json, Rpc
 from tests.serving import PATIENCE, running
 
 
-def ask(skill: str, content: Json | str, *, modern: bool, **more: Any) -> Json:
+def send_params(skill: str, content: Json | str, *, modern: bool, **more: Any) -> Json:
     """Return the params of a send."""
     kind = "text" if isinstance(content, str) else "data"
     part = {kind: content} if modern else {"kind": kind, kind: content}
@@ -48,21 +48,21 @@ class Steps:
 
     def send_0_3(self) -> Json:
         inputs = {"text": "name,age\nAda,36\nAlan,41\n"}
-        answer = self.old.call("message/send", ask("csv.summary", inputs, modern=False))
+        answer = self.old.call("message/send", send_params("csv.summary", inputs, modern=False))
         task = answer["result"]
-        again = self.old.call("tasks/get", {"id": task["id"]})["result"]
+        fetched = self.old.call("tasks/get", {"id": task["id"]})["result"]
         (part,) = task["artifacts"][0]["parts"]
         columns = [[column["name"], column["max"]] for column in part["data"]["columns"]]
-        return {"state": task["status"]["state"], "columns": columns, "same": task == again}
+        return {"state": task["status"]["state"], "columns": columns, "same": task == fetched}
 
     def send_1_0(self) -> Json:
-        answer = self.new.call("SendMessage", ask("text.stats", "to be", modern=True))
+        answer = self.new.call("SendMessage", send_params("text.stats", "to be", modern=True))
         task = answer["result"]["task"]
         (part,) = task["artifacts"][0]["parts"]
         return {"state": task["status"]["state"], "total": part["data"]["total"]}
 
     def stream(self) -> Json:
-        params = ask("text.stats", "a\n\nb", modern=False)
+        params = send_params("text.stats", "a\n\nb", modern=False)
         with self.old.stream("message/stream", params) as stream:
             events = [(number, answer["result"]) for number, answer in stream]
         return {
@@ -72,7 +72,7 @@ class Steps:
         }
 
     def cancel(self) -> Json:
-        params = ask("jobs.countdown", {"seconds": 300}, modern=False)
+        params = send_params("jobs.countdown", {"seconds": 300}, modern=False)
         with self.old.stream("message/stream", params) as stream:
             for _, answer in stream:
                 event = answer["result"]
@@ -87,7 +87,7 @@ class Steps:
 
     def cancel_sent(self) -> Json:
         options = {"configuration": {"returnImmediately": True}}
-        params = ask("jobs.countdown", {"seconds": 300}, modern=True, **options)
+        params = send_params("jobs.countdown", {"seconds": 300}, modern=True, **options)
         task = self.new.call("SendMessage", params)["result"]["task"]
         with self.new.stream("SubscribeToTask", {"id": task["id"]}) as stream:
             next(stream)
@@ -99,8 +99,8 @@ class Steps:
         }
 
     def bad_input(self) -> Json:
-        old = self.old.call("message/send", ask("csv.summary", {"text": 5}, modern=False))
-        new = self.new.call("SendMessage", ask("jobs.countdown", {}, modern=True))
+        old = self.old.call("message/send", send_params("csv.summary", {"text": 5}, modern=False))
+        new = self.new.call("SendMessage", send_params("jobs.countdown", {}, modern=True))
         violations = new["error"]["data"][1]["fieldViolations"]
         return {
             "wrong": [old["error"]["code"], fields(old["error"])],
@@ -108,12 +108,14 @@ class Steps:
         }
 
     def unknown_input(self) -> Json:
-        params = ask("csv.summary", {"text": "a", "color": "red"}, modern=False)
+        params = send_params("csv.summary", {"text": "a", "color": "red"}, modern=False)
         error = self.old.call("message/send", params)["error"]
         return {"code": error["code"], "fields": fields(error)}
 
     def refused(self) -> Json:
-        answer = self.old.call("message/send", ask("csv.summary", {"text": "a,a"}, modern=False))
+        answer = self.old.call(
+            "message/send", send_params("csv.summary", {"text": "a,a"}, modern=False)
+        )
         task = answer["result"]
         reason = task["status"]["message"]["parts"][1]["data"]
         return {"state": task["status"]["state"], "code": reason["code"]}
@@ -121,10 +123,10 @@ class Steps:
     def approve(self) -> Json:
         file = Path(os.environ["APCORE_EXAMPLE_ROOT"], "old.txt")
         file.write_text("old", encoding="utf-8")
-        params = ask("files.delete", {"path": file.name}, modern=False)
+        params = send_params("files.delete", {"path": file.name}, modern=False)
         paused = self.old.call("message/send", params)["result"]
         still_exists = file.exists()
-        yes = ask("files.delete", "yes", modern=False)
+        yes = send_params("files.delete", "yes", modern=False)
         yes["message"]["taskId"] = paused["id"]
         answered = self.old.call("message/send", yes)["result"]
         return {
@@ -135,7 +137,7 @@ class Steps:
         }
 
     def approve_bad_input(self) -> Json:
-        params = ask("files.delete", {"path": 5}, modern=False)
+        params = send_params("files.delete", {"path": 5}, modern=False)
         error = self.old.call("message/send", params)["error"]
         return {"code": error["code"], "fields": fields(error)}
 

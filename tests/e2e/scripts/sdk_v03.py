@@ -34,7 +34,7 @@ def report(step: str, **result: Any) -> None:
     print(json.dumps({"step": step, **result}), flush=True)
 
 
-def ask(skill: str | None, content: Any, **to: str) -> dict[str, Any]:
+def send_arguments(skill: str | None, content: Any, **to: str) -> dict[str, Any]:
     """Return the arguments of `Client.send_message`."""
     root = TextPart(text=content) if isinstance(content, str) else DataPart(data=content)
     parts = [Part(root=root)]
@@ -75,30 +75,30 @@ class Clients:
         self.polling = client(streaming=False, polling=True)
 
     async def send(self) -> None:
-        task = await task_of(self.blocking, ask("markdown.html", "# Tea"))
-        again = await self.blocking.get_task(TaskQueryParams(id=task.id))
-        report("send", state=state(task), output=output(task), same=again == task)
+        task = await task_of(self.blocking, send_arguments("markdown.html", "# Tea"))
+        fetched = await self.blocking.get_task(TaskQueryParams(id=task.id))
+        report("send", state=state(task), output=output(task), same=fetched == task)
 
     async def numbers(self) -> None:
-        task = await task_of(self.blocking, ask("test.echo", {"n": 2**53, "half": 0.5}))
+        task = await task_of(self.blocking, send_arguments("test.echo", {"n": 2**53, "half": 0.5}))
         report("numbers", output=output(task))
 
     async def stream(self) -> None:
-        message = ask("text.stats", "To be\n\nor not")
+        message = send_arguments("text.stats", "To be\n\nor not")
         events = [event async for event in self.streaming.send_message(**message)]
         report("stream", kinds=[kind(update) for _, update in events], state=state(events[-1][0]))
 
     async def cancel(self) -> None:
-        task = await task_of(self.polling, ask("jobs.countdown", {"seconds": 300}))
+        task = await task_of(self.polling, send_arguments("jobs.countdown", {"seconds": 300}))
         canceled = await self.blocking.cancel_task(TaskIdParams(id=task.id))
         report("cancel", before=state(task), after=state(canceled))
 
     async def resubscribe(self) -> None:
         gate = str(uuid4())
-        task = await task_of(self.polling, ask("test.wait", {"gate": gate}))
+        task = await task_of(self.polling, send_arguments("test.wait", {"gate": gate}))
         async with aclosing(self.streaming.resubscribe(TaskIdParams(id=task.id))) as events:
             first = [kind((await anext(events))[1])]
-            await task_of(self.blocking, ask("test.open", {"gate": gate}))
+            await task_of(self.blocking, send_arguments("test.open", {"gate": gate}))
             rest = [event async for event in events]
         last = rest[-1][0]
         report(
@@ -109,15 +109,15 @@ class Clients:
         )
 
     async def approve(self) -> None:
-        paused = await task_of(self.blocking, ask("files.delete", {"path": "none.txt"}))
-        answered = await task_of(self.blocking, ask(None, "no", task_id=paused.id))
+        paused = await task_of(self.blocking, send_arguments("files.delete", {"path": "none.txt"}))
+        answered = await task_of(self.blocking, send_arguments(None, "no", task_id=paused.id))
         report(
             "approve", before=state(paused), after=state(answered), same=paused.id == answered.id
         )
 
     async def error(self) -> None:
         attempts = [
-            task_of(client, ask(skill, content))
+            task_of(client, send_arguments(skill, content))
             for skill, content in (("no.such", {}), ("csv.summary", {"text": 5}))
             for client in (self.blocking, self.streaming)
         ]
