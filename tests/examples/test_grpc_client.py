@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.facade.processes import environment, process, served
+from tests.facade.processes import environment, process, serve_command
 from tests.serving import PATIENCE
 
 pytestmark = pytest.mark.process
@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_it_prints_the_events_of_its_task(tmp_path: Path) -> None:
-    with process(served(EXAMPLES / "extensions", grpc_port=0), tmp_path) as agent:
+    with process(serve_command(EXAMPLES / "extensions", grpc_port=0), tmp_path) as agent:
         agent.answers_at(agent.url)
         result = subprocess.run(
             [sys.executable, str(EXAMPLES / "grpc_client.py"), agent.url],

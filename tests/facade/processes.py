@@ -198,14 +198,14 @@ def process(
     command: list[str], home: Path, variables: Mapping[str, str] | None = None
 ) -> Iterator[Process]:
     """Start a process in the folder *home*, and kill it at the end."""
-    started = Process(command, home, variables or {})
+    server_process = Process(command, home, variables or {})
     try:
-        yield started
+        yield server_process
     finally:
-        started.kill()
+        server_process.kill()
 
 
-def served(folder: Path, **options: Any) -> list[str]:
+def serve_command(folder: Path, **options: Any) -> list[str]:
     """Return the command that calls `serve` with a folder of modules."""
     options = {"host": "127.0.0.1", "port": 0, **options}
     return [sys.executable, "-c", SERVE, str(folder), json.dumps(options)]

@@ -374,11 +374,11 @@ class Screen:
 @contextmanager
 def screen(home: Path, *arguments: str, **variables: str) -> Iterator[Screen]:
     """Run a command on a terminal."""
-    started = Screen(arguments, home, variables)
+    terminal = Screen(arguments, home, variables)
     try:
-        yield started
+        yield terminal
     finally:
-        started.close()
+        terminal.close()
 
 
 def plain(text: str) -> str:

@@ -83,8 +83,8 @@ def test_an_agent_that_breaks_the_protocol_fails(cli: Cli) -> None:
     assert results["0.3"] == "skipped"
 
 
-class AnswersWrongRequests(FakeAgent):
-    """An agent that answers malformed JSON, unknown methods and calls of streams as prepared."""
+class WrongRequestAgent(FakeAgent):
+    """An agent with prepared answers to malformed JSON, unknown methods and refused streams."""
 
     def __init__(self, answers: dict[str, Any], *, streaming: bool, binding: str) -> None:
         self.answers = answers
@@ -163,7 +163,7 @@ RESULT = {"jsonrpc": "2.0", "id": 1, "result": {}}
 def test_wrong_requests_must_be_refused(
     cli: Cli, answers: dict[str, Any], failure: str | None
 ) -> None:
-    fake = AnswersWrongRequests(RIGHT | answers, streaming=True, binding="JSONRPC")
+    fake = WrongRequestAgent(RIGHT | answers, streaming=True, binding="JSONRPC")
     with running(fake.app) as url:
         checks = cli("check", url).json
 
@@ -176,7 +176,7 @@ def test_wrong_requests_must_be_refused(
 def test_an_agent_without_streams_refuses_them_as_unsupported(cli: Cli) -> None:
     streams = {"SubscribeToTask": error(-32004), "SendStreamingMessage": error(-32004)}
     for streaming, outcome in ((False, "ok"), (True, "FAILED")):
-        fake = AnswersWrongRequests(RIGHT | streams, streaming=streaming, binding="JSONRPC")
+        fake = WrongRequestAgent(RIGHT | streams, streaming=streaming, binding="JSONRPC")
         with running(fake.app) as url:
             assert outcomes(cli("check", url).json)["1.0 refused stream"] == outcome
 
@@ -190,16 +190,16 @@ def test_a_stream_without_events_fails_in_time(cli: Cli) -> None:
 
     silent = StreamingResponse(keep_alives(), media_type="text/event-stream")
     answers = RIGHT | {"SubscribeToTask": silent}
-    fake = AnswersWrongRequests(answers, streaming=True, binding="JSONRPC")
+    fake = WrongRequestAgent(answers, streaming=True, binding="JSONRPC")
     with running(fake.app) as url:
         checks = cli("check", url, "--timeout", "2").json
 
     assert "1.0 refused stream: ReadTimeout: The answer was not complete" in checks["verdict"]
 
 
-def test_an_agent_that_is_busy_is_not_blamed(cli: Cli) -> None:
+def test_a_busy_agent_does_not_fail_the_check(cli: Cli) -> None:
     answers = RIGHT | {"malformed": Response(status_code=429)}
-    fake = AnswersWrongRequests(answers, streaming=True, binding="JSONRPC")
+    fake = WrongRequestAgent(answers, streaming=True, binding="JSONRPC")
     with running(fake.app) as url:
         assert outcomes(cli("check", url).json)["1.0 malformed json"] == "skipped"
 
@@ -214,7 +214,7 @@ def test_an_agent_that_is_busy_is_not_blamed(cli: Cli) -> None:
 def test_wrong_requests_over_http_json_get_a_status(
     cli: Cli, statuses: dict[str, Any], outcome: str
 ) -> None:
-    fake = AnswersWrongRequests(statuses, streaming=True, binding="HTTP+JSON")
+    fake = WrongRequestAgent(statuses, streaming=True, binding="HTTP+JSON")
     with running(fake.app) as url:
         checks = cli("check", url).json
 
@@ -225,15 +225,15 @@ def test_wrong_requests_over_http_json_get_a_status(
 
 
 def test_wrong_requests_are_sent_with_the_same_credentials_as_others(cli: Cli) -> None:
-    fake = AnswersWrongRequests(RIGHT, streaming=True, binding="JSONRPC")
+    fake = WrongRequestAgent(RIGHT, streaming=True, binding="JSONRPC")
     seen: list[str] = []
     answer = fake.answer
 
-    async def note(request: Request) -> Response:
+    async def record_request(request: Request) -> Response:
         seen.append(f"{request.headers['authorization']} {request.headers['x-tenant']}")
         return await answer(request)
 
-    fake.app.router.routes[1:] = [Route("/{path:path}", note, methods=["POST"])]
+    fake.app.router.routes[1:] = [Route("/{path:path}", record_request, methods=["POST"])]
     with running(fake.app) as url:
         cli("check", url, "--auth", "t0ken", "--header", "X-Tenant: 5")
 
@@ -285,10 +285,10 @@ def test_an_agent_that_cannot_be_reached_exits_with_2(cli: Cli) -> None:
 def test_a_card_is_checked_by_the_schema_of_each_version_it_claims(
     document: Any, failures: dict[str, str]
 ) -> None:
-    reported = {
+    failed_checks = {
         each.name: each.details for each in check_card(document) if each.outcome == "FAILED"
     }
-    assert reported.keys() >= failures.keys()
+    assert failed_checks.keys() >= failures.keys()
     for name, problem in failures.items():
-        assert problem in reported[name]
-    assert bool(reported) is bool(failures)
+        assert problem in failed_checks[name]
+    assert bool(failed_checks) is bool(failures)

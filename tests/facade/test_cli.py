@@ -97,8 +97,8 @@ def test_every_option_of_serve_is_a_flag_unless_a_shell_cannot_express_it() -> N
     python_only = {option.field for option in DECLARED if option.kind is None}
 
     assert python_only == {"auth", "client_key", "companions", "config", "limits", "ssl_context"}
-    declared = {each.field for each in (*options_of(ServeSettings), *options_of(Limits))}
-    assert declared - python_only <= {each.field for each in OPTIONS.values()}
+    declared_fields = {each.field for each in (*options_of(ServeSettings), *options_of(Limits))}
+    assert declared_fields - python_only <= {each.field for each in OPTIONS.values()}
     assert len(OPTIONS) == len(DECLARED) - len(python_only)
     assert len({each.section for each in DECLARED}) == len(sections(DECLARED))
 
@@ -194,7 +194,7 @@ def test_tenants_can_be_written_in_every_way(write: Write, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("mode", OTHER_SECTIONS)
 def test_a_wrong_value_in_the_file_is_reported_with_its_key(mode: str, write: Write) -> None:
-    wrong: list[tuple[str, Any]] = [
+    wrong_values: list[tuple[str, Any]] = [
         ("port", "many"),
         ("port", True),
         ("port", [1]),
@@ -205,9 +205,9 @@ def test_a_wrong_value_in_the_file_is_reported_with_its_key(mode: str, write: Wr
         ("cors_origins", [["a"]]),
         ("log_level", False),
     ]
-    for key, value in wrong:
-        named = rf"^apcore-a2a\.{key.replace('-', '_')} in the config file takes"
-        with pytest.raises(CommandConfigurationError, match=named):
+    for key, value in wrong_values:
+        message = rf"^apcore-a2a\.{key.replace('-', '_')} in the config file takes"
+        with pytest.raises(CommandConfigurationError, match=message):
             read("--config", write(mode, **{key: value}))
 
 
@@ -460,8 +460,8 @@ def test_an_unknown_default_skill_exits_with_1(
 
 
 def test_a_port_in_use_exits_with_2(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as taken_socket:
+        port = str(taken_socket.getsockname()[1])
 
         assert main([*LOCAL, "--port", port]) == 2
     expected = f"apcore-a2a: Cannot listen on 127.0.0.1:{port}: Address already in use\n"
@@ -509,8 +509,8 @@ def test_an_api_is_served_without_modules(tmp_path: Path) -> None:
 @pytest.mark.process
 @pytest.mark.smoke
 def test_a_signal_before_the_server_listens_exits_cleanly(folder: Path, tmp_path: Path) -> None:
-    early = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
-    (folder / "early.py").write_text(early, encoding="utf-8")
+    signal_early = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
+    (folder / "early.py").write_text(signal_early, encoding="utf-8")
     result = run(LOCAL, tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
 

@@ -33,7 +33,7 @@ WITHOUT_SERVER = "import sys; sys.modules['apcore_a2a_server'] = None; "
 WITHOUT_AUTH = "import sys; sys.modules['apcore_a2a_auth'] = None; "
 
 
-def python(code: str) -> subprocess.CompletedProcess[str]:
+def run_python(code: str) -> subprocess.CompletedProcess[str]:
     """Run *code* in a fresh interpreter."""
     command = [sys.executable, "-c", code]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=20)
@@ -41,7 +41,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 
 def loaded_by(statement: str) -> set[str]:
     """Return the top-level modules that a fresh interpreter has loaded after *statement*."""
-    result = python(
+    result = run_python(
         f"{statement}\nimport sys\nprint(*{{m.partition('.')[0] for m in sys.modules}})"
     )
     assert not result.returncode, result.stderr
@@ -141,12 +141,12 @@ def test_the_mirrors_together_have_every_name() -> None:
     ],
 )
 def test_a_missing_server_part_names_the_command_that_installs_it(statement: str) -> None:
-    result = python(f"{WITHOUT_SERVER}{statement}")
-    last = result.stderr.splitlines()[-1]
+    result = run_python(f"{WITHOUT_SERVER}{statement}")
+    last_line = result.stderr.splitlines()[-1]
 
     assert result.returncode == 1
-    assert last.startswith("ImportError: ")
-    assert last.endswith("needs the server part: pip install 'apcore-a2a[server]'")
+    assert last_line.startswith("ImportError: ")
+    assert last_line.endswith("needs the server part: pip install 'apcore-a2a[server]'")
     assert "During handling" not in result.stderr
 
 
@@ -154,15 +154,17 @@ def test_a_missing_server_part_names_the_command_that_installs_it(statement: str
     "statement", ["from apcore_a2a import JWTAuthenticator", "import apcore_a2a.auth"]
 )
 def test_a_missing_auth_part_names_the_command_that_installs_it(statement: str) -> None:
-    last = python(f"{WITHOUT_AUTH}{statement}").stderr.splitlines()[-1]
+    last_line = run_python(f"{WITHOUT_AUTH}{statement}").stderr.splitlines()[-1]
 
-    assert last.startswith("ImportError: ")
-    assert last.endswith("needs the auth part: pip install 'apcore-a2a[auth]'")
+    assert last_line.startswith("ImportError: ")
+    assert last_line.endswith("needs the auth part: pip install 'apcore-a2a[auth]'")
 
 
 def test_the_command_reports_that_authentication_needs_the_auth_part() -> None:
     serve = "main(['serve', '--extensions-dir', '.', '--auth-type', 'apikey', '--auth-key', 'k'])"
-    result = python(f"{WITHOUT_AUTH}from apcore_a2a.command.main import main; sys.exit({serve})")
+    result = run_python(
+        f"{WITHOUT_AUTH}from apcore_a2a.command.main import main; sys.exit({serve})"
+    )
 
     message = "apcore-a2a: --auth-type needs the auth part: pip install 'apcore-a2a[auth]'\n"
     assert (result.returncode, result.stderr) == (1, message)
@@ -171,7 +173,7 @@ def test_the_command_reports_that_authentication_needs_the_auth_part() -> None:
 def test_another_missing_module_is_reported_unchanged() -> None:
     code = "import sys; sys.modules['apcore_a2a_server.store.memory'] = None; "
     for statement in ("from apcore_a2a import InMemoryTaskStore", "import apcore_a2a.storage"):
-        result = python(code + statement)
+        result = run_python(code + statement)
 
         assert "apcore_a2a_server.store.memory" in result.stderr.splitlines()[-1]
         assert "pip install" not in result.stderr

@@ -12,7 +12,7 @@ import pytest
 
 from tests.server.asking import MODERN, state_of
 
-from .processes import Process, asking, process, served
+from .processes import Process, asking, process, serve_command
 
 pytestmark = pytest.mark.process
 
@@ -40,7 +40,7 @@ class Forget:
 """
 
 
-def resident(served_process: Process) -> int:
+def resident_memory(served_process: Process) -> int:
     """Return the resident memory of a process in bytes."""
     status = Path(f"/proc/{served_process.id}/status").read_text()
     match = re.search(r"VmRSS:\s+(\d+) kB", status)
@@ -55,20 +55,20 @@ def agent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Process]:
     modules.mkdir()
     (modules / "forget.py").write_text(FORGET)
     store = "memory" if request.param == "memory" else f"sqlite:///{tmp_path / 'agent.db'}"
-    command = served(modules, task_store=store, limits={"memory": LIMIT})
-    with process(command, tmp_path) as started:
-        yield started
+    command = serve_command(modules, task_store=store, limits={"memory": LIMIT})
+    with process(command, tmp_path) as agent_process:
+        yield agent_process
 
 
 def test_sixty_large_sends_stay_below_three_times_the_bound(agent: Process, tmp_path: Path) -> None:
     with asking(agent) as caller:
         params = caller.params("forget", caller.part(text="x" * MESSAGE))
         request = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
-        before = resident(agent)
+        before = resident_memory(agent)
         for _ in range(60):
             response = httpx.post(agent.url, json=request, headers=MODERN, trust_env=False)
             assert state_of(response.json()["result"]["task"]) == "completed"
-        assert resident(agent) - before < 2 * LIMIT
+        assert resident_memory(agent) - before < 2 * LIMIT
     written = sum(path.stat().st_size for path in tmp_path.glob("agent.db*"))
     assert written < 1.1 * 62 * MESSAGE
 
@@ -76,11 +76,11 @@ def test_sixty_large_sends_stay_below_three_times_the_bound(agent: Process, tmp_
 def test_unfinished_bodies_stay_below_three_times_the_bound(agent: Process) -> None:
     url = urlsplit(agent.url)
     head = f"POST / HTTP/1.1\r\nhost: {url.netloc}\r\ncontent-length: {MESSAGE + 1}\r\n\r\n"
-    before = resident(agent)
+    before = resident_memory(agent)
     with ExitStack() as stack:
         for _ in range(100):
             client = stack.enter_context(socket.create_connection((url.hostname, url.port)))
             client.sendall(head.encode() + b" " * MESSAGE)
         with asking(agent) as caller:
             assert caller.send("forget", caller.part(text="x")).state == "completed"
-        assert resident(agent) - before < 2 * LIMIT
+        assert resident_memory(agent) - before < 2 * LIMIT

@@ -17,18 +17,18 @@ def _clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.process
 def test_a_new_folder_is_served_called_and_tested_at_once(tmp_path: Path) -> None:
-    created = run(["new", "my-agent"], tmp_path)
+    new_result = run(["new", "my-agent"], tmp_path)
     folder = tmp_path / "my-agent"
-    assert (created.returncode, created.stderr) == (0, "")
-    assert "apcore-a2a serve" in created.stdout
+    assert (new_result.returncode, new_result.stderr) == (0, "")
+    assert "apcore-a2a serve" in new_result.stdout
 
     with process([*COMMAND, "serve", "--host=127.0.0.1", "--port=0"], folder) as agent:
-        called = run(["call", agent.url, "my_agent", "--input", '{"name": "Ada"}'], tmp_path)
+        call_result = run(["call", agent.url, "my_agent", "--input", '{"name": "Ada"}'], tmp_path)
         assert agent.end(SIGNALS[0]) == 0
-    assert (called.returncode, called.stdout) == (0, '"Hello, Ada!"\n')
+    assert (call_result.returncode, call_result.stdout) == (0, '"Hello, Ada!"\n')
     assert "Can't load" not in agent.log
 
-    tested = subprocess.run(
+    test_result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)],
         check=False,
         cwd=tmp_path,
@@ -36,7 +36,7 @@ def test_a_new_folder_is_served_called_and_tested_at_once(tmp_path: Path) -> Non
         capture_output=True,
         text=True,
     )
-    assert tested.returncode == 0, tested.stdout
+    assert test_result.returncode == 0, test_result.stdout
     assert len((folder / "README.md").read_text().splitlines()) <= 10
 
 

@@ -127,7 +127,7 @@ def test_webhook_options_are_read_from_the_environment_and_the_config_file(tmp_p
         verify(receiver.wait(5)[-1], receiver.url)
 
 
-def secret_of(
+def run_webhooks_secret(
     capfd: pytest.CaptureFixture[str], *arguments: str
 ) -> tuple[int, list[str], list[str]]:
     """Run `webhooks secret`; return the exit code and the lines of both outputs."""
@@ -140,7 +140,7 @@ def test_the_printed_secret_verifies_the_signatures_for_that_receiver(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("APCORE_A2A_PUSH_SECRETS", SECRET)
-    code, (secret,), err = secret_of(capfd, "https://hooks.example.com/a2a?x")
+    code, (secret,), err = run_webhooks_secret(capfd, "https://hooks.example.com/a2a?x")
     assert (code, err) == (0, [])
     headers = dict(Signer([SECRET]).headers("n1", b"{}", "https://hooks.example.com/other"))
     assert Webhook(secret).verify(b"{}", headers) == {}
@@ -154,17 +154,19 @@ def test_the_printed_secret_is_the_explicit_one_or_derived_from_the_newest(
     config = {"version": "1", "project": {"name": "T"}, "apcore-a2a": {"push-secrets": secrets}}
     (tmp_path / "c.yaml").write_text(json.dumps(config), encoding="utf-8")
 
-    def printed(url: str) -> list[str]:
-        return secret_of(capfd, url, "--config", "c.yaml")[1]
+    def printed_secret(url: str) -> list[str]:
+        return run_webhooks_secret(capfd, url, "--config", "c.yaml")[1]
 
-    assert printed("https://other.example") == [receiver_secret(new, "https://other.example")]
-    assert printed("https://hooks.example.com/a") == [explicit]
+    assert printed_secret("https://other.example") == [
+        receiver_secret(new, "https://other.example")
+    ]
+    assert printed_secret("https://hooks.example.com/a") == [explicit]
 
 
 def test_a_secret_on_the_command_line_is_used_with_a_warning(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    code, out, _ = secret_of(capfd, "https://h.example", "--push-secrets", SECRET)
+    code, out, _ = run_webhooks_secret(capfd, "https://h.example", "--push-secrets", SECRET)
     assert (code, len(out)) == (0, 1)
     (message,) = caplog.messages
     assert "--push-secrets" in message
@@ -186,7 +188,7 @@ def test_a_secret_on_the_command_line_is_used_with_a_warning(
 def test_wrong_arguments_of_webhooks_secret_exit_with_1(
     arguments: list[str], problem: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, err = secret_of(capfd, *arguments)
+    code, out, err = run_webhooks_secret(capfd, *arguments)
     assert (code, out) == (1, [])
     assert problem in err[0]
     assert not [line for line in err if "hunter2" in line or SECRET[6:] in line]

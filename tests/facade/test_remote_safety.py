@@ -224,7 +224,7 @@ def elsewhere() -> Iterator[FakeAgent]:
 
 
 @pytest.fixture
-def leading(elsewhere: FakeAgent) -> Iterator[str]:
+def leading_agent(elsewhere: FakeAgent) -> Iterator[str]:
     """Yield the URL of an agent whose card leads elsewhere."""
     interface = {"url": elsewhere.url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
     with running(FakeAgent({"supportedInterfaces": [interface]}).app) as url:
@@ -233,32 +233,32 @@ def leading(elsewhere: FakeAgent) -> Iterator[str]:
 
 @pytest.mark.parametrize("options", [["--auth", SECRET], ["--header", f"x-own:{SECRET}"]])
 def test_without_permission_for_another_origin_the_command_exits_with_1_and_names_the_flag(
-    options: list[str], leading: str, elsewhere: FakeAgent, cli: Cli
+    options: list[str], leading_agent: str, elsewhere: FakeAgent, cli: Cli
 ) -> None:
-    outcome = cli("call", leading, "x", *options)
+    outcome = cli("call", leading_agent, "x", *options)
 
     assert (outcome.code, outcome.out) == (1, "")
     message = outcome.err.splitlines()[-1]
-    assert leading in message
+    assert leading_agent in message
     assert message.endswith(f"Allow it with --credentials-for {elsewhere.url}")
     assert SECRET not in message
     assert not elsewhere.requests
 
 
 def test_credentials_are_sent_to_another_origin_that_is_allowed(
-    leading: str, elsewhere: FakeAgent, monkeypatch: pytest.MonkeyPatch, cli: Cli
+    leading_agent: str, elsewhere: FakeAgent, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.setenv("APCORE_A2A_AUTH", SECRET)
-    outcome = cli("call", leading, "x", "--credentials-for", elsewhere.url)
+    outcome = cli("call", leading_agent, "x", "--credentials-for", elsewhere.url)
 
     assert (outcome.code, outcome.err) == (0, "")
     assert elsewhere.requests[0].headers["authorization"] == f"Bearer {SECRET}"
 
 
 def test_without_credentials_a_card_may_lead_anywhere(
-    leading: str, elsewhere: FakeAgent, cli: Cli
+    leading_agent: str, elsewhere: FakeAgent, cli: Cli
 ) -> None:
-    assert cli("call", leading, "x").code == 0
+    assert cli("call", leading_agent, "x").code == 0
     assert len(elsewhere.requests) == 1
 
 
@@ -292,11 +292,13 @@ def test_a_restart_of_a_stream_is_reported(cli: Cli) -> None:
         return {"artifactUpdate": {"taskId": "t-1", "artifact": artifact, "append": append}}
 
     status = {"taskId": "t-1", "status": {"state": "TASK_STATE_WORKING"}}
-    sign = {"statusUpdate": {**status, "metadata": {"apcore": {"restarted": True}}}}
-    end = {"statusUpdate": {"taskId": "t-1", "status": {"state": "TASK_STATE_COMPLETED"}}}
-    begin: list[Json] = [{"task": task("WORKING")}, sign, chunk("1", append=False)]
-    again = [sign, chunk("1", append=False), chunk("2", append=True), end]
-    fake = FakeAgent({"capabilities": {"streaming": True}}, SendStreamingMessage=begin + again)
+    restart_event = {"statusUpdate": {**status, "metadata": {"apcore": {"restarted": True}}}}
+    end_event = {"statusUpdate": {"taskId": "t-1", "status": {"state": "TASK_STATE_COMPLETED"}}}
+    first_events: list[Json] = [{"task": task("WORKING")}, restart_event, chunk("1", append=False)]
+    repeated_events = [restart_event, chunk("1", append=False), chunk("2", append=True), end_event]
+    fake = FakeAgent(
+        {"capabilities": {"streaming": True}}, SendStreamingMessage=first_events + repeated_events
+    )
     with running(fake.app) as url:
         outcome = cli("call", url, "x", "--stream")
 
@@ -401,8 +403,8 @@ def test_hostile_error_messages_are_cleaned(agent: str, cli: Cli) -> None:
 
     errors = [{"field": HOSTILE, "message": HOSTILE}]
     error = {"code": -32602, "message": HOSTILE, "data": {"errors": errors}}
-    said: list[Json] = [{"text": HOSTILE}, {"data": {HOSTILE: HOSTILE}}]
-    for answer in ({"error": error}, send_result(task("FAILED", said=said))):
+    parts: list[Json] = [{"text": HOSTILE}, {"data": {HOSTILE: HOSTILE}}]
+    for answer in ({"error": error}, send_result(task("FAILED", said=parts))):
         with running(FakeAgent(SendMessage=answer).app) as url:
             outcome = cli("call", url, "x")
         assert outcome.code == 3

@@ -76,9 +76,9 @@ def test_a_task_is_canceled_once(agent: str, cli: Cli) -> None:
     outcome = cli("tasks", agent, paused["id"], "--cancel")
     assert (outcome.code, outcome.json["status"]["state"]) == (0, "TASK_STATE_CANCELED")
 
-    again = cli("tasks", agent, paused["id"], "--cancel")
-    assert (again.code, again.out) == (3, "")
-    assert "cancel" in again.err
+    second_outcome = cli("tasks", agent, paused["id"], "--cancel")
+    assert (second_outcome.code, second_outcome.out) == (3, "")
+    assert "cancel" in second_outcome.err
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def skills(client: httpx.Client, headers: Mapping[str, str]) -> list[str]:
     return [skill["id"] for skill in card["skills"]]
 
 
-def check(client: httpx.Client, good: Mapping[str, str], bad: Mapping[str, str]) -> None:
+def check_access(client: httpx.Client, good: Mapping[str, str], bad: Mapping[str, str]) -> None:
     """Check that *good* headers authenticate a caller, and *bad* or no headers do not."""
     for headers in ({}, bad):
         assert client.get(EXTENDED, headers=headers).status_code == 401
@@ -87,7 +87,7 @@ def bearer_headers(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def signed(key: Any, algorithm: str = "HS256", **claims: Any) -> dict[str, str]:
+def signed_headers(key: Any, algorithm: str = "HS256", **claims: Any) -> dict[str, str]:
     """Return the headers of a caller whose token is signed with *key*."""
     payload = {"sub": "ada", "exp": int(time.time()) + 300, **claims}
     return bearer_headers(jwt.encode(payload, key, algorithm))
@@ -96,8 +96,8 @@ def signed(key: Any, algorithm: str = "HS256", **claims: Any) -> dict[str, str]:
 def pem(key: rsa.RSAPrivateKey, *, private: bool = False) -> bytes:
     """Return a key in PEM."""
     if private:
-        kind, unlocked = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        return key.private_bytes(serialization.Encoding.PEM, kind, unlocked)
+        kind, encryption = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        return key.private_bytes(serialization.Encoding.PEM, kind, encryption)
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     return key.public_key().public_bytes(serialization.Encoding.PEM, form)
 
@@ -115,13 +115,13 @@ def test_the_jwt_secret_is_read_from_the_environment(tmp_path: Path) -> None:
     variables = {"APCORE_JWT_SECRET": KEY}
     flags = ("--auth-type", "bearer", "--auth-algorithms", "HS256", "--log-level", "debug")
     with serving(tmp_path, *flags, variables=variables) as (_, client):
-        check(client, signed(KEY), signed(KEY, "HS384"))
+        check_access(client, signed_headers(KEY), signed_headers(KEY, "HS384"))
 
 
 @pytest.mark.process
 def test_the_jwt_secret_can_be_an_option(tmp_path: Path) -> None:
     with serving(tmp_path, "--auth-type", "bearer", "--auth-key", KEY) as (_, client):
-        check(client, signed(KEY), signed(KEY[::-1]))
+        check_access(client, signed_headers(KEY), signed_headers(KEY[::-1]))
 
 
 @pytest.mark.process
@@ -130,7 +130,11 @@ def test_a_public_key_is_read_from_a_file(
 ) -> None:
     path = write("key.pem", pem(pair))
     with serving(tmp_path, "--auth-type", "bearer", "--auth-key", path) as (_, client):
-        check(client, signed(pair, "RS256"), signed(rsa.generate_private_key(65537, 2048), "RS256"))
+        check_access(
+            client,
+            signed_headers(pair, "RS256"),
+            signed_headers(rsa.generate_private_key(65537, 2048), "RS256"),
+        )
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +156,7 @@ def test_keys_are_fetched_from_an_issuer(
         assert client.get(EXTENDED, headers=bearer_headers(issuer.token("bob"))).status_code == 200
         assert skills(client, bearer_headers(issuer.token("bob"))) == ["echo"]
         assert skills(client, bearer_headers(issuer.token("ada", realm=realm))) == ["echo", "nap"]
-        check(
+        check_access(
             client,
             bearer_headers(issuer.token("ada")),
             bearer_headers(issuer.token("ada", aud="others")),
@@ -164,7 +168,9 @@ def test_keys_are_fetched_from_a_jwks_url(tmp_path: Path, issuer: Issuer) -> Non
     flags = ["--auth-type", "bearer", "--auth-jwks-url", f"{issuer.url}/keys"]
     with serving(tmp_path, *flags, "--auth-audience", AUDIENCE) as (_, client):
         good = issuer.token("ada", iss="https://anybody.example.com")
-        check(client, bearer_headers(good), bearer_headers(issuer.token("ada", aud="others")))
+        check_access(
+            client, bearer_headers(good), bearer_headers(issuer.token("ada", aud="others"))
+        )
 
 
 @pytest.mark.process
@@ -173,7 +179,7 @@ def test_one_api_key_can_be_required_from_all_callers(tmp_path: Path) -> None:
     flags = ["--host", "0.0.0.0", "--auth-type", "apikey", "--auth-key", KEY]
     with serving(tmp_path, *flags) as (agent, client):
         assert client.get(EXTENDED).headers["www-authenticate"] == "ApiKey"
-        check(client, {"X-API-Key": KEY}, {"X-API-Key": KEY[:-1]})
+        check_access(client, {"X-API-Key": KEY}, {"X-API-Key": KEY[:-1]})
     assert "Anyone who can reach this address" not in agent.log
 
 
@@ -185,7 +191,7 @@ def test_one_api_key_can_be_required_from_all_callers(tmp_path: Path) -> None:
         ([], {"APCORE_A2A_AUTH_KEY": "sesame-5"}, "APCORE_A2A_AUTH_KEY"),
     ],
 )
-def test_a_short_api_key_is_warned_of_by_its_flag_or_variable(
+def test_the_warning_about_a_short_api_key_names_its_flag_or_variable(
     flags: list[str], variables: dict[str, str], source: str, tmp_path: Path
 ) -> None:
     options = ["--auth-type", "apikey", *flags]
@@ -204,7 +210,7 @@ def test_each_caller_can_have_an_api_key(tmp_path: Path, write: Write) -> None:
     with serving(tmp_path, "--auth-type", "apikey", *flags) as (_, client):
         assert skills(client, {"X-API-Key": "bob"}) == ["echo"]
         assert skills(client, {"X-API-Key": "ada"}) == ["echo", "nap"]
-        check(client, {"X-API-Key": "bob"}, {"X-API-Key": keys[0]["sha256"]})
+        check_access(client, {"X-API-Key": "bob"}, {"X-API-Key": keys[0]["sha256"]})
 
 
 @pytest.mark.process
@@ -214,7 +220,7 @@ def test_security_options_are_read_from_the_environment(tmp_path: Path, write: W
     variables |= {"APCORE_A2A_ACL": write("acl.json", RULES), "APCORE_A2A_LOG_FORMAT": "json"}
     with serving(tmp_path, "--log-level", "debug", variables=variables) as (_, client):
         assert skills(client, {"X-API-Key": KEY}) == ["echo"]
-        check(client, {"X-API-Key": KEY}, {"X-API-Key": "another"})
+        check_access(client, {"X-API-Key": KEY}, {"X-API-Key": "another"})
 
 
 @pytest.mark.process
@@ -228,8 +234,8 @@ def test_security_options_are_read_from_the_config_file(
     section = keys | ({"acl": "rules.json"} if own else {})
     path = write("config.yaml", {**HEADER, **rules, "apcore-a2a": section})
     with serving(tmp_path, "--config", path) as (agent, client):
-        assert skills(client, signed(KEY, roles=["tired"])) == ["echo", "nap"]
-        check(client, signed(KEY), signed(KEY[::-1]))
+        assert skills(client, signed_headers(KEY, roles=["tired"])) == ["echo", "nap"]
+        check_access(client, signed_headers(KEY), signed_headers(KEY[::-1]))
     assert "GET" not in agent.log
 
 
@@ -270,10 +276,10 @@ def test_runs_are_limited(tmp_path: Path) -> None:
 def test_a_request_must_arrive_in_time(tmp_path: Path) -> None:
     with serving(tmp_path, "--request-timeout", "0.2") as (_, client):
         port = client.base_url.port
-        with socket.create_connection(("127.0.0.1", port), timeout=9) as slow:
-            slow.sendall(b"POST / HTTP/1.1\r\nHost: a\r\n")
-            assert slow.recv(100).startswith(b"HTTP/1.1 408 ")
-            assert slow.recv(100) == b""
+        with socket.create_connection(("127.0.0.1", port), timeout=9) as slow_socket:
+            slow_socket.sendall(b"POST / HTTP/1.1\r\nHost: a\r\n")
+            assert slow_socket.recv(100).startswith(b"HTTP/1.1 408 ")
+            assert slow_socket.recv(100) == b""
 
 
 def lines(log: str) -> list[dict[str, Any]]:
@@ -285,7 +291,7 @@ def test_the_log_can_be_json(tmp_path: Path) -> None:
     flags = ["--log-format", "json", "--auth-type", "apikey", "--auth-key", KEY]
     with serving(tmp_path, *flags) as (agent, client):
         url = client.base_url
-        check(client, {"X-API-Key": KEY}, {"X-API-Key": "another"})
+        check_access(client, {"X-API-Key": KEY}, {"X-API-Key": "another"})
     requests = [line for line in lines(agent.log) if line["logger"] == "apcore_a2a.access"]
     assert [line["status"] for line in requests] == [401, 401, 200]
     fields = {name: requests[-1].get(name) for name in ("method", "path", "operation", "skill")}

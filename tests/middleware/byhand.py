@@ -160,6 +160,6 @@ def message(skill: str = "echo", *, method: str = "SendMessage", **content: Any)
     return json.dumps(call).encode()
 
 
-def sending(skill: str = "echo", headers: str = "", **content: Any) -> bytes:
+def message_request(skill: str = "echo", headers: str = "", **content: Any) -> bytes:
     """Return a request that sends a message."""
     return request("/", AUTHENTICATED + headers, message(skill, **content))

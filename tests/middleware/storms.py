@@ -1,4 +1,4 @@
-"""Generated floods of hosts and credentials, and checks of what gets through."""
+"""Generated floods of hosts and credentials, and checks that only valid ones are accepted."""
 
 import asyncio
 from collections import Counter
@@ -40,7 +40,7 @@ hosts: st.SearchStrategy[list[str]] = st.one_of(
 
 
 class Hosts:
-    """An application that serves some hosts, and a second opinion about who may call it.
+    """An application that serves some hosts, and an independent check of its decisions.
 
     Attributes:
         outcomes: The number of requests that were served and refused.
@@ -61,7 +61,7 @@ class Hosts:
     def check(self, headers: list[str]) -> None:
         """Check that only allowed hosts are served, as a browser's parser reads them."""
         answer = self._runner.run(
-            ask(self._guard, "POST", headers=[("host", one) for one in headers])
+            ask(self._guard, "POST", headers=[("host", value) for value in headers])
         )
         assert answer.status in (200, 421)
         self.outcomes["served" if answer.status == 200 else "refused"] += 1
@@ -121,7 +121,7 @@ RATE = 5
 
 
 class Credentials:
-    """An application with API keys, at a clock that the attempts move.
+    """An application with API keys, and a clock that the attempts advance.
 
     Attributes:
         outcomes: The number of responses of each status.
@@ -148,7 +148,7 @@ class Credentials:
             self._runner.run(self._send(app, storm, refused))
         for times in refused.values():
             most_in_a_minute = max(
-                sum(begin <= one < begin + 60 for one in times) for begin in times
+                sum(begin <= time < begin + 60 for time in times) for begin in times
             )
             assert most_in_a_minute <= 2 * RATE
         storage: Any = limiter._strategy.storage

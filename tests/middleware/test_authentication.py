@@ -67,14 +67,14 @@ class AsyncFakeAuthenticator(FakeAuthenticator):
         return super().authenticate(headers)
 
 
-def raising(error: BaseException) -> Callable[[Mapping[str, str]], Any]:
+def function_raising(error: BaseException) -> Callable[[Mapping[str, str]], Any]:
     def fail(headers: Mapping[str, str]) -> Any:
         raise error
 
     return fail
 
 
-async def unreachable(scope: Scope, receive: Receive, send: Send) -> None:
+async def fail_if_called(scope: Scope, receive: Receive, send: Send) -> None:
     raise AssertionError("the request was let through")
 
 
@@ -89,7 +89,7 @@ def agent(auth: Any = None, **options: Any) -> Starlette:
 
 
 async def refusal(auth: Any, *headers: tuple[str, str]) -> Answer:
-    return await ask(Authentication(unreachable, auth), "POST", "/", headers)
+    return await ask(Authentication(fail_if_called, auth), "POST", "/", headers)
 
 
 # Refusals
@@ -119,7 +119,7 @@ async def test_a_refused_token_gets_the_reason_in_challenge_body_and_log(
     caplog.set_level(logging.INFO)
     error = TokenRefusedError(reason)
     error.__cause__ = ValueError(SECRET)
-    answer = await refusal(kind(raising(error)), *BEARER.items())
+    answer = await refusal(kind(function_raising(error)), *BEARER.items())
     text = f"Token refused: {reason.value}"
     assert answer.status == 401
     challenge = f'Bearer error="invalid_token", error_description="{text}"'
@@ -155,7 +155,7 @@ class KeysOnlyAuthenticator(FakeAuthenticator):
 
 
 async def test_a_refused_token_gets_no_bearer_challenge_from_an_agent_with_api_keys() -> None:
-    auth = KeysOnlyAuthenticator(raising(TokenRefusedError(RefusalReason.EXPIRED)))
+    auth = KeysOnlyAuthenticator(function_raising(TokenRefusedError(RefusalReason.EXPIRED)))
     answer = await refusal(auth, *BEARER.items())
     assert (answer.status, answer.headers["www-authenticate"]) == (401, "ApiKey")
     assert answer.json["error"]["message"] == "Token refused: expired"
@@ -200,9 +200,11 @@ async def test_preflight_requests_need_no_credentials() -> None:
     app = agent(cors_origins=[PAGE])
     allowed = await ask(app, "OPTIONS", "/", [("Origin", PAGE), *request_headers])
     assert (allowed.status, allowed.headers["access-control-allow-origin"]) == (200, PAGE)
-    other = await ask(app, "OPTIONS", "/", [("Origin", "https://other.example"), *request_headers])
-    assert other.status == 400
-    assert "access-control-allow-origin" not in other.headers
+    refused = await ask(
+        app, "OPTIONS", "/", [("Origin", "https://other.example"), *request_headers]
+    )
+    assert refused.status == 400
+    assert "access-control-allow-origin" not in refused.headers
     assert (await ask(app, "OPTIONS", "/", [("Origin", PAGE)])).status == 401
 
 
@@ -233,20 +235,20 @@ async def test_a_page_of_another_origin_is_refused_even_with_credentials(
 async def test_a_request_with_several_origins_is_refused() -> None:
     two_origins = [("Origin", PAGE), ("Origin", PAGE)]
     assert (
-        await ask(FrontMiddleware(unreachable, allowed_origins=[PAGE]), "POST", "/", two_origins)
+        await ask(FrontMiddleware(fail_if_called, allowed_origins=[PAGE]), "POST", "/", two_origins)
     ).status == 403
 
 
 @pytest.mark.parametrize("origin", ["http://[", "http://[x]", "http://]/"])
 async def test_an_invalid_origin_is_refused(origin: str) -> None:
-    answer = await ask(FrontMiddleware(unreachable), "POST", "/", [("Origin", origin)])
+    answer = await ask(FrontMiddleware(fail_if_called), "POST", "/", [("Origin", origin)])
     assert answer.status == 403
 
 
 async def test_the_agents_own_pages_may_call() -> None:
-    own = [("Host", "agent.example"), ("Origin", "http://agent.example")]
-    assert (await ask(agent(), "POST", "/", own)).status == 401
-    assert (await ask(agent(), "POST", "/", [*own, *WITH_KEY], body())).status == 200
+    own_origin = [("Host", "agent.example"), ("Origin", "http://agent.example")]
+    assert (await ask(agent(), "POST", "/", own_origin)).status == 401
+    assert (await ask(agent(), "POST", "/", [*own_origin, *WITH_KEY], body())).status == 200
 
 
 # Accepted callers
@@ -301,7 +303,7 @@ async def test_a_module_sees_the_identity_of_its_caller() -> None:
 
 async def test_members_of_the_scope_authenticate_no_caller() -> None:
     forged: Json = {"apcore_a2a.caller": ("ada", Identity("ada")), "user": "ada", "auth": ["ada"]}
-    assert (await ask(Authentication(unreachable, authenticator()), **forged)).status == 401
+    assert (await ask(Authentication(fail_if_called, authenticator()), **forged)).status == 401
     app = Authentication(answer_caller, authenticator())
     assert (await ask(app, headers=[("X-API-Key", OTHER_KEY)], **forged)).json == "apikey|bob"
 
@@ -317,7 +319,7 @@ async def test_an_authenticator_that_raises_lets_no_caller_in_and_its_error_is_n
     caplog.set_level(logging.INFO)
     broken = error(SECRET)
     broken.__cause__ = RuntimeError(SECRET)
-    answer = await refusal(kind(raising(broken)), *BEARER.items())
+    answer = await refusal(kind(function_raising(broken)), *BEARER.items())
     assert answer.status == 503
     assert int(answer.headers["retry-after"]) > 0
     assert answer.json["error"]["status"] == "UNAVAILABLE"
@@ -357,13 +359,15 @@ async def test_an_invalid_identity_is_refused(kind: type[FakeAuthenticator], ide
 
 async def test_a_cancelled_authenticator_lets_no_caller_in() -> None:
     with pytest.raises(asyncio.CancelledError):
-        await refusal(FakeAuthenticator(raising(asyncio.CancelledError())))
+        await refusal(FakeAuthenticator(function_raising(asyncio.CancelledError())))
 
 
 async def test_a_chain_with_a_broken_authenticator_still_accepts_the_callers_of_the_others() -> (
     None
 ):
-    chain = ChainAuthenticator(FakeAuthenticator(raising(OSError(SECRET))), authenticator())
+    chain = ChainAuthenticator(
+        FakeAuthenticator(function_raising(OSError(SECRET))), authenticator()
+    )
     assert (await ask(Authentication(answer_caller, chain), headers=WITH_KEY)).json == "apikey|ada"
     assert (await refusal(chain)).status == 503
 
@@ -401,7 +405,7 @@ async def connect(app: ASGIApp, path: str, **scope: Any) -> list[Message]:
 async def test_web_sockets_are_refused_with_and_without_credentials(path: str) -> None:
     key = [(b"x-api-key", KEY.encode())]
     for headers in ([], key):
-        for app in (agent(), Authentication(unreachable, authenticator(), public=[path])):
+        for app in (agent(), Authentication(fail_if_called, authenticator(), public=[path])):
             sent = await connect(app, path, headers=headers)
             assert [(m["type"], m["code"]) for m in sent] == [("websocket.close", 1008)]
 
@@ -479,21 +483,21 @@ async def principal_for(auth: Any, header: tuple[str, str]) -> str:
 async def test_equal_names_of_several_authenticators_are_several_principals() -> None:
     first, second = (JWTAuthenticator(secret) for secret in HMAC_SECRETS)
 
-    def named(header: str) -> FakeAuthenticator:
+    def authenticator_for(header: str) -> FakeAuthenticator:
         return FakeAuthenticator(lambda headers: Identity("ada") if header in headers else None)
 
-    custom = [named(header) for header in ("x-one", "x-two")]
+    custom = [authenticator_for(header) for header in ("x-one", "x-two")]
     members: list[Any] = [first, authenticator(), second, *custom]
     headers = [
         *(bearer_header(HMAC_SECRETS[0]), WITH_KEY[0], bearer_header(HMAC_SECRETS[1])),
         *(("X-One", "1"), ("X-Two", "2")),
     ]
-    alone = [await principal_for(*pair) for pair in zip(members, headers, strict=True)]
-    assert alone == ["jwt|ada", "apikey|ada", "jwt|ada", "ada", "ada"]
+    principals = [await principal_for(*pair) for pair in zip(members, headers, strict=True)]
+    assert principals == ["jwt|ada", "apikey|ada", "jwt|ada", "ada", "ada"]
     nested = ChainAuthenticator(ChainAuthenticator(*members[:2]), ChainAuthenticator(*members[2:]))
     for chain in (ChainAuthenticator(*members), nested):
-        chained = [await principal_for(chain, header) for header in headers]
-        assert chained == ["jwt|ada", "apikey|ada", "jwt2|ada", "ada", "2|ada"]
+        principals_in_chain = [await principal_for(chain, header) for header in headers]
+        assert principals_in_chain == ["jwt|ada", "apikey|ada", "jwt2|ada", "ada", "2|ada"]
 
 
 async def test_neither_an_issuer_nor_a_claim_chooses_the_namespace_of_a_principal() -> None:

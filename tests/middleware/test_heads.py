@@ -15,14 +15,14 @@ from uvicorn.server import ServerState
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.serving import PATIENCE, Server, listener
 
-from .byhand import HEALTH, connected, request, sending, status_of
+from .byhand import HEALTH, connected, message_request, request, status_of
 
 MAX_HEAD = 64 * 1024
 """Maximum bytes of the first line and headers of a request."""
 
 
 def test_expect_100_continue_is_answered(url: str) -> None:
-    whole = sending(headers="Expect: 100-continue\r\nConnection: close\r\n")
+    whole = message_request(headers="Expect: 100-continue\r\nConnection: close\r\n")
     head, _, content = whole.partition(b"\r\n\r\n")
     with connected(url) as connection:
         connection.send(head + b"\r\n\r\n")
@@ -137,16 +137,16 @@ ENDLESS = {
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("what", ENDLESS)
-async def test_no_endless_element_of_a_request_is_buffered(what: str) -> None:
+@pytest.mark.parametrize("element", ENDLESS)
+async def test_no_endless_element_of_a_request_is_buffered(element: str) -> None:
     protocol, wire = connected_protocol(RecordingApp(True))
-    protocol.data_received(ENDLESS[what])
+    protocol.data_received(ENDLESS[element])
     for _ in range(10):
         if not wire.ended.is_set():
             protocol.data_received(b"0" * MAX_HEAD)
-    refused = wire.ended.is_set()
+    is_refused = wire.ended.is_set()
     protocol.connection_lost(None)
-    assert refused
+    assert is_refused
 
 
 class RecordingApp:
@@ -164,7 +164,7 @@ class RecordingApp:
 
 
 @contextmanager
-def served(app: ASGIApp) -> Iterator[str]:
+def serving_app(app: ASGIApp) -> Iterator[str]:
     """Serve *app* in a thread with `RequestTimeoutProtocol`."""
     config = uvicorn.Config(app, http=RequestTimeoutProtocol, lifespan="off", log_level="warning")
     server = Server(config)
@@ -182,7 +182,7 @@ def served(app: ASGIApp) -> Iterator[str]:
 @pytest.mark.parametrize("reads", [True, False], ids=["before the answer", "after the answer"])
 def test_trailers_are_not_kept(reads: bool) -> None:
     app = RecordingApp(reads)
-    with served(app) as url, connected(url) as connection:
+    with serving_app(app) as url, connected(url) as connection:
         connection.send(request("/", "Transfer-Encoding: chunked\r\n"))
         if not reads:
             connection.read_until(b"read")

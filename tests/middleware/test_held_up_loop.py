@@ -25,7 +25,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body"})
 
 
-async def status(body: bytes, hold_up: float, length: int) -> bytes:
+async def status_of_slow_body(body: bytes, hold_up: float, length: int) -> bytes:
     """Return the status line for a body that is sent byte by byte, with a pause after each."""
     config = uvicorn.Config(app, http=request_timeout_protocol(TIMEOUT), lifespan="off")
     config.load()
@@ -47,9 +47,9 @@ async def status(body: bytes, hold_up: float, length: int) -> bytes:
 
 
 async def test_a_request_survives_an_event_loop_that_is_held_up() -> None:
-    assert b" 204 " in await status(b"123456789", 0.4, 9)
+    assert b" 204 " in await status_of_slow_body(b"123456789", 0.4, 9)
 
 
 @pytest.mark.clock
 async def test_a_request_that_does_not_arrive_is_still_given_up() -> None:
-    assert await status(b"12345678", 0.1, 9) == b""
+    assert await status_of_slow_body(b"12345678", 0.1, 9) == b""

@@ -10,7 +10,7 @@ from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.middleware import FrontMiddleware
 from starlette.responses import PlainTextResponse
 
-from tests.facade.processes import extensions, free_port, process, served
+from tests.facade.processes import extensions, free_port, process, serve_command
 from tests.server.inloop import ActionModule, give_back, registry_of
 
 from .byhand import CARD, Headers, ask, authenticator, connected, request, status_of
@@ -123,32 +123,34 @@ async def test_an_application_serves_any_host_unless_allowed_hosts_is_given() ->
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def local_agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     home, port = tmp_path_factory.mktemp("local"), free_port()
     options = {"url": f"https://{OWN}/agent", "port": port, "metrics": True, "explorer": True}
-    with process(served(extensions(home), **options), home) as agent:
+    with process(serve_command(extensions(home), **options), home) as agent:
         agent.wait_for("(Press Ctrl)")
         yield f"http://127.0.0.1:{port}"
 
 
 def status_from(url: str, host: str, path: str = "/health", verb: str = "GET") -> int:
     with connected(url) as connection:
-        sent = request(path, verb=verb).replace(b"Host: x", f"Host: {host}".encode("latin-1"))
-        connection.send(sent)
+        request_bytes = request(path, verb=verb).replace(
+            b"Host: x", f"Host: {host}".encode("latin-1")
+        )
+        connection.send(request_bytes)
         return status_of(connection.read_until())
 
 
 @pytest.mark.process
-def test_a_local_agent_serves_this_machine_and_its_url_by_name(local: str) -> None:
+def test_a_local_agent_serves_this_machine_and_its_url_by_name(local_agent: str) -> None:
     for host in ("localhost", "localhost:1", "127.0.0.1:8000", "[::1]:8000", OWN, f"{OWN}:444"):
-        assert status_from(local, host) == 200
+        assert status_from(local_agent, host) == 200
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("path", PATHS)
-def test_a_local_agent_refuses_rebound_names_on_every_route(local: str, path: str) -> None:
+def test_a_local_agent_refuses_rebound_names_on_every_route(local_agent: str, path: str) -> None:
     for verb in ("GET", "POST", "OPTIONS", "HEAD", "DELETE"):
-        assert status_from(local, "evil.example:8000", path, verb) == 421
+        assert status_from(local_agent, "evil.example:8000", path, verb) == 421
 
 
 @pytest.mark.process
@@ -164,5 +166,5 @@ def test_a_local_agent_refuses_rebound_names_on_every_route(local: str, path: st
 def test_other_hosts_are_served_if_they_are_allowed_or_the_agent_is_not_local(
     options: dict[str, object], tmp_path: Path
 ) -> None:
-    with process(served(extensions(tmp_path), **options), tmp_path) as agent:
+    with process(serve_command(extensions(tmp_path), **options), tmp_path) as agent:
         assert status_from(agent.url, "evil.example") == 200

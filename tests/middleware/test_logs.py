@@ -107,8 +107,10 @@ def send_text(client: httpx.Client, place: str, text: str) -> None:
 def logging_agent(home: Path, *options: str) -> Iterator[tuple[httpx.Client, list[str]]]:
     """Yield a client of a real agent, and a list that has its log after its end."""
     rules = home / "acl.yaml"
-    denied = {"callers": ["*"], "targets": ["nap"], "effect": "deny"}
-    rules.write_text(json.dumps({"default_effect": "allow", "rules": [denied]}), encoding="utf-8")
+    deny_rule = {"callers": ["*"], "targets": ["nap"], "effect": "deny"}
+    rules.write_text(
+        json.dumps({"default_effect": "allow", "rules": [deny_rule]}), encoding="utf-8"
+    )
     folder, log = extensions(home, "echo.py", "nap.py"), list[str]()
     (folder / "breaks.py").write_text(FAILING_MODULE, encoding="utf-8")
     command = [*COMMAND, "serve", "--extensions-dir", str(folder), "--acl", str(rules)]
@@ -192,8 +194,8 @@ def test_the_record_of_a_request_has_all_its_fields(structured: Log) -> None:
     assert re.fullmatch(r"[0-9a-f-]{36}", record["task"])
     assert 0 < record["duration_ms"] < 20_000
     assert record["message"].startswith("POST / SendMessage 200 ")
-    same = [r["operation"] for r in structured.accesses if r.get("task") == record["task"]]
-    assert same == ["SendMessage", "GetTask"]
+    operations = [r["operation"] for r in structured.accesses if r.get("task") == record["task"]]
+    assert operations == ["SendMessage", "GetTask"]
 
 
 @pytest.mark.process
@@ -236,7 +238,7 @@ def test_the_reason_of_a_failure_is_logged_by_an_agent_on_localhost(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("options", "shows"),
+    ("options", "is_shown"),
     [
         ({"host": "127.0.0.1"}, True),
         ({"host": "localhost"}, True),
@@ -249,8 +251,8 @@ def test_the_reason_of_a_failure_is_logged_by_an_agent_on_localhost(tmp_path: Pa
         ({"host": "0.0.0.0", "push_notifications": True}, False),
     ],
 )
-def test_reasons_are_shown_to_developers_only(options: dict[str, Any], shows: bool) -> None:
-    assert shows_errors(ServeSettings(**options)) is shows
+def test_reasons_are_shown_to_developers_only(options: dict[str, Any], is_shown: bool) -> None:
+    assert shows_errors(ServeSettings(**options)) is is_shown
 
 
 @pytest.mark.process
@@ -311,15 +313,15 @@ def detailed(tmp_path_factory: pytest.TempPathFactory) -> Log:
     """Return the log of an agent at level DEBUG that was called with API keys."""
     home = tmp_path_factory.mktemp("detailed")
     auth = ["--auth-type=apikey", "--auth-key", KEY, "--log-level=debug", "--log-format=json"]
-    wrong = "not the key, but nearly"
+    wrong_key = "not the key, but nearly"
     with logging_agent(home, *auth) as (client, log):
-        for key in (KEY, wrong):
+        for key in (KEY, wrong_key):
             client.headers.update({"X-API-Key": key, "Authorization": f"Basic {key}"})
             for page in (CARD, "/health", "/tasks"):
                 client.get(page)
         client.headers.update({"X-API-Key": KEY})
         client.get("/" + "x" * 9000)
-    return Log("".join(log), [KEY, wrong])
+    return Log("".join(log), [KEY, wrong_key])
 
 
 @pytest.mark.process
@@ -338,8 +340,8 @@ def test_requests_for_public_pages_are_logged_at_level_debug(detailed: Log) -> N
 
 @pytest.mark.process
 def test_no_value_is_long_at_any_level(detailed: Log) -> None:
-    shown = [{**record, "exc_info": ""} for record in detailed.records]
-    texts = [value for record in shown for value in record.values() if isinstance(value, str)]
+    records = [{**record, "exc_info": ""} for record in detailed.records]
+    texts = [value for record in records for value in record.values() if isinstance(value, str)]
     assert max(map(len, texts)) <= WIDTH
 
 

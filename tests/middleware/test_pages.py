@@ -77,7 +77,7 @@ async def test_body_and_status_are_not_changed() -> None:
     assert (answer.status, answer.body) == (404, "<p>é".encode())
 
 
-def answering(*headers: tuple[bytes, bytes], **start: object) -> ASGIApp:
+def app_with_headers(*headers: tuple[bytes, bytes], **start: object) -> ASGIApp:
     """Return an application that answers with exactly these *headers*."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,19 +87,19 @@ def answering(*headers: tuple[bytes, bytes], **start: object) -> ASGIApp:
     return answer
 
 
-async def bare(scope: Scope, receive: Receive, send: Send) -> None:
+async def answer_without_headers(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer without the member `headers`, as ASGI allows."""
     await send({"type": "http.response.start", "status": 204})
     await send({"type": "http.response.body"})
 
 
 async def test_an_answer_may_have_no_headers() -> None:
-    assert await headers_of(bare) == {}
+    assert await headers_of(answer_without_headers) == {}
 
 
 @pytest.mark.parametrize("media_type", [b"Text/HTML", b"TEXT/HTML; charset=utf-8"])
 async def test_media_types_are_case_insensitive(media_type: bytes) -> None:
-    headers = await headers_of(answering((b"content-type", media_type)))
+    headers = await headers_of(app_with_headers((b"content-type", media_type)))
     assert PAGE_HEADERS.keys() <= headers.keys()
 
 

@@ -55,7 +55,7 @@ async def statuses(app: ASGIApp, count: int, **request: Any) -> list[int]:
     return [(await ask(app, **request)).status for _ in range(count)]
 
 
-def limited(rate: str, storage: str = STORAGES[0]) -> ASGIApp:
+def limited_app(rate: str, storage: str = STORAGES[0]) -> ASGIApp:
     return RateLimit(Response(), RateLimiter(rate, storage), public=["/health"])
 
 
@@ -70,7 +70,7 @@ async def first_refusal(app: ASGIApp) -> Answer:
 async def test_a_caller_over_the_limit_is_refused_with_a_retry_after(
     clock: Clock, storage: str
 ) -> None:
-    app = limited("2/minute", storage)
+    app = limited_app("2/minute", storage)
     answer = await first_refusal(app)
     assert answer.status == 429
     assert 0 < int(answer.headers["retry-after"]) <= 60
@@ -118,7 +118,7 @@ async def test_windows_follow_the_wall_clock() -> None:
 
 @pytest.mark.parametrize("storage", STORAGES)
 async def test_each_client_address_has_its_own_limit(clock: Clock, storage: str) -> None:
-    app = limited("2/minute", storage)
+    app = limited_app("2/minute", storage)
     assert await statuses(app, 3, client=HERE) == [200, 200, 429]
     assert await statuses(app, 1, client=("192.0.2.1", 2)) == [429]
     assert await statuses(app, 3, client=THERE) == [200, 200, 429]
@@ -129,7 +129,7 @@ async def test_each_client_address_has_its_own_limit(clock: Clock, storage: str)
 async def test_each_principal_has_its_own_limit_from_all_addresses(
     clock: Clock, storage: str
 ) -> None:
-    app = Authentication(limited("3/minute", storage), authenticator())
+    app = Authentication(limited_app("3/minute", storage), authenticator())
     ada, bob = ([("X-API-Key", key)] for key in (KEY, OTHER_KEY))
     assert await statuses(app, 2, headers=ada, client=HERE) == [200, 200]
     assert await statuses(app, 2, headers=ada, client=THERE) == [200, 429]
@@ -143,7 +143,7 @@ async def test_a_principal_named_like_an_address_has_its_own_limit(clock: Clock)
 
 
 async def test_public_pages_have_no_limit(clock: Clock) -> None:
-    app = limited("2/minute")
+    app = limited_app("2/minute")
     assert await statuses(app, 9, path="/health") == [200] * 9
     assert await statuses(app, 3) == [200, 200, 429]
     assert await statuses(app, 2, path="/health", method="HEAD") == [200, 200]
@@ -153,7 +153,7 @@ async def test_public_pages_have_no_limit(clock: Clock) -> None:
 
 @pytest.mark.parametrize("storage", STORAGES)
 async def test_several_limits_apply_together(clock: Clock, storage: str) -> None:
-    app = limited("2/second;3/minute", storage)
+    app = limited_app("2/second;3/minute", storage)
     assert await statuses(app, 3) == [200, 200, 429]
     clock.now += 2
     assert await statuses(app, 1) == [200]
@@ -195,7 +195,7 @@ class NearStorage(SyncMemoryStorage):
 
 
 async def test_concurrent_requests_do_not_exceed_the_limit(clock: Clock) -> None:
-    app = limited("2/minute;3/hour", "async+far://")
+    app = limited_app("2/minute;3/hour", "async+far://")
     answers = await asyncio.gather(*(ask(app) for _ in range(20)))
     assert [answer.status for answer in answers].count(200) == 2
     later = [answer.headers["retry-after"] for answer in answers if answer.status == 429]
@@ -283,31 +283,33 @@ V6 = "2001:db8:0:1::"
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         (V6 + "1", V6 + "2:3:4"),
         ("::ffff:192.0.2.1", "192.0.2.1"),
         ("2001:DB8:0:1:0:0:0:9", V6 + "1"),
     ],
 )
-async def test_the_addresses_that_one_machine_may_have_are_one_client(one: str, other: str) -> None:
-    app = limited("1/minute")
-    assert await statuses(app, 1, client=(one, 1)) == [200]
-    assert await statuses(app, 1, client=(other, 1)) == [429]
+async def test_the_addresses_that_one_machine_may_have_are_one_client(
+    first: str, second: str
+) -> None:
+    app = limited_app("1/minute")
+    assert await statuses(app, 1, client=(first, 1)) == [200]
+    assert await statuses(app, 1, client=(second, 1)) == [429]
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         (V6 + "1", "2001:db8:0:2::1"),
         ("::ffff:192.0.2.1", "::ffff:192.0.2.2"),
         ("testclient", "192.0.2.1"),
     ],
 )
-async def test_other_addresses_are_other_clients(one: str, other: str) -> None:
-    app = limited("1/minute")
-    assert await statuses(app, 1, client=(one, 1)) == [200]
-    assert await statuses(app, 1, client=(other, 1)) == [200]
+async def test_other_addresses_are_other_clients(first: str, second: str) -> None:
+    app = limited_app("1/minute")
+    assert await statuses(app, 1, client=(first, 1)) == [200]
+    assert await statuses(app, 1, client=(second, 1)) == [200]
 
 
 @pytest.mark.parametrize(("trusted", "status"), [("127.0.0.1", 200), ("192.0.2.9", 429)])
@@ -327,14 +329,14 @@ async def test_the_address_of_a_proxys_client_counts_where_the_proxy_is_trusted(
 WRONG = [("X-API-Key", "a wrong key")]
 
 
-def guarded(rate: str = "3/minute") -> ASGIApp:
+def guarded_app(rate: str = "3/minute") -> ASGIApp:
     return Authentication(
         Response(), authenticator(), public=["/health"], refusals=RateLimiter(rate)
     )
 
 
 async def test_an_address_whose_credentials_are_refused_too_often_has_to_wait(clock: Clock) -> None:
-    app = guarded()
+    app = guarded_app()
     assert await statuses(app, 4, headers=WRONG) == [401, 401, 401, 429]
     answer = await ask(app)
     assert answer.status == 429
@@ -346,7 +348,7 @@ async def test_an_address_whose_credentials_are_refused_too_often_has_to_wait(cl
 async def test_valid_credentials_and_public_pages_are_served_while_others_are_refused(
     clock: Clock,
 ) -> None:
-    app = guarded()
+    app = guarded_app()
     assert await statuses(app, 9, headers=WRONG) == [401] * 3 + [429] * 6
     assert await statuses(app, 9, headers=[("X-API-Key", KEY)]) == [200] * 9
     assert await statuses(app, 2, path="/health") == [200, 200]
@@ -378,7 +380,9 @@ async def test_refusals_from_any_number_of_addresses_take_bounded_memory(
 
 
 @pytest.mark.parametrize("limit", [{}, {"auth_rate_limit": None}])
-async def test_an_agent_limits_refusals_unless_it_is_told_not_to(clock: Clock, limit: Any) -> None:
+async def test_an_agent_limits_refusals_unless_the_limit_is_turned_off(
+    clock: Clock, limit: Any
+) -> None:
     modules = registry_of({"work": ActionModule(give_back)})
     app = create_app(modules, url="http://x", auth=authenticator(), **limit)
     refusals = await statuses(app, 200, path="/tasks", headers=WRONG)
@@ -423,8 +427,11 @@ async def test_a_client_key_that_fails_fails_the_request(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     modules = registry_of({"work": ActionModule(give_back)})
-    wrong: list[Any] = [lambda headers, identity: 7, lambda headers: "too few parameters"]
-    for client_key in wrong:
+    invalid_functions: list[Any] = [
+        lambda headers, identity: 7,
+        lambda headers: "too few parameters",
+    ]
+    for client_key in invalid_functions:
         app = create_app(modules, url="http://x", client_key=client_key)
         assert (await ask(app, "GET", "/tasks")).status == 500
         assert (await ask(app, "GET", "/health")).status == 200

@@ -127,11 +127,11 @@ async def test_a_record_below_the_level_is_not_formatted(
         await ask(app, path=path)
 
 
-async def disconnected(scope: Scope, receive: Receive, send: Send) -> None:
+async def send_nothing(scope: Scope, receive: Receive, send: Send) -> None:
     """Send no answer, as if the client had disconnected."""
 
 
-async def raising(scope: Scope, receive: Receive, send: Send) -> None:
+async def fail_request(scope: Scope, receive: Receive, send: Send) -> None:
     raise ValueError(HOSTILE)
 
 
@@ -141,7 +141,7 @@ async def test_a_request_without_an_answer_is_logged_with_status_499(
 ) -> None:
     caplog.set_level(logging.INFO, "apcore_a2a.access")
     with pytest.raises(IndexError):
-        await ask(FrontMiddleware(disconnected))
+        await ask(FrontMiddleware(send_nothing))
     assert vars(caplog.records[-1])["status"] == 499
 
 
@@ -150,7 +150,7 @@ async def test_a_failed_request_is_logged_with_status_500(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "apcore_a2a.access")
-    assert (await ask(FrontMiddleware(raising))).status == 500
+    assert (await ask(FrontMiddleware(fail_request))).status == 500
     assert vars(caplog.records[-1])["status"] == 500
 
 
@@ -211,7 +211,7 @@ def handler(monkeypatch: pytest.MonkeyPatch) -> LineHandler:
     return handler
 
 
-def leave_alone(
+def install_only(
     handler: LineHandler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Take away the handlers that pytest has added for this test, and log all requests."""
@@ -219,7 +219,7 @@ def leave_alone(
     monkeypatch.setattr(logging.root, "handlers", [handler])
 
 
-def drop(record: logging.LogRecord) -> bool:
+def reject_record(record: logging.LogRecord) -> bool:
     return False
 
 
@@ -232,8 +232,10 @@ def closed_stream() -> io.StringIO:
 
 CHANGES: dict[str, Callable[[pytest.MonkeyPatch, LineHandler], Any]] = {
     "nothing": lambda patch, handler: None,
-    "a filter of the logger": lambda patch, _: patch.setattr(access_logger, "filters", [drop]),
-    "a filter of the handler": lambda _, handler: handler.addFilter(drop),
+    "a filter of the logger": lambda patch, _: patch.setattr(
+        access_logger, "filters", [reject_record]
+    ),
+    "a filter of the handler": lambda _, handler: handler.addFilter(reject_record),
     "a level": lambda _, handler: handler.setLevel("ERROR"),
     "a formatter": lambda _, handler: handler.setFormatter(logging.Formatter("%(name)s")),
     "a factory": lambda patch, _: patch.setattr(
@@ -257,7 +259,7 @@ def test_changes_of_the_log_apply_to_requests(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    leave_alone(handler, caplog, monkeypatch)
+    install_only(handler, caplog, monkeypatch)
     stream: Any = handler.stream
     CHANGES[change](monkeypatch, handler)
     log_request("GET", "/", 200, time.perf_counter())
@@ -277,7 +279,7 @@ async def test_lines_of_requests_are_written_together_and_in_order(
     monkeypatch: pytest.MonkeyPatch,
     logs_a_record: bool,
 ) -> None:
-    leave_alone(handler, caplog, monkeypatch)
+    install_only(handler, caplog, monkeypatch)
     stream: Any = handler.stream
     for path in ("/first", "/second"):
         log_request("GET", path, 200, time.perf_counter())
@@ -294,7 +296,7 @@ async def test_lines_of_requests_are_written_together_and_in_order(
 async def test_lines_that_wait_are_written_at_the_exit(
     handler: LineHandler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leave_alone(handler, caplog, monkeypatch)
+    install_only(handler, caplog, monkeypatch)
     stream: Any = handler.stream
     log_request("GET", "/last", 200, time.perf_counter())
     assert stream.getvalue() == ""
@@ -390,14 +392,14 @@ async def test_the_event_of_a_request_is_request(caplog: pytest.LogCaptureFixtur
 # Exceptions
 
 
-def formatted(form: logging.Formatter, error: BaseException, text: str = "It broke") -> str:
+def format_error(form: logging.Formatter, error: BaseException, text: str = "It broke") -> str:
     """Return the formatted record of *error*."""
     info = (type(error), error, error.__traceback__)
     record = logging.LogRecord("any", logging.ERROR, __file__, 1, text, (), info)
     return form.format(record)
 
 
-def broken() -> BaseException:
+def nested_error() -> BaseException:
     """Return an error with a cause, a note, and a group of others."""
     try:
         try:
@@ -412,13 +414,13 @@ def broken() -> BaseException:
 
 def test_an_exception_is_logged_with_its_stack_but_without_its_messages() -> None:
     plain = logging.Formatter("%(message)s")
-    line = formatted(RedactingFormatter(plain), broken())
+    line = format_error(RedactingFormatter(plain), nested_error())
     assert line.startswith("It broke\nSyntaxError")
-    assert "in broken" in line
+    assert "in nested_error" in line
     assert SECRET not in line
     assert "the text is hidden; error_texts" in line
-    assert SECRET in formatted(RedactingFormatter(plain, logging.DEBUG), broken())
-    assert SECRET in formatted(RedactingFormatter(plain, shows_errors=True), broken())
+    assert SECRET in format_error(RedactingFormatter(plain, logging.DEBUG), nested_error())
+    assert SECRET in format_error(RedactingFormatter(plain, shows_errors=True), nested_error())
 
 
 def test_other_handlers_get_the_whole_exception() -> None:
@@ -433,17 +435,17 @@ class CallbackHandler(logging.Handler):
 
     def __init__(self, callback: Callable[[logging.LogRecord], None]) -> None:
         super().__init__()
-        self._tell = callback
+        self._callback = callback
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._tell(record)
+        self._callback(record)
 
 
 def test_the_exception_of_a_task_that_was_never_awaited_is_logged_without_messages() -> None:
     async def fail() -> None:
         raise ValueError(SECRET)
 
-    async def formatted_by_loop() -> str:
+    async def format_by_loop() -> str:
         task, lines = asyncio.ensure_future(fail()), list[str]()
         await asyncio.wait({task})
         context = {"message": "It broke", "exception": task.exception(), "future": task}
@@ -457,4 +459,4 @@ def test_the_exception_of_a_task_that_was_never_awaited_is_logged_without_messag
             logger.removeHandler(handler)
         return lines[0]
 
-    assert SECRET not in asyncio.run(formatted_by_loop())
+    assert SECRET not in asyncio.run(format_by_loop())

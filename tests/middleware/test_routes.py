@@ -84,22 +84,22 @@ OTHER_STATUS = 418
 """Status of the application in which an agent is mounted, for other paths."""
 
 
-def mounted(path: str, app: ASGIApp) -> Starlette:
+def mount(path: str, app: ASGIApp) -> Starlette:
     site = Starlette(routes=[Mount(path, app)])
     site.router.redirect_slashes = False
     site.router.default = Response(status_code=OTHER_STATUS)
     return site
 
 
-PLACES: dict[str, Callable[[Starlette], Deployment]] = {
+DEPLOYMENTS: dict[str, Callable[[Starlette], Deployment]] = {
     "alone": Deployment,
     "under a root path": lambda app: Deployment(app, "/agents/one", "/agents/one"),
     "under a root path that is not in the path": lambda app: Deployment(app, "", "/agents/one"),
     "under a root path like a page": lambda app: Deployment(app, "/health", "/health"),
-    "mounted": lambda app: Deployment(mounted("/agent", app), "/agent"),
-    "mounted by a parameter": lambda app: Deployment(mounted("/{name}", app), "/metrics"),
+    "mounted": lambda app: Deployment(mount("/agent", app), "/agent"),
+    "mounted by a parameter": lambda app: Deployment(mount("/{name}", app), "/metrics"),
     "mounted twice under a root path": lambda app: Deployment(
-        mounted("/a", mounted("/b", app)), "/r/a/b", "/r"
+        mount("/a", mount("/b", app)), "/r/a/b", "/r"
     ),
 }
 
@@ -118,17 +118,19 @@ def app() -> Starlette:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("deployment_name", DEPLOYMENTS)
 async def test_every_route_but_the_public_pages_requires_credentials_before_reading_the_body(
-    app: Starlette, where: str
+    app: Starlette, deployment_name: str
 ) -> None:
-    place, accessible = PLACES[where](app), set()
-    refused = 0
+    deployment, accessible = DEPLOYMENTS[deployment_name](app), set()
+    refusals = 0
     for path, verb in product(paths_to_try(app), VERBS):
-        answer = await ask(place.app, verb, place.prefix + path, root_path=place.root_path)
+        answer = await ask(
+            deployment.app, verb, deployment.prefix + path, root_path=deployment.root_path
+        )
         if answer.status == 401:
             assert answer.headers["www-authenticate"] == "ApiKey"
-            refused += 1
+            refusals += 1
         elif answer.status != OTHER_STATUS:
             if answer.headers.get("allow") == "POST":  # `/`, whose page is for browsers alone
                 assert answer.status == 405, (verb, path, answer)
@@ -137,7 +139,7 @@ async def test_every_route_but_the_public_pages_requires_credentials_before_read
                 assert answer.status == 200, (verb, path, answer)
             accessible.add((verb, path))
     assert accessible == PUBLIC
-    assert refused > 2000
+    assert refusals > 2000
 
 
 @pytest.mark.anyio
@@ -199,12 +201,12 @@ async def test_no_other_header_bypasses_authentication(
 
 @pytest.mark.anyio
 async def test_without_public_paths_all_requests_need_credentials() -> None:
-    async def unreachable(scope: Scope, receive: Receive, send: Send) -> None:
+    async def fail_if_called(scope: Scope, receive: Receive, send: Send) -> None:
         raise AssertionError("the request was let through")
 
-    guarded = Authentication(unreachable, authenticator())
+    app = Authentication(fail_if_called, authenticator())
     for verb, path in PUBLIC:
-        assert (await ask(guarded, verb, path)).status == 401
+        assert (await ask(app, verb, path)).status == 401
 
 
 TARGETS = {

@@ -230,7 +230,7 @@ def test_our_client_reads_that_one_scheme_is_enough() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("extended", [False, True], ids=["for strangers", "for known callers"])
+@pytest.mark.parametrize("extended", [False, True], ids=["public card", "extended card"])
 async def test_all_clients_read_the_schemes_of_an_agent(extended: bool) -> None:
     modules = registry_of({"work": ActionModule(give_back)})
     auth = APIKeyAuthenticator({dict(WITH_KEY)["X-API-Key"]: "ada"})

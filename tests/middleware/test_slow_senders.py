@@ -17,7 +17,7 @@ import httpx
 import pytest
 from apcore_a2a_server import serve
 
-from tests.facade.processes import extensions, process, served
+from tests.facade.processes import extensions, process, serve_command
 from tests.server.asking import MODERN
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.serving import PATIENCE
@@ -29,8 +29,8 @@ from .byhand import (
     TIMEOUT,
     connected,
     message,
+    message_request,
     request,
-    sending,
     status_of,
 )
 
@@ -120,7 +120,7 @@ def by_default(url: str, folder: Path) -> list[float]:
     async def all_of_them(url: str) -> list[float]:
         return await asyncio.gather(*(duration(url, *slow) for slow in SLOW * 5))
 
-    with process(served(folder), folder.parent) as agent:
+    with process(serve_command(folder), folder.parent) as agent:
         return asyncio.run(all_of_them(agent.url))
 
 
@@ -158,7 +158,7 @@ def test_a_large_body_that_arrives_steadily_may_take_longer(
 
 def steady(url: str, folder: Path) -> tuple[int, float]:
     """Send a message of a megabyte at 200 KB/s; return its status and duration."""
-    whole, started = sending(text="x" * 1_000_000), time.monotonic()
+    whole, started = message_request(text="x" * 1_000_000), time.monotonic()
     with connected(url) as connection:
         for start in range(0, len(whole), 20_000):
             connection.send(whole[start : start + 20_000])
@@ -174,7 +174,7 @@ def test_each_request_on_a_kept_connection_has_its_own_timeout(
 
 def steady_later(url: str, folder: Path) -> int:
     """Send half a megabyte at 100 KB/s as the second request of a connection."""
-    whole = sending(text="x" * 500_000)
+    whole = message_request(text="x" * 500_000)
     with connected(url) as connection:
         connection.send(HEALTH)
         connection.read_until(b"}")
@@ -211,7 +211,9 @@ def test_a_long_run_does_not_time_out(results: dict[str, "Future[Any]"]) -> None
 
 def long_run(url: str, folder: Path) -> bytes:
     with connected(url) as connection:
-        connection.send(sending("nap", "Connection: close\r\n", data={"seconds": TIMEOUT + 1}))
+        connection.send(
+            message_request("nap", "Connection: close\r\n", data={"seconds": TIMEOUT + 1})
+        )
         return connection.read_all()
 
 
@@ -242,7 +244,10 @@ def pipelined(url: str, folder: Path) -> bytes:
     long, last = {"seconds": TIMEOUT + 1}, request("/health", "Connection: close\r\n", verb="GET")
     with connected(url) as connection:
         connection.send(
-            sending("nap", data=long) + sending("nap", data={"seconds": 0}) + HEALTH + last
+            message_request("nap", data=long)
+            + message_request("nap", data={"seconds": 0})
+            + HEALTH
+            + last
         )
         return connection.read_all()
 
@@ -290,7 +295,7 @@ def test_the_next_request_may_arrive_slowly_during_a_run(
 
 def next_request_in_halves(url: str, folder: Path) -> list[int]:
     with connected(url) as connection:
-        connection.send(sending("nap", data={"seconds": TIMEOUT + 1}) + HEALTH[:10])
+        connection.send(message_request("nap", data={"seconds": TIMEOUT + 1}) + HEALTH[:10])
         first = status_of(connection.read_until())
         connection.read_until(b"nap")
         connection.send(HEALTH[10:])
@@ -350,7 +355,7 @@ def head_and_body(whole: bytes) -> tuple[bytes, bytes]:
 
 def expecting_continue(url: str) -> Any:
     """Return the statuses for a request that waits for 100 Continue."""
-    whole = sending(headers=f"Expect: 100-continue\r\nX-Seconds: {TIMEOUT + 1}\r\n")
+    whole = message_request(headers=f"Expect: 100-continue\r\nX-Seconds: {TIMEOUT + 1}\r\n")
     head, content = head_and_body(whole)
     with connected(url) as connection:
         connection.send(head)
@@ -363,14 +368,16 @@ def expecting_continue(url: str) -> Any:
 def delayed_read(url: str) -> Any:
     """Return the status of a large message that is not read for over three times the timeout."""
     with connected(url) as connection, suppress(ConnectionError):
-        connection.send(sending(headers=f"X-Seconds: {3.5 * TIMEOUT}\r\n", text="x" * 250_000))
+        connection.send(
+            message_request(headers=f"X-Seconds: {3.5 * TIMEOUT}\r\n", text="x" * 250_000)
+        )
         return status_of(connection.read_until())
 
 
 def never_sending(url: str) -> Any:
     """Return the seconds until a client that never sends its body is disconnected."""
     head, _ = head_and_body(
-        sending(headers=f"Expect: 100-continue\r\nX-Seconds: {TIMEOUT + 1}\r\n")
+        message_request(headers=f"Expect: 100-continue\r\nX-Seconds: {TIMEOUT + 1}\r\n")
     )
     started = time.monotonic()
     with connected(url) as connection, suppress(TimeoutError):
@@ -386,7 +393,7 @@ def delayed_body(url: str) -> Any:
     """
     seconds = 2.9 * TIMEOUT
     head, content = head_and_body(
-        sending(headers=f"Expect: 100-continue\r\nX-Seconds: {seconds}\r\n")
+        message_request(headers=f"Expect: 100-continue\r\nX-Seconds: {seconds}\r\n")
     )
     with connected(url) as connection:
         connection.send(head)
@@ -410,9 +417,9 @@ def test_the_body_of_the_next_request_may_arrive_slowly_during_a_run(
 
 
 def next_body_in_halves(url: str, folder: Path) -> list[int]:
-    head, content = head_and_body(sending())
+    head, content = head_and_body(message_request())
     with connected(url) as connection:
-        connection.send(sending("nap", data={"seconds": TIMEOUT + 1}) + head + content[:10])
+        connection.send(message_request("nap", data={"seconds": TIMEOUT + 1}) + head + content[:10])
         first = status_of(connection.read_until())
         connection.read_until(b"nap")
         with suppress(ConnectionError):

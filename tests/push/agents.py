@@ -101,8 +101,8 @@ class Caller:
 
     def config(self, task: Json, config_id: str = "") -> Json:
         """Return a push config of the task, in the format of 0.3."""
-        more = {"pushNotificationConfigId": config_id} if config_id else {}
-        config: Json = self.ask("tasks/pushNotificationConfig/get", id=task["id"], **more)
+        config_params = {"pushNotificationConfigId": config_id} if config_id else {}
+        config: Json = self.ask("tasks/pushNotificationConfig/get", id=task["id"], **config_params)
         return config
 
     def get(self, path: str, **params: Any) -> httpx.Response:
@@ -114,7 +114,7 @@ class Caller:
         return self._http.post(f"/apcore/{path}")
 
     @contextmanager
-    def headed(self, headers: Mapping[str, str]) -> Iterator[None]:
+    def with_headers(self, headers: Mapping[str, str]) -> Iterator[None]:
         """Send these headers with each request of the block."""
         self._http.headers.update(headers)
         yield

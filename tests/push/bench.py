@@ -35,7 +35,7 @@ def hook(url: str = OLD, name: str = "c1", **members: Any) -> Webhook:
     return Webhook(config)
 
 
-def answer_with(status: int) -> WebhookResponse:
+def response_with(status: int) -> WebhookResponse:
     return WebhookResponse(status, f"status {status}")
 
 
@@ -90,7 +90,7 @@ class ManualTransport(WebhookTransport):
     async def answer(self, *statuses: int) -> None:
         """Answer the next attempts with these statuses."""
         for status in statuses:
-            (await self.next()).answer.set_result(answer_with(status))
+            (await self.next()).answer.set_result(response_with(status))
 
     def answer_all(self) -> None:
         """Answer all attempts, those in flight and those to come, with 200."""
@@ -115,7 +115,7 @@ class Bench:
         return [*self.queue._deliveries]
 
     def leftovers(self) -> list[Any]:
-        """Return what is left of notifications in the outbox and the queue."""
+        """Return the remains of notifications in the outbox and the queue."""
         outbox, queue = self.store._outbox, self.queue
         in_outbox = outbox._queues, outbox._due, outbox._pending, outbox._bytes, outbox._failing
         in_queue = queue._deliveries, queue._owner_counts, queue._host_counts
@@ -130,9 +130,9 @@ class Bench:
         assert entry
         task = structs.replace(entry.record.task, status=TaskStatus(state=state))
         event = TaskStatusUpdateEvent(task_id="t", context_id="c", status=task.status)
-        changed = structs.replace(entry.record, task=task, version=entry.record.version + 1)
+        changed_record = structs.replace(entry.record, task=task, version=entry.record.version + 1)
         async with entry.lock:
-            await self.tasks.write(entry, changed, [event])
+            await self.tasks.write(entry, changed_record, [event])
 
     async def failures(self) -> dict[str, str]:
         return {w.config.id: w.failure for w in await self.tasks.store.webhooks("t")}

@@ -125,10 +125,10 @@ def neighbours_of(network: IPv4Network) -> list[IPv4Address]:
     """Return the public addresses next to *network*."""
     numbers = (int(network.network_address) - 1, int(network.broadcast_address) + 1)
     addresses = [IPv4Address(number) for number in numbers if 0 <= number <= LAST_4]
-    return [one for one in addresses if not any(one in inner for inner in NETWORKS_4)]
+    return [address for address in addresses if not any(address in inner for inner in NETWORKS_4)]
 
 
-NEIGHBOURS = sorted({str(one) for network in NETWORKS_4 for one in neighbours_of(network)})
+NEIGHBOURS = sorted({str(ip) for network in NETWORKS_4 for ip in neighbours_of(network)})
 
 
 async def check_host(address: str) -> None:

@@ -134,8 +134,8 @@ def test_the_default_backoff_is_one_two_and_four_seconds() -> None:
 
 def test_redirects_are_failures_and_not_followed() -> None:
     with receiving() as elsewhere:
-        moved = Reply(301, {"location": elsewhere.url})
-        with receiving(lambda delivery: moved) as receiver, agent(retries=QUICK) as caller:
+        redirect = Reply(301, {"location": elsewhere.url})
+        with receiving(lambda delivery: redirect) as receiver, agent(retries=QUICK) as caller:
             task = caller.send(url=receiver.url)
             eventually(lambda: caller.config(task)["status"] == "failed")
             assert len(receiver) == 4
@@ -187,10 +187,10 @@ def test_a_failed_webhook_gets_no_notification_until_it_is_set_again() -> None:
     with receiving(script(*[Reply(500)] * 4)) as receiver, agent(retries=QUICK) as caller:
         task = caller.send("held", wait=False, id="c", url=receiver.url)
         eventually(lambda: caller.config(task)["status"] == "failed")
-        failed = caller.ask("GetTaskPushNotificationConfig", taskId=task["id"], id="c")
-        assert (failed["status"], failed["reason"]) == ("failed", "status 500")
-        again = {"taskId": task["id"], "id": "c", "url": receiver.url}
-        caller.ask("CreateTaskPushNotificationConfig", **again)
+        config = caller.ask("GetTaskPushNotificationConfig", taskId=task["id"], id="c")
+        assert (config["status"], config["reason"]) == ("failed", "status 500")
+        new_config = {"taskId": task["id"], "id": "c", "url": receiver.url}
+        caller.ask("CreateTaskPushNotificationConfig", **new_config)
         assert caller.config(task)["status"] == "active"
         caller.held.release()
         receiver.wait_for("completed")
@@ -204,8 +204,8 @@ def test_a_failed_webhook_does_not_affect_others_of_its_task() -> None:
         agent(retries=QUICK) as caller,
     ):
         task = caller.send("held", wait=False, id="bad", url=bad.url)
-        more = {"taskId": task["id"], "pushNotificationConfig": {"id": "good", "url": good.url}}
-        caller.ask("tasks/pushNotificationConfig/set", **more)
+        params = {"taskId": task["id"], "pushNotificationConfig": {"id": "good", "url": good.url}}
+        caller.ask("tasks/pushNotificationConfig/set", **params)
         eventually(lambda: caller.config(task, "bad")["status"] == "failed")
         caller.held.release()
         assert [delivery.state for delivery in good.wait(1)] == ["completed"]
@@ -240,13 +240,15 @@ def test_changes_of_other_webhooks_do_not_shorten_the_backoff() -> None:
 def test_a_replaced_webhook_is_tried_at_once_with_all_its_attempts() -> None:
     later = Reply(429, {"retry-after": "60"})
     with (
-        receiving(lambda delivery: later) as wrong,
-        receiving(script(*[Reply(500)] * 3)) as right,
+        receiving(lambda delivery: later) as old_receiver,
+        receiving(script(*[Reply(500)] * 3)) as new_receiver,
         agent(retries=QUICK) as caller,
     ):
-        task = caller.send("held", wait=False, id="a", url=wrong.url)
-        wrong.wait(1)
-        caller.ask("CreateTaskPushNotificationConfig", taskId=task["id"], id="a", url=right.url)
-        right.wait(5)
-        assert first_states(right.deliveries) == ["submitted", "working"]
-        assert len(wrong) == 1
+        task = caller.send("held", wait=False, id="a", url=old_receiver.url)
+        old_receiver.wait(1)
+        caller.ask(
+            "CreateTaskPushNotificationConfig", taskId=task["id"], id="a", url=new_receiver.url
+        )
+        new_receiver.wait(5)
+        assert first_states(new_receiver.deliveries) == ["submitted", "working"]
+        assert len(old_receiver) == 1

@@ -60,7 +60,7 @@ def serving_principals(work: Any = give_back, **settings: Any) -> Iterator[tuple
 
 
 def leftovers_in(push: Push) -> list[Any]:
-    """Return what is left of notifications in the outbox and the queue."""
+    """Return the remains of notifications in the outbox and the queue."""
     outbox, queue = outbox_of(push), push.queue
     in_outbox = outbox._queues, outbox._due, outbox._pending, outbox._bytes, outbox._failing
     return [
@@ -193,18 +193,20 @@ async def test_a_store_that_hangs_for_one_task_does_not_delay_others() -> None:
 
     store = Hanging()
     async with serving(MODULES, task_store=store, push_notifications=QUICK) as peer:
-        one, other, third = [(await peer.send("pay")).task["id"] for _ in range(3)]
-    store.task = one
+        hanging_task, other_task, third_task = [
+            (await peer.send("pay")).task["id"] for _ in range(3)
+        ]
+    store.task = hanging_task
     async with serving(MODULES, task_store=store, push_notifications=QUICK) as peer:
-        hanging = asyncio.create_task(ask(peer, "push set", one, **HOOK))
+        hanging_call = asyncio.create_task(ask(peer, "push set", hanging_task, **HOOK))
         await store.reached.wait()
         async with asyncio.timeout(PATIENCE):
-            assert (await ask(peer, "push set", other, **HOOK))[0] is None
-            assert (await peer.ask("cancel", {"id": other})).state == "canceled"
-            assert (await approve(peer, third))["status"]["state"] == "TASK_STATE_COMPLETED"
-        assert not hanging.done()
+            assert (await ask(peer, "push set", other_task, **HOOK))[0] is None
+            assert (await peer.ask("cancel", {"id": other_task})).state == "canceled"
+            assert (await approve(peer, third_task))["status"]["state"] == "TASK_STATE_COMPLETED"
+        assert not hanging_call.done()
         store.gate.set()
-        assert (await hanging)[0] is None
+        assert (await hanging_call)[0] is None
 
 
 async def test_an_invalid_url_in_the_store_fails_its_webhook_but_no_task(
@@ -362,13 +364,13 @@ class RandomClient:
             self.hooks.append((task["id"], config["id"]))
             return
         task_id, config_id = self._random.choice(self.hooks[-6:])
-        late, name = f"l{uuid4().hex[:8]}", "TaskPushNotificationConfig"
+        late_id, name = f"l{uuid4().hex[:8]}", "TaskPushNotificationConfig"
         if choice < 0.7:
             self._caller.ask(f"Create{name}", taskId=task_id, **self._config(config_id))
         elif choice < 0.75:
-            self.touched.add(late)
-            self.hooks.append((task_id, late))
-            self._caller.answer(f"Create{name}", taskId=task_id, **self._config(late))
+            self.touched.add(late_id)
+            self.hooks.append((task_id, late_id))
+            self._caller.answer(f"Create{name}", taskId=task_id, **self._config(late_id))
         elif choice < 0.85:
             self.touched.add(config_id)
             self._caller.ask(f"Delete{name}", taskId=task_id, id=config_id)
@@ -380,7 +382,7 @@ class RandomClient:
     def _config(self, config_id: str) -> Json:
         return {"id": config_id, "url": self._random.choice(self._urls), "token": config_id}
 
-    def failed(self) -> set[str]:
+    def failed_configs(self) -> set[str]:
         """Return the config ids of webhooks that are shown as failed."""
         shown: list[Json] = []
         for task_id in {task_id for task_id, _ in self.hooks}:
@@ -399,10 +401,10 @@ def missing_or_reordered(
         order = [
             versions.get(delivered_id, 0) for delivered_id in dict.fromkeys(accepted[config_id])
         ]
-        whole = order[:2] == [1, 2] and len(order) == 3
+        is_complete = order[:2] == [1, 2] and len(order) == 3
         if order != sorted(order) or 0 in order:
             yield "order", config_id, order
-        elif not whole and config_id not in client.touched | failed:
+        elif not is_complete and config_id not in client.touched | failed:
             yield "missing", config_id, order
 
 
@@ -428,7 +430,7 @@ def test_random_operations_keep_all_notifications_in_order(
             assert [*pool.map(lambda client: client.run(60), clients)] == [None] * len(clients)
         eventually(lambda: not callers[0].metrics()["webhooks_pending"])
         eventually(lambda: not leftovers_in(push))
-        shown = set[str]().union(*(client.failed() for client in clients))
+        shown = set[str]().union(*(client.failed_configs() for client in clients))
     failed = set(re.findall(r"The webhook (\S+) of task \S+ at \S+ has failed", caplog.text))
     assert shown <= failed
     assert not [

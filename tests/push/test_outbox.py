@@ -170,7 +170,7 @@ def test_a_secret_is_base64_with_or_without_padding(length: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "named"),
+    ("settings", "setting"),
     [
         ({"secrets": "whsec_QUJDREVGQUJDREVGQUJDREVGQUJDREVG"}, "secrets"),
         ({"secrets": ["whsec_c2hvcnQ="]}, "secrets"),
@@ -187,7 +187,7 @@ def test_a_secret_is_base64_with_or_without_padding(length: int) -> None:
         ({"proxy": "proxy:3128"}, "proxy"),
     ],
 )
-def test_invalid_settings_are_refused_by_name(wrong: Any, named: str) -> None:
-    with pytest.raises(ValueError, match=rf"^{named}\b") as refused, agent(**wrong):
+def test_invalid_settings_are_refused_by_name(settings: Any, setting: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{setting}\b") as refused, agent(**settings):
         pass
     assert "c2hvcnQ" not in str(refused.value)

@@ -16,7 +16,7 @@ from tests.server.test_push_stores import HOOK, MODULES, QUICK, ask, hooks_of
 from tests.server.webhooks import Hooks
 from tests.serving import PATIENCE
 
-from .bench import LATER, NEW, OLD, Bench, answer_with, bench, hook
+from .bench import LATER, NEW, OLD, Bench, bench, hook, response_with
 from .receiver import Delivery, Reply, receiving, script
 
 pytestmark = pytest.mark.anyio
@@ -66,7 +66,7 @@ async def test_changes_at_the_end_of_an_attempt_are_applied(
     async with bench(hook()) as queue_bench:
         first = await queue_bench.transport.next()
         (delivery_task,) = queue_bench.deliveries
-        first.answer.set_result(answer_with(status))
+        first.answer.set_result(response_with(status))
         for _ in range(steps):
             await asyncio.sleep(0)
         assert (delivery_task.done(), len(queue_bench.deliveries)) == (
@@ -90,7 +90,7 @@ async def test_a_transition_at_the_end_of_an_attempt_is_notified_in_order(
 ) -> None:
     async with bench(hook()) as queue_bench:
         await queue_bench.transport.next()
-        queue_bench.transport.attempts[0].answer.set_result(answer_with(status))
+        queue_bench.transport.attempts[0].answer.set_result(response_with(status))
         for _ in range(steps):
             await asyncio.sleep(0)
         await queue_bench.move(COMPLETED)
@@ -124,7 +124,7 @@ async def test_results_for_a_replaced_url_do_not_affect_the_new_one(
         await queue_bench.transport.answer(*statuses[:-1])
         last = await queue_bench.transport.next()
         await queue_bench.set(hook(NEW))
-        last.answer.set_result(answer_with(statuses[-1]))
+        last.answer.set_result(response_with(statuses[-1]))
         await queue_bench.transport.answer(500, 500, 200)  # the new URL has all its attempts
         await queue_bench.move(COMPLETED)
         await queue_bench.transport.answer(200)
@@ -155,7 +155,7 @@ class SlowStore(InMemoryTaskStore):
 async def test_a_webhook_set_again_while_it_fails_is_active_in_any_order(order: str) -> None:
     store = SlowStore()
     async with bench(hook(), store=store, retries=()) as queue_bench:
-        first, saves = await queue_bench.transport.next(), []
+        first_attempt, saves = await queue_bench.transport.next(), []
         store.gate.clear()
         store.reached.clear()
         saves.append(
@@ -166,7 +166,7 @@ async def test_a_webhook_set_again_while_it_fails_is_active_in_any_order(order: 
             if name == "set":
                 saves.append(asyncio.create_task(queue_bench.set(hook())))
             else:
-                first.answer.set_result(answer_with(500))
+                first_attempt.answer.set_result(response_with(500))
             for _ in range(3):
                 await asyncio.sleep(0)
         store.gate.set()
@@ -174,7 +174,7 @@ async def test_a_webhook_set_again_while_it_fails_is_active_in_any_order(order: 
         await wait_until(lambda: not queue_bench.deliveries)
         assert await queue_bench.failures() == {"c1": ""}
         await queue_bench.move(COMPLETED)
-        assert (await queue_bench.transport.next()).id != first.id
+        assert (await queue_bench.transport.next()).id != first_attempt.id
     assert not any(webhook.failure for webhook in await store.webhooks("t"))
 
 

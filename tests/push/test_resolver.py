@@ -166,8 +166,8 @@ except OSError:
 
 def test_a_process_can_end_during_a_lookup() -> None:
     command = [sys.executable, "-W", "error", "-c", ENDING]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "not found\n", "")
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "not found\n", "")
 
 
 @pytest.mark.parametrize("fails", [None, OSError, UnicodeError])

@@ -35,7 +35,7 @@ def test_a_receiver_cannot_forge_notifications_for_another() -> None:
 
 
 def test_the_secret_of_a_receiver_is_the_hmac_of_its_origin() -> None:
-    """As written in docs/push.md, so that others can compute it."""
+    """The documentation describes the computation, so that other tools can repeat it."""
     key = b64decode(SECRET.removeprefix("whsec_"))
     expected = hmac.new(key, ORIGIN.encode(), "sha256").digest()
     (secret,) = Signer([SECRET]).secrets(ORIGIN)

@@ -19,8 +19,8 @@ ADA, BOB, OP, BOSS = ({"x-api-key": f"the key of {name}"} for name in ("ada", "b
 ROLES = {"ada": (), "bob": (), "op": ("operator",), "boss": ("boss",)}
 
 
-def authenticated() -> Json:
-    """Return the options of an agent that knows four callers, of whom one is an operator."""
+def auth_options() -> Json:
+    """Return the options of an agent with four callers, one of whom is an operator."""
     identities = {
         f"the key of {name}": Identity(name, roles=roles) for name, roles in ROLES.items()
     }
@@ -40,8 +40,8 @@ def results(found: Json) -> list[tuple[Any, ...]]:
     return [(each["result"], each["status"], each["reason"]) for each in found["attempts"]]
 
 
-def audited(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
-    """Return the operations in the audit log, and by whom."""
+def audited_operations(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """Return the operations in the audit log, each with its operator."""
     records = [record for record in caplog.records if record.name == "apcore_a2a.audit"]
     return [(vars(record)["operation"], vars(record)["operator"]) for record in records]
 
@@ -86,14 +86,14 @@ def test_a_pending_webhook_says_when_the_next_attempt_is_due() -> None:
 @pytest.mark.parametrize(
     ("reply", "reason"), [(Reply(cut=b"HTTP/1.1 2"), "connection"), (Reply(404), "status")]
 )
-def test_a_failure_has_a_fixed_word_as_its_reason(reply: Reply, reason: str) -> None:
+def test_the_reason_of_a_failure_is_one_of_a_few_fixed_words(reply: Reply, reason: str) -> None:
     with receiving(lambda delivery: reply) as receiver, agent(retries=()) as caller:
         task = caller.send(url=receiver.url)
         eventually(lambda: webhook(caller, task)["state"] == "failed")
         assert [each[2] for each in results(webhook(caller, task))] == [reason]
 
 
-def test_a_failed_webhook_is_delivered_again_with_all_it_has_missed() -> None:
+def test_redelivery_sends_all_notifications_that_a_failed_webhook_has_missed() -> None:
     works: list[bool] = []
 
     def answer(delivery: Delivery) -> Reply:
@@ -115,8 +115,8 @@ def test_a_failed_webhook_is_delivered_again_with_all_it_has_missed() -> None:
         ]
         eventually(lambda: len(webhook(caller, task)["attempts"]) == 4)
         assert webhook(caller, task)["state"] == "active"
-        nothing = caller.post(f"tasks/{task['id']}/webhooks/w/redeliver")
-        assert (nothing.status_code, nothing.json()) == (202, {"requeued": 0})
+        second = caller.post(f"tasks/{task['id']}/webhooks/w/redeliver")
+        assert (second.status_code, second.json()) == (202, {"requeued": 0})
 
 
 def test_a_redelivered_webhook_of_03_gets_the_task_in_each_state() -> None:
@@ -185,18 +185,18 @@ def test_an_unknown_task_or_webhook_is_not_found() -> None:
 
 def test_lists_are_filtered_and_bounded() -> None:
     with receiving() as good, receiving(lambda delivery: Reply(410)) as bad, agent() as caller:
-        working = [caller.send(url=good.url)["id"] for _ in range(3)]
-        failing = caller.send(url=bad.url)["id"]
-        found = {"id": failing}
-        eventually(lambda: webhook(caller, found)["state"] == "failed")
+        active_ids = [caller.send(url=good.url)["id"] for _ in range(3)]
+        failing_id = caller.send(url=bad.url)["id"]
+        failing_task = {"id": failing_id}
+        eventually(lambda: webhook(caller, failing_task)["state"] == "failed")
 
         def tasks(**params: Any) -> list[str]:
             listed: list[Json] = caller.get("webhooks", **params).json()["webhooks"]
             return [each["taskId"] for each in listed]
 
-        assert tasks() == [failing, *reversed(working)]
-        assert tasks(state="failed") == [failing]
-        assert tasks(state="active", limit=2) == [*reversed(working)][:2]
+        assert tasks() == [failing_id, *reversed(active_ids)]
+        assert tasks(state="failed") == [failing_id]
+        assert tasks(state="active", limit=2) == [*reversed(active_ids)][:2]
         for params in ({"state": "lost"}, {"limit": 0}, {"limit": 201}, {"limit": "x"}):
             response = caller.get("webhooks", **params)
             assert (response.status_code, response.json()["error"]["code"]) == (400, "BAD_REQUEST")
@@ -213,28 +213,28 @@ def test_owners_and_operators_have_access_and_others_see_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "apcore_a2a.audit")
-    with receiving(lambda delivery: Reply(410)) as receiver, agent(authenticated()) as caller:
-        with caller.headed(ADA):
+    with receiving(lambda delivery: Reply(410)) as receiver, agent(auth_options()) as caller:
+        with caller.with_headers(ADA):
             task = caller.send(id="w", url=receiver.url)
             eventually(lambda: webhook(caller, task)["state"] == "failed")
             assert webhook(caller, task)["url"] == receiver.url
             assert caller.get("webhooks").json()["webhooks"] == [webhook(caller, task)]
-        assert audited(caplog) == []
-        with caller.headed(OP):
-            seen = webhook(caller, task)
-            assert seen["url"] == receiver.url.removesuffix("/hook")
-            assert caller.get("webhooks").json()["webhooks"] == [seen]
+        assert audited_operations(caplog) == []
+        with caller.with_headers(OP):
+            shown_webhook = webhook(caller, task)
+            assert shown_webhook["url"] == receiver.url.removesuffix("/hook")
+            assert caller.get("webhooks").json()["webhooks"] == [shown_webhook]
             assert caller.post(f"tasks/{task['id']}/webhooks/w/test").status_code == 200
             assert caller.post(f"tasks/{task['id']}/webhooks/w/redeliver").status_code == 202
         for stranger in (BOB, BOSS):
-            with caller.headed(stranger):
+            with caller.with_headers(stranger):
                 assert caller.get("webhooks").json() == {"webhooks": []}
                 assert caller.get(f"tasks/{task['id']}/webhooks").status_code == 404
-                for act in ("test", "redeliver"):
-                    assert caller.post(f"tasks/{task['id']}/webhooks/w/{act}").status_code == 404
+                for action in ("test", "redeliver"):
+                    assert caller.post(f"tasks/{task['id']}/webhooks/w/{action}").status_code == 404
         assert caller.get("webhooks").status_code == 401
     acts = ("ListTaskWebhooks", "ListWebhooks", "TestWebhook", "RedeliverWebhook")
-    assert audited(caplog) == [(act, "apikey|op") for act in acts]
+    assert audited_operations(caplog) == [(action, "apikey|op") for action in acts]
 
 
 def test_attempts_and_dead_letters_survive_a_restart(each_store: str) -> None:

@@ -38,13 +38,13 @@ async def serving(
     """Serve modules, and those of remote agents."""
     registry = registry_of(modules)
     app = app_of(registry, companions=remotes, **{"url": None, **options})
-    named = {remote.name: remote for remote in remotes}
+    agents_by_name = {remote.name: remote for remote in remotes}
     async with (
         listening(app) as url,
         A2AClient(url, timeout=PATIENCE) as client,
         asyncio.timeout(PATIENCE),
     ):
-        yield Agent(url, client, app, registry, named)
+        yield Agent(url, client, app, registry, agents_by_name)
 
 
 @asynccontextmanager
@@ -70,7 +70,7 @@ async def chain(
 
 
 class Asker:
-    """A module that asks for a day, and then says it, with whatever it was answered."""
+    """A module that asks for a day, and then returns its inputs and the answer."""
 
     description = "Asks for a day."
     input_schema = output_schema = None

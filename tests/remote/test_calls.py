@@ -73,7 +73,7 @@ async def test_a_remote_skill_is_as_typed_as_a_local_one(names: str) -> None:
 
 
 @pytest.mark.parametrize("names", NAMES)
-async def test_chunks_pass_one_by_one(names: str) -> None:
+async def test_chunks_are_passed_on_one_by_one(names: str) -> None:
     steps = [asyncio.Event() for _ in range(4)]
 
     async def count(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
@@ -133,7 +133,7 @@ async def states(client: Any) -> list[str]:
     return [str(task.status.state) async for task in client.iter_tasks()]
 
 
-async def test_a_lost_caller_cancels_at_the_remote() -> None:
+async def test_a_disconnected_caller_cancels_the_remote_task() -> None:
     gate = Gate()
     async with chain({"work": ActionModule(gate)}, "c") as (agent, remote):
         stream = agent.client.stream_message({"a": 1}, skill="remote.c.work")
@@ -144,7 +144,7 @@ async def test_a_lost_caller_cancels_at_the_remote() -> None:
         assert await states(remote.client) == ["canceled"]
 
 
-async def test_a_timeout_cancels_at_the_remote() -> None:
+async def test_a_timeout_cancels_the_remote_task() -> None:
     gate = Gate()
     async with serving({"work": ActionModule(gate)}) as remote:
         registry = Registry()
@@ -157,7 +157,7 @@ async def test_a_timeout_cancels_at_the_remote() -> None:
 
 
 @pytest.mark.parametrize("names", NAMES)
-async def test_the_words_of_a_remote_error_stay_in_its_log(
+async def test_the_text_of_a_remote_error_is_only_in_the_log(
     names: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail(inputs: Inputs, context: Any) -> Any:
@@ -168,8 +168,8 @@ async def test_the_words_of_a_remote_error_stay_in_its_log(
             await agents[0].client.call(skill_of(names), {})
         data: Any = failed.value.data
         assert data["type"] == "RemoteFailedError"
-        shown = await agents[0].client.get_task(failed.value.task.id, history_length=10)
-        assert "hunter2" not in str(shown.to_dict())
+        task = await agents[0].client.get_task(failed.value.task.id, history_length=10)
+        assert "hunter2" not in str(task.to_dict())
     events = [getattr(record, "event", "") for record in caplog.records]
     assert "remote_call_failed" in events
 
@@ -210,11 +210,11 @@ async def test_an_agent_that_is_down_fails_its_calls() -> None:
 
 @pytest.mark.parametrize("names", NAMES)
 async def test_files_usage_progress_and_metadata_pass_through(names: str) -> None:
-    got: list[Any] = []
+    parts_received: list[Any] = []
 
     async def work(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
-        got.extend(context.services.parts)
-        got.append(context.services.request_metadata["locale"])
+        parts_received.extend(context.services.parts)
+        parts_received.append(context.services.request_metadata["locale"])
         yield Progress("Reading", {"page": 1})
         yield Usage(10, 2)
         yield Usage(1, 1)
@@ -233,9 +233,9 @@ async def test_files_usage_progress_and_metadata_pass_through(names: str) -> Non
                 [Part(text="See"), png], skill=skill_of(names), metadata={"locale": "de"}
             )
         ]
-        (raw,) = [part for part in got if "raw" in part]
+        (raw,) = [part for part in parts_received if "raw" in part]
         assert Part.from_dict(raw) == png
-        assert got[-1] == "de"
+        assert parts_received[-1] == "de"
         progress = [e.status.message for e in events if isinstance(e, TaskStatusUpdateEvent)]
         assert [(m.parts[0].text, m.parts[1].data) for m in progress if m] == [
             ("Reading", {"page": 1})
@@ -283,7 +283,7 @@ async def test_a_plain_program_calls_and_streams() -> None:
             assert agent.open_calls == 0
 
 
-async def test_the_trace_of_the_caller_goes_on_at_the_remote() -> None:
+async def test_the_trace_of_the_caller_continues_at_the_remote_agent() -> None:
     seen: list[str] = []
 
     async def look(inputs: Inputs, context: Any) -> Any:

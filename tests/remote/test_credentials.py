@@ -33,12 +33,12 @@ class Whoami:
         return {"id": identity.id, "roles": list(identity.roles)}
 """
 AUDIENCE, ISSUER = "https://tools.example.com", "https://gateway.example.com"
-USERS = "secret-of-those-who-sign-tokens-for-users"
+USER_KEY = "secret-of-those-who-sign-tokens-for-users"
 LISTEN = ["--host", "127.0.0.1", "--port", "0"]
 
 
 def user_token() -> str:
-    return mint(Identity("ada", roles=("operator",)), "gateway", key=USERS)
+    return mint(Identity("ada", roles=("operator",)), "gateway", key=USER_KEY)
 
 
 def start(stack: ExitStack, folder: Path, remote: dict[str, Any], **variables: str) -> Process:
@@ -57,7 +57,7 @@ def start(stack: ExitStack, folder: Path, remote: dict[str, Any], **variables: s
         ),
         encoding="utf-8",
     )
-    variables = {"APCORE_A2A_AUTH_KEY": USERS, **variables}
+    variables = {"APCORE_A2A_AUTH_KEY": USER_KEY, **variables}
     command = [*COMMAND, "serve", "--config", "gateway.yaml", *LISTEN]
     return stack.enter_context(process(command, folder, variables))
 
@@ -70,7 +70,7 @@ def start_remote(stack: ExitStack, folder: Path, variables: dict[str, str]) -> P
 
 @pytest.mark.process
 @pytest.mark.parametrize("kind", ["key", "key set"])
-def test_a_gateway_signs_who_the_caller_is_and_the_agent_verifies_it(
+def test_a_gateway_signs_the_identity_of_the_caller_and_the_agent_verifies_it(
     tmp_path: Path, kind: str
 ) -> None:
     (tmp_path / "minting.pem").write_bytes(P256.private_pem)
@@ -96,24 +96,24 @@ def test_a_gateway_signs_who_the_caller_is_and_the_agent_verifies_it(
         }
         gateway = start(stack, tmp_path, entry)
         with SyncA2AClient(gateway.url, auth=f"Bearer {user_token()}", timeout=PATIENCE) as client:
-            seen = client.call("remote.tools.whoami", {})
-            assert seen == {"id": "ada", "roles": ["operator"]}
+            identity = client.call("remote.tools.whoami", {})
+            assert identity == {"id": "ada", "roles": ["operator"]}
         with (
             SyncA2AClient(remote.url, auth=f"Bearer {user_token()}", timeout=PATIENCE) as client,
             pytest.raises(A2AAuthError),
         ):
-            client.call("whoami", {})  # a token for the gateway is none for the agent
+            client.call("whoami", {})  # the agent does not accept a token for the gateway
         assert "eyJ" not in gateway.log + remote.log
 
 
 @pytest.mark.process
 def test_a_gateway_gets_its_own_token_as_an_oauth_client(tmp_path: Path) -> None:
     issuer = Issuer()
-    token = mint(Identity("gateway", type="service"), AUDIENCE, key=USERS)
+    token = mint(Identity("gateway", type="service"), AUDIENCE, key=USER_KEY)
     issuer.members["access_token"] = token
     with ExitStack() as stack:
         server = stack.enter_context(issuing(issuer))
-        variables = {"APCORE_A2A_AUTH_KEY": USERS, "APCORE_A2A_AUTH_AUDIENCE": AUDIENCE}
+        variables = {"APCORE_A2A_AUTH_KEY": USER_KEY, "APCORE_A2A_AUTH_AUDIENCE": AUDIENCE}
         remote = start_remote(stack, tmp_path, variables)
         entry = {
             "name": "tools",

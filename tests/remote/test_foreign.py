@@ -1,6 +1,6 @@
 """Agents built on other libraries, each in a process of its own, behind a gateway.
 
-Their skills take and give text, whatever the library.
+Their skills take and return text, whatever the library.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 @dataclass(frozen=True)
 class Foreign:
-    """A foreign agent, and what it can.
+    """A foreign agent and its capabilities.
 
     Attributes:
         server: The program in `tests/client/servers`.
@@ -30,7 +30,7 @@ class Foreign:
         skill: The id of its skill.
         chunks: The chunks of `count 3`.
         question: Its question; empty if it has none.
-        error: The words of its error; some hide those of the agent.
+        error: The text of its error; some libraries hide that of the agent.
     """
 
     server: str
@@ -72,35 +72,35 @@ def foreign(request: pytest.FixtureRequest) -> Iterator[tuple[Foreign, str]]:
 async def gateway(foreign: tuple[Foreign, str]) -> AsyncIterator[tuple[Foreign, Agent, str]]:
     """Serve the skills of a foreign agent; yield it, the gateway and the id of its only skill."""
     agent, url = foreign
-    async with serving({}, RemoteAgent(url, name="far", expose=True)) as served:
-        skills = [skill.id for skill in (await served.client.agent_card).skills]
-        yield agent, served, skills[0]
+    async with serving({}, RemoteAgent(url, name="far", expose=True)) as gateway_agent:
+        skills = [skill.id for skill in (await gateway_agent.client.agent_card).skills]
+        yield agent, gateway_agent, skills[0]
 
 
 async def test_its_skills_become_modules(foreign: tuple[Foreign, str]) -> None:
-    async with gateway(foreign) as (agent, served, skill):
+    async with gateway(foreign) as (agent, gateway_agent, skill):
         assert skill == f"remote.far.{agent.skill}"
-        assert served.registry.module_ids == [skill]
+        assert gateway_agent.registry.module_ids == [skill]
 
 
-async def test_it_takes_text_and_gives_text(foreign: tuple[Foreign, str]) -> None:
-    async with gateway(foreign) as (_, served, skill):
-        assert (await served.client.call(skill, "echo hello")).strip() == "hello"
+async def test_it_takes_text_and_returns_text(foreign: tuple[Foreign, str]) -> None:
+    async with gateway(foreign) as (_, gateway_agent, skill):
+        assert (await gateway_agent.client.call(skill, "echo hello")).strip() == "hello"
 
 
-async def test_its_chunks_pass(foreign: tuple[Foreign, str]) -> None:
-    async with gateway(foreign) as (agent, served, skill):
-        chunks = [chunk async for chunk in served.client.stream(skill, "count 3")]
+async def test_its_chunks_are_passed_on(foreign: tuple[Foreign, str]) -> None:
+    async with gateway(foreign) as (agent, gateway_agent, skill):
+        chunks = [chunk async for chunk in gateway_agent.client.stream(skill, "count 3")]
         assert tuple(chunk for chunk in map(str.strip, chunks) if chunk) == agent.chunks
 
 
 async def test_its_question_is_answered_through_the_gateway(foreign: tuple[Foreign, str]) -> None:
-    async with gateway(foreign) as (agent, served, skill):
+    async with gateway(foreign) as (agent, gateway_agent, skill):
         if not agent.question:
             pytest.skip("the program has no questions in words")
         with pytest.raises(InputRequired, match=agent.question) as asked:
-            await served.client.call(skill, "ask")
-        task = await served.client.reply(asked.value.task, "this one")
+            await gateway_agent.client.call(skill, "ask")
+        task = await gateway_agent.client.reply(asked.value.task, "this one")
         assert task.value == "got: this one"
 
 
@@ -114,23 +114,23 @@ async def test_a_cancel_reaches_it(foreign: tuple[Foreign, str]) -> None:
         started.append(event.id if isinstance(event, Task) else event.task_id)
         raise LeftError
 
-    async with gateway(foreign) as (agent, served, skill):
-        remote = served.remotes["far"]
+    async with gateway(foreign) as (agent, gateway_agent, skill):
+        remote = gateway_agent.remotes["far"]
         with pytest.raises(LeftError):
             await remote.send(agent.skill.removeprefix("agent"), "slow 60", on_event=leave)
         task = await remote.client.get_task(started[0])
         assert task.status.state == TaskState.CANCELED
-        ours = await served.client.send_message("slow 60", skill=skill, blocking=False)
+        ours = await gateway_agent.client.send_message("slow 60", skill=skill, blocking=False)
         await wait_until(lambda: remote.open_calls)
-        assert (await served.client.cancel_task(ours.id)).status.state == TaskState.CANCELED
+        assert (await gateway_agent.client.cancel_task(ours.id)).status.state == TaskState.CANCELED
         await wait_until(lambda: not remote.open_calls)
 
 
-async def test_the_words_of_its_error_stay_in_the_log(
+async def test_the_text_of_its_error_is_only_in_the_log(
     foreign: tuple[Foreign, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with gateway(foreign) as (agent, served, skill):
+    async with gateway(foreign) as (agent, gateway_agent, skill):
         with pytest.raises(TaskFailedError) as failed:
-            await served.client.call(skill, "fail")
+            await gateway_agent.client.call(skill, "fail")
         assert "broke" not in str(failed.value.task.to_dict())
     assert agent.error in caplog.text

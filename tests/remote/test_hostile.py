@@ -41,20 +41,25 @@ pytestmark = pytest.mark.anyio
 
 MEGABYTE = 2**20
 TOKEN = "s3cr3t-of-the-gateway"
-WORDS = "words-of-the-agent"
+ERROR_TEXT = "words-of-the-agent"
 SKILLS = [{"id": "s", "name": "Skill"}]
 STREAM = head(content_type="text/event-stream")
 
 
 @asynccontextmanager
-async def registered(
+async def serving_registered_skill(
     script: Script, **options: Any
 ) -> AsyncIterator[tuple[Executor, RawServer, RemoteAgent]]:
     """Register the skill of an agent whose calls *script* answers."""
     registry = Registry()
     with raw(agent(script, skills=SKILLS)) as server:
-        given = {"auth": f"Bearer {TOKEN}", "max_bytes": MEGABYTE, "timeout": PATIENCE, **options}
-        async with RemoteAgent(server.url, name="c", **given) as remote:
+        agent_options = {
+            "auth": f"Bearer {TOKEN}",
+            "max_bytes": MEGABYTE,
+            "timeout": PATIENCE,
+            **options,
+        }
+        async with RemoteAgent(server.url, name="c", **agent_options) as remote:
             assert await remote.register(registry) == ["remote.c.s"]
             yield Executor(registry), server, remote
 
@@ -88,14 +93,14 @@ HOSTILE: dict[str, Script] = {
     "redirect to a private address": lambda _: reply(status=307, location="http://169.254.169.254"),
     "redirect in a circle": lambda request: reply(status=307, location=request.path),
     "redirect to a GET": lambda _: reply(status=303, location="/elsewhere"),
-    "a page": lambda _: reply(b"<html>" + WORDS.encode(), content_type="text/html"),
+    "a page": lambda _: reply(b"<html>" + ERROR_TEXT.encode(), content_type="text/html"),
     "an image": lambda _: reply(b"\x89PNG", content_type="image/png"),
     "deep JSON": nested,
     "endless JSON": lambda _: endless(head(content_type="application/json"), b"[" * 65536),
     "endless line": lambda _: endless(STREAM + b"data: ", b"x" * 65536),
     "endless comments": lambda _: endless(STREAM, b": " + b"x" * 65536),
     "no task": lambda request: rpc(request, result={}),
-    "error": lambda request: rpc(request, error={"code": -32603, "message": WORDS}),
+    "error": lambda request: rpc(request, error={"code": -32603, "message": ERROR_TEXT}),
     "compressed": lambda _: reply(b"\x1f\x8b", content_encoding="gzip"),
     "stream without events": lambda _: [STREAM, CLOSE],
 }
@@ -106,12 +111,12 @@ async def test_a_hostile_answer_fails_the_call(
     answer: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
-    async with registered(HOSTILE[answer]) as (executor, server, _):
+    async with serving_registered_skill(HOSTILE[answer]) as (executor, server, _):
         with pytest.raises(RemoteFailedError) as caught:
             await executor.call_async("remote.c.s", {"text": "hello"})
         sent = [request for request in server.calls if b"SendStreamingMessage" in request.body]
     assert caught.value.code == "REMOTE_FAILED"
-    assert WORDS not in str(caught.value)
+    assert ERROR_TEXT not in str(caught.value)
     assert TOKEN not in caplog.text
     if "redirect" not in answer:
         assert len(sent) == 1
@@ -127,7 +132,7 @@ async def test_an_output_without_end_is_cut_and_its_task_canceled() -> None:
         return rpc(request, result=task(state="TASK_STATE_CANCELED"))
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    async with registered(script, max_bytes=2 * MEGABYTE) as (executor, server, _):
+    async with serving_registered_skill(script, max_bytes=2 * MEGABYTE) as (executor, server, _):
         with pytest.raises(RemoteFailedError, match="too large"):
             await executor.call_async("remote.c.s", {"text": "hello"})
         assert server.sent < 64 * MEGABYTE
@@ -143,7 +148,7 @@ async def test_a_message_whose_response_is_lost_is_not_sent_again(when: str) -> 
     def script(_: Request) -> Iterable[Step]:
         return [CUT] if when == "before the headers" else [STREAM, CUT]
 
-    async with registered(script) as (executor, server, _):
+    async with serving_registered_skill(script) as (executor, server, _):
         with pytest.raises(RemoteFailedError) as caught:
             await executor.call_async("remote.c.s", {"text": "hello"})
         assert caught.value.retryable is True
@@ -159,7 +164,7 @@ async def test_a_slow_answer_ends_with_the_time_of_the_call(start: bytes) -> Non
             yield 0.05
         yield HOLD
 
-    async with registered(script, timeout=0.3) as (executor, server, _):
+    async with serving_registered_skill(script, timeout=0.3) as (executor, server, _):
         with pytest.raises(ModuleTimeoutError):
             await executor.call_async("remote.c.s", {"text": "hello"})
         assert len(server.calls) == 1
@@ -170,7 +175,7 @@ CARDS: dict[str, Script] = {
     "redirect in a circle": lambda request: reply(status=302, location=request.path),
     "endless": lambda _: endless(head(content_type="application/json"), b'"' + b"x" * 65536),
     "deep": lambda _: reply(b"[" * 100_000),
-    "page": lambda _: reply(b"<html>" + WORDS.encode(), content_type="text/html"),
+    "page": lambda _: reply(b"<html>" + ERROR_TEXT.encode(), content_type="text/html"),
     "lost": lambda _: [CUT],
     "interface of another kind": lambda _: reply(card("file:///etc/passwd")),
 }
@@ -209,12 +214,12 @@ async def test_credentials_do_not_follow_a_card_to_another_origin() -> None:
 async def test_a_call_that_has_begun_keeps_its_schemas_when_they_change() -> None:
     """The next call is checked by the new ones."""
     schemas = [{"type": "object", "required": [name]} for name in ("old", "new")]
-    began, shown = asyncio.Event(), 0
+    began, version = asyncio.Event(), 0
     loop = asyncio.get_running_loop()
 
     def script(request: Request) -> Iterable[Step]:
         if request.is_card:
-            params = {"skills": {"s": {"inputSchema": schemas[shown]}}}
+            params = {"skills": {"s": {"inputSchema": schemas[version]}}}
             extensions = [{"uri": EXTENSION_URI, "params": params}]
             capabilities = {"streaming": True, "extensions": extensions}
             url = f"http://{request.headers['host']}/"
@@ -229,11 +234,11 @@ async def test_a_call_that_has_begun_keeps_its_schemas_when_they_change() -> Non
         async with RemoteAgent(server.url, name="c") as remote:
             await remote.register(registry)
             executor = Executor(registry)
-            calling = asyncio.create_task(executor.call_async("remote.c.s", {"old": 1}))
+            call = asyncio.create_task(executor.call_async("remote.c.s", {"old": 1}))
             await began.wait()
-            shown = 1
+            version = 1
             await remote.refresh()
-            assert await calling == {}
+            assert await call == {}
             with pytest.raises(ModuleError, match="new"):
                 await executor.call_async("remote.c.s", {"old": 1})
 
@@ -241,7 +246,7 @@ async def test_a_call_that_has_begun_keeps_its_schemas_when_they_change() -> Non
 async def test_a_gateway_answers_others_while_its_agents_are_hostile(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Twenty calls that never end, and twenty that flood, leave time for all others."""
+    """Beside twenty calls that never end and twenty that flood, other calls are answered."""
 
     def script(request: Request) -> Iterable[Step]:
         if b"flood" in request.body:

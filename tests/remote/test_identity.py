@@ -1,4 +1,4 @@
-"""Identities and conversations across agents: what is passed on, and what never is."""
+"""Identities and conversations across agents: the claims that are passed on, and no others."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def recording_module(seen: list[Any]) -> ActionModule:
     return ActionModule(work)
 
 
-async def test_forward_tells_the_agent_who_the_caller_is() -> None:
+async def test_forward_sends_the_identity_of_the_caller_to_the_agent() -> None:
     seen: list[Any] = []
 
     def forward(context: Any) -> dict[str, str]:
@@ -101,20 +101,20 @@ def rules(*denied: str) -> ACL:
 
 async def test_each_agent_applies_its_own_rules() -> None:
     registry = registry_of({"work": ActionModule(give_back), "admin": ActionModule(give_back)})
-    denying = Executor(registry, acl=rules("admin"))
-    async with listening(app_of(denying, url=None)) as url:
+    denying_executor = Executor(registry, acl=rules("admin"))
+    async with listening(app_of(denying_executor, url=None)) as url:
         agent = RemoteAgent(url, name="c", expose=True)
         gateway_registry = Registry()
         app = app_of(
             Executor(gateway_registry, acl=rules("remote.c.none")), url=None, companions=[agent]
         )
         async with listening(app) as gateway_url, RemoteAgent(gateway_url, name="g") as client:
-            own = Registry()
-            # the card of the agent does not show what the gateway may not call
-            assert await client.register(own) == ["remote.g.c.work"]
-            executor = Executor(own)
+            own_registry = Registry()
+            # the card of the agent does not show skills that the gateway may not call
+            assert await client.register(own_registry) == ["remote.g.c.work"]
+            executor = Executor(own_registry)
             assert await executor.call_async("remote.g.c.work", {"a": 1}) == {"a": 1}
-            denying.set_acl(rules("work"))
+            denying_executor.set_acl(rules("work"))
             with pytest.raises(TaskFailedError):
                 await client.client.call("remote.c.work", {})
             with pytest.raises((ACLDeniedError, RemoteFailedError)):

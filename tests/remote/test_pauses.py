@@ -33,7 +33,7 @@ async def ask(agent: Agent, names: str, inputs: Inputs) -> Task:
 
 
 def question_of(task: Task) -> tuple[str, Any]:
-    """Return the words of a question, and its data."""
+    """Return the text of a question, and its data."""
     assert task.status.message
     text, data = task.status.message.parts
     return text.text or "", data.data
@@ -47,7 +47,9 @@ async def states(agents: list[Agent]) -> list[list[str]]:
 
 @pytest.mark.parametrize("wait", WAITS)
 @pytest.mark.parametrize("names", NAMES)
-async def test_a_question_pauses_here_with_its_words_and_its_data(names: str, wait: Any) -> None:
+async def test_a_remote_question_pauses_the_local_task_with_its_text_and_data(
+    names: str, wait: Any
+) -> None:
     asker = Asker(
         data={"calendar": "work"},
         field="day",
@@ -58,9 +60,9 @@ async def test_a_question_pauses_here_with_its_words_and_its_data(names: str, wa
         task = await ask(agents[0], names, {"a": 1})
         text, data = question_of(task)
         assert text == "Which day?\n1. Friday\n2. Sunday"
-        asked = data["input"]
-        assert (asked["field"], asked["choices"]) == ("day", ["Friday", "Sunday"])
-        assert (asked["data"], asked["schema"]) == ({"calendar": "work"}, {"type": "string"})
+        question = data["input"]
+        assert (question["field"], question["choices"]) == ("day", ["Friday", "Sunday"])
+        assert (question["data"], question["schema"]) == ({"calendar": "work"}, {"type": "string"})
         task = await agents[0].client.reply(task, "2")
         assert task.status.state == "completed"
         assert task.value == {"inputs": {"a": 1, "day": "Sunday"}, "answer": [{"text": "2"}]}
@@ -68,7 +70,7 @@ async def test_a_question_pauses_here_with_its_words_and_its_data(names: str, wa
 
 
 @pytest.mark.parametrize("names", NAMES)
-async def test_an_answer_goes_back_as_it_came(names: str) -> None:
+async def test_an_answer_is_passed_on_unchanged(names: str) -> None:
     asker = Asker()
     parts = [Part(data={"day": "Friday"}), Part(raw=b"%PDF-1.4", filename="a.pdf"), Part(text="ok")]
     async with chain({"work": asker}, names) as agents:
@@ -92,7 +94,9 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again(names: str) -> Non
 
 @pytest.mark.parametrize("answer", ["yes", "no"])
 @pytest.mark.parametrize("names", NAMES)
-async def test_an_approval_is_asked_for_here_and_given_there(names: str, answer: str) -> None:
+async def test_an_approval_is_asked_for_locally_and_given_to_the_remote_agent(
+    names: str, answer: str
+) -> None:
     calls: list[Inputs] = []
 
     async def work(inputs: Inputs, context: Any) -> Any:
@@ -112,7 +116,7 @@ async def test_an_approval_is_asked_for_here_and_given_there(names: str, answer:
 
 
 @pytest.mark.parametrize("names", NAMES)
-async def test_a_cancel_of_a_paused_task_ends_it_there(names: str) -> None:
+async def test_canceling_a_paused_task_ends_the_remote_task(names: str) -> None:
     asker = Asker()
     async with chain({"work": asker}, names) as agents:
         task = await ask(agents[0], names, {})
@@ -122,7 +126,7 @@ async def test_a_cancel_of_a_paused_task_ends_it_there(names: str) -> None:
         assert await states(agents) == [["canceled"]] * len(agents)
 
 
-async def test_an_expired_question_ends_the_task_there() -> None:
+async def test_an_expired_question_ends_the_remote_task() -> None:
     asker = Asker()
     async with serving({"work": asker}) as remote:
         agent = RemoteAgent(remote.url, name="c", expose=True)
@@ -132,7 +136,7 @@ async def test_an_expired_question_ends_the_task_there() -> None:
             assert await states([gateway, remote]) == [["failed"], ["canceled"]]
 
 
-async def test_approval_may_be_asked_for_here_before_the_agent_is_called() -> None:
+async def test_approval_may_be_asked_for_locally_before_the_agent_is_called() -> None:
     async with serving({"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}) as remote:
         agent = RemoteAgent(remote.url, name="c", expose=True, approve="local")
         async with serving({}, agent) as gateway:

@@ -105,7 +105,7 @@ class Chain:
     def client(self, number: int = 0) -> A2AClient:
         return A2AClient(self.urls[number], headers={"x-api-key": KEY}, timeout=PATIENCE)
 
-    async def seen(self, name: str) -> None:
+    async def wait_for_file(self, name: str) -> None:
         """Wait for a file of the third process."""
         await wait_until((self.folder / name).exists)
 
@@ -130,11 +130,11 @@ def chain(tmp_path: Path) -> Iterator[Chain]:
 
 async def states(chain: Chain, *numbers: int) -> list[list[str]]:
     """Return the states of all tasks of some of the processes."""
-    found: list[list[str]] = []
+    states_by_process: list[list[str]] = []
     for number in numbers:
         async with chain.client(number) as client:
-            found.append([str(task.status.state) async for task in client.iter_tasks()])
-    return found
+            states_by_process.append([str(task.status.state) async for task in client.iter_tasks()])
+    return states_by_process
 
 
 async def test_a_stream_passes_chunk_by_chunk(chain: Chain) -> None:
@@ -147,7 +147,7 @@ async def test_a_stream_passes_chunk_by_chunk(chain: Chain) -> None:
     assert chunks == [{"number0": 0}, {"number1": 1}, {"number2": 2}]
 
 
-async def test_a_question_and_an_approval_pause_all_of_them(chain: Chain) -> None:
+async def test_a_question_and_an_approval_pause_all_three_tasks(chain: Chain) -> None:
     async with chain.client() as client:
         with pytest.raises(InputRequired) as asked:
             await client.call("remote.b.c.ask", {})
@@ -162,19 +162,19 @@ async def test_a_question_and_an_approval_pause_all_of_them(chain: Chain) -> Non
     assert await states(chain, 0, 1, 2) == [["rejected", "completed", "completed"]] * 3
 
 
-async def test_a_cancel_reaches_the_last_of_them(chain: Chain) -> None:
+async def test_a_cancel_reaches_the_last_process(chain: Chain) -> None:
     async with chain.client() as client:
         task = await client.send_message({}, skill="remote.b.c.wait", blocking=False)
-        await chain.seen("reached")
+        await chain.wait_for_file("reached")
         await client.cancel_task(task.id)
-        await chain.seen("canceled")
+        await chain.wait_for_file("canceled")
     assert await states(chain, 0, 1, 2) == [["canceled"]] * 3
 
 
 async def test_a_call_fails_if_the_agent_in_the_middle_is_killed(chain: Chain) -> None:
     async with chain.client() as client:
         call = asyncio.create_task(client.call("remote.b.c.wait", {}))
-        await chain.seen("reached")
+        await chain.wait_for_file("reached")
         chain.processes[1].signal(signal.SIGKILL)
         with pytest.raises(TaskFailedError) as failed:
             await call

@@ -1,4 +1,4 @@
-"""Registration of remote skills: names, refreshes, agents that are down, circles, hostile cards."""
+"""Registration of remote skills: names, refreshes, agents that are down, loops, hostile cards."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -131,7 +131,7 @@ async def test_calls_during_refreshes_are_not_lost() -> None:
             assert await changing > 1
 
 
-async def test_an_agent_that_is_down_at_the_start_comes_later(
+async def test_the_skills_of_an_agent_that_is_down_at_the_start_are_registered_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("apcore_a2a_remote.agent.FIRST_RETRY", 0.05)
@@ -184,20 +184,20 @@ async def test_while_an_agent_is_down_its_modules_stay() -> None:
     await agent.aclose()
 
 
-async def test_a_module_of_that_id_stays_and_the_skill_is_left_out(
+async def test_a_remote_skill_with_the_id_of_a_local_module_is_left_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     modules = {"work": ActionModule(give_back), "more": ActionModule(give_back)}
     async with serving(modules) as remote:
-        registry, own = Registry(), ActionModule(give_back)
-        registry.register("remote.c.work", own)
+        registry, local_module = Registry(), ActionModule(give_back)
+        registry.register("remote.c.work", local_module)
         async with RemoteAgent(remote.url, name="c") as agent:
             assert await agent.register(registry) == ["remote.c.more"]
-            assert registry.get("remote.c.work") is own
+            assert registry.get("remote.c.work") is local_module
     assert "remote_skill_skipped" in [getattr(r, "event", "") for r in caplog.records]
 
 
-async def test_agents_that_expose_each_other_do_not_nest_without_end() -> None:
+async def test_agents_that_expose_each_other_do_not_nest_their_skills_endlessly() -> None:
     with listener() as first, listener() as second:
         urls = [f"http://127.0.0.1:{each.getsockname()[1]}" for each in (first, second)]
     ports = [int(url.rpartition(":")[2]) for url in urls]
@@ -229,7 +229,7 @@ class Ping:
         return await context.executor.call_async(self.target, inputs, context)
 
 
-async def test_a_circle_of_calls_ends() -> None:
+async def test_a_loop_of_calls_ends() -> None:
     ping, pong = Ping("remote.y.pong"), Ping("remote.x.ping")
     with listener() as first, listener() as second:
         urls = [f"http://127.0.0.1:{each.getsockname()[1]}" for each in (first, second)]
@@ -247,7 +247,7 @@ async def test_a_circle_of_calls_ends() -> None:
     assert ping.count + pong.count == 9  # the first call, and eight more
 
 
-async def test_the_number_of_hops_bounds_a_circle_through_other_processes() -> None:
+async def test_the_number_of_hops_bounds_a_loop_through_other_processes() -> None:
     async with serving({"work": ActionModule(give_back)}) as remote:
         agent = RemoteAgent(remote.url, name="c", expose=True, max_open=3)
         async with serving({}, agent) as gateway:
@@ -317,7 +317,7 @@ async def test_schemas_that_change_at_each_refresh_are_followed() -> None:
             assert definition.input_schema == schema
 
 
-async def test_a_slow_card_does_not_hold_up_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_card_does_not_delay_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("apcore_a2a_remote.agent.START_TIMEOUT", 0.1)
     released = asyncio.Event()
 
@@ -333,7 +333,7 @@ async def test_a_slow_card_does_not_hold_up_the_start(monkeypatch: pytest.Monkey
         released.set()
 
 
-async def test_a_slow_refresh_does_not_hold_up_calls() -> None:
+async def test_a_slow_refresh_does_not_delay_calls() -> None:
     app = app_of(registry_of({"work": ActionModule(give_back)}), url=None)
     reached, released = asyncio.Event(), asyncio.Event()
     is_slow = False
@@ -374,11 +374,11 @@ def test_an_invalid_argument_is_refused(options: dict[str, Any], problem: str) -
 
 
 def test_an_object_without_the_methods_of_a_companion_is_refused() -> None:
-    class Lame:
+    class IncompleteCompanion:
         name: ClassVar = "lame"
 
         def figures(self) -> dict[str, float]:
             return {}
 
     with pytest.raises(TypeError, match="Lame lacks"):
-        app_of(Registry(), companions=[Lame()])
+        app_of(Registry(), companions=[IncompleteCompanion()])

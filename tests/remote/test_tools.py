@@ -67,7 +67,7 @@ async def test_local_and_remote_modules_are_tools_that_can_be_called(style: Any)
             await offered.call("remote__weather__tomorrow", {})
 
 
-async def test_a_strict_tool_leaves_out_what_the_model_sets_to_null() -> None:
+async def test_a_strict_tool_leaves_out_members_that_the_model_sets_to_null() -> None:
     registry = registry_of({"forecast": Forecast()})
     offered = tools(registry, strict=True)
     function = offered.definitions[0]["function"]
@@ -100,7 +100,7 @@ async def test_the_callers_rules_apply_to_the_calls_of_a_model() -> None:
         await offered.call("secret", {"a": 1}, eve)
 
 
-async def test_a_model_is_told_what_is_wrong_and_what_is_asked() -> None:
+async def test_a_model_gets_the_error_of_a_wrong_input_and_the_question_of_a_skill() -> None:
     async with (
         serving({"forecast": Forecast(), "ask": Asker()}) as agent,
         RemoteAgent(agent.url, name="weather") as remote,
@@ -110,7 +110,7 @@ async def test_a_model_is_told_what_is_wrong_and_what_is_asked() -> None:
         offered = tools(registry)
         with pytest.raises(Exception, match="city") as caught:
             await offered.call("remote__weather__forecast", {})
-        assert not isinstance(caught.value, RemoteInputError)  # found before the agent is asked
+        assert not isinstance(caught.value, RemoteInputError)  # refused before the agent is called
         with pytest.raises(RemoteQuestion, match="Which day") as asked:
             await offered.call("remote__weather__ask", {})
         task = await remote.reply(asked.value, "Friday")

@@ -26,8 +26,8 @@ KEY = [P256.private_pem]
 STRANGER = KeyPair("stranger", "ES256", ec.generate_private_key(ec.SECP256R1()))
 
 
-class Between:
-    """An ASGI application that changes the card of the one behind it."""
+class CardChanger:
+    """An ASGI application that changes the card of another application."""
 
     def __init__(self, app: Any, **members: Any) -> None:
         self.app = app
@@ -51,17 +51,17 @@ class Between:
 
 
 @contextmanager
-def signing(**changed: Any) -> Iterator[str]:
-    """Serve an agent with a signed card, of which members may be changed on the way."""
+def serving_signed_card(**changed: Any) -> Iterator[str]:
+    """Serve an agent with a signed card, whose members may be changed on the way."""
     registry, options = registry_of({"work": ActionModule(give_back)}), {"card_key": KEY}
     source: Any = registry
     if changed:
-        source, options = Between(app_of(registry, **options), **changed), {}
+        source, options = CardChanger(app_of(registry, **options), **changed), {}
     with running(source, **options) as url:
         yield url
 
 
-def pinned(tmp_path: Path, key: KeyPair) -> list[str]:
+def pinned_keys(tmp_path: Path, key: KeyPair) -> list[str]:
     """Write a public key into a file, and return the value of `card_keys`."""
     path = tmp_path / "key.pem"
     path.write_bytes(key.pem)
@@ -70,16 +70,18 @@ def pinned(tmp_path: Path, key: KeyPair) -> list[str]:
 
 async def test_a_signed_card_is_trusted_by_the_keys_of_its_origin() -> None:
     registry = Registry()
-    with signing() as url:
+    with serving_signed_card() as url:
         async with RemoteAgent(url, name="c", trust="require") as agent:
             assert await agent.register(registry) == ["remote.c.work"]
             assert await Executor(registry).call_async("remote.c.work", {"a": 1}) == {"a": 1}
 
 
 async def test_a_signed_card_is_trusted_by_a_pinned_key(tmp_path: Path) -> None:
-    with signing() as url:
+    with serving_signed_card() as url:
         entry = {"name": "c", "server_url": url, "trust": "require"}
-        (agent,) = remote_agents([{**entry, "card_keys": pinned(tmp_path, P256)}], expose=False)
+        (agent,) = remote_agents(
+            [{**entry, "card_keys": pinned_keys(tmp_path, P256)}], expose=False
+        )
         async with agent:
             assert await agent.register(Registry()) == ["remote.c.work"]
 
@@ -88,10 +90,10 @@ CHANGED: dict[str, Any] = {"changed": {"name": "Another agent"}, "unsigned": {"s
 
 
 @pytest.mark.parametrize("change", ["changed", "unsigned", "wrong key"])
-async def test_a_card_that_is_not_signed_as_it_should_is_refused_or_told(
+async def test_a_card_without_a_valid_signature_is_refused_or_logged(
     change: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with signing(**CHANGED.get(change, {})) as url:
+    with serving_signed_card(**CHANGED.get(change, {})) as url:
         key = STRANGER.pem if change == "wrong key" else P256.pem
         options: dict[str, Any] = {"name": "c", "verify_card": CardVerifier([key])}
         registry = Registry()
@@ -107,9 +109,9 @@ async def test_a_card_that_is_not_signed_as_it_should_is_refused_or_told(
             assert await agent.register(Registry()) == ["remote.c.work"]
 
 
-async def test_only_what_is_signed_of_a_card_is_used() -> None:
+async def test_only_the_signed_members_of_a_card_are_used() -> None:
     # members that 1.0 does not have are not signed: whoever adds them changes nothing
-    with signing(note="added on the way") as url:
+    with serving_signed_card(note="added on the way") as url:
         verifier = CardVerifier([P256.pem])
         async with RemoteAgent(url, name="c", trust="require", verify_card=verifier) as agent:
             await agent.register(Registry())

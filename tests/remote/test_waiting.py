@@ -65,16 +65,16 @@ class Recorder:
         self.authorizations.append(headers.get(b"authorization", b"").decode())
         sent_message = request["params"].get("message", {})
         self.keys.append(sent_message.get("metadata", {}).get("idempotencyKey"))
-        sent, count = False, 0
+        is_sent, count = False, 0
 
         async def replay() -> Any:
-            nonlocal sent
-            if not sent:
-                sent = True
+            nonlocal is_sent
+            if not is_sent:
+                is_sent = True
                 return {"type": "http.request", "body": body, "more_body": False}
             return await receive()
 
-        async def cutting(message: Any) -> None:
+        async def send_until_cut(message: Any) -> None:
             nonlocal count
             count += 1
             if self.cuts and count > self.after:
@@ -82,7 +82,7 @@ class Recorder:
                 raise ConnectionResetError
             await send(message)
 
-        await self.app(scope, replay, cutting)
+        await self.app(scope, replay, send_until_cut)
 
 
 @asynccontextmanager
@@ -102,7 +102,7 @@ async def behind_recorder(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_a_broken_stream_goes_on_after_its_last_event() -> None:
+async def test_a_broken_stream_resumes_after_its_last_event() -> None:
     async def counting(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
         for number in range(6):
             await asyncio.sleep(0.01)
@@ -189,7 +189,9 @@ async def test_a_polled_task_is_canceled_when_its_call_is() -> None:
 
 
 @asynccontextmanager
-async def notified(gate: Gate, **options: Any) -> AsyncIterator[tuple[Agent, RemoteAgent]]:
+async def serving_notified_gateway(
+    gate: Gate, **options: Any
+) -> AsyncIterator[tuple[Agent, RemoteAgent]]:
     """Serve a gateway that gets notifications of the tasks of another agent."""
     options = {"push_notifications": PushSettings(dev=True), **options}
     async with serving({"work": ActionModule(gate)}, **options) as remote:
@@ -208,7 +210,7 @@ async def notified(gate: Gate, **options: Any) -> AsyncIterator[tuple[Agent, Rem
 async def test_a_notification_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("apcore_a2a_remote.waiting.NOTIFIED_POLL", 10 * PATIENCE)
     gate = Gate()
-    async with notified(gate) as (gateway, _), asyncio.timeout(PATIENCE):
+    async with serving_notified_gateway(gate) as (gateway, _), asyncio.timeout(PATIENCE):
         call = asyncio.create_task(gateway.client.call("remote.c.work", {}))
         await gate.reached.wait()
         gate.opened.set()
@@ -217,17 +219,20 @@ async def test_a_notification_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> 
 
 async def test_an_agent_without_notifications_is_polled() -> None:
     gate = Gate()
-    async with notified(gate, push_notifications=False) as (gateway, _), asyncio.timeout(PATIENCE):
+    async with (
+        serving_notified_gateway(gate, push_notifications=False) as (gateway, _),
+        asyncio.timeout(PATIENCE),
+    ):
         gate.opened.set()
         assert await gateway.client.call("remote.c.work", {}) == {"done": True}
 
 
-async def test_a_lost_notification_is_made_up_for_by_polling(
+async def test_polling_makes_up_for_a_lost_notification(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("apcore_a2a_remote.waiting.NOTIFIED_POLL", 0.3)
     gate = Gate()
-    async with notified(gate) as (gateway, agent), asyncio.timeout(PATIENCE):
+    async with serving_notified_gateway(gate) as (gateway, agent), asyncio.timeout(PATIENCE):
         assert agent.receiver is not None
         agent.receiver.url = "http://127.0.0.1:9/nowhere"
         call = asyncio.create_task(gateway.client.call("remote.c.work", {}))
@@ -238,7 +243,7 @@ async def test_a_lost_notification_is_made_up_for_by_polling(
 
 async def test_a_receiver_refuses_requests_without_the_token_of_a_task() -> None:
     gate = Gate()
-    async with notified(gate) as (_, agent), httpx.AsyncClient() as http:
+    async with serving_notified_gateway(gate) as (_, agent), httpx.AsyncClient() as http:
         assert agent.receiver is not None
         url = agent.receiver.url
         for headers in ({}, {"x-a2a-notification-token": "wrong"}):

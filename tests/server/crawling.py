@@ -158,7 +158,7 @@ def capturing_output() -> Iterator[OutputCapture]:
 
 
 @contextmanager
-def served(app: Any) -> Iterator[str]:
+def serving_app(app: Any) -> Iterator[str]:
     """Serve *app* without uvicorn's own log handlers, as `serve` does."""
     loggers = [logging.getLogger(name) for name in ("uvicorn", "uvicorn.access")]
     with running(app) as url:

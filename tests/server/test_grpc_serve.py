@@ -19,7 +19,15 @@ from apcore_a2a_server import serve
 from apcore_a2a_server.app.options import ServeSettings, Settings
 from apcore_a2a_server.fields import OptionError
 
-from tests.facade.processes import COMMAND, SIGNALS, Process, asking, extensions, process, served
+from tests.facade.processes import (
+    COMMAND,
+    SIGNALS,
+    Process,
+    asking,
+    extensions,
+    process,
+    serve_command,
+)
 from tests.serving import PATIENCE
 
 from .calling import message
@@ -71,7 +79,7 @@ def test_running_calls_end_before_the_server_does(
     number: int, folder: Path, tmp_path: Path
 ) -> None:
     with (
-        process(served(folder, grpc_port=0), tmp_path) as agent,
+        process(serve_command(folder, grpc_port=0), tmp_path) as agent,
         stub_of(agent) as stub,
         ThreadPoolExecutor() as threads,
     ):
@@ -94,7 +102,7 @@ def test_running_calls_end_before_the_server_does(
 @pytest.mark.process
 def test_calls_that_outlast_the_shutdown_get_the_failed_task(folder: Path, tmp_path: Path) -> None:
     with (
-        process(served(folder, grpc_port=0, shutdown_timeout=0.2), tmp_path) as agent,
+        process(serve_command(folder, grpc_port=0, shutdown_timeout=0.2), tmp_path) as agent,
         stub_of(agent) as stub,
         ThreadPoolExecutor() as threads,
     ):

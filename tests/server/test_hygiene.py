@@ -45,7 +45,7 @@ from .crawling import (
     forgets,
     leak_in_answer,
     leak_in_log,
-    served,
+    serving_app,
     shows,
 )
 from .leaky import ADVICE, MISFITS, NUMBERS, SECRETS, UNCARRIED, log_injection
@@ -358,7 +358,7 @@ def crawled(server: str) -> dict[str, Evidence]:
         if isinstance(executor, Executor):
             stack.enter_context(closing(executor))
         app = create_app(executor, url="http://agent", **limits, **options.get(server, {}))
-        with served(app) as url:
+        with serving_app(app) as url:
             parts: Json = {"store": store, "porter": porter, "acl": acl}
             site = Site(url, capture, parts.get(server, registry))
             stack.enter_context(closing(site.client))
@@ -439,7 +439,7 @@ async def leaks(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def test_the_crawl_detects_leaks_and_no_logger_can_forge_lines() -> None:
-    with capturing_output() as capture, served(leaks) as url:
+    with capturing_output() as capture, serving_app(leaks) as url:
         site = Site(url, capture)
         with closing(site.client):
             site.client.get("/")

@@ -15,7 +15,7 @@ from apcore import InvalidInputError, ModuleError
 from apcore_a2a_server.modules import processes
 from pydantic import BaseModel
 
-from tests.facade.processes import asking, process, served
+from tests.facade.processes import asking, process, serve_command
 
 from .inloop import Peer, serving, wait_until
 from .inloop import anyio_backend as anyio_backend
@@ -413,7 +413,7 @@ def test_a_process_ends_with_its_server(tmp_path: Path) -> None:
     note = f"open({str(path)!r}, 'w').write(str(os.getpid()))"
     endless = f"{note}\n        while True: pass\n        return {{"
     (folder / "squares.py").write_text(FILE.replace("return {", endless))
-    with process(served(folder), tmp_path) as server, asking(server) as agent:
+    with process(serve_command(folder), tmp_path) as server, asking(server) as agent:
         agent.start("squares", parts=[{"data": {"n": 1}}])
         deadline = time.monotonic() + 60
         while not read_process_id(path):

@@ -28,7 +28,7 @@ from tests.facade.processes import (
     environment,
     extensions,
     process,
-    served,
+    serve_command,
 )
 from tests.serving import PATIENCE, running
 
@@ -72,7 +72,7 @@ def card_of(agent: Agent) -> Json:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return extensions(tmp_path_factory.mktemp("served"))
+    return extensions(tmp_path_factory.mktemp("serve_command"))
 
 
 def nap(agent: Agent, seconds: float) -> Json:
@@ -119,7 +119,7 @@ def last_state(answer: Answer) -> tuple[str, str]:
 @pytest.mark.process
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_shuts_the_server_down_cleanly(number: int, folder: Path, tmp_path: Path) -> None:
-    with process(served(folder), tmp_path) as agent, asking(agent) as client:
+    with process(serve_command(folder), tmp_path) as agent, asking(agent) as client:
         assert client.send().state == "completed"
         assert agent.end(number) == 0
     assert "Traceback" not in agent.log
@@ -141,7 +141,7 @@ def test_startup_and_shutdown_are_fast_compared_with_the_imports(
     durations, imports = [], []
     for number in SIGNALS * 2:
         imports.append(seconds_of("from apcore_a2a_server import serve", tmp_path))
-        with process(served(folder), tmp_path, UNMEASURED) as agent:
+        with process(serve_command(folder), tmp_path, UNMEASURED) as agent:
             agent.answers_at(agent.url)
             started_at = time.perf_counter()
             agent.end(number)
@@ -154,7 +154,7 @@ def test_startup_and_shutdown_are_fast_compared_with_the_imports(
 @pytest.mark.process
 @pytest.mark.clock
 def test_without_uvloop_no_response_waits_for_nagles_delay(folder: Path, tmp_path: Path) -> None:
-    command = served(folder)
+    command = serve_command(folder)
     command[2] = f"import sys\nsys.modules['uvloop'] = None\n{command[2]}"
     durations = []
     with process(command, tmp_path) as agent, asking(agent) as client:
@@ -170,7 +170,7 @@ def test_without_uvloop_no_response_waits_for_nagles_delay(folder: Path, tmp_pat
 @pytest.mark.process
 def test_a_running_task_may_finish_during_shutdown(folder: Path, tmp_path: Path) -> None:
     with (
-        process(served(folder, shutdown_timeout=20), tmp_path) as agent,
+        process(serve_command(folder, shutdown_timeout=20), tmp_path) as agent,
         background_request(agent, "stream", 1) as stream,
         background_request(agent, "send", 1) as send,
     ):
@@ -184,7 +184,7 @@ def test_a_running_task_may_finish_during_shutdown(folder: Path, tmp_path: Path)
 @pytest.mark.smoke
 def test_a_task_that_exceeds_the_shutdown_timeout_fails(folder: Path, tmp_path: Path) -> None:
     with (
-        process(served(folder, shutdown_timeout=0.2), tmp_path) as agent,
+        process(serve_command(folder, shutdown_timeout=0.2), tmp_path) as agent,
         background_request(agent, "stream", 60) as stream,
         background_request(agent, "send", 60) as send,
     ):
@@ -210,7 +210,7 @@ def refuses(url: str) -> bool:
 @pytest.mark.smoke
 def test_a_draining_server_refuses_new_connections(folder: Path, tmp_path: Path) -> None:
     with (
-        process(served(folder, shutdown_timeout=20), tmp_path) as agent,
+        process(serve_command(folder, shutdown_timeout=20), tmp_path) as agent,
         asking(agent) as kept_alive,
         background_request(agent, "stream", 2) as stream,
     ):
@@ -227,7 +227,7 @@ def test_a_draining_server_refuses_new_connections(folder: Path, tmp_path: Path)
 @pytest.mark.process
 def test_a_draining_server_starts_no_task(folder: Path, tmp_path: Path) -> None:
     with (
-        process(served(folder, shutdown_timeout=20), tmp_path) as agent,
+        process(serve_command(folder, shutdown_timeout=20), tmp_path) as agent,
         asking(agent) as kept_alive,
         background_request(agent, "stream", 1),
     ):
@@ -242,7 +242,7 @@ def test_a_draining_server_starts_no_task(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_connections_accepted_before_the_shutdown_are_served(folder: Path, tmp_path: Path) -> None:
-    with process(served(folder), tmp_path) as agent, ExitStack() as stack:
+    with process(serve_command(folder), tmp_path) as agent, ExitStack() as stack:
         agent.answers_at(agent.url)
         agent.signal(signal.SIGSTOP)  # so that only the kernel accepts connections
         address = ("127.0.0.1", urlsplit(agent.url).port)
@@ -259,7 +259,7 @@ def test_connections_accepted_before_the_shutdown_are_served(folder: Path, tmp_p
 @pytest.mark.process
 def test_a_second_signal_ends_the_server_at_once(folder: Path, tmp_path: Path) -> None:
     with (
-        process(served(folder, shutdown_timeout=600), tmp_path) as agent,
+        process(serve_command(folder, shutdown_timeout=600), tmp_path) as agent,
         background_request(agent, "stream", 600) as stream,
     ):
         agent.signal(signal.SIGTERM)
@@ -276,7 +276,7 @@ def served_from(stdin: str, folder: Path, **options: Any) -> list[str]:
 
     It does not ignore SIGHUP, even if the tests do because `nohup` has started them.
     """
-    python, flag, source, *arguments = served(folder, **options)
+    python, flag, source, *arguments = serve_command(folder, **options)
     heed = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"
     return ["sh", "-c", 'exec "$@" <"$0"', stdin, python, flag, heed + source, *arguments]
 
@@ -309,7 +309,7 @@ def test_a_hangup_of_its_terminal_shuts_the_server_down_cleanly(
 @pytest.mark.process
 def test_an_echoed_signal_does_not_count_as_a_second_one(folder: Path, tmp_path: Path) -> None:
     with (
-        process(served(folder, shutdown_timeout=20), tmp_path) as agent,
+        process(serve_command(folder, shutdown_timeout=20), tmp_path) as agent,
         background_request(agent, "stream", 1) as stream,
     ):
         agent.signal(signal.SIGTERM)
@@ -322,7 +322,7 @@ def test_an_echoed_signal_does_not_count_as_a_second_one(folder: Path, tmp_path:
 @pytest.mark.process
 def test_a_program_can_configure_its_own_logging(folder: Path, tmp_path: Path) -> None:
     setup = "import logging; logging.basicConfig(format='mine: %(message)s', level='INFO')"
-    command = served(folder)
+    command = serve_command(folder)
     command[2] = setup + command[2]
 
     with process(command, tmp_path) as agent:
@@ -354,7 +354,7 @@ def test_an_invalid_port_and_an_invalid_log_level_are_refused() -> None:
 def test_a_wildcard_address_listens_on_ipv4_and_ipv6_and_warns(
     folder: Path, tmp_path: Path
 ) -> None:
-    with process(served(folder, host="::"), tmp_path) as agent:
+    with process(serve_command(folder, host="::"), tmp_path) as agent:
         for host in (agent.url, agent.url.replace("127.0.0.1", "[::1]")):
             assert (
                 agent.answers_at(host)["url"] == agent.url.replace("127.0.0.1", "localhost") + "/"
@@ -369,7 +369,7 @@ def test_a_root_path_is_in_the_card_and_does_not_change_the_routes(
     folder: Path, tmp_path: Path
 ) -> None:
     with (
-        process(served(folder, root_path="agents/one/"), tmp_path) as agent,
+        process(serve_command(folder, root_path="agents/one/"), tmp_path) as agent,
         asking(agent) as client,
     ):
         port = agent.url.rpartition(":")[2]

@@ -26,7 +26,15 @@ from apcore_a2a_core import InputRequiredError
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.store import TaskRecord
 
-from tests.facade.processes import COMMAND, PATIENCE, Process, asking, extensions, process, served
+from tests.facade.processes import (
+    COMMAND,
+    PATIENCE,
+    Process,
+    asking,
+    extensions,
+    process,
+    serve_command,
+)
 
 from .asking import ROUTES, Agent, Answer, Json, state_of
 from .conftest import eventually
@@ -421,7 +429,7 @@ def serve_commands(folder: Path, seconds: float) -> dict[str, list[str]]:
     """Return the commands that serve *folder* with this `shutdown_timeout`."""
     options = ["--extensions-dir", str(folder), "--host", "127.0.0.1", "--port", "0"]
     return {
-        "serve()": served(folder, shutdown_timeout=seconds),
+        "serve()": serve_command(folder, shutdown_timeout=seconds),
         "the command": [*COMMAND, "serve", *options, "--shutdown-timeout", str(seconds)],
     }
 
@@ -617,8 +625,8 @@ def test_very_slow_readers_do_not_slow_down_other_clients(folder: Path, tmp_path
     limits = {"max_streams_per_client": READERS, "client_share": None}
     options: Any = {"max_streams": READERS, "limits": limits}
     with (
-        process(served(folder, **options), tmp_path) as busy,
-        process(served(folder, **options), tmp_path) as quiet,
+        process(serve_command(folder, **options), tmp_path) as busy,
+        process(serve_command(folder, **options), tmp_path) as quiet,
     ):
         for agent in (busy, quiet):
             agent.answers_at(agent.url)

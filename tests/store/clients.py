@@ -49,13 +49,13 @@ class Clients:
         self._senders.shutdown(cancel_futures=True)
         self._readers.shutdown(cancel_futures=True)
 
-    def send(self, skill: str, *, hooked: bool = False, **inputs: Any) -> None:
+    def send(self, skill: str, *, with_webhook: bool = False, **inputs: Any) -> None:
         """Start a task in the background and record its id once the agent has acknowledged it."""
         configuration: Json = {"returnImmediately": True}
-        if hooked:
+        if with_webhook:
             configuration["taskPushNotificationConfig"] = {"url": self._hook}
         params = _params(skill, inputs) | {"configuration": configuration}
-        self._submit(self._senders.submit(self._send, params, hooked))
+        self._submit(self._senders.submit(self._send, params, with_webhook))
 
     def stream(self, skill: str, **inputs: Any) -> None:
         """Start a task in the background and read its events to the end."""
@@ -84,10 +84,10 @@ class Clients:
         self._pending.append(work)
         self._submitted += 1
 
-    def _send(self, params: Json, hooked: bool) -> None:
+    def _send(self, params: Json, with_webhook: bool) -> None:
         task_id = _retry(lambda: self._answer("SendMessage", params))["task"]["id"]
-        if hooked:
-            self.observed.hooked.add(task_id)
+        if with_webhook:
+            self.observed.with_webhook.add(task_id)
         self.observed.tasks.add(task_id)
 
     def _poll(self, task_id: str) -> None:
@@ -154,12 +154,12 @@ def _checked(response: httpx.Response, answer: Json) -> Json:
     return answer
 
 
-def _retry(ask: Callable[[], Json]) -> Json:
-    """Call *ask* until it gets a response."""
+def _retry(request: Callable[[], Json]) -> Json:
+    """Call *request* until it gets a response."""
     deadline = time.monotonic() + TIMEOUT
     while True:
         try:
-            return ask()
+            return request()
         except (httpx.HTTPError, Interrupted):
             assert time.monotonic() < deadline, "there was no answer"
             time.sleep(RETRY_INTERVAL)

@@ -12,7 +12,7 @@ import httpx
 
 from tests.facade.processes import Process
 
-from .invariants import unfinished
+from .invariants import count_unfinished
 from .proxies import Balancer
 from .replicas import TIMEOUT, Agent, Replica, modules
 
@@ -131,7 +131,7 @@ def fleet(
 
 def wait_for_tasks(address: str) -> float:
     """Wait until all tasks in a database have ended; return the monotonic time then."""
-    return _wait(lambda: unfinished(address)[0], "tasks")
+    return _wait(lambda: count_unfinished(address)[0], "tasks")
 
 
 def wait_for_deliveries(address: str) -> float:
@@ -139,7 +139,7 @@ def wait_for_deliveries(address: str) -> float:
 
     A notification that a killed replica had claimed is delivered after the claim has expired.
     """
-    return _wait(lambda: sum(unfinished(address)), "tasks and notifications")
+    return _wait(lambda: sum(count_unfinished(address)), "tasks and notifications")
 
 
 def _wait(count: Callable[[], int], label: str) -> float:

@@ -90,7 +90,7 @@ class Observed:
         ends: the final states that clients have read, by the tasks' ids.
         seen: for streams read to the end, the versions of their events in order.
         paused: the tasks that should be waiting for an answer.
-        hooked: the tasks that have a webhook.
+        with_webhook: the tasks that have a webhook.
         notified: the tasks and states that webhooks were notified of.
     """
 
@@ -98,7 +98,7 @@ class Observed:
     ends: dict[str, str] = field(default_factory=dict[str, str])
     seen: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     paused: set[str] = field(default_factory=set[str])
-    hooked: set[str] = field(default_factory=set[str])
+    with_webhook: set[str] = field(default_factory=set[str])
     notified: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
 
@@ -108,7 +108,7 @@ class StoreContents:
 
     Attributes:
         tasks: its tasks.
-        waiting: the notifications that are still to be delivered.
+        waiting: the notifications that are still pending.
         wrong: the tasks that break one of `RULES`, each with the rule.
     """
 
@@ -128,7 +128,7 @@ def check(address: str, home: Path, observed: Observed, *, must_succeed: bool = 
     Args:
         address: The database's address.
         home: The folder with the modules' notes.
-        observed: What clients and webhooks have observed.
+        observed: Observations of clients and webhooks.
         must_succeed: Whether every repeatable task must have completed, because none was
             interrupted often enough to be given up.
 
@@ -147,18 +147,18 @@ def start_counts(home: Path) -> Counter[str]:
     return Counter(note.task_id for note in notes(home) if note.event == "begin")
 
 
-def violations(contents: StoreContents, observed: Observed, begun: Counter[str]) -> Iterator[str]:
+def violations(contents: StoreContents, observed: Observed, starts: Counter[str]) -> Iterator[str]:
     """Yield a line for each violation."""
     for task_id in sorted(observed.tasks - set(contents.tasks)):
         yield f"{task_id}: acknowledged, and lost"
     for task_id, task in contents.tasks.items():
-        for line in (*_of_state(task_id, task, observed), *_of_log(task)):
+        for line in (*_violations_of_state(task_id, task, observed), *_violations_of_log(task)):
             yield f"{task_id} ({task.skill}): {line}"
-        if task.skill in UNREPEATABLE and begun[task_id] > 1:
-            yield f"{task_id} ({task.skill}): started {begun[task_id]} times"
+        if task.skill in UNREPEATABLE and starts[task_id] > 1:
+            yield f"{task_id} ({task.skill}): started {starts[task_id]} times"
     for task_id, line in contents.wrong:
         yield f"{task_id}: {line}"
-    yield from _of_webhooks(contents.tasks, contents.waiting, observed)
+    yield from _violations_of_webhooks(contents.tasks, contents.waiting, observed)
 
 
 def failures(contents: StoreContents) -> Iterator[str]:
@@ -168,7 +168,7 @@ def failures(contents: StoreContents) -> Iterator[str]:
             yield f"{task_id} ({task.skill}): may run again, but is failed"
 
 
-def _of_state(task_id: str, task: StoredTask, observed: Observed) -> Iterator[str]:
+def _violations_of_state(task_id: str, task: StoredTask, observed: Observed) -> Iterator[str]:
     if not task.has_ended and task_id not in observed.paused:
         yield f"left {task.state}"
     if task_id in observed.paused and task.state != "input-required":
@@ -180,16 +180,18 @@ def _of_state(task_id: str, task: StoredTask, observed: Observed) -> Iterator[st
         yield f"read as {observed.seen[task_id]}, but is {versions}"
 
 
-def _of_webhooks(tasks: dict[str, StoredTask], waiting: Rows, observed: Observed) -> Iterator[str]:
+def _violations_of_webhooks(
+    tasks: dict[str, StoredTask], waiting: Rows, observed: Observed
+) -> Iterator[str]:
     for task_id, config_id, version in waiting:
         yield f"{task_id}: webhook {config_id} was not notified of version {version}"
-    for task_id in sorted(observed.hooked & set(tasks)):
+    for task_id in sorted(observed.with_webhook & set(tasks)):
         task = tasks[task_id]
         if task.has_ended and (task_id, task.state) not in observed.notified:
             yield f"{task_id} ({task.skill}): its webhook never got the state {task.state}"
 
 
-def _of_log(task: StoredTask) -> Iterator[str]:
+def _violations_of_log(task: StoredTask) -> Iterator[str]:
     versions = [version for version, _ in task.events]
     if versions != [*range(task.first, task.version + 1)]:
         yield f"has gaps: {versions} of {task.first} to {task.version}"
@@ -210,8 +212,8 @@ def read(address: str) -> StoreContents:
     return _contents(*asyncio.run(_read_postgres(address)))
 
 
-def unfinished(address: str) -> tuple[int, int]:
-    """Return how many tasks in a PostgreSQL have not ended and how many notifications wait."""
+def count_unfinished(address: str) -> tuple[int, int]:
+    """Return the numbers of unfinished tasks and of pending notifications in a PostgreSQL."""
     return asyncio.run(_count(address))
 
 

@@ -83,9 +83,9 @@ class Database:
 
 
 @contextmanager
-def database(place: str | None = None) -> Iterator[Database]:
-    """Run a server in a temporary folder below *place* and delete it afterwards."""
-    with TemporaryDirectory(prefix="apcore-a2a-", dir=place) as folder:
+def database(parent: str | None = None) -> Iterator[Database]:
+    """Run a server in a temporary folder below *parent* and delete it afterwards."""
+    with TemporaryDirectory(prefix="apcore-a2a-", dir=parent) as folder:
         server = Database(Path(folder))
         server.create()
         server.start()

@@ -78,10 +78,11 @@ class Proxy(ABC):
         with suppress(OSError):
             try:
                 await self._gate()
-                there, back = await self._connect()
-                ends.append(back)
+                upstream_reader, upstream_writer = await self._connect()
+                ends.append(upstream_writer)
                 await _until_first_ends(
-                    self._copy(reader, back), self._copy(there, writer, back=True)
+                    self._copy(reader, upstream_writer),
+                    self._copy(upstream_reader, writer, back=True),
                 )
             finally:
                 for end in ends:
@@ -146,7 +147,7 @@ class CuttableLink(Proxy):
         self._requests.set()
         self._responses.set()
 
-    def rerouted(self, url: str) -> str:
+    def rerouted_url(self, url: str) -> str:
         """Return *url* with the server's port replaced by this link's."""
         return url.replace(f":{self._server_port}", f":{self.port}")
 

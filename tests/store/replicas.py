@@ -188,7 +188,7 @@ class Agent:
     def state(self, task_id: str) -> str:
         return state_of(self.task(task_id))
 
-    def ended(self, *task_ids: str) -> list[str]:
+    def wait_for_end(self, *task_ids: str) -> list[str]:
         """Wait until tasks have ended and return their states."""
         deadline = time.monotonic() + TIMEOUT
         while True:

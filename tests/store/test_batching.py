@@ -82,8 +82,8 @@ async def test_a_repeated_send_does_not_affect_the_others_in_its_commit(
         *(begun(store, new_record(f"k{number}"), key=key) for number in range(3)),
         return_exceptions=True,
     )
-    refused = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-    assert [type(outcome) for outcome in refused] == [RepeatedError, RepeatedError]
+    errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    assert [type(outcome) for outcome in errors] == [RepeatedError, RepeatedError]
     stored_versions = await store.versions(
         [f"{kind}{number}" for kind in "tk" for number in range(5)]
     )

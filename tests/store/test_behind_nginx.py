@@ -53,9 +53,9 @@ def test_streams_are_not_buffered_and_resume_on_another_replica(
             streams = [threads.submit(follow, site) for _ in replicas]
             eventually(lambda: starts.exists() and starts.read_text().count("begin") == 3)
             replicas[0].process.signal(signal.SIGKILL)
-            assert site.ended(site.start("again", seconds=0)) == ["completed"]
-        seen = [stream.result() for stream in streams]
-    assert sorted(broke for *_, broke in seen) == [False, False, True]
-    for events, seconds, _ in seen:
+            assert site.wait_for_end(site.start("again", seconds=0)) == ["completed"]
+        results = [stream.result() for stream in streams]
+    assert sorted(broke for *_, broke in results) == [False, False, True]
+    for events, seconds, _ in results:
         check_log(events)
         assert seconds > STEPS * SECONDS / 2

@@ -72,11 +72,11 @@ def send(replica: Replica, **inputs: float) -> Any:
 def send_at_once(replicas: list[Replica], count: int = CALLS, **inputs: float) -> list[Any]:
     """Send messages at the same time, to each replica in turn; return their tasks."""
     with ThreadPoolExecutor(count) as pool:
-        turns = [replicas[number % len(replicas)] for number in range(count)]
-        return [answer["task"] for answer in pool.map(lambda to: send(to, **inputs), turns)]
+        targets = [replicas[number % len(replicas)] for number in range(count)]
+        return [answer["task"] for answer in pool.map(lambda to: send(to, **inputs), targets)]
 
 
-def check(replica: Replica, tasks: list[Any]) -> None:
+def check_completed_once(replica: Replica, tasks: list[Any]) -> None:
     assert {task["status"]["state"] for task in tasks} == {"TASK_STATE_COMPLETED"}
     assert {replica.starts(task["id"]) for task in tasks} == {1}
 
@@ -86,7 +86,7 @@ def test_modules_that_compute_at_the_same_time_are_each_started_once(
     tmp_path: Path, resources: str
 ) -> None:
     with agent(tmp_path, f"sqlite:///{tmp_path / 'agent.db'}", resources) as replica:
-        check(replica, send_at_once([replica], compute=0.6))
+        check_completed_once(replica, send_at_once([replica], compute=0.6))
         assert "WARNING" not in replica.process.log
 
 
@@ -95,7 +95,7 @@ def test_replicas_keep_their_tasks_while_modules_compute(server: Database, tmp_p
     server.clear()
     with ExitStack() as stack:
         replicas = [stack.enter_context(agent(tmp_path, server.url)) for _ in range(2)]
-        check(replicas[0], send_at_once(replicas, compute=0.6))
+        check_completed_once(replicas[0], send_at_once(replicas, compute=0.6))
         assert all("replica was lost" not in replica.process.log for replica in replicas)
 
 
@@ -104,5 +104,5 @@ def test_modules_that_wait_run_together(tmp_path: Path) -> None:
     with agent(tmp_path, "memory") as replica:
         send(replica)
         started_at = time.monotonic()
-        check(replica, send_at_once([replica], 64, sleep=1))
+        check_completed_once(replica, send_at_once([replica], 64, sleep=1))
         assert time.monotonic() - started_at < 64 / 8

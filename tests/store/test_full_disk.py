@@ -59,7 +59,7 @@ def make_room(agent: Replica, filler: Path) -> None:
 
 def check_after_lost_leases(agent: Replica, runs: list[str]) -> None:
     """Check that of two tasks with lost leases the repeatable one ran again, the other failed."""
-    assert agent.ended(*runs) == ["completed", "failed"]
+    assert agent.wait_for_end(*runs) == ["completed", "failed"]
     assert [agent.starts(task_id) for task_id in runs] == [2, 1]
     for task_id in runs:
         check_log(agent.events(task_id))
@@ -74,7 +74,7 @@ def test_requests_that_cannot_be_stored_are_refused_and_running_tasks_recover(
         ExitStack() as streaming,
     ):
         completed_ids = [agent.start("once", seconds=0) for _ in range(10)]
-        agent.ended(*completed_ids)
+        agent.wait_for_end(*completed_ids)
         runs = [agent.start(skill, seconds=1) for skill in ("once", "again")]
         streams = streaming.enter_context(agent.stream("steps", seconds=0.1, steps=20))
         first = next(streams)
@@ -87,7 +87,7 @@ def test_requests_that_cannot_be_stored_are_refused_and_running_tasks_recover(
         reason = agent.client.get("/health").json()["reason"]
         assert reason == "The disk of the task store is full"
         assert "can't be reached" not in agent.process.log
-        assert agent.ended(*completed_ids) == ["completed"] * 10
+        assert agent.wait_for_end(*completed_ids) == ["completed"] * 10
         for task_id in completed_ids:
             check_log(agent.events(task_id))
         assert len(agent.ask("ListTasks")["result"]["tasks"]) == 13
@@ -97,12 +97,12 @@ def test_requests_that_cannot_be_stored_are_refused_and_running_tasks_recover(
         assert [agent.state(task_id) for task_id in runs] == ["working", "working"]
         assert not is_healthy(agent)
         make_room(agent, filler)
-        assert agent.ended(*runs) == ["completed", "completed"]
+        assert agent.wait_for_end(*runs) == ["completed", "completed"]
         for task_id in runs:
             check_log(agent.events(task_id))
             assert agent.starts(task_id) == 1
         check_log([first, *streams])
-        assert agent.ended(agent.start("once", seconds=0)) == ["completed"]
+        assert agent.wait_for_end(agent.start("once", seconds=0)) == ["completed"]
         # failed health checks are logged too, with the text of their error on loopback
         assert agent.process.log.count("can't be written: disk is full") == 1
         assert "can be used again" in agent.process.log
@@ -116,7 +116,7 @@ def test_a_disk_that_is_full_for_longer_than_a_lease_loses_no_running_task(
         filler = fill(disk)
         time.sleep(2 * LEASE)
         make_room(agent, filler)
-        assert agent.ended(*runs) == ["completed", "completed"]
+        assert agent.wait_for_end(*runs) == ["completed", "completed"]
         assert [agent.starts(task_id) for task_id in runs] == [1, 1]
 
 

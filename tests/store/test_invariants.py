@@ -41,7 +41,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def sound() -> Observed:
+def sound_observations() -> Observed:
     return Observed(
         tasks={"done", "paused"}, ends={"done": "completed"}, seen={"done": [1, 2, 3, 4]},
         paused={"paused"},
@@ -65,17 +65,17 @@ def violations(home: Path, observed: Observed, *, must_succeed: bool = False) ->
 
 def test_a_sound_store_has_no_violations(home: Path) -> None:
     sql(home, NOTIFICATION.format("NULL", "it answers 410"))
-    check(f"sqlite:///{home / 'agent.db'}", home, sound())
+    check(f"sqlite:///{home / 'agent.db'}", home, sound_observations())
 
 
 def test_a_lost_acknowledged_task_is_reported(home: Path) -> None:
-    observed = sound()
+    observed = sound_observations()
     observed.tasks.add("t9")
     assert violations(home, observed) == ["t9: acknowledged, and lost"]
 
 
 def test_an_unfinished_task_is_reported(home: Path) -> None:
-    observed = sound()
+    observed = sound_observations()
     observed.paused.clear()
     assert violations(home, observed) == ["paused (asks): left input-required"]
 
@@ -133,7 +133,7 @@ STATEMENTS: dict[str, tuple[list[str], list[str]]] = {
 def test_a_damaged_log_is_reported(home: Path, about: str) -> None:
     statements, expected = STATEMENTS[about]
     sql(home, *statements)
-    assert violations(home, sound()) == [f"done (once): {line}" for line in expected]
+    assert violations(home, sound_observations()) == [f"done (once): {line}" for line in expected]
 
 
 ROWS: dict[str, tuple[str, str]] = {
@@ -156,7 +156,7 @@ ROWS: dict[str, tuple[str, str]] = {
 def test_a_damaged_task_is_reported(home: Path, about: str) -> None:
     statement, expected = ROWS[about]
     sql(home, statement)
-    assert violations(home, sound()) == [expected]
+    assert violations(home, sound_observations()) == [expected]
 
 
 def test_rows_of_a_missing_task_are_reported(home: Path) -> None:
@@ -170,19 +170,21 @@ def test_rows_of_a_missing_task_are_reported(home: Path) -> None:
     )
     tables = "events", "messages", "webhooks", "sends", "outbox"
     lost = ["done: acknowledged, and lost"]
-    assert violations(home, sound()) == lost + [
+    assert violations(home, sound_observations()) == lost + [
         f"done: has {each}, but does not exist" for each in tables
     ]
 
 
 def test_an_undelivered_notification_is_reported(home: Path) -> None:
     sql(home, NOTIFICATION.format("12.5", ""))
-    assert violations(home, sound()) == ["done: webhook hook was not notified of version 4"]
+    assert violations(home, sound_observations()) == [
+        "done: webhook hook was not notified of version 4"
+    ]
 
 
 def test_a_webhook_that_missed_the_end_is_reported(home: Path) -> None:
-    observed = sound()
-    observed.hooked.update(observed.tasks)
+    observed = sound_observations()
+    observed.with_webhook.update(observed.tasks)
     observed.notified.add(("done", "working"))
     assert violations(home, observed) == ["done (once): its webhook never got the state completed"]
 
@@ -190,18 +192,18 @@ def test_a_webhook_that_missed_the_end_is_reported(home: Path) -> None:
 def test_a_second_start_of_an_unrepeatable_module_is_reported(home: Path) -> None:
     with (home / "starts").open("a") as file:
         file.write("done begin 3.5 8\n")
-    assert violations(home, sound()) == ["done (once): started 2 times"]
+    assert violations(home, sound_observations()) == ["done (once): started 2 times"]
 
 
 def test_a_task_that_should_be_paused_is_reported(home: Path) -> None:
-    observed = sound()
+    observed = sound_observations()
     observed.paused.add("done")
     assert violations(home, observed) == ["done (once): should be paused, but is completed"]
 
 
 def test_a_repeatable_task_that_has_failed_is_reported(home: Path) -> None:
     sql(home, "UPDATE tasks SET state = 4, skill = 'again' WHERE id = 'done'")
-    observed = sound()
+    observed = sound_observations()
     observed.ends.clear()
     lines = ["its log ends with completed, but it is failed", "may run again, but is failed"]
     assert violations(home, observed, must_succeed=True) == [
@@ -211,4 +213,8 @@ def test_a_repeatable_task_that_has_failed_is_reported(home: Path) -> None:
 
 def test_all_violations_are_reported_together(home: Path) -> None:
     sql(home, "DELETE FROM events WHERE version = 2")
-    assert [line.split()[0] for line in violations(home, sound())] == ["done", "done", "paused"]
+    assert [line.split()[0] for line in violations(home, sound_observations())] == [
+        "done",
+        "done",
+        "paused",
+    ]

@@ -89,11 +89,11 @@ async def test_later_leases_are_given_up_later() -> None:
             record = new_record(task_id)
             await tasks.create(record, [record.task])
             await asyncio.sleep(LEASE / 3)
-        ended = dict([await asyncio.wait_for(lost.get(), TIMEOUT)])
-        while "late" not in ended:
+        end_times = dict([await asyncio.wait_for(lost.get(), TIMEOUT)])
+        while "late" not in end_times:
             task_id, at = await asyncio.wait_for(lost.get(), TIMEOUT)
-            ended.setdefault(task_id, at)
-        for task_id, at in ended.items():
+            end_times.setdefault(task_id, at)
+        for task_id, at in end_times.items():
             assert LEASE * 0.6 < at - begun[task_id] < store.lease_seconds
     finally:
         await keeper.stop()

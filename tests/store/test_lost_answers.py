@@ -26,15 +26,15 @@ def test_a_task_whose_creation_was_not_confirmed_still_runs(
     server.clear()
     with (
         CuttableLink(server.port) as link,
-        replica(tmp_path, link.rerouted(server.url), LEASE) as agent,
+        replica(tmp_path, link.rerouted_url(server.url), LEASE) as agent,
     ):
-        agent.ended(agent.start("again", seconds=0))  # opens a connection
+        agent.wait_for_end(agent.start("again", seconds=0))  # opens a connection
         link.cut(responses_only=True)
         refused = agent.client.post("/", json=agent.request("SendMessage", **SEND))
         assert refused.status_code == httpx.codes.SERVICE_UNAVAILABLE
         link.heal()
         task_id = agent.ask("SendMessage", **SEND)["result"]["task"]["id"]
-        assert agent.ended(task_id) == ["completed"]
+        assert agent.wait_for_end(task_id) == ["completed"]
         assert agent.starts(task_id) == 1
         check_log(agent.events(task_id))
 
@@ -46,7 +46,7 @@ def test_a_replica_without_database_responses_still_shuts_down(
     url = server.url
     with (
         CuttableLink(server.port) as link,
-        replica(tmp_path, link.rerouted(url), lease=15) as agent,
+        replica(tmp_path, link.rerouted_url(url), lease=15) as agent,
     ):
         agent.start("again", seconds=60)
         agent.start("once", seconds=60)

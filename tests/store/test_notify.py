@@ -24,23 +24,23 @@ async def test_a_connection_that_hangs_is_replaced(
     received = asyncio.Queue[tuple[str, int]]()
     connections: list[Any] = []
     with CuttableLink(server.port) as link:
-        addresses: Iterator[str] = iter([link.rerouted(server.url), server.url])
+        addresses: Iterator[str] = iter([link.rerouted_url(server.url), server.url])
 
         async def connect() -> Any:
             connections.append(await driver.connect(next(addresses)))
             return connections[-1]
 
         async def execute(statement: Statement, **values: Any) -> None:
-            await other.execute(statement.text, *statement.arguments(values))
+            await other_connection.execute(statement.text, *statement.arguments(values))
 
-        other = await driver.connect(server.url)
+        other_connection = await driver.connect(server.url)
         notifier = ChangeNotifier(connect, execute, lambda *change: received.put_nowait(change))
         await _notify_until_received(notifier, received)
         link.cut()
         await _notify_until_received(notifier, received)
         assert len(connections) == 2
         await notifier.close()
-        await other.close()
+        await other_connection.close()
 
 
 async def _notify_until_received(

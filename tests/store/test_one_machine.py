@@ -29,25 +29,29 @@ def store(tmp_path: Path) -> str:
 def test_after_a_kill_every_task_resumes_or_fails(tmp_path: Path, store: str) -> None:
     with replica(tmp_path, store) as first:
         completed_id = first.start("again", seconds=0)
-        first.ended(completed_id)
-        asks = first.start("asks", seconds=0)
-        eventually(lambda: first.state(asks) == "input-required")
-        again, once = first.start("again", seconds=3), first.start("once", seconds=600)
+        first.wait_for_end(completed_id)
+        paused_id = first.start("asks", seconds=0)
+        eventually(lambda: first.state(paused_id) == "input-required")
+        repeatable, unrepeatable = first.start("again", seconds=3), first.start("once", seconds=600)
         first.process.signal(signal.SIGKILL)
         first.process.end()
     with replica(tmp_path, store) as second:
-        assert second.ended(completed_id, again, once) == ["completed", "completed", "failed"]
-        assert (second.starts(again), second.starts(once)) == (2, 1)
-        said = second.task(once)["status"]["message"]["parts"][0]["text"]
-        assert said == "Replica lost while running"
-        for task_id in (completed_id, again, once):
+        assert second.wait_for_end(completed_id, repeatable, unrepeatable) == [
+            "completed",
+            "completed",
+            "failed",
+        ]
+        assert (second.starts(repeatable), second.starts(unrepeatable)) == (2, 1)
+        reason = second.task(unrepeatable)["status"]["message"]["parts"][0]["text"]
+        assert reason == "Replica lost while running"
+        for task_id in (completed_id, repeatable, unrepeatable):
             check_log(second.events(task_id))
         assert "Started again: the replica that ran it was lost" in status_texts(
-            second.events(again)
+            second.events(repeatable)
         )
-        assert second.state(asks) == "input-required"
-        second.say(asks, "yes")
-        assert second.ended(asks) == ["completed"]
+        assert second.state(paused_id) == "input-required"
+        second.say(paused_id, "yes")
+        assert second.wait_for_end(paused_id) == ["completed"]
 
 
 def test_a_stream_that_runs_again_replaces_its_artifact(tmp_path: Path, store: str) -> None:
@@ -57,7 +61,7 @@ def test_a_stream_that_runs_again_replaces_its_artifact(tmp_path: Path, store: s
             pass
         first.process.signal(signal.SIGKILL)
     with replica(tmp_path, store) as second:
-        assert second.ended(task_id) == ["completed"]
+        assert second.wait_for_end(task_id) == ["completed"]
         (artifact,) = second.task(task_id)["artifacts"]
         assert [part["data"]["seconds"] for part in artifact["parts"]] == [0, 1, 2, 3, 4]
         log = second.events(task_id)
@@ -67,7 +71,7 @@ def test_a_stream_that_runs_again_replaces_its_artifact(tmp_path: Path, store: s
 
 
 @contextmanager
-def at_port(port: int, home: Path, store: str) -> Iterator[Process]:
+def replica_at_port(port: int, home: Path, store: str) -> Iterator[Process]:
     """Run a replica at a port that a client knows."""
     serve = SERVE.replace("port=0", f"port={port}")
     command = [sys.executable, "-c", serve, str(modules(home)), store, "1.5"]
@@ -78,7 +82,7 @@ def at_port(port: int, home: Path, store: str) -> Iterator[Process]:
 
 
 @pytest.mark.parametrize("protocol", ["1.0", "0.3"])
-def test_a_client_is_told_that_its_stream_begins_afresh(
+def test_a_client_is_notified_when_its_stream_restarts(
     protocol: str, tmp_path: Path, store: str
 ) -> None:
     values: list[float] = []
@@ -90,36 +94,36 @@ def test_a_client_is_told_that_its_stream_begins_afresh(
 
     port = free_port()
     with SyncA2AClient(f"http://127.0.0.1:{port}", protocol=protocol, timeout=60) as client:
-        with at_port(port, tmp_path, store) as first:
+        with replica_at_port(port, tmp_path, store) as first:
             inputs = {"seconds": 0.2, "steps": 5}
             stream = client.stream("steps", inputs, on_restart=restart)
             values += [next(stream)["seconds"], next(stream)["seconds"]]
             first.signal(signal.SIGKILL)
             first.end()
-        with at_port(port, tmp_path, store):
+        with replica_at_port(port, tmp_path, store):
             for value in stream:
-                values.append(value["seconds"])  # one by one, for a restart clears them
+                values.append(value["seconds"])  # one by one, because a restart clears them
             (task,) = client.list_tasks().tasks
             events = [*client.subscribe(task.id, last_event_id="0")]
     assert restarts[0][:2] == [0, 1]
     assert values == [0, 1, 2, 3, 4]
     (index,) = [index for index, event in enumerate(events) if isinstance(event, Restarted)]
-    shown = events[index + 1]
-    assert isinstance(shown, TaskStatusUpdateEvent)
-    assert shown.metadata == {"apcore": {"restarted": True}}
+    status_event = events[index + 1]
+    assert isinstance(status_event, TaskStatusUpdateEvent)
+    assert status_event.metadata == {"apcore": {"restarted": True}}
 
 
 def test_at_a_stop_repeatable_tasks_are_left_for_the_next_process(
     tmp_path: Path, store: str
 ) -> None:
     with replica(tmp_path, store) as first:
-        again, once = first.start("again", seconds=3), first.start("once", seconds=3)
+        repeatable, unrepeatable = first.start("again", seconds=3), first.start("once", seconds=3)
         assert first.process.end(signal.SIGTERM) == 0
     with replica(tmp_path, store) as second:
-        assert second.ended(once) == ["failed"]
-        assert "shutdown" in second.task(once)["status"]["message"]["parts"][0]["text"]
-        assert second.ended(again) == ["completed"]
-        assert (second.starts(again), second.starts(once)) == (2, 1)
+        assert second.wait_for_end(unrepeatable) == ["failed"]
+        assert "shutdown" in second.task(unrepeatable)["status"]["message"]["parts"][0]["text"]
+        assert second.wait_for_end(repeatable) == ["completed"]
+        assert (second.starts(repeatable), second.starts(unrepeatable)) == (2, 1)
 
 
 def test_a_reader_of_a_released_task_is_disconnected_without_an_error_log(

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.smoke]
 
 
 @asynccontextmanager
-async def concurrently(server: Database) -> AsyncIterator[tuple[PostgresStore, Any, Any]]:
+async def two_processes(server: Database) -> AsyncIterator[tuple[PostgresStore, Any, Any]]:
     """Yield a store, the connection of another process, and one that watches both."""
     store = PostgresStore(server.url)
     await store.start()
@@ -35,7 +35,7 @@ async def concurrently(server: Database) -> AsyncIterator[tuple[PostgresStore, A
 
 async def test_a_change_that_waits_for_a_new_webhook_notifies_it(server: Database) -> None:
     server.clear()
-    async with concurrently(server) as (store, other, watcher):
+    async with two_processes(server) as (store, other, watcher):
         record, lease = await begun(store)
         async with other.transaction():
             await save_webhooks(Session(other), "t1", [hook()], [])
@@ -47,7 +47,7 @@ async def test_a_change_that_waits_for_a_new_webhook_notifies_it(server: Databas
 
 async def test_a_webhook_that_fails_while_another_is_added_stays_failed(server: Database) -> None:
     server.clear()
-    async with concurrently(server) as (store, other, watcher):
+    async with two_processes(server) as (store, other, watcher):
         await begun(store, webhooks=[hook()])
         (first,) = await claim_due(store, seconds=60)
         async with other.transaction():
@@ -85,10 +85,10 @@ async def test_a_due_notification_is_claimed_by_one_process_only(server: Databas
             )
             for notification in notifications
         ]
-        again = [
+        later_claims = [
             notification for store in stores for notification in await claim_due(store, seconds=60)
         ]
-        ids = [notification.webhook.config.id for notification in [*claims, *again]]
+        ids = [notification.webhook.config.id for notification in [*claims, *later_claims]]
         assert sorted(ids) == sorted({f"w{number}" for number in range(50)})
     finally:
         for store in stores:

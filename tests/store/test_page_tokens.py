@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.smoke]
 
 
 @asynccontextmanager
-async def started(store: Store) -> AsyncIterator[Store]:
+async def running_store(store: Store) -> AsyncIterator[Store]:
     await store.start()
     try:
         yield store
@@ -44,16 +44,19 @@ async def check_second_page(store: Store, cursor: str) -> None:
 
 async def test_a_token_is_valid_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
-    async with started(SqliteStore(path)) as store:
+    async with running_store(SqliteStore(path)) as store:
         cursor = await second_page_cursor(store)
-    async with started(SqliteStore(path)) as store:
+    async with running_store(SqliteStore(path)) as store:
         await check_second_page(store, cursor)
 
 
 async def test_a_token_is_valid_at_every_replica(server: Database) -> None:
     server.clear()
-    async with started(PostgresStore(server.url)) as one, started(PostgresStore(server.url)) as two:
-        await check_second_page(two, await second_page_cursor(one))
+    async with (
+        running_store(PostgresStore(server.url)) as first,
+        running_store(PostgresStore(server.url)) as second,
+    ):
+        await check_second_page(second, await second_page_cursor(first))
 
 
 async def test_a_token_is_invalid_in_other_stores(tmp_path: Path) -> None:
@@ -83,7 +86,7 @@ def test_tokens_have_neither_an_order_nor_a_common_part() -> None:
 def test_a_changed_token_or_query_is_refused() -> None:
     tokens = PageTokens(b"k" * 32)
     token = tokens.seal(Query("ada"), 7)
-    others = [
+    other_queries = [
         Query("ada", order="updated", cursor=token),
         Query("eve", cursor=token),
         *(
@@ -91,7 +94,7 @@ def test_a_changed_token_or_query_is_refused() -> None:
             for i in range(32)
         ),
     ]
-    for query in others:
+    for query in other_queries:
         with pytest.raises(InvalidParamsError):
             tokens.open(query)
 
@@ -100,5 +103,5 @@ async def test_a_file_of_the_first_version_gets_a_key(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     with closing(sqlite3.connect(path)) as file:
         file.executescript(f"{MIGRATIONS[0]}; PRAGMA user_version = 1")
-    async with started(SqliteStore(path)) as store:
+    async with running_store(SqliteStore(path)) as store:
         await check_second_page(store, await second_page_cursor(store))

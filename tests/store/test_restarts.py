@@ -59,7 +59,7 @@ def text_of(task: Any) -> str:
     return text
 
 
-def restarts(path: Path) -> list[int]:
+def restart_counts(path: Path) -> list[int]:
     """Return how often each task was started again."""
     with closing(sqlite3.connect(path)) as file:
         return sorted(count for (count,) in file.execute("SELECT attempts FROM tasks"))
@@ -81,17 +81,17 @@ async def test_quick_restarts_of_the_agent_do_not_use_up_the_starts_of_a_task(pa
 
 
 async def test_a_module_is_started_four_times_with_pauses_that_grow(path: Path) -> None:
-    started: list[float] = []
+    start_times: list[float] = []
     task_id = ""
     for _ in range(4):
         gate = Gate()
         async with agent(path, ActionModule(gate, annotations=REPEATABLE)) as peer:
             task_id = task_id or await peer.start()
             await gate.reached.wait()
-            started.append(time.time())
-            said = (await peer.get(task_id))["status"].get("message")
-            assert (said is None) == (len(started) == 1)
-    gaps = [later - earlier for earlier, later in pairwise(started)]
+            start_times.append(time.time())
+            status_message = (await peer.get(task_id))["status"].get("message")
+            assert (status_message is None) == (len(start_times) == 1)
+    gaps = [later - earlier for earlier, later in pairwise(start_times)]
     assert all(gap > pause / 2 for gap, pause in zip(gaps, PAUSES, strict=True)), gaps
     async with agent(path, ActionModule(Gate(), annotations=REPEATABLE)) as peer:
         task = await peer.until(task_id, "failed")
@@ -99,11 +99,11 @@ async def test_a_module_is_started_four_times_with_pauses_that_grow(path: Path) 
 
 
 async def test_a_module_that_waited_for_a_thread_was_not_started(path: Path) -> None:
-    ended, started = threading.Event(), list[Inputs]()
+    released, started = threading.Event(), list[Inputs]()
 
     def wait(inputs: Inputs, context: Any) -> Inputs:
         started.append(inputs)
-        ended.wait()
+        released.wait()
         return inputs
 
     def has_started(times: int) -> bool:
@@ -114,13 +114,13 @@ async def test_a_module_that_waited_for_a_thread_was_not_started(path: Path) -> 
         async with agent(path, module, (0, 0, 0), max_threads=1) as peer:
             task_ids = [await peer.start(), await peer.start()]
             await wait_until(partial(has_started, 1))
-        assert restarts(path) == [0, 0]
+        assert restart_counts(path) == [0, 0]
         for runs in (1, 2):
             async with agent(path, module, (0, 0, 0), max_threads=1):
                 await wait_until(partial(has_started, 1 + runs))
-            assert sum(restarts(path)) == runs
+            assert sum(restart_counts(path)) == runs
     finally:
-        ended.set()
+        released.set()
     async with agent(path, module, (0, 0, 0), max_threads=1) as peer:
         for task_id in task_ids:
             await peer.until(task_id, "completed")
@@ -131,8 +131,12 @@ async def test_a_takeover_that_is_refused_before_the_module_ends_the_task(path: 
     async with agent(path, ActionModule(gate, annotations=REPEATABLE), (0,)) as peer:
         task_id = await peer.start()
         await gate.reached.wait()
-    other = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    stricter = ActionModule(gate, annotations=REPEATABLE, input_schema=other)
+    stricter_schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer"}},
+        "required": ["n"],
+    }
+    stricter = ActionModule(gate, annotations=REPEATABLE, input_schema=stricter_schema)
     async with agent(path, stricter, (0,)) as peer:
         task = await peer.until(task_id, "failed")
     assert len(gate.calls) == 1
@@ -156,13 +160,13 @@ async def metric(peer: Peer, name: str) -> float:
 
 async def test_the_metrics_are_right_after_a_lease_has_moved(server: Database) -> None:
     server.clear()
-    goes_on, gate = asyncio.Event(), Gate()
+    released, gate = asyncio.Event(), Gate()
 
     async def stubborn(inputs: Inputs, context: Any) -> Inputs:
         try:
             await gate(inputs, context)
         except asyncio.CancelledError:
-            await goes_on.wait()  # the module takes its time to end
+            await released.wait()  # the module takes its time to end
         return inputs
 
     running, entered = "apcore_a2a_active_tasks", 'apcore_a2a_tasks_total{state="working"}'
@@ -182,7 +186,7 @@ async def test_the_metrics_are_right_after_a_lease_has_moved(server: Database) -
             await winner.until(task_id, "completed")
             assert [await metric(peer, ended) for peer in (loser, winner)] == [0, 1]
             assert [await metric(peer, running) for peer in (loser, winner)] == [0, 0]
-        goes_on.set()
+        released.set()
 
 
 async def ask(inputs: Inputs, context: Any) -> Inputs:
@@ -202,18 +206,18 @@ async def test_an_answer_is_accepted_by_a_replica_with_another_clock(
 ) -> None:
     server.clear()
     async with (
-        replica(server, ActionModule(ask)) as one,
-        replica(server, ActionModule(ask)) as other,
+        replica(server, ActionModule(ask)) as first,
+        replica(server, ActionModule(ask)) as second,
     ):
         set_clock(monkeypatch, ahead)
-        task_id = await one.start("work", one.wire.part(data={"text": "?"}))
-        await one.until(task_id, "input-required")
+        task_id = await first.start("work", first.wire.part(data={"text": "?"}))
+        await first.until(task_id, "input-required")
         await asyncio.sleep(1.5)  # expired tasks are claimed once a second
         set_clock(monkeypatch, -ahead)
-        assert await other.state(task_id) == "input-required"
-        answer = await other.send("work", other.wire.part(data={"text": "blue"}), taskId=task_id)
+        assert await second.state(task_id) == "input-required"
+        answer = await second.send("work", second.wire.part(data={"text": "blue"}), taskId=task_id)
         assert answer.state == "completed", answer.body
-        await one.until(task_id, "completed")
+        await first.until(task_id, "completed")
 
 
 async def test_a_question_expires_by_the_clock_of_the_database(
@@ -221,10 +225,10 @@ async def test_a_question_expires_by_the_clock_of_the_database(
 ) -> None:
     server.clear()
     set_clock(monkeypatch, HOURS)
-    async with replica(server, ActionModule(ask), input_timeout=1) as one:
-        task_id = await one.start("work", one.wire.part(data={"text": "?"}))
-        await one.until(task_id, "input-required")
+    async with replica(server, ActionModule(ask), input_timeout=1) as first:
+        task_id = await first.start("work", first.wire.part(data={"text": "?"}))
+        await first.until(task_id, "input-required")
     set_clock(monkeypatch, -HOURS)
-    async with replica(server, ActionModule(give_back)) as other:
-        task = await other.until(task_id, "failed")
+    async with replica(server, ActionModule(give_back)) as second:
+        task = await second.until(task_id, "failed")
     assert "expired" in text_of(task)

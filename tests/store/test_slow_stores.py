@@ -1,4 +1,4 @@
-"""Tasks in a user's store that is slow or fails: nothing is lost by it."""
+"""Tasks in a user's store that is slow or fails: none is lost."""
 
 import asyncio
 from dataclasses import replace

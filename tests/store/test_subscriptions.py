@@ -16,13 +16,13 @@ async def test_a_subscriber_of_a_paused_task_sees_the_answer_at_another_replica(
     server.clear()
     modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
     async with (
-        serving(modules, task_store=PostgresStore(server.url)) as one,
-        serving(modules, task_store=PostgresStore(server.url)) as two,
+        serving(modules, task_store=PostgresStore(server.url)) as first,
+        serving(modules, task_store=PostgresStore(server.url)) as second,
     ):
-        task_id = (await one.send()).task["id"]
-        async with two.subscribe(task_id) as stream:
+        task_id = (await first.send()).task["id"]
+        async with second.subscribe(task_id) as stream:
             frames = [await stream.next()]
-            await one.send(parts=[one.part(text="yes")], taskId=task_id)
+            await first.send(parts=[first.part(text="yes")], taskId=task_id)
             frames += await stream.rest()
     ends = ["task input-required", "status working", "artifact", "status completed"]
     assert [str(frame) for frame in frames] == ends

@@ -88,7 +88,7 @@ def test_notifications_of_a_killed_process_are_delivered_by_the_next(
     port = free_port()
     with serving(tmp_path, store) as first:
         tasks = [send(first, f"http://127.0.0.1:{port}/hook") for _ in range(3)]
-        first.ended(*tasks)
+        first.wait_for_end(*tasks)
         first.process.signal(signal.SIGKILL)
     with serving(tmp_path, store), receiving(port=port) as receiver:
         receiver.wait(9, 30)
@@ -98,7 +98,7 @@ def test_notifications_of_a_killed_process_are_delivered_by_the_next(
 
 
 def task_of(delivery: Delivery) -> str:
-    """Return the id of the task that a notification is about."""
+    """Return the id of the task of a notification."""
     event = delivery.json.get("task") or delivery.json["statusUpdate"]
     task_id: str = event.get("taskId") or event["id"]
     return task_id
@@ -109,7 +109,7 @@ def test_notifications_pending_at_a_stop_are_delivered_after_the_restart(
 ) -> None:
     port = free_port()
     with serving(tmp_path, store, push={"retries": [3, 3]}) as first:
-        first.ended(send(first, f"http://127.0.0.1:{port}/hook"))
+        first.wait_for_end(send(first, f"http://127.0.0.1:{port}/hook"))
         assert first.process.end(signal.SIGTERM) == 0
     with serving(tmp_path, store, push={"retries": [3, 3]}), receiving(port=port) as receiver:
         receiver.wait(3, 20)
@@ -121,7 +121,7 @@ def test_a_failed_webhook_is_still_failed_after_a_restart(tmp_path: Path, store:
         with serving(tmp_path, store) as first:
             task_id = send(first, receiver.url)
             receiver.wait(1)
-            first.ended(task_id)
+            first.wait_for_end(task_id)
         with serving(tmp_path, store) as second:
             config = second.ask("GetTaskPushNotificationConfig", taskId=task_id, id="w")["result"]
             assert (config["status"], config["reason"]) == ("failed", "status 410")
@@ -132,13 +132,13 @@ def test_pending_input_expires_in_time_after_its_process_is_killed(
     tmp_path: Path, store: str
 ) -> None:
     with serving(tmp_path, store, input_timeout=3) as first:
-        asks = first.start("asks", seconds=0)
-        eventually(lambda: first.state(asks) == "input-required")
+        paused_id = first.start("asks", seconds=0)
+        eventually(lambda: first.state(paused_id) == "input-required")
         first.process.signal(signal.SIGKILL)
     with serving(tmp_path, store, input_timeout=3) as second:
-        assert second.ended(asks) == ["failed"]
-        said = second.task(asks)["status"]["message"]["parts"]
-        assert said == [{"text": "Approval expired: no answer arrived in time"}]
+        assert second.wait_for_end(paused_id) == ["failed"]
+        message_parts = second.task(paused_id)["status"]["message"]["parts"]
+        assert message_parts == [{"text": "Approval expired: no answer arrived in time"}]
 
 
 def test_a_process_shuts_down_in_time_when_the_database_hangs(
@@ -148,7 +148,7 @@ def test_a_process_shuts_down_in_time_when_the_database_hangs(
     with (
         CuttableLink(server.port) as link,
         receiving(lambda delivery: Reply(silent=True)) as receiver,
-        serving(tmp_path, link.rerouted(server.url), push={"timeout": 600}) as agent,
+        serving(tmp_path, link.rerouted_url(server.url), push={"timeout": 600}) as agent,
     ):
         for _ in range(8):
             send(agent, receiver.url)
@@ -168,18 +168,20 @@ def test_a_suspended_process_repeats_no_notification_that_others_have_delivered(
         return OK if sleeps.is_set() or len(receiver) == 1 else Reply(silent=True)
 
     port = free_port()
-    with serving(tmp_path, server.url) as one:
-        one.ended(*(send(one, f"http://127.0.0.1:{port}/hook") for _ in range(20)))
+    with serving(tmp_path, server.url) as suspended:
+        suspended.wait_for_end(
+            *(send(suspended, f"http://127.0.0.1:{port}/hook") for _ in range(20))
+        )
         with receiving(answer, port=port) as receiver:
             receiver.wait(9)
-            one.process.signal(signal.SIGSTOP)
+            suspended.process.signal(signal.SIGSTOP)
             sleeps.set()
             with serving(tmp_path, server.url):
                 eventually(lambda: len({each.id for each in receiver.deliveries}) == 60)
-            delivered, failures = len(receiver), one.process.log.count("no answer")
-            one.process.signal(signal.SIGCONT)
-            eventually(lambda: one.process.log.count("no answer") > failures)
-            assert one.process.end(signal.SIGTERM) == 0
+            delivered, failures = len(receiver), suspended.process.log.count("no answer")
+            suspended.process.signal(signal.SIGCONT)
+            eventually(lambda: suspended.process.log.count("no answer") > failures)
+            assert suspended.process.end(signal.SIGTERM) == 0
             assert len(receiver) == delivered
 
 
@@ -187,27 +189,27 @@ def test_any_replica_can_set_a_webhook_and_notify_it(tmp_path: Path, server: Dat
     server.clear()
     with (
         receiving() as receiver,
-        receiving() as other,
-        serving(tmp_path, server.url) as one,
-        serving(tmp_path, server.url) as two,
+        receiving() as other_receiver,
+        serving(tmp_path, server.url) as first,
+        serving(tmp_path, server.url) as second,
     ):
-        task_id = one.start("once", seconds=2)
-        for at, name, url in ((two, "a", receiver.url), (one, "b", other.url)):
+        task_id = first.start("once", seconds=2)
+        for at, name, url in ((second, "a", receiver.url), (first, "b", other_receiver.url)):
             at.ask("CreateTaskPushNotificationConfig", taskId=task_id, id=name, url=url)
-        listed = two.ask("ListTaskPushNotificationConfigs", taskId=task_id)["result"]["configs"]
+        listed = second.ask("ListTaskPushNotificationConfigs", taskId=task_id)["result"]["configs"]
         assert [config["id"] for config in listed] == ["a", "b"]
-        one.ended(task_id)
+        first.wait_for_end(task_id)
         receiver.wait(1)
-        other.wait(1)
-        assert states(receiver) == states(other) == ["completed"]
+        other_receiver.wait(1)
+        assert states(receiver) == states(other_receiver) == ["completed"]
 
 
 def test_webhooks_set_at_the_same_time_are_all_kept(tmp_path: Path, server: Database) -> None:
     server.clear()
-    with serving(tmp_path, server.url) as one, serving(tmp_path, server.url) as two:
-        task_id = one.start("once", seconds=600)
+    with serving(tmp_path, server.url) as first, serving(tmp_path, server.url) as second:
+        task_id = first.start("once", seconds=600)
         bodies = [
-            one.request(
+            first.request(
                 "CreateTaskPushNotificationConfig",
                 taskId=task_id,
                 id=f"w{number}",
@@ -215,17 +217,17 @@ def test_webhooks_set_at_the_same_time_are_all_kept(tmp_path: Path, server: Data
             )
             for number in range(10)
         ]
-        post_concurrently(one, two, bodies)
-        listed = two.ask("ListTaskPushNotificationConfigs", taskId=task_id)["result"]["configs"]
+        post_concurrently(first, second, bodies)
+        listed = second.ask("ListTaskPushNotificationConfigs", taskId=task_id)["result"]["configs"]
         assert {config["id"] for config in listed} == {f"w{number}" for number in range(10)}
-        one.ask("CancelTask", id=task_id)
+        first.ask("CancelTask", id=task_id)
 
 
-def post_concurrently(one: Replica, two: Replica, bodies: list[Any]) -> None:
+def post_concurrently(first: Replica, second: Replica, bodies: list[Any]) -> None:
     """Post the requests to both replicas at the same time."""
     with ThreadPoolExecutor(len(bodies)) as pool:
         posts = [
-            pool.submit((one, two)[number % 2].client.post, "/", json=body)
+            pool.submit((first, second)[number % 2].client.post, "/", json=body)
             for number, body in enumerate(bodies)
         ]
         for post in posts:

@@ -18,7 +18,7 @@ from tests.facade.processes import (
     free_port,
     process,
     run,
-    served,
+    serve_command,
 )
 from tests.server.conftest import eventually
 from tests.server.test_serve import background_request, last_state, refuses, served_from
@@ -39,7 +39,7 @@ def two_workers(server: Database, folder: Path, **options: Any) -> Iterator[Proc
     """Serve with two workers."""
     server.clear()
     options = {"workers": 2, "task_store": server.url, "metrics": True, **options}
-    with process(served(folder, **options), folder.parent) as agent:
+    with process(serve_command(folder, **options), folder.parent) as agent:
         agent.wait_for("(Press Ctrl.C)")
         yield agent
         if agent.runs:
@@ -59,7 +59,7 @@ def read(agent: Process, path: str) -> Json:
     return document
 
 
-def serving(agent: Process) -> int:
+def count_serving_workers(agent: Process) -> int:
     """Return how many workers serve."""
     return int(read(agent, "/health").get("workers", 0))
 
@@ -80,7 +80,7 @@ def test_workers_share_tasks_and_one_that_is_killed_is_replaced(
         first, second = workers_of(agent)
         os.kill(first, signal.SIGKILL)
         agent.wait_for(r"(was ended by SIGKILL; restarting it in 0\.5 s)")
-        eventually(lambda: serving(agent) == 2)
+        eventually(lambda: count_serving_workers(agent) == 2)
         assert second in workers_of(agent)
         assert read(agent, "/metrics")["completed_tasks"] == 10
         skills = read(agent, "/apcore/skills")
@@ -172,7 +172,7 @@ def test_a_worker_that_cannot_start_again_does_not_end_the_others(
             assert client.send().state == "completed"
         for file in broken:
             file.with_suffix(".txt").rename(file)
-        eventually(lambda: serving(agent) == 2)
+        eventually(lambda: count_serving_workers(agent) == 2)
 
 
 def test_a_worker_that_crashes_is_started_again(server: Database, folder: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_worker_that_crashes_is_started_again(server: Database, folder: Path) 
             client.send("crash", client.part(data={}))
         agent.wait_for(r"(The worker crashed)")
         agent.wait_for(r"(exited with code 1; restarting it)")
-        eventually(lambda: serving(agent) == 2)
+        eventually(lambda: count_serving_workers(agent) == 2)
 
 
 # Failures to start end all workers

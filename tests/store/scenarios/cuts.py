@@ -29,7 +29,11 @@ def cut_one_off(
     url = trial.server.url
     with (
         CuttableLink(trial.server.port) as link,
-        three_replicas(trial, lease, [link.rerouted(url), url, url]) as (agents, receiver, clients),
+        three_replicas(trial, lease, [link.rerouted_url(url), url, url]) as (
+            agents,
+            receiver,
+            clients,
+        ),
     ):
         for number in range(rounds):
             start_tasks(trial, clients, tasks, seconds)
@@ -51,12 +55,12 @@ def _check_takeover(
 ) -> None:
     """Check that a cut-off replica stops its work and that the others take over."""
     replica, at = agents.replicas[0], time.time()
-    lease_ends = asyncio.run(_lease_ends(trial.server.url, at_work(replica)))
+    lease_ends = asyncio.run(_lease_ends(trial.server.url, working_tasks(replica)))
     assert lease_ends, "no task was running"
     check_refused(trial, replica, "GetTask", READ_TIMEOUT, id="unknown")
     limit = READ_TIMEOUT + CHANGE_RETRY_SHARE * lease
     check_refused(trial, replica, "CancelTask", limit, id=next(iter(lease_ends)))
-    canceled = _canceled(replica, set(lease_ends))
+    canceled = _wait_for_cancels(replica, set(lease_ends))
     seconds_after_expiry = {note.task_id: note.at - lease_ends[note.task_id] for note in canceled}
     stopped, limit = max(note.at for note in canceled) - at, min(lease_ends.values()) - at
     trial.took("until work of a cut-off replica had stopped", stopped, limit)
@@ -68,11 +72,11 @@ def _check_takeover(
     assert replica.process.runs, replica.process.log
 
 
-def at_work(replica: Replica) -> list[str]:
+def working_tasks(replica: Replica) -> list[str]:
     """Return the tasks whose modules are running in a replica."""
-    own = [note for note in notes(replica.home) if note.process == replica.process.id]
-    begun_ids = {note.task_id for note in own if note.event == "begin"}
-    return [*begun_ids - {note.task_id for note in own if note.event != "begin"}]
+    own_notes = [note for note in notes(replica.home) if note.process == replica.process.id]
+    begun_ids = {note.task_id for note in own_notes if note.event == "begin"}
+    return [*begun_ids - {note.task_id for note in own_notes if note.event != "begin"}]
 
 
 async def _lease_ends(address: str, tasks: list[str]) -> dict[str, float]:
@@ -84,12 +88,12 @@ async def _lease_ends(address: str, tasks: list[str]) -> dict[str, float]:
         await connection.close()
 
 
-def _canceled(replica: Replica, tasks: set[str]) -> list[Note]:
+def _wait_for_cancels(replica: Replica, tasks: set[str]) -> list[Note]:
     """Wait until a replica has stopped all these tasks; return its last notes of them."""
     deadline = time.monotonic() + TIMEOUT
     while True:
-        own = [n for n in notes(replica.home) if n.process == replica.process.id]
-        last_notes = [n for n in own if n.task_id in tasks and n.event != "begin"]
+        own_notes = [n for n in notes(replica.home) if n.process == replica.process.id]
+        last_notes = [n for n in own_notes if n.task_id in tasks and n.event != "begin"]
         if {note.task_id for note in last_notes} == tasks:
             return last_notes
         assert time.monotonic() < deadline, f"still running: {len(tasks) - len(last_notes)}"

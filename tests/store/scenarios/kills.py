@@ -4,7 +4,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.store.fleet import CLAIM_SECONDS, Fleet, wait_for_deliveries, wait_for_tasks
-from tests.store.invariants import unfinished
+from tests.store.invariants import count_unfinished
 from tests.store.trials import Trial
 
 from .work import finish_tasks, start_tasks, three_replicas
@@ -17,7 +17,9 @@ def kill_one_of_three(
     with three_replicas(trial, lease) as (agents, receiver, clients):
         for number in range(rounds):
             start_tasks(trial, clients, tasks, seconds)
-            trial.say(f"round {number + 1} of {rounds}: {unfinished(trial.server.url)[0]} at work")
+            trial.say(
+                f"round {number + 1} of {rounds}: {count_unfinished(trial.server.url)[0]} at work"
+            )
             _kill(trial, agents, lease + 2 + seconds)
             finish_tasks(trial, clients, receiver)
 
@@ -25,13 +27,15 @@ def kill_one_of_three(
 def _kill(trial: Trial, agents: Fleet, limit: float) -> None:
     number = trial.random.randrange(len(agents.replicas))
     agents.kill(number)
-    killed = time.monotonic()
+    killed_at = time.monotonic()
     with ThreadPoolExecutor(1) as executor:
-        restarted = executor.submit(agents.restart, number)
-        ended = wait_for_tasks(trial.server.url)
-        restarted.result()
-    trial.took("until all tasks of a killed replica had ended", ended - killed, limit)
-    delivered = wait_for_deliveries(trial.server.url)
+        restart = executor.submit(agents.restart, number)
+        ended_at = wait_for_tasks(trial.server.url)
+        restart.result()
+    trial.took("until all tasks of a killed replica had ended", ended_at - killed_at, limit)
+    delivered_at = wait_for_deliveries(trial.server.url)
     trial.took(
-        "until all their notifications were delivered", delivered - killed, limit + CLAIM_SECONDS
+        "until all their notifications were delivered",
+        delivered_at - killed_at,
+        limit + CLAIM_SECONDS,
     )

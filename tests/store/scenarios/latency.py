@@ -13,17 +13,19 @@ def measure_latency(trial: Trial, *, rounds: int, slack: float) -> None:
     """Cancel tasks and read streams at another replica, with and without change notifications."""
     stores, options = [trial.server.url] * 3, ["", "", "deaf"]
     with fleet(trial.home, stores, LEASE, options) as agents:
-        one, other, deaf = agents.replicas
+        first, second, deaf = agents.replicas
         within_limits = (
-            trial.spread("cancel, notified", cancels(trial, one, other, rounds), slack * 0.05),
-            trial.spread("event, notified", lags(one, other, rounds), slack * 0.1),
-            trial.spread("cancel, polled", cancels(trial, deaf, other, rounds), slack * 2.5),
-            trial.spread("event, polled", lags(one, deaf, rounds), slack * 1.5),
+            trial.spread(
+                "cancel, notified", cancel_delays(trial, first, second, rounds), slack * 0.05
+            ),
+            trial.spread("event, notified", event_delays(first, second, rounds), slack * 0.1),
+            trial.spread("cancel, polled", cancel_delays(trial, deaf, second, rounds), slack * 2.5),
+            trial.spread("event, polled", event_delays(first, deaf, rounds), slack * 1.5),
         )
     assert all(within_limits), "some delays were too long"
 
 
-def cancels(trial: Trial, runner: Agent, caller: Agent, rounds: int) -> list[float]:
+def cancel_delays(trial: Trial, runner: Agent, caller: Agent, rounds: int) -> list[float]:
     """Return the seconds from each cancel to its arrival at the module, on another replica."""
     requested: dict[str, float] = {}
     for _ in range(rounds):
@@ -32,19 +34,19 @@ def cancels(trial: Trial, runner: Agent, caller: Agent, rounds: int) -> list[flo
         requested[task_id] = time.time()
         caller.ask("CancelTask", id=task_id)
     deadline = time.monotonic() + TIMEOUT
-    while not set(requested) <= set(canceled := _canceled(trial)):
+    while not set(requested) <= set(canceled := _cancel_times(trial)):
         missing = len(set(requested) - set(canceled))
         assert time.monotonic() < deadline, f"{missing} were not canceled"
         time.sleep(0.1)
     return [canceled[task_id] - at for task_id, at in requested.items()]
 
 
-def _canceled(trial: Trial) -> dict[str, float]:
+def _cancel_times(trial: Trial) -> dict[str, float]:
     """Return when modules were canceled, by the ids of their tasks."""
     return {note.task_id: note.at for note in notes(trial.home) if note.event == "cancel"}
 
 
-def lags(runner: Agent, reader: Agent, steps: int) -> list[float]:
+def event_delays(runner: Agent, reader: Agent, steps: int) -> list[float]:
     """Return the seconds from each event of a task to its arrival, on another replica."""
     delays: list[float] = []
     with runner.stream("ticks", seconds=0.07, steps=steps) as events:

@@ -60,4 +60,4 @@ def wait_until_serving(replica: Replica) -> None:
         assert replica.process.runs, replica.process.log
         time.sleep(0.05)
     task_id = replica.start("once", seconds=0)
-    assert replica.ended(task_id) == ["completed"], replica.task(task_id)
+    assert replica.wait_for_end(task_id) == ["completed"], replica.task(task_id)

@@ -33,7 +33,7 @@ class Races:
         threads: The pool that sends the requests of a race.
 
     Attributes:
-        observed: what clients have observed.
+        observed: observations of clients.
         ends: how many tasks have ended in each state.
     """
 
@@ -118,17 +118,17 @@ class Races:
     def _end(self, task: Json, cancels: Sequence[Json] = ()) -> float | None:
         """Check the end of a task against the responses to cancels; return its output."""
         replica = self._random.choice(self._replicas)
-        (state,) = replica.ended(task["id"])
+        (state,) = replica.wait_for_end(task["id"])
         successful = [answer for answer in cancels if "result" in answer]
         assert len(successful) == (state == "canceled"), (state, cancels)
         assert _codes(cancels) <= {None, NOT_CANCELABLE}, cancels
-        ended = replica.task(task["id"])
+        final_task = replica.task(task["id"])
         self.observed.tasks.add(task["id"])
-        self.observed.ends[task["id"]] = state_of(ended)
+        self.observed.ends[task["id"]] = state_of(final_task)
         self.ends[state] += 1
         if state != "completed":
             return None
-        output: float = ended["artifacts"][0]["parts"][0]["data"]["seconds"]
+        output: float = final_task["artifacts"][0]["parts"][0]["data"]["seconds"]
         return output
 
 

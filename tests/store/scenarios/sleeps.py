@@ -20,9 +20,9 @@ def sleep_past_the_lease(
     with three_replicas(trial, lease) as (agents, receiver, clients):
         for number in range(rounds):
             start_tasks(trial, clients, tasks, seconds)
-            woken = _sleep(trial, agents, lease + 2 + seconds)
-            trial.say(f"round {number + 1} of {rounds}: it woke up with {len(woken)} tasks")
-            assert woken, "no task was running"
+            late_notes = _sleep(trial, agents, lease + 2 + seconds)
+            trial.say(f"round {number + 1} of {rounds}: it woke up with {len(late_notes)} tasks")
+            assert late_notes, "no task was running"
             finish_tasks(trial, clients, receiver)
 
 
@@ -30,9 +30,9 @@ def _sleep(trial: Trial, agents: Fleet, limit: float) -> list[Note]:
     """Suspend a replica until others have ended its tasks; return its notes after it resumes."""
     number = trial.random.randrange(len(agents.replicas))
     agents.signal(number, signal.SIGSTOP)
-    stopped = time.monotonic()
-    over = wait_for_tasks(trial.server.url)
-    trial.took("until all tasks of a suspended replica had ended", over - stopped, limit)
+    stopped_at = time.monotonic()
+    ended_at = wait_for_tasks(trial.server.url)
+    trial.took("until all tasks of a suspended replica had ended", ended_at - stopped_at, limit)
     wait_for_deliveries(trial.server.url)
     resumed_at = time.time()
     agents.signal(number, signal.SIGCONT)

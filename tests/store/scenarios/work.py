@@ -37,7 +37,7 @@ def start_tasks(trial: Trial, clients: Clients, tasks: int, seconds: float) -> N
             clients.stream("steps", seconds=seconds / STEPS, steps=STEPS)
         else:
             skill = trial.random.choice(["once", "again"]) if kind == "hooked" else kind
-            clients.send(skill, hooked=kind == "hooked", seconds=seconds)
+            clients.send(skill, with_webhook=kind == "hooked", seconds=seconds)
     clients.wait()
 
 

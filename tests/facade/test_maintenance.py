@@ -206,9 +206,9 @@ def test_a_check_changes_nothing_and_does_not_affect_a_running_agent(
                 once = agent.start("again", seconds=0)
                 assert check(cli, store).code == 0
                 next(events)
-                assert agent.ended(once) == ["completed"]
+                assert agent.wait_for_end(once) == ["completed"]
             seen = [number for number, _ in events]
-        assert agent.ended(task_id) == ["completed"]
+        assert agent.wait_for_end(task_id) == ["completed"]
         check_log(agent.events(task_id))
         assert seen[-1] == len(agent.events(task_id))
         assert check(cli, store).code == 0
@@ -311,7 +311,7 @@ def test_a_check_keeps_the_log_of_a_killed_agent_for_the_next_agent(
     store = FileStore(tmp_path)
     with replica(tmp_path, store.address) as agent:
         completed_id = agent.start("again", seconds=0)
-        agent.ended(completed_id)
+        agent.wait_for_end(completed_id)
         agent.process.signal(signal.SIGKILL)
         agent.process.end()
     try:
@@ -434,10 +434,10 @@ def test_a_file_in_use_is_not_pruned(tmp_path: Path, cli: Cli) -> None:
 def test_a_database_is_pruned_while_agents_run(server: Database, tmp_path: Path, cli: Cli) -> None:
     store = DatabaseStore(server)
     with replica(tmp_path, store.address) as agent:
-        agent.ended(*(agent.start("again", seconds=0) for _ in range(3)))
+        agent.wait_for_end(*(agent.start("again", seconds=0) for _ in range(3)))
         runs = agent.start("once", seconds=0.5)
         outcome = cli("store", "prune", "--store", store.address, "--max-tasks", "1")
-        assert agent.ended(runs) == ["completed"]
+        assert agent.wait_for_end(runs) == ["completed"]
 
     assert outcome.out.startswith("2 tasks dropped ")
 
