@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from apcore_a2a.command.options import DECLARED, AuthOptions, CommandOptions, sections
+from apcore_a2a.command.options import DECLARED, AuthOptions, CommandOptions, group_by_section
 from apcore_a2a_server.app.options import Limits
 from apcore_a2a_server.fields import Option, options_of
 from apcore_a2a_server.push import PushSettings
@@ -13,7 +13,7 @@ BEGIN, END = "<!-- begin: made by `python -m tools.options` -->", "<!-- end -->"
 
 def page() -> str:
     """Return the page with its tables generated again."""
-    tables = "\n".join(_table(title, options) for title, options in sections(DECLARED))
+    tables = "\n".join(_table(title, options) for title, options in group_by_section(DECLARED))
     text = PAGE.read_text(encoding="utf-8")
     begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
     return f"{text[:begin]}\n\n{tables}\n{text[end:]}"

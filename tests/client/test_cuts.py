@@ -17,7 +17,7 @@ from apcore_a2a_client import (
     TaskArtifactUpdateEvent,
 )
 from apcore_a2a_client.sse import EventParser
-from apcore_a2a_client.tasks import after
+from apcore_a2a_client.tasks import apply_event
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -222,7 +222,7 @@ def test_a_task_is_followed_to_its_end_when_connections_break(
     assert final_task.status == fetched_task.status
     assert final_task.value == fetched_task.value
     for event in events:
-        task = after(task, event)
+        task = apply_event(task, event)
     assert (task.status, task.artifacts) == (fetched_task.status, fetched_task.artifacts)
 
 

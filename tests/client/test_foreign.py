@@ -22,7 +22,7 @@ from apcore_a2a_client import (
     TaskState,
     UnsupportedOperationError,
 )
-from apcore_a2a_client.tasks import Event, after
+from apcore_a2a_client.tasks import Event, apply_event
 
 from tests.serving import PATIENCE
 
@@ -247,7 +247,7 @@ async def test_a_stream_has_all_events_in_order(any_case: Case) -> None:
         events = [event async for event in client.stream_message("count 3")]
         task: Task | None = None
         for event in events:
-            task = after(task, event)
+            task = apply_event(task, event)
         assert task
         fetched = await client.get_task(task.id)
     assert tuple(map(kind_of, events)) == any_case.agent.count
@@ -335,7 +335,7 @@ async def test_a_streamed_message_resumes_a_paused_task(case: Case) -> None:
         first_events = [event async for event in client.stream_message("ask")]
         task: Task | None = None
         for event in first_events:
-            task = after(task, event)
+            task = apply_event(task, event)
         assert task
         assert task.status.state == "input-required"
         events = client.stream_message("blue", task_id=task.id, context_id=task.context_id)

@@ -40,7 +40,7 @@ from apcore_a2a_client import (
     TaskStatusUpdateEvent,
     UnsupportedOperationError,
 )
-from apcore_a2a_client.tasks import after
+from apcore_a2a_client.tasks import apply_event
 from apcore_a2a_core import InputRequiredError
 from apcore_a2a_server import Limits
 from apcore_a2a_server.push import PushSettings
@@ -566,7 +566,7 @@ async def test_a_stream_has_all_events_in_order(dialect: str, kind: str) -> None
         events = [event async for event in stream]
         task: Task | None = None
         for event in events:
-            task = after(task, event)
+            task = apply_event(task, event)
         assert task is not None
         fetched = await client.get_task(task.id)
     assert kinds_of(events) == ["submitted", "working", "artifact", "artifact", "completed"]
@@ -788,7 +788,7 @@ async def test_a_running_task_can_be_followed(dialect: str, kind: str) -> None:
         assert [event async for event in client.follow(fetched)] == []
     folded: Task = task
     for event in events:
-        folded = after(folded, event)
+        folded = apply_event(folded, event)
     assert (folded.status, folded.artifacts) == (fetched.status, fetched.artifacts)
 
 

@@ -13,7 +13,7 @@ from apcore_a2a_client import (
     TaskArtifactUpdateEvent,
     TaskStatusUpdateEvent,
 )
-from apcore_a2a_client.tasks import after
+from apcore_a2a_client.tasks import apply_event
 
 from .raw import CLOSE, CUT, KINDS, Client, Request, Step, agent, head, raw, rpc, task
 
@@ -90,7 +90,7 @@ def test_a_restart_is_an_event_before_the_repeated_events(kind: str, name: str) 
     assert len(events) == len(ALL_STREAMS[name]) + 1
     final: Task | None = None
     for event in events:
-        final = after(final, event)
+        final = apply_event(final, event)
     assert final
     assert final.value == "123"
 

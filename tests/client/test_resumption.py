@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 from apcore_a2a_client import A2AClient, Task, TaskStatusUpdateEvent
-from apcore_a2a_client.tasks import Event, after
+from apcore_a2a_client.tasks import Event, apply_event
 
 from tests.serving import PATIENCE
 
@@ -186,7 +186,7 @@ class SteppedAgent:
         """Task as reported by the events."""
         task: Task | None = None
         for event in self.events:
-            task = after(task, event)
+            task = apply_event(task, event)
         assert task
         return task
 

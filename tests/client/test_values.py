@@ -19,7 +19,7 @@ from apcore_a2a_client import (
     TaskStatusUpdateEvent,
 )
 from apcore_a2a_client.results import result_of
-from apcore_a2a_client.tasks import after
+from apcore_a2a_client.tasks import apply_event
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -156,25 +156,25 @@ def chunk(id: str, *parts: Part, append: bool = False, **more: Any) -> TaskArtif
 
 def test_an_appended_chunk_adds_its_parts() -> None:
     task = Task("t", DONE, artifacts=(Artifact("a", (TEXT,)), Artifact("b", (DATA,))))
-    longer = after(task, chunk("a", URL, append=True))
+    longer = apply_event(task, chunk("a", URL, append=True))
     assert longer.artifacts == (Artifact("a", (TEXT, URL)), Artifact("b", (DATA,)))
     assert task.artifacts[0] == Artifact("a", (TEXT,))
 
 
 def test_an_appended_chunk_keeps_the_name_of_the_artifact() -> None:
-    task = after(None, chunk("a", TEXT, name="report", metadata={"n": 1}))
-    [artifact] = after(task, chunk("a", URL, append=True)).artifacts
+    task = apply_event(None, chunk("a", TEXT, name="report", metadata={"n": 1}))
+    [artifact] = apply_event(task, chunk("a", URL, append=True)).artifacts
     assert (artifact.name, artifact.metadata) == ("report", {"n": 1})
 
 
 def test_a_chunk_that_is_not_appended_replaces_its_artifact() -> None:
     task = Task("t", DONE, artifacts=(Artifact("a", (TEXT,), "old"), Artifact("b", (DATA,))))
-    updated = after(task, chunk("a", URL))
+    updated = apply_event(task, chunk("a", URL))
     assert updated.artifacts == (Artifact("a", (URL,)), Artifact("b", (DATA,)))
 
 
 def test_a_chunk_appended_to_nothing_starts_an_artifact() -> None:
-    task = after(Task("t", DONE, artifacts=(Artifact("a"),)), chunk("b", TEXT, append=True))
+    task = apply_event(Task("t", DONE, artifacts=(Artifact("a"),)), chunk("b", TEXT, append=True))
     assert task.artifacts == (Artifact("a"), Artifact("b", (TEXT,)))
 
 
@@ -188,7 +188,7 @@ def test_artifacts_grow_as_in_the_sdk(data: st.DataObject) -> None:
         event.artifact.artifact_id = data.draw(st.sampled_from("ab"))
         event.append &= event.artifact.artifact_id in {a.artifact_id for a in ours.artifacts}
         append_artifact_to_task(theirs, event)
-        ours = after(ours, TaskArtifactUpdateEvent.from_dict(json_of(event)))
+        ours = apply_event(ours, TaskArtifactUpdateEvent.from_dict(json_of(event)))
     expected = [Artifact.from_dict(json_of(artifact)) for artifact in theirs.artifacts]
     assert [(a.to_dict(), list(a.parts)) for a in ours.artifacts] == [
         (a.to_dict(), list(a.parts)) for a in expected
@@ -197,26 +197,26 @@ def test_artifacts_grow_as_in_the_sdk(data: st.DataObject) -> None:
 
 def test_an_event_may_arrive_before_its_task() -> None:
     status = TaskStatus(TaskState.WORKING, Message((TEXT,)))
-    assert after(None, TaskStatusUpdateEvent("t", status, "c")) == Task("t", status, "c")
-    task = after(None, chunk("a", TEXT))
+    assert apply_event(None, TaskStatusUpdateEvent("t", status, "c")) == Task("t", status, "c")
+    task = apply_event(None, chunk("a", TEXT))
     assert (task.id, task.context_id, task.value) == ("t", "c", "hi")
     assert task.status.state == TaskState.UNSPECIFIED
 
 
 def test_a_status_event_changes_only_the_status() -> None:
     task = Task("t", TaskStatus(TaskState.WORKING), "c", (Artifact("a"),), (Message(),), {"n": 1})
-    updated = after(task, TaskStatusUpdateEvent("t", DONE))
+    updated = apply_event(task, TaskStatusUpdateEvent("t", DONE))
     assert updated.status == DONE
     assert updated.to_dict() == {**task.to_dict(), "status": {"state": "TASK_STATE_COMPLETED"}}
 
 
 def test_a_snapshot_replaces_all_earlier_events() -> None:
     task = Task("t", DONE)
-    assert after(Task("t", DONE, artifacts=(Artifact("a"),)), task) is task
+    assert apply_event(Task("t", DONE, artifacts=(Artifact("a"),)), task) is task
 
 
 def test_a_message_is_a_completed_task_without_an_id() -> None:
-    task = after(None, Message((TEXT,), Role.AGENT, "m", "c"))
+    task = apply_event(None, Message((TEXT,), Role.AGENT, "m", "c"))
     assert (task.id, task.context_id, task.value) == ("", "c", "hi")
     assert result_of(task) == "hi"
 
@@ -279,4 +279,4 @@ def test_metadata_that_comes_with_the_end_of_a_task_is_that_of_the_task(
     event = TaskStatusUpdateEvent(
         task_id="t", context_id="c", status=TaskStatus(state), metadata={"b": 2}
     )
-    assert after(task, event).metadata == metadata
+    assert apply_event(task, event).metadata == metadata

@@ -74,7 +74,7 @@ def test_an_agent_that_breaks_the_protocol_fails(cli: Cli) -> None:
 
     results = outcomes(outcome.json)
     assert outcome.code == 3
-    assert outcome.json["verdict"].startswith("The agent does not work as the protocol says")
+    assert outcome.json["verdict"].startswith("The agent does not conform to the protocol")
     assert (results["1.0 send"], results["1.0 get"], results["1.0 errors"]) == (
         "ok",
         "FAILED",
@@ -220,7 +220,7 @@ def test_wrong_requests_over_http_json_get_a_status(
 
     results = outcomes(checks)
     assert {results[f"1.0 {name}"] for name in WRONG_REQUESTS} == {outcome}
-    expected = "expected HTTP 400, seen the error 500 (HTTP 500)"
+    expected = "expected HTTP 400, got the error 500 (HTTP 500)"
     assert (expected in checks["verdict"]) is (outcome == "FAILED")
 
 

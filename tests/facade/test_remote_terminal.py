@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from apcore_a2a.command.printers import ProgressLines
-from apcore_a2a.command.terminal import ProgressLine, Terminal, progress_of
+from apcore_a2a.command.terminal import ProgressLine, Terminal, format_progress
 from apcore_a2a_client import AgentCard, SyncA2AClient, Task, TaskPage
 
 from tests.serving import running
@@ -208,7 +208,7 @@ def test_the_command_to_answer_is_on_one_line(terminal: Terminal, capsys: Captur
 def test_the_progress_counts_parts(count: int, shown: str) -> None:
     parts = [{"text": "a"}] * count
 
-    assert progress_of(model("WORKING", *parts)) == f"working{shown}"
+    assert format_progress(model("WORKING", *parts)) == f"working{shown}"
 
 
 # Texts from agents

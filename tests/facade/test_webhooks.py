@@ -100,7 +100,9 @@ def test_on_a_terminal_webhooks_are_a_table(
     assert "2026-01-02 03:04:05 failed 410 0.250 s" in with_attempts
     assert shown(lambda terminal: terminal.webhooks([])) == "No webhooks."
     assert "failed 410" in shown(lambda terminal: terminal.attempt(refused))
-    assert shown(lambda terminal: terminal.requeued(3)) == "3 notifications are delivered again."
+    assert (
+        shown(lambda terminal: terminal.requeued(3)) == "3 notifications will be delivered again."
+    )
     assert "Nothing to deliver again" in shown(lambda terminal: terminal.requeued(0))
 
 

@@ -38,8 +38,8 @@ MAX_KEY = 4096
 """Maximum length of a key, in characters."""
 SAFE_LENGTH = 16
 """Length in characters; shorter keys cause a warning."""
-MAX_NAMES = 200
-"""Characters of the ids that a warning of short keys names."""
+MAX_IDS_LENGTH = 200
+"""Maximum length of the list of ids in a warning about short keys, in characters."""
 
 
 class APIKeyAuthenticator:
@@ -56,8 +56,8 @@ class APIKeyAuthenticator:
             and `attrs`.
         header: The header with the key.
         namespace: Prefix that keeps its principals apart from those of other authenticators.
-        source: Where *keys* come from, such as the name of a variable; a warning of short keys
-            names it.
+        source: Where *keys* come from, such as the name of a variable, for a warning about short
+            keys.
 
     Raises:
         ConfigurationError: There are no keys, or one of them is malformed.
@@ -86,10 +86,10 @@ class APIKeyAuthenticator:
             raise ConfigurationError("keys must be a mapping or the Path of a file, not a string")
         self._keys: KeyFile[Sequence[_Entry]] | Sequence[_Entry]
         if isinstance(keys, PathLike):
-            self._keys = KeyFile(keys, partial(_read, Path(keys)), "API keys")
+            self._keys = KeyFile(keys, partial(_read_entries, Path(keys)), "API keys")
         else:
-            self._keys = _hashed(keys.items())
-            _warn_of_short_keys(keys, source)
+            self._keys = _hash_keys(keys.items())
+            _warn_about_short_keys(keys, source)
         self._header = header
         self.namespace = namespace
 
@@ -138,20 +138,20 @@ def _encodings(header_value: str) -> Iterator[bytes]:
             yield header_value.encode("latin-1")
 
 
-def _read(path: Path, content: bytes) -> Sequence[_Entry]:
+def _read_entries(path: Path, content: bytes) -> Sequence[_Entry]:
     """Return the hashes and identities in a file, which never contains the keys themselves."""
     try:
         document: Any = yaml.safe_load(content)
         entries = [dict(entry) for entry in document["keys"]]
-        return _hashed([(f"sha256:{entry.pop('sha256')}", entry) for entry in entries])
+        return _hash_keys([(f"sha256:{entry.pop('sha256')}", entry) for entry in entries])
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error}") from None
     except (yaml.YAMLError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
         raise ConfigurationError(f"{path} must have the format {FILE_FORMAT}") from None
 
 
-def _hashed(entries: Iterable[tuple[str, IdentityLike]]) -> Sequence[_Entry]:
-    keys = [(_digest(key), _identity(identity)) for key, identity in entries]
+def _hash_keys(entries: Iterable[tuple[str, IdentityLike]]) -> Sequence[_Entry]:
+    keys = [(_digest_of(key), _to_identity(identity)) for key, identity in entries]
     if not keys:
         raise ConfigurationError("keys is empty; give at least one API key")
     if len(dict(keys)) < len(keys):
@@ -159,20 +159,21 @@ def _hashed(entries: Iterable[tuple[str, IdentityLike]]) -> Sequence[_Entry]:
     return keys
 
 
-def _warn_of_short_keys(keys: Mapping[str, IdentityLike], source: str) -> None:
+def _warn_about_short_keys(keys: Mapping[str, IdentityLike], source: str) -> None:
     """Log a warning without the keys if some are short; keys given as hashes can't be checked."""
-    # a hash is longer
-    ids = [_identity(each).id for key, each in keys.items() if len(key) < SAFE_LENGTH]
+    # keys given as hashes are longer than SAFE_LENGTH
+    short_keys = [key for key in keys if len(key) < SAFE_LENGTH]
+    ids = [_to_identity(keys[key]).id for key in short_keys]
     if ids:
         message = "%s: %d of %d API keys (%s) have fewer than %d characters and can be guessed: %s"
         advice = "use random ones, such as those of `openssl rand -base64 32`"
         event = {"event": "short_api_keys"}
-        names = clean(", ".join(ids), MAX_NAMES)
+        names = clean(", ".join(ids), MAX_IDS_LENGTH)
         arguments = (source, len(ids), len(keys), names, SAFE_LENGTH, advice)
         logger.warning(message, *arguments, extra=event)
 
 
-def _digest(key: str) -> bytes:
+def _digest_of(key: str) -> bytes:
     hashed = HASHED.fullmatch(key)
     if hashed:
         return bytes.fromhex(hashed[1])
@@ -185,17 +186,19 @@ def _digest(key: str) -> bytes:
         raise ConfigurationError("An API key is not valid UTF-8") from None
 
 
-def _identity(identity: IdentityLike) -> Identity:
+def _to_identity(identity: IdentityLike) -> Identity:
     if isinstance(identity, Identity) and identity.id:
         return identity
     as_mapping: Any = {"id": identity} if isinstance(identity, str) else identity
     members: dict[str, Any] = {"type": "service"}
     members |= as_mapping if isinstance(as_mapping, Mapping) else {}
     roles: Any = members.get("roles") or ()
-    has_types = isinstance(roles, list | tuple) and isinstance(members.get("attrs") or {}, dict)
-    texts: list[Any] = [members.get("id"), members["type"], *(roles if has_types else [None])]
-    has_texts = all(isinstance(text, str) and text for text in texts)
-    if not has_texts or not members.keys() <= MEMBERS:
+    has_right_types = isinstance(roles, list | tuple) and isinstance(
+        members.get("attrs") or {}, dict
+    )
+    texts: list[Any] = [members.get("id"), members["type"], *(roles if has_right_types else [None])]
+    has_valid_texts = all(isinstance(text, str) and text for text in texts)
+    if not has_valid_texts or not members.keys() <= MEMBERS:
         problem = "An identity needs an id, and may have type, roles and attrs"
         raise ConfigurationError(f"{problem}: {FILE_FORMAT}")
     members["roles"] = tuple(texts[2:])  # apcore before 0.31 would keep a list

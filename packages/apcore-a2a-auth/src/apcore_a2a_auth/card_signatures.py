@@ -1,7 +1,7 @@
 """Signatures of Agent Cards (A2A 1.0 §8.4): made by the server, verified by clients.
 
-What is signed is the card of A2A 1.0 as its protobuf type keeps it: members of other versions are
-dropped, and so are `signatures` and empty values; the rest is canonical JSON (RFC 8785).
+A signature covers the card of A2A 1.0 as its protobuf type holds it, in canonical JSON (RFC 8785):
+members of other versions, `signatures` and empty values are left out.
 """
 
 import asyncio
@@ -31,17 +31,17 @@ from .signing_keys import SigningKey, read_source
 ALGORITHM = "ES256"
 """The algorithm that the server signs with, which all implementations verify."""
 MAX_SIGNATURES = 16
-"""Signatures of a card that are verified: each costs time."""
+"""Maximum number of signatures of a card that are verified, because each takes time."""
 MAX_DEPTH = 100
-"""Depth of a card, in containers."""
-NOT_VALID = "None of its signatures is valid: it was changed, or signed with another key"
+"""Maximum nesting depth of the JSON of a card."""
+NOT_VALID = "No signature of the card is valid: it was changed, or signed with another key"
 
 
 class CardSigner:
     """A signer of Agent Cards.
 
-    With several keys, a card has a signature of each, and verifiers may know any of them: to
-    change the key, add the new one, wait until they know it, and remove the old one.
+    With several keys, a card has a signature by each, and a verifier needs only one of the keys. To
+    change the key, add the new one, wait until all verifiers know it, and remove the old one.
 
     Args:
         keys: Private keys for ES256 (P-256): each in PEM, the path of a file, or a `SigningKey`.
@@ -72,7 +72,9 @@ class CardSigner:
     """
 
     def __init__(self, keys: Sequence[SigningKey | Source], jku: str) -> None:
-        self._keys = [key if isinstance(key, SigningKey) else _signing_key(key) for key in keys]
+        self._keys = [
+            key if isinstance(key, SigningKey) else _read_signing_key(key) for key in keys
+        ]
         if not self._keys:
             raise ConfigurationError("Give at least one key")
         for key in self._keys:
@@ -99,7 +101,7 @@ class CardSigner:
 
 
 class Signature(NamedTuple):
-    """One signature of a card, with what its protected header says."""
+    """One signature of a card, with members of its protected header."""
 
     data: Json
     algorithm: str
@@ -111,7 +113,7 @@ class CardVerifier:
     """A verifier of Agent Cards, for `verify_card=` of `A2AClient`.
 
     A card is accepted if one of its signatures is valid for a known key. The client then uses only
-    what is signed: the members of A2A 1.0.
+    the signed members: those of A2A 1.0.
 
     Args:
         keys: Pinned public keys: each in PEM, the `Path` of a file, or a JSON Web Key; or a whole
@@ -122,7 +124,7 @@ class CardVerifier:
         algorithms: Accepted algorithms.
 
     Raises:
-        ConfigurationError: No keys are given, or one of them can't be read.
+        ConfigurationError: No keys are sources, or one of them can't be read.
 
     Example:
         ```python
@@ -148,18 +150,18 @@ class CardVerifier:
         if isinstance(keys, str | bytes | PathLike) or isinstance(jku_origins, str):
             raise ConfigurationError("keys and jku_origins must be lists")
         self._algorithms = frozenset(algorithms)
-        given: Any = keys.get("keys", [keys]) if isinstance(keys, Mapping) else keys
-        self._pinned = [_pinned_key(key) for key in given]
+        sources: Any = keys.get("keys", [keys]) if isinstance(keys, Mapping) else keys
+        self._pinned = [_read_pinned_key(key) for key in sources]
         self._sets = KeySets(jwks_url, jku_origins)
         if not (self._pinned or jwks_url or jku_origins):
             raise ConfigurationError("Give keys, jwks_url or jku_origins")
 
     async def __call__(self, card: Json) -> Json:
-        """Do the same as `check` in a thread, so that the event loop does not wait."""
+        """Call `check` in a thread, so that it does not block the event loop."""
         return await asyncio.to_thread(self.check, card)
 
     def check(self, card: Json) -> Json:
-        """Return what is signed of *card*, the JSON of a card.
+        """Return the signed members of *card*, the JSON of a card.
 
         Raises:
             CardSignatureError: The card has no signature, or none that is valid.
@@ -168,14 +170,14 @@ class CardVerifier:
         try:
             message = parse_card(card)
         except (ParseError, ValueError, RecursionError):
-            raise CardSignatureError("It is not a card of A2A 1.0") from None
-        signatures = [*_signatures(card)]
+            raise CardSignatureError("This is not a card of A2A 1.0") from None
+        signatures = [*_read_signatures(card)]
         if not signatures:
-            raise CardSignatureError("It has no signature")
-        failure: Exception = CardSignatureError("None of its signatures is by a known key")
+            raise CardSignatureError("The card has no signature")
+        failure: Exception = CardSignatureError("No signature of the card is by a known key")
         for signature in signatures:
             try:
-                for key in self._keys_for(signature):
+                for key in self._find_keys(signature):
                     if _is_valid(message, signature, key):
                         signed: Json = to_json(json_of(message), max_depth=MAX_DEPTH)
                         return signed
@@ -184,7 +186,7 @@ class CardVerifier:
                 failure = error
         raise failure
 
-    def _keys_for(self, signature: Signature) -> Iterator[VerificationKey]:
+    def _find_keys(self, signature: Signature) -> Iterator[VerificationKey]:
         """Yield the keys that may have made *signature*; pinned ones first, without a request.
 
         Raises:
@@ -210,7 +212,7 @@ def parse_card(card: Json) -> AgentCard:
     return ParseDict(unsigned, AgentCard(), ignore_unknown_fields=True)
 
 
-def _signatures(card: Json) -> Iterator[Signature]:
+def _read_signatures(card: Json) -> Iterator[Signature]:
     """Yield the signatures of a card that can be read, at most `MAX_SIGNATURES`."""
     listed = card.get("signatures")
     for data in (listed if is_array(listed) else [])[:MAX_SIGNATURES]:
@@ -223,7 +225,7 @@ def _signatures(card: Json) -> Iterator[Signature]:
             header = json.loads(urlsafe_b64decode(protected + "=" * (-len(protected) % 4)))
         except (ValueError, RecursionError):
             continue
-        if not is_object(header) or "crit" in header:  # RFC 7515 §4.1.11: not understood
+        if not is_object(header) or "crit" in header:  # an extension (RFC 7515 §4.1.11)
             continue
         algorithm, key_id, jku = (header.get(name) for name in ("alg", "kid", "jku"))
         yield Signature(
@@ -246,13 +248,13 @@ def _is_valid(card: AgentCard, signature: Signature, key: VerificationKey) -> bo
     return True
 
 
-def _signing_key(source: Source) -> SigningKey:
+def _read_signing_key(source: Source) -> SigningKey:
     """Return the key in *source*: PEM, or the path of a file as text or as a `Path`."""
     is_path = isinstance(source, str) and "-----BEGIN" not in source
     return SigningKey(Path(source) if is_path and isinstance(source, str) else source)
 
 
-def _pinned_key(source: Any) -> tuple[str | None, VerificationKey]:
+def _read_pinned_key(source: Any) -> tuple[str | None, VerificationKey]:
     """Return a pinned key, and its id if it has one."""
     if isinstance(source, Mapping):
         jwk: Json = {**source}
@@ -261,7 +263,7 @@ def _pinned_key(source: Any) -> tuple[str | None, VerificationKey]:
             raise ConfigurationError("A pinned JSON Web Key is not a public key for signatures")
         key_id = jwk.get("kid")
         return key_id if isinstance(key_id, str) else None, key
-    pem = read_key(read_source(source))
-    if isinstance(pem.key, bytes):
+    verification_key = read_key(read_source(source))
+    if isinstance(verification_key.key, bytes):
         raise ConfigurationError("A pinned key must be a public key in PEM, not a secret")
-    return None, pem
+    return None, verification_key

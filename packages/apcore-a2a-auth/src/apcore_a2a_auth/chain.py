@@ -45,7 +45,7 @@ class ChainAuthenticator:
         self._namespaces: list[str] = []
         for authenticator in self._authenticators:
             namespace: Any = getattr(authenticator, "namespace", "")
-            names = _numbered(namespace if isinstance(namespace, str) else "")
+            names = _numbered_names(namespace if isinstance(namespace, str) else "")
             self._namespaces.append(next(n for n in names if n not in self._namespaces))
 
     async def authenticate(self, headers: Mapping[str, str]) -> Any:
@@ -56,8 +56,8 @@ class ChainAuthenticator:
                 several were refused, the error is that of the token that passed most checks.
             Exception: An authenticator raised it, and no other accepts the caller.
         """
-        named = await self.namespaced_identity(headers)
-        return None if named is None else named[1]
+        result = await self.namespaced_identity(headers)
+        return None if result is None else result[1]
 
     async def namespaced_identity(self, headers: Mapping[str, str]) -> tuple[str, Any] | None:
         """Return the first identity, as a pair with the namespace of its authenticator.
@@ -83,7 +83,7 @@ class ChainAuthenticator:
         if failure is not None:
             raise failure
         if refusals:
-            raise max(refusals, key=lambda refused: [*RefusalReason].index(refused.reason))
+            raise max(refusals, key=lambda refusal: [*RefusalReason].index(refusal.reason))
         return None
 
     def security_schemes(self) -> Mapping[str, SecurityScheme]:
@@ -98,13 +98,13 @@ class ChainAuthenticator:
             for name, scheme in declared.items():
                 free_names = (
                     candidate
-                    for candidate in _numbered(name)
+                    for candidate in _numbered_names(name)
                     if schemes.get(candidate, scheme) == scheme
                 )
                 schemes[next(free_names)] = scheme
         return schemes
 
 
-def _numbered(name: str) -> Iterator[str]:
+def _numbered_names(name: str) -> Iterator[str]:
     """Yield *name*, then *name* followed by 2, 3 and so on."""
     return chain([name], (f"{name}{number}" for number in count(2)))

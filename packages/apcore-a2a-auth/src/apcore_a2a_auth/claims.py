@@ -53,7 +53,7 @@ class ClaimMapping:
         return Identity(
             id=subject,
             type=kind if is_valid_id(kind) and kind != RESERVED_TYPE else "user",
-            roles=_list_roles(_claim_at(claims, self.roles)),
+            roles=_parse_roles(_claim_at(claims, self.roles)),
             attrs=self._attrs(claims),
         )
 
@@ -78,6 +78,6 @@ def _claim_at(claims: Mapping[str, Any], path: str) -> Any:
     return (object_at(claims, *parents) or {}).get(name)
 
 
-def _list_roles(value: Any) -> tuple[str, ...]:
+def _parse_roles(value: Any) -> tuple[str, ...]:
     roles = value.replace(",", " ").split() if isinstance(value, str) else value
     return tuple(role for role in roles if isinstance(role, str)) if is_array(roles) else ()

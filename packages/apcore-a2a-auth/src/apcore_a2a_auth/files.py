@@ -29,7 +29,7 @@ class FileState(NamedTuple):
 CHECK_INTERVAL = 1.0
 """Seconds between two checks whether a file has changed."""
 SETTLING_TIME = 2.0
-"""Seconds after a change in which another change may not alter the timestamp of the file."""
+"""Seconds after a change during which a further change may leave the timestamp as it is."""
 
 
 class KeyFile(Generic[T]):

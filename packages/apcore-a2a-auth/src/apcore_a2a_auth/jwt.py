@@ -176,7 +176,7 @@ class JWTAuthenticator:
         try:
             identity = self._claims.identity(await self._verified_claims(token))
         except TOKEN_ERRORS as error:
-            reasons = (REASONS[each] for each in type(error).__mro__ if each in REASONS)
+            reasons = (REASONS[kind] for kind in type(error).__mro__ if kind in REASONS)
             # from None: the message of the error may contain parts of the token
             raise TokenRefusedError(next(reasons, RefusalReason.MALFORMED)) from None
         if identity is None:
@@ -219,7 +219,7 @@ class JWTAuthenticator:
 
 
 def _check_url(name: str, text: str, hint: str = "") -> None:
-    """Check that a URL can be one of keys; warn if anyone on the network path can change them.
+    """Check a URL of keys; warn if anyone on the network path could replace the keys.
 
     Raises:
         ConfigurationError: It is not an http or https URL; the message shows no password.

@@ -18,7 +18,7 @@ from .keys import VerificationKey, key_of_jwk
 MAX_STALE = 3600.0
 """Age in seconds up to which keys are used while their server does not respond."""
 MAX_SETS = 100
-"""Key sets that are kept; cards name them."""
+"""Maximum number of cached key sets, because cards can name any number of them."""
 NEVER = float("-inf")
 
 
@@ -31,12 +31,12 @@ class KeySet(NamedTuple):
 
 
 class KeySets:
-    """Key sets by URL: one that is known, and those that cards name at allowed origins.
+    """Key sets by URL: a configured one, and those at allowed origins that cards name.
 
     Its methods block; they may be called in any thread.
 
     Args:
-        url: The URL of the known key set, if any.
+        url: The URL of the configured key set, if any.
         origins: Origins from which key sets that cards name are fetched.
 
     Raises:
@@ -56,10 +56,10 @@ class KeySets:
         self._lock = Lock()
 
     def find(self, key_id: str | None, jku: str | None) -> list[VerificationKey]:
-        """Return the keys with this id in the known key set, and in the allowed one at *jku*.
+        """Return the keys with this id in the configured set, and in the one at *jku* if allowed.
 
         Raises:
-            KeysUnavailableError: A key set cannot be fetched, and none is kept.
+            KeysUnavailableError: A key set cannot be fetched, and is not cached.
         """
         urls = [self._url] if self._url is not None else []
         if jku is not None and jku != self._url and origin_of(jku) in self._origins:
@@ -78,16 +78,16 @@ class KeySets:
             raise KeysUnavailableError(f"Cannot fetch keys from {without_secrets(url)}")
         return [key for known_id, key in key_set.keys if key_id in (None, known_id)]
 
-    def _fetch(self, url: str, known: KeySet) -> KeySet:
-        """Return the keys at *url* as they are now; if they can't be fetched, the known ones."""
+    def _fetch(self, url: str, cached: KeySet) -> KeySet:
+        """Fetch the keys at *url*, and cache them; if that fails, return the cached ones."""
         now = monotonic()
         try:
-            listed = fetch_document(url).get("keys")
+            listed_keys = fetch_document(url).get("keys")
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError):
-            listed = None
-        key_set = known._replace(tried_at=now)
-        if is_array(listed) and len(listed) <= MAX_KEYS:
-            jwks = [jwk for jwk in listed if is_object(jwk)]
+            listed_keys = None
+        key_set = cached._replace(tried_at=now)
+        if is_array(listed_keys) and len(listed_keys) <= MAX_KEYS:
+            jwks = [jwk for jwk in listed_keys if is_object(jwk)]
             keys = [(jwk.get("kid"), key) for jwk in jwks if (key := key_of_jwk(jwk))]
             key_set = KeySet(keys, now, now)
         if len(self._sets) >= MAX_SETS:

@@ -45,9 +45,9 @@ def read_key(source: str | bytes) -> VerificationKey:
     Raises:
         ConfigurationError: The key cannot be read, is private, or is too weak.
     """
-    data = _encoded(source)
+    data = _encode(source)
     if not data.lstrip().startswith(b"-----BEGIN"):
-        return _secret(data)
+        return _read_secret(data)
     if b"PRIVATE KEY-----" in data:
         raise ConfigurationError(
             "This is a private key; give the public key, which verifies tokens"
@@ -97,21 +97,21 @@ def key_of_jwk(jwk: dict[str, Any]) -> VerificationKey | None:
     return VerificationKey(key, algorithms_of(key) & allowed)
 
 
-def _encoded(text: str | bytes) -> bytes:
+def _encode(text: str | bytes) -> bytes:
     try:
         return text.encode() if isinstance(text, str) else text
     except UnicodeEncodeError:
         raise ConfigurationError("The key is not valid UTF-8") from None
 
 
-def _secret(data: bytes) -> VerificationKey:
+def _read_secret(data: bytes) -> VerificationKey:
     algorithms = frozenset(name for name, size in HMAC.items() if len(data) >= size)
     if not algorithms:
         raise ConfigurationError(
             f"The secret has {len(data)} bytes; at least {HMAC['HS256']} are safe (RFC 7518 §3.2). "
             "Generate one with: openssl rand -base64 48"
         )
-    if any(map(_is_public, (data, data.strip(), _decoded(data)))):
+    if any(map(_is_public, (data, data.strip(), _decode_base64(data)))):
         raise ConfigurationError("This is a public key, not a secret; give it in PEM")
     if data.startswith((b"https://", b"http://")) or os.path.exists(data):
         raise ConfigurationError(
@@ -120,8 +120,8 @@ def _secret(data: bytes) -> VerificationKey:
     return VerificationKey(data, algorithms)
 
 
-def _decoded(data: bytes) -> bytes:
-    """Return *data* decoded if it is base64: some identity providers show public keys like that."""
+def _decode_base64(data: bytes) -> bytes:
+    """Decode *data* if it is base64: some identity providers show public keys that way."""
     try:
         return b64decode(data) or data
     except ValueError:

@@ -1,4 +1,4 @@
-"""Tokens that tell a remote agent for whom a request is made."""
+"""Tokens that tell a remote agent on whose behalf a request is made."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -50,7 +50,7 @@ def mint(
 
     Raises:
         ValueError: The id is not valid in a token, the identity is that of the system itself, or
-            *claims* has one that the token has by itself.
+            *claims* contains a claim that `mint` sets.
         ConfigurationError: The key is not usable.
 
     Example:
@@ -85,7 +85,7 @@ def mint(
     if issuer is not None:
         payload["iss"] = issuer
     if repeated := payload.keys() & (claims or {}).keys() | TECHNICAL & (claims or {}).keys():
-        raise ValueError(f"The token has these claims by itself: {', '.join(sorted(repeated))}")
+        raise ValueError(f"claims must not have any that mint sets: {', '.join(sorted(repeated))}")
     headers = {"kid": key.key_id} if key.key_id else None
     return jwt.encode({**(claims or {}), **payload}, key.private, key.algorithm, headers)
 
@@ -104,7 +104,7 @@ def forward_identity(
     of this agent itself.
 
     Args:
-        audience: The agent that the tokens are for, as `JWTAuthenticator(audience=…)` there.
+        audience: The agent that the tokens are for: its `JWTAuthenticator` has the same audience.
         key: The key; see `mint`.
         issuer: Name of this agent, which the remote agent can require.
         lifetime: Seconds until a token expires; each request gets a new one.
@@ -126,7 +126,7 @@ def forward_identity(
         ```
     """
 
-    def minted(identity: Identity) -> str:
+    def mint_for(identity: Identity) -> str:
         return mint(
             identity,
             audience,
@@ -136,11 +136,11 @@ def forward_identity(
             claim_mapping=claim_mapping,
         )
 
-    minted(Identity("check"))  # reports invalid arguments now
+    mint_for(Identity("check"))  # reports invalid arguments now
 
     def forward(context: Any) -> dict[str, str]:
         identity = context.identity
-        return {} if identity is None else {"authorization": f"Bearer {minted(identity)}"}
+        return {} if identity is None else {"authorization": f"Bearer {mint_for(identity)}"}
 
     return forward
 

@@ -57,7 +57,7 @@ class SigningKey:
         content = read_source(source)
         algorithms: frozenset[str]
         if b"PRIVATE KEY-----" in content:
-            self.private = _private_key(content)
+            self.private = _read_private_key(content)
             algorithms, default = algorithms_of(self.private.public_key()), "RS256"
             if not algorithms:
                 raise ConfigurationError(
@@ -75,7 +75,7 @@ class SigningKey:
         if self.algorithm not in algorithms:
             names = ", ".join(sorted(algorithms))
             raise ConfigurationError(f"The key signs with {names}, not with {self.algorithm}")
-        self._jwk = self._public_jwk()
+        self._jwk = self._build_public_jwk()
         self.key_id = key_id or self._thumbprint()
 
     def __repr__(self) -> str:
@@ -101,7 +101,7 @@ class SigningKey:
         """Return the signature of *data*."""
         return get_algorithm_by_name(self.algorithm).sign(data, self.private)
 
-    def _public_jwk(self) -> Json:
+    def _build_public_jwk(self) -> Json:
         if isinstance(self.private, bytes):
             return {}
         public: Any = self.private.public_key()
@@ -127,7 +127,7 @@ def cached_signing_key(content: bytes, key_id: str | None, algorithm: str | None
 
 
 def read_source(source: Source) -> bytes:
-    """Return the content of a key: of the file if *source* is a path.
+    """Return the bytes of a key; if *source* is a path, those of the file.
 
     Raises:
         ConfigurationError: The file cannot be read.
@@ -145,12 +145,12 @@ def base64url(data: bytes) -> str:
     return urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def _private_key(content: bytes) -> Any:
+def _read_private_key(content: bytes) -> Any:
     try:
         key = load_pem_private_key(content, password=None)
     except TypeError:
-        raise ConfigurationError("The private key is encrypted; give it decrypted") from None
-    except Exception:  # cryptography raises several types for what it cannot parse
+        raise ConfigurationError("The private key is encrypted; decrypt it first") from None
+    except Exception:  # cryptography raises several types for input that it cannot parse
         raise ConfigurationError("The key is not a private key in PEM") from None
     kinds = (
         rsa.RSAPrivateKey,

@@ -105,13 +105,13 @@ def agent_url(text: str) -> httpx.URL:
         address = text.partition("#")[0]
         raise ValueError(f"The agent's URL needs a scheme: got {address!r}, write http://{address}")
     if not is_agent_url(url) or any(character.isspace() for character in text):
-        raise ValueError(expected + _fault(url, text))
+        raise ValueError(expected + _describe_fault(url, text))
     path = url.raw_path.partition(b"?")[0].partition(b"/.well-known/")[0]
     return url.copy_with(raw_path=path or b"/", fragment=None)
 
 
-def _fault(url: httpx.URL, text: str) -> str:
-    """Return the fault of a URL at which no agent can be, to end a message; "" if it is obvious."""
+def _describe_fault(url: httpx.URL, text: str) -> str:
+    """Return the end of a message that says why *url* is invalid; "" if that is obvious."""
     if any(character.isspace() for character in text):
         return "; this has a space or a line break"
     host = url.raw_host.decode("ascii")

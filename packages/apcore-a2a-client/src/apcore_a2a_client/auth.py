@@ -15,7 +15,7 @@ import httpx
 
 from .cards import AgentCard
 from .errors import A2AError, A2AProtocolError, is_object
-from .headers import valid_header
+from .headers import check_header_value
 
 Flow: TypeAlias = Generator[httpx.Request, httpx.Response, None]
 AsyncFlow: TypeAlias = AsyncGenerator[httpx.Request, httpx.Response]
@@ -34,7 +34,7 @@ class Token(httpx.Auth):
     def __init__(self, source: str | TokenSource) -> None:
         self._source = source
         if isinstance(source, str):
-            valid_header(source)
+            check_header_value(source)
 
     def sync_auth_flow(self, request: httpx.Request) -> Flow:
         """Add the token, which must not be awaitable."""
@@ -42,12 +42,12 @@ class Token(httpx.Auth):
         if isawaitable(token):
             getattr(token, "close", str)()  # a coroutine that is never awaited would warn
             raise A2AError("SyncA2AClient can't await a token: pass a function that is not async")
-        yield authorized(request, token)
+        yield authorize(request, token)
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncFlow:
         """Add the token, awaited if needed."""
         token = self._source if isinstance(self._source, str) else self._source()
-        yield authorized(request, await token if isawaitable(token) else token)
+        yield authorize(request, await token if isawaitable(token) else token)
 
 
 class APIKey(httpx.Auth):
@@ -62,7 +62,7 @@ class APIKey(httpx.Auth):
     """
 
     def __init__(self, key: str) -> None:
-        self._key = valid_header(key)
+        self._key = check_header_value(key)
         self._location, self._name = "header", "X-API-Key"
 
     def place(self, card: AgentCard) -> None:
@@ -118,8 +118,8 @@ def has_credentials(http: httpx.Client | httpx.AsyncClient) -> bool:
     return http.auth is not None or bool(headers or http.params or cookies)
 
 
-def authorized(request: httpx.Request, token: Any) -> httpx.Request:
-    """Return *request* with *token* in its `Authorization` header.
+def authorize(request: httpx.Request, token: Any) -> httpx.Request:
+    """Add *token* to *request* in the header `Authorization`, and return *request*.
 
     Raises:
         ValueError: It is not a string, or not a valid header value.
@@ -127,7 +127,7 @@ def authorized(request: httpx.Request, token: Any) -> httpx.Request:
     if not isinstance(token, str):
         raise ValueError("The token function must return a string")
     scheme = "" if " " in token else "Bearer "
-    request.headers["authorization"] = scheme + valid_header(token)
+    request.headers["authorization"] = scheme + check_header_value(token)
     return request
 
 

@@ -13,7 +13,7 @@ from .agent_urls import agent_url, origins
 from .auth import Credentials, has_credentials, httpx_auth
 from .discovery import VERSIONS, CardCheck, Discovery
 from .exchange import Exchange
-from .headers import Headers, HeaderSource, checked_headers
+from .headers import Headers, HeaderSource, check_headers
 from .methods import Operations
 from .oauth import ClientCredentials
 
@@ -62,7 +62,7 @@ class Client(Generic[HttpClient]):
         exchange = Exchange(
             self._http.build_request,
             auth.for_agent() if isinstance(auth, ClientCredentials) else httpx_auth(auth),
-            headers if callable(headers) else checked_headers(headers),
+            headers if callable(headers) else check_headers(headers),
             timeout,
             retries,
             max_bytes,
@@ -82,7 +82,7 @@ class Client(Generic[HttpClient]):
         return f"<{type(self).__name__} {self._url}>"
 
 
-def renamed(operation: Callable[P, T], class_name: str) -> Callable[P, T]:
+def copy_as_method(operation: Callable[P, T], class_name: str) -> Callable[P, T]:
     """Return a copy of *operation* with the name of a method of *class_name*.
 
     Python's `TypeError` for wrong arguments quotes that name: callers know the client's methods,

@@ -56,12 +56,13 @@ LIST_PUSH = Operation("ListTaskPushNotificationConfigs", f"{PUSH}/list", "GET", 
 DELETE_PUSH = Operation(
     "DeleteTaskPushNotificationConfig", f"{PUSH}/delete", "DELETE", CONFIGS + "/{id}", safe=False
 )
-OWN = "/apcore/tasks/{taskId}/webhooks"
+TASK_WEBHOOKS_PATH = "/apcore/tasks/{taskId}/webhooks"
 WEBHOOKS = Operation("", "", "GET", "/apcore/webhooks")
-"""The first operation of agents of this project that A2A does not define: it has only a path."""
-TASK_WEBHOOKS = Operation("", "", "GET", OWN)
-TEST_WEBHOOK = Operation("", "", "POST", OWN + "/{id}/test", safe=False)
-REDELIVER_WEBHOOK = Operation("", "", "POST", OWN + "/{id}/redeliver", safe=False)
+"""The first of four operations that A2A does not define, and only agents of this project support:
+they have only a path."""
+TASK_WEBHOOKS = Operation("", "", "GET", TASK_WEBHOOKS_PATH)
+TEST_WEBHOOK = Operation("", "", "POST", TASK_WEBHOOKS_PATH + "/{id}/test", safe=False)
+REDELIVER_WEBHOOK = Operation("", "", "POST", TASK_WEBHOOKS_PATH + "/{id}/redeliver", safe=False)
 EXTENDED_CARD = Operation(
     "GetExtendedAgentCard", "agent/getAuthenticatedExtendedCard", "GET", "/extendedAgentCard"
 )

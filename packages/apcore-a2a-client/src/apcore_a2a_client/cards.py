@@ -69,8 +69,8 @@ class AgentSkill(Model):
     security_requirements: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
-    def _upgraded(cls, data: Json) -> Json:
-        return _upgraded_security(data)
+    def _upgrade(cls, data: Json) -> Json:
+        return _upgrade_security(data)
 
 
 @model
@@ -104,7 +104,7 @@ class SecurityScheme(Model):
         return {key: values} if key else {**values, "type": scheme_type}
 
     @classmethod
-    def _upgraded(cls, data: Json) -> Json:
+    def _upgrade(cls, data: Json) -> Json:
         for key, scheme_type in SCHEME_TYPES.items():
             scheme = data.pop(key, None)
             if is_object(scheme):
@@ -142,7 +142,7 @@ class AgentCard(Model):
         return next((skill for skill in self.skills if skill.id == id), None)
 
     @classmethod
-    def _upgraded(cls, data: Json) -> Json:
+    def _upgrade(cls, data: Json) -> Json:
         # 0.3 has one URL with its transport, and more in `additionalInterfaces` (0.3 §5.5), which
         # may repeat the first.
         version = data.pop("protocolVersion", None) or "0.3"
@@ -162,10 +162,10 @@ class AgentCard(Model):
         if extended is not None and isinstance(data.get("capabilities") or {}, dict):
             capabilities = {"extendedAgentCard": extended}
             data["capabilities"] = capabilities | (data.get("capabilities") or {})
-        return _upgraded_security(data)
+        return _upgrade_security(data)
 
 
-def _upgraded_security(data: Json) -> Json:
+def _upgrade_security(data: Json) -> Json:
     """Turn `{scheme: scopes}` of 0.3 into `{"schemes": {scheme: {"list": scopes}}}` of 1.0."""
     requirements = data.pop("security", None)
     if data.get("securityRequirements") is None and requirements:

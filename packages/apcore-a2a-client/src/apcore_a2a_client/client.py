@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
 import httpx
 
-from .base import Client, renamed
+from .base import Client, copy_as_method
 from .cards import AgentCard
 from .exchange import (
     AnySteps,
@@ -38,7 +38,7 @@ def async_method(
     operation: Callable[Concatenate[Operations, P], Steps[T]],
 ) -> Callable[Concatenate[A2AClient, P], Coroutine[Any, Any, T]]:
     """Return a coroutine method that runs the steps of *operation*."""
-    operation = renamed(operation, "A2AClient")
+    operation = copy_as_method(operation, "A2AClient")
 
     @wraps(operation)
     async def method(self: A2AClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -57,7 +57,7 @@ def async_generator_method(
     operation: Callable[Concatenate[Operations, P], Items[T]],
 ) -> Callable[Concatenate[A2AClient, P], AsyncGenerator[T, None]]:
     """Return an asynchronous generator method that yields the items of *operation*."""
-    operation = renamed(operation, "A2AClient")
+    operation = copy_as_method(operation, "A2AClient")
 
     @wraps(operation)
     async def method(

@@ -43,7 +43,7 @@ def load(text: bytes | str) -> Any:
         A2AProtocolError: It is not JSON, or nested too deeply for Python.
     """
     try:
-        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite_float)
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_parse_finite_float)
     except (ValueError, RecursionError):
         raise A2AProtocolError("The agent's response is not JSON") from None
 
@@ -61,7 +61,7 @@ def dump(value: Any) -> bytes:
         raise ValueError(f"The request can't be sent as JSON: {error}") from None
 
 
-def _finite_float(literal: str) -> float:
+def _parse_finite_float(literal: str) -> float:
     number = float(literal)
     return _refuse_constant(literal) if isinf(number) else number
 
@@ -80,7 +80,7 @@ class ProtocolEnum(StrEnum):
         Raises:
             A2AProtocolError: There is none.
         """
-        _checked_type(spelling, str)
+        _check_type(spelling, str)
         for member in cls:
             if spelling in (member.value, member.wire):
                 return member
@@ -121,7 +121,7 @@ class Model:
         codecs = _codecs(cls)
         values: Json = {}
         extra: Json = {}
-        for name, value in cls._upgraded(dict(_checked_type(data, dict, cls.__name__))).items():
+        for name, value in cls._upgrade(dict(_check_type(data, dict, cls.__name__))).items():
             if name not in codecs:
                 extra[name] = value
             elif value is not None:
@@ -147,8 +147,8 @@ class Model:
         if type(self) is not type(other):
             return NotImplemented
         # `event_id` is not compared: a task that was fetched equals the same task from a stream.
-        compared = [each.name for each in fields(self) if each.compare]
-        return all(getattr(self, name) == getattr(other, name) for name in compared)
+        names = [field.name for field in fields(self) if field.compare]
+        return all(getattr(self, name) == getattr(other, name) for name in names)
 
     def __repr__(self) -> str:
         """Return the fields that differ from their defaults, without secrets."""
@@ -160,7 +160,7 @@ class Model:
         return f"{type(self).__name__}({', '.join(shown)})"
 
     @classmethod
-    def _upgraded(cls, data: Json) -> Json:
+    def _upgrade(cls, data: Json) -> Json:
         """Return *data*, JSON of either version, in the format of 1.0."""
         data.pop("kind", None)
         return data
@@ -208,65 +208,66 @@ def _codecs(cls: type[Model]) -> dict[str, Codec]:
     # Resolving annotations takes milliseconds: too slow for the import of the package.
     types = get_type_hints(cls)
     result: dict[str, Codec] = {}
-    for each in fields(cls):
-        default = each.default if each.default_factory is MISSING else each.default_factory()
-        if each.name not in NOT_IN_JSON:
-            first_word, *words = each.name.split("_")
+    for declared in fields(cls):
+        name, factory = declared.name, declared.default_factory
+        default = declared.default if factory is MISSING else factory()
+        if name not in NOT_IN_JSON:
+            first_word, *words = name.split("_")
             json_name = first_word + "".join(map(str.capitalize, words))
-            read, write = _read_and_write(types[each.name])
-            read = _encodable if each.name in ECHOED_FIELDS else read
+            read, write = _reader_and_writer(types[name])
+            read = _check_encodable if name in ECHOED_FIELDS else read
             required = default is MISSING
-            result[json_name] = Codec(each.name, required, default, each.repr, read, write)
+            result[json_name] = Codec(name, required, default, declared.repr, read, write)
     _CODECS[cls] = result
     return result
 
 
-def _read_and_write(annotation: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+def _reader_and_writer(annotation: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """Return the functions that read and write values of an annotated type."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is UnionType:
-        return _read_and_write(arguments[0])  # the other member is None
+        return _reader_and_writer(arguments[0])  # the other member is None
     if origin is tuple:
-        read, write = _read_and_write(arguments[0])
+        read, write = _reader_and_writer(arguments[0])
         return (
-            lambda value: tuple(map(read, _checked_type(value, list))),
+            lambda value: tuple(map(read, _check_type(value, list))),
             lambda value: list(map(write, value)),
         )
     if origin is Mapping:
-        read, write = _read_and_write(arguments[1])
+        read, write = _reader_and_writer(arguments[1])
         return (
-            lambda value: {key: read(item) for key, item in _checked_type(value, dict).items()},
+            lambda value: {key: read(item) for key, item in _check_type(value, dict).items()},
             lambda value: {key: write(item) for key, item in value.items()},
         )
     if annotation is Any:
         return (lambda value: value), (lambda value: value)
     if annotation is bytes:
-        return _from_base64, lambda value: base64.b64encode(value).decode()
+        return _decode_base64, lambda value: base64.b64encode(value).decode()
     if issubclass(annotation, Model):
         return annotation.from_dict, annotation.to_dict
     if issubclass(annotation, ProtocolEnum):
         return annotation.read, lambda member: member.wire
-    return (lambda value: _checked_type(value, annotation)), (lambda value: value)
+    return (lambda value: _check_type(value, annotation)), (lambda value: value)
 
 
-def _checked_type(value: Any, expected: Any, name: str = "it") -> Any:
+def _check_type(value: Any, expected: Any, name: str = "it") -> Any:
     if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
         raise A2AProtocolError(f"{name} is not {JSON_TYPE_NAMES[expected]}")
     return value
 
 
-def _encodable(value: Any) -> str:
+def _check_encodable(value: Any) -> str:
     # JSON can hold half of a surrogate pair, which a later request could not send back.
     try:
-        _checked_type(value, str).encode()
+        _check_type(value, str).encode()
     except UnicodeError:
         raise A2AProtocolError("it has an unpaired surrogate, which is not text") from None
     return str(value)
 
 
-def _from_base64(value: Any) -> bytes:
+def _decode_base64(value: Any) -> bytes:
     # ProtoJSON allows the standard and the URL alphabet, with and without padding.
-    standard = _checked_type(value, str).rstrip("=").translate(FROM_URL_ALPHABET)
+    standard = _check_type(value, str).rstrip("=").translate(FROM_URL_ALPHABET)
     try:
         return base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
     except (binascii.Error, ValueError):

@@ -167,7 +167,7 @@ class Discovery:
         try:
             verified: Any = yield Invoke(self.verify_card, (data,))
             return AgentCard.from_dict(verified) if is_object(verified) else None
-        except Exception as error:  # raising is how a function of the user refuses a card
+        except Exception as error:  # the user's function refuses a card by raising anything
             raise CardRefusedError(str(error), url=redacted(url)) from error
 
     def _parse(
@@ -192,16 +192,16 @@ class Discovery:
         """Return the binding of the first interface in the card that is supported.
 
         An API key is placed where the card requires it, and OAuth 2 tokens come from the endpoint
-        in the card if no other one is known. *headers* are those of the request to
-        send: the card, which all callers share, is fetched without them.
+        in the card if no other one is known. *headers* are those of the request to send: the card,
+        which all callers share, is fetched without them.
 
         Raises:
             CardRefusedError: `verify_card` refused the card.
-            A2ADiscoveryError: No interface is supported; an http interface is not if the card
-                was fetched over https.
+            A2ADiscoveryError: No interface is supported; http interfaces are not if the card was
+                fetched over https.
             CredentialsRefusedError: All supported interfaces, or the token endpoint in the card,
                 are at other origins, and the client has credentials.
-            TokenUnavailableError: The card has no token endpoint, and the client none either.
+            TokenUnavailableError: Neither the card nor the client has a token endpoint.
         """
         try:
             card = yield from self.card(deadline=deadline)

@@ -78,7 +78,7 @@ class A2ADiscoveryError(A2AError):
 
 
 class CardRefusedError(A2ADiscoveryError):
-    """The function passed as `verify_card` refused the card; nothing was sent because of it.
+    """The function passed as `verify_card` refused the card, so nothing was sent.
 
     `__cause__` is the exception that the function raised.
     """

@@ -34,7 +34,7 @@ from .headers import (
     NO_HEADERS,
     Headers,
     HeaderSource,
-    checked_headers,
+    check_headers,
     current_trace,
     has_secrets,
 )
@@ -216,13 +216,13 @@ class Exchange:
     def _attempt(self, spec: RequestSpec, deadline: float) -> Steps[AnyResponse]:
         client_headers = self.headers
         if callable(client_headers):
-            client_headers = checked_headers((yield Invoke(client_headers)))
-        timeout, given = time_left(deadline), {**client_headers, **spec.headers}
-        trace = NO_HEADERS if "traceparent" in given else current_trace()
+            client_headers = check_headers((yield Invoke(client_headers)))
+        timeout, headers = time_left(deadline), {**client_headers, **spec.headers}
+        trace = NO_HEADERS if "traceparent" in headers else current_trace()
         request = self.build_request(
             spec.method,
             spec.url,
-            headers={**HEADERS, **trace, **given},
+            headers={**HEADERS, **trace, **headers},
             params=spec.params,
             content=spec.content,
             # Connecting may take half of the time: the rest is for a second attempt.
@@ -274,7 +274,7 @@ class Exchange:
         return bytes(body)
 
 
-def without_await(step: Invoke) -> Any:
+def invoke_without_await(step: Invoke) -> Any:
     """Return the result of the function in *step*.
 
     Raises:
@@ -347,14 +347,14 @@ def translated_errors(url: httpx.URL) -> Generator[None]:
         request: httpx.Request | None = getattr(error, "_request", None)
         # `httpx.Auth` may send requests of its own, such as one for a token.
         if request is None or redacted(request.url) == redacted(url):
-            raise _translated(error, url) from None
-        translated = _translated(error, request.url)
+            raise _translate(error, url) from None
+        translated = _translate(error, request.url)
         if isinstance(translated, A2AConnectionError):
             translated.sent = False
         raise translated from None
 
 
-def _translated(error: Exception, url: httpx.URL) -> A2AError:
+def _translate(error: Exception, url: httpx.URL) -> A2AError:
     """Return the exception for *error*, which httpx raised for a request to *url*."""
     if isinstance(error, httpx.ConnectTimeout):
         return A2ATimeoutError(f"Connecting to {redacted(url)} timed out", sent=False)

@@ -30,7 +30,7 @@ PUBLIC_HEADERS = frozenset({"a2a-extensions", "traceparent", "tracestate", "user
 """Headers that do not count as credentials."""
 
 
-def checked_headers(headers: Headers | None) -> dict[str, str]:
+def check_headers(headers: Headers | None) -> dict[str, str]:
     """Return *headers* with names in lower case.
 
     Raises:
@@ -42,17 +42,17 @@ def checked_headers(headers: Headers | None) -> dict[str, str]:
     if not isinstance(headers, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"headers must be a mapping, not {type(headers).__name__}")
     return {
-        valid_header_name(name).lower(): valid_header(value, f"header {name}")
+        check_header_name(name).lower(): check_header_value(value, f"header {name}")
         for name, value in headers.items()
     }
 
 
-def checked_source(headers: Headers | HeaderSource | None) -> Headers | HeaderSource:
-    """Return a function as it is, and other headers as `checked_headers` does."""
-    return headers if callable(headers) else checked_headers(headers)
+def check_header_source(headers: Headers | HeaderSource | None) -> Headers | HeaderSource:
+    """Return a function unchanged, and other headers as `check_headers` does."""
+    return headers if callable(headers) else check_headers(headers)
 
 
-def valid_header_name(name: str) -> str:
+def check_header_name(name: str) -> str:
     """Return *name* if it can be the name of a header (RFC 9110 §5.6.2) that callers may set.
 
     Raises:
@@ -65,7 +65,7 @@ def valid_header_name(name: str) -> str:
     return name
 
 
-def valid_header(value: str, label: str = "credentials") -> str:
+def check_header_value(value: str, label: str = "credentials") -> str:
     """Return *value* if it can be the value of a header (RFC 9110 §5.5).
 
     Raises:

@@ -11,18 +11,18 @@ from .bindings import Operation
 from .cards import AgentCard
 from .errors import A2AProtocolError, Json, is_list, is_object
 from .exchange import BufferedResponse, Item, Items, Steps, deadline_after
-from .headers import Headers, HeaderSource, checked_headers, checked_source
+from .headers import Headers, HeaderSource, check_header_source, check_headers
 from .params import (
     Content,
+    check_callback,
+    check_id,
     message_params,
     parse_state,
-    valid_callback,
-    valid_id,
     without_none,
 )
 from .results import chunks, result_of
 from .streams import EventStream
-from .tasks import Event, Message, PushNotificationConfig, Task, TaskPage, after, read_event
+from .tasks import Event, Message, PushNotificationConfig, Task, TaskPage, apply_event, read_event
 from .webhooks import WebhookOperations
 
 
@@ -42,8 +42,8 @@ class Operations(WebhookOperations):
             A2ADiscoveryError: The agent has no card, or an invalid one.
             CardRefusedError: `verify_card` refused the card.
         """
-        given = checked_headers(headers)
-        return (yield from self._discovery.card(refresh=refresh, headers=given))
+        request_headers = check_headers(headers)
+        return (yield from self._discovery.card(refresh=refresh, headers=request_headers))
 
     def extended_card(self, *, headers: Headers | None = None) -> Steps[AgentCard]:
         """Return the card for authenticated callers (A2A 1.0 §3.1.11).
@@ -100,7 +100,9 @@ class Operations(WebhookOperations):
             acceptedOutputModes=list(accepted_output_modes) or None,
             taskPushNotificationConfig=push_config and push_config.to_dict(),
         )
-        return after(None, read_event((yield from self._request(bindings.SEND, params, headers))))
+        return apply_event(
+            None, read_event((yield from self._request(bindings.SEND, params, headers)))
+        )
 
     def stream_message(
         self,
@@ -151,7 +153,7 @@ class Operations(WebhookOperations):
             UnsupportedOperationError: The task has ended.
             TaskNotFoundError: The task does not exist.
         """
-        start = bindings.SUBSCRIBE, {"id": valid_id(task_id)}
+        start = bindings.SUBSCRIBE, {"id": check_id(task_id)}
         return self._events(headers, start=start, last_event_id=last_event_id).events()
 
     def get_task(
@@ -166,7 +168,7 @@ class Operations(WebhookOperations):
         Raises:
             TaskNotFoundError: The task does not exist.
         """
-        params = without_none(id=valid_id(task_id), historyLength=history_length)
+        params = without_none(id=check_id(task_id), historyLength=history_length)
         return Task.from_dict((yield from self._request(bindings.GET, params, headers)))
 
     def cancel_task(self, task_id: str, *, headers: Headers | None = None) -> Steps[Task]:
@@ -175,7 +177,7 @@ class Operations(WebhookOperations):
         Raises:
             TaskNotCancelableError: The task has ended.
         """
-        params = {"id": valid_id(task_id)}
+        params = {"id": check_id(task_id)}
         return Task.from_dict((yield from self._request(bindings.CANCEL, params, headers)))
 
     def list_tasks(
@@ -239,7 +241,7 @@ class Operations(WebhookOperations):
         Raises:
             PushNotificationNotSupportedError: The agent does not send push notifications.
         """
-        params = {**config.to_dict(), "taskId": valid_id(config.task_id)}
+        params = {**config.to_dict(), "taskId": check_id(config.task_id)}
         return PushNotificationConfig.from_dict(
             (yield from self._request(bindings.SET_PUSH, params, headers))
         )
@@ -248,7 +250,7 @@ class Operations(WebhookOperations):
         self, task_id: str, id: str, *, headers: Headers | None = None
     ) -> Steps[PushNotificationConfig]:
         """Return a push config of a task (A2A 1.0 §3.1.8)."""
-        params = {"taskId": valid_id(task_id), "id": valid_id(id)}
+        params = {"taskId": check_id(task_id), "id": check_id(id)}
         return PushNotificationConfig.from_dict(
             (yield from self._request(bindings.GET_PUSH, params, headers))
         )
@@ -257,7 +259,7 @@ class Operations(WebhookOperations):
         self, task_id: str, *, headers: Headers | None = None
     ) -> Steps[tuple[PushNotificationConfig, ...]]:
         """Return all push configs of a task (A2A 1.0 §3.1.9)."""
-        params: Json = {"taskId": valid_id(task_id)}
+        params: Json = {"taskId": check_id(task_id)}
         push_configs: list[PushNotificationConfig] = []
         seen_cursors: set[str] = set()
         while True:
@@ -278,7 +280,7 @@ class Operations(WebhookOperations):
         self, task_id: str, id: str, *, headers: Headers | None = None
     ) -> Steps[None]:
         """Delete a push config of a task (A2A 1.0 §3.1.10)."""
-        params = {"taskId": valid_id(task_id), "id": valid_id(id)}
+        params = {"taskId": check_id(task_id), "id": check_id(id)}
         yield from self._request(bindings.DELETE_PUSH, params, headers)
 
     def call(
@@ -359,7 +361,7 @@ class Operations(WebhookOperations):
         """
         start = bindings.STREAM, message_params(input, skill, context_id, None, metadata)
         events = self._events(headers, start=start, deadline=deadline_after(timeout))
-        return chunks(events, valid_callback(on_restart))
+        return chunks(events, check_callback(on_restart))
 
     def reply(
         self,
@@ -383,7 +385,7 @@ class Operations(WebhookOperations):
             A2ATimeoutError: The task was not settled in time.
         """
         deadline = deadline_after(timeout)
-        params = message_params(message, None, task.context_id, valid_id(task.id), None)
+        params = message_params(message, None, task.context_id, check_id(task.id), None)
         answered_task = yield from self._start_task(params, deadline, headers)
         # Agents may return, or replay, the task as it was before the answer. The status of that
         # pause must not end the stream, so it is passed on.
@@ -420,7 +422,7 @@ class Operations(WebhookOperations):
     def _start_task(self, params: Json, deadline: float, headers: Headers | None) -> Steps[Task]:
         """Send a message without waiting until its task is settled."""
         params["configuration"] = {"returnImmediately": True}
-        return after(
+        return apply_event(
             None, read_event((yield from self._request(bindings.SEND, params, headers, deadline)))
         )
 
@@ -431,12 +433,12 @@ class Operations(WebhookOperations):
         headers: Headers | None,
         deadline: float = inf,
     ) -> Steps[Any]:
-        given = checked_headers(headers)
-        binding = yield from self._discovery.binding(deadline, given)
-        request = binding.request(operation, params).with_headers(given)
+        request_headers = check_headers(headers)
+        binding = yield from self._discovery.binding(deadline, request_headers)
+        request = binding.request(operation, params).with_headers(request_headers)
         response = yield from self._discovery.exchange.send(request, deadline)
         assert isinstance(response, BufferedResponse)
         return binding.result(response)
 
     def _events(self, headers: Headers | HeaderSource | None, **options: Any) -> EventStream:
-        return EventStream(self._discovery, headers=checked_source(headers), **options)
+        return EventStream(self._discovery, headers=check_header_source(headers), **options)

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import httpx
 
 from .agent_urls import Origin, is_agent_url, origin, origin_text, path_of, redacted
-from .auth import AsyncFlow, Flow, authorized
+from .auth import AsyncFlow, Flow, authorize
 from .cards import AgentCard, SecurityScheme
 from .codec import load
 from .errors import (
@@ -28,9 +28,9 @@ from .errors import (
 
 AuthMethod: TypeAlias = Literal["basic", "post"]
 LEEWAY = 30.0
-"""Seconds before its expiry at which a token is renewed, or half of a shorter lifetime."""
+"""Seconds before its expiry at which a token is renewed, but at most half of its lifetime."""
 DEFAULT_LIFETIME = 300.0
-"""Seconds for which a token is used whose lifetime the authorization server does not say."""
+"""Seconds for which a token is used if the authorization server does not state its lifetime."""
 MAX_BYTES = 256 * 1024
 """Size limit of a response of the authorization server."""
 TOKEN_ERRORS = (
@@ -61,7 +61,7 @@ TokenSteps: TypeAlias = Generator[httpx.Request, Answer, str]
 """A generator of requests that returns a token."""
 
 
-class Declared(NamedTuple):
+class DeclaredSource(NamedTuple):
     """A card's source of tokens, a token URL or an issuer, and the scopes it requires."""
 
     location: str
@@ -126,12 +126,12 @@ class ClientCredentials(httpx.Auth):
             raise ValueError(f"auth_method must be basic or post, not {auth_method!r}")
         self.client_id, self._secret = client_id, client_secret
         self._scope = scope
-        self._declared: Declared = Declared("", False, "")
+        self._declared: DeclaredSource = DeclaredSource("", False, "")
         self._parameters = dict(parameters or {})
         self._auth_method: AuthMethod | None = auth_method
         self._issuer = issuer or ""
-        self._issuer_url = _endpoint(issuer, "issuer") if issuer else None
-        self._token_url = _endpoint(token_url, "token_url") if token_url else None
+        self._issuer_url = _parse_endpoint(issuer, "issuer") if issuer else None
+        self._token_url = _parse_endpoint(token_url, "token_url") if token_url else None
         self._uses_card = not (token_url or issuer)
         self._token, self._expires_at = "", 0.0
         self._failure: tuple[float, TokenUnavailableError | A2AConnectionError] | None = None
@@ -143,7 +143,7 @@ class ClientCredentials(httpx.Auth):
         return f"<ClientCredentials {self.client_id} at {redacted(url) if url else 'the agent'}>"
 
     def for_agent(self) -> ClientCredentials:
-        """Return the credentials for one agent: a copy if each agent's card names the endpoint."""
+        """Return the credentials for one agent: a copy if the endpoint comes from its card."""
         if not self._uses_card:
             return self
         return ClientCredentials(
@@ -168,9 +168,9 @@ class ClientCredentials(httpx.Auth):
         """
         if not self._uses_card:
             return
-        declared = _declared(card)
+        declared = _find_declared_source(card)
         try:
-            url = _endpoint(declared.location, "token URL in the agent's card")
+            url = _parse_endpoint(declared.location, "token URL in the agent's card")
         except ValueError as error:
             raise TokenUnavailableError(str(error)) from None
         if origin(url) not in trusted:
@@ -185,8 +185,8 @@ class ClientCredentials(httpx.Auth):
         for is_last in (False, True):
             token = self._valid_token()
             if not token and self._has_endpoint:
-                token = yield from self._renewed(request)
-            response = yield authorized(request, token) if token else request
+                token = yield from self._renew(request)
+            response = yield authorize(request, token) if token else request
             if is_last or not token or response.status_code != 401:
                 return
             self._discard(token)
@@ -199,9 +199,9 @@ class ClientCredentials(httpx.Auth):
         for is_last in (False, True):
             token = self._valid_token()
             if not token and self._has_endpoint:
-                began = monotonic()
+                began_at = monotonic()
                 async with self._loop_lock():
-                    steps = self._steps(request, began)
+                    steps = self._obtain_token(request, began_at)
                     try:
                         token_request = next(steps)
                         while True:
@@ -209,7 +209,7 @@ class ClientCredentials(httpx.Auth):
                             token_request = steps.send(await _read_async(response))
                     except StopIteration as end:
                         token = end.value
-            response = yield authorized(request, token) if token else request
+            response = yield authorize(request, token) if token else request
             if is_last or not token or response.status_code != 401:
                 return
             self._discard(token)
@@ -217,12 +217,12 @@ class ClientCredentials(httpx.Auth):
             await stream.aclose()
             response.stream = httpx.ByteStream(b"")  # httpx reads it: the agent may send any size
 
-    def _renewed(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, str]:
-        began, timeout = monotonic(), request.extensions.get("timeout", {}).get("read")
+    def _renew(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, str]:
+        began_at, timeout = monotonic(), request.extensions.get("timeout", {}).get("read")
         if not self._thread_lock.acquire(timeout=-1 if timeout is None else timeout):
             raise httpx.PoolTimeout("no token in time", request=request)
         try:
-            steps = self._steps(request, began)
+            steps = self._obtain_token(request, began_at)
             try:
                 token_request = next(steps)
                 while True:
@@ -251,11 +251,11 @@ class ClientCredentials(httpx.Auth):
         if self._token == token:
             self._token = ""
 
-    def _steps(self, request: httpx.Request, began: float) -> TokenSteps:
-        """Return a token for *request*, which has waited for its turn since *began*."""
+    def _obtain_token(self, request: httpx.Request, began_at: float) -> TokenSteps:
+        """Return a token for *request*, which has waited for its turn since *began_at*."""
         if token := self._valid_token():
             return token  # a concurrent call has just got it
-        if self._failure and self._failure[0] >= began:
+        if self._failure and self._failure[0] >= began_at:
             raise self._failure[1]  # a concurrent call has just failed
         try:
             return (yield from self._request_token(request))
@@ -271,7 +271,7 @@ class ClientCredentials(httpx.Auth):
             url, method = yield from self._discover(extensions)
         requested_at = monotonic()
         answer = yield self._token_request(url, method or "basic", extensions)
-        lifetime = self._keep(_parsed(answer, url))
+        lifetime = self._keep(_parse(answer, url))
         self._expires_at = requested_at + lifetime - min(LEEWAY, lifetime / 2)
         return self._token
 
@@ -318,11 +318,13 @@ class ClientCredentials(httpx.Auth):
             )
             if answer.status == 200:
                 break
-        metadata = _parsed(answer, self._issuer_url)
+        metadata = _parse(answer, self._issuer_url)
         if str(metadata.get("issuer")).rstrip("/") != self._issuer.rstrip("/"):
             raise TokenUnavailableError("The metadata is that of another issuer (RFC 8414 §3.3)")
         try:
-            token_url = _endpoint(metadata.get("token_endpoint"), "token_endpoint of the issuer")
+            token_url = _parse_endpoint(
+                metadata.get("token_endpoint"), "token_endpoint of the issuer"
+            )
         except ValueError as error:
             raise TokenUnavailableError(str(error)) from None
         if (self._issuer_url.scheme, token_url.scheme) == ("https", "http"):
@@ -335,8 +337,8 @@ class ClientCredentials(httpx.Auth):
         return token_url, method
 
 
-def _declared(card: AgentCard) -> Declared:
-    """Return what *card* says about tokens; schemes that it requires come first.
+def _find_declared_source(card: AgentCard) -> DeclaredSource:
+    """Return the source of tokens that *card* declares; required schemes come first.
 
     Raises:
         TokenUnavailableError: There is none.
@@ -345,19 +347,19 @@ def _declared(card: AgentCard) -> Declared:
     for requirement in card.security_requirements:
         schemes = requirement.get("schemes")
         for name, scopes in (schemes if is_object(schemes) else {}).items():
-            listed = scopes.get("list") if is_object(scopes) else None
-            required.setdefault(name, listed if is_list(listed) else [])
+            scope_list = scopes.get("list") if is_object(scopes) else None
+            required.setdefault(name, scope_list if is_list(scope_list) else [])
     ordered = sorted(card.security_schemes.items(), key=lambda item: item[0] not in required)
     for name, scheme in ordered:
-        if location := _location(scheme):
+        if location := _find_location(scheme):
             scopes = " ".join(scope for scope in required.get(name, []) if isinstance(scope, str))
-            return Declared(*location, scopes)
+            return DeclaredSource(*location, scopes)
     raise TokenUnavailableError(
         "The agent's card declares no OAuth 2 client credentials: pass token_url or issuer"
     )
 
 
-def _location(scheme: SecurityScheme) -> tuple[str, bool] | None:
+def _find_location(scheme: SecurityScheme) -> tuple[str, bool] | None:
     """Return the token URL or the issuer that *scheme* declares, and whether it is an issuer."""
     flow = scheme.flows.get("clientCredentials")
     if scheme.type == "oauth2" and is_object(flow):
@@ -368,7 +370,7 @@ def _location(scheme: SecurityScheme) -> tuple[str, bool] | None:
     return None
 
 
-def _endpoint(text: Any, label: str) -> httpx.URL:
+def _parse_endpoint(text: Any, label: str) -> httpx.URL:
     """Return the URL in *text*.
 
     Raises:
@@ -384,7 +386,7 @@ def _endpoint(text: Any, label: str) -> httpx.URL:
     return url
 
 
-def _parsed(answer: Answer, url: httpx.URL) -> Json:
+def _parse(answer: Answer, url: httpx.URL) -> Json:
     """Return the JSON object in *answer*.
 
     Raises:
@@ -410,7 +412,7 @@ def _parsed(answer: Answer, url: httpx.URL) -> Json:
 
 
 def _read(response: httpx.Response) -> Answer:
-    """Read a response of the authorization server, and replace its stream by what was read."""
+    """Read a response of the authorization server, and leave it an empty stream."""
     stream: Any = response.stream
     body = bytearray()
     try:
@@ -418,7 +420,7 @@ def _read(response: httpx.Response) -> Answer:
             _extend(body, chunk)
     finally:
         stream.close()
-    return _replaced(response, body)
+    return _to_answer(response, body)
 
 
 async def _read_async(response: httpx.Response) -> Answer:
@@ -430,7 +432,7 @@ async def _read_async(response: httpx.Response) -> Answer:
             _extend(body, chunk)
     finally:
         await stream.aclose()
-    return _replaced(response, body)
+    return _to_answer(response, body)
 
 
 def _extend(body: bytearray, chunk: bytes) -> None:
@@ -439,6 +441,6 @@ def _extend(body: bytearray, chunk: bytes) -> None:
         raise TokenUnavailableError("The response of the authorization server is too large")
 
 
-def _replaced(response: httpx.Response, body: bytearray) -> Answer:
+def _to_answer(response: httpx.Response, body: bytearray) -> Answer:
     response.stream = httpx.ByteStream(b"")  # httpx reads it before it sends the next request
     return Answer(response.status_code, bytes(body))

@@ -13,7 +13,7 @@ Content = str | bytes | dict[str, Any] | Sequence[Any] | Message
 """The content of a message: text, a file's bytes, data, a list of parts, or the whole message."""
 
 
-def valid_id(value: Any) -> str:
+def check_id(value: Any) -> str:
     """Return *value* if it can be an id.
 
     Raises:
@@ -24,7 +24,7 @@ def valid_id(value: Any) -> str:
     return value
 
 
-def valid_callback(value: Callable[[], object] | None) -> Callable[[], object] | None:
+def check_callback(value: Callable[[], object] | None) -> Callable[[], object] | None:
     """Return *value* if it can be the callback of `stream`.
 
     Raises:

@@ -29,7 +29,7 @@ from .exchange import (
     backoff,
     time_left,
 )
-from .headers import NO_HEADERS, Headers, HeaderSource, checked_headers
+from .headers import NO_HEADERS, Headers, HeaderSource, check_headers
 from .sse import EventParser
 from .tasks import (
     Artifact,
@@ -41,7 +41,7 @@ from .tasks import (
     TaskStatus,
     TaskStatusUpdateEvent,
     added_parts,
-    after,
+    apply_event,
     is_restart,
     read_event,
     with_chunks,
@@ -211,7 +211,7 @@ class EventStream:
     def _current_headers(self) -> Steps[Headers]:
         if not callable(self._headers):
             return self._headers
-        return checked_headers((yield Invoke(self._headers)))
+        return check_headers((yield Invoke(self._headers)))
 
     def _read(self, response: httpx.Response) -> Steps[None]:
         timeout = time_left(self._exchange.earlier_deadline(self._deadline))
@@ -354,7 +354,7 @@ class EventStream:
                 self._growing.add(event.artifact.artifact_id)
             self._may_have_duplicates |= self._joined and not self._numbered
             return
-        self._task = after(self._task, event)
+        self._task = apply_event(self._task, event)
         if isinstance(event, Task):
             self._chunks, self._may_have_duplicates = [], False
         elif isinstance(event, TaskStatusUpdateEvent) and is_restart(event):

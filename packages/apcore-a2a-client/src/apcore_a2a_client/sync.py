@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
 import httpx
 
-from .base import Client, renamed
+from .base import Client, copy_as_method
 from .cards import AgentCard
 from .exchange import (
     AnySteps,
@@ -23,8 +23,8 @@ from .exchange import (
     Sleep,
     Step,
     Steps,
+    invoke_without_await,
     translated_errors,
-    without_await,
 )
 from .methods import Operations
 
@@ -38,7 +38,7 @@ def sync_method(
     operation: Callable[Concatenate[Operations, P], Steps[T]],
 ) -> Callable[Concatenate[SyncA2AClient, P], T]:
     """Return a method that runs the steps of *operation*."""
-    operation = renamed(operation, "SyncA2AClient")
+    operation = copy_as_method(operation, "SyncA2AClient")
 
     @wraps(operation)
     def method(self: SyncA2AClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -57,7 +57,7 @@ def generator_method(
     operation: Callable[Concatenate[Operations, P], Items[T]],
 ) -> Callable[Concatenate[SyncA2AClient, P], Generator[T, None, None]]:
     """Return a generator method that yields the items of *operation*."""
-    operation = renamed(operation, "SyncA2AClient")
+    operation = copy_as_method(operation, "SyncA2AClient")
 
     @wraps(operation)
     def method(
@@ -179,7 +179,7 @@ class SyncA2AClient(Client[httpx.Client]):
         if isinstance(step, Sleep):
             return time.sleep(step.seconds)
         if isinstance(step, Invoke):
-            return without_await(step)
+            return invoke_without_await(step)
         if isinstance(step, Close):
             del responses[step.response]
             return step.response.close()

@@ -91,7 +91,7 @@ class Part(Model):
         return cls(raw=content) if isinstance(content, bytes) else cls(data=content)
 
     @classmethod
-    def _upgraded(cls, data: Json) -> Json:
+    def _upgrade(cls, data: Json) -> Json:
         file = data.pop("file", None)
         if is_object(file):
             v1_names = {"bytes": "raw", "uri": "url", "name": "filename", "mimeType": "mediaType"}
@@ -280,7 +280,7 @@ class PushNotificationConfig(Model):
     authentication: AuthenticationInfo | None = None
 
     @classmethod
-    def _upgraded(cls, data: Json) -> Json:
+    def _upgrade(cls, data: Json) -> Json:
         nested = data.pop("pushNotificationConfig", None)
         data |= nested if is_object(nested) else {}
         authentication = data.get("authentication")
@@ -307,7 +307,7 @@ class TaskPage(Model):
     total_size: int | None = None
 
     @classmethod
-    def _upgraded(cls, data: Json) -> Json:
+    def _upgrade(cls, data: Json) -> Json:
         if "nextPageToken" in data:
             data["nextCursor"] = data.pop("nextPageToken")
         return data
@@ -351,7 +351,7 @@ def read_event(data: Any) -> Event:
     raise A2AProtocolError("The response is neither a task nor a message")
 
 
-def after(task: Task | None, event: Event) -> Task:
+def apply_event(task: Task | None, event: Event) -> Task:
     """Return *task* as it is after *event*; None stands for a task before its first event."""
     if isinstance(event, Task):
         return event
@@ -363,9 +363,9 @@ def after(task: Task | None, event: Event) -> Task:
     task = replace(task, event_id=event.event_id or task.event_id)
     if isinstance(event, TaskStatusUpdateEvent):
         artifacts = () if is_restart(event) else task.artifacts
-        # once a task is settled, agents send its metadata; before, only that of the event
-        is_told = event.status.state.is_settled and event.metadata
-        metadata = {**task.metadata, **event.metadata} if is_told else task.metadata
+        # the metadata of the last event is that of the task; before, it is only that of the event
+        is_of_task = event.status.state.is_settled and event.metadata
+        metadata = {**task.metadata, **event.metadata} if is_of_task else task.metadata
         return replace(task, status=event.status, artifacts=artifacts, metadata=metadata)
     return with_chunks(task, [event])
 
@@ -385,7 +385,7 @@ def added_parts(known_parts: Sequence[Part], parts: Sequence[Part]) -> Sequence[
     try:
         if [*parts[:count]] == [*known_parts]:
             return parts[count:]
-    except RecursionError:  # deep JSON can be read, but not compared: take all as added
+    except RecursionError:  # deep JSON can be read, but not compared: treat all parts as added
         return parts
     if any(part.text is None for part in (*known_parts, *parts)):
         return None

@@ -41,7 +41,7 @@ def message(source: Message) -> Json:
         #> [{'kind': 'text', 'text': 'hi'}]
         ```
     """
-    parts = [part(each) for each in source.parts]
+    parts = [part(part_v1) for part_v1 in source.parts]
     return {**source.to_dict(), "kind": "message", "role": source.role.value, "parts": parts}
 
 

@@ -1,4 +1,4 @@
-"""Operations on webhooks that A2A does not define, and agents of this project have."""
+"""Operations on webhooks that only agents of this project have; A2A does not define them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from .bindings import Operation
 from .discovery import Discovery
 from .errors import Json
 from .exchange import BufferedResponse, Steps
-from .headers import Headers, checked_headers
-from .params import valid_id, without_none
+from .headers import Headers, check_headers
+from .params import check_id, without_none
 
 OWN_MEMBERS = {"attempt", "requeued", "webhooks"}
 """Members of responses to operations that A2A does not define."""
@@ -32,12 +32,13 @@ class WebhookOperations:
     ) -> Steps[list[Json]]:
         """Return the webhooks of a task or of all tasks, with their last attempts, as JSON.
 
-        Agents of this project have this and the next two operations, which A2A does not define.
+        Only agents of this project have this and the next two operations: A2A does not define them.
 
         Args:
-            task_id: The task; None for all tasks of the caller, or for an operator those of all.
-            state: `"active"` or `"failed"` for only such webhooks; not for one task.
-            limit: The maximum number of webhooks; not for one task.
+            task_id: The task; None for all tasks of the caller or, for an operator, of all callers.
+            state: Return only webhooks in this state, `"active"` or `"failed"`; ignored with
+                *task_id*.
+            limit: The maximum number of webhooks; ignored with *task_id*.
             headers: Further headers of the request.
 
         Raises:
@@ -47,7 +48,7 @@ class WebhookOperations:
             params = without_none(state=state, limit=limit)
             result = yield from self._own_request(bindings.WEBHOOKS, params, headers)
         else:
-            params = {"taskId": valid_id(task_id)}
+            params = {"taskId": check_id(task_id)}
             result = yield from self._own_request(bindings.TASK_WEBHOOKS, params, headers)
         return list(result["webhooks"])
 
@@ -57,19 +58,19 @@ class WebhookOperations:
         Raises:
             A2AServerError: The agent has no such task or webhook, or no such operation.
         """
-        params = {"taskId": valid_id(task_id), "id": valid_id(id)}
+        params = {"taskId": check_id(task_id), "id": check_id(id)}
         result = yield from self._own_request(bindings.TEST_WEBHOOK, params, headers)
         return dict(result["attempt"])
 
     def redeliver_webhook(
         self, task_id: str, id: str, *, headers: Headers | None = None
     ) -> Steps[int]:
-        """Make a failed webhook work again; return how many notifications it gets now.
+        """Make a failed webhook work again; return how many notifications will be sent again.
 
         Raises:
             A2AServerError: The agent has no such task or webhook, or no such operation.
         """
-        params = {"taskId": valid_id(task_id), "id": valid_id(id)}
+        params = {"taskId": check_id(task_id), "id": check_id(id)}
         result = yield from self._own_request(bindings.REDELIVER_WEBHOOK, params, headers)
         return int(result["requeued"])
 
@@ -79,12 +80,13 @@ class WebhookOperations:
         """Return the response to an operation that A2A does not define, below `/apcore/`.
 
         Raises:
-            A2AProtocolError: The response has no such members as its operation returns.
+            A2AProtocolError: The response has none of the members that these operations return.
         """
-        given = checked_headers(headers)
-        yield from self._discovery.binding(inf, given)  # which finds out where credentials go
+        request_headers = check_headers(headers)
+        # the binding is not used, but finding it also finds out where credentials go
+        yield from self._discovery.binding(inf, request_headers)
         binding = bindings.HTTPJSON(self._discovery.base, "1.0")
-        request = binding.request(operation, params).with_headers(given)
+        request = binding.request(operation, params).with_headers(request_headers)
         response = yield from self._discovery.exchange.send(request)
         assert isinstance(response, BufferedResponse)
         result: Json = binding.result(response)

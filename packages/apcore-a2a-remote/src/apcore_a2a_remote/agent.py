@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, TypeAlias
 from apcore.errors import ModuleError
 from apcore_a2a_client import A2AError, Event, Message, Task
 from apcore_a2a_client.params import Content
-from apcore_a2a_client.tasks import after
+from apcore_a2a_client.tasks import apply_event
 from apcore_a2a_core import clean
 
 from .calls import Pending
@@ -29,7 +29,7 @@ Registered: TypeAlias = dict[str, tuple[Any, Any]]
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Seconds until an agent that can't be reached is tried again; doubled up to the last."""
 START_TIMEOUT = 2.0
-"""Seconds that a server waits at its start for the card; its skills come later then."""
+"""Seconds that a server waits for the card at its start; after that, the skills are added later."""
 NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
@@ -39,8 +39,8 @@ class RemoteAgent(Connection):
     The modules are called `remote.<name>.<skill>`. They are typed if the agent's card has the
     schemas of its skills, as the cards of this project have; otherwise they take and return text.
 
-    An agent that runs with a server is one of its `companions`. A program without a server calls
-    `register`, and closes the agent in the end.
+    To run the agent with a server, pass it as one of the server's `companions`. A program without
+    a server calls `register`, and closes the agent at the end.
 
     Args:
         url: The agent's base URL.
@@ -53,8 +53,8 @@ class RemoteAgent(Connection):
         expose: Whether the modules are skills of our own agent. Otherwise only our own modules
             can call them.
         timeout: Seconds for a call; None for no limit of its own.
-        max_open: Calls of one trace that may be open at the same time, and agents that a call may
-            have passed, so that a circle of agents ends.
+        max_open: Maximum number of open calls of one trace, and of agents that a call has passed
+            through, so that agents cannot call each other in a circle forever.
         card_ttl: Seconds after which the card is fetched again.
         trust: Whether the signature of the card is verified: `"off"`, `"warn"` or `"require"`.
         verify_card: Function, async or not, that raises an exception if a card is not to be
@@ -110,9 +110,9 @@ class RemoteAgent(Connection):
     ) -> None:
         if not NAME.fullmatch(name):
             raise ValueError(f"name must be lower-case letters, digits and _, not {name!r}")
-        _check("approve", approve, ("remote", "local"))
-        _check("trust", trust, ("off", "warn", "require"))
-        _check("wait", wait, ("stream", "poll", "webhook"))
+        _check_choice("approve", approve, ("remote", "local"))
+        _check_choice("trust", trust, ("off", "warn", "require"))
+        _check_choice("wait", wait, ("stream", "poll", "webhook"))
         if max_open < 1:
             raise ValueError("max_open must be at least 1")
         if timeout is not None and timeout <= 0:
@@ -139,7 +139,7 @@ class RemoteAgent(Connection):
         self._card_ttl = card_ttl
         self._registries: list[tuple[Any, Registered]] = []
         self._is_up = False
-        self._watching: asyncio.Task[None] | None = None
+        self._watch_task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<RemoteAgent {self.name}>"
@@ -180,7 +180,7 @@ class RemoteAgent(Connection):
         return sorted({name for _, registered in self._registries for name in registered})
 
     async def watch(self) -> None:
-        """Refresh every `card_ttl` seconds, until canceled; after a failure sooner."""
+        """Refresh every `card_ttl` seconds until canceled; sooner after a failure."""
         delay = FIRST_RETRY
         while True:
             await asyncio.sleep(max(self._card_ttl, FIRST_RETRY) if self._is_up else delay)
@@ -199,31 +199,31 @@ class RemoteAgent(Connection):
 
         Servers call this for their companions.
         """
-        if all(known is not registry for known, _ in self._registries):
+        if all(other is not registry for other, _ in self._registries):
             self._registries.append((registry, {}))
-        tried = asyncio.Event()
-        self._watching = asyncio.create_task(self._start(tried))
+        first_attempt = asyncio.Event()
+        self._watch_task = asyncio.create_task(self._start(first_attempt))
         with suppress(TimeoutError):
             async with asyncio.timeout(START_TIMEOUT):
-                await tried.wait()
+                await first_attempt.wait()
 
-    async def _start(self, tried: asyncio.Event) -> None:
+    async def _start(self, first_attempt: asyncio.Event) -> None:
         try:
             await self.refresh()
         except A2AError as error:
             self._log_down(error)
-        tried.set()
+        first_attempt.set()
         await self.watch()
 
     async def aclose(self) -> None:
-        """Stop watching, wait until canceled tasks are canceled, and close the connections."""
-        if self._watching is not None:
-            self._watching.cancel()
+        """Stop watching, wait for pending cancellations, and close the connections."""
+        if self._watch_task is not None:
+            self._watch_task.cancel()
             with suppress(asyncio.CancelledError):
-                await self._watching
-            self._watching = None
+                await self._watch_task
+            self._watch_task = None
         loop = asyncio.get_running_loop()
-        pending = [each for each in self._background if each.get_loop() is loop]
+        pending = [task for task in self._background if task.get_loop() is loop]
         if pending:
             await asyncio.wait(pending, timeout=CANCEL_TIMEOUT)
         client = self._clients.pop(loop, None)
@@ -231,7 +231,7 @@ class RemoteAgent(Connection):
             await client.aclose()
 
     def is_ready(self) -> bool:
-        """Return whether the card could be fetched the last time."""
+        """Return whether the last attempt to fetch the card succeeded."""
         return self._is_up
 
     def figures(self) -> dict[str, float]:
@@ -271,11 +271,11 @@ class RemoteAgent(Connection):
         )
         try:
             async for event in events:
-                task = after(task, event)
+                task = apply_event(task, event)
                 result: Any = on_event(event) if on_event is not None else None
                 if hasattr(result, "__await__"):
                     await result
-        except BaseException:  # the function may raise anything; the task must not go on
+        except BaseException:  # the function may raise anything; the task must not continue
             if task is not None and task.id and not task.status.state.is_terminal:
                 await self.cancel(task.id, {})
             raise
@@ -293,12 +293,12 @@ class RemoteAgent(Connection):
             answer: A str, a dict (data), or a list of parts; for a yes or a no, `"yes"` or `"no"`.
 
         Raises:
-            ValueError: The question is not of this agent.
+            ValueError: The question comes from another agent.
             A2AError: The agent can't be reached, or refuses the answer.
         """
         pending = Pending.read(question.details.get("state"))
         if pending is None or pending.remote != self.name:
-            raise ValueError("The question is not of this agent")
+            raise ValueError("The question comes from another agent")
         task = await self.client.get_task(pending.task)
         return await self.client.reply(task, answer)
 
@@ -368,6 +368,6 @@ class RemoteAgent(Connection):
         logger.warning("Remote agent %s is down: %s", self.name, reason, extra=extra)
 
 
-def _check(name: str, value: str, choices: Sequence[str]) -> None:
+def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")

@@ -26,14 +26,14 @@ from apcore_a2a_client import (
     TaskState,
     TokenUnavailableError,
 )
-from apcore_a2a_client.tasks import after
+from apcore_a2a_client.tasks import apply_event
 
 from .files import save
 from .printers import Printer, ProgressLines, clean
 from .sending import message_of, takes_text_only
 
 MAX_LISTED = 20
-"""Skills that an error message lists."""
+"""Maximum number of skills that an error message lists."""
 DUMB_TERMINALS = ("dumb", "unknown")
 """Values of the variable TERM for terminals whose lines can't be replaced."""
 SUCCESS, UNREACHABLE, FAILED, WAITING = 0, 2, 3, 4
@@ -90,10 +90,10 @@ def _check(arguments: SimpleNamespace, out: Printer) -> int:
     from .check import Check, check, verdict  # needs a2a-sdk, which is slow to import
 
     checks: list[Check] = []
-    for each in check(partial(_client, arguments), arguments):
-        out.check(*each)
-        checks.append(each)
-    has_failed = any(each.outcome == "FAILED" for each in checks)
+    for result in check(partial(_client, arguments), arguments):
+        out.check(*result)
+        checks.append(result)
+    has_failed = any(result.outcome == "FAILED" for result in checks)
     out.verdict(verdict(checks), checks)
     return FAILED if has_failed else SUCCESS
 
@@ -142,10 +142,10 @@ def call(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> int
         try:
             task = send(client, message, arguments, out)
         except SkillNotFoundError as error:
-            raise _with_suggestion(client, arguments, error) from None
+            raise _add_suggestion(client, arguments, error) from None
         except (InvalidParamsError, ContentTypeNotSupportedError) as error:
             if task is None:
-                raise _with_suggestion(client, arguments, error) from None
+                raise _add_suggestion(client, arguments, error) from None
             # an answer was refused, and its task still waits: ask again
             out.error(error, error.errors if isinstance(error, InvalidParamsError) else ())
         try:
@@ -167,7 +167,7 @@ def _send(
     return _follow(client, task, out)
 
 
-def _with_suggestion(
+def _add_suggestion(
     client: SyncA2AClient, arguments: SimpleNamespace, error: A2AServerError
 ) -> A2AServerError:
     """Add the closest id of a skill to the message of *error*, or all ids if none was given."""
@@ -185,21 +185,21 @@ def _with_suggestion(
 
 @contextmanager
 def _progress(out: Printer, *, streaming: bool = False) -> Generator[ProgressLines]:
-    """Show the progress of a task on standard error, on a terminal in one line.
+    """Show the progress of a task on standard error; in a single line if that is a terminal.
 
     Args:
         out: The printer of the result.
         streaming: Whether chunks are printed as they arrive.
     """
-    shown = ProgressLines(out.progress)
+    lines = ProgressLines(out.progress)
     if sys.stderr and sys.stderr.isatty() and os.environ.get("TERM") not in DUMB_TERMINALS:
         from .terminal import ProgressLine  # rich is slow to import
 
-        shown = ProgressLine(is_eager=out.shows_states and not streaming)
+        lines = ProgressLine(is_eager=out.shows_states and not streaming)
     try:
-        yield shown
+        yield lines
     finally:
-        shown.hide()
+        lines.hide()
 
 
 def _follow(client: SyncA2AClient, task: Task, out: Printer, *, owned: bool = True) -> Task:
@@ -208,7 +208,7 @@ def _follow(client: SyncA2AClient, task: Task, out: Printer, *, owned: bool = Tr
         with _progress(out) as progress:
             progress.show(task)
             for event in client.follow(task):
-                task = after(task, event)
+                task = apply_event(task, event)
                 progress.show(task)
     except KeyboardInterrupt:
         if owned:
@@ -225,7 +225,7 @@ def _send_streaming(
     try:
         with _progress(out, streaming=True) as progress:
             for event in client.stream_message(message, **_send_options(arguments)):
-                task = after(task, event)
+                task = apply_event(task, event)
                 if isinstance(event, TaskArtifactUpdateEvent):
                     progress.hide()
                     out.chunk(event.artifact.value)
@@ -270,10 +270,10 @@ def _show_outcome(task: Task, arguments: SimpleNamespace, out: Printer) -> int:
             out.saved(path)
     elif not (out.chunks and task.artifacts):
         out.result(task)
-    return _code(task)
+    return _exit_code(task)
 
 
-def _code(task: Task) -> int:
+def _exit_code(task: Task) -> int:
     """Return the exit code for the state of *task*."""
     state = task.status.state
     if state.is_paused:
@@ -308,7 +308,7 @@ def tasks(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> in
     out.task(task)
     for path in save(task, arguments.output) if arguments.output else ():
         out.saved(path)
-    return _code(task) if arguments.follow else SUCCESS
+    return _exit_code(task) if arguments.follow else SUCCESS
 
 
 def list_webhooks(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> int:
@@ -331,7 +331,7 @@ def test_webhook(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer
 
 
 def redeliver_webhook(client: SyncA2AClient, arguments: SimpleNamespace, out: Printer) -> int:
-    """Make a failed webhook work again."""
+    """Reactivate a failed webhook."""
     out.requeued(client.redeliver_webhook(arguments.task, arguments.config))
     return SUCCESS
 

@@ -1,4 +1,4 @@
-"""The implementation of `check`: whether an agent works as the protocol says."""
+"""The implementation of `check`: whether an agent conforms to the protocol."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from apcore_a2a_client import (
     TaskStatus,
 )
 from apcore_a2a_client.discovery import CARD_PATHS
-from apcore_a2a_client.tasks import after
+from apcore_a2a_client.tasks import apply_event
 from apcore_a2a_core import clean
 
 from .sending import message_of, takes_text_only
@@ -29,9 +29,9 @@ from .wire import Answer, Wire
 
 VERSIONS = ("1.0", "0.3")
 MAX_PROBLEMS = 10
-"""Problems of a card that are listed."""
+"""Maximum number of problems of a card that are listed."""
 DANGEROUS = {"destructive", "requires-approval"}
-"""Tags of skills that are called only if they are named."""
+"""Tags of skills that are called only if the user names them."""
 UNKNOWN_TASK = "no-such-task-of-apcore-a2a-check"
 UNKNOWN_METHOD = "NoSuchMethodOfApcoreA2aCheck"
 METHODS = {
@@ -68,24 +68,24 @@ class ProtocolViolation(Exception):
     """An agent does something that the protocol forbids."""
 
 
-def _expect(holds: object, problem: str) -> None:
-    if not holds:
+def _expect(condition: object, problem: str) -> None:
+    if not condition:
         raise ProtocolViolation(problem)
 
 
 def _expect_code(answer: Answer, *codes: int) -> str:
-    """Return what was seen, an error with one of these JSON-RPC codes."""
+    """Describe *answer*, which must be an error with one of these JSON-RPC codes."""
     expected = " or ".join(f"the error {code}" for code in codes)
     _skip_if_busy(answer)
-    _expect(answer.code in codes, f"expected {expected}, seen {answer}")
+    _expect(answer.code in codes, f"expected {expected}, got {answer}")
     return f"refused as expected, with {answer}"
 
 
 def _expect_status(answer: Answer, *statuses: int) -> str:
-    """Return what was seen, one of these HTTP statuses."""
+    """Describe *answer*, which must have one of these HTTP statuses."""
     expected = " or ".join(f"HTTP {status}" for status in statuses)
     _skip_if_busy(answer)
-    _expect(answer.status in statuses, f"expected {expected}, seen {answer}")
+    _expect(answer.status in statuses, f"expected {expected}, got {answer}")
     return f"refused as expected, with {answer}"
 
 
@@ -107,15 +107,15 @@ def check(new_client: Callable[..., SyncA2AClient], arguments: Any) -> Iterator[
     """
     with new_client(None) as client:
         card = client.agent_card
-    document = _card_document(arguments)
+    document = _fetch_card(arguments)
     yield from check_card(document)
-    offered = {interface.protocol_version[:3] for interface in card.supported_interfaces}
+    offered_versions = {interface.protocol_version[:3] for interface in card.supported_interfaces}
     for version in VERSIONS:
-        if version not in offered:
+        if version not in offered_versions:
             yield Check(version, "skipped", "the card does not offer this version")
         elif arguments.protocol in (None, version):
             with Wire(timeout=arguments.timeout) as wire, new_client(version, wire) as client:
-                yield from _Conversation(client, wire, card, arguments, version).checks()
+                yield from _VersionChecks(client, wire, card, arguments, version).run()
 
 
 def check_card(document: Any) -> Iterator[Check]:
@@ -126,16 +126,16 @@ def check_card(document: Any) -> Iterator[Check]:
     claims = {"1.0": "supportedInterfaces" in document, "0.3": "url" in document}
     if not any(claims.values()):
         yield Check("card", "FAILED", "it has neither supportedInterfaces (1.0) nor url (0.3)")
-    for version, problems_of in (("1.0", _problems_1_0), ("0.3", _problems_0_3)):
+    for version, find_problems in (("1.0", _find_problems_1_0), ("0.3", _find_problems_0_3)):
         if claims[version]:
-            problems = problems_of(document)
+            problems = find_problems(document)
             listed = "; ".join(problems[:MAX_PROBLEMS])
             details = listed or f"valid by the schema of {version}"
             yield Check(f"{version} card", "FAILED" if problems else "ok", details)
 
 
-def _problems_1_0(document: Any) -> list[str]:
-    """Return what the protobuf definition of A2A 1.0 forbids in a card."""
+def _find_problems_1_0(document: Any) -> list[str]:
+    """Return the violations of the protobuf definition of A2A 1.0 in a card."""
     from a2a.types import AgentCard as ProtobufCard
     from a2a.utils.errors import InvalidParamsError as SdkError
     from a2a.utils.proto_utils import validate_proto_required_fields
@@ -150,12 +150,12 @@ def _problems_1_0(document: Any) -> list[str]:
     except SdkError as error:
         data = cast("dict[str, Any] | None", error.data)  # pyright: ignore[reportUnknownMemberType]  # in a2a-sdk
         violations: list[Any] = data.get("errors", []) if data else []
-        return [f"{each['field']}: {each['message']}" for each in violations] or [str(error)]
+        return [f"{v['field']}: {v['message']}" for v in violations] or [str(error)]
     return []
 
 
-def _problems_0_3(document: Any) -> list[str]:
-    """Return what the JSON schema of A2A 0.3 forbids in a card."""
+def _find_problems_0_3(document: Any) -> list[str]:
+    """Return the violations of the JSON schema of A2A 0.3 in a card."""
     from a2a.compat.v0_3.types import AgentCard as Card
     from pydantic import ValidationError
 
@@ -166,7 +166,7 @@ def _problems_0_3(document: Any) -> list[str]:
     return []
 
 
-def _card_document(arguments: Any) -> Any:
+def _fetch_card(arguments: Any) -> Any:
     """Return the JSON of the public card, or None if it can't be read without credentials."""
     url = arguments.url.rstrip("/")
     for path in map(bytes.decode, CARD_PATHS):
@@ -181,7 +181,7 @@ def _card_document(arguments: Any) -> Any:
     return None
 
 
-class _Conversation:
+class _VersionChecks:
     """The checks of one protocol version."""
 
     def __init__(
@@ -191,13 +191,13 @@ class _Conversation:
         self._wire = wire
         self._card = card
         self._version = version
-        self._skill, self._message = _message(card, arguments)
+        self._skill, self._message = _choose_message(card, arguments)
         self._task: Task | None = None
         skill = card.skill(self._skill or "")
         is_dangerous = arguments.skill is None and skill and {*skill.tags} & DANGEROUS
         self._refusal = "the only skill is destructive: name it to call it" if is_dangerous else ""
 
-    def checks(self) -> Iterator[Check]:
+    def run(self) -> Iterator[Check]:
         """Try each operation."""
         for method in (
             self.send,
@@ -227,11 +227,11 @@ class _Conversation:
         except (InvalidParamsError, SkillNotFoundError) as error:
             self._refusal = f"the message was refused ({error}): try SKILL and --input"
             raise Skipped(self._refusal) from None
-        return _described(self._task)
+        return _describe(self._task)
 
     def get(self) -> str:
         """Get the task that was sent."""
-        task = self._sent()
+        task = self._require_task()
         fetched = self._client.get_task(task.id)
         _expect(fetched.id == task.id, f"the agent returned the task {fetched.id}")
         _expect(fetched.status.state == task.status.state, f"the state is {fetched.status.state}")
@@ -245,21 +245,23 @@ class _Conversation:
             raise Skipped(self._refusal)
         count, task = 0, Task("", TaskStatus(TaskState.UNSPECIFIED))
         for event in self._client.stream_message(self._message, skill=self._skill):
-            count, task = count + 1, after(task if count else None, event)
+            count, task = count + 1, apply_event(task if count else None, event)
         _expect(count, "there was no event")
-        return f"{count} event{'' if count == 1 else 's'}, {_described(task)}"
+        return f"{count} event{'' if count == 1 else 's'}, {_describe(task)}"
 
     def cancel(self) -> str:
         """Cancel a task that has just been sent, unless it has ended already."""
-        self._sent()
+        self._require_task()
         task = self._client.send_message(self._message, skill=self._skill, blocking=False)
         if not task.id or task.status.state.is_terminal:
             return "nothing to cancel: the task had ended"
         try:
             canceled = self._client.cancel_task(task.id)
         except A2AServerError as error:
-            ended = self._client.get_task(task.id)
-            _expect(ended.status.state.is_terminal, f"refused while the task was running: {error}")
+            current = self._client.get_task(task.id)
+            _expect(
+                current.status.state.is_terminal, f"refused while the task was running: {error}"
+            )
             return f"refused, because the task had ended: {error}"
         return f"the task is {canceled.status.state}"
 
@@ -286,7 +288,7 @@ class _Conversation:
         return _expect_status(self._wire.ask(MALFORMED, path=self._path("/message:send")), 400)
 
     def refused_stream(self) -> str:
-        """Ask for the stream of a task that does not exist, and for that of no message."""
+        """Request the stream of a task that does not exist, and a stream without a message."""
         if not self._speaks_json_rpc():
             path = self._path(f"/tasks/{UNKNOWN_TASK}:subscribe")
             statuses = (404,) if self._card.capabilities.streaming else (400, 404)
@@ -308,16 +310,16 @@ class _Conversation:
         return self._wire.ask(json.dumps(request).encode())
 
     def _path(self, path: str) -> str:
-        """Return a path of HTTP+JSON at the same place as that of the last request."""
+        """Return the path of an HTTP+JSON request below the base path of the last request."""
         return self._wire.last.url.path.removesuffix(f"/tasks/{UNKNOWN_TASK}") + path
 
-    def _sent(self) -> Task:
+    def _require_task(self) -> Task:
         if self._task is None or not self._task.id:
-            raise Skipped(self._refusal or "the agent answers with messages, without tasks")
+            raise Skipped(self._refusal or "the agent answers with messages instead of tasks")
         return self._task
 
 
-def _message(card: AgentCard, arguments: Any) -> tuple[str | None, Message]:
+def _choose_message(card: AgentCard, arguments: Any) -> tuple[str | None, Message]:
     """Return the skill to call and the message: by default the example of the only skill."""
     skill = card.skill(arguments.skill or "")
     if arguments.skill is None and len(card.skills) == 1:
@@ -337,8 +339,8 @@ def _example(skill: AgentSkill | None) -> Any:
     return example
 
 
-def _described(task: Task) -> str:
-    """Return the state of a task, and whether it was a message."""
+def _describe(task: Task) -> str:
+    """Return the state of a settled task, and whether the agent answered with a message instead."""
     kind = "the task is" if task.id else "a message:"
     _expect(task.status.state.is_settled, f"the task is still {task.status.state}")
     return f"{kind} {task.status.state}"
@@ -356,12 +358,14 @@ def verdict(checks: list[Check]) -> str:
         ```
     """
     counts = {
-        each: sum(check.outcome == each for check in checks) for each in ("FAILED", "skipped")
+        outcome: sum(check.outcome == outcome for check in checks)
+        for outcome in ("FAILED", "skipped")
     }
     passed = len(checks) - sum(counts.values())
-    listed = ", ".join([f"{passed} checks ok", *(f"{n} {each}" for each, n in counts.items() if n)])
+    others = [f"{count} {outcome}" for outcome, count in counts.items() if count]
+    summary = ", ".join([f"{passed} checks ok", *others])
     if counts["FAILED"]:
-        failed = [each for each in checks if each.outcome == "FAILED"]
-        failures = [f"\n  {each.name}: {clean(each.details, 300)}" for each in failed]
-        return f"The agent does not work as the protocol says: {listed}{''.join(failures)}"
-    return f"The agent works: {listed}"
+        failed = [check for check in checks if check.outcome == "FAILED"]
+        failures = [f"\n  {check.name}: {clean(check.details, 300)}" for check in failed]
+        return f"The agent does not conform to the protocol: {summary}{''.join(failures)}"
+    return f"The agent works: {summary}"

@@ -28,18 +28,18 @@ Exit codes: 0 interrupted, 1 wrong arguments, 2 there is no agent at URL, or the
     default=0,
     help="Port to listen on (default: any).",
 )
-@click.option("--open", "is_opened", is_flag=True, help="Open the page in the browser.")
-def explore(url: str, port: int, is_opened: bool) -> int:
+@click.option("--open", "opens_browser", is_flag=True, help="Open the page in the browser.")
+def explore(url: str, port: int, opens_browser: bool) -> int:
     """Show the agent at URL in the explorer, through a proxy on this machine."""
     with importing("explorer", "apcore-a2a explore"):
         from apcore_a2a_explorer import proxy
     agent = str(agent_url(url))
     asyncio.run(proxy.AgentProxy(agent, "").check())
 
-    def opened(address: str) -> None:
+    def announce(address: str) -> None:
         print(f"Explorer of {agent}: {address} (Ctrl+C stops it)", file=sys.stderr, flush=True)
-        if is_opened:
+        if opens_browser:
             webbrowser.open(address)
 
-    proxy.explore(agent, port, opened)
+    proxy.explore(agent, port, announce)
     return 0

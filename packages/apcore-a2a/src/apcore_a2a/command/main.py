@@ -24,7 +24,7 @@ class Subcommand(NamedTuple):
         wrong_code: The exit code for wrong arguments.
         interrupted_code: The exit code after Ctrl+C.
         argument_errors: Exceptions that report wrong arguments, with messages for the user.
-        unexpected_message: The message for any other exception; a format string that gets it.
+        unexpected_message: Format string that makes the message for any other exception.
     """
 
     module: str
@@ -46,7 +46,7 @@ SUBCOMMANDS = {
     "card": Subcommand("remote", "Show the Agent Card of an agent."),
     "call": Subcommand("remote", "Call a skill of an agent."),
     "tasks": Subcommand("remote", "List, show, follow or cancel tasks of an agent."),
-    "check": Subcommand("remote", "Check whether an agent works as the protocol says."),
+    "check": Subcommand("remote", "Check whether an agent conforms to the protocol."),
     "explore": Subcommand(
         "explore",
         "Show any agent in the explorer.",
@@ -63,7 +63,7 @@ SUBCOMMANDS = {
     ),
     "webhooks": Subcommand(
         "webhooks",
-        "List, test or deliver again the webhooks of an agent's tasks; print a receiver's secret.",
+        "List, test or reactivate the webhooks of an agent's tasks; print a receiver's secret.",
         # the message of any other error may contain a secret
         argument_errors=(ImportError, ValueError),
         unexpected_message="Unexpected error: {.__class__.__name__}",
@@ -83,7 +83,7 @@ class Commands(click.Group):
         if cmd_name not in SUBCOMMANDS:
             return None
         ctx.meta[PROGRAM] = cmd_name
-        command: click.Command = getattr(_module(cmd_name), cmd_name)
+        command: click.Command = getattr(_import_module_of(cmd_name), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -100,7 +100,7 @@ class Commands(click.Group):
             raise
         except BaseException as error:  # the outermost frame: every error gets a message and a code
             logging.getLogger("apcore_a2a").debug("%s failed", ctx.meta[PROGRAM], exc_info=True)
-            return _report(SUBCOMMANDS[ctx.meta[PROGRAM]], error)
+            return _report_error(SUBCOMMANDS[ctx.meta[PROGRAM]], error)
 
 
 @click.command(cls=Commands, no_args_is_help=False)
@@ -130,14 +130,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return SUBCOMMANDS[name.partition(" ")[0]].wrong_code if name else 1
 
 
-def _module(name: str) -> Any:
+def _import_module_of(name: str) -> Any:
     module = SUBCOMMANDS[name].module
     if module not in ("explore", "new", "remote", "webhooks"):
         import_part("server", f"{PROGRAM} {name}")
     return import_module(f".{module}", __package__)
 
 
-def _report(subcommand: Subcommand, error: BaseException) -> int:
+def _report_error(subcommand: Subcommand, error: BaseException) -> int:
     """Print a message for an error; return the exit code."""
     if isinstance(error, KeyboardInterrupt):
         return subcommand.interrupted_code

@@ -65,9 +65,9 @@ def new(name: str) -> int:
         raise ValueError(f"{folder} exists already: choose another name") from None
     (folder / "extensions").mkdir()
     names = {"skill": skill, "folder": folder.name, "path": shlex.quote(str(folder))}
-    for path, text in FILES.items():
-        file = folder / Template(path).substitute(names)
-        with file.open("x", encoding="utf-8") as opened:
-            opened.write(Template(text).substitute(names))
+    for name_template, text in FILES.items():
+        path = folder / Template(name_template).substitute(names)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(Template(text).substitute(names))
     print(Template(NEXT_STEPS).substitute(names))
     return 0

@@ -50,9 +50,9 @@ REMOTE_CREDENTIALS = (
     f"{PREFIX}REMOTE_KEY_",
     f"{PREFIX}REMOTE_SECRET_",
 )
-"""Beginnings of the variables with the credentials for remote agents, whose names follow."""
+"""Prefixes of the variables with credentials for remote agents; the name of the agent follows."""
 URL_OPTIONS = ("openapi", "store", "rate_limit_storage", "push_proxy")
-"""Secret options whose values are URLs: only those with a password are warned about."""
+"""Secret options whose values are URLs: only a URL with a password causes a warning."""
 SEQUENCE: type[Any] = list
 MAPPING: type[Any] = dict
 
@@ -96,7 +96,7 @@ class AuthOptions:
         None, "How callers authenticate.", section="Access", choices=("bearer", "apikey")
     )
     auth_key: str | None = option(
-        None, "Key that signs tokens, or API key; or a file with it.", is_secret=True
+        None, "Key that verifies tokens, or API key; or a file with either.", is_secret=True
     )
     auth_jwks_url: str | None = option(None, "URL of the issuer's key set.")
     auth_issuer: str | None = option(None, "Issuer of tokens; its keys are discovered.")
@@ -114,15 +114,15 @@ DECLARED = (
     *options_of(Limits),
     *options_of(PushSettings, PUSH_PREFIX),
 )
-OPTIONS = {each.name: each for each in DECLARED if each.kind is not None}
+OPTIONS = {declared.name: declared for declared in DECLARED if declared.kind is not None}
 """The options that the command line can set, by name."""
 
 
-def sections(options: Iterable[Option]) -> list[tuple[str, list[Option]]]:
+def group_by_section(options: Iterable[Option]) -> list[tuple[str, list[Option]]]:
     """Group options by section, in the order of the first option of each section."""
     by_section: dict[str, list[Option]] = {}
-    for each in options:
-        by_section.setdefault(each.section, []).append(each)
+    for declared in options:
+        by_section.setdefault(declared.section, []).append(declared)
     return [*by_section.items()]
 
 
@@ -184,16 +184,18 @@ class OptionsCommand(click.Command):
         try:
             return super().invoke(ctx)
         except OptionError as error:
-            names = {each.field: each.name for each in options_of(ServeSettings)}
+            names = {declared.field: declared.name for declared in options_of(ServeSettings)}
             written = as_written(ctx, names.get(error.option, error.option))
             raise CommandConfigurationError(f"{written} {error.problem}") from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by section."""
         flags = {p.declared.name: p for p in self.params if isinstance(p, Flag)}
-        for title, options in sections(flag.declared for flag in flags.values()):
+        for title, options in group_by_section(flag.declared for flag in flags.values()):
             with formatter.section(title):
-                formatter.write_dl([flags[each.name].get_help_record(ctx) for each in options])
+                formatter.write_dl(
+                    [flags[declared.name].get_help_record(ctx) for declared in options]
+                )
         others = [p for p in self.get_params(ctx) if not isinstance(p, Flag)]
         records = [record for p in others if (record := p.get_help_record(ctx))]
         with formatter.section("Other"):
@@ -216,14 +218,14 @@ def _set_up_logging(ctx: click.Context) -> None:
 
 def warn_about_unknown_variables() -> None:
     """Warn about each environment variable that looks like an option but is not one."""
-    known = {each.variable for each in OPTIONS.values()}
+    known = {declared.variable for declared in OPTIONS.values()}
     known |= {variable for flag in COMMON if (variable := getattr(flag, "envvar", None))}
     for variable in sorted({name for name in os.environ if name.startswith(PREFIX)} - known):
         is_credential = f"{variable}_".startswith(f"{OPENAPI_TOKEN}_")
         is_credential |= variable.startswith(REMOTE_CREDENTIALS)
         if not is_credential and not SERVICE_VARIABLE.fullmatch(variable):
             name = variable.removeprefix(PREFIX)
-            hint = suggestion(name, [each.upper() for each in OPTIONS], PREFIX)
+            hint = suggestion(name, [option_name.upper() for option_name in OPTIONS], PREFIX)
             extra = {"event": "unknown_environment_variable"}
             logger.warning("%s is not an option and is ignored%s", variable, hint, extra=extra)
 
@@ -257,7 +259,11 @@ def _has_secret(name: str, value: Any) -> bool:
 
 def explicit_options(ctx: click.Context) -> dict[str, Any]:
     """Return the values of the options that are set by a flag, a variable or the config file."""
-    return {name: v for name, v in ctx.params.items() if ctx.get_parameter_source(name) in SOURCES}
+    return {
+        name: value
+        for name, value in ctx.params.items()
+        if ctx.get_parameter_source(name) in SOURCES
+    }
 
 
 def as_written(ctx: click.Context, name: str) -> str:

@@ -22,7 +22,7 @@ def clean(text: str) -> str:
 
 
 class ProgressLines:
-    """Messages about the work on a task so far, one on each line.
+    """Progress messages of a task, one per line.
 
     Args:
         write: The function that writes a line: the state of the task, and the message.
@@ -34,23 +34,23 @@ class ProgressLines:
 
     def has_news(self, task: Task) -> bool:
         """Return whether *task* runs and has a message with text that was not shown yet."""
-        return message_of_work(task) != "" and _id_and_text(task) != self._shown
+        return progress_text(task) != "" and _id_and_text(task) != self._shown
 
     def show(self, task: Task) -> None:
         """Show the message in the status of *task*, unless it was shown."""
         if self.has_news(task):
             self.set_shown(task)
-            self._write(str(task.status.state), message_of_work(task))
+            self._write(str(task.status.state), progress_text(task))
 
     def set_shown(self, task: Task) -> None:
         """Remember the message in the status of *task* as shown."""
         self._shown = _id_and_text(task)
 
     def hide(self) -> None:
-        """Remove from the terminal what the result must not be mixed with; lines stay."""
+        """Remove progress that must not be mixed with the result; lines stay."""
 
 
-def message_of_work(task: Task) -> str:
+def progress_text(task: Task) -> str:
     """Return the text of the message in the status of a task that runs; empty if there is none."""
     message = task.status.message
     if message is None or task.status.state.is_settled:
@@ -61,7 +61,7 @@ def message_of_work(task: Task) -> str:
 def _id_and_text(task: Task) -> tuple[str, str]:
     # not the message itself: its data may be too deep to be compared
     message = task.status.message
-    return (message.message_id if message else "", message_of_work(task))
+    return (message.message_id if message else "", progress_text(task))
 
 
 class Printer:
@@ -96,7 +96,7 @@ class Printer:
         self._print_json({"attempt": attempt})
 
     def requeued(self, count: int) -> None:
-        """Print how many notifications are delivered again."""
+        """Print how many notifications will be delivered again."""
         self._print_json({"requeued": count})
 
     def result(self, task: Task) -> None:
@@ -115,7 +115,7 @@ class Printer:
         """Print the result of a check as it is made."""
 
     def verdict(self, text: str, checks: Sequence[tuple[str, str, str]]) -> None:
-        """Print the results of all checks, and what they mean."""
+        """Print the results of all checks, and the verdict."""
         names = ("name", "outcome", "details")
         listed = [dict(zip(names, check, strict=True)) for check in checks]
         self._print_json({"verdict": text, "checks": listed})
@@ -162,7 +162,7 @@ class Printer:
         self._print_error(f"    {text}")
 
     def progress(self, state: str, text: str) -> None:
-        """Print a message about the work so far, after the state of its task."""
+        """Print a progress message, after the state of its task."""
         self._print_error(state, text)
 
     def _print_error(self, *parts: str) -> None:

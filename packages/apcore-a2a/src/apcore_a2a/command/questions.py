@@ -29,7 +29,7 @@ class Question:
 
     @classmethod
     def of(cls, task: Task) -> "Question":
-        """Return the question of *task*; agents other than ours may have one in texts alone."""
+        """Return the question of *task*; other agents may ask in text alone."""
         parts = tuple(task.status.message.parts) if task.status.message else ()
         pending = next(filter(None, map(_pending_input, parts)), None)
         if pending is None:
@@ -38,7 +38,7 @@ class Question:
         extra = data if is_object(data) else Json()
         texts = " ".join(part.text for part in parts if part.text)
         listed: list[Any] = pending.get("choices") or extra.get("choices") or []
-        choices = tuple(_word(choice) for choice in (listed if type(listed) is list else ()))
+        choices = tuple(_choice_text(choice) for choice in (listed if type(listed) is list else ()))
         schema: Any = pending.get("schema") or extra.get("schema")
         schema = schema if is_object(schema) else Json()
         is_form = is_object(schema.get("properties")) and "field" not in pending
@@ -51,12 +51,12 @@ class Question:
 
 
 def fill(schema: Json, read: Callable[[str], str], show: Callable[[str], None]) -> Json | None:
-    """Return an object of *schema*, member by member; None if a required one stays empty.
+    """Ask for the members of an object, one by one; return None if a required one stays empty.
 
     Args:
         schema: JSON Schema of an object.
         read: Asks for a text with a prompt, and returns it.
-        show: Shows why a text is not a value of its member.
+        show: Shows why a text is not valid for its member.
     """
     from apcore_a2a_core import PartError  # slow to import, and few questions have a schema
     from apcore_a2a_core.text_values import kind_of, value_of_text
@@ -83,5 +83,5 @@ def _pending_input(part: Part) -> Json | None:
     return pending if is_object(pending) else None
 
 
-def _word(choice: Any) -> str:
+def _choice_text(choice: Any) -> str:
     return choice if isinstance(choice, str) else json.dumps(choice, ensure_ascii=False)

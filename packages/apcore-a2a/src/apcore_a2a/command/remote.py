@@ -78,7 +78,7 @@ def warn_about_secret(flag: str, variable: str) -> None:
 
 
 def origin(text: str) -> str:
-    """Return an origin such as `https://agent.example.com`."""
+    """Check that *text* is an origin such as `https://agent.example.com`, and return it."""
     from apcore_a2a_client.agent_urls import parse_origin
 
     try:
@@ -89,7 +89,7 @@ def origin(text: str) -> str:
 
 
 def agent_url(text: str) -> str:
-    """Return the URL of an agent; for `host:port` on this machine over http, otherwise over https.
+    """Return the URL of an agent; `host:port` gets http:// on this machine, and https:// elsewhere.
 
     Example:
         ```python
@@ -126,7 +126,7 @@ def read(text: str) -> str:
         raise click.BadParameter(f"can't read {text}: {reason}") from None
 
 
-def attached(path: str) -> Any:
+def attachment(path: str) -> Any:
     """Return the file at *path* as a part of a message."""
     from mimetypes import guess_type
 
@@ -157,21 +157,21 @@ def _switch(names: str, help: str) -> click.Option:
     return click.Option(names.split(), is_flag=True, help=help)
 
 
-_secret = {"show_envvar": True, "callback": secret_option}
+_SECRET = {"show_envvar": True, "callback": secret_option}
 COMMON = (
     flag(
         "--auth",
         "TOKEN|@FILE",
         'Bearer token, or "SCHEME CREDENTIALS".',
         envvar="APCORE_A2A_AUTH",
-        **_secret,
+        **_SECRET,
     ),
     flag(
         "--api-key",
         "KEY|@FILE",
         "API key, sent as the Agent Card specifies.",
         envvar="APCORE_A2A_API_KEY",
-        **_secret,
+        **_SECRET,
     ),
     flag(
         "--client-id",
@@ -180,7 +180,9 @@ COMMON = (
         f"{SECRET_VARIABLE}.",
     ),
     flag("--token-url", "URL", "Token endpoint for --client-id, instead of the Agent Card's."),
-    flag("--issuer", "URL", "Authorization server for --client-id, which has the endpoint."),
+    flag(
+        "--issuer", "URL", "Authorization server for --client-id; its token endpoint is discovered."
+    ),
     flag("--scope", "SCOPES", "Scopes for --client-id, separated by spaces."),
     flag(
         "--credentials-for",
@@ -243,7 +245,7 @@ call = agent_command(
     flag(
         "--input", "JSON|@FILE|-", "Input as JSON or text (default: {} if no files).", type=content
     ),
-    flag("--file files", "FILE", "File to send; may be repeated.", multiple=True, type=attached),
+    flag("--file files", "FILE", "File to send; may be repeated.", multiple=True, type=attachment),
     _switch("--stream", "Print chunks of the result as they arrive."),
     flag("--context", "ID", "Conversation that the call belongs to."),
     flag("--task", "ID", "Paused task to answer with the input."),
@@ -251,7 +253,7 @@ call = agent_command(
 )
 check = agent_command(
     "check",
-    "Check whether the agent at URL works as the protocol says: its card, and calls of SKILL with "
+    "Check whether the agent at URL conforms to the protocol: its card, and calls of SKILL with "
     "--input, by default of its only skill with an example.",
     click.Argument(["skill"], metavar="[SKILL]", required=False),
     flag("--input", "JSON|@FILE|-", "Input as JSON or text.", type=content),
@@ -301,8 +303,8 @@ def client_credentials(ctx: click.Context) -> Any:
     details = {name: ctx.params[name] for name in ("token_url", "issuer", "scope")}
     client_id, client_secret = ctx.params["client_id"], os.environ.get(SECRET_VARIABLE, "").strip()
     if not client_id:
-        if given := [name for name, value in details.items() if value]:
-            raise ValueError(f"--{given[0].replace('_', '-')} needs --client-id")
+        if names := [name for name, value in details.items() if value]:
+            raise ValueError(f"--{names[0].replace('_', '-')} needs --client-id")
         return None
     if not client_secret:
         raise ValueError(f"--client-id needs the secret in the variable {SECRET_VARIABLE}")

@@ -15,8 +15,8 @@ def takes_text_only(card: AgentCard, skill_id: str | None) -> bool:
     skill = card.skill(skill_id or "")
     modes = (skill.input_modes if skill else ()) or card.default_input_modes
     types = [mode.partition(";")[0].strip() for mode in modes]
-    takes_text = any(each.startswith("text/") for each in types)
-    return takes_text and not any(each in JSON_MODES for each in types)
+    takes_text = any(media_type.startswith("text/") for media_type in types)
+    return takes_text and not any(media_type in JSON_MODES for media_type in types)
 
 
 def message_of(content: Any, files: Sequence[Part] = (), *, text_only: bool = False) -> Message:

@@ -64,26 +64,26 @@ def serve(ctx: click.Context, /, **_: Any) -> int:
     """
     options = explicit_options(ctx)
     folder = options.pop("extensions_dir", None)
-    named = [_named_target(each) for each in options.pop("agent", None) or ()]
+    named_targets = [_parse_named_target(text) for text in options.pop("agent", None) or ()]
     remotes = options.pop("remote", None) or ()
-    has_others = bool(named) or bool(remotes) or "openapi" in options
-    targets = _targets(ctx, options.pop("targets", ()), folder, has_others=has_others)
-    keywords = _keywords(ctx, options)
+    has_others = bool(named_targets) or bool(remotes) or "openapi" in options
+    targets = _choose_targets(ctx, options.pop("targets", ()), folder, has_others=has_others)
+    keywords = _to_keywords(ctx, options)
     if remotes:
-        expose = not (targets or named or "openapi" in options)
+        expose = not (targets or named_targets or "openapi" in options)
         keywords["companions"] = _remote_agents(ctx, remotes, expose=expose)
     warn_about_secrets()
     from apcore_a2a_server.modules.loading import NoModulesError  # --help must not import apcore
 
     try:
-        apcore_a2a_server.serve([*targets, *named], config=ctx.obj, **keywords)
+        apcore_a2a_server.serve([*targets, *named_targets], config=ctx.obj, **keywords)
     except NoModulesError as error:
         hint = "Create an example with: apcore-a2a new hello"
         raise CommandConfigurationError(f"{error}\n{hint}") from None
     return 0
 
 
-def _targets(
+def _choose_targets(
     ctx: click.Context, targets: Sequence[str], folder: str | None, *, has_others: bool
 ) -> list[str | Path]:
     """Return the targets, and the folder of modules if a flag sets it or there are no targets."""
@@ -115,8 +115,8 @@ def _remote_agents(ctx: click.Context, entries: Sequence[Any], *, expose: bool) 
         raise CommandConfigurationError(f"{as_written(ctx, 'remote')} {error}") from None
 
 
-def _named_target(text: str) -> str | dict[str, str]:
-    """Return a target, or a mapping of a skill id to it, as `[SKILL=]TARGET` says."""
+def _parse_named_target(text: str) -> str | dict[str, str]:
+    """Parse `[SKILL=]TARGET`; return the target, or a mapping of the skill's id to it."""
     skill_id, equals, target = text.partition("=")
     if equals and not target:
         raise CommandConfigurationError(f"--agent {text} names no target: write {text}app:agent")
@@ -135,14 +135,14 @@ def _extensions_folder(chosen: str | None, config: Any) -> Path:
         problem = f"Extensions directory not found: {folder}"
         hint = "Create it, or choose another folder with --extensions-dir."
     else:
-        problem = "There is nothing to serve: no TARGET is given, and there is no folder extensions"
+        problem = "There is nothing to serve: no TARGET is given, and there is no extensions folder"
         hint = (
             "Name a folder or file (apcore-a2a serve tools.py), or start with: apcore-a2a new hello"
         )
     raise CommandConfigurationError(f"{problem}\n{hint}")
 
 
-def _keywords(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
+def _to_keywords(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
     """Convert the options of the command into keywords of `serve`."""
     auth = authenticator(_pop_options(options, AuthOptions), partial(as_written, ctx))
     limits = Limits(**_pop_options(options, Limits))
@@ -153,7 +153,7 @@ def _keywords(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
 
 def _pop_options(options: dict[str, Any], declared_in: Any) -> dict[str, Any]:
     """Remove the options that a dataclass declares from *options*, and return them."""
-    names = [each.name for each in options_of(declared_in) if each.name in options]
+    names = [option.name for option in options_of(declared_in) if option.name in options]
     return {name: options.pop(name) for name in names}
 
 
@@ -164,7 +164,7 @@ def _push_notifications(ctx: click.Context, options: dict[str, Any]) -> bool | P
         CommandConfigurationError: An option is invalid, or needs --push-notifications.
     """
     is_enabled = options.pop("push_notifications", False)
-    names = {each.field: each.name for each in options_of(PushSettings, PUSH_PREFIX)}
+    names = {option.field: option.name for option in options_of(PushSettings, PUSH_PREFIX)}
     chosen = {field: options.pop(name) for field, name in names.items() if name in options}
     dependent = [field for field in chosen if field != "dev"]
     if chosen.get("dev"):
@@ -200,14 +200,14 @@ def authenticator(chosen: dict[str, Any], option_name: Callable[[str], str]) -> 
     package: Any = import_part("auth", "--auth-type")
     try:
         if kind == "bearer":
-            return _bearer(package, chosen)
-        return _api_key(package, chosen, option_name)
+            return _bearer_authenticator(package, chosen)
+        return _api_key_authenticator(package, chosen, option_name)
     except package.ConfigurationError as error:
         names = ", ".join(map(option_name, chosen)) or SECRET_VARIABLE
         raise ValueError(f"--auth-type {kind} with {names}: {error}") from None
 
 
-def _bearer(package: Any, chosen: Mapping[str, Any]) -> Any:
+def _bearer_authenticator(package: Any, chosen: Mapping[str, Any]) -> Any:
     if not any(chosen.get(name) for name in KEY_SOURCES) and not os.environ.get(SECRET_VARIABLE):
         names = ", ".join(OPTIONS[name].flag for name in KEY_SOURCES)
         raise ValueError(
@@ -221,7 +221,9 @@ def _bearer(package: Any, chosen: Mapping[str, Any]) -> Any:
     return package.JWTAuthenticator(**options)
 
 
-def _api_key(package: Any, chosen: Mapping[str, Any], option_name: Callable[[str], str]) -> Any:
+def _api_key_authenticator(
+    package: Any, chosen: Mapping[str, Any], option_name: Callable[[str], str]
+) -> Any:
     key = chosen.get("auth_key")
     if bearer_options := [name for name in chosen if name != "auth_key"]:
         raise ValueError(f"{option_name(bearer_options[0])} applies only to --auth-type bearer")

@@ -56,7 +56,7 @@ def check(store: str | None, as_json: bool) -> int:
 
     with progress("checking"):
         report = asyncio.run(maintenance.check(_require_store(store)))
-    print_line(json.dumps(asdict(report), indent=2) if as_json else _text(report))
+    print_line(json.dumps(asdict(report), indent=2) if as_json else _format_report(report))
     return FAULTS_FOUND if report.faults else SUCCESS
 
 
@@ -77,7 +77,7 @@ def prune(store: str | None, principal: str | None, **limits: Any) -> int:
     with progress("pruning"):
         count = asyncio.run(maintenance.prune(_require_store(store), retention))
     limits_text = f"task_ttl {settings.task_ttl:g} s, max_tasks {settings.max_tasks}"
-    print_line(f"{_number_of_tasks(count)} dropped ({limits_text})")
+    print_line(f"{_format_count(count)} dropped ({limits_text})")
     return SUCCESS
 
 
@@ -89,11 +89,11 @@ def _erase(store: str, principal: str) -> int:
     with progress("deleting"):
         count = asyncio.run(erase(store, principal))
     name = clean(principal) or "anonymous callers"
-    print_line(f"{_number_of_tasks(count)} of {name} deleted")
+    print_line(f"{_format_count(count)} of {name} deleted")
     return SUCCESS
 
 
-def _number_of_tasks(count: int) -> str:
+def _format_count(count: int) -> str:
     return "1 task" if count == 1 else f"{count} tasks"
 
 
@@ -104,7 +104,7 @@ def _require_store(store: str | None) -> str:
     return store
 
 
-def _text(report: "Report") -> str:
+def _format_report(report: "Report") -> str:
     """Format the report as text, with the faults at the end."""
     from apcore_a2a_core import clean
 

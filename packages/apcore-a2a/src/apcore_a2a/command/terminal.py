@@ -16,7 +16,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from .printers import Printer, ProgressLines, clean, encode_bytes, message_of_work
+from .printers import Printer, ProgressLines, clean, encode_bytes, progress_text
 from .questions import Question, fill
 
 COLORS = {
@@ -62,7 +62,7 @@ class Terminal(Printer):
             facts.add_row(Text("credentials", "dim"), Text(clean(f"{name}: {kind}")))
         self._out.print(facts, "")
         skills = Table(box=SIMPLE_HEAD, show_lines=True, expand=True, title_justify="left")
-        skills.title = counted(len(card.skills), "skill")
+        skills.title = format_count(len(card.skills), "skill")
         for title, ratio in (("skill", None), ("description", 3), ("tags", 1)):
             skills.add_column(title, overflow="fold", ratio=ratio)
         for skill in card.skills:
@@ -84,7 +84,7 @@ class Terminal(Printer):
             ids = Text.assemble(clean(task.id), "\n", (clean(task.context_id), "dim"))
             skill = clean(str(task.metadata.get("skillId", "")))
             since = Text(clean(task.status.timestamp[:19]).replace("T", " "))
-            table.add_row(ids, Text.assemble(_state(task), "\n", skill), since)
+            table.add_row(ids, Text.assemble(_render_state(task), "\n", skill), since)
         self._out.print(table)
         if page.next_cursor:
             self._err.print(Text(f"More: --cursor {shlex.quote(clean(page.next_cursor))}", "dim"))
@@ -92,7 +92,9 @@ class Terminal(Printer):
     def task(self, task: Task) -> None:
         """Print a task with its messages and artifacts."""
         self._out.print(
-            Text(clean(task.id), "bold"), _state(task), Text(clean(task.status.timestamp), "dim")
+            Text(clean(task.id), "bold"),
+            _render_state(task),
+            Text(clean(task.status.timestamp), "dim"),
         )
         for message in task.history:
             self._out.print(Text(f"{message.role}:", "dim"))
@@ -105,31 +107,38 @@ class Terminal(Printer):
             self._print_parts(artifact.parts)
 
     def webhooks(self, webhooks: list[dict[str, Any]], *, with_attempts: bool = False) -> None:
-        """Print webhooks as a table; with attempts, each with a line for each of them."""
+        """Print webhooks as a table, with the last attempt of each, or with all its attempts."""
         if not webhooks:
             self._out.print("No webhooks.")
             return
         table = Table(box=SIMPLE_HEAD)
         for title in ("task, webhook", "URL", "state", "last attempt"):
             table.add_column(title, overflow="fold")
-        for each in webhooks:
-            ids = Text.assemble(_plain(each.get("taskId")), "\n", (_plain(each.get("id")), "dim"))
-            pending = each.get("pending")
-            lines = [_plain(each.get("reason") or each.get("state"))]
-            lines += [f"{pending} pending, next {_time(each.get('nextAttemptAt'))}"] * bool(pending)
-            attempts: list[Any] = each.get("attempts") or []
-            shown = "\n".join(map(_attempt, attempts if with_attempts else attempts[:1]))
-            table.add_row(ids, Text(_plain(each.get("url"))), Text("\n".join(lines)), Text(shown))
+        for hook in webhooks:
+            ids = Text.assemble(_plain(hook.get("taskId")), "\n", (_plain(hook.get("id")), "dim"))
+            pending = hook.get("pending")
+            lines = [_plain(hook.get("reason") or hook.get("state"))]
+            lines += [f"{pending} pending, next {_format_time(hook.get('nextAttemptAt'))}"] * bool(
+                pending
+            )
+            attempts: list[Any] = hook.get("attempts") or []
+            shown = "\n".join(map(_format_attempt, attempts if with_attempts else attempts[:1]))
+            table.add_row(ids, Text(_plain(hook.get("url"))), Text("\n".join(lines)), Text(shown))
         self._out.print(table)
 
     def attempt(self, attempt: dict[str, Any]) -> None:
         """Print an attempt to deliver a notification."""
-        self._out.print(Text(_attempt(attempt)))
+        self._out.print(Text(_format_attempt(attempt)))
 
     def requeued(self, count: int) -> None:
-        """Print how many notifications are delivered again."""
-        is_none = "Nothing to deliver again: the webhook has not failed, or nothing of it is kept."
-        self._out.print(is_none if not count else f"{count} notifications are delivered again.")
+        """Print how many notifications will be delivered again."""
+        if count:
+            text = f"{format_count(count, 'notification')} will be delivered again."
+        else:
+            text = (
+                "Nothing to deliver again: the webhook has not failed, or keeps no notifications."
+            )
+        self._out.print(text)
 
     def result(self, task: Task) -> None:
         """Print the artifacts of a completed task, or else its message."""
@@ -146,7 +155,7 @@ class Terminal(Printer):
             self._is_line_open = True
         else:
             self.end_chunks()
-            self._out.print(_json(value, indent=None))
+            self._out.print(_render_json(value, indent=None))
 
     def end_chunks(self) -> None:
         """End the line after the last chunk, if it was text."""
@@ -166,7 +175,7 @@ class Terminal(Printer):
 
     def question(self, task: Task, url: str, skill: str | None) -> None:
         """Print the question of a paused task, and the command that answers it."""
-        self._err.print(_state(task), Text(f"task {clean(task.id)}", "dim"))
+        self._err.print(_render_state(task), Text(f"task {clean(task.id)}", "dim"))
         self._print_question(Question.of(task))
         answer = ["--task", clean(task.id), "--input", "…"]
         command = shlex.join(["apcore-a2a", "call", url, *filter(None, [skill]), *answer])
@@ -210,8 +219,9 @@ class Terminal(Printer):
 
     def _print_parts(self, parts: Any, indent: int = 2, console: Console | None = None) -> None:
         for part in parts:
-            shown = Padding(_shown(part), (0, 0, 0, indent)) if indent else _shown(part)
-            (console or self._out).print(shown, soft_wrap=not indent)
+            rendered = _render_part(part)
+            padded = Padding(rendered, (0, 0, 0, indent)) if indent else rendered
+            (console or self._out).print(padded, soft_wrap=not indent)
 
 
 class ProgressLine(ProgressLines):
@@ -223,79 +233,79 @@ class ProgressLine(ProgressLines):
 
     def __init__(self, *, is_eager: bool) -> None:
         super().__init__(lambda state, text: None)
-        self._elapsed = _elapsed(Console(stderr=True, highlight=False))
-        self._line = self._elapsed.add_task("", total=None)
+        self._progress = _new_progress(Console(stderr=True, highlight=False))
+        self._line = self._progress.add_task("", total=None)
         self._is_eager = is_eager
         self._is_visible = False
 
     def show(self, task: Task) -> None:
-        """Show how far *task* is."""
+        """Show the progress of *task*."""
         if task.status.state.is_settled:
             self.hide()
         elif self._is_eager or self._is_visible or self.has_news(task):
             self.set_shown(task)
-            self._elapsed.update(self._line, description=progress_of(task))
-            self._elapsed.start()
+            self._progress.update(self._line, description=format_progress(task))
+            self._progress.start()
             self._is_visible = True
 
     def hide(self) -> None:
         """Remove the line, until there is news."""
         if self._is_visible:
-            self._elapsed.stop()
+            self._progress.stop()
         self._is_visible = False
 
 
 @contextmanager
 def show_elapsed(console: Console) -> Generator[Callable[[str], None]]:
     """Show a line with the elapsed time; yield a function that sets its text."""
-    with _elapsed(console) as progress:
+    with _new_progress(console) as progress:
         line = progress.add_task("", total=None)
         yield lambda text: progress.update(line, description=text)
 
 
-def _elapsed(console: Console) -> Progress:
+def _new_progress(console: Console) -> Progress:
     columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
     return Progress(*columns, console=console, transient=True)
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun.
+def format_count(count: int, noun: str) -> str:
+    """Return a number with its noun, in the plural if necessary.
 
     Example:
         ```python
-        from apcore_a2a.command.terminal import counted
+        from apcore_a2a.command.terminal import format_count
 
-        print(counted(1, "part"), counted(2000, "part"))
+        print(format_count(1, "part"), format_count(2000, "part"))
         #> 1 part 2,000 parts
         ```
     """
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def progress_of(task: Task) -> str:
+def format_progress(task: Task) -> str:
     """Return a line with the state, the number of parts and the message of a task."""
-    text = clean(message_of_work(task)).partition("\n")[0][:80]
+    text = clean(progress_text(task)).partition("\n")[0][:80]
     part_count = sum(len(artifact.parts) for artifact in task.artifacts)
-    parts = counted(part_count, "part") if part_count else ""
+    parts = format_count(part_count, "part") if part_count else ""
     return "  ".join(filter(None, (task.status.state, parts, text)))
 
 
-def _shown(part: Part) -> RenderableType:
+def _render_part(part: Part) -> RenderableType:
     if part.text is not None:
         return Text(clean(part.text))
     if part.raw is not None:
         name = clean(part.filename) or "a file"
-        size = f"{counted(len(part.raw), 'byte')}, {clean(part.media_type) or 'unknown type'}"
+        size = f"{format_count(len(part.raw), 'byte')}, {clean(part.media_type) or 'unknown type'}"
         return Text(f"{name}: {size} (save it with --output DIR)", "yellow")
-    return Text(clean(part.url), "underline") if part.url is not None else _json(part.data)
+    return Text(clean(part.url), "underline") if part.url is not None else _render_json(part.data)
 
 
-def _json(value: Any, indent: int | None = 2) -> JSON:
+def _render_json(value: Any, indent: int | None = 2) -> JSON:
     text = json.dumps(value, ensure_ascii=False, default=encode_bytes)
     return JSON(clean(text), indent=indent)
 
 
-def _state(task: Task) -> Text:
+def _render_state(task: Task) -> Text:
     return Text(str(task.status.state), COLORS.get(task.status.state, ""))
 
 
@@ -304,14 +314,14 @@ def _plain(value: Any) -> str:
     return "" if value is None else clean(str(value))
 
 
-def _time(value: Any) -> str:
+def _format_time(value: Any) -> str:
     return _plain(value)[:19].replace("T", " ")
 
 
-def _attempt(attempt: Any) -> str:
+def _format_attempt(attempt: Any) -> str:
     """Return an attempt as one line: when, its result, status, reason and duration."""
     details = cast("dict[str, Any]", attempt) if isinstance(attempt, dict) else {}
-    words = [_time(details.get("at")), *map(_plain, map(details.get, ("result", "status")))]
+    words = [_format_time(details.get("at")), *map(_plain, map(details.get, ("result", "status")))]
     if details.get("status") is None:
         words.append(_plain(details.get("reason")))
     seconds = details.get("seconds")

@@ -12,15 +12,19 @@ PURPOSES = {
     "list": "List the webhooks of your tasks; as an operator, of all tasks.",
     "show": "Show the webhooks of a task with their last attempts.",
     "test": "Send a test to a webhook.",
-    "redeliver": "Deliver what a failed webhook has not got.",
+    "redeliver": "Reactivate a failed webhook, and deliver the notifications that it missed.",
     "secret": "Print the secret that verifies notifications to a URL.",
 }
 COMMANDS = {
     "list": agent_command(
         "list",
-        "List the webhooks of your tasks at the agent at URL, those of the newest first; as an "
+        "List the webhooks of your tasks at the agent at URL, newest tasks first; as an "
         "operator, of the tasks of all principals.",
-        click.Option(["--state"], type=click.Choice(["active", "failed"]), help="Only these."),
+        click.Option(
+            ["--state"],
+            type=click.Choice(["active", "failed"]),
+            help="List only webhooks in this state.",
+        ),
         flag("--limit", "NUMBER", "Number of webhooks to list.", default=50, show_default=True),
     ),
     "show": agent_command(
@@ -35,7 +39,7 @@ COMMANDS = {
     ),
     "redeliver": agent_command(
         "redeliver",
-        "Make the failed webhook ID of TASK work again, and deliver what it has not got.",
+        "Reactivate the failed webhook ID of TASK, and deliver the notifications that it missed.",
         TASK,
         CONFIG,
     ),
@@ -43,7 +47,7 @@ COMMANDS = {
 
 
 class WebhookCommands(click.Group):
-    """The subcommands, of which `secret` alone needs the server."""
+    """The subcommands, of which only `secret` needs the server."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the subcommands."""
@@ -66,4 +70,4 @@ class WebhookCommands(click.Group):
 
 @click.command(cls=WebhookCommands, no_args_is_help=False)
 def webhooks() -> None:
-    """List, test or deliver again the webhooks of an agent's tasks; print a receiver's secret."""
+    """List, test or reactivate the webhooks of an agent's tasks; print a receiver's secret."""

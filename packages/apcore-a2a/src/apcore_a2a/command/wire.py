@@ -50,7 +50,7 @@ class Wire(httpx.Client):
         self.last = httpx.Request("POST", "")
 
     def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
-        """Send a request, and remember it; its credentials have been added to it then."""
+        """Send a request, and remember it: by now, it has its credentials."""
         self.last = request
         return super().send(request, **options)
 
@@ -82,17 +82,17 @@ class Wire(httpx.Client):
         media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         try:
             deadline = monotonic() + (self.timeout.read or inf)
-            text = b"".join(_beginning(response, media_type == EVENT_STREAM, deadline))
+            text = b"".join(_read_beginning(response, media_type == EVENT_STREAM, deadline))
         finally:
             response.close()
-        return Answer(response.status_code, media_type, _object_in(text, media_type))
+        return Answer(response.status_code, media_type, _parse_object(text, media_type))
 
 
-def _beginning(response: httpx.Response, is_stream: bool, deadline: float) -> Iterator[bytes]:
+def _read_beginning(response: httpx.Response, is_stream: bool, deadline: float) -> Iterator[bytes]:
     """Yield a body, or a stream until the end of the first event with data.
 
     Raises:
-        httpx.ReadTimeout: It has not come by the deadline, on the monotonic clock.
+        httpx.ReadTimeout: It is not complete at the deadline, on the monotonic clock.
     """
     text = b""
     for chunk in response.iter_bytes():
@@ -105,7 +105,7 @@ def _beginning(response: httpx.Response, is_stream: bool, deadline: float) -> It
             raise httpx.ReadTimeout("The answer was not complete in time")
 
 
-def _object_in(text: bytes, media_type: str) -> dict[str, Any] | None:
+def _parse_object(text: bytes, media_type: str) -> dict[str, Any] | None:
     if media_type == EVENT_STREAM:
         event = text.replace(b"\r\n", b"\n").partition(b"data:")[2].partition(b"\n\n")[0]
         text = b"".join(line.removeprefix(b"data:") for line in event.split(b"\n"))
