@@ -155,7 +155,7 @@ def test_each_kind_of_credentials_is_read(monkeypatch: pytest.MonkeyPatch) -> No
         ({"mint": "no-such.pem"}, "wrong type for mint"),
         ({"card_keys": ["no-such.pem"]}, "needs trust"),
         ({"card_keys": ["no-such.pem"], "trust": "require"}, "no-such.pem"),
-        ({"timeout": "long"}, "no duration"),
+        ({"timeout": "long"}, "not a duration"),
         ({"timeout": True}, "wrong type for timeout"),
         ({"colour": "red"}, "unknown key colour"),
         ({"server_url": None}, "without server_url"),

@@ -42,8 +42,9 @@ class Page:
 
     def __init__(self, path: str, agent_url: str = "") -> None:
         self.base = "../" * (path.count("/") - 1) or "./"
-        named = AGENT_URL.replace('""', f'"{escape(agent_url)}"')
-        text = document().replace(BASE, BASE.replace("./", self.base)).replace(AGENT_URL, named)
+        agent_url_meta = AGENT_URL.replace('""', f'"{escape(agent_url)}"')
+        text = document().replace(BASE, BASE.replace("./", self.base))
+        text = text.replace(AGENT_URL, agent_url_meta)
         self._body = text.encode()
         self._compressed = gzip.compress(self._body, mtime=0)
         self._digest = sha256(self._body).hexdigest()[:32]
@@ -81,18 +82,18 @@ def routes(path: str = "/explorer", agent_url: str = "") -> list[Route]:
     plain = "/" + path.strip("/")
     if not re.fullmatch(r"(/(?!\.+(/|$))[A-Za-z0-9._~-]+)+", plain):
         raise ValueError(f"The explorer's path must be like /explorer, not {path!r}")
-    return [Route(each, Page(each, agent_url).show) for each in (plain, plain + "/")]
+    return [Route(full, Page(full, agent_url).show) for full in (plain, plain + "/")]
 
 
 def accepts_gzip(accept_encoding: str) -> bool:
     """Return whether a client accepts gzip, by its `Accept-Encoding` (RFC 9110 §12.5.3)."""
     weights = {"gzip": 0.0, "*": 0.0}
-    for each in accept_encoding.split(","):
-        name, _, parameter = each.partition(";")
+    for coding in accept_encoding.split(","):
+        name, _, parameter = coding.partition(";")
         weight = re.fullmatch(r"\s*q=([0-9.]{1,5})\s*", parameter)
         weights[name.strip().lower()] = float(weight[1].strip(".") or 0) if weight else 1.0
-    named = "gzip" in accept_encoding.lower()
-    return weights["gzip" if named else "*"] > 0
+    names_gzip = "gzip" in accept_encoding.lower()
+    return weights["gzip" if names_gzip else "*"] > 0
 
 
 def policy(text: str) -> str:

@@ -1,8 +1,8 @@
 """A local proxy that serves the page for an agent elsewhere: `apcore-a2a explore`.
 
-Browsers let a page send requests to its own origin only, so the proxy sends them on. It is bound
+Browsers let a page send requests only to its own origin, so the proxy forwards them. It is bound
 to loopback, and every path begins with a random token, so that neither other machines nor other
-pages in the browser can use it. It sends requests to one agent, and nothing about itself.
+pages in the browser can use it. It sends requests to one agent only, and does not reveal itself.
 """
 
 import json
@@ -33,19 +33,27 @@ MISSING_STATUSES = (404, 405, 410)
 CONNECT_TIMEOUT = 10.0  # seconds; a response may take any time
 CARD_TIMEOUT = 30.0  # seconds
 MAX_CARD = 10 * 1024 * 1024
-"""Bytes of an Agent Card, after it is decompressed."""
+"""Maximum size of an Agent Card after decompression, in bytes."""
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
-UNSENT = {"host", "origin", "referer", "cookie", "content-length", "accept-encoding", "user-agent"}
-"""Header fields of the browser that the agent does not get: they would tell it of this proxy."""
-UNRETURNED = {"set-cookie", "content-length", "server", "date", "content-security-policy"}
+NOT_FORWARDED = {
+    "host",
+    "origin",
+    "referer",
+    "cookie",
+    "content-length",
+    "accept-encoding",
+    "user-agent",
+}
+"""Header fields of the browser that the agent does not get: they would reveal this proxy."""
+NOT_RETURNED = {"set-cookie", "content-length", "server", "date", "content-security-policy"}
 """Header fields of the agent that the browser does not get."""
 HOP_BY_HOP = {"connection", "keep-alive", "trailer", "transfer-encoding", "upgrade"}
-SAFE = {
+SAFE_HEADERS = {
     "content-security-policy": "default-src 'none'; sandbox",
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",
 }
-"""Header fields of responses, so that a browser runs nothing that the agent has sent."""
+"""Header fields of all responses, so that the browser runs nothing that the agent has sent."""
 
 
 class AgentUnreachableError(Exception):
@@ -57,7 +65,7 @@ class AgentProxy:
 
     Args:
         agent: The agent's base URL.
-        token: The first step of every path.
+        token: The first segment of every path.
     """
 
     def __init__(self, agent: str, token: str) -> None:
@@ -76,7 +84,7 @@ class AgentProxy:
         return Gate(app, self.token, port)
 
     async def check(self) -> None:
-        """Check that the agent can be used; the proxy can't be used any more.
+        """Check that the agent can be used; afterwards, this proxy is closed.
 
         Raises:
             AgentUnreachableError: It can't; the message says why.
@@ -85,7 +93,7 @@ class AgentProxy:
             try:
                 await self.fetch_card({})
             except httpx.HTTPError as error:
-                raise AgentUnreachableError(explanation(self.agent, error)) from None
+                raise AgentUnreachableError(explain(self.agent, error)) from None
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncGenerator[None]:
@@ -93,7 +101,7 @@ class AgentProxy:
             yield
 
     async def _relay(self, request: Request) -> Response:
-        """Send a request on, and return the response as it arrives."""
+        """Forward a request, and return the response as it arrives."""
         path: str = request.path_params["path"]
         try:
             if path in CARD_PATHS:
@@ -103,14 +111,16 @@ class AgentProxy:
             self._check_origin(url, "The request")
             return await self._send(request, url)
         except (AgentUnreachableError, httpx.HTTPError) as error:
-            return JSONResponse({"error": {"message": explanation(self.agent, error)}}, 502, SAFE)
+            return JSONResponse(
+                {"error": {"message": explain(self.agent, error)}}, 502, SAFE_HEADERS
+            )
 
     async def _send(self, request: Request, url: httpx.URL) -> Response:
         query = request.url.query.encode()
         outgoing = self._client.build_request(
             request.method,
             url.copy_with(query=query) if query else url,
-            headers=dict(forwarded(request.headers)),
+            headers=dict(forwarded_headers(request.headers)),
             content=await request.body(),
         )
         response = await self._client.send(outgoing, stream=True)
@@ -118,12 +128,14 @@ class AgentProxy:
             await response.aclose()
             target = response.headers.get("location", "nowhere")
             raise AgentUnreachableError(f"{self.agent} redirects to {target}: explore that URL")
-        headers = {**dict(returned(response.headers)), **SAFE}
-        return StreamingResponse(pieces(response), response.status_code, headers)
+        headers = {**dict(returned_headers(response.headers)), **SAFE_HEADERS}
+        return StreamingResponse(stream_body(response), response.status_code, headers)
 
     async def _show_card(self, request: Request) -> Response:
-        response = await self.fetch_card(dict(forwarded(request.headers)), request.url.query)
-        headers = {**dict(returned(response.headers)), **SAFE}
+        response = await self.fetch_card(
+            dict(forwarded_headers(request.headers)), request.url.query
+        )
+        headers = {**dict(returned_headers(response.headers)), **SAFE_HEADERS}
         return Response(response.content, response.status_code, headers)
 
     async def fetch_card(self, headers: Mapping[str, str], query: str = "") -> httpx.Response:
@@ -142,12 +154,12 @@ class AgentProxy:
         assert response is not None  # there are paths
         if response.status_code in (401, 403, 429, 503):
             return response
-        card = object_in(response.content) if response.is_success else None
+        card = parse_object(response.content) if response.is_success else None
         if card is None:
             where = self.agent.join(CARD_PATHS[0])
-            found = "no JSON object" if response.is_success else f"HTTP {response.status_code}"
+            got = "no JSON object" if response.is_success else f"HTTP {response.status_code}"
             raise AgentUnreachableError(
-                f"{self.agent} is not an A2A agent: {where} has no Agent Card, but {found}"
+                f"{self.agent} is not an A2A agent: {where} has no Agent Card, but {got}"
             )
         self._card = card
         return response
@@ -172,7 +184,7 @@ class AgentProxy:
     async def _endpoint(self, request: Request) -> httpx.URL:
         """Return the URL of the agent's JSON-RPC interface for the version of a request."""
         if self._card is None:
-            await self.fetch_card(dict(forwarded(request.headers)), request.url.query)
+            await self.fetch_card(dict(forwarded_headers(request.headers)), request.url.query)
         version = "1" if request.headers.get("a2a-version", "").startswith("1") else "0"
         for url, interface_version in interfaces(self._card or {}):
             if interface_version.startswith(version):
@@ -182,15 +194,15 @@ class AgentProxy:
         name = "1.0" if version == "1" else "0.3"
         raise AgentUnreachableError(f"{self.agent} has no JSON-RPC interface of A2A {name}")
 
-    def _check_origin(self, url: httpx.URL, origin: str) -> httpx.URL:
+    def _check_origin(self, url: httpx.URL, source: str) -> httpx.URL:
         """Return *url*.
 
         Raises:
-            AgentUnreachableError: It is at another host, which must not get the credentials.
+            AgentUnreachableError: It has another origin, which must not get the credentials.
         """
-        if place(url) != place(self.agent):
+        if origin_of(url) != origin_of(self.agent):
             raise AgentUnreachableError(
-                f"{origin} points to {url}, which is not at {self.agent.netloc.decode()}: "
+                f"{source} points to {url}, which is not at {self.agent.netloc.decode()}: "
                 "nothing is sent there. Explore that URL instead"
             )
         return url
@@ -226,13 +238,13 @@ def new_client() -> httpx.AsyncClient:
     return httpx.AsyncClient(timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT))
 
 
-def explore(agent: str, port: int = 0, opened: Callable[[str], None] = print) -> None:
+def explore(agent: str, port: int = 0, announce: Callable[[str], None] = print) -> None:
     """Serve the page for an agent until it is interrupted.
 
     Args:
         agent: The agent's base URL.
         port: The port of loopback to listen on; 0 for any.
-        opened: Called with the address of the page once it is served.
+        announce: Called with the address of the page once it is served.
 
     Raises:
         OSError: The port is in use.
@@ -240,7 +252,7 @@ def explore(agent: str, port: int = 0, opened: Callable[[str], None] = print) ->
     with socket.create_server((LOOPBACK, port)) as listener:
         port = listener.getsockname()[1]
         proxy = AgentProxy(agent, token_urlsafe(24))
-        opened(f"http://{LOOPBACK}:{port}/{proxy.token}/explorer")
+        announce(f"http://{LOOPBACK}:{port}/{proxy.token}/explorer")
         config = uvicorn.Config(
             proxy.app(port),
             log_level="warning",
@@ -251,7 +263,7 @@ def explore(agent: str, port: int = 0, opened: Callable[[str], None] = print) ->
         uvicorn.Server(config).run(sockets=[listener])
 
 
-def place(url: httpx.URL) -> tuple[str, str, int | None]:
+def origin_of(url: httpx.URL) -> tuple[str, str, int | None]:
     """Return the origin of a URL; all names of this machine are one host."""
     host = "localhost" if url.host in LOOPBACK_HOSTS else url.host
     return url.scheme, host, url.port or {"http": 80, "https": 443}.get(url.scheme)
@@ -259,24 +271,24 @@ def place(url: httpx.URL) -> tuple[str, str, int | None]:
 
 def interfaces(card: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the URL and the protocol version of each JSON-RPC interface on a card."""
-    for each in objects(card.get("supportedInterfaces")):
-        if each.get("protocolBinding") == "JSONRPC":
-            yield str(each.get("url", "")), str(each.get("protocolVersion", ""))
+    for interface in objects(card.get("supportedInterfaces")):
+        if interface.get("protocolBinding") == "JSONRPC":
+            yield str(interface.get("url", "")), str(interface.get("protocolVersion", ""))
     if isinstance(card.get("url"), str):  # a card of 0.3, or of both versions
         if card.get("preferredTransport", "JSONRPC") == "JSONRPC":
             yield card["url"], "0.3"
-        for each in objects(card.get("additionalInterfaces")):
-            if each.get("transport") == "JSONRPC":
-                yield str(each.get("url", "")), "0.3"
+        for interface in objects(card.get("additionalInterfaces")):
+            if interface.get("transport") == "JSONRPC":
+                yield str(interface.get("url", "")), "0.3"
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
     """Return the objects in a list; none if it is not a list."""
     items = cast("list[object]", value) if isinstance(value, list) else []
-    return [cast("dict[str, Any]", each) for each in items if isinstance(each, dict)]
+    return [cast("dict[str, Any]", item) for item in items if isinstance(item, dict)]
 
 
-def object_in(body: bytes) -> dict[str, Any] | None:
+def parse_object(body: bytes) -> dict[str, Any] | None:
     """Return the JSON object in a body; None if there is none."""
     try:
         value: Any = json.loads(body)
@@ -285,23 +297,23 @@ def object_in(body: bytes) -> dict[str, Any] | None:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
-def forwarded(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def forwarded_headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the header fields of a request that the agent gets."""
     for name, value in headers.items():
-        if name not in UNSENT | HOP_BY_HOP and not name.startswith("sec-"):
+        if name not in NOT_FORWARDED | HOP_BY_HOP and not name.startswith("sec-"):
             yield name, value
     yield "accept-encoding", "identity"
 
 
-def returned(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def returned_headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the header fields of a response that the browser gets."""
     for name, value in headers.items():
-        if name.lower() not in UNRETURNED | HOP_BY_HOP:
+        if name.lower() not in NOT_RETURNED | HOP_BY_HOP:
             yield name, value
 
 
-async def pieces(response: httpx.Response) -> AsyncIterator[bytes]:
-    """Yield a body as it arrives, and close the connection if the browser has left."""
+async def stream_body(response: httpx.Response) -> AsyncIterator[bytes]:
+    """Yield a body as it arrives, and close the connection if the browser has disconnected."""
     try:
         async for piece in response.aiter_raw():
             yield piece
@@ -309,14 +321,14 @@ async def pieces(response: httpx.Response) -> AsyncIterator[bytes]:
         await response.aclose()
 
 
-def explanation(agent: httpx.URL, error: Exception) -> str:
-    """Return why a request failed, for the user."""
+def explain(agent: httpx.URL, error: Exception) -> str:
+    """Explain to the user why a request failed."""
     if isinstance(error, AgentUnreachableError):
         return str(error)
     if is_tls_error(error):
         return (
             f"The TLS certificate of {agent} is not trusted: {error}. If you trust its authority, "
-            "set SSL_CERT_FILE to the certificate of that"
+            "set SSL_CERT_FILE to its certificate"
         )
     return f"{agent} can't be reached: {error or type(error).__name__}. Check that it is running"
 

@@ -48,8 +48,8 @@ OWN_METADATA = frozenset({"skillId", "apcore", "states", USAGE})
 """Members of a task's metadata that are about that task alone."""
 NOT_FORWARDED = frozenset({"skillId", "idempotencyKey", HOPS})
 """Members of a request's metadata that are for the agent that got it."""
-MAX_LINES = 50
-"""Number of choices that agents of this project show in a question."""
+MAX_CHOICES = 50
+"""Maximum number of choices that agents of this project show in a question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,24 +159,24 @@ class Call:
         chain = [*self._context.call_chain]
         deadline = asyncio.get_running_loop().time() + self._seconds
         with (
-            self._agent.one_more_call(),
-            open_calls.one_more(self._context.trace_id, self._agent.max_open, chain),
+            self._agent.count_call(),
+            open_calls.count_call(self._context.trace_id, self._agent.max_open, chain),
             remote_span(self._agent.name, self._skill.remote_id) as self._span_headers,
         ):
             try:
                 async with aclosing(self._events()) as events:
                     while (event := await self._next(events, deadline)) is not None:
-                        for chunk in await self._take(event):
+                        for chunk in await self._process(event):
                             yield chunk
             except A2AError as error:
                 await self._cancel()
                 is_new = self._answered is None and not self._task_id
                 seconds = self._seconds
                 raise error_of(error, self._module_id, is_new=is_new, seconds=seconds) from error
-            except BaseException:  # whatever ends this call, its task must not go on
+            except BaseException:  # whatever ends this call, its task must not continue
                 await self._cancel()
                 raise
-            for chunk in self._end():
+            for chunk in self._finish():
                 yield chunk
 
     async def _next(self, events: AsyncIterator[Event], deadline: float) -> Event | None:
@@ -191,7 +191,7 @@ class Call:
 
     async def _events(self) -> AsyncGenerator[Event]:
         """Yield the events of the task; answer a request for approval that was given here."""
-        message, task_id = self._message(), self._answered.task if self._answered else None
+        message, task_id = self._new_message(), self._answered.task if self._answered else None
         while True:
             async with aclosing(self._events_of(message, task_id)) as events:
                 async for event in events:
@@ -207,7 +207,7 @@ class Call:
         """Send a message, and yield the events of its task.
 
         If the connection is lost before the first event, the message may have arrived. Agents of
-        this project know it again by its key, so that it can be sent again.
+        this project recognize it by its key, so it can be sent again.
         """
         for attempt in range(self._agent.retries + 1):
             try:
@@ -232,7 +232,7 @@ class Call:
             answered=answered,
         )
 
-    def _message(self) -> Message:
+    def _new_message(self) -> Message:
         """Return the message that starts the task, or the answer as it came."""
         pending = self._answered
         if pending is not None and pending.approval is not None:
@@ -259,8 +259,8 @@ class Call:
         metadata: Json = {}
         if self._is_outermost:
             metadata |= self._context.data.get(REQUEST_METADATA) or {}
-        given = {name: metadata[name] for name in metadata.keys() - NOT_FORWARDED}
-        return {**given, HOPS: self._hops}
+        forwarded = {name: metadata[name] for name in metadata.keys() - NOT_FORWARDED}
+        return {**forwarded, HOPS: self._hops}
 
     def _conversation(self) -> str | None:
         """Return the id of the conversation at the agent; None for a new one.
@@ -272,8 +272,8 @@ class Call:
             return self._answered.context
         return self._agent.conversation_of(self._context)
 
-    async def _take(self, event: Event) -> list[Json]:
-        """Take an event; return the chunks of the output in it."""
+    async def _process(self, event: Event) -> list[Json]:
+        """Process an event; return the chunks of the output in it."""
         if isinstance(event, Restarted):
             if self._has_yielded:
                 log_failure(self._module_id, "the task was started again while it streamed")
@@ -287,7 +287,7 @@ class Call:
         else:
             self._task_id = event.task_id
             if isinstance(event, TaskStatusUpdateEvent):
-                await self._tell(event.status)
+                await self._report_progress(event.status)
                 self._set_status(event.status, event.metadata)
         self._context_id = event.context_id or self._context_id
         return self._output.add(event)
@@ -296,20 +296,20 @@ class Call:
         self._status = status
         self._metadata |= metadata
 
-    async def _tell(self, status: TaskStatus) -> None:
-        """Pass on a message about the work so far."""
+    async def _report_progress(self, status: TaskStatus) -> None:
+        """Pass on a progress message of the agent."""
         progress = getattr(self._services, "progress", None)
         text = text_of(status.message)
         if status.state == TaskState.WORKING and text and progress is not None:
             await progress(text, _data_of(status.message))
 
-    def _end(self) -> list[Json]:
+    def _finish(self) -> list[Json]:
         """Return the last chunks, if the task has completed.
 
         Raises:
             ModuleError: It has not.
         """
-        self._report()
+        self._pass_on_metadata()
         status = self._status
         if status is None:
             log_failure(self._module_id, "the agent ended its response without a task")
@@ -322,7 +322,7 @@ class Call:
             raise error_of_status(status, self._module_id, was_refused=was_refused)
         return self._output.add_message(status.message)
 
-    def _report(self) -> None:
+    def _pass_on_metadata(self) -> None:
         """Pass on the usage and the metadata of the task."""
         metadata = getattr(self._services, "metadata", None)
         if not is_object(metadata):
@@ -335,7 +335,7 @@ class Call:
             metadata[USAGE] = add_usage(metadata.get(USAGE), used)
 
     def _pause(self, status: TaskStatus) -> NoReturn:
-        """Ask the caller what the agent asks.
+        """Pass the agent's question on to the caller.
 
         Raises:
             RemoteQuestion: Always.
@@ -384,7 +384,7 @@ class Call:
         return is_gated and is_this and approval.get("arguments") == dict(self._inputs)
 
     def _take_pending(self) -> Pending | None:
-        """Return the paused task that the caller has answered, unless it is of another call."""
+        """Return the paused task that the caller has answered, unless another call is meant."""
         services = self._services
         if getattr(services, "answer", None) is None:
             return None
@@ -397,10 +397,10 @@ class Call:
         # an answer is added to the inputs of the skill that the caller's message called
         if not self._is_outermost and pending.inputs != digest_of(self._inputs):
             return None
-        taken = self._context.data.setdefault("ext.a2a.remote_answered", [])
-        if not is_array(taken) or pending.task in taken:
+        answered_ids = self._context.data.setdefault("ext.a2a.remote_answered", [])
+        if not is_array(answered_ids) or pending.task in answered_ids:
             return None
-        taken.append(pending.task)
+        answered_ids.append(pending.task)
         return pending
 
     def _headers(self) -> dict[str, str]:
@@ -426,9 +426,9 @@ def _data_of(message: Message | None) -> Any:
 
 
 def bare_question(text: str, asked: Mapping[str, Any]) -> str:
-    r"""Return the words of a question, without the problem and the choices around them.
+    r"""Return the text of a question without the problem and the choices that surround it.
 
-    Agents of this project write these into the text for people; our own server does so again.
+    Agents of this project add these to the text for people, and our own server adds them again.
 
     >>> bare_question("Which day?\n1. Friday", {"choices": ["Friday"]})
     'Which day?'
@@ -438,7 +438,7 @@ def bare_question(text: str, asked: Mapping[str, Any]) -> str:
         lines = lines[1:]
     choices: Any = asked.get("choices")
     if is_array(choices):
-        shown = min(len(choices), MAX_LINES) + (len(choices) > MAX_LINES)
+        shown = min(len(choices), MAX_CHOICES) + (len(choices) > MAX_CHOICES)
         lines = lines[:-shown] if len(lines) > shown else lines
     return "\n".join(lines)
 

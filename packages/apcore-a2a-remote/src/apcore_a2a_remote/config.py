@@ -9,7 +9,7 @@ from typing import Any
 from apcore_a2a_client import APIKey, ClientCredentials
 
 from .agent import RemoteAgent
-from .connection import auth_part
+from .connection import import_auth
 from .receiver import WebhookReceiver
 
 KEYS: dict[str, Any] = {
@@ -54,11 +54,11 @@ SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
 
 def remote_agents(entries: Sequence[str | Mapping[str, Any]], *, expose: bool) -> list[RemoteAgent]:
-    """Return remote agents as the command and its config file describe them.
+    """Return the remote agents that the command line or the config file describes.
 
     Args:
         entries: `NAME=URL`, or an object with the keys of the config file.
-        expose: Whether the skills of an agent that does not say so are exposed.
+        expose: Whether skills are exposed if the entry of their agent does not say.
 
     Raises:
         ValueError: An entry is invalid; the message does not contain its secrets.
@@ -67,14 +67,14 @@ def remote_agents(entries: Sequence[str | Mapping[str, Any]], *, expose: bool) -
     >>> remote_agents(["weather=https://weather.example.com"], expose=False)
     [<RemoteAgent weather>]
     """
-    agents = [_agent(_members(entry), expose=expose) for entry in entries]
+    agents = [_new_agent(_parse_entry(entry), expose=expose) for entry in entries]
     names = [agent.name for agent in agents]
-    if doubled := {name for name in names if names.count(name) > 1}:
-        raise ValueError(f"two remote agents are named {min(doubled)}")
+    if repeated := {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"two remote agents are named {min(repeated)}")
     return agents
 
 
-def _members(entry: str | Mapping[str, Any]) -> dict[str, Any]:
+def _parse_entry(entry: str | Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of an entry.
 
     Raises:
@@ -85,14 +85,16 @@ def _members(entry: str | Mapping[str, Any]) -> dict[str, Any]:
         if not separator:
             raise ValueError("takes NAME=URL")
         return {"name": name.strip(), "server_url": url.strip()}
-    members = _checked(entry, KEYS, "")
+    members = _check_members(entry, KEYS, "")
     for key in ("name", "server_url"):
         if key not in members:
             raise ValueError(f"has an entry without {key}")
     return members
 
 
-def _checked(entry: Mapping[str, Any], keys: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def _check_members(
+    entry: Mapping[str, Any], keys: Mapping[str, Any], prefix: str
+) -> dict[str, Any]:
     """Return the members of *entry* that have a value.
 
     Raises:
@@ -108,11 +110,11 @@ def _checked(entry: Mapping[str, Any], keys: Mapping[str, Any], prefix: str) -> 
     return members
 
 
-def _agent(members: dict[str, Any], *, expose: bool) -> RemoteAgent:
+def _new_agent(members: dict[str, Any], *, expose: bool) -> RemoteAgent:
     name, url = members.pop("name"), members.pop("server_url")
-    auth = _credentials(members, name)
+    auth = _pop_credentials(members, name)
     if "mint" in members:
-        members["forward"] = _forward(members.pop("mint"), url)
+        members["forward"] = _forward_function(members.pop("mint"), url)
     if "card_keys" in members:
         members["verify_card"] = _card_verifier(members.pop("card_keys"), members.get("trust"))
     if "timeout" in members:
@@ -124,7 +126,7 @@ def _agent(members: dict[str, Any], *, expose: bool) -> RemoteAgent:
     return RemoteAgent(url, name=name, auth=auth, **members)
 
 
-def _credentials(members: dict[str, Any], name: str) -> Any:
+def _pop_credentials(members: dict[str, Any], name: str) -> Any:
     """Remove the credentials of this agent from *members*, and return them.
 
     Raises:
@@ -147,39 +149,39 @@ def _credentials(members: dict[str, Any], name: str) -> Any:
     return f"Bearer {token}" if token else APIKey(api_key) if api_key else None
 
 
-def _forward(entry: Mapping[str, Any], url: str) -> Any:
+def _forward_function(entry: Mapping[str, Any], url: str) -> Any:
     """Return the function that mints a token for each caller.
 
     Raises:
         ValueError: The entry is invalid, or the key is not usable.
     """
-    members = _checked(entry, MINT_KEYS, "mint.")
+    members = _check_members(entry, MINT_KEYS, "mint.")
     if "key" not in members:
         raise ValueError("needs mint.key, the file of a private key in PEM, or of a secret")
     if "lifetime" in members:
         members["lifetime"] = seconds_of(members["lifetime"])
     key = Path(members.pop("key")).expanduser()
     audience = members.pop("audience", url)
-    return auth_part("mint").forward_identity(audience, key=key, **members)
+    return import_auth("mint").forward_identity(audience, key=key, **members)
 
 
 def _card_verifier(files: str | list[Any], trust: str | None) -> Any:
     """Return a verifier of cards for the public keys in *files*.
 
     Raises:
-        ValueError: Cards are not to be verified, or a key is not usable.
+        ValueError: *trust* does not have cards verified, or a key is not usable.
     """
     if trust not in ("warn", "require"):
         raise ValueError("needs trust: require or warn for card_keys")
     names = [files] if isinstance(files, str) else files
-    return auth_part("card_keys").CardVerifier([Path(str(name)).expanduser() for name in names])
+    return import_auth("card_keys").CardVerifier([Path(str(name)).expanduser() for name in names])
 
 
 def seconds_of(duration: float | str) -> float:
     """Return a duration in seconds.
 
     Raises:
-        ValueError: It is no duration.
+        ValueError: It is not a duration.
 
     >>> seconds_of("1.5m")
     90.0
@@ -188,5 +190,5 @@ def seconds_of(duration: float | str) -> float:
         return float(duration)
     match = DURATION.fullmatch(duration.strip())
     if match is None:
-        raise ValueError("has a value that is no duration such as 30s")
+        raise ValueError("has a value that is not a duration, such as 30s")
     return float(match[1]) * SECONDS[match[2]]

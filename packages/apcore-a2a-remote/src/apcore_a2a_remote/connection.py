@@ -17,7 +17,7 @@ from apcore_a2a_client import A2AClient, A2AError, AgentCard, Event, Message
 from apcore_a2a_core import EXTENSION_URI, clean
 
 from .receiver import WebhookReceiver
-from .waiting import polled_events
+from .waiting import poll_events
 
 logger = logging.getLogger("apcore_a2a_remote")
 
@@ -69,7 +69,7 @@ class Connection:
         self.open_calls = 0
         self._forward = forward
         self._trust = trust
-        self._verify = verify_card or (_verifier(trust, url) if trust != "off" else None)
+        self._verify = verify_card or (_new_verifier(trust, url) if trust != "off" else None)
         headers = {
             **client.pop("headers", {}),
             **({"user-agent": user_agent} if user_agent else {}),
@@ -90,20 +90,21 @@ class Connection:
     def client(self) -> A2AClient:
         """The client of the running event loop, with connections of its own.
 
-        Use it for what modules do not need, such as `get_task(task_id, history_length=20)`.
+        Use it for operations that modules do not offer, such as
+        `get_task(task_id, history_length=20)`.
         """
         loop = asyncio.get_running_loop()
         try:
             return self._clients[loop]
         except KeyError:
-            for ended in [each for each in self._clients if each.is_closed()]:
-                del self._clients[ended]
+            for closed_loop in [other for other in self._clients if other.is_closed()]:
+                del self._clients[closed_loop]
             self._clients[loop] = self._new_client()
             return self._clients[loop]
 
     @property
     def card(self) -> AgentCard | None:
-        """The card from which the modules were made; None before the first."""
+        """The card from which the modules were made; None before the first was fetched."""
         return self._card
 
     @property
@@ -127,7 +128,7 @@ class Connection:
         return headers if self._forward is None else {**headers, **self._forward(context)}
 
     @contextmanager
-    def one_more_call(self) -> Generator[None]:
+    def count_call(self) -> Generator[None]:
         """Count a call while the block runs."""
         self.open_calls += 1
         try:
@@ -136,7 +137,7 @@ class Connection:
             self.open_calls -= 1
 
     def check_exposed(self, module_id: str, context: Any) -> None:
-        """Refuse a call that another agent makes itself, unless the modules are exposed.
+        """Refuse a direct call by another agent, unless the modules are exposed.
 
         Raises:
             ModuleNotFoundError: Only modules of this program may call the module.
@@ -151,7 +152,7 @@ class Connection:
         """Send a message, and yield the events of its task, in the way that `wait` says."""
         if self.wait == "stream":
             return self.client.stream_message(message, headers=headers, **options)
-        return polled_events(
+        return poll_events(
             self.client,
             message,
             receiver=self.receiver if self.wait == "webhook" else None,
@@ -162,10 +163,10 @@ class Connection:
 
     async def cancel(self, task_id: str, headers: Mapping[str, str]) -> None:
         """Cancel a task of the agent, even if the caller is itself canceled meanwhile."""
-        cancelling = asyncio.create_task(self._cancel(task_id, headers))
-        self._background.add(cancelling)
-        cancelling.add_done_callback(self._background.discard)
-        await asyncio.shield(cancelling)
+        cancellation = asyncio.create_task(self._cancel(task_id, headers))
+        self._background.add(cancellation)
+        cancellation.add_done_callback(self._background.discard)
+        await asyncio.shield(cancellation)
 
     async def _cancel(self, task_id: str, headers: Mapping[str, str]) -> None:
         try:
@@ -179,11 +180,11 @@ class Connection:
     def _new_client(self) -> A2AClient:
         options: dict[str, Any] = {**self._options}
         if self._verify is not None:
-            options["verify_card"] = self._verified
+            options["verify_card"] = self._verify_card
         return A2AClient(self.url, **options)
 
-    async def _verified(self, card: dict[str, Any]) -> Any:
-        """Verify a card, or log that it is not trusted; return what is signed of it, if known.
+    async def _verify_card(self, card: dict[str, Any]) -> Any:
+        """Verify a card, or log that it is not trusted; return its signed members, if known.
 
         Raises:
             Exception: It is not trusted, and must be.
@@ -192,7 +193,7 @@ class Connection:
         try:
             result: Any = self._verify(card)
             return await result if hasattr(result, "__await__") else result
-        except Exception as error:  # raising is how a function of the user refuses a card
+        except Exception as error:  # the user's function refuses a card by raising anything
             if self._trust != "warn":
                 raise
             extra = {"event": "remote_card_untrusted"}
@@ -201,19 +202,19 @@ class Connection:
             return None
 
 
-def _verifier(trust: str, url: str) -> Any:
+def _new_verifier(trust: str, url: str) -> Any:
     """Return the verifier of cards that are signed with a key of the agent's own origin.
 
     Raises:
-        ImportError: It is not installed.
+        ImportError: `apcore-a2a-auth` is not installed.
         ValueError: The URL is not that of an agent.
     """
     parts = urlsplit(url)
     origin = f"{parts.scheme}://{parts.netloc}"
-    return auth_part(f"trust={trust!r}").CardVerifier(jku_origins=[origin])
+    return import_auth(f"trust={trust!r}").CardVerifier(jku_origins=[origin])
 
 
-def auth_part(feature: str) -> Any:
+def import_auth(feature: str) -> Any:
     """Return the package `apcore_a2a_auth`.
 
     Raises:

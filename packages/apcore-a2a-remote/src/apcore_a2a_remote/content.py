@@ -22,9 +22,9 @@ from .errors import RemoteFailedError, log_failure
 Json = dict[str, Any]
 MAX_OUTPUT = 32 * 1024 * 1024  # bytes
 TEXT = "text"
-"""The member of the inputs and outputs of agents that tell no schemas."""
+"""The member of the inputs and outputs of agents that publish no schemas."""
 RESULT = "result"
-"""The member with an output that is not an object; apcore calls it so, too."""
+"""The member with an output that is not an object; apcore uses the same name."""
 
 
 def content_of(inputs: Mapping[str, Any], others: Sequence[Any], *, is_typed: bool) -> list[Part]:
@@ -47,7 +47,7 @@ class Output:
 
     Args:
         module_id: The module that calls, for the log.
-        schema: JSON Schema of the skill's output; None if the agent tells none.
+        schema: JSON Schema of the skill's output; None if the agent publishes none.
         text_field: The member of the output that is sent as text; empty if none is.
 
     >>> output = Output("remote.weather.today", None, "")
@@ -69,15 +69,15 @@ class Output:
     @property
     def value(self) -> Json:
         """The whole output: texts are joined, and objects are merged as apcore merges chunks."""
-        return self._output([part for parts in self._artifacts.values() for part in parts])
+        return self._build_output([part for parts in self._artifacts.values() for part in parts])
 
     def restart(self) -> None:
-        """Discard what there is, since the task has been started again."""
+        """Discard the output so far, since the task has been started again."""
         self._artifacts.clear()
         self._size = 0
 
     def add(self, event: Event) -> list[Json]:
-        """Take an event; return the new parts in it as chunks of an output.
+        """Add an event; return the new parts in it as chunks of an output.
 
         Raises:
             RemoteFailedError: The output is too large.
@@ -94,10 +94,10 @@ class Output:
         if self._size > MAX_OUTPUT:
             log_failure(self._module_id, f"its output has more than {MAX_OUTPUT} bytes")
             raise RemoteFailedError("The output of the remote agent is too large")
-        return [self._output(parts) for parts in added if parts]
+        return [self._build_output(parts) for parts in added if parts]
 
     def add_message(self, message: Message | None) -> list[Json]:
-        """Take the message of a task that has completed without artifacts as its output."""
+        """Add the message of a task that has completed without artifacts as its output."""
         return self.add(message) if message and not self else []
 
     def _append(self, artifact: Artifact, *, is_chunk: bool) -> Sequence[Part]:
@@ -108,16 +108,16 @@ class Output:
         return artifact.parts
 
     def _replace(self, artifact: Artifact) -> Sequence[Part]:
-        """Take an artifact of a snapshot, which repeats the parts that are known."""
+        """Replace an artifact by that of a snapshot; return the parts that are new."""
         known = self._artifacts.get(artifact.artifact_id, ())
         added = added_parts(known, artifact.parts)
         self._artifacts[artifact.artifact_id] = [*artifact.parts]
         return artifact.parts if added is None else added
 
-    def _output(self, parts: Sequence[Part]) -> Json:
+    def _build_output(self, parts: Sequence[Part]) -> Json:
         contents = [part for part in parts if part.text is None and part.raw is None]
         data = [part.data for part in contents if part.url is None]
-        output = self._data(data)
+        output = self._merge_values(data)
         texts = [part.text for part in parts if part.text is not None]
         # some agents send data as text too, for clients that read only text
         if texts and (self._text_field or self._schema is None or not data):
@@ -131,8 +131,8 @@ class Output:
     def _text_name(self) -> str:
         return self._text_field or (TEXT if self._schema is None else RESULT)
 
-    def _data(self, values: Sequence[Any]) -> Json:
-        """Return values as one object: chunks of an object that was streamed are merged."""
+    def _merge_values(self, values: Sequence[Any]) -> Json:
+        """Merge values into one object: they may be chunks of an object that was streamed."""
         if self._schema is None and len(values) > 1:
             return {"data": [*values]}
         output: Json = {}
@@ -150,7 +150,7 @@ class Output:
             output[name] = [*(earlier if is_array(earlier) else [earlier]), file]
 
     def _file_name(self, filename: str, output: Json) -> str:
-        """Return the member of the output that a file is: files are sent under its name."""
+        """Return the member of the output that gets a file: agents send files under its name."""
         schema = self._schema or {}
         members = properties_of(schema)
         if filename and (filename in members or self._schema is None):

@@ -1,7 +1,8 @@
-"""Limits on calls that lead to calls: agents that call each other in a circle must not go on.
+"""Limits on nested calls, which end calls of agents that call each other in a circle.
 
-A circle that passes this process comes with the same trace, so its open calls are counted. One
-that passes several replicas is counted by a number in the metadata of the requests.
+All calls of a circle that returns to this process have the same trace, so the open calls of each
+trace are counted. A circle may also return to another replica, so a number in the metadata of each
+request counts the agents that it has passed.
 """
 
 import threading
@@ -22,7 +23,7 @@ class OpenCalls:
     """The number of open remote calls of each trace, in all threads of this process.
 
     >>> calls = OpenCalls()
-    >>> with calls.one_more("4bf92f35", 1, []):
+    >>> with calls.count_call("4bf92f35", 1, []):
     ...     calls.total
     1
     """
@@ -37,7 +38,7 @@ class OpenCalls:
         return self._by_trace.total()
 
     @contextmanager
-    def one_more(self, trace_id: str, limit: int, call_chain: list[str]) -> Generator[None]:
+    def count_call(self, trace_id: str, limit: int, call_chain: list[str]) -> Generator[None]:
         """Count a call while the block runs.
 
         Raises:

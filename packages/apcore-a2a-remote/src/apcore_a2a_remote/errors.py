@@ -1,8 +1,8 @@
 """Errors of remote agents as errors of apcore.
 
-Callers see what they can do something about: which input is wrong, that a skill does not exist or
-that they may not call it, that it took too long. All else is a `RemoteFailedError`, whose message
-is the same for all reasons: the words of another agent stay in the log.
+Callers see errors that they can act on: which input is wrong, that a skill does not exist or that
+they may not call it, that it took too long. Any other error is a `RemoteFailedError`, whose message
+is the same for all reasons: the text of another agent only gets into the log.
 
 ModuleError (apcore)
 ├── RemoteFailedError       the agent failed, refused, or cannot be reached; code REMOTE_FAILED
@@ -43,15 +43,15 @@ logger = logging.getLogger("apcore_a2a_remote")
 
 REMOTE_FAILED = "REMOTE_FAILED"
 MAX_LOGGED = 500
-"""Characters of an agent's words that are logged."""
+"""Maximum length of an agent's text in the log, in characters."""
 MAX_FIELDS = 100
-"""Number of invalid fields that are passed on."""
+"""Maximum number of invalid fields that are passed on."""
 INVALID_PARAMS = -32602
 FORBIDDEN = 403
 
 
 class RemoteFailedError(ModuleError):
-    """A remote agent failed, refused a call, or can't be reached; its words are in the log."""
+    """A remote agent failed, refused a call, or can't be reached; its own message is in the log."""
 
     def __init__(self, message: str = "The remote agent failed", **options: Any) -> None:
         super().__init__(REMOTE_FAILED, message, **options)
@@ -75,7 +75,7 @@ class RemoteQuestion(InputRequiredError, ModuleError):
     `RemoteAgent.reply`.
 
     Args:
-        question: The agent's words.
+        question: The agent's text.
         members: Its data, and the other details of `InputRequiredError`.
     """
 
@@ -99,7 +99,7 @@ def error_of(error: Exception, module_id: str, *, is_new: bool, seconds: float) 
     if isinstance(error, SkillNotFoundError):
         return ModuleNotFoundError(module_id)
     is_denied = isinstance(error, A2AAuthError) and error.status_code == FORBIDDEN
-    # agents of this project hide what a caller may not call: a new task has no id to be unknown
+    # agents of this project answer a forbidden call with this error; a new task has no id yet
     if is_denied or (is_new and isinstance(error, TaskNotFoundError)):
         return ACLDeniedError(None, module_id)
     if isinstance(error, A2ATimeoutError):
@@ -125,7 +125,7 @@ def error_of_status(status: TaskStatus, module_id: str, *, was_refused: bool) ->
     Args:
         status: Its status.
         module_id: The module that called.
-        was_refused: Whether the caller has answered no.
+        was_refused: Whether the caller has refused the approval.
     """
     if status.state == TaskState.REJECTED and was_refused:
         result = ApprovalResult(status="rejected", reason="Rejected by client")
@@ -139,8 +139,8 @@ def error_of_status(status: TaskStatus, module_id: str, *, was_refused: bool) ->
         return ModuleNotFoundError(module_id)
     if kind == "ModuleTimeoutError":
         return ModuleTimeoutError(module_id, 0, cause=None)
-    words = text_of(status.message) or "no reason given"
-    log_failure(module_id, f"task {status.state}: {words}")
+    reason = text_of(status.message) or "no reason given"
+    log_failure(module_id, f"task {status.state}: {reason}")
     return RemoteFailedError()
 
 
@@ -148,7 +148,7 @@ def details_of(message: Message | None) -> Mapping[str, Any]:
     """Return the error object in a status message; empty if there is none."""
     parts = message.parts if message else ()
     details: list[dict[str, Any]] = [part.data for part in parts if is_object(part.data)]
-    return next((each for each in reversed(details) if "code" in each), dict[str, Any]())
+    return next((detail for detail in reversed(details) if "code" in detail), dict[str, Any]())
 
 
 def text_of(message: Message | None) -> str:
@@ -158,6 +158,6 @@ def text_of(message: Message | None) -> str:
 
 
 def log_failure(module_id: str, reason: str) -> None:
-    """Log why a call has failed: the caller does not get the agent's words."""
+    """Log why a call has failed, because the caller does not get the agent's text."""
     extra = {"event": "remote_call_failed"}
     logger.warning("%s failed: %s", module_id, clean(reason, MAX_LOGGED), extra=extra)

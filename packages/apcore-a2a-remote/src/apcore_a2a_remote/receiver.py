@@ -11,7 +11,7 @@ from apcore_a2a_client import PushNotificationConfig
 
 TOKEN_HEADER = b"x-a2a-notification-token"
 MAX_BODY = 64 * 1024 * 1024
-"""Bytes of a notification that are read; its content is not used."""
+"""Maximum number of bytes of a notification that are read; its content is not used."""
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
@@ -19,8 +19,8 @@ Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 class WebhookReceiver:
     """An ASGI application that receives notifications of remote tasks.
 
-    A notification only says that a task has news: it must have the token of that task, and the
-    task itself is then fetched from its agent, so that nothing in the notification is believed.
+    A notification only says that a task has changed. It must have the token of that task, and the
+    task itself is then fetched from its agent, so nothing else in the notification is trusted.
 
     Args:
         url: The address at which the agents reach this application.

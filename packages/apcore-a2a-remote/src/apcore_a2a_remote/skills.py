@@ -22,20 +22,20 @@ from .content import TEXT, Json, without_files
 logger = logging.getLogger("apcore_a2a_remote")
 
 PREFIX = "remote."
-"""Beginning of the ids of the modules."""
+"""Prefix of the ids of the modules."""
 MAX_SKILLS = 1000
-"""Number of skills of one agent that become modules."""
+"""Maximum number of skills of one agent that become modules."""
 MAX_DETAILS = 256 * 1024
-"""Size of the schemas and examples of a skill, in bytes; a skill with more is left out."""
+"""Maximum size of the schemas and examples of a skill, in bytes; larger skills are left out."""
 MAX_DESCRIPTION = 10_000
 VIA = "apcore_a2a_via"
 """The annotation with the digests of the agents' URLs through which an exposed skill has come."""
 MAX_VIA = 4
-"""Number of agents through which a skill may have come."""
+"""Maximum number of agents through which a skill may have come."""
 MAX_ID = 192
-"""Characters of an id in apcore."""
-FILES_TOO: Json = {"a2a": {"text_field": TEXT, "files": True}}
-"""How agents that tell no schemas are shown: they take text and files, and return text."""
+"""Maximum length of an id in apcore, in characters."""
+TEXT_AND_FILES: Json = {"a2a": {"text_field": TEXT, "files": True}}
+"""`display` of skills without published schemas: they take text and files, and return text."""
 
 
 WHOLE_AGENT = "agent"
@@ -44,7 +44,7 @@ WHOLE_AGENT = "agent"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A skill on a card, and what the extension of this project tells about it.
+    """A skill on a card, with its details from the extension of this project.
 
     Attributes:
         skill: The skill.
@@ -68,7 +68,7 @@ class RemoteSkill:
     Attributes:
         module_id: The id of the module.
         remote_id: The id of the skill at the agent; empty if its card lists no skills.
-        is_typed: Whether the agent tells its schemas; otherwise it takes and returns text.
+        is_typed: Whether the agent publishes its schemas; otherwise it takes and returns text.
         is_gated: Whether calls need approval here.
     """
 
@@ -94,7 +94,7 @@ class RemoteSkill:
             self.output_schema = without_files(self.schema_of_output)
         if not self.is_typed:
             self.input_schema, self.output_schema, self.schema_of_output = Prompt, None, None
-        self.display: Json = FILES_TOO if not self.is_typed else self._display()
+        self.display: Json = TEXT_AND_FILES if not self.is_typed else self._display()
         self.annotations = self._annotations(details.get("annotations"), via_of(details))
         self.examples = [*_examples(details.get("examples"))]
         if agent.timeout is not None:
@@ -125,9 +125,9 @@ class RemoteSkill:
     def _display(self) -> Json:
         return {"a2a": {"text_field": self.text_field}} if self.text_field else {}
 
-    def _annotations(self, told: Any, via: list[Any]) -> ModuleAnnotations:
-        flags: Mapping[str, Any] = told if is_object(told) else {}
-        # the agent's own gate asks: to ask here as well would ask twice
+    def _annotations(self, declared: Any, via: list[Any]) -> ModuleAnnotations:
+        flags: Mapping[str, Any] = declared if is_object(declared) else {}
+        # the agent asks for approval itself: asking here as well would ask twice
         is_gated = self._agent.approve == "local" and flags.get("requires_approval") is True
         return ModuleAnnotations(
             readonly=flags.get("readonly") is True,
@@ -152,28 +152,28 @@ class StreamingRemoteSkill(RemoteSkill):
 def entries_of(card: AgentCard, name: str, url: str) -> dict[str, Entry]:
     """Return the skills on a card by the ids that their modules get.
 
-    Skills that have come to the agent through itself are left out: agents that expose the skills
-    of each other would otherwise add to them at each refresh.
+    Skills that the agent has got back from itself are left out: two agents that expose each other's
+    skills would otherwise add more of them at each refresh.
 
     Args:
         card: The card.
         name: The name of the agent here.
         url: The URL of the agent.
     """
-    details = skill_details(card)
+    details = details_of_skills(card)
     entries: dict[str, Entry] = {}
     for skill in card.skills[:MAX_SKILLS] or whole_agent(card):
-        told = object_at(details, skill.id) or {}
-        via = via_of(told)
+        skill_details = object_at(details, skill.id) or {}
+        via = via_of(skill_details)
         if url_digest(url) in via or len(via) >= MAX_VIA:
             continue
-        if size_of(told) > MAX_DETAILS:
+        if size_of(skill_details) > MAX_DETAILS:
             extra = {"event": "remote_skill_skipped"}
             logger.warning("Skipping a skill of %s: its schemas are too large", name, extra=extra)
             continue
         own_id = skill.id.removeprefix(PREFIX) if via else skill.id or WHOLE_AGENT
         module_id = free_id(f"{PREFIX}{name}.{own_id}", entries)
-        entries[module_id] = Entry(skill, told, card.capabilities.streaming)
+        entries[module_id] = Entry(skill, skill_details, card.capabilities.streaming)
     return entries
 
 
@@ -199,8 +199,8 @@ def url_digest(url: str) -> str:
     return sha256(url.rstrip("/").encode()).hexdigest()[:16]
 
 
-def skill_details(card: AgentCard) -> Mapping[str, Any]:
-    """Return what the extension of this project tells about the skills; empty without it."""
+def details_of_skills(card: AgentCard) -> Mapping[str, Any]:
+    """Return the details of the skills in the extension of this project; empty without it."""
     params = next((e.params for e in card.capabilities.extensions if e.uri == EXTENSION_URI), None)
     return object_at(params, "skills") or {}
 
@@ -234,10 +234,10 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _examples(told: Any) -> Iterator[ModuleExample]:
-    for each in told[:10] if is_array(told) else ():
-        if is_object(each) and is_object(each.get("inputs")):
-            output = each.get("output")
+def _examples(declared: Any) -> Iterator[ModuleExample]:
+    for example in declared[:10] if is_array(declared) else ():
+        if is_object(example) and is_object(example.get("inputs")):
+            output = example.get("output")
             yield ModuleExample(
-                _text(each.get("title")), each["inputs"], output if is_object(output) else {}
+                _text(example.get("title")), example["inputs"], output if is_object(output) else {}
             )

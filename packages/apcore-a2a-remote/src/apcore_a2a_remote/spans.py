@@ -12,12 +12,12 @@ from typing import Any
 from apcore_a2a_client.headers import trace_headers
 
 MAX_ATTRIBUTE = 256
-"""Characters of an attribute."""
+"""Maximum length of an attribute, in characters."""
 
 
 @contextmanager
 def remote_span(agent_name: str, skill_id: str) -> Generator[dict[str, str]]:
-    """Make a span while the block runs; yield the headers that continue it, if there is one.
+    """Record a span of the block, and yield the headers that continue it, if there is one.
 
     It does not become the current span, since the block may be part of a generator.
     """

@@ -18,16 +18,16 @@ from .skills import RemoteSkill
 
 Json = dict[str, Any]
 MAX_NAME = 64
-"""Characters of a tool's name that all language models accept."""
+"""Maximum length of a tool's name that all language models accept, in characters."""
 MAX_DESCRIPTION = 1024
-"""Characters of a tool's description that all language models accept."""
+"""Maximum length of a description that all language models accept, in characters."""
 HINTS = {
     "readonly": "readOnlyHint",
     "destructive": "destructiveHint",
     "idempotent": "idempotentHint",
     "open_world": "openWorldHint",
 }
-"""Annotations of apcore, and what they are called in MCP."""
+"""Annotations of apcore, and their names in MCP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class Tool:
     Attributes:
         name: The name that a language model calls it by.
         module_id: The id of the module.
-        description: What it does, for the model.
+        description: Its description, for the model.
         schema: JSON Schema of its arguments.
-        optional: Arguments that `schema` requires although the module does not; null leaves one
-            out.
+        optional: Arguments that `schema` requires although the module does not; the model passes
+            null to omit one.
         descriptor: apcore's description of the module.
     """
 
@@ -59,9 +59,9 @@ class Tools:
         definitions: The tools, as the API of a language model takes them.
     """
 
-    def __init__(self, executor: Any, found: Iterable[Tool], style: str) -> None:
+    def __init__(self, executor: Any, members: Iterable[Tool], style: str) -> None:
         self._executor = executor
-        self._by_name = {tool.name: tool for tool in found}
+        self._by_name = {tool.name: tool for tool in members}
         self._style = style
         self.definitions: list[Json] = [self._definition(t) for t in self._by_name.values()]
 
@@ -89,24 +89,24 @@ class Tools:
             ModuleError: The call is refused, or fails.
         """
         tool = self._by_name[name]
-        given = {
+        inputs = {
             key: value
             for key, value in arguments.items()
             if value is not None or key not in tool.optional
         }
-        return await self._executor.call_async(tool.module_id, given, context)
+        return await self._executor.call_async(tool.module_id, inputs, context)
 
     def _definition(self, tool: Tool) -> Json:
-        described = {"name": tool.name, "description": tool.description}
+        common = {"name": tool.name, "description": tool.description}
         if self._style == "openai":
             strict = {"strict": True} if tool.schema.get("additionalProperties") is False else {}
-            function = {**described, "parameters": tool.schema, **strict}
+            function = {**common, "parameters": tool.schema, **strict}
             return {"type": "function", "function": function}
         if self._style == "anthropic":
-            return {**described, "input_schema": tool.schema}
+            return {**common, "input_schema": tool.schema}
         annotations = getattr(tool.descriptor, "annotations", None)
         hints = {hint: bool(getattr(annotations, flag, False)) for flag, hint in HINTS.items()}
-        return {**described, "inputSchema": tool.schema, "annotations": hints}
+        return {**common, "inputSchema": tool.schema, "annotations": hints}
 
 
 def tools(
@@ -125,7 +125,7 @@ def tools(
         only: The ids of the modules, or a function that chooses them; by default all, also those
             of remote agents that are not exposed.
         strict: Whether the schemas allow no other arguments and require all, as OpenAI's strict
-            mode wants; the model leaves an optional one out by null.
+            mode wants; the model passes null to omit an optional one.
 
     Raises:
         ValueError: There is no such style.
@@ -161,15 +161,15 @@ def tools(
     executor = source if not missing_methods(source, ExecutorProtocol) else Executor(source)
     registry: Any = executor.registry
     names: dict[str, str] = {}
-    found: list[Tool] = []
-    for module_id in _chosen(registry, only):
+    members: list[Tool] = []
+    for module_id in _choose_ids(registry, only):
         descriptor = registry.get_definition(module_id)
         name = tool_name(module_id, names)
         names[name] = module_id
         schema, optional = argument_schema(descriptor, strict=strict)
         description = str(getattr(descriptor, "description", ""))[:MAX_DESCRIPTION]
-        found.append(Tool(name, module_id, description, schema, optional, descriptor))
-    return Tools(executor, found, style)
+        members.append(Tool(name, module_id, description, schema, optional, descriptor))
+    return Tools(executor, members, style)
 
 
 def tool_name(module_id: str, taken: Mapping[str, str]) -> str:
@@ -196,41 +196,41 @@ def argument_schema(descriptor: Any, *, strict: bool) -> tuple[Json, frozenset[s
     """
     try:
         schema = SchemaConverter().convert_input_schema(descriptor)
-    except ValueError:  # recursive: some models follow references
+    except ValueError:  # recursive: leave the references in, which some models follow
         schema = {"type": "object", **object_of(descriptor, "input_schema")}
     if not strict:
-        return _tightened(schema, strict=False), frozenset()
+        return _tighten(schema, strict=False), frozenset()
     required = schema.get("required", ())
-    return _tightened(schema, strict=True), frozenset(properties_of(schema)) - {*required}
+    return _tighten(schema, strict=True), frozenset(properties_of(schema)) - {*required}
 
 
-def _tightened(schema: Any, *, strict: bool) -> Any:
+def _tighten(schema: Any, *, strict: bool) -> Any:
     if is_array(schema):
-        return [_tightened(item, strict=strict) for item in schema]
+        return [_tighten(item, strict=strict) for item in schema]
     if not is_object(schema):
         return schema
-    tight = {name: _tightened(item, strict=strict) for name, item in schema.items()}
+    tight = {name: _tighten(item, strict=strict) for name, item in schema.items()}
     if tight.get("additionalProperties") is True:
         del tight["additionalProperties"]
     if strict and tight.get("type") == "object":
         properties = properties_of(tight)
         required = tight.get("required", ())
         tight["properties"] = {
-            name: each if name in required else {"anyOf": [each, {"type": "null"}]}
-            for name, each in properties.items()
+            name: member if name in required else {"anyOf": [member, {"type": "null"}]}
+            for name, member in properties.items()
         }
         tight |= {"required": [*properties], "additionalProperties": False}
     return tight
 
 
-def _chosen(registry: Any, only: Callable[[str], bool] | Iterable[str] | None) -> list[str]:
+def _choose_ids(registry: Any, only: Callable[[str], bool] | Iterable[str] | None) -> list[str]:
     ids = [*registry.list()]
     if not callable(only) and only is not None:
         return [*only]
-    with_hidden: Any = getattr(registry, "iter", None)
-    if with_hidden is not None:
-        hidden = with_hidden(include_hidden=True)
-        ids += [name for name, each in hidden if isinstance(each, RemoteSkill) and name not in ids]
+    iterate: Any = getattr(registry, "iter", None)
+    if iterate is not None:
+        modules = iterate(include_hidden=True)
+        ids += [name for name, m in modules if isinstance(m, RemoteSkill) and name not in ids]
     chosen = [name for name in sorted(ids) if not name.startswith("system.")]
     return [name for name in chosen if only(name)] if callable(only) else chosen
 

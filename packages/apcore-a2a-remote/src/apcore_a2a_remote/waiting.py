@@ -17,13 +17,13 @@ from apcore_a2a_client import (
 from .receiver import WebhookReceiver
 
 FIRST_POLL, LAST_POLL = 0.2, 5.0
-"""Seconds between two requests for a task: the first, and the longest after it has grown."""
+"""Seconds between two requests for a task, at first and at most."""
 NOTIFIED_POLL = 30.0
 """Seconds after which a task is fetched even though no notification has arrived."""
 POLL_GROWTH = 1.5
 
 
-async def polled_events(
+async def poll_events(
     client: A2AClient,
     message: Message,
     *,
