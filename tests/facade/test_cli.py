@@ -19,8 +19,8 @@ from apcore_a2a.command.options import (
     OPTIONS,
     CommandConfigurationError,
     explicit_options,
+    group_by_section,
     load_config,
-    sections,
 )
 from apcore_a2a.command.serve import serve
 from apcore_a2a_server.app.options import Limits, ServeSettings
@@ -100,7 +100,7 @@ def test_every_option_of_serve_is_a_flag_unless_a_shell_cannot_express_it() -> N
     declared_fields = {each.field for each in (*options_of(ServeSettings), *options_of(Limits))}
     assert declared_fields - python_only <= {each.field for each in OPTIONS.values()}
     assert len(OPTIONS) == len(DECLARED) - len(python_only)
-    assert len({each.section for each in DECLARED}) == len(sections(DECLARED))
+    assert len({each.section for each in DECLARED}) == len(group_by_section(DECLARED))
 
 
 def test_every_field_is_declared_as_an_option() -> None:

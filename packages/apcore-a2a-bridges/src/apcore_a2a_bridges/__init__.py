@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 else:
     from importlib import import_module
 
-    _ROOMS = {
+    _NAMES_BY_MODULE = {
         "apcore_a2a_core": ["File", "Progress", "Usage"],
         ".a2a_sdk": ["ExecutorAgent"],
         ".agent": ["Agent"],
@@ -94,12 +94,12 @@ else:
         ".strands": ["StrandsAgent"],
         ".turn": ["Turn"],
     }
-    _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+    _MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 
     def __getattr__(name):
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(_ROOM_OF[name], __name__), name)
+        value = globals()[name] = getattr(import_module(_MODULE_OF[name], __name__), name)
         return value
 
     def __dir__():

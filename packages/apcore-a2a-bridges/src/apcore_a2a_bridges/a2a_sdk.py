@@ -53,7 +53,7 @@ INTERRUPTED = {
     TaskState.TASK_STATE_INPUT_REQUIRED: "More input is required",
     TaskState.TASK_STATE_AUTH_REQUIRED: "Authentication is required",
 }
-"""States in which an executor waits for a message, and what is asked if it asks nothing."""
+"""States in which an executor waits for a message, with the question if it asks none."""
 
 
 class AgentFailedError(ModuleError):
@@ -71,7 +71,7 @@ class AgentRejectedError(ModuleError):
 
 
 class AnyMessage(BaseModel):
-    """Whatever a message says: text, data, files, or all of them."""
+    """Any message: text, data, files, or all of them."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -96,7 +96,7 @@ class Events(EventQueue):
             await self._events.put(None)
 
     def close(self) -> None:
-        """Drop all events, also those to come; no `enqueue_event` waits any longer."""
+        """Drop all events, including future ones; no `enqueue_event` waits any longer."""
         self._is_closed = True
         while not self._events.empty():
             self._events.get_nowait()
@@ -144,8 +144,8 @@ def part_out(event: Any, turn: Turn) -> Any:
         return [_chunk_of(part) for part in event.artifact.parts]
     if isinstance(event, TaskStatusUpdateEvent):
         text, data = _text_and_data(event.status.message)
-        is_told_later = event.status.state not in _REPORTED_AT_ONCE
-        return None if is_told_later or not (text or data) else Progress(text, data)
+        is_reported_later = event.status.state not in _REPORTED_AT_ONCE
+        return None if is_reported_later or not (text or data) else Progress(text, data)
     return event
 
 
@@ -161,15 +161,15 @@ _REPORTED_AT_ONCE = {
 class ExecutorAgent(Agent):
     """An `AgentExecutor` of a2a-sdk.
 
-    Its events become chunks, progress, questions and outcomes. The
-    `current_task` of a continued task has its messages and artifacts, also in another process.
-    Its context id is `turn.session_id`, which differs between callers;
-    `context.call_context.state["turn"]` has the turn.
+    Its events become chunks, progress, questions and outcomes. The `current_task` of a continued
+    task has its messages and artifacts, also in another process. Its context id is
+    `turn.session_id`, which differs between callers; `context.call_context.state["turn"]` holds
+    the turn.
 
     Args:
         executor: The executor.
-        card: The executor's card, of which the name, the description, the version, and the tags
-            and examples of its skills are taken.
+        card: The executor's card, the source of the name, the description, the version, and the
+            tags and examples of the skills.
         options: Options of `Agent`.
     """
 
@@ -184,7 +184,7 @@ class ExecutorAgent(Agent):
         name = kind.__name__.removesuffix("Executor").removesuffix("Agent") or kind.__name__
         words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
         defaults: Json = {"name": words, "description": first_paragraph(kind.__doc__)}
-        super().__init__(**{**defaults, **_described_by(card), **options})
+        super().__init__(**{**defaults, **_options_of(card), **options})
         self._executor = executor
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
@@ -195,15 +195,15 @@ class ExecutorAgent(Agent):
             yield TaskArtifactUpdateEvent(artifact=artifact)
         events = Events()
         context = await self._request(turn, task)
-        executing = asyncio.create_task(self._execute(context, events))
+        execution = asyncio.create_task(self._execute(context, events))
         try:
             while (event := await events.next()) is not None:
-                for each in _recorded(event, task):
-                    yield each
-            await executing
+                for news in _record(event, task):
+                    yield news
+            await execution
         finally:
-            if not executing.done():
-                await self._cancel(context, events, executing)
+            if not execution.done():
+                await self._cancel(context, events, execution)
         self._add_metadata(turn, task)
         _settle(turn, task)
 
@@ -222,7 +222,7 @@ class ExecutorAgent(Agent):
             await events.end()
 
     async def _cancel(
-        self, context: RequestContext, events: Events, executing: asyncio.Task[None]
+        self, context: RequestContext, events: Events, execution: asyncio.Task[None]
     ) -> None:
         """Call the `cancel` of the executor, then cancel the `execute` that runs."""
         events.close()
@@ -232,10 +232,10 @@ class ExecutorAgent(Agent):
         except Exception as error:  # executors may raise anything, such as "not supported"
             logger.debug("The executor did not cancel", exc_info=error)
         finally:
-            executing.cancel()
-            await asyncio.wait({executing}, timeout=CANCEL_TIMEOUT)
-            if executing.done() and not executing.cancelled():
-                executing.exception()  # else asyncio logs that it was never read
+            execution.cancel()
+            await asyncio.wait({execution}, timeout=CANCEL_TIMEOUT)
+            if execution.done() and not execution.cancelled():
+                execution.exception()  # else asyncio logs that it was never read
 
     async def _request(self, turn: Turn, task: Task) -> RequestContext:
         """Return the context that the SDK would make for a message."""
@@ -272,15 +272,15 @@ class ExecutorAgent(Agent):
         turn.metadata.update({n: v for n, v in metadata.items() if n not in RESERVED})
 
 
-def _described_by(card: AgentCard | None) -> Json:
-    """Return the options that a card stands for."""
+def _options_of(card: AgentCard | None) -> Json:
+    """Return the options that a card gives."""
     if card is None:
         return {}
-    named = {"name": card.name, "description": card.description, "version": card.version}
+    texts = {"name": card.name, "description": card.description, "version": card.version}
     tags = dict.fromkeys(tag for skill in card.skills for tag in skill.tags)
-    examples = dict.fromkeys(each for skill in card.skills for each in skill.examples)
-    described: Json = {**named, "tags": [*tags], "examples": [*examples]}
-    return {name: value for name, value in described.items() if value}
+    examples = dict.fromkeys(text for skill in card.skills for text in skill.examples)
+    options: Json = {**texts, "tags": [*tags], "examples": [*examples]}
+    return {name: value for name, value in options.items() if value}
 
 
 def _task_of(turn: Turn) -> Task:
@@ -290,17 +290,17 @@ def _task_of(turn: Turn) -> Task:
     task.id, task.context_id = turn.task_id, turn.session_id
     for message in turn.history:
         if message.get("taskId") == turn.task_id:
-            said = message_of(message, Message())
-            said.context_id = turn.session_id
-            task.history.append(said)
+            earlier_message = message_of(message, Message())
+            earlier_message.context_id = turn.session_id
+            task.history.append(earlier_message)
     return task
 
 
-def _recorded(event: SdkEvent, task: Task) -> Iterator[SdkEvent]:
-    """Apply an event to the task, and yield what is new: messages, artifacts and statuses.
+def _record(event: SdkEvent, task: Task) -> Iterator[SdkEvent]:
+    """Apply an event to the task, and yield the new messages, artifacts and statuses.
 
-    A whole task is taken apart. The message of a completed task that has no artifact is what the
-    agent says.
+    A whole task is split into these. The message of a completed task without artifacts is its
+    output.
     """
     if isinstance(event, Message):
         task.artifacts.append(Artifact(parts=event.parts))
@@ -310,8 +310,8 @@ def _recorded(event: SdkEvent, task: Task) -> Iterator[SdkEvent]:
         task.metadata.update(json_of(event.metadata))
         for artifact in event.artifacts:
             if artifact.artifact_id not in known_ids:
-                yield from _recorded(TaskArtifactUpdateEvent(artifact=artifact), task)
-        yield from _recorded(TaskStatusUpdateEvent(status=event.status), task)
+                yield from _record(TaskArtifactUpdateEvent(artifact=artifact), task)
+        yield from _record(TaskStatusUpdateEvent(status=event.status), task)
     elif isinstance(event, TaskArtifactUpdateEvent):
         task.metadata.update(json_of(event.metadata))
         _add_artifact(event, task)
@@ -319,8 +319,8 @@ def _recorded(event: SdkEvent, task: Task) -> Iterator[SdkEvent]:
     else:
         task.metadata.update(json_of(event.metadata))
         task.status.CopyFrom(event.status)
-        is_said = event.status.state == TaskState.TASK_STATE_COMPLETED and not task.artifacts
-        yield event.status.message if is_said else event
+        is_output = event.status.state == TaskState.TASK_STATE_COMPLETED and not task.artifacts
+        yield event.status.message if is_output else event
 
 
 def _add_artifact(event: TaskArtifactUpdateEvent, task: Task) -> None:
@@ -332,7 +332,7 @@ def _add_artifact(event: TaskArtifactUpdateEvent, task: Task) -> None:
 
 
 def _settle(turn: Turn, task: Task) -> None:
-    """Pause, fail, reject or cancel the turn if the executor has ended like that."""
+    """Pause, fail, reject or cancel the turn if the executor has done so."""
     status = task.status
     text, data = _text_and_data(status.message)
     if status.state in INTERRUPTED:
@@ -347,7 +347,7 @@ def _settle(turn: Turn, task: Task) -> None:
 
 
 def _chunk_of(part: Part) -> Any:
-    """Return a part as a chunk: text, a file or data, with integers where the number is one."""
+    """Return a part as a chunk: text, a file, or data in which whole numbers are integers."""
     content: Json = to_json(json_of(part))
     if "data" in content:
         return content["data"] if is_mapping(content["data"]) else {"result": content["data"]}

@@ -23,13 +23,13 @@ from .turn import ANSWER, Turn
 PartIn: TypeAlias = Callable[[Mapping[str, Any], Turn], Any]
 PartOut: TypeAlias = Callable[[Any, Turn], Any]
 MAX_ID = 64
-"""Characters of a skill's id that come from the name of an agent."""
+"""Maximum length of an id that is made from the name of an agent, in characters."""
 RESERVED = frozenset({"acl", "apcore", "core", "internal", "plugin", "schema", "system"})
 """First segments of ids that apcore keeps for itself."""
 
 
 class AgentReply(BaseModel):
-    """The output of an agent: its text, and whatever else it gives."""
+    """The output of an agent: its text and any other members."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra={TEXT_FIELD: TEXT})
 
@@ -45,8 +45,8 @@ def text_model(*names: str) -> type[BaseModel]:
     return model
 
 
-async def resolved(value: Any) -> Any:
-    """Return *value*, or what it resolves to if a callback has returned an awaitable."""
+async def maybe_await(value: Any) -> Any:
+    """Return *value*, awaited if it is awaitable: callbacks may be asynchronous."""
     result: Any = await value if inspect.isawaitable(value) else value
     return result
 
@@ -68,22 +68,22 @@ class Agent:
     Blocking calls and streams both come from `run`. Callbacks may be asynchronous.
 
     Args:
-        name: The name of the agent, of which its skill gets its id.
+        name: The name of the agent, from which the id of its skill is made.
         description: What the agent does; by default, its docstring or name.
         version: The version of the agent.
         tags: The tags of its skill.
-        examples: Texts that one may say to it, for its Agent Card.
-        input_mapper: Function of the inputs and the turn that returns what the framework gets.
-        input_key: The input that text becomes.
+        examples: Example messages, for its Agent Card.
+        input_mapper: Function of the inputs and the turn that returns the framework's input.
+        input_key: The input that gets the text of the message.
         output_key: The member of the framework's output that is its text.
         before: Function of the turn, called first; it may change the turn, or raise to refuse it.
         on_event: Function of the turn, the framework's event and the chunk that it has become; it
-            returns the chunk to send instead, or None to send none. What it raises fails the task.
-        after: Function of the turn, the output and the error; one of them is None. An error is
-            also the request for input of `Turn.ask`. It is not called after a cancellation.
+            returns the chunk to send instead, or None to send none. If it raises, the task fails.
+        after: Function of the turn, the output and the error; one of them is None. A question
+            of `Turn.ask` counts as an error. It is not called after a cancellation.
         part_in: Function of a part of the message (JSON of A2A 1.0) and the turn that returns it
             for the framework; None drops it.
-        part_out: Function of what the framework produces and the turn that returns a chunk or a
+        part_out: Function of a framework's event and the turn that returns a chunk or a
             list of chunks; None drops it.
         approval: Whether each call needs the user's approval.
         timeout: Time limit of a turn, in seconds.
@@ -150,7 +150,7 @@ class Agent:
         self.after = after
         self.part_in: PartIn = part_in or self.default_part_in
         self.part_out: PartOut = part_out or self.default_part_out
-        self.examples = [ModuleExample(each, {self.input_key: each}) for each in examples]
+        self.examples = [ModuleExample(text, {self.input_key: text}) for text in examples]
         base = annotations or ModuleAnnotations(open_world=True)
         self.annotations = replace(
             base, streaming=True, requires_approval=approval or base.requires_approval
@@ -167,7 +167,7 @@ class Agent:
 
     @property
     def takes_text(self) -> bool:
-        """Whether the agent takes what a user says, and not the inputs of a typed schema."""
+        """Whether the agent takes the text of the user, and not the inputs of a typed schema."""
         fields = getattr(self.input_schema, "model_fields", {})
         return self.input_key in fields
 
@@ -180,10 +180,10 @@ class Agent:
         raise NotImplementedError
 
     async def abandoned(self, turn: Turn) -> None:
-        """Do what is needed when the task of a pause has ended without an answer."""
+        """Clean up when a paused task has ended without an answer."""
 
     async def close(self) -> None:
-        """Release what the agent holds, at the end of the program."""
+        """Release the resources of the agent at the end of the program."""
 
     async def execute(self, inputs: Json, context: Context[Any]) -> Json:
         """Run a turn, and return its whole output."""
@@ -198,7 +198,7 @@ class Agent:
         turn, output = self._turn(inputs, context), Output()
         try:
             if self.before is not None:
-                await resolved(self.before(turn))
+                await maybe_await(self.before(turn))
             async with aclosing(_as_generator(self.run(turn))) as events:
                 async for event in events:
                     for chunk in await self._chunks(event, turn):
@@ -211,10 +211,10 @@ class Agent:
                             yield as_output(chunk)
         except Exception as error:  # frameworks raise anything, and `after` gets it
             if self.after is not None:
-                await resolved(self.after(turn, None, error))
+                await maybe_await(self.after(turn, None, error))
             raise
         if self.after is not None:
-            await resolved(self.after(turn, output.value(), None))
+            await maybe_await(self.after(turn, output.value(), None))
 
     async def on_abandoned(self, inputs: Json, context: Context[Any]) -> None:
         """Tell the agent that its paused task has ended; the server calls this."""
@@ -227,17 +227,17 @@ class Agent:
         except RuntimeError:
             asyncio.run(self.close())
         else:
-            closing = loop.create_task(self.close())
-            _closing.add(closing)
-            closing.add_done_callback(_closing.discard)
+            task = loop.create_task(self.close())
+            _closing_tasks.add(task)
+            task.add_done_callback(_closing_tasks.discard)
 
     async def mapped_input(self, turn: Turn) -> Any:
-        """Return what the framework gets: the mapped inputs, or the text of the user.
+        """Return the framework's input: the mapped inputs, or the text of the user.
 
         An agent with a typed schema gets its inputs, without answers to questions.
         """
         if self.input_mapper is not None:
-            return await resolved(self.input_mapper(turn.inputs, turn))
+            return await maybe_await(self.input_mapper(turn.inputs, turn))
         if self.takes_text:
             return turn.text
         return {name: value for name, value in turn.inputs.items() if name != ANSWER}
@@ -252,9 +252,9 @@ class Agent:
         return first + await self.converted(turn.parts, turn)
 
     async def converted(self, a2a_parts: Iterable[Mapping[str, Any]], turn: Turn) -> list[Any]:
-        """Return parts of A2A as `part_in` converts them for the framework."""
-        for_framework = [await resolved(self.part_in(part, turn)) for part in a2a_parts]
-        return [each for each in for_framework if each is not None]
+        """Convert parts of A2A for the framework, by `part_in`."""
+        for_framework = [await maybe_await(self.part_in(part, turn)) for part in a2a_parts]
+        return [content for content in for_framework if content is not None]
 
     def _turn(self, inputs: Json, context: Context[Any]) -> Turn:
         text = inputs.get(self.input_key)
@@ -263,20 +263,20 @@ class Agent:
         return Turn(inputs, context, text if isinstance(text, str) else "", answer_field)
 
     async def _chunks(self, event: Any, turn: Turn) -> list[Any]:
-        """Convert an event to chunks, as the callbacks want them."""
-        converted = await resolved(self.part_out(event, turn))
+        """Convert an event to chunks, by the callbacks."""
+        converted = await maybe_await(self.part_out(event, turn))
         chunks: list[Any] = converted if is_array(converted) else [converted]
         if self.on_event is not None:
             chunks = [
-                await resolved(self.on_event(turn, event, chunk))
+                await maybe_await(self.on_event(turn, event, chunk))
                 for chunk in chunks
                 if chunk is not None
             ]
         return [parts.part_out(chunk, turn) for chunk in chunks if chunk is not None]
 
 
-_closing: set[asyncio.Task[None]] = set()
-"""Agents that are being closed: the event loop keeps no reference to its tasks."""
+_closing_tasks: set[asyncio.Task[None]] = set()
+"""Tasks that close agents; an event loop has only weak references to its tasks."""
 
 
 def _own_doc(kind: type[Agent]) -> str:

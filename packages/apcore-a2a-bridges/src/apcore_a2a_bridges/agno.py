@@ -1,4 +1,4 @@
-"""Agents and teams of Agno: what a run needs from the user pauses the task."""
+"""Agents and teams of Agno: a run that needs something from the user pauses the task."""
 
 # Agno is not installed where the types are checked, so its objects are Any.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
@@ -23,7 +23,7 @@ from .parts import DENIED, Json, text_of
 from .turn import TextMessage, Turn, file_in
 
 JSON_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
-"""Types of JSON Schema by those of the fields that a tool asks the user for."""
+"""Types of JSON Schema, by the Python types of fields that a tool asks the user for."""
 LOGGERS = ("agno", "agno-team", "agno-workflow")
 MEDIA = {"image": "images", "audio": "audio", "video": "videos"}
 """The arguments of a run for files, by their main types; others are `files`."""
@@ -97,29 +97,29 @@ class AgnoAgent(Agent):
     ) -> None:
         os.environ.setdefault(TELEMETRY, "false")  # Agno looks at it in each run
         description = agent.description or getattr(agent, "role", None) or ""
-        given: Json = {"name": agent.name or "agent", "description": description, **options}
-        super().__init__(**given)
+        defaults: Json = {"name": agent.name or "agent", "description": description}
+        super().__init__(**{**defaults, **options})
         self._agent = agent
         self._is_team = hasattr(agent, "members")
         self._run_options = dict(run_options or {})
         self._has_memory = agent.db is not None and agent.add_history_to_context
-        self._tells_text = agent.output_schema is None
+        self._has_text_output = agent.output_schema is None
         if isinstance(agent.output_schema, type):
             self.output_schema = output_schema_of(agent.output_schema)
         if isinstance(agent.input_schema, type) and not options.get("input_key"):
             self.input_schema = agent.input_schema
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
-        """Run the agent, or go on with the user's answers, and yield its events and its output."""
+        """Run the agent, or continue with the user's answers; yield its events and its output."""
         _hide_records()
         if turn.state is None:
             events = self._agent.arun(**await self._arguments(turn))
         else:
-            paused = _from_json(turn.state)
+            paused = _run_of(turn.state)
             _answer(_open_requirements(paused)[0], turn)
             _ask(turn, paused)
             events = self._agent.acontinue_run(paused, **self._options(turn))
-        output, said = None, ""
+        output, streamed_text = None, ""
         async with aclosing(events):
             async for event in events:
                 kind = getattr(event, "event", None)
@@ -130,14 +130,14 @@ class AgnoAgent(Agent):
                     _fail(event)
                 if not _is_text(event):
                     yield event
-                elif self._tells_text:
-                    said += event.content
+                elif self._has_text_output:
+                    streamed_text += event.content
                     yield event
         if output is None:
             raise AgnoError("The run has ended without an output")
         _ask(turn, output)
         content = output.content
-        if not (isinstance(content, str) and said.endswith(content)):
+        if not (isinstance(content, str) and streamed_text.endswith(content)):
             yield content
 
     def _options(self, turn: Turn) -> Json:
@@ -194,15 +194,15 @@ def _fail(event: Any) -> NoReturn:
 
 
 def _hide_records() -> None:
-    """Log Agno's records at DEBUG: they have texts of exceptions."""
+    """Log Agno's records at DEBUG: they contain texts of exceptions."""
     spec = find_spec("agno")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         for name in LOGGERS:
             log_at_debug(name, folder)
 
 
-def _from_json(state: Json) -> Any:
-    """Return the run of a pause."""
+def _run_of(state: Json) -> Any:
+    """Return the run that a pause has saved."""
     from agno.run.agent import RunOutput
     from agno.run.team import TeamRunOutput
 
@@ -211,11 +211,11 @@ def _from_json(state: Json) -> Any:
 
 
 def _open_requirements(run: Any) -> list[Any]:
-    return [each for each in run.requirements or () if not each.is_resolved()]
+    return [need for need in run.requirements or () if not need.is_resolved()]
 
 
 def _answer(requirement: Any, turn: Turn) -> None:
-    """Give the user's answer to what a run needs."""
+    """Pass the user's answer to a requirement of a run."""
     answer = turn.answer
     text = text_of(answer)
     if requirement.needs_confirmation:
@@ -223,7 +223,7 @@ def _answer(requirement: Any, turn: Turn) -> None:
     elif requirement.needs_user_feedback:
         question = _open_question(requirement)
         selected = text.split(",") if isinstance(answer, str) else answer
-        labels = [each.strip() for each in selected] if question.multi_select else [text]
+        labels = [label.strip() for label in selected] if question.multi_select else [text]
         requirement.provide_user_feedback({question.question: labels})
     elif requirement.needs_user_input:
         names = [field.name for field in _open_fields(requirement)]
@@ -236,8 +236,8 @@ def _answer(requirement: Any, turn: Turn) -> None:
 def _ask(turn: Turn, run: Any) -> None:
     """Pause the task if a run needs something from the user; ask about one thing at a time."""
     requirements = _open_requirements(run)
-    own = [each for each in run.requirements or () if each.member_run_id is None]
-    tools = {each.tool_execution.tool_call_id: each.tool_execution for each in own}
+    own = [need for need in run.requirements or () if need.member_run_id is None]
+    tools = {need.tool_execution.tool_call_id: need.tool_execution for need in own}
     run.tools = [tools.get(tool.tool_call_id, tool) for tool in run.tools or ()]
     if not requirements:
         return
@@ -288,12 +288,14 @@ def _media_of(file: File) -> Any:
     from agno import media
 
     kind = file.media_type.partition("/")[0]
-    given: Json = {"content": file.data, "mime_type": file.media_type or None}
+    arguments: Json = {"content": file.data, "mime_type": file.media_type or None}
     if kind in MEDIA:
-        return getattr(media, kind.capitalize())(**given, format=file.media_type.partition("/")[2])
+        return getattr(media, kind.capitalize())(
+            **arguments, format=file.media_type.partition("/")[2]
+        )
     if file.media_type not in media.File.valid_mime_types():
-        given["mime_type"] = None  # it refuses others
-    return media.File(**given, filename=file.name or None)
+        arguments["mime_type"] = None  # it refuses others
+    return media.File(**arguments, filename=file.name or None)
 
 
 def _file_of(media: Any) -> File:

@@ -15,17 +15,17 @@ from apcore import Context
 from apcore.decorator import generate_input_model
 from pydantic import BaseModel, ConfigDict, RootModel, TypeAdapter, create_model
 
-from .agent import Agent, AgentReply, first_paragraph, resolved, text_model
+from .agent import Agent, AgentReply, first_paragraph, maybe_await, text_model
 from .parts import Json
 from .turn import Turn
 
 THREADS = 64
-"""Threads in which functions that block run; further calls wait."""
+"""Number of threads for functions that block; further calls wait."""
 TEXT_TYPES = (str, inspect.Parameter.empty, Any)
 """Annotations of a parameter that takes what the user says."""
 STREAMS = ("AsyncGenerator", "AsyncIterable", "AsyncIterator", "Generator", "Iterable", "Iterator")
 """Names of return types of generators."""
-OPEN = ConfigDict(extra="allow")
+ALLOW_EXTRA = ConfigDict(extra="allow")
 
 
 @cache
@@ -43,8 +43,8 @@ async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
 class FunctionAgent(Agent):
     """A function, coroutine function, generator function, or object with `__call__`, as an agent.
 
-    A function of one text gets what the user says, and answers by what it returns or yields. With
-    other parameters, they become the typed inputs of the skill, and the return type becomes its
+    A function with one text parameter gets the text of the user; its answer is what it returns or
+    yields. Other parameters become the typed inputs of the skill, and the return type becomes its
     output. Parameters with a default and no type are left to the function. A parameter called
     `turn`, or of the type `Turn`, gets the turn; one of apcore's type `Context` gets the context.
 
@@ -57,9 +57,9 @@ class FunctionAgent(Agent):
     """
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
-        named: Any = getattr(function, "func", function)  # of functools.partial
-        name = getattr(named, "__name__", type(named).__name__)
-        doc = first_paragraph(inspect.getdoc(named))
+        inner: Any = getattr(function, "func", function)  # of functools.partial
+        name = getattr(inner, "__name__", type(inner).__name__)
+        doc = first_paragraph(inspect.getdoc(inner))
         name = "agent" if name == "<lambda>" else name
         defaults: Json = {"name": name, "description": doc}
         super().__init__(**{**defaults, **options})
@@ -74,12 +74,15 @@ class FunctionAgent(Agent):
             for p in signature.parameters.values()
             if p.name not in self._extras and (p.name in hints or p.default is p.empty)
         ]
-        self._only = _text_parameter(parameters, hints)
+        self._text_parameter = _find_text_parameter(parameters, hints)
         self._model: type[BaseModel] | None = None
-        if self._only is None:
+        if self._text_parameter is None:
             self._model = self.input_schema = _inputs_of(function, parameters, hints)
-        elif not options.get("input_key") and self._only.kind is not self._only.POSITIONAL_ONLY:
-            self.input_key = self._only.name
+        elif (
+            not options.get("input_key")
+            and self._text_parameter.kind is not self._text_parameter.POSITIONAL_ONLY
+        ):
+            self.input_key = self._text_parameter.name
             self.input_schema = text_model(self.input_key)
         self.output_schema = output_schema_of(hints.get("return", inspect.Parameter.empty))
 
@@ -91,7 +94,7 @@ class FunctionAgent(Agent):
             result = call()
         else:
             result = await in_thread(call)
-        result = await resolved(result)
+        result = await maybe_await(result)
         if hasattr(result, "__aiter__"):
             async for value in result:
                 yield value
@@ -102,7 +105,7 @@ class FunctionAgent(Agent):
             yield result
 
     async def _arguments(self, turn: Turn) -> Sequence[Any]:
-        return () if self._only is None else (await self.mapped_input(turn),)
+        return () if self._text_parameter is None else (await self.mapped_input(turn),)
 
     def _keywords(self, turn: Turn) -> Json:
         extras = {n: turn if kind == "turn" else turn.context for n, kind in self._extras.items()}
@@ -125,13 +128,13 @@ class ObjectAgent(Agent):
 
     def __init__(self, adapter: Any, **options: Any) -> None:
         metadata = adapter.get_metadata() if hasattr(adapter, "get_metadata") else None
-        described = {
+        texts = {
             name: value
             for name in ("name", "description", "version")
             if isinstance(value := getattr(metadata, name, None), str) and value
         }
         doc = first_paragraph(type(adapter).__doc__)
-        defaults: Json = {"name": type(adapter).__name__, "description": doc, **described}
+        defaults: Json = {"name": type(adapter).__name__, "description": doc, **texts}
         super().__init__(**{**defaults, **options})
         self._adapter = adapter
         # abstract bases define `stream` to raise NotImplementedError, so it has to be tried
@@ -149,20 +152,20 @@ class ObjectAgent(Agent):
         except asyncio.CancelledError:
             cancel = getattr(self._adapter, "cancel", None)
             if cancel is not None:
-                await resolved(cancel(**_accepted(cancel, turn)))
+                await maybe_await(cancel(**_ids_for(cancel, turn)))
             raise
 
     async def close(self) -> None:
         """Call the object's `close`, if it has that method."""
         close = getattr(self._adapter, "close", None)
         if close is not None:
-            await resolved(close())
+            await maybe_await(close())
 
-    async def _stream(self, given: Any, turn: Turn) -> AsyncIterator[Any]:
+    async def _stream(self, prompt: Any, turn: Turn) -> AsyncIterator[Any]:
         stream = self._adapter.stream
         has_begun = False
         try:
-            chunks = stream(given, **_accepted(stream, turn))
+            chunks = stream(prompt, **_ids_for(stream, turn))
             async for chunk in chunks if hasattr(chunks, "__aiter__") else await chunks:
                 has_begun = True
                 yield chunk
@@ -171,12 +174,12 @@ class ObjectAgent(Agent):
                 raise
             self._streams = False
 
-    async def _call(self, function: Callable[..., Any], given: Any, turn: Turn) -> Any:
-        call = partial(function, given, **_accepted(function, turn))
+    async def _call(self, function: Callable[..., Any], prompt: Any, turn: Turn) -> Any:
+        call = partial(function, prompt, **_ids_for(function, turn))
         return await call() if inspect.iscoroutinefunction(function) else await in_thread(call)
 
 
-def _accepted(function: Callable[..., Any], turn: Turn) -> Json:
+def _ids_for(function: Callable[..., Any], turn: Turn) -> Json:
     """Return the ids of a turn that a function takes as keywords."""
     parameters = inspect.signature(function).parameters
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
@@ -207,8 +210,8 @@ def _hints_of(function: Any) -> Mapping[str, Any]:
 
 def _code_of(function: Any) -> Any:
     """Return the function behind a `functools.partial` or an object with `__call__`."""
-    named = getattr(function, "func", function)
-    return named if inspect.isroutine(named) else type(named).__call__
+    inner = getattr(function, "func", function)
+    return inner if inspect.isroutine(inner) else type(inner).__call__
 
 
 def _kind_of_extra(name: str, hints: Mapping[str, Any]) -> str:
@@ -219,7 +222,7 @@ def _kind_of_extra(name: str, hints: Mapping[str, Any]) -> str:
     return "context" if Context in (hint, get_origin(hint)) else ""
 
 
-def _text_parameter(
+def _find_text_parameter(
     parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]
 ) -> inspect.Parameter | None:
     """Return the parameter that takes what the user says; None if the inputs are typed."""
@@ -237,7 +240,7 @@ def _inputs_of(
     def shape() -> None:
         """Stand for the function, without the parameters that are not inputs."""
 
-    names = {each.name for each in parameters}
+    names = {parameter.name for parameter in parameters}
     shape.__name__ = getattr(function, "__name__", "agent")
     shape.__doc__ = inspect.getdoc(function)
     shape.__annotations__ = {name: hint for name, hint in hints.items() if name in names}
@@ -251,7 +254,7 @@ def _is_model(hint: object) -> TypeGuard[type[BaseModel]]:
 
 
 def output_schema_of(hint: Any) -> Any:
-    """Return the schema of what a function returns."""
+    """Return the output schema for the return type of a function."""
     is_stream = getattr(get_origin(hint) or hint, "__name__", "") in STREAMS
     if is_stream or hint in (*TEXT_TYPES, type(None), dict) or get_origin(hint) is dict:
         return AgentReply
@@ -261,4 +264,4 @@ def output_schema_of(hint: Any) -> Any:
         return AgentReply
     if TypeAdapter(hint).json_schema().get("type") == "object":
         return RootModel[hint]
-    return create_model("Result", __config__=OPEN, result=(hint, ...))
+    return create_model("Result", __config__=ALLOW_EXTRA, result=(hint, ...))

@@ -18,7 +18,7 @@ from .parts import Json
 from .turn import Turn
 
 MAX_SESSIONS = 10_000
-"""Conversations for which an agent remembers the session that its program has chosen."""
+"""Maximum number of conversations for which an agent remembers its program's session."""
 CLAUDE_INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 """Tokens that Claude Code has sent to a model: new ones, and those of its cache."""
 
@@ -33,7 +33,7 @@ def claude_part_out(event: Any, turn: Turn) -> Any:
         return SEPARATOR if is_new_text else _delta_in(value) or None
     if value.get("type") == "assistant":
         content: list[Any] = object_at(value, "message").get("content") or []
-        uses = [each for each in content if is_object(each) and each.get("type") == "tool_use"]
+        uses = [block for block in content if is_object(block) and block.get("type") == "tool_use"]
         return [Progress(f"Using {use.get('name')}") for use in uses]
     if value.get("type") == "result":
         used = object_at(value, "usage")
@@ -45,7 +45,7 @@ def claude_part_out(event: Any, turn: Turn) -> Any:
 
 
 def codex_part_out(event: Any, turn: Turn) -> Any:
-    """Convert an event of Codex to chunks: text, what it does, and tokens."""
+    """Convert an event of Codex to chunks: text, actions and tokens."""
     if not isinstance(event, CommandEvent):
         return part_out(event, turn)
     value = event.value
@@ -53,8 +53,8 @@ def codex_part_out(event: Any, turn: Turn) -> Any:
         return SEPARATOR + text if event.follows_text else text
     if value.get("type") == "item.started":
         item = object_at(value, "item")
-        what = item.get("command") or item.get("tool") or item.get("query")
-        return Progress(f"{item.get('type')}: {what}" if what else str(item.get("type")))
+        details = item.get("command") or item.get("tool") or item.get("query")
+        return Progress(f"{item.get('type')}: {details}" if details else str(item.get("type")))
     if value.get("type") == "turn.completed":
         used = object_at(value, "usage")
         return Usage(used.get("input_tokens") or 0, used.get("output_tokens") or 0)
@@ -135,24 +135,27 @@ class CodexAgent(CommandAgent):
 
     def commands(self, turn: Turn, text: str, paths: Sequence[Path]) -> Iterable[Command]:
         """Return the commands that resume the session, if it is known, and that begin one."""
-        images = [each for path in paths if _is_image(path) for each in ("--image", str(path))]
-        known = self._sessions.get(turn.session_id)
-        resumed = [] if known is None else ["resume", known.thread_id]
+        images = [word for path in paths if _is_image(path) for word in ("--image", str(path))]
+        session = self._sessions.get(turn.session_id)
+        resume = [] if session is None else ["resume", session.thread_id]
         begin = Command([*self._command, *images], _with_history(text, turn))
-        return [*([Command([*self._command, *resumed, *images], text)] if resumed else ()), begin]
+        return [*([Command([*self._command, *resume, *images], text)] if resume else ()), begin]
 
-    def note(self, value: Any, turn: Turn) -> Any:
-        """Keep the id of the session; count only the tokens of this turn, not of the session."""
+    def take_value(self, value: Any, turn: Turn) -> Any:
+        """Remember the id of the session; count only the tokens of this turn."""
         session_id = turn.session_id
         if value.get("type") == "thread.started":
-            known = self._sessions.pop(session_id, None)
-            if known is None or known.thread_id != value["thread_id"]:
-                known = _CodexSession(value["thread_id"])
-            self._sessions[session_id] = known
+            session = self._sessions.pop(session_id, None)
+            if session is None or session.thread_id != value["thread_id"]:
+                session = _CodexSession(value["thread_id"])
+            self._sessions[session_id] = session
             if len(self._sessions) > MAX_SESSIONS:
                 self._sessions.popitem(last=False)
         elif value.get("type") == "turn.completed" and session_id in self._sessions:
-            return {**value, "usage": self._sessions[session_id].added(object_at(value, "usage"))}
+            return {
+                **value,
+                "usage": self._sessions[session_id].count_new(object_at(value, "usage")),
+            }
         return value
 
     def failure_in(self, value: Any) -> str:
@@ -177,7 +180,7 @@ class _CodexSession:
     thread_id: str
     used: dict[str, int] = field(default_factory=dict[str, int])
 
-    def added(self, used: Json) -> dict[str, int]:
+    def count_new(self, used: Json) -> dict[str, int]:
         """Return the tokens since the last turn; Codex counts those of the whole session."""
         now = {name: count for name, count in used.items() if isinstance(count, int)}
         before, self.used = self.used, now
@@ -188,8 +191,8 @@ def _with_history(text: str, turn: Turn) -> str:
     """Return a text for a new session, which does not know the conversation."""
     if not turn.messages:
         return text
-    said = "\n\n".join(f"{message.role.capitalize()}: {message.text}" for message in turn.messages)
-    return f"The conversation so far:\n\n{said}\n\nThe new message:\n\n{text}"
+    past = "\n\n".join(f"{message.role.capitalize()}: {message.text}" for message in turn.messages)
+    return f"The conversation so far:\n\n{past}\n\nThe new message:\n\n{text}"
 
 
 def _message_in(event: Json) -> str:
@@ -198,20 +201,20 @@ def _message_in(event: Json) -> str:
     return str(item.get("text", "")) if item.get("type") == "agent_message" else ""
 
 
-def _streamed(event: Json) -> Json:
-    """Return what a model streams in an event of Claude Code; empty for those of subagents."""
+def _stream_event_in(event: Json) -> Json:
+    """Return the model's stream event in an event of Claude Code; empty for those of subagents."""
     return {} if event.get("parent_tool_use_id") else object_at(event, "event")
 
 
 def _begins_text(event: Json) -> bool:
     """Return whether a model begins another text."""
-    is_start = _streamed(event).get("type") == "content_block_start"
+    is_start = _stream_event_in(event).get("type") == "content_block_start"
     return is_start and object_at(event, "event", "content_block").get("type") == "text"
 
 
 def _delta_in(event: Json) -> str:
     """Return the piece of text in an event of Claude Code; empty if it has none."""
-    delta = object_at(_streamed(event), "delta")
+    delta = object_at(_stream_event_in(event), "delta")
     return str(delta.get("text", "")) if delta.get("type") == "text_delta" else ""
 
 

@@ -31,8 +31,8 @@ GRACE = 5.0
 """Seconds that a program has to end after SIGTERM, before SIGKILL."""
 MAX_OUTPUT = 64 * 1024 * 1024
 """Maximum size of an output that is one JSON document, in bytes."""
-SECRETS = "APCORE_"
-"""Prefix of the server's own variables, which programs do not inherit: they have its secrets."""
+SECRET_PREFIX = "APCORE_"
+"""Prefix of the server's own variables, which programs do not inherit: they may hold secrets."""
 SEPARATOR = "\n\n"
 """Text between two messages of an agent in one turn."""
 
@@ -70,9 +70,9 @@ def openclaw_part_out(event: Any, turn: Turn) -> Any:
     """
     if not isinstance(event, CommandEvent) or not is_object(event.value):
         return part_out(event, turn)
-    payloads = [each for each in event.value.get("payloads") or () if is_object(each)]
-    texts = [each["text"] for each in payloads if each.get("text")]
-    urls = [each["mediaUrl"] for each in payloads if each.get("mediaUrl")]
+    payloads = [payload for payload in event.value.get("payloads") or () if is_object(payload)]
+    texts = [payload["text"] for payload in payloads if payload.get("text")]
+    urls = [payload["mediaUrl"] for payload in payloads if payload.get("mediaUrl")]
     # others are paths on the machine that OpenClaw runs on
     files = [File(url=url) for url in urls if url.startswith(("https://", "http://"))]
     used = object_at(event.value, "meta", "agentMeta", "usage")
@@ -95,21 +95,21 @@ class Command(NamedTuple):
 
 
 class CommandAgent(Agent):
-    """A program that answers what it is told, with a process for each turn.
+    """A program that answers messages, with a process for each turn.
 
     The program gets the text in the argument that has `{text}`, or else as its input. `{session}`
     becomes an id of the conversation, which differs between callers. Files of the message are
     written to a folder for the turn, and named at the end of the text. A cancellation ends the
-    program and all that it has started.
+    program and all processes that it has started.
 
     Args:
         command: The program and its arguments; a text is split as a shell does.
-        output: What it writes: `text`, which is streamed; `json`, one document; or `lines`, a JSON
-            document in each line. Of JSON, `output_key` names the member that is text.
+        output: Format of its output: `text`, which is streamed; `json`, one document; or `lines`, a
+            JSON document in each line. With JSON, `output_key` names the member with the text.
         cwd: The folder that it runs in.
         env: Variables to add to the environment of the server, which it inherits without those
             that begin with `APCORE_`.
-        grace: Seconds that it has to end in when it is canceled.
+        grace: Seconds that it has to end after a cancellation.
         options: Options of `Agent`.
     """
 
@@ -140,7 +140,7 @@ class CommandAgent(Agent):
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
         """Run the program, and yield what it writes."""
-        with _written(turn.files) as paths:
+        with _write_files(turn.files) as paths:
             commands = [*self.commands(turn, await self.prompt(turn, paths), paths)]
             for number, command in enumerate(commands, 1):
                 try:
@@ -155,25 +155,25 @@ class CommandAgent(Agent):
 
     def commands(self, turn: Turn, text: str, paths: Sequence[Path]) -> Iterable[Command]:
         """Return the command of a turn, and those to run if its session is not as expected."""
-        arguments = [each.replace(SESSION, digest_of(turn)) for each in self._command]
-        if any(TEXT in each for each in arguments):
+        arguments = [word.replace(SESSION, digest_of(turn)) for word in self._command]
+        if any(TEXT in word for word in arguments):
             # a text that begins like an option must not be read as one
-            words = f" {text}" if text.startswith("-") else text
-            own = [words if each == TEXT else each.replace(TEXT, text) for each in arguments]
-            return [Command(own)]
+            safe_text = f" {text}" if text.startswith("-") else text
+            filled = [safe_text if word == TEXT else word.replace(TEXT, text) for word in arguments]
+            return [Command(filled)]
         return [Command(arguments, text)]
 
     async def prompt(self, turn: Turn, paths: Sequence[Path]) -> str:
-        """Return the text for the program: what the user says, and where the files are."""
+        """Return the text for the program: that of the user, and the places of the files."""
         text = parts.text_of(await self.mapped_input(turn))
         links = [file.url for file in turn.files if file.url is not None]
-        lines = [f"- {each}" for each in (*paths, *links)]
+        lines = [f"- {place}" for place in (*paths, *links)]
         return "\n".join([text, "", "Files:", *lines]).lstrip() if lines else text
 
-    def note(self, value: Any, turn: Turn) -> Any:
-        """Return a value of the output as `part_out` gets it; keep what it says of the session."""
+    def take_value(self, value: Any, turn: Turn) -> Any:
+        """Return a value of the output for `part_out`; subclasses also remember its session."""
         if is_object(value) and self.output_key in value:
-            others = {name: each for name, each in value.items() if name != self.output_key}
+            others = {name: member for name, member in value.items() if name != self.output_key}
             return {**others, parts.TEXT: str(value[self.output_key])}
         return value
 
@@ -190,7 +190,7 @@ class CommandAgent(Agent):
         return False
 
     async def _events(self, command: Command, turn: Turn) -> AsyncGenerator[CommandEvent]:
-        inherited = {n: v for n, v in os.environ.items() if not n.startswith(SECRETS)}
+        inherited = {n: v for n, v in os.environ.items() if not n.startswith(SECRET_PREFIX)}
         environment = {**self.environment, **inherited, **self._env}
         program = await Program.start(
             command.arguments, self._grace, cwd=self._cwd, env=environment
@@ -202,7 +202,7 @@ class CommandAgent(Agent):
                 async for value in values:
                     failure = failure or self.failure_in(value)
                     if not failure:
-                        yield CommandEvent(self.note(value, turn), follows_text)
+                        yield CommandEvent(self.take_value(value, turn), follows_text)
                         follows_text = follows_text or self.is_text(value)
             code = await program.exit_code()
             if code or failure:
@@ -222,7 +222,7 @@ class CommandAgent(Agent):
                 yield decoder.decode(data)
         elif self._output == "lines":
             while line := await program.readline():
-                if line.lstrip().startswith(b"{"):  # other lines are not events, such as warnings
+                if line.lstrip().startswith(b"{"):  # other lines, such as warnings, are not events
                     yield json.loads(line)
         else:
             written = bytearray()
@@ -242,8 +242,8 @@ def digest_of(turn: Turn) -> str:
 
 
 @contextmanager
-def _written(files: Sequence[File]) -> Generator[list[Path]]:
-    """Write files to a folder of their own, and remove it at the end."""
+def _write_files(files: Sequence[File]) -> Generator[list[Path]]:
+    """Write files to a new folder, and remove it at the end."""
     uploads = [file for file in files if file.data is not None]
     if not uploads:
         yield []
@@ -259,12 +259,12 @@ def _written(files: Sequence[File]) -> Generator[list[Path]]:
 
 
 class OpenClawAgent(CommandAgent):
-    """An agent of OpenClaw, by its command; each turn takes the time that it needs to start.
+    """An agent of OpenClaw, by its command, which starts anew for each turn.
 
     Args:
         command: The command.
         agent_id: The agent of its configuration.
-        thinking: The level of thinking; models without it refuse any.
+        thinking: The level of thinking; models that can't think refuse every level.
         options: Options of `CommandAgent` and `Agent`.
     """
 

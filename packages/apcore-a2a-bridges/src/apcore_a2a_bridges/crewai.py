@@ -30,7 +30,7 @@ CHAT = "crew_chat_messages"
 """The input of a crew in which CrewAI expects the conversation."""
 ROLES = {"user": "user", "agent": "assistant"}
 MAX_NAME = 80
-"""Characters of a task's description that name it, if it has no name."""
+"""Maximum length of the name of a task that is taken from its description, in characters."""
 
 
 def part_out(event: Any, turn: Turn) -> Any:
@@ -91,9 +91,9 @@ class _Work:
 class CrewAIAgent(Agent):
     """A crew of CrewAI. Each turn has a copy of it.
 
-    A placeholder of its tasks and agents becomes the input that text becomes; several become a
-    typed skill. The crew gets the conversation as CrewAI's chat messages. A task with
-    `human_input` pauses after its result, until the user accepts it.
+    A placeholder of its tasks and agents gets the text of the message; several placeholders are
+    the inputs of a typed skill. The crew gets the conversation as CrewAI's chat messages. A task
+    with `human_input` pauses after its result, until the user accepts it.
 
     Args:
         crew: The crew.
@@ -106,10 +106,10 @@ class CrewAIAgent(Agent):
         keep_private()
         names = sorted(n for n in crew.fetch_inputs() if n.isidentifier() and n != CHAT)
         roles = ", ".join(agent.role for agent in crew.agents)
-        given: Json = {"name": crew.name or "crew", "description": f"A crew: {roles}.", **options}
+        defaults: Json = {"name": crew.name or "crew", "description": f"A crew: {roles}."}
         if len(names) == 1:
-            given.setdefault("input_key", names[0])
-        super().__init__(**given)
+            defaults["input_key"] = names[0]
+        super().__init__(**{**defaults, **options})
         if len(names) > 1 and self.input_key not in names:
             self.input_schema = text_model(*names)
         self._crew = crew
@@ -121,13 +121,13 @@ class CrewAIAgent(Agent):
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
         """Run the crew up to the next task that asks for a review."""
         keep_private()
-        work, feedback = await self._work(turn)
-        done = len(work.outputs) - (feedback is not None)
+        work, feedback = await self._load_work(turn)
+        done_count = len(work.outputs) - (feedback is not None)
         reviewed = [n for n, task in enumerate(self._crew.tasks) if task.human_input]
-        stop = next((number for number in reviewed if number >= done), None)
-        crew = self._copy(work, done, stop)
+        stop = next((number for number in reviewed if number >= done_count), None)
+        crew = self._copy(work, done_count, stop)
         if feedback is not None:
-            _add_feedback(crew.tasks, done, work.outputs[done]["raw"], feedback)
+            _add_feedback(crew.tasks, done_count, work.outputs[done_count]["raw"], feedback)
         answering = str(crew.tasks[-1].id) if stop is None and _can_stream(crew) else None
 
         async def start() -> Any:
@@ -136,19 +136,20 @@ class CrewAIAgent(Agent):
                 return await crew.akickoff(inputs=work.inputs, input_files=input_files(turn))
 
         run = Run(start, lambda e: e.type != "llm_stream_chunk" or e.task_id == answering)
-        said = ""
+        streamed_text = ""
         async for event in run.events():
             if event.type == "llm_stream_chunk" and not event.tool_call:
-                said += event.chunk
+                streamed_text += event.chunk
             yield event
         if stop is not None:
             work.outputs = [_json_of(output) for output in run.result.tasks_output]
             _ask(turn, self._crew.tasks[stop], run.result.tasks_output[-1], work)
-        if not said.rstrip().endswith(run.result.raw.strip()) or not said:
-            yield _rest_of(run.result, said)
+        is_complete = streamed_text.rstrip().endswith(run.result.raw.strip())
+        if not is_complete or not streamed_text:
+            yield _rest_of(run.result, streamed_text)
 
-    async def _work(self, turn: Turn) -> tuple[_Work, str | None]:
-        """Return what has been done, and the user's feedback on the last result, if any."""
+    async def _load_work(self, turn: Turn) -> tuple[_Work, str | None]:
+        """Return the work so far, and the user's feedback on its last result, if any."""
         if turn.state is None:
             return _Work(await self._inputs(turn)), None
         answer = turn.answer
@@ -160,13 +161,13 @@ class CrewAIAgent(Agent):
         mapped = await self.mapped_input(turn)
         inputs = {**mapped} if is_mapping(mapped) else {self.input_key: mapped}
         if self.input_mapper is None:
-            inputs.pop(CHAT, None)  # a caller does not tell what was said before
+            inputs.pop(CHAT, None)  # callers must not make up the conversation
         chat = [{"role": ROLES[m.role], "content": m.text} for m in turn.messages]
         if not self._has_placeholders:  # the text of the user has no other place
             chat.append({"role": "user", "content": turn.text})
         return {CHAT: json.dumps(chat, ensure_ascii=False), **inputs} if chat else inputs
 
-    def _copy(self, work: _Work, done: int, stop: int | None) -> Any:
+    def _copy(self, work: _Work, done_count: int, stop: int | None) -> Any:
         """Return a copy of the crew that skips the tasks that are done, and ends after *stop*."""
         from crewai.tasks.task_output import TaskOutput
 
@@ -175,11 +176,11 @@ class CrewAIAgent(Agent):
         crew._task_output_handler = _NoTaskOutputs()
         for task in crew.tasks:
             task.human_input = False
-        for task, output in zip(crew.tasks[:done], work.outputs, strict=False):
+        for task, output in zip(crew.tasks[:done_count], work.outputs, strict=False):
             data = output["pydantic"]
             typed = None if data is None else task.output_pydantic.model_validate(data)
             task.output = TaskOutput(**{**output, "pydantic": typed})
-        if done:
+        if done_count:
             crew.checkpoint_kickoff_event_id = str(uuid4())  # lets it skip tasks with an output
         if stop is not None:
             crew.tasks = crew.tasks[: stop + 1]
@@ -198,7 +199,7 @@ class _NoTaskOutputs:
 
 
 def _can_stream(crew: Any) -> bool:
-    """Return whether the last agent's pieces of text are those of the crew's output."""
+    """Return whether the text that the last agent streams is the crew's output."""
     task = crew.tasks[-1]
     agent = task.agent
     if crew.process.value != "sequential" or agent is None:
@@ -235,7 +236,7 @@ def _add_feedback(tasks: list[Any], number: int, result: str, feedback: str) -> 
 
 
 def _json_of(output: Any) -> Json:
-    """Return a TaskOutput as JSON that makes an equal one."""
+    """Return a TaskOutput as JSON from which an equal one can be made."""
     typed = output.pydantic
     return {
         "description": output.description,
@@ -254,10 +255,10 @@ def _ask(turn: Turn, task: Any, output: Any, work: _Work) -> None:
     turn.ask(question, {"task": name_of(task), "agent": output.agent}, state=asdict(work))
 
 
-def _rest_of(output: Any, said: str) -> Any:
-    """Return what is to be said after the pieces: a typed output, or the rest of the text."""
-    if output.pydantic is not None or output.json_dict is not None or not said:
+def _rest_of(output: Any, streamed_text: str) -> Any:
+    """Return the output that was not streamed: a typed one, or the rest of the text."""
+    if output.pydantic is not None or output.json_dict is not None or not streamed_text:
         return output
-    if output.raw.startswith(said):
-        return output.raw[len(said) :]
+    if output.raw.startswith(streamed_text):
+        return output.raw[len(streamed_text) :]
     return f"\n\n{output.raw}"

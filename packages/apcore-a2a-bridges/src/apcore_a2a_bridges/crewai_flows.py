@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from apcore_a2a_core import to_json
 from pydantic import BaseModel, create_model
 
-from .agent import Agent, first_paragraph, resolved
+from .agent import Agent, first_paragraph, maybe_await
 from .crewai import ROLES, part_out
 from .crewai_runs import Question, Run, input_files, keep_private
 from .parts import Json, text_of
@@ -23,7 +23,7 @@ from .turn import ANSWER, Turn
 HISTORY = "history"
 """The member of a flow's state that gets the conversation."""
 ID = "id"
-"""The member of a flow's state by which a flow that is persisted finds its state again."""
+"""The member of a flow's state by which a persisted flow finds its state again."""
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class _PausedFlow:
     feedback: Json | None = None
 
     def answer(self, answer: Any) -> None:
-        """Take the answer to what the flow has asked last."""
+        """Record the answer to the last question of the flow."""
         text = text_of(answer)
         if self.answers:
             self.answers[-1]["answer"] = text
@@ -77,11 +77,11 @@ class CrewAIFlowAgent(Agent):
         template = flow if is_flow else flow()
         kind = type(template)
         description = first_paragraph(kind.__doc__)
-        given: Json = {"name": template.name or kind.__name__, "description": description}
-        super().__init__(**{**given, **options})
+        defaults: Json = {"name": template.name or kind.__name__, "description": description}
+        super().__init__(**{**defaults, **options})
         self._kind = kind
         self._fields = {name: getattr(template, name) for name in template.model_fields_set}
-        if not template._instance_persistence:  # it is of the class, which makes another
+        if not template._instance_persistence:  # it belongs to the class, which makes another one
             self._fields.pop("persistence", None)
         self._make: Callable[[], Any] = (lambda: kind(**self._fields)) if is_flow else flow
         self._methods = frozenset(methods)
@@ -94,7 +94,7 @@ class CrewAIFlowAgent(Agent):
                 self.input_schema = _inputs_model(state)
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
-        """Run the flow, or go on with the user's answer, and yield its events and its output."""
+        """Run the flow, or continue with the user's answer, and yield its events and its output."""
         keep_private()
         if turn.state is None:
             paused = _PausedFlow(await self._inputs(turn))
@@ -103,11 +103,11 @@ class CrewAIFlowAgent(Agent):
             paused.answer(turn.answer)
         pauses = _persistence_type()()
         run = Run(lambda: self._start(turn, paused, pauses), self._is_wanted)
-        question, said = None, ""
+        question, streamed_text = None, ""
         try:
             async for event in run.events():
                 if event.type == "llm_stream_chunk" and not event.tool_call:
-                    said += event.chunk
+                    streamed_text += event.chunk
                 yield event
         except Question as asked:
             question = asked
@@ -116,7 +116,8 @@ class CrewAIFlowAgent(Agent):
         if pauses.feedback is not None:
             _ask_for_feedback(turn, pauses.feedback, paused)
         text = getattr(run.result, "raw", run.result)
-        if not (said and isinstance(text, str) and said.rstrip().endswith(text.strip())):
+        is_streamed = isinstance(text, str) and streamed_text.rstrip().endswith(text.strip())
+        if not (streamed_text and is_streamed):
             yield run.result
 
     async def _start(self, turn: Turn, paused: _PausedFlow, pauses: Any) -> Any:
@@ -125,9 +126,9 @@ class CrewAIFlowAgent(Agent):
         if feedback is None:
             flow = self._make()
         else:
-            resumed = _persistence_type()(feedback=feedback)
-            given = {n: v for n, v in self._fields.items() if n != "persistence"}
-            flow = self._kind.from_pending(feedback["context"]["flow_id"], resumed, **given)
+            persistence = _persistence_type()(feedback=feedback)
+            fields = {n: v for n, v in self._fields.items() if n != "persistence"}
+            flow = self._kind.from_pending(feedback["context"]["flow_id"], persistence, **fields)
             flow.persistence = self._fields.get("persistence")
         pauses.inner, flow.persistence = flow.persistence, pauses
         flow.stream = False  # the events of the run have the pieces
@@ -142,7 +143,7 @@ class CrewAIFlowAgent(Agent):
 
     async def _inputs(self, turn: Turn) -> Json:
         if self.input_mapper is not None:
-            mapped = await resolved(self.input_mapper(turn.inputs, turn))
+            mapped = await maybe_await(self.input_mapper(turn.inputs, turn))
             return mapped if isinstance(mapped, dict) else {self.input_key: mapped}
         inputs = {n: v for n, v in turn.inputs.items() if n not in {ANSWER, ID, HISTORY}}
         if self.takes_text:
@@ -161,13 +162,13 @@ class CrewAIFlowAgent(Agent):
 def _inputs_model(state: BaseModel) -> type[BaseModel]:
     """Return the model of the inputs of a typed state: its fields, without the id."""
     fields = [*type(state).model_fields.items()]
-    given: Any = {name: (f.annotation, f) for name, f in fields if name not in {ID, HISTORY}}
-    model: type[BaseModel] = create_model(f"{type(state).__name__}Inputs", **given)
+    inputs: Any = {name: (f.annotation, f) for name, f in fields if name not in {ID, HISTORY}}
+    model: type[BaseModel] = create_model(f"{type(state).__name__}Inputs", **inputs)
     return model
 
 
 class _InputProvider:
-    """CrewAI's `InputProvider`: gives the answers that there are, and stops at the next question.
+    """CrewAI's `InputProvider`: returns known answers, and stops the run at the next question.
 
     Args:
         answers: The questions with their answers.
@@ -230,9 +231,9 @@ def _ask(turn: Turn, question: Question, paused: _PausedFlow) -> NoReturn:
 def _ask_for_feedback(turn: Turn, feedback: Json, paused: _PausedFlow) -> NoReturn:
     context = feedback["context"]
     output = context["method_output"]
-    shown = text_of(output)
+    output_text = text_of(output)
     data = {"method": context["method_name"], "output": output}
     if context["emit"]:
         data["outcomes"] = context["emit"]
     state = _PausedFlow(paused.inputs, feedback=feedback)
-    turn.ask(f"{shown}\n\n{context['message']}", data, state=asdict(state))
+    turn.ask(f"{output_text}\n\n{context['message']}", data, state=asdict(state))

@@ -32,7 +32,7 @@ _in_run: ContextVar[bool] = ContextVar("_in_run", default=False)
 
 
 class CrewAIError(RuntimeError):
-    """A crew or a flow can't go on."""
+    """A crew or a flow can't continue."""
 
 
 class Stopped(BaseException):
@@ -211,15 +211,14 @@ def input_files(turn: Turn) -> dict[str, Any] | None:
     except ImportError:
         raise CrewAIError("Files need pip install 'crewai[file-processing]'") from None
     kinds = {"image": "ImageFile", "audio": "AudioFile", "video": "VideoFile", "text": "TextFile"}
-    named: dict[str, Any] = {}
+    files_by_name: dict[str, Any] = {}
     for number, file in enumerate(files, 1):
         kind = kinds.get(file.media_type.partition("/")[0], "File")
         kind = "PDFFile" if file.media_type == "application/pdf" else kind
         source = crewai_files.FileBytes(data=file.data, filename=file.name or None)
         if file.media_type:
-            source._content_type = file.media_type  # what it guesses is often text/plain
+            source._content_type = file.media_type  # CrewAI would often guess text/plain
         name = file.name or f"file-{number}"
-        named[f"{number}-{name}" if name in named else name] = getattr(crewai_files, kind)(
-            source=source
-        )
-    return named
+        key = f"{number}-{name}" if name in files_by_name else name
+        files_by_name[key] = getattr(crewai_files, kind)(source=source)
+    return files_by_name

@@ -100,11 +100,11 @@ def find(agent: Any, **options: Any) -> Any:
             raise TypeError(f"{next(iter(options))} is an option of bridges, and this is a module")
         return agent
     for kind in type(agent).__mro__:
-        if (target := _registered(full_name(kind))) is not None:
-            return _loaded(target)(agent, **options)
+        if (target := _find_target(full_name(kind))) is not None:
+            return _load(target)(agent, **options)
     if callable(getattr(agent, "invoke", None)):
-        return _loaded(".callables:ObjectAgent")(agent, **options)
-    return _loaded(".callables:FunctionAgent")(agent, **options) if callable(agent) else None
+        return _load(".callables:ObjectAgent")(agent, **options)
+    return _load(".callables:FunctionAgent")(agent, **options) if callable(agent) else None
 
 
 def is_module(value: Any) -> bool:
@@ -127,7 +127,7 @@ def register_bridge(name: str, target: str | Callable[..., Any]) -> None:
         name: The full name of a type, whose subclasses the bridge fits too; or a short name, for
             `load_bridge`.
         target: A function or class that takes the agent and options and returns a module; or its
-            address, `package.module:name`, which is imported on first use.
+            address, `package.module:name`, which is import_object on first use.
 
     >>> register_bridge("my_framework.Agent", "my_bridge:MyAgent")
     """
@@ -170,23 +170,25 @@ def load_bridge(config: Mapping[str, Any]) -> Any:
     name, old_name = options.pop("bridge", None), options.pop("adapter", None)
     name = old_name if name is None else name
     address = options.pop("agent", None)
-    args = [] if address is None else [imported(address) if isinstance(address, str) else address]
+    args = (
+        [] if address is None else [import_object(address) if isinstance(address, str) else address]
+    )
     if name is None:
         if not args:
             raise AgentConfigError("A bridge needs the key bridge, agent, or both")
-        return _made(bridge, args, options)
-    target = _registered(str(name))
+        return _make_module(bridge, args, options)
+    target = _find_target(str(name))
     if target is None:
-        known = ", ".join(sorted(each for each in _BRIDGES if "." not in each))
+        known = ", ".join(sorted(short for short in _BRIDGES if "." not in short))
         raise AgentConfigError(f"There is no bridge called {name}; known ones are {known}")
-    return _made(_loaded(target), args, options)
+    return _make_module(_load(target), args, options)
 
 
 load_adapter = load_bridge
 """The name of `load_bridge` in a2a-adapter."""
 
 
-def imported(address: str) -> Any:
+def import_object(address: str) -> Any:
     """Return the object at an address, such as ``package.module:name``.
 
     Raises:
@@ -205,8 +207,8 @@ def imported(address: str) -> Any:
     return value
 
 
-def _made(make: Callable[..., Any], args: list[Any], options: Mapping[str, Any]) -> Any:
-    """Return the module that a function makes; say which of its options are wrong."""
+def _make_module(make: Callable[..., Any], args: list[Any], options: Mapping[str, Any]) -> Any:
+    """Make a module with a function; say which of its options are wrong."""
     try:
         return make(*args, **options)
     except TypeError as error:
@@ -217,7 +219,7 @@ def _made(make: Callable[..., Any], args: list[Any], options: Mapping[str, Any])
         raise
 
 
-def _registered(name: str) -> str | Callable[..., Any] | None:
+def _find_target(name: str) -> str | Callable[..., Any] | None:
     if name in _BRIDGES:
         return _BRIDGES[name]
     for entry_point in entry_points(group=ENTRY_POINT_GROUP, name=name):
@@ -226,7 +228,7 @@ def _registered(name: str) -> str | Callable[..., Any] | None:
     return None
 
 
-def _loaded(target: str | Callable[..., Any]) -> Callable[..., Any]:
+def _load(target: str | Callable[..., Any]) -> Callable[..., Any]:
     if not isinstance(target, str):
         return target
     module_name, _, name = target.partition(":")

@@ -20,7 +20,7 @@ from .parts import BINARY, Json, meta_key, text_of
 from .turn import Turn, file_in
 
 MAX_SESSION_ID = 128
-"""Characters of a session's id that ADK's databases keep."""
+"""Maximum length of a session's id in ADK's databases, in characters."""
 CONFIRMATION = "adk_request_confirmation"
 """The function call by which ADK asks whether a tool may run."""
 FUNCTION_CALL = "function_call"
@@ -30,7 +30,7 @@ FUNCTION_RESPONSE = "function_response"
 
 
 class ADKError(RuntimeError):
-    """A model has answered by an error."""
+    """A model has answered with an error."""
 
 
 def user_id_of(turn: Turn) -> str:
@@ -124,7 +124,7 @@ class ADKAgent(Agent):
         """Run the agent to the end of its events; then pause if tools wait for answers."""
         from google.genai import types
 
-        runner, user_id, session_id = self._the_runner(), user_id_of(turn), _session_id(turn)
+        runner, user_id, session_id = self._get_runner(), user_id_of(turn), _session_id(turn)
         await self._restore(runner, turn)
         message = types.Content(role="user", parts=await self._message(turn))
         hide_exception_texts("google_adk")
@@ -134,23 +134,23 @@ class ADKAgent(Agent):
             new_message=message,
             run_config=self._config(),
         )
-        waiting: dict[str, Any] = {}
+        waiting_calls: dict[str, Any] = {}
         failure, texts, has_partial = "", "", False
         async with aclosing(events):
             async for event in events:
                 failure = failure or _failure_in(event)
-                waiting |= _long_running(event)
-                self._describe(turn, event)
-                told = _without_texts(event) if has_partial and not event.partial else event
+                waiting_calls |= _long_running_calls(event)
+                self._add_metadata(turn, event)
+                new_event = _without_texts(event) if has_partial and not event.partial else event
                 has_partial = bool(event.partial)
                 if self._is_typed:
                     texts = texts if event.partial else _text_of(event) or texts
-                    told = _without_texts(event)
-                yield told
+                    new_event = _without_texts(event)
+                yield new_event
         if failure:
             raise ADKError(failure)
-        if waiting:
-            await self._pause(runner, turn, [*waiting.values()])
+        if waiting_calls:
+            await self._pause(runner, turn, [*waiting_calls.values()])
         if self._is_typed and texts:
             yield json.loads(texts)
 
@@ -160,7 +160,7 @@ class ADKAgent(Agent):
             await self._runner.close()
             self._runner = None
 
-    def _the_runner(self) -> Any:
+    def _get_runner(self) -> Any:
         """Return the runner; a new one is made with the first turn."""
         if self._runner is None:
             from google.adk.runners import Runner
@@ -193,7 +193,7 @@ class ADKAgent(Agent):
         ]
 
     async def _restore(self, runner: Any, turn: Turn) -> None:
-        """Create the session of a turn if there is none, with what is known of it."""
+        """Create the session of a turn if there is none, with its saved events or messages."""
         from google.adk.events import Event
         from google.genai import types
 
@@ -222,16 +222,16 @@ class ADKAgent(Agent):
             )
             events = [e.model_dump(mode="json", exclude_none=True) for e in session.events]
             state["session"] = {"state": to_json(session.state), "events": events}
-        tools = [_described(call) for call in calls]
-        question = "\n".join(each.pop("hint", "") or _line(each) for each in tools)
+        tools = [_describe_call(call) for call in calls]
+        question = "\n".join(tool.pop("hint", "") or _format_call(tool) for tool in tools)
         data, parts = {"tools": tools}, [_part_of(call) for call in calls]
         if all(call.name == CONFIRMATION for call in calls):
             turn.approve(question, data, state=state, parts=parts)
         turn.ask(question, data, state=state, parts=parts)
 
-    def _describe(self, turn: Turn, event: Any) -> None:
-        """Add to the metadata of the task what clients of ADK look for."""
-        described = {
+    def _add_metadata(self, turn: Turn, event: Any) -> None:
+        """Add the metadata that clients of ADK look for to that of the task."""
+        details = {
             "app_name": self._app_name,
             "user_id": user_id_of(turn),
             "session_id": turn.context_id,
@@ -240,8 +240,8 @@ class ADKAgent(Agent):
         }
         if event.usage_metadata is not None:
             usage = event.usage_metadata.model_dump(mode="json", exclude_none=True, by_alias=True)
-            described["usage_metadata"] = usage
-        turn.metadata.update({meta_key("adk", name): value for name, value in described.items()})
+            details["usage_metadata"] = usage
+        turn.metadata.update({meta_key("adk", name): value for name, value in details.items()})
 
 
 def _session_id(turn: Turn) -> str:
@@ -260,7 +260,7 @@ def _text_of(event: Any) -> str:
 
 
 def _without_texts(event: Any) -> Any:
-    """Return an event without its texts, which have been told in pieces."""
+    """Return an event without its texts, which have been sent in pieces."""
     if not event.content:
         return event
     others = [part for part in _parts_of(event) if not part.text]
@@ -271,7 +271,7 @@ def _failure_in(event: Any) -> str:
     return f"{event.error_code}: {event.error_message}" if event.error_code else ""
 
 
-def _long_running(event: Any) -> dict[str, Any]:
+def _long_running_calls(event: Any) -> dict[str, Any]:
     """Return the function calls of an event whose tools wait for an answer, by id."""
     ids = event.long_running_tool_ids or ()
     calls = [part.function_call for part in _parts_of(event) if part.function_call]
@@ -285,24 +285,24 @@ def _part_of(call: Any) -> Json:
     return {"data": members, "mediaType": "application/json", "metadata": metadata}
 
 
-def _described(call: Any) -> Json:
+def _describe_call(call: Any) -> Json:
     """Return a function call as JSON; for a confirmation, the call that it is about."""
     arguments: Json = to_json(call.args or {})
     if call.name != CONFIRMATION:
         return {"tool": call.name, "arguments": arguments, "id": call.id}
     original = arguments.get("originalFunctionCall", {})
     hint = arguments.get("toolConfirmation", {}).get("hint", "")
-    told = {"tool": original.get("name"), "arguments": original.get("args", {}), "id": call.id}
-    return {**told, "hint": hint}
+    tool = {"tool": original.get("name"), "arguments": original.get("args", {}), "id": call.id}
+    return {**tool, "hint": hint}
 
 
-def _line(tool: Json) -> str:
+def _format_call(tool: Json) -> str:
     arguments = ", ".join(f"{name}={value!r}" for name, value in tool["arguments"].items())
     return f"{tool['tool']}({arguments})"
 
 
 def _response_to(call: Json, turn: Turn) -> Json:
-    """Return the response to a function call that the user's answer is."""
+    """Convert the user's answer to the response to a function call."""
     if call["tool"] == CONFIRMATION and turn.approved is not None:
         return {"confirmed": turn.approved}
     for part in turn.answer_parts or ():

@@ -1,4 +1,4 @@
-"""Runnables of LangChain as agents: models, chains, tools, and whatever else has `astream`."""
+"""Runnables of LangChain as agents: models, chains, tools, and anything else with `astream`."""
 
 # LangChain is not installed where the types are checked, so its objects are Any.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
@@ -19,8 +19,7 @@ from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
 
 from . import parts
-from .agent import Agent, first_paragraph, text_model
-from .agent import resolved as awaited
+from .agent import Agent, first_paragraph, maybe_await, text_model
 from .parts import Json, is_mapping
 from .turn import ANSWER, Turn, file_in
 
@@ -68,7 +67,7 @@ def part_out(event: Any, turn: Turn) -> Any:
         return chunks_of(event)
     if isinstance(event, str | bytes | bytearray) or not hasattr(event, "__iter__"):
         return parts.part_out(event, turn)
-    return parts.part_out(plain(event), turn)
+    return parts.part_out(to_plain(event), turn)
 
 
 def chunks_of(message: Any) -> list[str | File]:
@@ -79,17 +78,17 @@ def chunks_of(message: Any) -> list[str | File]:
     return [chunk for chunk in converted if chunk]
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Return a value with dicts and lists in place of models, dataclasses and other sequences."""
     if isinstance(value, BaseModel):
-        return plain(value.model_dump())
+        return to_plain(value.model_dump())
     if is_dataclass(value) and not isinstance(value, type):
-        return value if isinstance(value, File) else plain(asdict(value))
+        return value if isinstance(value, File) else to_plain(asdict(value))
     if is_mapping(value):
-        return {str(name): plain(each) for name, each in value.items()}
+        return {str(name): to_plain(member) for name, member in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         items: Iterable[Any] = value
-        return [plain(each) for each in items]
+        return [to_plain(item) for item in items]
     return value
 
 
@@ -98,7 +97,7 @@ def past_messages(turn: Turn) -> list[Any]:
     from langchain_core.messages import AIMessage, HumanMessage
 
     kinds: Mapping[str, Any] = {"user": HumanMessage, "agent": AIMessage}
-    return [kinds[each.role](each.text) for each in turn.messages if each.text]
+    return [kinds[message.role](message.text) for message in turn.messages if message.text]
 
 
 async def new_message(agent: Agent, turn: Turn) -> Any:
@@ -111,12 +110,12 @@ async def new_message(agent: Agent, turn: Turn) -> Any:
     return HumanMessage(turn.text if is_text or not contents else contents)
 
 
-async def merged_config(config: Config | None, turn: Turn, **own: Any) -> Any:
+async def merge_config(config: Config | None, turn: Turn, **bridge_config: Any) -> Any:
     """Return the user's config for a turn, with that of the bridge."""
     from langchain_core.runnables.config import merge_configs
 
-    user_config = await awaited(config(turn)) if callable(config) else config
-    return merge_configs(user_config, own)
+    user_config = await maybe_await(config(turn)) if callable(config) else config
+    return merge_configs(user_config, bridge_config)
 
 
 def usage_counter() -> Any:
@@ -164,8 +163,8 @@ class LangChainAgent(Agent):
 
     def __init__(self, runnable: Any, *, run_config: Config | None = None, **options: Any) -> None:
         doc = first_paragraph(getattr(runnable, "description", None))
-        given: Json = {"name": runnable.get_name(), "description": doc, **options}
-        super().__init__(**given)
+        defaults: Json = {"name": runnable.get_name(), "description": doc}
+        super().__init__(**{**defaults, **options})
         self._runnable = runnable
         self._config = run_config
         self._takes_messages = _is_a(_first_step(runnable), LANGUAGE_MODEL)
@@ -181,12 +180,14 @@ class LangChainAgent(Agent):
             (self.input_key,) = names
             self.input_schema = text_model(self.input_key)
         elif names and not options.get("input_mapper"):
-            self.input_schema = _without(runnable.get_input_schema(), fields.keys() - {*names})
+            self.input_schema = _schema_without(
+                runnable.get_input_schema(), fields.keys() - {*names}
+            )
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
-        """Stream the output of the runnable; text as it comes, other values at the end."""
+        """Stream the output of the runnable: text as it comes, other values at the end."""
         counter = usage_counter()
-        config = await merged_config(
+        config = await merge_config(
             self._config,
             turn,
             configurable={"session_id": turn.session_id},
@@ -201,7 +202,7 @@ class LangChainAgent(Agent):
                     if isinstance(value, str) or hasattr(value, "content_blocks"):
                         yield value
                     else:
-                        total = _sum(total, value)
+                        total = _add_outputs(total, value)
         finally:
             turn.add_usage(counter.usage)
         if total is not None:
@@ -244,7 +245,7 @@ def _chunk_of(block: Mapping[str, Any]) -> str | File | None:
     return file_in(part)
 
 
-def _sum(total: Any, value: Any) -> Any:
+def _add_outputs(total: Any, value: Any) -> Any:
     """Return the sum of two outputs, or the newer one if they can't be added, as LangChain does."""
     if total is None or value is None:
         return total if value is None else value
@@ -278,9 +279,9 @@ def _inputs_of(runnable: Any) -> Mapping[str, Any]:
     return properties_of(resolved(schema, schema))
 
 
-def _without(model: Any, names: Iterable[str]) -> Any:
+def _schema_without(model: Any, names: Iterable[str]) -> Any:
     """Return the JSON Schema of a model without some of its members."""
     schema: Json = model.model_json_schema()
-    properties = {n: each for n, each in schema["properties"].items() if n not in {*names}}
+    properties = {n: member for n, member in schema["properties"].items() if n not in {*names}}
     required = [name for name in schema.get("required", ()) if name in properties]
     return {**schema, "properties": properties, "required": required}

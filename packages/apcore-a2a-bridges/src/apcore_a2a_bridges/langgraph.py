@@ -1,4 +1,4 @@
-"""Compiled graphs of LangGraph as agents, and with them what LangChain's `create_agent` returns."""
+"""Compiled graphs of LangGraph as agents; LangChain's `create_agent` returns such graphs, too."""
 
 # LangGraph is not installed where the types are checked, so its objects are Any.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
@@ -19,14 +19,14 @@ from apcore_a2a_core import File, Progress, Usage
 from pydantic import BaseModel, TypeAdapter, create_model
 
 from . import langchain, parts
-from .agent import Agent, resolved
+from .agent import Agent, maybe_await
 from .langchain import (
     MESSAGES,
     Config,
-    merged_config,
+    merge_config,
     new_message,
     past_messages,
-    plain,
+    to_plain,
     usage_counter,
 )
 from .parts import Json, is_mapping
@@ -35,7 +35,7 @@ from .turn import ANSWER, Turn
 logger = logging.getLogger("apcore_a2a.langgraph")
 
 Event: TypeAlias = tuple[str, Any]
-"""The stream mode and the item of LangGraph's stream; what `part_out` converts."""
+"""The stream mode and an item of LangGraph's stream, which `part_out` converts."""
 
 AI_TYPES = ("ai", "AIMessageChunk")
 """Types of messages that a model writes."""
@@ -54,7 +54,7 @@ YES_OR_NO = {"approve", "reject"}
 
 
 class CheckpointError(ModuleError, RuntimeError):
-    """A graph can't pause or resume: it has no checkpointer, or lost what it had saved."""
+    """A graph can't pause or resume: it has no checkpointer, or has lost its saved state."""
 
     def __init__(self, message: str) -> None:
         super().__init__(code="CHECKPOINT_MISSING", message=message)
@@ -82,18 +82,18 @@ def part_out(event: Any, turn: Turn) -> Any:
     if mode == "messages":
         return langchain.chunks_of(item[0])
     if mode == "custom":
-        return _progress_of(item)
-    return parts.part_out(plain(item), turn) if mode == "values" else None
+        return _custom_chunk(item)
+    return parts.part_out(to_plain(item), turn) if mode == "values" else None
 
 
 class LangGraphAgent(Agent):
-    """A compiled graph: a graph of messages talks, and any other is a typed skill.
+    """A compiled graph: one that takes messages is a chat agent, and any other is a typed skill.
 
     With a checkpointer, the graph remembers each conversation of a caller in a thread of its own,
     and `interrupt()` asks the user. Without one, it gets the messages of the conversation.
 
     Args:
-        graph: What `StateGraph.compile`, `create_agent` or `@entrypoint` return.
+        graph: The graph that `StateGraph.compile`, `create_agent` or `@entrypoint` returns.
         nodes: The nodes whose messages are the answer; by default, all of them.
         checkpointer: The graph's checkpointer, if it has none yet; or a function that returns one,
             or an asynchronous context manager of one, which is called in the server's event loop.
@@ -124,7 +124,7 @@ class LangGraphAgent(Agent):
         self._config = run_config
         self._context = context
         self._resources = AsyncExitStack()
-        self._opening = asyncio.Lock()
+        self._graph_lock = asyncio.Lock()
         has_input_key = bool(options.get("input_key"))
         inputs = _input_fields(graph)
         self._takes_messages = MESSAGES in inputs and not has_input_key
@@ -137,8 +137,8 @@ class LangGraphAgent(Agent):
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
         """Run the graph, or resume it with the user's answer, and yield its events."""
-        graph, counter = await self._opened(), usage_counter()
-        config = await merged_config(
+        graph, counter = await self._open_graph(), usage_counter()
+        config = await merge_config(
             self._config,
             turn,
             configurable={"thread_id": turn.session_id},
@@ -155,7 +155,7 @@ class LangGraphAgent(Agent):
                 async for namespace, mode, item in events:
                     if mode == "messages":
                         if self._sends_messages:
-                            for event in sent.new(item):
+                            for event in sent.new_events(item):
                                 yield event
                     elif mode == "custom":
                         yield mode, item
@@ -168,7 +168,7 @@ class LangGraphAgent(Agent):
             turn.add_usage(counter.usage)
         if interrupts:
             self._pause(graph, interrupts[0], turn)
-        async for event in self._ending(final, sent):
+        async for event in self._final_events(final, sent):
             yield event
 
     async def close(self) -> None:
@@ -178,15 +178,15 @@ class LangGraphAgent(Agent):
 
     _opened_graph: Any = None
 
-    async def _opened(self) -> Any:
+    async def _open_graph(self) -> Any:
         """Return the graph with its checkpointer."""
         if self._checkpointer is None:
             return self._graph
-        async with self._opening:
+        async with self._graph_lock:
             if self._opened_graph is None:
                 saver = self._checkpointer
                 if not hasattr(saver, "aget_tuple"):
-                    saver = await resolved(saver()) if callable(saver) else saver
+                    saver = await maybe_await(saver()) if callable(saver) else saver
                 if hasattr(saver, "__aenter__"):
                     saver = await self._resources.enter_async_context(saver)
                 self._opened_graph = self._graph.copy({"checkpointer": saver})
@@ -199,11 +199,11 @@ class LangGraphAgent(Agent):
         if is_mapping(turn.state) and INTERRUPT in turn.state:
             interrupt_id = turn.state[INTERRUPT]
             snapshot = await graph.aget_state(config)
-            if interrupt_id not in {each.id for each in snapshot.interrupts}:
+            if interrupt_id not in {interrupt.id for interrupt in snapshot.interrupts}:
                 message = "Task %s: the graph no longer has the interrupt of the question"
                 logger.error(message, turn.task_id, extra={"event": "interrupt_lost"})
                 raise CheckpointError("The graph no longer has the interrupt of the question")
-            return Command(resume={interrupt_id: _resumed_with(turn)})
+            return Command(resume={interrupt_id: _resume_value(turn)})
         if self.input_mapper is not None:
             return await self.mapped_input(turn)
         if self._takes_messages:
@@ -214,10 +214,10 @@ class LangGraphAgent(Agent):
         return {name: value for name, value in turn.inputs.items() if name != ANSWER}
 
     async def _messages_before(self, graph: Any, config: Any, turn: Turn) -> list[Any]:
-        """Return what the graph has to know besides the new message.
+        """Return the messages that the graph needs before the new one.
 
         A turn that was canceled or has failed may have left calls of tools without a result, which
-        models refuse to go on with.
+        models refuse.
         """
         from langchain_core.messages import ToolMessage
 
@@ -233,7 +233,7 @@ class LangGraphAgent(Agent):
         ]
 
     def _pause(self, graph: Any, interrupt: Any, turn: Turn) -> NoReturn:
-        """Ask the user for what an interrupt asks for."""
+        """Ask the user the question of an interrupt."""
         if not graph.checkpointer:
             message = "Task %s: the graph has interrupted, but has no checkpointer to resume from"
             logger.error(message, turn.task_id, extra={"event": "interrupt_without_checkpointer"})
@@ -251,8 +251,8 @@ class LangGraphAgent(Agent):
             turn.ask(review.question, data, state=state)
         turn.ask(review.question, data, schema=schema, state={INTERRUPT: interrupt.id})
 
-    async def _ending(self, final: Any, sent: _SentMessages) -> AsyncIterator[Event]:
-        """Yield what the final state has besides the messages of the stream."""
+    async def _final_events(self, final: Any, sent: _SentMessages) -> AsyncIterator[Event]:
+        """Yield the output in the final state that was not streamed as messages."""
         if self.output_key is not None:
             final = final.get(self.output_key) if is_mapping(final) else final
             yield "values", final
@@ -293,38 +293,38 @@ class _SentMessages:
     def __init__(self, nodes: set[str]) -> None:
         self._nodes = nodes
         self.texts: dict[str, str] = {}
-        self._places: dict[str, str] = {}
+        self._node_paths: dict[str, str] = {}
 
-    def new(self, item: tuple[Any, Mapping[str, Any]]) -> list[Event]:
+    def new_events(self, item: tuple[Any, Mapping[str, Any]]) -> list[Event]:
         """Return the events for a message; another message begins a new paragraph."""
         message, about = item
         if message.type not in AI_TYPES or not self._is_wanted(about):
             return []
         text = str(message.text)
-        if message.type == "ai" and self._is_sent(message.id, text, _place(about)):
+        if message.type == "ai" and self._is_sent(message.id, text, _node_path(about)):
             return []
         separator: list[Event] = []
         if message.id not in self.texts and text and any(self.texts.values()):
             separator = [("messages", (type(message)("\n\n"), about))]
         self.texts[message.id] = self.texts.get(message.id, "") + text
-        self._places[message.id] = _place(about)
+        self._node_paths[message.id] = _node_path(about)
         return [*separator, ("messages", item)]
 
-    def _is_sent(self, message_id: str, text: str, place: str) -> bool:
+    def _is_sent(self, message_id: str, text: str, node_path: str) -> bool:
         return message_id in self.texts or any(
-            bool(text) and sent_text == text and self._places[each].startswith(place)
-            for each, sent_text in self.texts.items()
+            bool(text) and sent_text == text and self._node_paths[sent_id].startswith(node_path)
+            for sent_id, sent_text in self.texts.items()
         )
 
     def _is_wanted(self, about: Mapping[str, Any]) -> bool:
-        steps = (step.partition(":")[0] for step in _place(about).split("|"))
+        steps = (step.partition(":")[0] for step in _node_path(about).split("|"))
         return not self._nodes or not self._nodes.isdisjoint(
             {*steps, about.get("langgraph_node", "")}
         )
 
 
-def _place(about: Mapping[str, Any]) -> str:
-    """Return the run of a node, after those of the nodes around it."""
+def _node_path(about: Mapping[str, Any]) -> str:
+    """Return the path of a node's run, which begins with the nodes that contain it."""
     return str(about.get("langgraph_checkpoint_ns", ""))
 
 
@@ -356,7 +356,7 @@ def _model_of(graph: Any, which: typing.Literal["input", "output"]) -> type[Base
 async def _value_for(source: Any, turn: Turn) -> Any:
     """Return a value, or what a function of the turn returns."""
     is_function = callable(source) and not isinstance(source, type)
-    return await resolved(source(turn)) if is_function else source
+    return await maybe_await(source(turn)) if is_function else source
 
 
 def _interrupts_in(update: Any) -> list[Any]:
@@ -397,7 +397,7 @@ def _review_of(value: Any, schema: Any) -> _Review | None:
     calls, reviews = value.get("action_requests"), value.get("review_configs")
     if not (isinstance(calls, list) and calls and isinstance(reviews, list)):
         return None
-    allowed = {each["action_name"]: {*each["allowed_decisions"]} for each in reviews}
+    allowed = {review["action_name"]: {*review["allowed_decisions"]} for review in reviews}
     decisions = set.intersection(*(allowed.get(call["name"], set()) for call in calls))
     return _Review(calls, decisions, is_batch=True)
 
@@ -408,11 +408,11 @@ def _decisions_in(schema: Any) -> Iterator[str]:
         const = schema.get("type", {}).get("const") if is_mapping(schema.get("type")) else None
         if isinstance(const, str):
             yield const
-        for each in schema.values():
-            yield from _decisions_in(each)
+        for member in schema.values():
+            yield from _decisions_in(member)
     elif isinstance(schema, list):
-        for each in schema:
-            yield from _decisions_in(each)
+        for item in schema:
+            yield from _decisions_in(item)
 
 
 def _question_of(value: Any) -> str:
@@ -423,8 +423,8 @@ def _question_of(value: Any) -> str:
     return next((text for text in texts if isinstance(text, str)), NO_QUESTION)
 
 
-def _resumed_with(turn: Turn) -> Any:
-    """Return what `interrupt()` returns in the graph: the answer, or the decisions about tools."""
+def _resume_value(turn: Turn) -> Any:
+    """Return the value of `interrupt()` in the graph: the answer, or the decisions about tools."""
     if CALLS not in turn.state:
         return turn.answer
     decision: Json = {"type": "approve" if turn.approved else "reject"}
@@ -434,8 +434,8 @@ def _resumed_with(turn: Turn) -> Any:
     return decision if count is None else {"decisions": [decision] * count}
 
 
-def _progress_of(item: Any) -> Any:
-    """Return what a node has written to the custom stream as a chunk."""
+def _custom_chunk(item: Any) -> Any:
+    """Convert an item that a node has written to the custom stream to a chunk."""
     if isinstance(item, File | Usage | Progress):
         return item
     if isinstance(item, str):

@@ -62,11 +62,11 @@ _debug_filters: dict[str, DebugFilter] = {}
 def hide_exception_texts(framework: str) -> None:
     """Keep the texts of exceptions out of the records of a framework's loggers above DEBUG.
 
-    Filters hold for one logger and not for those below it, so call this again when the framework
+    A filter applies to one logger and not to those below it, so call this again when the framework
     may have made new ones; that costs nothing if there are none.
 
     Args:
-        framework: The name of its uppermost logger.
+        framework: The name of its top-level logger.
     """
     _add_filter(framework, _FILTER)
 
@@ -77,7 +77,7 @@ def log_at_debug(framework: str, folder: str) -> None:
     As with `hide_exception_texts`, call this again when the framework may have new loggers.
 
     Args:
-        framework: The name of its uppermost logger.
+        framework: The name of its top-level logger.
         folder: The folder of its modules.
     """
     debug_filter = _debug_filters.setdefault(framework, DebugFilter(folder))
@@ -85,16 +85,16 @@ def log_at_debug(framework: str, folder: str) -> None:
     _add_filter(framework, debug_filter)
 
 
-def _add_filter(framework: str, added: logging.Filter) -> None:
+def _add_filter(framework: str, new_filter: logging.Filter) -> None:
     """Add a filter to the loggers of a framework; it does nothing for those that have it."""
     loggers = logging.root.manager.loggerDict
-    if _counts.get((framework, added)) == len(loggers):
+    if _counts.get((framework, new_filter)) == len(loggers):
         return
-    _counts[framework, added] = len(loggers)
+    _counts[framework, new_filter] = len(loggers)
     for name, logger in [*loggers.items()]:
         is_of_framework = name == framework or name.startswith(f"{framework}.")
         if is_of_framework and isinstance(logger, logging.Logger):
-            logger.addFilter(added)
+            logger.addFilter(new_filter)
 
 
 def _arguments_of(record: logging.LogRecord) -> tuple[Any, ...]:

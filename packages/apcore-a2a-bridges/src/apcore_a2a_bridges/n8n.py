@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from httpx import AsyncClient, Response
 
 ATTEMPTS = 4
-"""Requests for one turn, at most."""
+"""Maximum number of requests for one turn."""
 CONNECT_TIMEOUT = 10.0
 """Seconds to connect; how long a workflow may run is up to the time limit of the turn."""
 MAX_DELAY = 30.0
@@ -138,8 +138,8 @@ class N8nAgent(Agent):
             async for answer in _answers(response):
                 question = question or self._question_in(answer)
                 if question is None and self._is_wanted(answer):
-                    is_keyed = is_object(answer) and self.output_key in answer
-                    yield _with_text(answer, self.output_key) if is_keyed else answer
+                    has_key = is_object(answer) and self.output_key in answer
+                    yield _with_text(answer, self.output_key) if has_key else answer
         if question is not None:
             self._ask(turn, question)
 
@@ -150,7 +150,7 @@ class N8nAgent(Agent):
             await client.aclose()
 
     def _is_wanted(self, answer: Any) -> bool:
-        """Return whether an answer is not a piece of a node that is left out."""
+        """Return whether to send an answer: pieces of some nodes are left out."""
         is_piece = isinstance(answer, StreamEvent)
         return not (is_piece and self._nodes) or answer.node in self._nodes
 
@@ -200,11 +200,11 @@ class N8nAgent(Agent):
                 if attempt == ATTEMPTS or not self._may_retry(error):
                     raise
             else:
-                wanted_delay = self._retry_delay(response, turn, delay)
-                if attempt == ATTEMPTS or wanted_delay is None:
+                retry_delay = self._retry_delay(response, turn, delay)
+                if attempt == ATTEMPTS or retry_delay is None:
                     return response
                 await response.aclose()
-                delay = wanted_delay
+                delay = retry_delay
             await asyncio.sleep(delay)
             attempt += 1
 
@@ -217,7 +217,7 @@ class N8nAgent(Agent):
         return self.annotations.idempotent
 
     def _retry_delay(self, response: Response, turn: Turn, delay: float) -> float | None:
-        """Return the seconds after which to send a request again; None if it is answered."""
+        """Return the seconds after which to send a request again; None if it need not be."""
         status, retry_after = response.status_code, response.headers.get("retry-after", "")
         seconds = float(retry_after) if re.fullmatch(r"\d{1,6}", retry_after) else None
         if turn.state is not None and status == STILL_RUNNING:
@@ -256,8 +256,8 @@ class N8nAgent(Agent):
     def _resume_url(self, url: str) -> str:
         """Return the URL of a Wait node at the address of the webhook.
 
-        n8n makes it of the address that it is known by outside. This way it is reachable, and a
-        workflow can't have the answers and the headers sent to another host.
+        n8n makes the URL from its public address. At the address of the webhook, the node is surely
+        reachable, and a workflow can't have answers and headers sent to another host.
         """
         own, path = urlsplit(self._url), urlsplit(url)
         return urlunsplit((own.scheme, own.netloc, path.path, path.query, ""))
@@ -321,7 +321,7 @@ def _event_in(line: str) -> StreamEvent | None:
 
 async def _reason_in(response: Response) -> str:
     """Return why n8n has refused a request, for the log."""
-    reason = f"n8n answered by the status {response.status_code}"
+    reason = f"n8n answered with the status {response.status_code}"
     with suppress(ValueError, KeyError, TypeError):
         reason += f": {json.loads(await response.aread())['message']}"
     return reason

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from apcore_a2a_core import File, Usage
 
 from . import parts
-from .agent import Agent, resolved
+from .agent import Agent, maybe_await
 from .callables import output_schema_of
 from .logs import hide_exception_texts
 from .parts import BINARY, DENIED, Json, text_of
@@ -50,7 +50,7 @@ def part_out(event: Any, turn: Turn) -> Any:
 
 
 class OpenAIAgent(Agent):
-    """An agent of the OpenAI Agents SDK; handoffs and guardrails work as always.
+    """An agent of the OpenAI Agents SDK; handoffs and guardrails work as usual.
 
     It gets the texts of the conversation, unless it has a session of its own. Nothing is sent to
     OpenAI's tracing, unless *run_config* says so.
@@ -81,8 +81,8 @@ class OpenAIAgent(Agent):
         from agents import RunConfig
 
         description: Any = getattr(agent, "handoff_description", None) or ""
-        given: Json = {"name": agent.name, "description": description, **options}
-        super().__init__(**given)
+        defaults: Json = {"name": agent.name, "description": description}
+        super().__init__(**{**defaults, **options})
         self._agent = agent
         self._session = session
         self._context = context
@@ -90,8 +90,8 @@ class OpenAIAgent(Agent):
             "run_config": run_config or RunConfig(tracing_disabled=True),
             **(run_options or {}),
         }
-        self._tells_text = agent.output_type in (None, str)
-        if isinstance(agent.output_type, type) and not self._tells_text:
+        self._has_text_output = agent.output_type in (None, str)
+        if isinstance(agent.output_type, type) and not self._has_text_output:
             self.output_schema = output_schema_of(agent.output_type)
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
@@ -101,19 +101,19 @@ class OpenAIAgent(Agent):
         hide_exception_texts("openai.agents")
         run_options = dict(self._run_options)
         if self._session is not None:
-            run_options["session"] = await resolved(self._session(turn.session_id))
+            run_options["session"] = await maybe_await(self._session(turn.session_id))
         context = self._context(turn) if callable(self._context) else self._context
-        context, spent = await resolved(context), (0, 0)
+        context, spent = await maybe_await(context), (0, 0)
         if turn.state is None:
-            start = await self._input(turn)
+            run_input = await self._input(turn)
             run_options["context"] = context
         else:
-            start = await self._resumed(turn, context)
+            run_input = await self._resume_state(turn, context)
             spent = tuple(turn.state["usage"])
-        result = Runner.run_streamed(self._agent, start, **run_options)
+        result = Runner.run_streamed(self._agent, run_input, **run_options)
         try:
             async for event in result.stream_events():
-                if self._tells_text or event.type != "raw_response_event":
+                if self._has_text_output or event.type != "raw_response_event":
                     yield event
         except BaseException:  # whatever ends the turn must end the run
             result.cancel()  # its run is a task of its own, which a cancellation does not reach
@@ -124,7 +124,7 @@ class OpenAIAgent(Agent):
         if result.interruptions:
             run = result.to_state().to_string(context_serializer=_no_context)
             _pause(turn, result.interruptions, {"run": run, "usage": total, "approved": []})
-        if not self._tells_text:
+        if not self._has_text_output:
             yield result.final_output
 
     async def _input(self, turn: Turn) -> Any:
@@ -133,7 +133,7 @@ class OpenAIAgent(Agent):
         items: list[Json] = [{"role": ROLES[m.role], "content": m.text} for m in past]
         return [*items, {"role": "user", "content": await self.contents(turn)}]
 
-    async def _resumed(self, turn: Turn, context: Any) -> Any:
+    async def _resume_state(self, turn: Turn, context: Any) -> Any:
         """Return the state of the paused run, with the answers of the user.
 
         The user is asked about one call at a time; if there are more, the task pauses again.
@@ -158,7 +158,7 @@ def _pause(turn: Turn, calls: Any, state: Json) -> NoReturn:
     call = calls[len(state["approved"])]
     name = getattr(call, "name", None) or getattr(call, "tool_name", "a tool")
     arguments = getattr(call, "arguments", None)
-    data = {"tool": name, "arguments": _parsed(arguments)}
+    data = {"tool": name, "arguments": _parse_arguments(arguments)}
     turn.approve(f"May the agent call {name}?", data, state=state)
 
 
@@ -167,7 +167,7 @@ def _no_context(context: Any) -> Json:
     return {}
 
 
-def _parsed(arguments: Any) -> Any:
+def _parse_arguments(arguments: Any) -> Any:
     """Return the arguments of a call as data; models may write anything."""
     try:
         return json.loads(arguments)

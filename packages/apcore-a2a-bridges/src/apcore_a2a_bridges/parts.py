@@ -1,4 +1,4 @@
-"""Conversion between what users and frameworks say: the defaults of `part_in` and `part_out`."""
+"""Conversion between A2A and frameworks: the defaults of `part_in` and `part_out`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXT = "text"
 BINARY = "application/octet-stream"
 """The media type of files that have none."""
 DENIED = "The user has denied this call."
-"""The text that a model gets instead of the result of a tool that its user did not approve."""
+"""The text that a model gets instead of the result of a tool, if the user did not approve it."""
 
 
 def part_in(part: Mapping[str, Any], turn: Turn) -> Any:

@@ -1,4 +1,4 @@
-"""A program with its own process group, so that a cancellation ends all that it has started."""
+"""A program in a process group of its own, so that a cancellation ends all its processes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from contextlib import suppress
 from typing import Any
 
 READ_SIZE = 64 * 1024
-"""Bytes of the output that are read at once."""
+"""Maximum number of bytes of the output that are read at once."""
 MAX_LINE = 16 * 1024 * 1024
 """Maximum size of a line of the output, in bytes."""
 MAX_ERRORS = 4096
-"""Bytes of the end of the error output that the log has."""
+"""Number of bytes from the end of the error output that are logged."""
 IDLE = 1.0
 """Seconds without output after which to check whether the program has ended."""
 
@@ -24,11 +24,11 @@ class CommandError(RuntimeError):
 
 
 class Program:
-    """A running program, in a process group of its own with all that it starts.
+    """A running program, in a process group with all the processes that it starts.
 
     Args:
         process: The process, the leader of the group.
-        grace: Seconds to end in after SIGTERM.
+        grace: Seconds that it has to end after SIGTERM.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, grace: float) -> None:
@@ -83,14 +83,14 @@ class Program:
         return code
 
     async def end(self) -> None:
-        """End the program, and all that it has started and left running.
+        """End the program, and all processes that it has started and left running.
 
-        A task of its own does that: a run may be canceled again while it waits.
+        This happens in a separate task, because a run may be canceled again while it waits.
         """
-        ending = asyncio.create_task(self._end())
-        _ending.add(ending)
-        ending.add_done_callback(_ending.discard)
-        await asyncio.shield(ending)
+        task = asyncio.create_task(self._end())
+        _ending_tasks.add(task)
+        task.add_done_callback(_ending_tasks.discard)
+        await asyncio.shield(task)
 
     async def _end(self) -> None:
         try:
@@ -103,7 +103,7 @@ class Program:
             for helper in self._helpers:
                 helper.cancel()
             await self._process.wait()
-            # asyncio closes the pipes by itself, but only later: the event loop may end before
+            # asyncio would close the pipes itself, but perhaps only after the event loop has ended
             transport: Any = getattr(self._process, "_transport", None)
             if transport is not None:
                 transport.close()
@@ -113,7 +113,7 @@ class Program:
             os.killpg(self._process.pid, number)
 
     async def _wait_for(self, read: Callable[[asyncio.StreamReader], Awaitable[bytes]]) -> bytes:
-        """Read; give up if the program has ended, but something it has started keeps the pipe."""
+        """Read, unless the program has ended and another process keeps its pipe open."""
         output = self._process.stdout
         if output is None:
             return b""
@@ -141,5 +141,5 @@ class Program:
             stdin.close()
 
 
-_ending: set[asyncio.Task[None]] = set()
-"""Programs that are being ended: the event loop keeps no reference to its tasks."""
+_ending_tasks: set[asyncio.Task[None]] = set()
+"""Tasks that end programs; an event loop has only weak references to its tasks."""

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from apcore_a2a_core import File, Usage
 
 from . import parts
-from .agent import Agent, resolved
+from .agent import Agent, maybe_await
 from .callables import output_schema_of
 from .parts import BINARY, DENIED, Json, text_of
 from .turn import Turn, file_in
@@ -76,16 +76,16 @@ class PydanticAIAgent(Agent):
         **options: Any,
     ) -> None:
         description = getattr(agent, "description", None)  # it may be a template
-        given: Json = {"name": agent.name or "agent", **options}
+        defaults: Json = {"name": agent.name or "agent"}
         if isinstance(description, str):
-            given.setdefault("description", description)
-        super().__init__(**given)
+            defaults["description"] = description
+        super().__init__(**{**defaults, **options})
         self._agent = agent
         self._deps = deps
         self._run_options = dict(run_options or {})
         types = _output_types(agent.output_type)
-        self._tells_text = str in types
-        if types and not self._tells_text:
+        self._has_text_output = str in types
+        if types and not self._has_text_output:
             self.output_schema = output_schema_of(reduce(or_, types))
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
@@ -94,7 +94,7 @@ class PydanticAIAgent(Agent):
 
         run_options = dict(self._run_options)
         if self._deps is not None:
-            run_options["deps"] = await resolved(
+            run_options["deps"] = await maybe_await(
                 self._deps(turn) if callable(self._deps) else self._deps
             )
         if turn.state is None:
@@ -111,7 +111,7 @@ class PydanticAIAgent(Agent):
             async for event in events:
                 if isinstance(event, AgentRunResultEvent):
                     result = event.result
-                elif self._tells_text or not isinstance(part_out(event, turn), str):
+                elif self._has_text_output or not isinstance(part_out(event, turn), str):
                     yield event
         usage = result.usage
         yield Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
@@ -196,7 +196,10 @@ class _PausedRun:
         from pydantic_ai import DeferredToolResults, ToolDenied
         from pydantic_ai.messages import ModelMessagesTypeAdapter
 
-        approvals = {id_: yes or ToolDenied(DENIED) for id_, yes in self.approvals.items()}
+        approvals = {
+            call_id: is_approved or ToolDenied(DENIED)
+            for call_id, is_approved in self.approvals.items()
+        }
         return {
             "message_history": ModelMessagesTypeAdapter.validate_json(self.messages),
             "deferred_tool_results": DeferredToolResults(calls=self.results, approvals=approvals),
@@ -215,10 +218,10 @@ def _content_of(file: File) -> Any:
 
 
 def _output_types(spec: Any) -> list[Any]:
-    """Return the types of an agent's outputs; none if it has others than types."""
+    """Return the types of an agent's outputs; none if one of them is not a type."""
     from pydantic_ai import DeferredToolRequests
 
     specs = [*spec] if isinstance(spec, list | tuple) else [spec]
-    types = [getattr(each, "output", each) for each in specs]  # `ToolOutput` has its type in it
-    types = [each for each in types if each is not DeferredToolRequests]
-    return types if all(isinstance(each, type) for each in types) else []
+    types = [getattr(item, "output", item) for item in specs]  # a `ToolOutput` contains its type
+    types = [kind for kind in types if kind is not DeferredToolRequests]
+    return types if all(isinstance(kind, type) for kind in types) else []

@@ -46,7 +46,7 @@ def to_a2a(agents: Any, **options: Any) -> Starlette:
     with _needing_server("to_a2a"):
         from apcore_a2a_server import create_app
         from apcore_a2a_server.app.options import Settings
-    registry, server_options = _divided(agents, options, Settings)
+    registry, server_options = _divide_options(agents, options, Settings)
     app = create_app(registry, **server_options)
     lifespan = app.router.lifespan_context
 
@@ -90,7 +90,7 @@ def serve_agent(agents: Any, *, host: str = "127.0.0.1", port: int = 8000, **opt
     with _needing_server("serve_agent"):
         from apcore_a2a_server import serve
         from apcore_a2a_server.app.options import ServeSettings
-    registry, server_options = _divided(agents, options, ServeSettings)
+    registry, server_options = _divide_options(agents, options, ServeSettings)
     serve(registry, host=host, port=port, **server_options)
 
 
@@ -122,7 +122,7 @@ def build_agent_card(
 
 
 def registry_of(agents: Any, options: Mapping[str, Any]) -> tuple[Registry, dict[str, str]]:
-    """Return a registry with the modules of agents, and what describes the only one of them."""
+    """Return a registry with the modules of agents, and the options that describe a single one."""
     registry = Registry()
     if is_mapping(agents):
         for module_id, agent in agents.items():
@@ -152,11 +152,11 @@ async def close_all(registry: Registry) -> None:
             await module.close()
 
 
-def _divided(
+def _divide_options(
     agents: Any, options: dict[str, Any], settings: Any
 ) -> tuple[Registry, dict[str, Any]]:
-    """Return the registry of agents, and the options that are the server's."""
-    names = {each.name for each in fields(settings)}
+    """Return the registry of agents, and the options for the server."""
+    names = {setting.name for setting in fields(settings)}
     shared = () if is_mapping(agents) else ABOUT
     for_bridge = {n: v for n, v in options.items() if n not in names or n in shared}
     for_server = {n: v for n, v in options.items() if n in names}

@@ -22,7 +22,7 @@ from .parts import Json, is_mapping, text_of
 from .turn import Turn, file_in
 
 MAX_SESSIONS = 1000
-"""Conversations whose messages and state an agent keeps in memory."""
+"""Maximum number of conversations whose messages and state an agent keeps in memory."""
 KINDS = {"image": "image", "video": "video", "text": "document", "application": "document"}
 """Content blocks of Strands by the main types of files."""
 FORMATS = {
@@ -120,7 +120,7 @@ class StrandsAgent(Agent):
         """Run the agent to the end of its events, then pause if it has been interrupted."""
         hide_exception_texts("strands")
         result: Any = None
-        async with self._ready(turn) as agent:
+        async with self._agent_for(turn) as agent:
             async with aclosing(agent.stream_async(await self._prompt(turn))) as events:
                 async for event in events:
                     result = event.get("result", result)
@@ -136,8 +136,8 @@ class StrandsAgent(Agent):
             raise StrandsError(f"The agent has stopped: {getattr(result, 'stop_reason', None)}")
 
     @asynccontextmanager
-    async def _ready(self, turn: Turn) -> AsyncGenerator[Any]:
-        """Yield an agent with the conversation of a turn; a single one is for it alone."""
+    async def _agent_for(self, turn: Turn) -> AsyncGenerator[Any]:
+        """Yield an agent with the conversation of a turn; a shared one serves a turn at a time."""
         if self._make is not None:
             agent = self._make()
             self._load(agent, turn)
@@ -168,7 +168,9 @@ class StrandsAgent(Agent):
         if snapshot is not None and not is_waiting:
             agent.load_snapshot(snapshot)
             return
-        agent.load_snapshot(self._template)  # a task that was canceled has left its question
+        agent.load_snapshot(
+            self._template
+        )  # the saved snapshot has the question of a canceled task
         roles = {"user": "user", "agent": "assistant"}
         agent.messages.extend(
             {"role": roles[message.role], "content": [{"text": message.text}]}
@@ -184,18 +186,19 @@ class StrandsAgent(Agent):
     def _ask(self, turn: Turn, interrupts: Any, snapshot: Any) -> None:
         from strands.types.session import encode_bytes_values
 
-        asked = [to_json({"id": i.id, "name": i.name, "reason": i.reason}) for i in interrupts]
+        questions = [to_json({"id": i.id, "name": i.name, "reason": i.reason}) for i in interrupts]
         question = "\n".join(
-            each["reason"] if isinstance(each["reason"], str) else each["name"] for each in asked
+            item["reason"] if isinstance(item["reason"], str) else item["name"]
+            for item in questions
         )
-        ids = [each["id"] for each in asked]
-        encoded = encode_bytes_values(asdict(snapshot))  # those of files in the conversation
+        ids = [item["id"] for item in questions]
+        encoded = encode_bytes_values(asdict(snapshot))  # files in the conversation are bytes
         state = {"interrupts": ids, "snapshot": to_json(encoded)}
-        turn.ask(question, {"interrupts": asked}, state=state)
+        turn.ask(question, {"interrupts": questions}, state=state)
 
 
 def _response_to(interrupt_id: str, turn: Turn) -> Json:
-    """Return the response to an interrupt that the user's answer is."""
+    """Convert the user's answer to the response to an interrupt."""
     answer = turn.answer
     if is_object(answer) and interrupt_id in answer:  # there are several
         answer = answer[interrupt_id]

@@ -1,4 +1,4 @@
-"""One turn of an agent: what it is told, in which conversation, and how it answers."""
+"""One turn of an agent: its inputs, its conversation, and the ways to answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from apcore_a2a_core.authoring import USAGE, add_usage
 Json = dict[str, Any]
 
 ANSWER = "answer"
-"""The input that the text of an answer becomes."""
+"""The input that gets the text of an answer."""
 
 
 class TextMessage(NamedTuple):
@@ -32,7 +32,7 @@ class TextMessage(NamedTuple):
 
 
 class _NoServices:
-    """Stands for the services of A2A in a call that no agent serves."""
+    """Replaces the services of A2A in a call outside of an A2A server."""
 
     task_id = context_id = message_id = principal = ""
     history: Sequence[Json] = ()
@@ -58,9 +58,9 @@ class Turn:
     Attributes:
         inputs: The inputs of the call, as JSON.
         context: The apcore Context, with the identity of the caller and the cancel token.
-        text: What the user says; `before` may change it.
-        answer_field: The input that an answer in text becomes; None if the schema of the inputs
-            forbids others than its own.
+        text: The text of the user; `before` may change it.
+        answer_field: The input that gets an answer in text; None if the schema of the inputs
+            allows no other members.
 
     Example:
         ```python
@@ -103,8 +103,8 @@ class Turn:
     def principal(self) -> str:
         """The caller, in a form that differs between any two callers; empty if anonymous."""
         identity = self.context.identity
-        by_apcore = "" if identity is None else identity.id
-        return str(getattr(self._services, "principal", "") or by_apcore)
+        apcore_id = "" if identity is None else identity.id
+        return str(getattr(self._services, "principal", "") or apcore_id)
 
     @property
     def session_id(self) -> str:
@@ -134,7 +134,7 @@ class Turn:
 
     @property
     def parts(self) -> Sequence[Json]:
-        """The parts of the message that are no input, as JSON of A2A 1.0."""
+        """The parts of the message that are not inputs, as JSON of A2A 1.0."""
         parts: Sequence[Json] = self._services.parts
         return parts
 
@@ -251,11 +251,11 @@ class Turn:
         raise AssertionError("approve always raises")
 
     async def progress(self, text: str, data: Any = None) -> None:
-        """Tell readers of the task's stream about the work so far."""
+        """Send a progress message to readers of the task's stream."""
         await self._services.progress(text, data)
 
     def add_usage(self, usage: Usage) -> None:
-        """Add tokens to those that the metadata of the task has."""
+        """Add tokens to those in the metadata of the task."""
         self.metadata[USAGE] = add_usage(self.metadata.get(USAGE), usage)
 
 
@@ -269,7 +269,7 @@ def text_in(parts: Iterable[Mapping[str, Any]]) -> str:
 
 
 def file_in(part: Mapping[str, Any]) -> File | None:
-    """Return the file that a part is, in JSON of A2A 1.0; None if it is none.
+    """Return the file in a part, given as JSON of A2A 1.0; None if the part is not a file.
 
     >>> file_in({"raw": "YSxi", "filename": "table.csv", "mediaType": "text/csv"}).data
     b'a,b'
