@@ -41,7 +41,7 @@ from tools.benchmarks.stored import (
     SQLITE,
     StoreCalls,
     children_cpu,
-    counted,
+    open_counting_store,
     places,
     tree_cpu,
 )
@@ -333,7 +333,7 @@ def test_a_counting_store_counts_its_reads_and_writes() -> None:
         assert await store.get(record.task.id, record.owner) == record
 
     calls = StoreCalls()
-    store = counted("memory", calls)
+    store = open_counting_store("memory", calls)
     assert isinstance(store, Store)
     store.lease_seconds = 3
     asyncio.run(use(store))

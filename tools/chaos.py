@@ -70,8 +70,8 @@ def main(
 
 def _parser(scenarios: Mapping[str, Scenario]) -> argparse.ArgumentParser:
     lines = [
-        f"  {name:8} {each.about}\n  {'':8} {_numbers(each.numbers)}"
-        for name, each in scenarios.items()
+        f"  {name:8} {scenario.about}\n  {'':8} {_format_numbers(scenario.numbers)}"
+        for name, scenario in scenarios.items()
     ]
     parser = argparse.ArgumentParser(
         prog="tools/chaos",
@@ -95,7 +95,7 @@ def _parser(scenarios: Mapping[str, Scenario]) -> argparse.ArgumentParser:
     return parser
 
 
-def _numbers(numbers: Mapping[str, Number]) -> str:
+def _format_numbers(numbers: Mapping[str, Number]) -> str:
     return ", ".join(f"{name} {number}" for name, number in numbers.items())
 
 
@@ -125,7 +125,7 @@ def _run(name: str, scenario: Scenario, server: Database, seed: int, rounds: int
     numbers = dict(scenario.numbers)
     if rounds is not None and "rounds" in numbers:
         numbers["rounds"] = rounds
-    say(f"{scenario.about}: {_numbers(numbers)}")
+    say(f"{scenario.about}: {_format_numbers(numbers)}")
     server.clear()
     error = None
     with TemporaryDirectory(prefix="apcore-a2a-") as folder:

@@ -17,15 +17,15 @@ def main(report: Path) -> int:
         "lines": (totals["covered_lines"], totals["num_statements"]),
         "branches": (totals["covered_branches"], totals["num_branches"]),
     }
-    low = 0
+    too_low_count = 0
     for kind, (covered, total) in counts.items():
         percent = 100 * covered / total if total else 100.0
         verdict = "ok" if percent >= FLOORS[kind] else "too low"
-        low += verdict != "ok"
+        too_low_count += verdict != "ok"
         print(
             f"{kind:9} {covered} of {total}, {percent:.1f} % (at least {FLOORS[kind]:g}): {verdict}"
         )
-    return low
+    return too_low_count
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ class Page(HTMLParser):
     """The addresses that a page loads.
 
     Attributes:
-        addresses: What its elements and its styles refer to.
+        addresses: The addresses in its elements and its styles.
     """
 
     def __init__(self, text: str) -> None:
@@ -53,7 +53,7 @@ class Page(HTMLParser):
             self.addresses += CSS_URL.findall(data)
 
 
-def loaded(path: Path, pages: str) -> Iterator[str]:
+def foreign_addresses(path: Path, pages: str) -> Iterator[str]:
     """Yield the addresses that a file of the site loads from other hosts.
 
     Args:
@@ -76,7 +76,11 @@ def main(site: Path) -> int:
     """Print the foreign addresses in *site*; return 1 if there are any, else 0."""
     pages = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.html"))
     files = sorted(path for path in site.rglob("*") if path.suffix in {".html", ".css", ".js"})
-    problems = [f"{path.relative_to(site)}: {url}" for path in files for url in loaded(path, pages)]
+    problems = [
+        f"{path.relative_to(site)}: {url}"
+        for path in files
+        for url in foreign_addresses(path, pages)
+    ]
     print(*problems, sep="\n", end="\n" if problems else "")
     print(f"{len(files)} files in {site}, {len(problems)} foreign addresses", file=sys.stderr)
     return 1 if problems or not pages else 0

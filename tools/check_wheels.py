@@ -2,7 +2,7 @@
 
 Each wheel is installed with only its declared dependencies: once without extras, and once with
 each extra and an import that needs it. With `all`, every public name must resolve. The extras of
-agent frameworks are large, so it is only checked that what they require can be installed.
+agent frameworks are large, so this only checks that their requirements can be installed.
 """
 
 import os
@@ -46,7 +46,7 @@ def runs(wheel: Path, extra: str, statement: str) -> bool:
 
 
 def resolves(wheel: Path, extra: str) -> bool:
-    """Return whether there are versions of all that *wheel* with *extra* requires."""
+    """Return whether the requirements of *wheel* with *extra* can be resolved."""
     distribution = wheel.name.partition("-")[0]
     command = [UV, "pip", "compile", "--quiet", "--python", sys.executable]
     command += ["--find-links", str(wheel.parent), "-"]

@@ -35,18 +35,18 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
     """Return the page's Markdown for the site."""
     folder = (DOCS / page.file.src_uri).parent
 
-    def link(match: re.Match[str]) -> str:
+    def replace_link(match: re.Match[str]) -> str:
         before, path, anchor = match.group(1), match.group(2), match.group(3) or ""
         target = (folder / path).resolve()
-        outside = not target.is_relative_to(DOCS) or target.is_relative_to(DOCS / "internal")
-        if not outside or not target.exists():
+        is_outside = not target.is_relative_to(DOCS) or target.is_relative_to(DOCS / "internal")
+        if not is_outside or not target.exists():
             return match.group()
         return f"{before}{REPOSITORY}{target.relative_to(ROOT).as_posix()}{anchor}"
 
-    return FENCE_OPTIONS.sub(fence, LINK.sub(link, markdown))
+    return FENCE_OPTIONS.sub(keep_title, LINK.sub(replace_link, markdown))
 
 
-def fence(match: re.Match[str]) -> str:
+def keep_title(match: re.Match[str]) -> str:
     """Keep of a fence's options only the title; the others are for the tests."""
     titles = re.findall(r' title="[^"]*"', match.group(2))
     return match.group(1) + "".join(titles)

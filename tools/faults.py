@@ -331,11 +331,11 @@ def parser() -> argparse.ArgumentParser:
     commands = result.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("list", help="show the faults")
     usage = "%(prog)s [NAME ...] [--full] [-- PYTEST ARGUMENTS]"
-    running = commands.add_parser(
+    run_parser = commands.add_parser(
         "run", help="check whether the tests find the faults", usage=usage
     )
-    running.add_argument("names", nargs="*", metavar="NAME", help="only these faults")
-    running.add_argument(
+    run_parser.add_argument("names", nargs="*", metavar="NAME", help="only these faults")
+    run_parser.add_argument(
         "--full", action="store_true", help="also run tests that tools/test leaves out"
     )
     return result
@@ -360,7 +360,7 @@ def run(root: Path, faults: Sequence[Fault], options: Sequence[str]) -> int:
         started = time.monotonic()
         try:
             with seeded(root, fault):
-                outcome = tested(root, [*fault.tests, *options])
+                outcome = run_tests(root, [*fault.tests, *options])
         except BrokenError as error:
             outcome = Outcome("BROKEN", str(error))
         found_count += outcome.verdict == "found"
@@ -378,8 +378,8 @@ def seeded(root: Path, fault: Fault) -> Iterator[None]:
         BrokenError: The fault cannot be seeded.
     """
     file = root / fault.path
-    changed = ["git", "status", "--porcelain", "--", fault.path]
-    if subprocess.run(changed, cwd=root, capture_output=True, check=True).stdout:
+    status_command = ["git", "status", "--porcelain", "--", fault.path]
+    if subprocess.run(status_command, cwd=root, capture_output=True, check=True).stdout:
         raise BrokenError(f"{fault.path} has changes that are not committed")
     before = file.read_bytes() if file.exists() else b""
     if (count := before.count(fault.old.encode())) != 1:
@@ -391,7 +391,7 @@ def seeded(root: Path, fault: Fault) -> Iterator[None]:
         file.write_bytes(before)
 
 
-def tested(root: Path, arguments: Sequence[str]) -> Outcome:
+def run_tests(root: Path, arguments: Sequence[str]) -> Outcome:
     """Run pytest on the code as it is."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *arguments]
     # Python identifies compiled code by the time (in seconds) and size of its source, which can

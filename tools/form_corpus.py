@@ -229,8 +229,8 @@ def entries() -> Iterator[dict[str, Any]]:
     for name, kind, values in TYPES:
         model = create_model("Input", value=(kind, ...))
         inputs = [{"value": value} for value in values]
-        for each in inputs:
-            model.model_validate_json(json.dumps(each))
+        for valid_input in inputs:
+            model.model_validate_json(json.dumps(valid_input))
         yield {"name": name, "schema": model.model_json_schema(), "inputs": inputs}
     for name, schema, values in HAND_WRITTEN:
         whole = {"type": "object", "properties": {"value": schema}, "required": ["value"]}

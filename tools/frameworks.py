@@ -48,44 +48,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="store_true",
         help="install the lowest versions that the extras allow, instead of the newest",
     )
-    given = parser.parse_args(arguments)
-    if unknown := {*given.names} - FRAMEWORKS.keys():
+    options = parser.parse_args(arguments)
+    if unknown := {*options.names} - FRAMEWORKS.keys():
         parser.error(f"there is no {min(unknown)}; choose {', '.join(FRAMEWORKS)}")
-    names = given.names or FRAMEWORKS
-    rows = [_row(name, again=given.full, is_lowest=given.lowest) for name in names]
+    names = options.names or FRAMEWORKS
+    rows = [_test_framework(name, again=options.full, is_lowest=options.lowest) for name in names]
     print(f"\n{'framework':<16}{'version':<12}{'seconds':>8}  result")
     for name, version, seconds, result in rows:
         print(f"{name:<16}{version:<12}{seconds:>8.0f}  {result}")
     return int(any(" passed" not in result or " failed" in result for *_, result in rows))
 
 
-def _row(name: str, *, again: bool, is_lowest: bool) -> tuple[str, str, float, str]:
+def _test_framework(name: str, *, again: bool, is_lowest: bool) -> tuple[str, str, float, str]:
     """Install a framework, run the tests of its bridge, and return a row of the table."""
     print(f"── {name}", flush=True)
-    began = time.monotonic()
+    started_at = time.monotonic()
     environment = FOLDER / (f"{name}-lowest" if is_lowest else name)
     try:
         _install(name, environment, again=again, is_lowest=is_lowest)
     except subprocess.CalledProcessError:
-        return name, "-", time.monotonic() - began, "can't be installed"
+        return name, "-", time.monotonic() - started_at, "can't be installed"
     result = _test(name, environment, is_lowest=is_lowest)
     if result.count(" passed") > result.count(" failed"):
         result += f", coverage {_coverage(environment)}"
-    return name, _version(name, environment), time.monotonic() - began, result
+    return name, _version(name, environment), time.monotonic() - started_at, result
 
 
 def _install(name: str, environment: Path, *, again: bool, is_lowest: bool) -> None:
     clear = ["--clear"] if again else ["--allow-existing"]
     subprocess.run([UV, "venv", "--quiet", *clear, str(environment)], check=True)
     folders = [f"packages/apcore-a2a-{part}" for part in PARTS]
-    own = [word for folder in folders for word in ("--editable", folder)]
-    required = [*own, *TEST_TOOLS, *FRAMEWORKS[name], *_required(name, is_lowest=is_lowest)]
+    own_packages = [word for folder in folders for word in ("--editable", folder)]
+    required = [
+        *own_packages,
+        *TEST_TOOLS,
+        *FRAMEWORKS[name],
+        *_requirements_of(name, is_lowest=is_lowest),
+    ]
     command = [UV, "pip", "install", "--quiet", "--python", str(environment), *required]
     subprocess.run(command, check=True, cwd=ROOT)
 
 
-def _required(name: str, *, is_lowest: bool) -> list[str]:
-    """Return what the extra of a framework requires, with its lowest versions if asked for."""
+def _requirements_of(name: str, *, is_lowest: bool) -> list[str]:
+    """Return the requirements of a framework's extra, with their lowest versions if asked for."""
     text = (ROOT / "packages/apcore-a2a-bridges/pyproject.toml").read_text(encoding="utf-8")
     extras: dict[str, list[str]] = tomllib.loads(text)["project"]["optional-dependencies"]
     lines = extras.get(name, [])  # a2a-sdk has none: the server needs it
@@ -95,8 +100,8 @@ def _required(name: str, *, is_lowest: bool) -> list[str]:
 def _test(name: str, environment: Path, *, is_lowest: bool) -> str:
     """Run the tests, and return the last line of pytest.
 
-    Warnings of the lowest versions do not fail tests: they use what later releases of their
-    dependencies deprecate.
+    With the lowest versions, warnings do not fail tests: those versions use features that later
+    releases of their dependencies deprecate.
     """
     module = name.replace("-", "_")
     files = sorted(ROOT.glob(f"tests/bridges/test_{module}*.py"))
@@ -117,7 +122,7 @@ def _test(name: str, environment: Path, *, is_lowest: bool) -> str:
 
 
 def _coverage(environment: Path) -> str:
-    """Return the part of the bridge's lines and branches that the tests ran; fail below a limit."""
+    """Return the coverage of the bridge's lines and branches in percent; say if it is too low."""
     command = [*_coverage_command(environment, "report"), f"--fail-under={MIN_COVERAGE}"]
     run = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     if run.returncode:

@@ -33,12 +33,12 @@ STORMS: dict[str, tuple[type[Hosts | Credentials], SearchStrategy[Any]]] = {
 def main(arguments: Sequence[str] | None = None, fuzzed: Callable[[], Fuzzed] = Fuzzed) -> int:
     """Fuzz; return the exit code."""
     options = _parser().parse_args(arguments)
-    first = random.randrange(10**6) if options.seed is None else options.seed
-    print(f"{options.cases:,} cases, --seed {first}", flush=True)
+    first_seed = random.randrange(10**6) if options.seed is None else options.seed
+    print(f"{options.cases:,} cases, --seed {first_seed}", flush=True)
     make, strategy = STORMS.get(options.kind, (fuzzed, cases()))
     with make() as agent:
         try:
-            _fuzz(agent, strategy, options.cases, first)
+            _fuzz(agent, strategy, options.cases, first_seed)
         except KeyboardInterrupt:
             print(f"interrupted after {agent.outcomes.total():,} cases, nothing found")
             return 130
@@ -83,7 +83,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _fuzz(agent: Target, strategy: SearchStrategy[Any], number: int, first: int) -> None:
+def _fuzz(agent: Target, strategy: SearchStrategy[Any], number: int, first_seed: int) -> None:
     started = time.monotonic()
     for done in range(0, number, ROUND):
         profile = settings(
@@ -94,7 +94,7 @@ def _fuzz(agent: Target, strategy: SearchStrategy[Any], number: int, first: int)
             phases=[Phase.generate, Phase.shrink],
             suppress_health_check=list(HealthCheck),
         )
-        seed(first + done)(profile(given(strategy)(agent.check)))()
+        seed(first_seed + done)(profile(given(strategy)(agent.check)))()
         _show(agent, time.monotonic() - started)
     agent.check_rest()
 

@@ -30,7 +30,7 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
                     yield statement.lineno, text
 
 
-def riddles(source: str) -> Iterator[tuple[int, str]]:
+def find_problems(source: str) -> Iterator[tuple[int, str]]:
     """Yield the line number and a description of each problem in *source*."""
     tree = ast.parse(source)
     for line, text in docstrings(tree):
@@ -53,7 +53,7 @@ def main(root: Path) -> int:
         for folder in FOLDERS
         for path in sorted((root / folder).rglob("*.py"))
         if "node_modules" not in path.parts and str(path.relative_to(root)) not in EXCEPTIONS
-        for line, problem in riddles(path.read_text(encoding="utf-8"))
+        for line, problem in find_problems(path.read_text(encoding="utf-8"))
     ]
     print(*problems, sep="\n", end="\n" if problems else "")
     print(f"{len(problems)} places to rewrite", file=sys.stderr)

@@ -148,7 +148,7 @@ def percentile_95(values: list[int]) -> int:
     return sorted(values)[math.ceil(0.95 * len(values)) - 1] if values else 0
 
 
-def tiny(modules: list[Module]) -> tuple[list[Module], int]:
+def find_tiny_modules(modules: list[Module]) -> tuple[list[Module], int]:
     """Return the tiny ones among *modules*, and the number of modules that count."""
     counted = [m for m in modules if not m.path.name.startswith("__")]
     return [m for m in counted if m.lines < TINY], len(counted)
@@ -173,10 +173,10 @@ def excesses(name: str, modules: list[Module]) -> Iterator[str]:
 
 def tiny_excess(modules: list[Module]) -> Iterator[str]:
     """Yield the tiny modules if there are too many."""
-    tiny_modules, counted = tiny(modules)
-    if len(tiny_modules) > TINY_SHARE * counted:
+    tiny_modules, count = find_tiny_modules(modules)
+    if len(tiny_modules) > TINY_SHARE * count:
         limit = f"more than {TINY_SHARE:.0%}"
-        yield f"{len(tiny_modules)} of {counted} modules have fewer than {TINY} lines, {limit}:"
+        yield f"{len(tiny_modules)} of {count} modules have fewer than {TINY} lines, {limit}:"
         yield from (f"    {m.path}: {m.lines} lines" for m in tiny_modules)
 
 
@@ -193,7 +193,7 @@ def row(name: str, modules: list[Module]) -> str:
     """Return the line of the table for the group *name*."""
     functions = [function for module in modules for function in module.functions]
     own = [function.own for function in functions]
-    cells: list[object] = [len(modules), len(tiny(modules)[0])]
+    cells: list[object] = [len(modules), len(find_tiny_modules(modules)[0])]
     cells += [sum(module.code for module in modules)]
     cells += [len(own), f"{median(own or [0]):g}", percentile_95(own)]
     cells += [max((function.whole for function in functions), default=0)]

@@ -33,12 +33,12 @@ def types_1_0() -> tuple[Types, Types]:
     methods: Types = {}
     for method in a2a_pb2.DESCRIPTOR.services_by_name["A2AService"].methods:
         methods[method.name] = [
-            _message(each, types) for each in (method.input_type, method.output_type)
+            _add_message(kind, types) for kind in (method.input_type, method.output_type)
         ]
     return types, methods
 
 
-def _message(message: Any, types: Types) -> str:
+def _add_message(message: Any, types: Types) -> str:
     """Add a message, and those in it, to *types*; return its name."""
     if message.full_name == "google.protobuf.Empty":
         return "object|null"
@@ -47,7 +47,7 @@ def _message(message: Any, types: Types) -> str:
         types[name] = {}
         types[name] |= dict(_members(message, types))
         for group in message.oneofs:
-            if not group.name.startswith("_"):  # as those of optional fields do
+            if not group.name.startswith("_"):  # those groups stand for optional fields
                 types[name]["?"] = [field.json_name for field in group.fields]
     return name
 
@@ -56,24 +56,24 @@ def _members(message: Any, types: Types) -> Iterator[tuple[str, str]]:
     for field in message.fields:
         behaviors = field.GetOptions().Extensions[field_behavior_pb2.field_behavior]
         is_required = field_behavior_pb2.REQUIRED in behaviors
-        yield field.json_name, _field(field, types) + ("!" if is_required else "")
+        yield field.json_name, _field_type(field, types) + ("!" if is_required else "")
 
 
-def _field(field: Any, types: Types) -> str:
+def _field_type(field: Any, types: Types) -> str:
     if field.message_type and field.message_type.GetOptions().map_entry:
-        return _single(field.message_type.fields_by_name["value"], types) + "{}"
-    return _single(field, types) + ("[]" if field.is_repeated else "")
+        return _element_type(field.message_type.fields_by_name["value"], types) + "{}"
+    return _element_type(field, types) + ("[]" if field.is_repeated else "")
 
 
-def _single(field: Any, types: Types) -> str:
+def _element_type(field: Any, types: Types) -> str:
     if field.message_type:
         well_known = field.message_type.full_name.startswith("google.protobuf.")
         name: str = field.message_type.name
-        return WELL_KNOWN[name] if well_known else _message(field.message_type, types)
+        return WELL_KNOWN[name] if well_known else _add_message(field.message_type, types)
     if field.enum_type:
-        types[field.enum_type.name] = "|".join(f"={each.name}" for each in field.enum_type.values)
+        types[field.enum_type.name] = "|".join(f"={value.name}" for value in field.enum_type.values)
         return str(field.enum_type.name)
-    kinds = {getattr(field, f"TYPE_{each}"): "number" for each in NUMBERS}
+    kinds = {getattr(field, f"TYPE_{number}"): "number" for number in NUMBERS}
     return {**kinds, field.TYPE_BOOL: "boolean"}.get(field.type, "string")
 
 
@@ -89,38 +89,38 @@ def types_0_3() -> tuple[Types, Types]:
         if name == "TaskResubscriptionRequest":
             response = "SendStreamingMessageSuccessResponse"
         result = definitions[response]["properties"]["result"]
-        params = _schema(request.get("params", {"type": "object"}), definitions, types)
-        result_type = _schema(result, definitions, types)
+        params = _schema_type(request.get("params", {"type": "object"}), definitions, types)
+        result_type = _schema_type(result, definitions, types)
         methods[request["method"]["const"]] = [params, result_type]
     return types, methods
 
 
-def _schema(schema: Any, definitions: Any, types: Types) -> str:
+def _schema_type(schema: Any, definitions: Any, types: Types) -> str:
     """Return the type of a schema; add those that it refers to."""
     if "$ref" in schema:
         name = str(schema["$ref"].rpartition("/")[2])
         if name not in types:
             types[name] = {}
-            types[name] = _definition(definitions[name], definitions, types)
+            types[name] = _definition_type(definitions[name], definitions, types)
         return name
     if "anyOf" in schema:
-        return "|".join(_schema(each, definitions, types) for each in schema["anyOf"])
+        return "|".join(_schema_type(option, definitions, types) for option in schema["anyOf"])
     if "const" in schema or "enum" in schema:
-        return "|".join(f"={each}" for each in schema.get("enum", [schema.get("const")]))
+        return "|".join(f"={value}" for value in schema.get("enum", [schema.get("const")]))
     kind = schema.get("type", "any")
     if kind == "array":
-        return _schema(schema["items"], definitions, types) + "[]"
+        return _schema_type(schema["items"], definitions, types) + "[]"
     if kind == "object" and schema.get("additionalProperties"):
-        return _schema(schema["additionalProperties"], definitions, types) + "{}"
+        return _schema_type(schema["additionalProperties"], definitions, types) + "{}"
     return "|".join(kind) if isinstance(kind, list) else kind
 
 
-def _definition(definition: Any, definitions: Any, types: Types) -> Any:
+def _definition_type(definition: Any, definitions: Any, types: Types) -> Any:
     if "properties" not in definition:
-        return _schema(definition, definitions, types)
+        return _schema_type(definition, definitions, types)
     required = definition.get("required", [])
     return {
-        name: _schema(member, definitions, types) + ("!" if name in required else "")
+        name: _schema_type(member, definitions, types) + ("!" if name in required else "")
         for name, member in definition["properties"].items()
     }
 

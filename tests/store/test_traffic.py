@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.asking import MODERN
 from tools.benchmarks.apps import ours
-from tools.benchmarks.stored import MEMORY, POSTGRESQL, SQLITE, StoreCalls, counted
+from tools.benchmarks.stored import MEMORY, POSTGRESQL, SQLITE, StoreCalls, open_counting_store
 
 pytestmark = [pytest.mark.anyio, pytest.mark.smoke]
 
@@ -29,7 +29,7 @@ async def test_a_task_is_written_twice_and_read_once_at_most(address: str, metho
     params = {"message": message, "metadata": {"skillId": "bench.noop"}}
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     calls = StoreCalls()
-    app = await ours(counted(address, calls))
+    app = await ours(open_counting_store(address, calls))
     transport = httpx.ASGITransport(app)
     async with (
         app.router.lifespan_context(app),

@@ -10,7 +10,7 @@ from tests.e2e.environments import ROOT, python_environment
 from tools.benchmarks import messages, report
 from tools.benchmarks.bridge_apps import APPS, SLOWLY
 from tools.benchmarks.figures import Figures, Key, Results
-from tools.benchmarks.peers import ADAPTER, REQUIREMENTS, STACK, serving
+from tools.benchmarks.peers import ADAPTER, REQUIREMENTS, STACK, serving_requirements
 from tools.benchmarks.report import Table
 from tools.benchmarks.rounds import Bench, Plan
 from tools.benchmarks.scenarios import BUSY, Scenario
@@ -20,7 +20,7 @@ from tools.benchmarks.targets import Check
 SEND = "message/send, a text"
 STREAM = "message/stream, ten words 50 ms apart"
 STREAMS = 8
-"""Streams that are open at once."""
+"""Number of streams that are open at once."""
 AGENTS = {"function": [SEND], "generator": [STREAM], "LangGraph": [SEND, STREAM]}
 """The agents, and the scenarios of each."""
 PACKAGES = ("core", "client", "server", "auth", "bridges")
@@ -54,7 +54,7 @@ def measure(say: Callable[[str], None], *, quick: bool) -> list[Table]:
 def plan(*, quick: bool) -> Plan:
     """Install both libraries, and return the plan."""
     sources = [ROOT / "packages" / f"apcore-a2a-{name}" for name in PACKAGES]
-    needed = [*REQUIREMENTS[ADAPTER], "langgraph", *serving()]
+    needed = [*REQUIREMENTS[ADAPTER], "langgraph", *serving_requirements()]
     python = python_environment("peer-bridges", *needed, sources=sources)
     return Plan(
         stacks=[STACK],
@@ -80,7 +80,7 @@ def table(results: Results) -> Table:
 
 def checks(results: Results) -> list[Check]:
     """Return the limits of both ratios."""
-    found: list[Check] = []
+    limits: list[Check] = []
     for agent, names in AGENTS.items():
         for name in names:
             ours, theirs = _pair(results, agent, name)
@@ -88,11 +88,11 @@ def checks(results: Results) -> list[Check]:
                 value, limit = ours.cpu / theirs.cpu, 0.8
             else:
                 value, limit = ours.first_p50 / theirs.first_p50, 0.2
-            what = "CPU" if name == SEND else "first artifact"
+            figure = "CPU" if name == SEND else "first artifact"
             measured = None if math.isnan(value) else value
-            line = f"{agent}, {name}: {what} vs. a2a-adapter"
-            found.append(Check(line, STACK.name, measured, limit, "x"))
-    return found
+            line = f"{agent}, {name}: {figure} vs. a2a-adapter"
+            limits.append(Check(line, STACK.name, measured, limit, "x"))
+    return limits
 
 
 def _row(results: Results, agent: str, name: str) -> list[str]:

@@ -25,7 +25,7 @@ from typing import TextIO
 import uvicorn
 
 from tools.benchmarks.apps import APPS, ours
-from tools.benchmarks.stored import StoreCalls, counted
+from tools.benchmarks.stored import StoreCalls, open_counting_store
 
 
 def resident_bytes() -> int:
@@ -47,8 +47,8 @@ def loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
 
 def _state(calls: StoreCalls) -> dict[str, object]:
     tasks = Counter(getattr(t.get_coro(), "__qualname__", "?") for t in asyncio.all_tasks())
-    now = {"cpu": time.process_time(), "resident": resident_bytes(), "tasks": tasks}
-    return {**now, "writes": calls.writes, "reads": calls.reads}
+    figures = {"cpu": time.process_time(), "resident": resident_bytes(), "tasks": tasks}
+    return {**figures, "writes": calls.writes, "reads": calls.reads}
 
 
 class _Server(uvicorn.Server):
@@ -101,7 +101,9 @@ def _listener() -> socket.socket:
 
 async def _serve(options: argparse.Namespace, answers: TextIO) -> None:
     calls = StoreCalls()
-    app = await (ours(counted(options.store, calls)) if options.store else APPS[options.server]())
+    app = await (
+        ours(open_counting_store(options.store, calls)) if options.store else APPS[options.server]()
+    )
     config = uvicorn.Config(
         app, http=options.http, ws="none", log_level="warning", access_log=False
     )

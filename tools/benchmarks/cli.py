@@ -89,29 +89,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.profile:
         return _profile(options)
     if options.instructions:
-        return _instructions(should_record=options.record)
+        return _count_instructions(should_record=options.record)
     if options.clients:
-        return _tables(options, command, lambda: clients.measure(quick=options.quick))
+        return _print_tables(options, command, lambda: clients.measure(quick=options.quick))
     if options.peers:
-        return _tables(options, command, lambda: _compare(quick=options.quick))
+        return _print_tables(options, command, lambda: _compare_peers(quick=options.quick))
     if options.bridges:
         quick = options.quick
-        return _tables(options, command, lambda: bridges.measure(_progress(), quick=quick))
+        return _print_tables(options, command, lambda: bridges.measure(_progress(), quick=quick))
     if options.remote:
         quick = options.quick
-        return _tables(options, command, lambda: remote.measure(_progress(), quick=quick))
+        return _print_tables(options, command, lambda: remote.measure(_progress(), quick=quick))
     if options.webhooks:
-        return _tables(options, command, lambda: [webhooks.measure(quick=options.quick)])
+        return _print_tables(options, command, lambda: [webhooks.measure(quick=options.quick)])
     if options.store is not None:
-        return _tables(options, command, lambda: stores.measure(_store_plan(options), _progress()))
+        return _print_tables(
+            options, command, lambda: stores.measure(_store_plan(options), _progress())
+        )
     results = Results()
     _measure(_plan(options), results, quick=options.quick)
     print(report.text(results))
     _write(options.markdown, lambda: report.markdown(results, command))
     _write(options.json, lambda: report.as_json(results, command))
     missed = any(check.missed for check in targets.checks(results))
-    bad = results.failures or results.unavailable or (options.strict and missed)
-    return 1 if bad else 0
+    has_failed = results.failures or results.unavailable or (options.strict and missed)
+    return 1 if has_failed else 0
 
 
 def _plan(options: argparse.Namespace) -> Plan:
@@ -139,7 +141,7 @@ def _store_plan(options: argparse.Namespace) -> stores.Plan:
     )
 
 
-def _compare(*, quick: bool) -> list[Table]:
+def _compare_peers(*, quick: bool) -> list[Table]:
     """Measure other A2A servers, and single figures of this project; return the tables."""
     results = Results()
     _measure(peers.plan(results, quick=quick), results, quick=quick)
@@ -227,7 +229,7 @@ def _profile(options: argparse.Namespace) -> int:
     return 0
 
 
-def _instructions(*, should_record: bool) -> int:
+def _count_instructions(*, should_record: bool) -> int:
     try:
         rows = instructions.measure(_progress())
     except ServerFailed as failure:
@@ -242,7 +244,9 @@ def _instructions(*, should_record: bool) -> int:
     return 1 if any(row.is_missed for row in rows) else 0
 
 
-def _tables(options: argparse.Namespace, command: str, measure: Callable[[], list[Table]]) -> int:
+def _print_tables(
+    options: argparse.Namespace, command: str, measure: Callable[[], list[Table]]
+) -> int:
     try:
         tables = measure()
     except ServerFailed as failure:

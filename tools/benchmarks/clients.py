@@ -25,7 +25,7 @@ from tools.benchmarks.report import Table
 from tools.benchmarks.servers import ServerFailed
 from tools.benchmarks.startup import serving
 
-Once = Callable[[], Awaitable[object]]
+Call = Callable[[], Awaitable[object]]
 
 IMPORTS = ("apcore_a2a_client", "a2a.client")
 IMPORT_LIMIT = 1.25
@@ -100,24 +100,24 @@ async def _costs(url: str, calls: int) -> dict[str, dict[str, float]]:
         costs: dict[str, dict[str, float]] = {}
         for _ in range(3):
             for operation, by_client in clients.items():
-                for client, once in by_client.items():
-                    seconds = await _cost(once, calls)
+                for client, call in by_client.items():
+                    seconds = await _cost(call, calls)
                     best = costs.setdefault(operation, {})
                     best[client] = min(best.get(client, seconds), seconds)
     return costs
 
 
-async def _cost(once: Once, calls: int) -> float:
+async def _cost(call: Call, calls: int) -> float:
     for _ in range(5):
-        await once()
+        await call()
     begin = time.process_time()
     for _ in range(calls):
-        await once()
+        await call()
     return (time.process_time() - begin) / calls
 
 
 @asynccontextmanager
-async def _clients(url: str) -> AsyncIterator[dict[str, dict[str, Once]]]:
+async def _clients(url: str) -> AsyncIterator[dict[str, dict[str, Call]]]:
     """Yield a send and a get by each client: httpx with JSON alone, ours, and the SDK's."""
     http = httpx.AsyncClient()
     config = ClientConfig(streaming=False, httpx_client=http)
@@ -125,14 +125,16 @@ async def _clients(url: str) -> AsyncIterator[dict[str, dict[str, Once]]]:
     async with aclosing(http), A2AClient(url) as ours:
         task = await ours.send_message(INPUT, skill=SKILL)
 
-        async def ask(method: str, params: Any) -> Any:
+        async def call_method(method: str, params: Any) -> Any:
             body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
             answer = await http.post(url, json=body, headers={"A2A-Version": "1.0"})
             return json.loads(answer.content)["result"]
 
         async def plain_send() -> Any:
             message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"data": INPUT}]}
-            return await ask("SendMessage", {"message": message, "metadata": {"skillId": SKILL}})
+            return await call_method(
+                "SendMessage", {"message": message, "metadata": {"skillId": SKILL}}
+            )
 
         async def sdk_send() -> object:
             message = new_data_message(INPUT, role=Role.ROLE_USER)
@@ -147,7 +149,7 @@ async def _clients(url: str) -> AsyncIterator[dict[str, dict[str, Once]]]:
                 "a2a-sdk": sdk_send,
             },
             "get": {
-                "httpx": lambda: ask("GetTask", {"id": task.id}),
+                "httpx": lambda: call_method("GetTask", {"id": task.id}),
                 "ours": lambda: ours.get_task(task.id),
                 "a2a-sdk": lambda: sdk.get_task(GetTaskRequest(id=task.id)),
             },

@@ -78,14 +78,14 @@ class AnswerParser:
         if end < 0:
             return False
         status, *lines = bytes(self._buffer[:end]).split(b"\r\n")
-        self._status = _status(status)
-        self._length = _length(lines)
+        self._status = _parse_status(status)
+        self._length = _parse_length(lines)
         self._body_start = end + len(_END_OF_HEAD)
         return True
 
     def _read_chunks(self) -> Answer | None:
         while (end := self._buffer.find(b"\r\n", self._body_start)) >= 0:
-            size = _number(self._buffer[self._body_start : end].split(b";")[0], 16)
+            size = _parse_number(self._buffer[self._body_start : end].split(b";")[0], 16)
             after = end + 2 + size + 2
             if len(self._buffer) < after:
                 return None
@@ -101,25 +101,25 @@ class AnswerParser:
         return answer
 
 
-def _status(line: bytes) -> int:
+def _parse_status(line: bytes) -> int:
     version, _, rest = line.partition(b" ")
     if not version.startswith(b"HTTP/1."):
         raise BadAnswer(line)
-    return _number(rest[:3])
+    return _parse_number(rest[:3])
 
 
-def _length(lines: list[bytes]) -> int | None:
+def _parse_length(lines: list[bytes]) -> int | None:
     for line in lines:
         name, _, value = line.partition(b":")
         match name.lower():
             case b"content-length":
-                return _number(value)
+                return _parse_number(value)
             case b"transfer-encoding" if b"chunked" in value.lower():
                 return None
     raise BadAnswer("neither Content-Length nor chunked")
 
 
-def _number(digits: bytes | bytearray, base: int = 10) -> int:
+def _parse_number(digits: bytes | bytearray, base: int = 10) -> int:
     try:
         return int(digits, base)
     except ValueError:

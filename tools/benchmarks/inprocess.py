@@ -27,7 +27,7 @@ def measure_direct(loop: str, calls: int) -> Figures:
     Raises:
         ServerFailed: apcore cannot be called.
     """
-    return Figures(**_in_a_process(["direct", "--loop", loop, "--count", str(calls)]))
+    return Figures(**_run_in_process(["direct", "--loop", loop, "--count", str(calls)]))
 
 
 def measure_store(loop: str, address: str, callers: int, seconds: float) -> dict[str, float]:
@@ -37,7 +37,7 @@ def measure_store(loop: str, address: str, callers: int, seconds: float) -> dict
         ServerFailed: There is no such store.
     """
     options = ["--address", address, "--count", str(callers), "--seconds", str(seconds)]
-    return _in_a_process(["store", "--loop", loop, *options])
+    return _run_in_process(["store", "--loop", loop, *options])
 
 
 def measure_card(modules: int) -> float:
@@ -46,7 +46,7 @@ def measure_card(modules: int) -> float:
     Raises:
         ServerFailed: The application could not be built.
     """
-    return float(_in_a_process(["card", "--count", str(modules)])["seconds"])
+    return float(_run_in_process(["card", "--count", str(modules)])["seconds"])
 
 
 def measure_create() -> float:
@@ -55,7 +55,7 @@ def measure_create() -> float:
     Raises:
         ServerFailed: The application could not be built.
     """
-    return float(_in_a_process(["create", "--count", "1"])["seconds"])
+    return float(_run_in_process(["create", "--count", "1"])["seconds"])
 
 
 def measure_streams(count: int) -> float:
@@ -66,10 +66,10 @@ def measure_streams(count: int) -> float:
     Raises:
         ServerFailed: A stream could not be opened.
     """
-    return float(_in_a_process(["streams", "--count", str(count)])["bytes"])
+    return float(_run_in_process(["streams", "--count", str(count)])["bytes"])
 
 
-def _in_a_process(arguments: list[str]) -> dict[str, Any]:
+def _run_in_process(arguments: list[str]) -> dict[str, Any]:
     command = [sys.executable, "-m", "tools.benchmarks.inprocess", *arguments]
     process = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=_LIMIT, check=False
@@ -80,7 +80,7 @@ def _in_a_process(arguments: list[str]) -> dict[str, Any]:
     return result
 
 
-async def _call(calls: int) -> dict[str, float]:
+async def _measure_calls(calls: int) -> dict[str, float]:
     from apcore import Executor
 
     from tools.benchmarks.modules import registry
@@ -103,7 +103,7 @@ async def _call(calls: int) -> dict[str, float]:
     }
 
 
-async def _store(address: str, callers: int, seconds: float) -> dict[str, float]:
+async def _measure_store(address: str, callers: int, seconds: float) -> dict[str, float]:
     """Run *callers* loops, each of which creates and completes one task after another."""
     from apcore_a2a_server.store import open_store
 
@@ -148,7 +148,7 @@ async def _create_and_complete(store: Any) -> None:
     await store.change(replace(end, base=record.version, events=events, lease=lease))
 
 
-async def _card(modules: int) -> dict[str, float]:
+async def _measure_card(modules: int) -> dict[str, float]:
     from apcore_a2a_server import create_app
 
     from tools.benchmarks.modules import registry
@@ -164,7 +164,7 @@ async def _card(modules: int) -> dict[str, float]:
     return {"seconds": seconds}
 
 
-async def _create(_: int) -> dict[str, float]:
+async def _measure_create(_: int) -> dict[str, float]:
     from apcore_a2a_server import create_app
 
     from tools.benchmarks.modules import registry
@@ -175,7 +175,7 @@ async def _create(_: int) -> dict[str, float]:
     return {"seconds": time.monotonic() - started}
 
 
-async def _streams(count: int) -> dict[str, float]:
+async def _measure_streams(count: int) -> dict[str, float]:
     """Open a hundred streams, then *count* more, and measure what these add to the memory."""
     from apcore_a2a_server import Limits, create_app
 
@@ -221,8 +221,8 @@ async def _open_stream(app: Any, request: bytes) -> "asyncio.Task[None]":
             has_chunk.set()
 
     stream = asyncio.create_task(app(scope, receive, send))
-    waiting = asyncio.create_task(has_chunk.wait())
-    await asyncio.wait([stream, waiting], return_when=asyncio.FIRST_COMPLETED)
+    chunk_waiter = asyncio.create_task(has_chunk.wait())
+    await asyncio.wait([stream, chunk_waiter], return_when=asyncio.FIRST_COMPLETED)
     if not has_chunk.is_set():
         raise ServerFailed("a stream ended before its first chunk")
     return stream
@@ -245,21 +245,21 @@ async def _first_card(app: Any) -> bytes:
 def main() -> None:
     """Run one measurement and print its result."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["direct", "card", "store", "create", "streams"])
+    parser.add_argument("measurement", choices=["direct", "card", "store", "create", "streams"])
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="asyncio")
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--address", default="memory")
     parser.add_argument("--seconds", type=float, default=1.0)
     options = parser.parse_args()
     measures = {
-        "direct": lambda: _call(options.count),
-        "card": lambda: _card(options.count),
-        "create": lambda: _create(options.count),
-        "streams": lambda: _streams(options.count),
-        "store": lambda: _store(options.address, options.count, options.seconds),
+        "direct": lambda: _measure_calls(options.count),
+        "card": lambda: _measure_card(options.count),
+        "create": lambda: _measure_create(options.count),
+        "streams": lambda: _measure_streams(options.count),
+        "store": lambda: _measure_store(options.address, options.count, options.seconds),
     }
     with asyncio.Runner(loop_factory=loop_factory(options.loop)) as runner:
-        print(json.dumps(runner.run(measures[options.what]())))
+        print(json.dumps(runner.run(measures[options.measurement]())))
 
 
 if __name__ == "__main__":

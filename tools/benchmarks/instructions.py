@@ -29,7 +29,7 @@ RECORD = Path(__file__).with_suffix(".json")
 TOLERANCE = 0.03
 """Fraction by which a scenario may cost more than recorded."""
 REQUESTS = 100
-"""Requests that are counted for each scenario."""
+"""Number of requests that are counted for each scenario."""
 CHUNKS = 50
 """Additional chunks of a long stream, compared with a short one: the difference is their cost."""
 LONG = "long stream"

@@ -63,17 +63,17 @@ class _Run:
         self._until = time.monotonic() + load.seconds
 
     def next_request(self) -> bytes | None:
-        if self._remaining <= 0 or (self._enough() and time.monotonic() >= self._until):
+        if self._remaining <= 0 or (self._has_enough() and time.monotonic() >= self._until):
             return None
         if len(self.tally.failures) >= _MAX_FAILURES:
             return None
         self._remaining -= 1
         return next(self.load.requests, None)
 
-    def _enough(self) -> bool:
+    def _has_enough(self) -> bool:
         return self.load.limit - self._remaining >= _WAVES * self.load.connections
 
-    def answered(self, answer: Answer, seconds: float) -> None:
+    def record_answer(self, answer: Answer, seconds: float) -> None:
         if answer.status != 200 or self.load.expect not in answer.body:
             self.tally.failures.append(f"{answer.status} {answer.body[:300]!r}")
             return
@@ -81,7 +81,7 @@ class _Run:
         if self.load.keep:
             self.tally.bodies.append(answer.body)
 
-    def closed(self) -> None:
+    def record_closing(self) -> None:
         self._open -= 1
         if not self._open:
             self.done.set()
@@ -128,7 +128,7 @@ class _Connection(asyncio.Protocol):
         if self._parser.body:
             self._scan_events(now)
         if answer is not None and self._sent is not None:
-            self._run.answered(answer, now - self._sent)
+            self._run.record_answer(answer, now - self._sent)
             self.send()
 
     def _scan_events(self, now: float) -> None:
@@ -144,7 +144,7 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._sent is not None:
             self._run.tally.failures.append(f"connection lost: {exc}")
-        self._run.closed()
+        self._run.record_closing()
 
 
 async def run_load(load: Load) -> Tally:

@@ -28,7 +28,7 @@ REQUIREMENTS = {
     ADAPTER: ["a2a-adapter==0.2.14"],
 }
 AGENTS = OWN | {name: ", ".join(required) for name, required in REQUIREMENTS.items()}
-"""The servers, and what each runs."""
+"""The servers, and the software that each runs."""
 AGENTS[FASTA2A] += ", does not wait"
 SERVING = ["starlette", "uvicorn", "httptools", "uvloop"]
 """Packages that serve each agent in Python, all in the versions of this environment."""
@@ -67,11 +67,11 @@ def program(name: str) -> Program:
     if name == JS:
         folder = node_modules(*REQUIREMENTS[name])
         return tool("node"), str(Path(__file__).with_name("peer.mjs")), str(folder)
-    python = python_environment(f"peer-{name}", *REQUIREMENTS[name], *serving())
+    python = python_environment(f"peer-{name}", *REQUIREMENTS[name], *serving_requirements())
     return str(python), "-m", CHILD
 
 
-def serving() -> list[str]:
+def serving_requirements() -> list[str]:
     """Return the requirements that serve an agent, in the versions of this environment."""
     return [f"{package}=={version(package)}" for package in SERVING]
 

@@ -20,7 +20,7 @@ from tools.benchmarks.load import Load, run_load
 from tools.benchmarks.messages import send_v1
 from tools.benchmarks.report import Table
 from tools.benchmarks.servers import ServerFailed
-from tools.benchmarks.startup import EXTENSIONS, Started, started
+from tools.benchmarks.startup import EXTENSIONS, Started, running_command
 
 MAX_RATIO = 2.5
 """Highest ratio of the latency of a call through the gateway to that of a direct one."""
@@ -41,9 +41,9 @@ def measure(say: Callable[[str], None], *, quick: bool) -> list[Table]:
         ServerFailed: A server did not start, or gave wrong answers.
     """
     quiet = ("--no-access-log",)
-    with started("--extensions-dir", str(EXTENSIONS), *quiet) as agent:
+    with running_command("--extensions-dir", str(EXTENSIONS), *quiet) as agent:
         remote = f"{NAME}=http://127.0.0.1:{agent.port}"
-        with started(*quiet, "--metrics", "--remote", remote) as gateway:
+        with running_command(*quiet, "--metrics", "--remote", remote) as gateway:
             bench = _Bench(agent, gateway, 3 if quick else 15, 0.3 if quick else 1.0, say)
             return asyncio.run(bench.tables())
 
@@ -60,30 +60,34 @@ class _Bench:
 
     async def tables(self) -> list[Table]:
         """Return the tables. Memory comes before the burst, which leaves free memory behind."""
-        one = await self._row(1)
+        single_call = await self._row(1)
         self.say("memory of open calls")
         memory = await self._memory()
         header = ["calls at once", "at most", "direct p50 ms", "by the gateway p50 ms", "x direct"]
         header += ["direct CPU ms", "by the gateway CPU ms", "x direct"]
-        rows = [one, await self._row(PARALLEL)]
+        rows = [single_call, await self._row(PARALLEL)]
         return [Table("A call of a remote skill", header, rows), memory]
 
     async def _row(self, connections: int) -> list[str]:
         """Measure both ways in turns; the CPU by the gateway includes that of the agent."""
-        direct: list[_Cost] = []
-        hops: list[_Cost] = []
+        direct_costs: list[_Cost] = []
+        gateway_costs: list[_Cost] = []
         for number in range(self.rounds + 1):
             self.say(f"{connections} at once, round {number} of {self.rounds}")
-            one = await self._cost(self.agent.port, SKILL, connections)
-            hop = await self._cost(self.gateway.port, f"remote.{NAME}.{SKILL}", connections)
+            direct = await self._cost(self.agent.port, SKILL, connections)
+            remote_skill = f"remote.{NAME}.{SKILL}"
+            by_gateway = await self._cost(self.gateway.port, remote_skill, connections)
             if number:  # the first round warms up
-                direct.append(one)
-                hops.append(hop)
+                direct_costs.append(direct)
+                gateway_costs.append(by_gateway)
         cells = [str(connections), f"{MAX_RATIO} x" if connections == 1 else ""]
         for figure in ("p50", "cpu"):
-            ones, others = ([getattr(each, figure) for each in costs] for costs in (direct, hops))
-            ratio = statistics.median(hop / one for hop, one in zip(others, ones, strict=True))
-            cells += [f"{statistics.median(each) * 1e3:.2f}" for each in (ones, others)]
+            direct_values = [getattr(cost, figure) for cost in direct_costs]
+            gateway_values = [getattr(cost, figure) for cost in gateway_costs]
+            pairs = zip(gateway_values, direct_values, strict=True)
+            ratio = statistics.median(by_gateway / direct for by_gateway, direct in pairs)
+            medians = map(statistics.median, (direct_values, gateway_values))
+            cells += [f"{seconds * 1e3:.2f}" for seconds in medians]
             cells.append(f"{ratio:.2f}")
         return cells
 

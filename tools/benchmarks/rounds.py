@@ -39,7 +39,7 @@ class Plan:
     """The programs of servers that need another environment."""
     scenarios: Sequence[Scenario] = tuple(STEADY)
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The names of the scenarios of servers that do not run all, and no bursts either."""
+    """Names of the scenarios of servers that run only these, and no bursts."""
     warm_up: int = 20
     """Number of requests of each kind before the first round on a server."""
 
@@ -74,7 +74,7 @@ class Bench:
                 self._say(f"round {number + 1} of {self._plan.rounds}, {stack.name}")
                 with ExitStack() as running:
                     subjects = self._start(stack, running)
-                    self._round(subjects, bursts=number < self._plan.bursts)
+                    self._run_round(subjects, bursts=number < self._plan.bursts)
 
     def run_full_store(self, name: str, stack: Stack) -> None:
         """Fill a fresh server's store; measure its memory and its reads."""
@@ -85,7 +85,7 @@ class Bench:
             subject = Subject(server)
             if self._is_up(server):
                 with self._recording_failure(subject, GET_FULL):
-                    self._read_full(subject, self._fill(subject))
+                    self._read_full_store(subject, self._fill_store(subject))
 
     def _start(self, stack: Stack, running: ExitStack) -> list[Subject]:
         """Start all servers at once; return those that come up and pass the warm-up."""
@@ -113,7 +113,7 @@ class Bench:
     def _warm_up(self, subject: Subject) -> bool:
         """Send each request a few times, so that imports and caches do not affect the figures."""
         with self._recording_failure(subject, "warming up"):
-            if self._reads_tasks() and not subject.is_bare and not self._find_task(subject):
+            if self._reads_tasks() and not subject.is_bare and not self._store_task(subject):
                 return False
             for scenario in self._scenarios_of(subject):
                 expect = scenario.expected_of(subject.name)
@@ -127,12 +127,12 @@ class Bench:
 
     def _scenarios_of(self, subject: Subject) -> list[Scenario]:
         names = self._plan.only.get(subject.name)
-        return [each for each in self._plan.scenarios if names is None or each.name in names]
+        return [s for s in self._plan.scenarios if names is None or s.name in names]
 
     def _reads_tasks(self) -> bool:
         return any(scenario.name == GET for scenario in self._plan.scenarios)
 
-    def _find_task(self, subject: Subject) -> bool:
+    def _store_task(self, subject: Subject) -> bool:
         """Store a task to read; return whether the server could."""
         requests = messages.send(in_message=subject.target.in_message)
         tally = self._run_load(subject, requests, _COMPLETED, limit=1, keep=1)
@@ -142,37 +142,37 @@ class Bench:
         self._give_up(subject.name, f"first send: {(*tally.failures, 'no task')[0]}")
         return False
 
-    def _round(self, subjects: list[Subject], *, bursts: bool) -> None:
+    def _run_round(self, subjects: list[Subject], *, bursts: bool) -> None:
         for scenario in self._plan.scenarios:
             self._say(f"  {scenario.name}")
             for connections in scenario.connections:
                 for subject in subjects:
                     if scenario in self._scenarios_of(subject):
-                        self._steady(subject, scenario, connections)
+                        self._run_steady(subject, scenario, connections)
         agents = [s for s in subjects if not s.is_bare and s.name not in self._plan.only]
         for scenario in BURSTS if bursts else []:
             self._say(f"  {scenario.name}")
             for subject in agents:
-                self._burst(subject, scenario)
+                self._run_burst(subject, scenario)
         for subject in agents if self._plan.bursts else []:
             self._count_leftovers(subject)
 
-    def _steady(self, subject: Subject, scenario: Scenario, connections: int) -> None:
+    def _run_steady(self, subject: Subject, scenario: Scenario, connections: int) -> None:
         with self._recording_failure(subject, scenario.name):
             before = subject.server.state()
             requests = scenario.requests(subject.target)
             expect = scenario.expected_of(subject.name)
             seconds, first = self._plan.seconds, scenario.first
             tally = self._run_load(subject, requests, expect, connections, seconds, first=first)
-            self._keep(subject, scenario.name, connections, before, tally)
+            self._record(subject, scenario.name, connections, before, tally)
 
-    def _burst(self, subject: Subject, scenario: Scenario) -> None:
+    def _run_burst(self, subject: Subject, scenario: Scenario) -> None:
         (count,) = scenario.connections
         with self._recording_failure(subject, scenario.name):
             before = subject.server.state()
             requests = scenario.requests(subject.target)
             tally = self._run_load(subject, requests, scenario.expect, count, limit=count)
-            self._keep(subject, scenario.name, count, before, tally)
+            self._record(subject, scenario.name, count, before, tally)
 
     def _run_load(
         self,
@@ -190,7 +190,7 @@ class Bench:
         load = Load(port, requests, expect, connections, seconds, limit, keep, first)
         return self._runner.run(run_load(load))
 
-    def _keep(
+    def _record(
         self, subject: Subject, name: str, connections: int, before: State, tally: Tally
     ) -> None:
         if tally.failures:
@@ -223,7 +223,7 @@ class Bench:
                 tasks = subject.server.state().tasks
                 self._say(f"  {subject} has {leftover} asyncio tasks left over: {tasks}")
 
-    def _fill(self, subject: Subject) -> list[str]:
+    def _fill_store(self, subject: Subject) -> list[str]:
         warm_up = self._plan.warm_up
         self._run_load(subject, messages.send(), _COMPLETED, limit=warm_up)
         before = subject.server.state("collect")
@@ -236,13 +236,13 @@ class Bench:
         self._results.facts[Fact(subject.stack, subject.name, STORED)] = self._plan.stored
         return task_ids(tally.bodies)
 
-    def _read_full(self, subject: Subject, ids: list[str]) -> None:
+    def _read_full_store(self, subject: Subject, ids: list[str]) -> None:
         for connections in (1, BUSY):
             before = subject.server.state()
             requests = messages.get_task(ids)
             seconds = 2 * self._plan.seconds
             tally = self._run_load(subject, requests, _COMPLETED, connections, seconds)
-            self._keep(subject, GET_FULL, connections, before, tally)
+            self._record(subject, GET_FULL, connections, before, tally)
 
 
 def figures_of(tally: Tally, cpu: float) -> Figures:

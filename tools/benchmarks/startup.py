@@ -44,13 +44,13 @@ def _command() -> str:
 
 
 def _help_once() -> float:
-    started = time.monotonic()
+    started_at = time.monotonic()
     result = subprocess.run(
         [_command(), "--help"], cwd=ROOT, capture_output=True, timeout=_LIMIT, check=False
     )
     if result.returncode:
         raise ServerFailed(_last_line(result.stderr))
-    return time.monotonic() - started
+    return time.monotonic() - started_at
 
 
 def _start_once() -> float:
@@ -59,11 +59,11 @@ def _start_once() -> float:
 
 
 class Started(NamedTuple):
-    """A process of the command that serves.
+    """A running `apcore-a2a serve`.
 
     Attributes:
         port: Its port.
-        seconds: The seconds until its card was answered.
+        seconds: The seconds until it answered with its card.
         process_id: Its id.
     """
 
@@ -74,18 +74,18 @@ class Started(NamedTuple):
 
 @contextmanager
 def serving(*options: str) -> Iterator[tuple[int, float]]:
-    """Run the command with the examples; yield its port and the seconds until the card answered.
+    """Run the command with the examples; yield its port and the seconds until it served its card.
 
     Raises:
         ServerFailed: The command is missing, ends, or does not answer in time.
     """
-    with started("--extensions-dir", str(EXTENSIONS), *options) as (port, seconds, _):
+    with running_command("--extensions-dir", str(EXTENSIONS), *options) as (port, seconds, _):
         yield port, seconds
 
 
 @contextmanager
-def started(*options: str) -> Iterator[Started]:
-    """Run the command, and wait until its card is answered.
+def running_command(*options: str) -> Iterator[Started]:
+    """Run the command, and wait until it answers with its card.
 
     Raises:
         ServerFailed: The command is missing, ends, or does not answer in time.
@@ -93,17 +93,17 @@ def started(*options: str) -> Iterator[Started]:
     port = _free_port()
     command = [_command(), "serve", "--host", "127.0.0.1", "--port", str(port), *options]
     with tempfile.TemporaryFile() as output:
-        began = time.monotonic()
+        started_at = time.monotonic()
         process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
         try:
             while not _answers(port):
                 if process.poll() is not None:
                     output.seek(0)
                     raise ServerFailed(_last_line(output.read()))
-                if time.monotonic() - began > _LIMIT:
+                if time.monotonic() - started_at > _LIMIT:
                     raise ServerFailed(f"no answer in {_LIMIT:.0f} s")
                 time.sleep(0.005)
-            yield Started(port, time.monotonic() - began, process.pid)
+            yield Started(port, time.monotonic() - started_at, process.pid)
         finally:
             _end(process)
 

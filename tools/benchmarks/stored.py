@@ -46,8 +46,8 @@ class CountingStore:
         return method(*values)
 
 
-def counted(address: str, calls: StoreCalls) -> CountingStore:
-    """Open the store at an address; return it with its reads and writes counted in *calls*."""
+def open_counting_store(address: str, calls: StoreCalls) -> CountingStore:
+    """Open the store at an address, and count its reads and writes in *calls*."""
     from apcore_a2a_server.store import Store, open_store  # not in apcore-a2a 0.8
 
     Store.register(CountingStore)

@@ -111,15 +111,15 @@ def measure(plan: Plan, say: Callable[[str], None]) -> list[Table]:
     samples: dict[Key, list[Sample]] = {}
     busy = "load average before: {:.2f}, {:.2f}, {:.2f}".format(*os.getloadavg())
     with places(plan.stores, say) as locations:
-        for key, sample in _served(plan, locations, say):
+        for key, sample in _measure_served(plan, locations, say):
             samples.setdefault(key, []).append(sample)
-        for key, sample in _alone(plan, locations, say):
+        for key, sample in _measure_alone(plan, locations, say):
             samples.setdefault(key, []).append(sample)
     title = f"Stores, {plan.stack.name} ({busy}; {plan.rounds} rounds)"
     return [table(title, samples), check_table(checks(samples, plan.stack))]
 
 
-def _served(
+def _measure_served(
     plan: Plan, locations: Mapping[str, Place], say: Callable[[str], None]
 ) -> Iterator[tuple[Key, Sample]]:
     """Measure agents over all stores, one at a time."""
@@ -150,7 +150,7 @@ def _served(
                         yield Key(kind.name, name, connections), sample
 
 
-def _alone(
+def _measure_alone(
     plan: Plan, locations: Mapping[str, Place], say: Callable[[str], None]
 ) -> Iterator[tuple[Key, Sample]]:
     """Measure the stores without agents, each in a fresh process."""
@@ -225,16 +225,16 @@ def _row(key: Key, samples: Samples) -> list[str]:
         key.what,
         key.store,
         str(key.connections),
-        _text(_median(own, "rate"), ",.0f"),
-        _text(max(sample.rate for sample in own), ",.0f"),
-        _text(_ratio(own, base, "rate"), ".2f"),
-        _text(_median(own, "p50") * 1e3, ".2f"),
-        _text(_median(own, "p95") * 1e3, ".2f"),
-        _text(_median(own, "cpu") * 1e6, ".0f"),
-        _text(_ratio(own, base, "cpu"), ".2f"),
-        _text(_median(own, "database") * 1e6, ".0f"),
-        _text(_median(own, "writes"), ".2f"),
-        _text(_median(own, "reads"), ".2f"),
+        _format(_median(own, "rate"), ",.0f"),
+        _format(max(sample.rate for sample in own), ",.0f"),
+        _format(_ratio(own, base, "rate"), ".2f"),
+        _format(_median(own, "p50") * 1e3, ".2f"),
+        _format(_median(own, "p95") * 1e3, ".2f"),
+        _format(_median(own, "cpu") * 1e6, ".0f"),
+        _format(_ratio(own, base, "cpu"), ".2f"),
+        _format(_median(own, "database") * 1e6, ".0f"),
+        _format(_median(own, "writes"), ".2f"),
+        _format(_median(own, "reads"), ".2f"),
     ]
 
 
@@ -251,27 +251,27 @@ def _ratio(samples: Sequence[Sample], base: Sequence[Sample], name: str) -> floa
     if not base:
         return nan
     pairs = zip(_values(samples, name), _values(base, name), strict=True)
-    return statistics.median(one / other for one, other in pairs)
+    return statistics.median(value / base_value for value, base_value in pairs)
 
 
-def _text(value: float, form: str) -> str:
-    return "" if isnan(value) else format(value, form)
+def _format(value: float, spec: str) -> str:
+    return "" if isnan(value) else format(value, spec)
 
 
 def checks(samples: Samples, stack: Stack) -> list[Check]:
     """Return the durable stores' throughput and CPU with their goals."""
     memory, echo = (samples.get(Key(SEND, name, BUSY), ()) for name in (MEMORY, ECHO))
-    found: list[Check] = []
+    goals: list[Check] = []
     for name in (SQLITE, POSTGRESQL):
         own, what = samples.get(Key(SEND, name, BUSY), ()), f"{SEND} over {name}"
         rate = _median(own, "rate") if own else None
-        found.append(Check(what, stack.name, rate, GOAL, "/s", at_least=True))
+        goals.append(Check(what, stack.name, rate, GOAL, "/s", at_least=True))
         times = _ratio(own, memory, "rate") if own and memory else None
         limit = MIN_RATE[name]
-        found.append(Check(f"{what} vs. memory", stack.name, times, limit, "x", at_least=True))
+        goals.append(Check(f"{what} vs. memory", stack.name, times, limit, "x", at_least=True))
         added = None
         if own and memory and echo:
             added = _ratio(own, echo, "cpu") - _ratio(memory, echo, "cpu")
         what = f"{what}: CPU beyond memory's vs. a bare echo"
-        found.append(Check(what, stack.name, added, MAX_ADDED[name], "x"))
-    return found
+        goals.append(Check(what, stack.name, added, MAX_ADDED[name], "x"))
+    return goals

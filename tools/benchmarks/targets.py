@@ -31,7 +31,7 @@ STREAM_BYTES = "bytes per open stream, without sockets"
 CARD_BUILD = "agent card of 100 modules"
 
 FAST = "httptools+uvloop"
-"""The stack that `serve` uses where it is installed, and in which the least else is measured."""
+"""The stack that `serve` uses where it is installed; it adds the least cost of its own."""
 _MAX_SEND = {"h11+asyncio": 4.0, FAST: 5.5}
 _MAX_GET = {"h11+asyncio": 1.5, FAST: 1.4}
 _MAX_STREAM = {FAST: 7.0}
@@ -74,24 +74,24 @@ class Check:
 
 def checks(results: Results) -> list[Check]:
     """Return a check for each figure with a limit, in both stacks."""
-    of_stacks = [check for stack in results.stacks() for check in _of_stack(results, stack)]
-    return [*of_stacks, *_of_process(results)]
+    of_stacks = [check for stack in results.stacks() for check in _stack_checks(results, stack)]
+    return [*of_stacks, *_process_checks(results)]
 
 
-def _of_stack(results: Results, stack: str) -> Iterator[Check]:
-    yield from _against_bare(results, stack)
-    yield from _latencies(_Reader(results, stack))
-    yield from _capacity(_Reader(results, stack))
+def _stack_checks(results: Results, stack: str) -> Iterator[Check]:
+    yield from _cpu_checks(results, stack)
+    yield from _latency_checks(_Reader(results, stack))
+    yield from _capacity_checks(_Reader(results, stack))
 
 
-def _of_process(results: Results) -> Iterator[Check]:
+def _process_checks(results: Results) -> Iterator[Check]:
     for name, limit, unit in ((CARD_BUILD, 0.1, "ms"), (START, 2.0, "s")):
         seconds = results.facts.get(Fact("", "ours", name))
         scale = 1e3 if unit == "ms" else 1.0
         yield Check(name, "", _scaled(seconds, scale), limit * scale, unit)
 
 
-def _against_bare(results: Results, stack: str) -> Iterator[Check]:
+def _cpu_checks(results: Results, stack: str) -> Iterator[Check]:
     """Yield checks of CPU per request, in multiples of the bare server's echo."""
     limits = {
         SEND: _MAX_SEND[stack],
@@ -115,13 +115,13 @@ def _against_bare(results: Results, stack: str) -> Iterator[Check]:
 
 @dataclass(frozen=True, slots=True)
 class _CpuDifference:
-    """The CPU that answers of one kind take beyond those of another kind."""
+    """The additional CPU per answer of one kind, compared with answers of another kind."""
 
     more: Key
     less: Key
 
     def check(self, what: str, results: Results, limit: float, count: int = 1) -> Check:
-        """Return a check of a part of it, the *count*-th, in multiples of a bare echo."""
+        """Return a check of the difference divided by *count*, in multiples of a bare echo."""
         floors = echoes(self.more.stack)
         more, less = (results.ratio(key, floors) for key in (self.more, self.less))
         measured = None if more is None or less is None else (more - less) / count
@@ -147,7 +147,7 @@ class _Reader:
         return Check(what, self.stack, _scaled(seconds, scale), limit, unit)
 
 
-def _latencies(read: _Reader) -> Iterator[Check]:
+def _latency_checks(read: _Reader) -> Iterator[Check]:
     stream, echo = read.of(STREAM), read.of(STREAM, server="bare")
     first = stream.first_p50 / echo.p50 if stream and echo else None
     yield Check("first SSE event: latency vs. a bare echo", read.stack, first, 6.0, "x")
@@ -158,8 +158,8 @@ def _latencies(read: _Reader) -> Iterator[Check]:
             f"agent card at {connections} connections, p99", card.p99 if card else None, 10.0
         )
     send, direct = read.of(SEND), read.of(DIRECT, server="apcore")
-    above = send.p50 - direct.p50 if send and direct else None
-    yield read.limit("message/send, p50 above Executor.call_async's", above, 5.0)
+    overhead = send.p50 - direct.p50 if send and direct else None
+    yield read.limit("message/send, p50 above Executor.call_async's", overhead, 5.0)
     get = read.of(GET_FULL)
     yield read.limit("tasks/get from a full store, p50", get.p50 if get else None, 1.0)
     many, alone = read.of(SLEEPING, 100), read.of(SLEEPING_ALONE)
@@ -171,7 +171,7 @@ def _latencies(read: _Reader) -> Iterator[Check]:
     )
 
 
-def _capacity(read: _Reader) -> Iterator[Check]:
+def _capacity_checks(read: _Reader) -> Iterator[Check]:
     send, sdk = read.of(SEND, BUSY), read.of(SEND, BUSY, "sdk")
     rate = send.rate if send else None
     yield Check("message/send per second", read.stack, rate, 100.0, "/s", at_least=True)

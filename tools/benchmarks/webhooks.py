@@ -53,7 +53,7 @@ def measure(*, quick: bool) -> Table:
 
 def _ratio(p50s: list[float], base: list[float]) -> float:
     """Return the median of the rounds' ratios; other load affects both values of a round."""
-    return statistics.median(one / other for one, other in zip(p50s, base, strict=True))
+    return statistics.median(p50 / base_p50 for p50, base_p50 in zip(p50s, base, strict=True))
 
 
 async def _rounds(port: int, rounds: int, seconds: float) -> dict[str, list[float]]:

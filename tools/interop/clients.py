@@ -1,4 +1,4 @@
-"""The clients, their packages, and what their users have to see."""
+"""The clients, their packages, and the texts that their users have to see."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ STEPS = {
     "result": ["450"],
     "refusal": ["We have tea for 10 cups", "cups must be a whole number", "401"],
 }
-"""The words that the user of a client has to see in each step, in this order."""
+"""The texts that the user of a client has to see in each step, in this order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,4 +59,4 @@ CLIENTS = {
     "agent-framework": Client(["agent-framework-a2a==1.0.0b261022"], "agent_framework_client.py"),
     "beeai": Client(["beeai-framework[a2a]==0.1.85"], "beeai_client.py"),
 }
-"""The clients by the names that the command knows them by."""
+"""The clients, by their names on the command line."""

@@ -1,4 +1,4 @@
-"""Outcomes of the clients: judged, as a table, and compared with earlier ones."""
+"""Outcomes of the clients: verdicts, the table, and the comparison with earlier runs."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,12 +54,12 @@ def judge(step: str, result: Mapping[str, Any]) -> str:
 
 
 def _in_order(expected: Sequence[str], text: str) -> bool:
-    place = 0
+    position = 0
     for words in expected:
-        place = text.find(words, place)
-        if place < 0:
+        position = text.find(words, position)
+        if position < 0:
             return False
-        place += len(words)
+        position += len(words)
     return True
 
 
@@ -73,7 +73,7 @@ def outcome_of(client: str, output: str, error: str = "") -> Outcome:
 
 
 def faults(outcomes: Sequence[Outcome], record: Record) -> Iterator[str]:
-    """Yield what is wrong: failed steps, and clients or steps that worked before."""
+    """Yield the faults: failed steps, and clients or steps that worked before."""
     not_run = [outcome.client for outcome in outcomes if outcome.not_run]
     if len(not_run) > MAX_NOT_RUN:
         yield f"{len(not_run)} clients did not run, more than {MAX_NOT_RUN}"
@@ -89,7 +89,7 @@ def faults(outcomes: Sequence[Outcome], record: Record) -> Iterator[str]:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """Return the outcomes as a table, and below it the reasons for all that is not ok."""
+    """Return the outcomes as a table, and below it the reasons for all others than ok."""
     notes: list[str] = []
     rows = [_row(outcome, notes) for outcome in outcomes]
     lines = Table("Clients of other projects", ["client", *STEPS], rows).text()
@@ -118,7 +118,7 @@ def read(file: Path) -> Record:
 
 
 def write(file: Path, record: Record, outcomes: Sequence[Outcome]) -> None:
-    """Add the clients whose steps did not fail to the record; what worked before stays in it."""
+    """Add the clients whose steps did not fail to the record; steps that worked before stay ok."""
     record = dict(record)
     for outcome in outcomes:
         if outcome.steps and not outcome.failed:

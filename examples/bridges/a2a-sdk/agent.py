@@ -6,10 +6,10 @@ from a2a.server.events import EventQueue
 
 
 class EchoExecutor(AgentExecutor):
-    """Repeats what one says."""
+    """Repeats what the user says."""
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
-        """Answer by a message."""
+        """Answer with a message."""
         await event_queue.enqueue_event(new_text_message(f"You said {context.get_user_input()}"))
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:

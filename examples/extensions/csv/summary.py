@@ -129,7 +129,9 @@ class Summary:
         arguments = SummaryInput.model_validate(inputs)
         header, rows = _read(arguments.table(), arguments.delimiter)
         cells = zip(*rows, strict=True) if rows else [()] * len(header)
-        columns = [_column(name, column) for name, column in zip(header, cells, strict=True)]
+        columns = [
+            _describe_column(name, column) for name, column in zip(header, cells, strict=True)
+        ]
         return {"name": arguments.name, "rows": len(rows), "columns": columns}
 
 
@@ -150,29 +152,29 @@ def _read(table: str, delimiter: str) -> tuple[list[str], list[list[str]]]:
     return rows[0], rows[1:]
 
 
-def _column(name: str, cells: tuple[str, ...]) -> dict[str, Any]:
+def _describe_column(name: str, cells: tuple[str, ...]) -> dict[str, Any]:
     filled = [cell for cell in cells if cell]
-    numbers = [number for cell in filled if (number := _number(cell)) is not None]
-    numeric = len(numbers) == len(filled) > 0
-    values: list[Any] = numbers if numeric else filled
+    numbers = [number for cell in filled if (number := _parse_number(cell)) is not None]
+    is_numeric = len(numbers) == len(filled) > 0
+    values: list[Any] = numbers if is_numeric else filled
     return {
         "name": name,
-        "type": _type(values),
+        "type": _type_of(values),
         "count": len(filled),
         "missing": len(cells) - len(filled),
         "min": min(values, default=None),
         "max": max(values, default=None),
-        "mean": fmean(numbers) if numeric else None,
+        "mean": fmean(numbers) if is_numeric else None,
     }
 
 
-def _number(cell: str) -> int | float | None:
+def _parse_number(cell: str) -> int | float | None:
     if not (match := NUMBER.fullmatch(cell)):
         return None
     return float(cell) if match[1] else int(cell)
 
 
-def _type(values: list[Any]) -> str:
+def _type_of(values: list[Any]) -> str:
     kinds = {type(value) for value in values}
     if not kinds:
         return "empty"

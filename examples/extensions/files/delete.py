@@ -57,8 +57,8 @@ class Delete:
     def execute(self, inputs: dict[str, Any], context: "Context[Any]") -> dict[str, Any]:
         """Remove the file."""
         root = _sandbox()
-        file = _inside(root, DeleteInput.model_validate(inputs).path)
-        size = _size(file)
+        file = _resolve_inside(root, DeleteInput.model_validate(inputs).path)
+        size = _size_of(file)
         file.unlink()
         return {"deleted": file.relative_to(root).as_posix(), "size": size}
 
@@ -68,7 +68,7 @@ def _sandbox() -> Path:
     return Path(os.environ.get("APCORE_EXAMPLE_ROOT", default)).resolve()
 
 
-def _inside(root: Path, path: str) -> Path:
+def _resolve_inside(root: Path, path: str) -> Path:
     # Only the folder is resolved: a link must be seen as a link, not as its target.
     file = root / path
     folder = file.parent.resolve()
@@ -77,7 +77,7 @@ def _inside(root: Path, path: str) -> Path:
     return folder / file.name
 
 
-def _size(file: Path) -> int:
+def _size_of(file: Path) -> int:
     try:
         status = file.lstat()
     except OSError as error:

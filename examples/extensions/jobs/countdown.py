@@ -8,8 +8,8 @@ from typing import Any
 from apcore import Context, ModuleAnnotations, ModuleExample
 from pydantic import BaseModel, ConfigDict, Field
 
-LONGEST = 300.0  # seconds
-POLL = 0.05  # seconds between checks of the cancel token
+MAX_SECONDS = 300.0  # seconds
+POLL_INTERVAL = 0.05  # seconds between checks of the cancel token
 
 
 class CountdownInput(BaseModel):
@@ -17,9 +17,12 @@ class CountdownInput(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    seconds: float = Field(description="Duration of the countdown.", gt=0, le=LONGEST)
+    seconds: float = Field(description="Duration of the countdown.", gt=0, le=MAX_SECONDS)
     step: float = Field(
-        default=1.0, description="Seconds between two reports of progress.", ge=POLL, le=LONGEST
+        default=1.0,
+        description="Seconds between two reports of progress.",
+        ge=POLL_INTERVAL,
+        le=MAX_SECONDS,
     )
 
 
@@ -81,7 +84,7 @@ def _report(elapsed: float, seconds: float) -> dict[str, Any]:
 
 
 async def _sleep_until(moment: float, context: "Context[Any]") -> None:
-    while (left := moment - monotonic()) > 0:
+    while (remaining := moment - monotonic()) > 0:
         if context.cancel_token:
             context.cancel_token.check()
-        await asyncio.sleep(min(left, POLL))
+        await asyncio.sleep(min(remaining, POLL_INTERVAL))

@@ -10,7 +10,7 @@ from apcore import Context, ModuleAnnotations, ModuleExample
 from pydantic import BaseModel, ConfigDict, Field
 
 FENCE = re.compile(r"^```[^`\n]*\n(.*?)(?:^```[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
-MARKED = {
+LINE_PATTERNS = {
     "h": re.compile(r"#{1,6} +\S.*"),
     "ul": re.compile(r"[-*+] +\S.*"),
     "ol": re.compile(r"[0-9]{1,9}[.)] +\S.*"),
@@ -83,28 +83,28 @@ def _blocks(text: str) -> Iterable[str]:
         if position % 2:
             yield f"<pre><code>{escape(piece)}</code></pre>"
         else:
-            for tag, lines in groupby(piece.split("\n"), key=_tag):
+            for tag, lines in groupby(piece.split("\n"), key=_tag_of):
                 yield from _block(tag, list(lines))
 
 
-def _tag(line: str) -> str:
+def _tag_of(line: str) -> str:
     if not line.strip():
         return ""
-    return next((tag for tag, pattern in MARKED.items() if pattern.fullmatch(line)), "p")
+    return next((tag for tag, pattern in LINE_PATTERNS.items() if pattern.fullmatch(line)), "p")
 
 
 def _block(tag: str, lines: list[str]) -> Iterable[str]:
     if tag == "h":
-        yield from (_element(f"h{line.index(' ')}", _unmarked(line)) for line in lines)
+        yield from (_element(f"h{line.index(' ')}", _strip_mark(line)) for line in lines)
     elif tag == "p":
         yield _element(tag, "\n".join(line.strip() for line in lines))
     elif tag:
         yield f"<{tag}>"
-        yield from (_element("li", _unmarked(line)) for line in lines)
+        yield from (_element("li", _strip_mark(line)) for line in lines)
         yield f"</{tag}>"
 
 
-def _unmarked(line: str) -> str:
+def _strip_mark(line: str) -> str:
     return line.split(" ", 1)[1].strip()
 
 

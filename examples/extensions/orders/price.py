@@ -110,7 +110,7 @@ class Price:
         order = PriceInput.model_validate(inputs)
         if order.discount == "bulk" and sum(line.quantity for line in order.lines) < BULK:
             raise InvalidInputError(f"The bulk discount needs {BULK} pieces")
-        lines = [_priced(line) for line in order.lines]
+        lines = [_price_line(line) for line in order.lines]
         subtotal = sum(line["total_cents"] for line in lines)
         discount = _share(subtotal, PERCENT_OFF[order.discount])
         tax = _share(subtotal - discount, order.tax_percent)
@@ -124,7 +124,7 @@ class Price:
         }
 
 
-def _priced(line: Line) -> dict[str, Any]:
+def _price_line(line: Line) -> dict[str, Any]:
     return {"sku": line.sku, "total_cents": line.quantity * line.unit_cents}
 
 

@@ -77,8 +77,8 @@ class Convert:
         self, inputs: dict[str, Any], context: "Context[Services | None]"
     ) -> dict[str, Any]:
         """Convert the latest measure to the latest unit that matches it."""
-        latest = _parsed(ConvertInput.model_validate(inputs).text)
-        matches = [*_earlier(context.services), *latest]
+        latest = _parse(ConvertInput.model_validate(inputs).text)
+        matches = [*_earlier_matches(context.services), *latest]
         measures = [(match["amount"], match["unit"]) for match in matches if match["amount"]]
         if not latest or not measures:
             _ask(context.services, "What should be converted? For example: 5 km in mi")
@@ -87,23 +87,23 @@ class Convert:
         wanted = [match["wanted"] for match in matches if match["wanted"] in choices]
         if not wanted or latest[0]["wanted"] not in (None, wanted[-1]):
             _ask(context.services, f"{amount} {unit} in which unit?", choices)
-        return _converted(amount, unit, wanted[-1])
+        return _convert(amount, unit, wanted[-1])
 
 
-def _parsed(text: str) -> list[re.Match[str]]:
+def _parse(text: str) -> list[re.Match[str]]:
     """Return the match of a measure, a unit or both in *text*, or an empty list."""
     match = REQUEST.fullmatch(" ".join(text.lower().split()))
     return [match] if match else []
 
 
-def _earlier(services: "Services | None") -> Iterator[re.Match[str]]:
+def _earlier_matches(services: "Services | None") -> Iterator[re.Match[str]]:
     """Yield the matches in earlier messages of the user, oldest first."""
     for message in services.history if services else ():
         if message["role"] == "ROLE_USER":
             for part in message["parts"]:
                 inputs = part.get("data", part)  # an input is text or data
                 if isinstance(inputs, dict) and isinstance(inputs.get("text"), str):
-                    yield from _parsed(inputs["text"])
+                    yield from _parse(inputs["text"])
 
 
 def _ask(services: "Services | None", question: str, choices: list[str] | None = None) -> NoReturn:
@@ -112,7 +112,7 @@ def _ask(services: "Services | None", question: str, choices: list[str] | None =
     services.ask(question, field="text", choices=choices)
 
 
-def _converted(amount: str, unit: str, wanted: str) -> dict[str, Any]:
+def _convert(amount: str, unit: str, wanted: str) -> dict[str, Any]:
     scale = SCALES[unit]
     digits = f"{float(amount) * scale[unit] / scale[wanted]:.6g}"
     text = f"{amount} {unit} = {digits} {wanted}"

@@ -29,7 +29,7 @@ class ScriptedModel(BaseLLM):
 
 
 async def delegate(url: str, *texts: str) -> tuple[str, list[str]]:
-    """Return the result of a crew, and what its model sees before each of its answers."""
+    """Return the result of a crew, and the prompts that its model gets."""
     model = ScriptedModel(model="scripted", texts=list(texts))
     # Only a trusted result becomes that of the task: the model sees messages, not artifacts.
     remote = A2AClientConfig(

@@ -25,8 +25,8 @@ async def error(call: Awaitable[Any]) -> str:
         return str(refusal)
 
 
-async def outcome(step: Callable[[str], Awaitable[Any]]) -> dict[str, Any]:
-    """Return what the user of the client sees, or why there is nothing to see."""
+async def run_step(step: Callable[[str], Awaitable[Any]]) -> dict[str, Any]:
+    """Run a step; return the texts that the user sees, or why there are none."""
     try:
         return {"seen": await asyncio.wait_for(step(URL), TIMEOUT)}
     except Unsupported as reason:
@@ -40,5 +40,5 @@ def run(*steps: Callable[[str], Awaitable[Any]]) -> None:
     report = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever the client prints is not a result
     for step in steps:
-        result = asyncio.run(outcome(step))
+        result = asyncio.run(run_step(step))
         print(json.dumps({"step": step.__name__, **result}), file=report, flush=True)

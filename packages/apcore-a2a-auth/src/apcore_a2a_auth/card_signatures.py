@@ -124,7 +124,7 @@ class CardVerifier:
         algorithms: Accepted algorithms.
 
     Raises:
-        ConfigurationError: No keys are sources, or one of them can't be read.
+        ConfigurationError: No keys are given, or one of them can't be read.
 
     Example:
         ```python

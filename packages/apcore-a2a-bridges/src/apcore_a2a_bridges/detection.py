@@ -127,7 +127,7 @@ def register_bridge(name: str, target: str | Callable[..., Any]) -> None:
         name: The full name of a type, whose subclasses the bridge fits too; or a short name, for
             `load_bridge`.
         target: A function or class that takes the agent and options and returns a module; or its
-            address, `package.module:name`, which is import_object on first use.
+            address, `package.module:name`, which is imported on first use.
 
     >>> register_bridge("my_framework.Agent", "my_bridge:MyAgent")
     """

@@ -384,7 +384,7 @@ class Call:
         return is_gated and is_this and approval.get("arguments") == dict(self._inputs)
 
     def _take_pending(self) -> Pending | None:
-        """Return the paused task that the caller has answered, unless another call is meant."""
+        """Return the paused task that the caller has answered; None if it is another call's."""
         services = self._services
         if getattr(services, "answer", None) is None:
             return None

@@ -118,9 +118,8 @@ class Terminal(Printer):
             ids = Text.assemble(_plain(hook.get("taskId")), "\n", (_plain(hook.get("id")), "dim"))
             pending = hook.get("pending")
             lines = [_plain(hook.get("reason") or hook.get("state"))]
-            lines += [f"{pending} pending, next {_format_time(hook.get('nextAttemptAt'))}"] * bool(
-                pending
-            )
+            if pending:
+                lines.append(f"{pending} pending, next {_format_time(hook.get('nextAttemptAt'))}")
             attempts: list[Any] = hook.get("attempts") or []
             shown = "\n".join(map(_format_attempt, attempts if with_attempts else attempts[:1]))
             table.add_row(ids, Text(_plain(hook.get("url"))), Text("\n".join(lines)), Text(shown))
