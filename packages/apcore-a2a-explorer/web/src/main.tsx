@@ -18,5 +18,5 @@ void loadCard().then(() => {
   return undefined;
 });
 const root = document.getElementById("app")!;
-root.replaceChildren(); // what the page shows until this script has arrived
+root.replaceChildren(); // removes the placeholder that is shown until this script has loaded
 render(<App />, root);

@@ -32,20 +32,20 @@ const FIELDS: Record<Kind, ComponentType<InputProps>> = {
 export function Field(field: FieldProps) {
   const { root } = useContext(Form);
   const { default: value, ...rest } = resolve(field.schema, root);
-  // the default of a required member is filled in; that of others is only named
+  // the default of a required member is filled in; other defaults are only shown as a hint
   const schema = value === undefined || field.required ? rest : { ...rest, default: value };
   const kind = kindOf(schema, root, field.path.at(-1));
   const isDeep = field.path.length > MAX_DEPTH;
-  const Shown = isDeep || !holds(kind, field.value) ? AnyField : FIELDS[kind];
+  const Input = isDeep || !canShow(kind, field.value) ? AnyField : FIELDS[kind];
   return (
     <Boundary key={kind} instead={() => <AnyField field={field} schema={schema} />}>
-      <Shown field={field} schema={schema} />
+      <Input field={field} schema={schema} />
     </Boundary>
   );
 }
 
 /** Whether a kind of field can show a value. */
-function holds(kind: Kind, value: FieldProps["value"]): boolean {
+function canShow(kind: Kind, value: FieldProps["value"]): boolean {
   if (value === undefined || value === null || kind === "union" || kind === "any") return true;
   if (kind === "object") return typeof value === "object" && !Array.isArray(value);
   if (kind === "list" || kind === "tuple" || kind === "checks") return Array.isArray(value);

@@ -8,7 +8,7 @@ import { Frame } from "./Frame";
 import type { InputProps } from "./inputs";
 import { resolve } from "./resolve";
 
-/** The string that a file is sent as, and whether it is base64. */
+/** The string that a file is sent as: base64, or its text if the schema says `binary`. */
 async function contentOf(file: File, schema: JsonObject): Promise<string> {
   const encoding = text(schema.contentEncoding) ?? text(schema.format) ?? "base64";
   if (encoding === "binary") {
@@ -41,9 +41,9 @@ export function FileField({ field, schema }: InputProps) {
     <Frame field={field} schema={schema}>
       {({ fieldId, aria }) => (
         <>
-          <Drop id={fieldId} aria={aria} write={write} />
+          <FileDrop id={fieldId} aria={aria} write={write} />
           {typeof value === "string" && (
-            <Given value={value} file={file} label={field.label} remove={field.isItem ? undefined : () => field.onChange(emptyOf(schema, field.required))} />
+            <ChosenFile value={value} file={file} label={field.label} remove={field.isItem ? undefined : () => field.onChange(emptyOf(schema, field.required))} />
           )}
         </>
       )}
@@ -51,7 +51,7 @@ export function FileField({ field, schema }: InputProps) {
   );
 }
 
-interface DropProps {
+interface FileDropProps {
   id: string;
   aria?: Record<string, string | undefined>;
   several?: boolean;
@@ -59,9 +59,9 @@ interface DropProps {
 }
 
 /** Takes files that are chosen, dropped or pasted. */
-function Drop({ id, aria, several = false, write }: DropProps) {
+function FileDrop({ id, aria, several = false, write }: FileDropProps) {
   const [note, setNote] = useState("");
-  const [over, setOver] = useState(false);
+  const [isOver, setOver] = useState(false);
   const take = async (list: FileList | undefined | null) => {
     const files = Array.from(list ?? []);
     if (!files.length) return;
@@ -71,7 +71,7 @@ function Drop({ id, aria, several = false, write }: DropProps) {
   };
   return (
     <div
-      class={`drop${over ? " over" : ""}`}
+      class={`drop${isOver ? " over" : ""}`}
       onDragOver={(event) => (event.preventDefault(), setOver(true))}
       onDragLeave={() => setOver(false)}
       onDrop={(event) => {
@@ -103,14 +103,14 @@ function Drop({ id, aria, several = false, write }: DropProps) {
   );
 }
 
-interface GivenProps {
+interface ChosenFileProps {
   value: string;
   file?: File;
   label: string;
   remove?: () => void;
 }
 
-function Given({ value, file, label, remove }: GivenProps) {
+function ChosenFile({ value, file, label, remove }: ChosenFileProps) {
   return (
     <p class="given">
       {file && <span class="breakable">{file.name}, </span>}
@@ -154,27 +154,27 @@ export function FileMembers({ field, schema, object, change }: FileMembersProps)
     <Frame field={member} schema={bytes}>
       {({ fieldId, aria }) => (
         <>
-          <Drop id={fieldId} aria={aria} write={write} />
-          {typeof object.bytes === "string" && <Given value={object.bytes} label={member.label} remove={remove} />}
+          <FileDrop id={fieldId} aria={aria} write={write} />
+          {typeof object.bytes === "string" && <ChosenFile value={object.bytes} label={member.label} remove={remove} />}
         </>
       )}
     </Frame>
   );
 }
 
-interface DroppedProps {
+interface FilesDropProps {
   field: FieldProps;
   schema: JsonObject;
   add: (...items: Json[]) => void;
 }
 
 /** Adds several files to a list at once. */
-export function Dropped({ field, schema, add }: DroppedProps) {
+export function FilesDrop({ field, schema, add }: FilesDropProps) {
   const id = useId();
   return (
     <div class="several">
       <label for={id}>Files for {field.label}</label>
-      <Drop id={id} several write={async (files) => add(...(await Promise.all(files.map((file) => contentOf(file, schema)))))} />
+      <FileDrop id={id} several write={async (files) => add(...(await Promise.all(files.map((file) => contentOf(file, schema)))))} />
     </div>
   );
 }

@@ -134,8 +134,8 @@ function FurtherMembers({ field, schema, object, change }: FurtherProps) {
         <div class="entry" key={index}>
           <Name
             name={name}
-            taken={(other) => Object.hasOwn(object, other)}
-            rename={(other) => change(renamed(object, name, other))}
+            isTaken={(other) => Object.hasOwn(object, other)}
+            rename={(other) => change(renameMember(object, name, other))}
           />
           <Field
             schema={further ?? true}
@@ -161,16 +161,16 @@ function FurtherMembers({ field, schema, object, change }: FurtherProps) {
   );
 }
 
-const renamed = (object: JsonObject, name: string, other: string) =>
+const renameMember = (object: JsonObject, name: string, other: string) =>
   Object.fromEntries(Object.entries(object).map(([each, value]) => [each === name ? other : each, value]));
 
 interface NameProps {
   name: string;
-  taken: (name: string) => boolean;
+  isTaken: (name: string) => boolean;
   rename: (name: string) => void;
 }
 
-function Name({ name, taken, rename }: NameProps) {
+function Name({ name, isTaken, rename }: NameProps) {
   const id = useId();
   const [error, setError] = useState("");
   return (
@@ -182,9 +182,9 @@ function Name({ name, taken, rename }: NameProps) {
         key={name}
         aria-invalid={error ? "true" : undefined}
         onChange={({ currentTarget }) => {
-          const isTaken = currentTarget.value !== name && taken(currentTarget.value);
-          setError(isTaken ? "This name is taken." : "");
-          if (!isTaken) rename(currentTarget.value);
+          const clashes = currentTarget.value !== name && isTaken(currentTarget.value);
+          setError(clashes ? "This name is taken." : "");
+          if (!clashes) rename(currentTarget.value);
         }}
       />
       <span class="error-line" role="status">

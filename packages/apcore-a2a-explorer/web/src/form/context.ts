@@ -20,9 +20,9 @@ export interface FieldProps {
   path: string[];
   label: string;
   required: boolean;
-  /** Whether something else removes it, as a list does its items. */
+  /** Whether its container removes it, as a list removes its items. */
   isItem?: boolean;
-  /** The name of an input beside the field's own; `quiet` leaves the errors to that one. */
+  /** The name of an additional input of the field; `quiet` if only the field's own shows errors. */
   part?: { name: string; quiet: boolean };
   onChange: (value: Json | undefined) => void;
 }
@@ -55,12 +55,12 @@ export function useField({ path, required, part }: FieldProps, schema: JsonObjec
 export const emptyOf = (schema: JsonObject, required: boolean): Json | undefined =>
   required && schema.nullable ? null : undefined;
 
-const SHOWN = 60; // characters of a default
+const MAX_DEFAULT = 60; // characters of a default
 
-/** The words for what happens if a field is left empty. */
+/** A hint at the value that is used if a field is left empty. */
 export function defaultHint({ default: value }: JsonObject): string | undefined {
   if (value === undefined || value === null) return undefined;
   if (typeof value === "object" && !Object.keys(value).length) return "empty unless given";
   const source = typeof value === "string" ? value || "empty" : toJson(value);
-  return `${source.length > SHOWN ? `${source.slice(0, SHOWN)}…` : source} unless given`;
+  return `${source.length > MAX_DEFAULT ? `${source.slice(0, MAX_DEFAULT)}…` : source} unless given`;
 }

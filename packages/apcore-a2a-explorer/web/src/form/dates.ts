@@ -7,7 +7,7 @@ interface DateInput {
   read: (shown: string) => string | undefined;
 }
 
-/** How to show and read the strings of a format of JSON Schema: dates and times of RFC 3339. */
+/** Functions that show and read the strings of a format of JSON Schema: RFC 3339 dates and times. */
 export function dateInput(format: string): DateInput {
   if (format === "date-time") return { type: "datetime-local", show: localTime, read: withOffset };
   if (format === "time") {

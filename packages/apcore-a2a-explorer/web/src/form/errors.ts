@@ -8,9 +8,9 @@ const CHOICES = new Set(["anyOf", "oneOf"]);
 export function relevantErrors(units: OutputUnit[]): OutputUnit[] {
   const choice = units.find((unit) => CHOICES.has(unit.keyword));
   if (!choice) return units;
-  const inside = units.filter((unit) => isWithin(unit, choice));
-  const others = units.filter((unit) => unit !== choice && !inside.includes(unit));
-  return [...relevantErrors(others), ...relevantErrors(likelyBranch(choice, inside))];
+  const errorsWithin = units.filter((unit) => isWithin(unit, choice));
+  const others = units.filter((unit) => unit !== choice && !errorsWithin.includes(unit));
+  return [...relevantErrors(others), ...relevantErrors(likelyBranch(choice, errorsWithin))];
 }
 
 function isWithin(unit: OutputUnit, choice: OutputUnit): boolean {
@@ -19,40 +19,40 @@ function isWithin(unit: OutputUnit, choice: OutputUnit): boolean {
   return here && keywordLocation.startsWith(`${choice.keywordLocation}/`);
 }
 
-function likelyBranch(choice: OutputUnit, inside: OutputUnit[]): OutputUnit[] {
+function likelyBranch(choice: OutputUnit, errorsWithin: OutputUnit[]): OutputUnit[] {
   if (/\((?!0 )\d+ matches\)/.test(choice.error)) {
     return [{ ...choice, keyword: "", error: "This matches several options, but must match exactly one." }];
   }
-  const mistyped = inside.filter((unit) => isType(unit, choice));
-  const fitting = branchesOf(choice, inside).filter((each) => !each.some((unit) => mistyped.includes(unit)));
-  const best = fitting.sort((one, other) => distance(one) - distance(other))[0];
-  return best ?? joinedTypes(mistyped);
+  const mistyped = errorsWithin.filter((unit) => isType(unit, choice));
+  const fitting = branchesOf(choice, errorsWithin).filter((each) => !each.some((unit) => mistyped.includes(unit)));
+  const best = fitting.sort((left, right) => distance(left) - distance(right))[0];
+  return best ?? joinTypes(mistyped);
 }
 
-function branchesOf(choice: OutputUnit, inside: OutputUnit[]): OutputUnit[][] {
+function branchesOf(choice: OutputUnit, errorsWithin: OutputUnit[]): OutputUnit[][] {
   const branches = new Map<string, OutputUnit[]>();
-  for (const unit of inside) {
+  for (const unit of errorsWithin) {
     const index = unit.keywordLocation.slice(choice.keywordLocation.length).split("/")[1]!;
     branches.set(index, [...(branches.get(index) ?? []), unit]);
   }
   return [...branches.values()];
 }
 
-/** How far a value is from a branch: a missing member or a wrong constant counts twice. */
+/** The distance of a value from a branch: a missing member or a wrong constant counts twice. */
 const distance = (units: OutputUnit[]) =>
   units.reduce((sum, { keyword }) => sum + (keyword === "required" || keyword === "const" ? 2 : 1), 0);
 
 /** Join type errors (keyword `type`) into one that names all expected types. */
-function joinedTypes([first, ...more]: OutputUnit[]): OutputUnit[] {
+function joinTypes([first, ...more]: OutputUnit[]): OutputUnit[] {
   if (!first) return [];
-  const types = more.flatMap((unit) => expected(unit.error).map((type) => `, "${type}"`));
+  const types = more.flatMap((unit) => expectedTypes(unit.error).map((type) => `, "${type}"`));
   return [{ ...first, error: first.error.replace(/\.$/, `${types.join("")}.`) }];
 }
 
 const isType = (unit: OutputUnit, choice: OutputUnit) =>
   unit.keyword === "type" && unit.instanceLocation === choice.instanceLocation;
 
-const expected = (error: string) =>
+const expectedTypes = (error: string) =>
   [...(error.split(" Expected ")[1] ?? "").matchAll(/"(\w+)"/g)].map(([, name]) => name!);
 
 /** A readable message for an error. */
@@ -64,7 +64,7 @@ export function messageOf(unit: OutputUnit, schema: JsonObject): string {
   }
   if (unit.keyword !== "type") return unit.error;
   if (unit.error.startsWith('Instance type "null"')) return "This must not be empty.";
-  const names = expected(unit.error).filter((name) => name !== "null");
+  const names = expectedTypes(unit.error).filter((name) => name !== "null");
   return `This must be ${names.map(withArticle).join(" or ") || "empty"}.`;
 }
 

@@ -3,7 +3,7 @@
 import type { Json, JsonObject } from "../protocol/types";
 import { toJson } from "../protocol/json";
 import { isObject, strings, text } from "../protocol/values";
-import { combined, resolve } from "./resolve";
+import { combine, resolve } from "./resolve";
 
 export type Kind =
   | "text"
@@ -20,10 +20,10 @@ export type Kind =
   | "union"
   | "any";
 
-/** Where an object is nested deeper than this, the form waits to be asked for it. */
+/** Objects nested deeper than this are only added on request. */
 export const MAX_OPEN = 4;
 
-/** Where a field is nested deeper than this, it is a JSON field. */
+/** Fields nested deeper than this are JSON fields. */
 export const MAX_DEPTH = 12;
 
 /** The kind of field for a resolved schema. */
@@ -137,7 +137,7 @@ export function branchesOf(schema: JsonObject, root: JsonObject): JsonObject[] {
   if (!haveShape) return [];
   const { type, properties, required } = schema;
   const base: JsonObject = properties ? { type: type ?? "object", properties, required: required ?? [] } : {};
-  return choices.map((each) => combined([base, resolve(each, root)]));
+  return choices.map((each) => combine([base, resolve(each, root)]));
 }
 
 const NAMES: Record<string, string> = {
@@ -167,33 +167,33 @@ function branchName(branch: JsonObject, root: JsonObject): string {
   return typeName(branch.type ?? impliedType(branch));
 }
 
-/** The members of an object with a given value: a const that is required or the default. */
+/** The members of an object whose value is fixed: a const that is required or the default. */
 export function constantsOf(schema: JsonObject, root: JsonObject): JsonObject {
   const required = strings(schema.required);
   return Object.fromEntries(
     Object.entries(propertiesOf(schema)).flatMap(([name, raw]) => {
       const member = resolve(raw, root);
       const only = optionsOf(member, root);
-      const given = only?.length === 1 && (required.includes(name) || sameJson(member.default, only[0]!.value));
-      return given ? [[name, only[0]!.value]] : [];
+      const isFixed = only?.length === 1 && (required.includes(name) || sameJson(member.default, only[0]!.value));
+      return isFixed ? [[name, only[0]!.value]] : [];
     }),
   );
 }
 
-export const sameJson = (one: Json | undefined, other: Json | undefined) =>
-  one === other || toJson(one) === toJson(other);
+export const sameJson = (left: Json | undefined, right: Json | undefined) =>
+  left === right || toJson(left) === toJson(right);
 
 export const propertiesOf = (schema: JsonObject): JsonObject =>
   isObject(schema.properties) ? schema.properties : {};
 
-/** The names of an object's members, in the order of its author; else required ones come first. */
+/** The names of an object's members in its `propertyOrder`; without one, required ones first. */
 export function orderOf(schema: JsonObject): string[] {
   const names = Object.keys(propertiesOf(schema));
   const order = strings(schema.propertyOrder);
   const required = strings(schema.required);
   const first = order.length ? order : required;
   const rank = (name: string) => (first.includes(name) ? first.indexOf(name) : first.length);
-  return names.sort((one, other) => rank(one) - rank(other));
+  return names.sort((left, right) => rank(left) - rank(right));
 }
 
 /** The schema of an object's further members; undefined if the form offers none. */
@@ -292,7 +292,7 @@ function score(value: Json, branch: JsonObject, root: JsonObject): number {
   return kinds[typeof value]?.includes(kindOf(branch, root)) ? 1 : 0;
 }
 
-/** The schema of files in an object with `bytes` and `mimeType`, which a file part is given as. */
+/** Whether an object has the members `bytes` and `mimeType`, as which skills get files. */
 export function holdsFile(schema: JsonObject): boolean {
   const members = propertiesOf(schema);
   return Object.hasOwn(members, "bytes") && Object.hasOwn(members, "mimeType");

@@ -62,7 +62,7 @@ export function NumberField({ field, schema }: InputProps) {
   const [typed, setTyped] = useState("");
   const mayBeString = isDecimal(schema, root);
   const { value } = field;
-  // the text as typed, such as 1.50, as long as it still says the value
+  // the text as typed, such as 1.50, as long as it still stands for the value
   const isTyped = sameJson(numberOf(typed, mayBeString) ?? null, value ?? null);
   const shown = isTyped ? typed : value === undefined || value === null ? "" : String(value);
   const isLossy = typeof value === "number" && typed !== "" && isTyped && !isExact(typed);
@@ -155,7 +155,7 @@ export function ChoiceField({ field, schema }: InputProps) {
   );
 }
 
-/** A date or time. Times are given in the browser's zone, and sent with its offset. */
+/** A date or time. Times are entered in the browser's zone, and sent with its offset. */
 export function DateField({ field, schema }: InputProps) {
   const { value } = field;
   const { type, show, read } = dateInput(text(schema.format) ?? "");
@@ -173,7 +173,7 @@ export function DateField({ field, schema }: InputProps) {
             step={type === "date" ? undefined : 1}
             value={shown}
             onInput={({ currentTarget }) => {
-              // the string may say the same time in another zone, or to a part of a second
+              // the string may give the same time in another zone, or with fractions of a second
               if (read(currentTarget.value) === read(shown)) return;
               field.onChange(read(currentTarget.value) ?? emptyOf(schema, field.required));
             }}
@@ -216,7 +216,7 @@ export function AnyField({ field, schema }: InputProps) {
   );
 }
 
-/** The value that *source* says as JSON, else the text itself. */
+/** The value of *source* as JSON, or the text itself if it is not JSON. */
 export function anyValue(source: string): Json | undefined {
   if (!source.trim()) return undefined;
   if (inexactNumber(source) && isJson(source)) return source;

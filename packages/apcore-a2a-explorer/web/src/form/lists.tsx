@@ -4,7 +4,7 @@ import type { Json, JsonObject } from "../protocol/types";
 import { text } from "../protocol/values";
 import { defaultHint, emptyOf, Form, type FieldProps } from "./context";
 import { Field } from "./Field";
-import { Dropped } from "./FileField";
+import { FilesDrop } from "./FileField";
 import { kindOf, optionsOf, prefixOf, restOf, sameJson, startOf } from "./fields";
 import { Group } from "./Frame";
 import type { InputProps } from "./inputs";
@@ -16,7 +16,7 @@ export const ListField = ({ field, schema }: InputProps) => (
   </Group>
 );
 
-/** A tuple: a field for each of its places, then a list if it goes on. */
+/** A tuple: a field for each of its items, then a list if further items are allowed. */
 export function TupleField({ field, schema }: InputProps) {
   const { root } = useContext(Form);
   const value = itemsOf(field.value);
@@ -49,8 +49,8 @@ export function TupleField({ field, schema }: InputProps) {
 
 /** A copy of a tuple with a changed item, and null where there is none; undefined if it is empty. */
 export function tupleOf(value: Json[], index: number, item: Json | undefined, length: number): Json[] | undefined {
-  const items = Array.from({ length: Math.max(length, value.length) }, (_, place) =>
-    place === index ? (item ?? null) : (value[place] ?? null),
+  const items = Array.from({ length: Math.max(length, value.length) }, (_, position) =>
+    position === index ? (item ?? null) : (value[position] ?? null),
   );
   return items.some((each) => each !== null) ? items : undefined;
 }
@@ -69,8 +69,8 @@ function Items({ field, schema, itemSchema, from }: ItemsProps) {
   const item = resolve(itemSchema, root);
   const isFile = kindOf(item, root) === "file";
   const write = (items: Json[]) => field.onChange(items.length ? items : field.required ? [] : undefined);
-  const add = (...items: Json[]) => write([...padded(value, from), ...items]);
-  const most = typeof schema.maxItems === "number" ? schema.maxItems : Infinity;
+  const add = (...items: Json[]) => write([...padTo(value, from), ...items]);
+  const maxItems = typeof schema.maxItems === "number" ? schema.maxItems : Infinity;
   return (
     <>
       {value.slice(from).map((each, offset) => {
@@ -95,20 +95,20 @@ function Items({ field, schema, itemSchema, from }: ItemsProps) {
           type="button"
           class="quiet small"
           aria-label={`Add to ${field.label}`}
-          disabled={value.length >= most}
+          disabled={value.length >= maxItems}
           onClick={() => add(startOf(itemSchema, root) ?? null)}
         >
           + Add
         </button>{" "}
         {!value.length && <span class="muted">{defaultHint(schema) ?? "Not given"}</span>}
-        {value.length >= most && <span class="muted">At most {most}</span>}
+        {value.length >= maxItems && <span class="muted">At most {maxItems}</span>}
       </p>
-      {isFile && <Dropped field={field} schema={item} add={add} />}
+      {isFile && <FilesDrop field={field} schema={item} add={add} />}
     </>
   );
 }
 
-const padded = (value: Json[], length: number) => [
+const padTo = (value: Json[], length: number) => [
   ...value,
   ...Array.from({ length: Math.max(0, length - value.length) }, () => null),
 ];
@@ -125,7 +125,7 @@ interface ButtonsProps {
 }
 
 function Buttons({ value, index, from, write, label }: ButtonsProps) {
-  const swapped = (other: number) => value.with(index, value[other]!).with(other, value[index]!);
+  const swapWith = (other: number) => value.with(index, value[other]!).with(other, value[index]!);
   return (
     <div class="buttons">
       {value.length - from > 1 && (
@@ -135,7 +135,7 @@ function Buttons({ value, index, from, write, label }: ButtonsProps) {
             class="quiet small"
             aria-label={`Move up ${label}`}
             disabled={index === from}
-            onClick={() => write(swapped(index - 1))}
+            onClick={() => write(swapWith(index - 1))}
           >
             ↑
           </button>
@@ -144,7 +144,7 @@ function Buttons({ value, index, from, write, label }: ButtonsProps) {
             class="quiet small"
             aria-label={`Move down ${label}`}
             disabled={index === value.length - 1}
-            onClick={() => write(swapped(index + 1))}
+            onClick={() => write(swapWith(index + 1))}
           >
             ↓
           </button>
@@ -162,13 +162,13 @@ function Buttons({ value, index, from, write, label }: ButtonsProps) {
   );
 }
 
-/** Several of a few values, as checkboxes. */
+/** A list of values from a fixed set, as checkboxes. */
 export function ChecksField({ field, schema }: InputProps) {
   const { root } = useContext(Form);
   const options = optionsOf(resolve(schema.items, root), root) ?? [];
   const value = itemsOf(field.value);
   const isListed = (each: Json) => options.some((option) => sameJson(option.value, each));
-  // a list that says a value twice, or one that is no option, is shown in full
+  // a list with a repeated value, or with one that is not an option, is shown in full
   if (new Set(value.map((each) => toJson(each))).size < value.length || !value.every(isListed)) {
     return <ListField field={field} schema={schema} />;
   }

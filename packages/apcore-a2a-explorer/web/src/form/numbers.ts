@@ -5,8 +5,8 @@ const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$/;
 
 /**
  * The value of a number as it was typed. An integer that a double cannot hold is a BigInt, and any
- * other such number is a string if the schema allows that; what is no number stays text, so that
- * the error can name it.
+ * other such number is a string if the schema allows that; text that is not a number stays
+ * text, so that the error can name it.
  */
 export function numberOf(typed: string, mayBeString: boolean): Json | undefined {
   const source = typed.trim();

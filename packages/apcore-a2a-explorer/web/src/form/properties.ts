@@ -1,4 +1,4 @@
-/** The members of a schema as rows of a table, for people who read it. */
+/** The members of a schema as rows of a table for readers. */
 
 import type { Json, JsonObject } from "../protocol/types";
 import { toJson } from "../protocol/json";
@@ -20,7 +20,7 @@ export interface Property {
 const MAX_DEPTH = 8;
 const MAX_OPTIONS = 20;
 const MAX_PROPERTIES = 1000;
-const SHOWN = 200; // characters of a default or an option
+const MAX_SHOWN = 200; // characters of a default or an option
 
 /** The members of *schema*, each followed by its own; a recursive schema ends at its repetition. */
 export function propertiesIn(schema: JsonObject): Property[] {
@@ -35,7 +35,7 @@ class Reader {
 
   constructor(private readonly root: JsonObject) {}
 
-  /** Add the rows of what *schema* holds; return whether there are any. */
+  /** Add a row for each member or item of *schema*; return whether there are any. */
   read(schema: JsonObject, depth: number, above: JsonObject[]): boolean {
     const before = this.properties.length;
     const branches = optionsOf(schema, this.root) || isDecimal(schema, this.root) ? [] : branchesOf(schema, this.root);
@@ -92,7 +92,7 @@ function row(name: string, schema: JsonObject, root: JsonObject, depth: number, 
     depth,
     type: typeIn(schema, root),
     required,
-    default: value === undefined ? undefined : shown(value),
+    default: value === undefined ? undefined : shorten(value),
     constraints: constraintsOf(schema),
     description: text(schema.description) ?? text(schema.markdownDescription) ?? "",
   };
@@ -106,7 +106,7 @@ function typeIn(schema: JsonObject, root: JsonObject): string {
 function plainType(schema: JsonObject, root: JsonObject): string {
   const options = optionsOf(schema, root);
   if (options) {
-    const listed = options.slice(0, MAX_OPTIONS).map(({ value }) => shown(value));
+    const listed = options.slice(0, MAX_OPTIONS).map(({ value }) => shorten(value));
     return `${listed.join(" | ")}${options.length > MAX_OPTIONS ? ` | … ${options.length - MAX_OPTIONS} more` : ""}`;
   }
   if (isDecimal(schema, root)) return "number or string of digits";
@@ -128,11 +128,11 @@ function plainType(schema: JsonObject, root: JsonObject): string {
 function constraintsOf(schema: JsonObject): string[] {
   const { minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf, pattern } = schema;
   return [
-    minimum === undefined ? "" : `≥ ${shown(minimum)}`,
-    exclusiveMinimum === undefined ? "" : `> ${shown(exclusiveMinimum)}`,
-    maximum === undefined ? "" : `≤ ${shown(maximum)}`,
-    exclusiveMaximum === undefined ? "" : `< ${shown(exclusiveMaximum)}`,
-    multipleOf === undefined ? "" : `multiple of ${shown(multipleOf)}`,
+    minimum === undefined ? "" : `≥ ${shorten(minimum)}`,
+    exclusiveMinimum === undefined ? "" : `> ${shorten(exclusiveMinimum)}`,
+    maximum === undefined ? "" : `≤ ${shorten(maximum)}`,
+    exclusiveMaximum === undefined ? "" : `< ${shorten(exclusiveMaximum)}`,
+    multipleOf === undefined ? "" : `multiple of ${shorten(multipleOf)}`,
     range(schema.minLength, schema.maxLength, "characters"),
     range(schema.minItems, schema.maxItems, "items"),
     range(schema.minProperties, schema.maxProperties, "members"),
@@ -154,7 +154,7 @@ function range(least: Json | undefined, most: Json | undefined, noun: string): s
   return typeof most === "number" ? `at most ${most} ${noun}` : "";
 }
 
-function shown(value: Json): string {
+function shorten(value: Json): string {
   const source = toJson(value);
-  return source.length > SHOWN ? `${source.slice(0, SHOWN)}…` : source;
+  return source.length > MAX_SHOWN ? `${source.slice(0, MAX_SHOWN)}…` : source;
 }

@@ -11,26 +11,26 @@ const resolved = new WeakMap<JsonObject, JsonObject>();
  */
 export function resolve(schema: Json | undefined, root: JsonObject): JsonObject {
   if (!isObject(schema)) return {};
-  const known = resolved.get(schema);
-  if (known) return known;
+  const cached = resolved.get(schema);
+  if (cached) return cached;
   resolved.set(schema, {}); // ends a schema that refers to nothing but itself
-  const result = withoutNull(merged(schema, root, MAX_STEPS), root);
+  const result = withoutNull(merge(schema, root, MAX_STEPS), root);
   resolved.set(schema, result);
   return result;
 }
 
-function merged(schema: Json | undefined, root: JsonObject, steps: number): JsonObject {
+function merge(schema: Json | undefined, root: JsonObject, steps: number): JsonObject {
   if (!isObject(schema) || !steps) return {};
   const { $ref, allOf, ...own } = schema;
   const parts = [
-    ...(typeof $ref === "string" ? [merged(at(root, $ref), root, steps - 1)] : []),
-    ...(Array.isArray(allOf) ? allOf.slice(0, MAX_STEPS).map((each) => merged(each, root, steps - 1)) : []),
+    ...(typeof $ref === "string" ? [merge(valueAt(root, $ref), root, steps - 1)] : []),
+    ...(Array.isArray(allOf) ? allOf.slice(0, MAX_STEPS).map((each) => merge(each, root, steps - 1)) : []),
   ];
-  return parts.length ? combined([...parts, own]) : own;
+  return parts.length ? combine([...parts, own]) : own;
 }
 
 /** A schema with the keywords of all *schemas*; the properties and required names add up. */
-export function combined(schemas: JsonObject[]): JsonObject {
+export function combine(schemas: JsonObject[]): JsonObject {
   return schemas.reduce((all, each) => {
     const result = { ...all, ...each };
     if (isObject(all.properties) && isObject(each.properties)) {
@@ -44,7 +44,7 @@ export function combined(schemas: JsonObject[]): JsonObject {
 }
 
 /** The value at a JSON pointer such as `#/$defs/Order`; undefined if it is in another document. */
-function at(root: JsonObject, pointer: string): Json | undefined {
+function valueAt(root: JsonObject, pointer: string): Json | undefined {
   if (!/^#(\/|$)/.test(pointer)) return undefined;
   return steps(pointer.slice(1)).reduce<Json | undefined>(
     (value, step) => (value instanceof Object && Object.hasOwn(value, step) ? (value as JsonObject)[step] : undefined),

@@ -1,5 +1,5 @@
 import type { JsonObject } from "../protocol/types";
-import { escaped, JsonTree } from "./JsonTree";
+import { escapeBidi, JsonTree } from "./JsonTree";
 
 /** The arguments of a call: a row for each, its value as JSON. */
 export const ArgumentTable = ({ values }: { values: JsonObject }) => (
@@ -8,7 +8,7 @@ export const ArgumentTable = ({ values }: { values: JsonObject }) => (
       <tbody>
         {Object.entries(values).map(([name, value]) => (
           <tr key={name}>
-            <th scope="row">{escaped(name)}</th>
+            <th scope="row">{escapeBidi(name)}</th>
             <td class="tree">
               <JsonTree value={value} open={1} />
             </td>

@@ -44,7 +44,7 @@ export function ArtifactView({ artifact, schema }: Props) {
 }
 
 function Parts({ artifact: { parts }, schema }: Props) {
-  const [shown, setShown] = useState(STEP);
+  const [limit, setLimit] = useState(STEP);
   const [chosen, setKind] = useState("");
   const joined = joinedText(parts);
   const rows = parts.length > 1 ? rowsOf(parts.map((part) => part.data ?? null)) : null;
@@ -58,12 +58,12 @@ function Parts({ artifact: { parts }, schema }: Props) {
       {kind === "Table" && <Table rows={rows!} label="Parts as a table" />}
       {kind === "Separate" && (
         <>
-          {parts.slice(0, shown).map((part, index) => (
+          {parts.slice(0, limit).map((part, index) => (
             <PartView key={index} part={part} schema={schema} />
           ))}
-          {parts.length > shown && (
-            <button type="button" class="quiet small" onClick={() => setShown(shown + 5 * STEP)}>
-              Show more ({counted(parts.length - shown, "part")} left)
+          {parts.length > limit && (
+            <button type="button" class="quiet small" onClick={() => setLimit(limit + 5 * STEP)}>
+              Show more ({counted(parts.length - limit, "part")} left)
             </button>
           )}
         </>

@@ -22,7 +22,7 @@ interface Props {
   depth?: number;
 }
 
-/** A value for people: texts, tables and files where it has them, and a tree of the rest. */
+/** A value in readable form: its texts, tables and files, and a tree of the rest. */
 export function Formatted({ value, schema, root, label, depth = 0 }: Props) {
   const shape = shapeOf(value, schema, root, depth);
   switch (shape.kind) {
@@ -60,19 +60,19 @@ interface ItemsProps extends Omit<Props, "value" | "depth"> {
 }
 
 function Items({ items, schema, root, label, depth }: ItemsProps) {
-  const [shown, setShown] = useState(STEP);
+  const [limit, setLimit] = useState(STEP);
   return (
     <>
       <ol class="items">
-        {items.slice(0, shown).map((item, index) => (
+        {items.slice(0, limit).map((item, index) => (
           <li key={index}>
             <Formatted value={item} schema={schema} root={root} label={`${label} ${index + 1}`} depth={depth + 1} />
           </li>
         ))}
       </ol>
-      {items.length > shown && (
-        <button type="button" class="quiet small" onClick={() => setShown(shown + 5 * STEP)}>
-          Show more ({counted(items.length - shown, "item")} left)
+      {items.length > limit && (
+        <button type="button" class="quiet small" onClick={() => setLimit(limit + 5 * STEP)}>
+          Show more ({counted(items.length - limit, "item")} left)
         </button>
       )}
     </>
@@ -88,17 +88,17 @@ interface MembersProps {
 
 /** The members of an object in the order of its schema: short ones as facts, others below. */
 function Members({ object, schema, root, depth }: MembersProps) {
-  const known = orderOf(schema).filter((name) => Object.hasOwn(object, name));
-  const names = [...known, ...Object.keys(object).filter((name) => !known.includes(name))];
-  const labelled = names.map((name) => {
+  const inSchema = orderOf(schema).filter((name) => Object.hasOwn(object, name));
+  const names = [...inSchema, ...Object.keys(object).filter((name) => !inSchema.includes(name))];
+  const labelledMembers = names.map((name) => {
     const raw = propertiesOf(schema)[name];
     const member = memberSchema(schema, name, root);
     return { name, member, value: object[name]!, label: labelOf(name, raw, member) };
   });
   const isFact = (value: Json, member: JsonObject) =>
     (value === null || typeof value !== "object") && shapeOf(value, member, root).kind === "plain";
-  const facts = labelled.filter(({ value, member }) => isFact(value, member));
-  const others = labelled.filter(({ value, member }) => !isFact(value, member));
+  const facts = labelledMembers.filter(({ value, member }) => isFact(value, member));
+  const others = labelledMembers.filter(({ value, member }) => !isFact(value, member));
   return (
     <>
       {facts.length > 0 && (

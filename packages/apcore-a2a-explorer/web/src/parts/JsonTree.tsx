@@ -12,7 +12,7 @@ interface TreeTools {
   pick: (path: string, value: Json) => void;
 }
 
-/** What users can do in a tree; by default, open and close its branches. */
+/** The search and the copy buttons of a tree; null for one that can only be opened and closed. */
 export const Tools = createContext<TreeTools | null>(null);
 
 interface Props {
@@ -48,8 +48,8 @@ type Branching = Json[] | { [name: string]: Json };
 
 function Branch({ value, name, open, path }: { value: Branching; name?: string; open: number; path: string }) {
   const found = useContext(Tools)?.found;
-  const [toggled, setToggled] = useState<boolean | null>(null);
-  const [shown, setShown] = useState(STEP);
+  const [chosenOpen, setChosenOpen] = useState<boolean | null>(null);
+  const [limit, setLimit] = useState(STEP);
   const size = Array.isArray(value) ? value.length : Object.keys(value).length;
   if (!size) {
     return (
@@ -59,18 +59,18 @@ function Branch({ value, name, open, path }: { value: Branching; name?: string; 
       </div>
     );
   }
-  const isOpen = found ? found.holders.has(value) : (toggled ?? open > 0);
+  const isOpen = found ? found.holders.has(value) : (chosenOpen ?? open > 0);
   const keys = isOpen ? shownKeys(value, found) : [];
   return (
     <div class="branch">
-      <button type="button" class="twig" aria-expanded={isOpen} onClick={() => setToggled(!isOpen)}>
+      <button type="button" class="twig" aria-expanded={isOpen} onClick={() => setChosenOpen(!isOpen)}>
         <span aria-hidden="true">{isOpen ? "▾" : "▸"}</span> <Name name={name} />
         <span class="muted">{Array.isArray(value) ? `[ ${size} ]` : `{ ${size} }`}</span>
       </button>
       <Pick path={path} value={value} />
       {isOpen && (
         <div class="children">
-          {keys.slice(0, shown).map((key) => (
+          {keys.slice(0, limit).map((key) => (
             <JsonTree
               key={key}
               name={String(key)}
@@ -79,9 +79,9 @@ function Branch({ value, name, open, path }: { value: Branching; name?: string; 
               path={pathTo(path, key)}
             />
           ))}
-          {keys.length > shown && (
-            <button type="button" class="quiet small" onClick={() => setShown(shown + 5 * STEP)}>
-              Show more ({(keys.length - shown).toLocaleString()} left)
+          {keys.length > limit && (
+            <button type="button" class="quiet small" onClick={() => setLimit(limit + 5 * STEP)}>
+              Show more ({(keys.length - limit).toLocaleString()} left)
             </button>
           )}
         </div>
@@ -101,23 +101,23 @@ function shownKeys(value: Branching, found: TreeTools["found"] | undefined): (st
 }
 
 const Name = ({ name }: { name?: string }) =>
-  name === undefined ? null : <span class="name">{escaped(name)}: </span>;
+  name === undefined ? null : <span class="name">{escapeBidi(name)}: </span>;
 
 const BIDI_CONTROLS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
 /** *source* with bidirectional control characters escaped, so that they do not reorder it. */
-export const escaped = (source: string) =>
+export const escapeBidi = (source: string) =>
   source.replace(BIDI_CONTROLS, (control) => `\\u${control.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
 /** A value without members, as JSON. */
 export function Scalar({ value }: { value: null | boolean | number | bigint | string }) {
   const [whole, setWhole] = useState(false);
   if (typeof value !== "string") return <span class={`json-${typeof value}`}>{String(value)}</span>;
-  const truncated = !whole && value.length > MAX_STRING;
+  const isTruncated = !whole && value.length > MAX_STRING;
   return (
     <span class="json-string">
-      {escaped(JSON.stringify(truncated ? value.slice(0, MAX_STRING) : value))}
-      {truncated && (
+      {escapeBidi(JSON.stringify(isTruncated ? value.slice(0, MAX_STRING) : value))}
+      {isTruncated && (
         <button type="button" class="quiet small" onClick={() => setWhole(true)}>
           … show all {value.length.toLocaleString()} characters
         </button>

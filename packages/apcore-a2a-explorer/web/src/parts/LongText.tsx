@@ -5,15 +5,15 @@ const STEP = 20_000; // characters shown at first
 
 /** Preformatted text; a long text is cut, with a button to show more of it. */
 export function LongText({ text, code = false }: { text: string; code?: boolean }) {
-  const [shown, setShown] = useState(STEP);
-  const rest = text.length - shown;
+  const [limit, setLimit] = useState(STEP);
+  const rest = text.length - limit;
   return (
     <>
       <pre class={code ? "code" : "plain"} tabIndex={0}>
-        {rest > 0 ? text.slice(0, shown) : text}
+        {rest > 0 ? text.slice(0, limit) : text}
       </pre>
       {rest > 0 && (
-        <button type="button" class="quiet small" onClick={() => setShown(shown * 4)}>
+        <button type="button" class="quiet small" onClick={() => setLimit(limit * 4)}>
           Show more ({counted(rest, "character")} left)
         </button>
       )}

@@ -6,7 +6,7 @@ import { columnsOf } from "./rows";
 const STEP = 100; // rows
 
 export function Table({ rows, label }: { rows: JsonObject[]; label: string }) {
-  const [shown, setShown] = useState(STEP);
+  const [limit, setLimit] = useState(STEP);
   const columns = columnsOf(rows);
   return (
     <>
@@ -22,7 +22,7 @@ export function Table({ rows, label }: { rows: JsonObject[]; label: string }) {
             </tr>
           </thead>
           <tbody>
-            {rows.slice(0, shown).map((row, index) => (
+            {rows.slice(0, limit).map((row, index) => (
               <tr key={index}>
                 {columns.map((name) => (
                   <Cell key={name} value={Object.hasOwn(row, name) ? row[name] : undefined} />
@@ -32,9 +32,9 @@ export function Table({ rows, label }: { rows: JsonObject[]; label: string }) {
           </tbody>
         </table>
       </div>
-      {rows.length > shown && (
-        <button type="button" class="quiet small" onClick={() => setShown(shown + 5 * STEP)}>
-          Show more ({counted(rows.length - shown, "row")} left)
+      {rows.length > limit && (
+        <button type="button" class="quiet small" onClick={() => setLimit(limit + 5 * STEP)}>
+          Show more ({counted(rows.length - limit, "row")} left)
         </button>
       )}
     </>

@@ -5,7 +5,7 @@ import { LongText } from "./LongText";
 import { Markdown } from "./Markdown";
 import { markdownIn } from "./shapes";
 
-/** A text; as Markdown if it declares to be that or looks like it, until the user chooses. */
+/** A text, shown as Markdown if it is declared as that or looks like it, until the user chooses. */
 export function TextView({ part }: { part: Part }) {
   const [chosen, setChosen] = useState("");
   const { text = "" } = part;

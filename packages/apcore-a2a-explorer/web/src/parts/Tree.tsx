@@ -5,7 +5,7 @@ import { CopyButton } from "./CopyButton";
 import { JsonTree, Tools } from "./JsonTree";
 import { isLarger, search } from "./search";
 
-const SEARCHABLE = 15; // members, from which on there is a search field
+const MAX_UNSEARCHED = 15; // members; there is a search field for more
 
 interface Picked {
   path: string;
@@ -16,7 +16,7 @@ interface Picked {
 export function Tree({ value, open }: { value: Json; open?: number }) {
   const [words, setWords] = useState("");
   const [picked, setPicked] = useState<Picked | null>(null);
-  const isSearchable = useMemo(() => isLarger(value, SEARCHABLE), [value]);
+  const isSearchable = useMemo(() => isLarger(value, MAX_UNSEARCHED), [value]);
   const found = useMemo(() => (words.trim() ? search(value, words.trim()) : null), [value, words]);
   const tools = useMemo(
     () => ({
@@ -45,7 +45,7 @@ export function Tree({ value, open }: { value: Json; open?: number }) {
         <p class="picked">
           <code class="breakable">{picked.path}</code>
           <CopyButton text={picked.path} label="Copy path" />
-          <CopyButton text={() => copied(picked.value)} label="Copy value" />
+          <CopyButton text={() => copyText(picked.value)} label="Copy value" />
         </p>
       )}
       <div class="tree">
@@ -57,5 +57,5 @@ export function Tree({ value, open }: { value: Json; open?: number }) {
   );
 }
 
-/** A value to copy: a text as it is, anything else as JSON. */
-const copied = (value: Json) => (typeof value === "string" ? value : pretty(value));
+/** The text of a copied value: a string as it is, anything else as JSON. */
+const copyText = (value: Json) => (typeof value === "string" ? value : pretty(value));

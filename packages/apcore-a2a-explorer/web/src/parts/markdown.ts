@@ -2,7 +2,7 @@ import DOMPurify from "dompurify";
 import { Marked } from "marked";
 
 const ESCAPES: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
-const escaped = (source: string) => source.replace(/[&<>"]/g, (each) => ESCAPES[each]!);
+const escapeHtml = (source: string) => source.replace(/[&<>"]/g, (each) => ESCAPES[each]!);
 
 /** The only HTML that is kept; all other HTML is shown as text. */
 const BREAK = /^<br\s*\/?>$/i;
@@ -12,9 +12,9 @@ const marked = new Marked({
   breaks: false,
   async: false,
   renderer: {
-    html: ({ text }) => (BREAK.test(text.trim()) ? text : escaped(text)),
+    html: ({ text }) => (BREAK.test(text.trim()) ? text : escapeHtml(text)),
     // images become links, so that nothing is loaded from other hosts
-    image: ({ href, text }) => `<a href="${escaped(href)}">${escaped(text || href)}</a>`,
+    image: ({ href, text }) => `<a href="${escapeHtml(href)}">${escapeHtml(text || href)}</a>`,
   },
 });
 const purify = DOMPurify(window);
@@ -32,7 +32,7 @@ purify.addHook("afterSanitizeAttributes", (node) => {
 
 /** Convert Markdown to safe HTML, which contains only formatted text and links. */
 export function markdownToHtml(source: string): string {
-  return purify.sanitize(parsed(source), {
+  return purify.sanitize(parseMarkdown(source), {
     ALLOWED_TAGS: TAGS,
     ALLOWED_ATTR: ["href", "title", "start"],
     ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
@@ -42,11 +42,11 @@ export function markdownToHtml(source: string): string {
 }
 
 /** Parse Markdown; source that is nested too deeply stays text. */
-function parsed(source: string): string {
+function parseMarkdown(source: string): string {
   try {
     return marked.parse(source) as string;
   } catch {
-    return `<pre>${escaped(source)}</pre>`;
+    return `<pre>${escapeHtml(source)}</pre>`;
   }
 }
 

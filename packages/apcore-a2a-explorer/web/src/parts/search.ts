@@ -14,20 +14,20 @@ export const matches = (name: string, value: Json, words: string) =>
 /** Find the members of *value* whose name or value has *words*. */
 export function search(value: Json, words: string): Found {
   const found: Found = { holders: new Set(), count: 0 };
-  look(value, words.toLowerCase(), found);
+  searchMembers(value, words.toLowerCase(), found);
   return found;
 }
 
-function look(value: Json, words: string, found: Found): boolean {
+function searchMembers(value: Json, words: string, found: Found): boolean {
   if (value === null || typeof value !== "object") return false;
-  let holds = false;
+  let hasMatch = false;
   for (const [name, member] of Object.entries(value)) {
     const isMatch = matches(Array.isArray(value) ? "" : name, member, words);
     if (isMatch) found.count++;
-    holds = look(member, words, found) || isMatch || holds;
+    hasMatch = searchMembers(member, words, found) || isMatch || hasMatch;
   }
-  if (holds) found.holders.add(value);
-  return holds;
+  if (hasMatch) found.holders.add(value);
+  return hasMatch;
 }
 
 /** Whether *value* has more than *limit* members, at any depth. */

@@ -1,4 +1,4 @@
-/** The way to show a value: chosen by its schema where there is one, else by the value itself. */
+/** Chooses how to show a value: by its schema if there is one, else by the value itself. */
 
 import { propertiesOf } from "../form/fields";
 import { resolve } from "../form/resolve";
@@ -97,9 +97,9 @@ const MAX_MARKDOWN_FIRST = 50_000; // characters, because a stream is parsed aga
 /** Whether a text can be shown as Markdown, and whether that is the first choice. */
 export function markdownIn({ text: source = "", mediaType = "" }: Part): { possible: boolean; first: boolean } {
   const declared = /markdown/.test(mediaType);
-  const looks = STRONG_SIGNS.test(source) || LIST.test(source);
+  const looksLikeIt = STRONG_SIGNS.test(source) || LIST.test(source);
   return {
-    possible: source.length < MAX_MARKDOWN && (declared || looks || WEAK_SIGNS.test(source)),
-    first: source.length < MAX_MARKDOWN_FIRST && (declared || looks),
+    possible: source.length < MAX_MARKDOWN && (declared || looksLikeIt || WEAK_SIGNS.test(source)),
+    first: source.length < MAX_MARKDOWN_FIRST && (declared || looksLikeIt),
   };
 }

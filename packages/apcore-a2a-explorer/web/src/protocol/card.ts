@@ -103,12 +103,12 @@ export function readCard(source: JsonObject): AgentCard {
 }
 
 function interfaces(source: JsonObject): AgentInterface[] {
-  const declared = objects(source.supportedInterfaces).map((each) => ({
+  const interfaces = objects(source.supportedInterfaces).map((each) => ({
     url: text(each.url) ?? "",
     binding: text(each.protocolBinding) ?? "",
     version: text(each.protocolVersion) ?? "",
   }));
-  if (declared.length || !source.url) return declared;
+  if (interfaces.length || !source.url) return interfaces;
   const version = text(source.protocolVersion) ?? "0.3";
   const binding = text(source.preferredTransport) ?? "JSONRPC";
   return [{ url: String(source.url), binding, version }];
@@ -160,7 +160,7 @@ function skill(
   const id = text(source.id) ?? "";
   const extended = (details && Object.hasOwn(details, id) && object(details[id])) || {};
   const apcore = object(object(source.extensions)?.apcore);
-  const structured = objects(extended.examples).map(example);
+  const structuredExamples = objects(extended.examples).map(example);
   const withDefaults = (list: string[], defaults: string[]) => (list.length ? list : defaults);
   return {
     id,
@@ -169,7 +169,7 @@ function skill(
     tags: strings(source.tags),
     inputModes: withDefaults(strings(source.inputModes), inputModes),
     outputModes: withDefaults(strings(source.outputModes), outputModes),
-    examples: structured.length ? structured : strings(source.examples).map((message) => textExample(message)),
+    examples: structuredExamples.length ? structuredExamples : strings(source.examples).map((message) => textExample(message)),
     annotations: object(extended.annotations) ?? object(apcore?.annotations) ?? {},
     inputSchema: object(extended.inputSchema),
     outputSchema: object(extended.outputSchema),

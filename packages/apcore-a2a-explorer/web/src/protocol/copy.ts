@@ -14,7 +14,7 @@ export interface Target {
   lastEventId?: string;
 }
 
-const quoted = (source: string) => `'${source.replaceAll("'", `'\\''`)}'`;
+const quote = (source: string) => `'${source.replaceAll("'", `'\\''`)}'`;
 
 export const asJson = (dialect: Dialect, operation: Operation) =>
   toJson(envelope(dialect.request(operation), 1), 2);
@@ -24,20 +24,20 @@ export function asCurl(dialect: Dialect, operation: Operation, target: Target): 
   const headers = Object.entries({ "Content-Type": "application/json", ...dialect.headers });
   if (target.lastEventId !== undefined) headers.push(["Last-Event-ID", target.lastEventId]);
   const lines = [
-    `curl -s${streams ? "N" : ""} ${quoted(target.url)}${queryOf(target)}`,
-    ...headers.map(([name, value]) => `-H ${quoted(`${name}: ${value}`)}`),
+    `curl -s${streams ? "N" : ""} ${quote(target.url)}${queryOf(target)}`,
+    ...headers.map(([name, value]) => `-H ${quote(`${name}: ${value}`)}`),
     // in double quotes, so that the shell expands the variable
     ...(target.credentials
       ? [`-H "${target.credentials.header}: ${target.credentials.value}"`]
       : []),
-    `-d ${quoted(asJson(dialect, operation))}`,
+    `-d ${quote(asJson(dialect, operation))}`,
   ];
   return lines.join(" \\\n  ");
 }
 
 /** The query after the quoted URL, with a variable in double quotes for the shell to expand. */
 const queryOf = ({ queryKey }: Target) =>
-  queryKey ? `${quoted(`?${encodeURIComponent(queryKey)}=`)}"$A2A_TOKEN"` : "";
+  queryKey ? `${quote(`?${encodeURIComponent(queryKey)}=`)}"$A2A_TOKEN"` : "";
 
 export function asPython(dialect: Dialect, operation: Operation, target: Target): string {
   const { imports, lines } = pythonOf(operation, target);
@@ -97,13 +97,13 @@ const READ_STREAM = [
   '    if (line.startsWith("data:")) console.log(line.slice(5).trim());',
   "  }",
   "}",
-  "if (pending) console.log(pending); // a refusal is no stream",
+  "if (pending) console.log(pending); // a refusal is not a stream",
 ];
 
 /** The body as JavaScript; the contents of files are read, not included. */
 function javaScriptBody(dialect: Dialect, operation: Operation): { body: string; files: boolean } {
   const source = asJson(dialect, operation);
-  // JavaScript would round them
+  // JavaScript would round large integers
   if (hasLargeIntegers(source)) return { body: JSON.stringify(source), files: false };
   const names = new Map<string, string>();
   const withMarkers = (part: Part): Part => {
@@ -112,11 +112,11 @@ function javaScriptBody(dialect: Dialect, operation: Operation): { body: string;
     names.set(marker, part.filename || "file");
     return { ...part, raw: marker };
   };
-  const marked =
+  const markedOperation =
     "message" in operation
       ? { ...operation, message: { ...operation.message, parts: operation.message.parts.map(withMarkers) } }
       : operation;
-  let body = `JSON.stringify(${asJson(dialect, marked)})`;
+  let body = `JSON.stringify(${asJson(dialect, markedOperation)})`;
   for (const [marker, name] of names) {
     body = body.replace(`"${marker}"`, () => `await readFile(${JSON.stringify(name)}, "base64")`);
   }
@@ -134,15 +134,15 @@ function pythonOf(operation: Operation, target: Target): { imports: string[]; li
   switch (operation.name) {
     case "send":
     case "stream":
-      return sending(operation);
+      return pythonSend(operation);
     case "get":
       return withoutImports(`task = client.get_task(${python(operation.id)})`, "print(task.status.state)");
     case "cancel":
       return withoutImports(`task = client.cancel_task(${python(operation.id)})`, "print(task.status.state)");
     case "subscribe": {
       const last = target.lastEventId ? `, last_event_id=${python(target.lastEventId)}` : "";
-      const subscribed = `client.subscribe(${python(operation.id)}${last})`;
-      return withoutImports(`for event in ${subscribed}:`, "    print(event)");
+      const subscription = `client.subscribe(${python(operation.id)}${last})`;
+      return withoutImports(`for event in ${subscription}:`, "    print(event)");
     }
     case "list": {
       const { contextId, state, pageSize, after } = operation.query;
@@ -172,7 +172,7 @@ function pythonOf(operation: Operation, target: Target): { imports: string[]; li
 
 const withoutImports = (...lines: string[]) => ({ imports: [], lines });
 
-function sending(operation: Extract<Operation, { name: "send" | "stream" }>) {
+function pythonSend(operation: Extract<Operation, { name: "send" | "stream" }>) {
   const { message, metadata, options } = operation;
   const { skillId, ...more } = metadata ?? {};
   const push = options?.push;
@@ -190,7 +190,7 @@ function sending(operation: Extract<Operation, { name: "send" | "stream" }>) {
     }),
     operation.name === "send" && config ? `push_config=${config}` : "",
   ].filter(Boolean);
-  const args = ["(", ...given.map((each) => `    ${indented(each)},`), ")"];
+  const args = ["(", ...given.map((each) => `    ${indent(each)},`), ")"];
   const lines =
     operation.name === "stream"
       ? [
@@ -204,16 +204,16 @@ function sending(operation: Extract<Operation, { name: "send" | "stream" }>) {
   return { imports, lines: lines.flatMap((line) => line.split("\n")) };
 }
 
-const indented = (source: string) => source.replaceAll("\n", "\n    ");
+const indent = (source: string) => source.replaceAll("\n", "\n    ");
 
 function pythonPart(part: Part): string {
   if (part.text !== undefined) return python(part.text);
   if (part.data !== undefined && !Array.isArray(part.data) && typeof part.data === "object" && part.data)
     return python(part.data);
   const { data, raw, url, filename, mediaType: media_type } = part;
-  const named = keywords({ data, url, filename, media_type });
+  const namedArguments = keywords({ data, url, filename, media_type });
   const bytes = `raw=Path(${python(filename || "file")}).read_bytes()`;
-  return `Part(${[...(raw === undefined ? [] : [bytes]), named].filter(Boolean).join(", ")})`;
+  return `Part(${[...(raw === undefined ? [] : [bytes]), namedArguments].filter(Boolean).join(", ")})`;
 }
 
 const keywords = (source: Record<string, Json | undefined>) =>

@@ -5,42 +5,42 @@ export interface DiffLine {
 
 const MAX_CELLS = 1_000_000; // of the table of common subsequences
 
-/** The lines that *after* has removed from *before* and added to it, with the lines in common. */
+/** The lines removed from *before*, those added in *after*, and the lines in common. */
 export function diffLines(before: string, after: string): DiffLine[] {
-  const [old, young] = [before.split("\n"), after.split("\n")];
+  const [oldLines, newLines] = [before.split("\n"), after.split("\n")];
   let start = 0;
-  while (start < old.length && start < young.length && old[start] === young[start]) start++;
+  while (start < oldLines.length && start < newLines.length && oldLines[start] === newLines[start]) start++;
   let end = 0;
-  const shorter = Math.min(old.length, young.length) - start;
-  while (end < shorter && old.at(-1 - end) === young.at(-1 - end)) end++;
+  const shorter = Math.min(oldLines.length, newLines.length) - start;
+  while (end < shorter && oldLines.at(-1 - end) === newLines.at(-1 - end)) end++;
   return [
-    ...signed(" ", old.slice(0, start)),
-    ...changes(old.slice(start, old.length - end), young.slice(start, young.length - end)),
-    ...signed(" ", old.slice(old.length - end)),
+    ...withSign(" ", oldLines.slice(0, start)),
+    ...changes(oldLines.slice(start, oldLines.length - end), newLines.slice(start, newLines.length - end)),
+    ...withSign(" ", oldLines.slice(oldLines.length - end)),
   ];
 }
 
-const signed = (sign: DiffLine["sign"], lines: string[]) => lines.map((text) => ({ sign, text }));
+const withSign = (sign: DiffLine["sign"], lines: string[]) => lines.map((text) => ({ sign, text }));
 
 /** The changes by the longest common subsequence; for very long texts, all lines are replaced. */
-function changes(old: string[], young: string[]): DiffLine[] {
-  if (old.length * young.length > MAX_CELLS) return [...signed("-", old), ...signed("+", young)];
-  const width = young.length + 1;
-  // common[i * width + j]: length of the longest common subsequence of old[i…] and young[j…]
-  const common = new Uint16Array((old.length + 1) * width);
-  for (let i = old.length - 1; i >= 0; i--) {
-    for (let j = young.length - 1; j >= 0; j--) {
+function changes(oldLines: string[], newLines: string[]): DiffLine[] {
+  if (oldLines.length * newLines.length > MAX_CELLS) return [...withSign("-", oldLines), ...withSign("+", newLines)];
+  const width = newLines.length + 1;
+  // common[i * width + j]: length of the longest common subsequence of oldLines[i…] and newLines[j…]
+  const common = new Uint16Array((oldLines.length + 1) * width);
+  for (let i = oldLines.length - 1; i >= 0; i--) {
+    for (let j = newLines.length - 1; j >= 0; j--) {
       const longest = Math.max(common[(i + 1) * width + j]!, common[i * width + j + 1]!);
-      common[i * width + j] = old[i] === young[j] ? common[(i + 1) * width + j + 1]! + 1 : longest;
+      common[i * width + j] = oldLines[i] === newLines[j] ? common[(i + 1) * width + j + 1]! + 1 : longest;
     }
   }
   const lines: DiffLine[] = [];
-  for (let i = 0, j = 0; i < old.length || j < young.length; ) {
-    const isShared = i < old.length && old[i] === young[j];
-    const removes = j >= young.length || common[(i + 1) * width + j]! >= common[i * width + j + 1]!;
-    if (isShared) lines.push({ sign: " ", text: (j++, old[i++]!) });
-    else if (i < old.length && removes) lines.push({ sign: "-", text: old[i++]! });
-    else lines.push({ sign: "+", text: young[j++]! });
+  for (let i = 0, j = 0; i < oldLines.length || j < newLines.length; ) {
+    const isShared = i < oldLines.length && oldLines[i] === newLines[j];
+    const removes = j >= newLines.length || common[(i + 1) * width + j]! >= common[i * width + j + 1]!;
+    if (isShared) lines.push({ sign: " ", text: (j++, oldLines[i++]!) });
+    else if (i < oldLines.length && removes) lines.push({ sign: "-", text: oldLines[i++]! });
+    else lines.push({ sign: "+", text: newLines[j++]! });
   }
   return lines;
 }

@@ -32,7 +32,7 @@ export class HttpError extends Error {
 export class ConnectionError extends Error {}
 
 export interface FieldError {
-  /** Whether the page found it before sending. */
+  /** Whether the page found the error before sending. */
   local?: boolean;
   field: string;
   message: string;
@@ -41,7 +41,7 @@ export interface FieldError {
 /** The field errors of a refusal: google.rpc.BadRequest in 1.0, `errors` in 0.3. */
 export function fieldErrors(error: unknown): FieldError[] {
   if (!(error instanceof RpcError)) return [];
-  if (isObject(error.data)) return listed(error.data);
+  if (isObject(error.data)) return fieldErrorsIn(error.data);
   return objects(error.data)
     .filter((each) => String(each["@type"]).endsWith("google.rpc.BadRequest"))
     .flatMap((each) => objects(each.fieldViolations))
@@ -52,7 +52,7 @@ export function fieldErrors(error: unknown): FieldError[] {
 export function taskErrors(task: Task | null): FieldError[] {
   if (task?.status.state !== "failed" && task?.status.state !== "rejected") return [];
   const parts = task.status.message?.parts ?? [];
-  return parts.flatMap(({ data }) => (isObject(data) && isObject(data.data) ? listed(data.data) : []));
+  return parts.flatMap(({ data }) => (isObject(data) && isObject(data.data) ? fieldErrorsIn(data.data) : []));
 }
 
 /** The code and the type of the error that ended a task, if its agent reports them. */
@@ -65,7 +65,7 @@ export function failureOf(task: Task | null): { code?: string; type?: string } {
   return { code: isCode ? String(code) : undefined, type: isObject(data) ? text(data.type) : undefined };
 }
 
-const listed = (data: JsonObject) =>
+const fieldErrorsIn = (data: JsonObject) =>
   objects(data.errors).map((each) => fieldError(each.field, each.message));
 
 const fieldError = (field: unknown, message: unknown): FieldError => ({

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { readCard } from "./card";
-import { firstLine, groupsOf, matching } from "./groups";
+import { firstLine, groupsOf, skillFilter } from "./groups";
 
 const skillsOf = (...ids: string[]) =>
   readCard({ skills: ids.map((id) => ({ id, name: `Skill ${id}`, tags: ["math"] })) }).skills;
@@ -23,7 +23,7 @@ test("few skills, and those without common segments, are not grouped", () => {
 });
 
 test("skills match if they have all words", () => {
-  const ids = (query: string) => skillsOf("csv.sum", "files.read").filter(matching(query)).map(({ id }) => id);
+  const ids = (query: string) => skillsOf("csv.sum", "files.read").filter(skillFilter(query)).map(({ id }) => id);
   expect(ids("CSV math")).toEqual(["csv.sum"]);
   expect(ids("csv read")).toEqual([]);
   expect(ids(" ")).toEqual(["csv.sum", "files.read"]);

@@ -23,7 +23,7 @@ export function groupsOf(skills: Skill[]): Group[] {
 type Searched = Pick<Skill, "id" | "name" | "description" | "tags">;
 
 /** A filter for skills with all words of *query* in their id, name, description or tags. */
-export function matching(query: string): (skill: Searched) => boolean {
+export function skillFilter(query: string): (skill: Searched) => boolean {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
   return (skill) => {
     const text = [skill.id, skill.name, skill.description, ...skill.tags].join(" ").toLowerCase();

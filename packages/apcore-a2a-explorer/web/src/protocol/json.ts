@@ -1,6 +1,6 @@
 /**
- * JSON with integers of any size. Those that a double cannot hold are BigInts; JSON of browsers
- * itself reads them as the nearest double, and writes no BigInts.
+ * JSON with integers of any size. Those that a double cannot hold are BigInts; the
+ * browser's own JSON reads them as the nearest double, and cannot write BigInts.
  */
 
 import type { Json } from "./types";
@@ -11,14 +11,14 @@ const MARKED = new RegExp(`"${MARK}(-?\\d+)"`, "g");
 const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 const MAY_BE_LARGE = /\d{16}/;
 
-/** The digits of the longest integer; agents of this project take no longer ones. */
+/** The maximum number of digits of an integer; agents of this project refuse longer ones. */
 export const MAX_DIGITS = 4300;
 
 /** Whether a token of JSON is an integer that only a BigInt can hold. */
 const isLarge = (token: string) =>
   /^-?\d+$/.test(token) && token.length <= MAX_DIGITS && !Number.isSafeInteger(Number(token));
 
-/** Parse JSON; throws a SyntaxError if it is none. */
+/** Parse JSON; throw a SyntaxError if *source* is not JSON. */
 export function parseJson(source: string): Json {
   if (!MAY_BE_LARGE.test(source)) return JSON.parse(source) as Json;
   const marked = source.replace(TOKEN, (token) => (isLarge(token) ? `"${MARK}${token}"` : token));
@@ -46,7 +46,7 @@ export function toJson(value: unknown, indent?: number): string {
 export const hasLargeIntegers = (source: string) =>
   MAY_BE_LARGE.test(source) && (source.match(TOKEN) ?? []).some(isLarge);
 
-/** A copy with the nearest doubles in place of BigInts, for what knows only numbers. */
+/** A copy with the nearest doubles in place of BigInts, for code that supports only numbers. */
 export function withNumbers<T>(value: T): T {
   if (typeof value === "bigint") return Number(value) as T;
   if (typeof value !== "object" || value === null) return value;

@@ -22,7 +22,7 @@ export function progressOf(event: StreamEvent): Progress | null {
   return isKnown(fraction) ? { fraction, label: undefined } : null;
 }
 
-/** Whether agents of this project have sent *event* to report progress: it is in no history. */
+/** Whether *event* reports progress of an agent of this project; such events are in no history. */
 export const isReport = (event: StreamEvent): boolean =>
   event.kind === "status" && isObject(event.metadata?.apcore) && event.metadata.apcore.progress === true;
 

@@ -29,10 +29,10 @@ export function questionOf(task: Task): Question | null {
   const details = approval ?? input;
   const extra = input ? input.data : data.find((each) => !each.approval);
   const { schema, rest } = schemaIn(input, extra);
-  const choices = words(input?.choices ?? (isObject(extra) ? extra.choices : []));
+  const choices = textChoices(input?.choices ?? (isObject(extra) ? extra.choices : []));
   return {
     kind: state === "auth-required" ? "auth" : approval ? "approval" : "input",
-    text: approval && IS_SAID_BY_BUTTONS.test(prompt) ? "" : withoutChoices(prompt, choices) || "The task is waiting for your answer.",
+    text: approval && REPLACED_BY_BUTTONS.test(prompt) ? "" : withoutChoices(prompt, choices) || "The task is waiting for your answer.",
     id: text(details?.id),
     skill: text(details?.skill) ?? text(task.metadata?.skillId),
     arguments: object(approval?.arguments),
@@ -45,7 +45,7 @@ export function questionOf(task: Task): Question | null {
 }
 
 /** Texts of this project's server that the buttons and the table of arguments replace. */
-const IS_SAID_BY_BUTTONS = /^(Approval required for module |Please answer yes or no, or \{)/;
+const REPLACED_BY_BUTTONS = /^(Approval required for module |Please answer yes or no, or \{)/;
 
 /** A question without the lines that list its choices. */
 const withoutChoices = (prompt: string, choices: string[]) =>
@@ -55,8 +55,8 @@ const withoutChoices = (prompt: string, choices: string[]) =>
     .join("\n");
 
 /**
- * The schema of an object of inputs that answers a question, and the data beside it. A schema of
- * one value is that of the question's field, or of `answer`.
+ * The schema of an object that answers a question, and the data beside it. A schema of a single
+ * value becomes that of a member: the question's field, or `answer`.
  */
 function schemaIn(input: JsonObject | undefined, extra: Json | undefined): { schema?: JsonObject; rest?: Json } {
   const inData = isObject(extra) ? object(extra.schema) : undefined;
@@ -75,7 +75,7 @@ function schemaIn(input: JsonObject | undefined, extra: Json | undefined): { sch
 }
 
 /** The choices of a question that a text can answer. */
-const words = (choices: unknown) =>
+const textChoices = (choices: unknown) =>
   strings(Array.isArray(choices) ? choices.map((each) => (isObject(each) ? each : String(each))) : []);
 
 export const approvalAnswer = (question: Question, approved: boolean, comment: string) => ({

@@ -23,7 +23,7 @@ export interface Exchange {
   lastEventId?: string;
   /** Id of the trace that the request belongs to (W3C Trace Context). */
   traceId?: string;
-  /** Whether the request is one of many, which would crowd the list of requests. */
+  /** Whether the request is a poll, which is not logged. */
   isPoll?: boolean;
   recorder?: Recorder;
 }
@@ -47,15 +47,15 @@ export async function* stream(
   endpoint: Endpoint,
   request: RpcRequest,
   exchange: Exchange = {},
-  opened: () => void = () => {},
+  onOpen: () => void = () => {},
 ): AsyncGenerator<{ id?: string; result: unknown }> {
   const response = await post(endpoint, request, exchange, "text/event-stream");
   if (!response.headers.get("content-type")?.includes("text/event-stream")) {
-    opened();
+    onOpen();
     yield { result: resultOf(await readJson(response, exchange)) };
     return;
   }
-  opened();
+  onOpen();
   const parser = new EventParser();
   const pieces = response.body!.pipeThrough(new TextDecoderStream()).getReader();
   try {

@@ -9,7 +9,7 @@ export interface Decision {
   timestamp?: string;
 }
 
-/** What apcore-a2a tells about a task in its metadata; other agents tell nothing of it. */
+/** Facts about a task in the metadata of apcore-a2a; other agents do not send them. */
 export interface TaskFacts {
   principal?: string;
   traceId?: string;
@@ -25,19 +25,19 @@ export const skillOf = (task: Task) =>
 
 export function taskFacts(task: Task): TaskFacts {
   const own = object(task.metadata?.apcore) ?? {};
-  const former = objects(own.stateHistory);
-  const states = [...former.map((each) => readState(each.state)), task.status.state];
+  const earlierStates = objects(own.stateHistory);
+  const states = [...earlierStates.map((each) => readState(each.state)), task.status.state];
   const restarts = states.filter((state, index) => state === "working" && states[index - 1] === "working");
   return {
-    principal: text(own.principal) ?? text(former[0]?.principal),
+    principal: text(own.principal) ?? text(earlierStates[0]?.principal),
     traceId: text(own.traceId),
     decisions: objects(own.decisions).map((each) => ({
       principal: text(each.principal) ?? "",
       act: text(each.act) ?? "",
       timestamp: text(each.timestamp),
     })),
-    createdAt: Date.parse(text(own.createdAt) ?? text(former[0]?.timestamp) ?? "") || undefined,
-    attempts: former.length ? restarts.length + 1 : undefined,
+    createdAt: Date.parse(text(own.createdAt) ?? text(earlierStates[0]?.timestamp) ?? "") || undefined,
+    attempts: earlierStates.length ? restarts.length + 1 : undefined,
   };
 }
 

@@ -66,7 +66,7 @@ function params(operation: Operation): JsonObject {
 const message = (source: Message) =>
   withoutUndefined({ kind: "message", ...source, parts: source.parts.map(part) });
 
-/** Data that is no object is wrapped in one, as a2a-sdk does. */
+/** Data that is not an object is wrapped in one, as a2a-sdk does. */
 function part(source: Part): JsonObject {
   const { text: content, data, raw, url, filename, mediaType, metadata } = source;
   if (content !== undefined) return withoutUndefined({ kind: "text", text: content, metadata });

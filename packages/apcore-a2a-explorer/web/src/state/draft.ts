@@ -51,9 +51,9 @@ export function draftOf(skill: Skill): Draft {
   const existing = drafts.get(skill.id);
   if (existing) return existing;
   const data = initialData(skill.inputSchema);
-  const textOnly = !hasForm(skill.inputSchema) && takesText(skill);
+  const isTextOnly = !hasForm(skill.inputSchema) && takesText(skill);
   const draft: Draft = {
-    kind: signal<InputKind>(textOnly ? "text" : "data"),
+    kind: signal<InputKind>(isTextOnly ? "text" : "data"),
     data: signal(data),
     json: signal(pretty(data)),
     jsonError: signal(""),
@@ -107,7 +107,7 @@ export function setJson(draft: Draft, source: string): void {
     const data: unknown = parseJson(source);
     if (!isObject(data)) throw new SyntaxError("The input must be a JSON object: { … }");
     const large = inexactNumber(source);
-    if (large) throw new RangeError(`${shortened(large)} is too large for a number`);
+    if (large) throw new RangeError(`${shorten(large)} is too large for a number`);
     draft.data.value = data;
     draft.jsonError.value = "";
   } catch (error) {
@@ -115,7 +115,7 @@ export function setJson(draft: Draft, source: string): void {
   }
 }
 
-const shortened = (digits: string) => (digits.length > 40 ? `${digits.slice(0, 40)}…` : digits);
+const shorten = (digits: string) => (digits.length > 40 ? `${digits.slice(0, 40)}…` : digits);
 
 export function applyExample(draft: Draft, example: Example): void {
   draft.errors.value = [];

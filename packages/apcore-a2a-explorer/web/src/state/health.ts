@@ -7,7 +7,7 @@ export interface Health {
   label: string;
 }
 
-/** The state of the agent's server; null if it does not tell. */
+/** The state of the agent's server; null if it is not known. */
 export const health = signal<Health | null>(null);
 
 export async function loadHealth(): Promise<void> {

@@ -1,4 +1,4 @@
-/** Who is signed in: as the agent tells it, else as the token says. */
+/** The signed-in user: as the agent reports it, or else from the token. */
 
 import { computed } from "@preact/signals";
 import { isObject, strings, text } from "../protocol/values";
@@ -13,12 +13,12 @@ export interface Identity {
 }
 
 export const identity = computed((): Identity | null => {
-  const told = whoami.value;
-  if (told?.isAuthenticated) {
-    const roles = [...told.roles];
-    if (told.isOperator && !roles.includes("operator")) roles.push("operator");
-    if (told.isApprover && !roles.includes("approver")) roles.push("approver");
-    return { name: nameOf(told.principal), roles, expiresAt: Date.parse(told.expiresAt ?? "") || undefined };
+  const reported = whoami.value;
+  if (reported?.isAuthenticated) {
+    const roles = [...reported.roles];
+    if (reported.isOperator && !roles.includes("operator")) roles.push("operator");
+    if (reported.isApprover && !roles.includes("approver")) roles.push("approver");
+    return { name: nameOf(reported.principal), roles, expiresAt: Date.parse(reported.expiresAt ?? "") || undefined };
   }
   return credentials.value && readToken(credentials.value.value);
 });
@@ -26,7 +26,7 @@ export const identity = computed((): Identity | null => {
 /** The last part of a principal, such as `ada` of `jwt|https://idp.example.com|ada`. */
 const nameOf = (principal: string) => principal.split("|").at(-1)!;
 
-/** The claims of a JWT, which the agent alone can verify; null for other credentials. */
+/** The claims of a JWT, which only the agent can verify; null for other credentials. */
 export function readToken(secret: string): Identity | null {
   const payload = /^Bearer [\w-]+\.([\w-]+)\.[\w-]*$/.exec(secret)?.[1];
   if (!payload) return null;

@@ -1,4 +1,4 @@
-/** Changes of tasks, asked for again and again while the page is visible. */
+/** Changes of tasks, polled while the page is visible. */
 
 import { signal } from "@preact/signals";
 import { ConnectionError, HttpError } from "../protocol/errors";
@@ -15,22 +15,22 @@ const LONGEST_INTERVAL = 30_000; // milliseconds, while the agent can't be reach
 const OVERLAP = 1_000; // milliseconds, since several tasks may change at the same time
 const PAGE_SIZE = 50;
 
-/** The tasks that the latest poll found changed, and the number of interruptions that are over. */
+/** The tasks that have changed by the latest poll, and the number of interruptions so far. */
 export const live = signal<{ changed: Task[]; recoveries: number }>({ changed: [], recoveries: 0 });
 
 /** The time of the latest change that is known; the agent's clock. */
 let latest: number | undefined;
-let known = new Map<string, string | undefined>();
+let timestamps = new Map<string, string | undefined>();
 let interval = POLL_INTERVAL;
 let timer: ReturnType<typeof setTimeout> | undefined;
-let round = 0;
+let currentRound = 0;
 
 /** Begin to poll; again when the credentials or the version change, or the page is visible again. */
 export function startPolling(): void {
   for (const source of [credentials, version]) {
     source.subscribe(() => {
       latest = undefined;
-      known = new Map();
+      timestamps = new Map();
       restart();
     });
   }
@@ -39,26 +39,26 @@ export function startPolling(): void {
 }
 
 function restart(): void {
-  round++;
+  currentRound++;
   interval = POLL_INTERVAL;
   clearTimeout(timer);
   // polling without credentials would open the sign-in dialog
   const mayPoll = card.value && (credentials.value || !card.value.schemes.length);
-  if (mayPoll && (!document.hidden || notifying.value)) void poll(round);
+  if (mayPoll && (!document.hidden || notifying.value)) void poll(currentRound);
 }
 
-async function poll(current: number): Promise<void> {
+async function poll(round: number): Promise<void> {
   try {
     const tasks = await changes();
-    if (current !== round) return;
+    if (round !== currentRound) return;
     const hasRecovered = interval > POLL_INTERVAL;
     interval = POLL_INTERVAL;
-    if (tasks.length || hasRecovered) tell(tasks, hasRecovered);
+    if (tasks.length || hasRecovered) publish(tasks, hasRecovered);
   } catch (error) {
-    if (current !== round || !isTemporary(error)) return;
+    if (round !== currentRound || !isTemporary(error)) return;
     interval = Math.min(2 * interval, LONGEST_INTERVAL);
   }
-  timer = setTimeout(() => void poll(current), document.hidden ? LONGEST_INTERVAL : interval);
+  timer = setTimeout(() => void poll(round), document.hidden ? LONGEST_INTERVAL : interval);
 }
 
 /** The tasks that have changed since the last call; none at the first one. */
@@ -66,18 +66,18 @@ async function changes(): Promise<Task[]> {
   const isFirst = latest === undefined;
   const after = isFirst ? undefined : new Date(latest! - OVERLAP).toISOString();
   const { tasks } = await listTasks({ after, pageSize: isFirst ? 1 : PAGE_SIZE }, { isPoll: true });
-  const changed = tasks.filter((task) => known.get(task.id) !== task.status.timestamp);
-  known = new Map(tasks.map((task) => [task.id, task.status.timestamp]));
+  const changed = tasks.filter((task) => timestamps.get(task.id) !== task.status.timestamp);
+  timestamps = new Map(tasks.map((task) => [task.id, task.status.timestamp]));
   const times = tasks.map((task) => Date.parse(task.status.timestamp ?? "")).filter(Boolean);
   latest = Math.max(latest ?? 0, ...times);
   return isFirst ? [] : changed;
 }
 
-function tell(changed: Task[], hasRecovered: boolean): void {
+function publish(changed: Task[], hasRecovered: boolean): void {
   live.value = { changed, recoveries: live.value.recoveries + Number(hasRecovered) };
-  const waiting = new Set(inbox.value?.map((task) => task.id));
-  const concerns = (task: Task) => isPaused(task.status.state) || waiting.has(task.id);
-  if (hasRecovered || changed.some(concerns)) void loadInbox();
+  const waitingIds = new Set(inbox.value?.map((task) => task.id));
+  const affectsInbox = (task: Task) => isPaused(task.status.state) || waitingIds.has(task.id);
+  if (hasRecovered || changed.some(affectsInbox)) void loadInbox();
 }
 
 /** Whether to poll again: not if the agent refuses, or has no list of tasks. */

@@ -20,7 +20,7 @@ function recall(): boolean {
 /** Whether to notify; null if the browser can't, or the user has refused it. */
 export const notifying = signal<boolean | null>(isSupported && Notification.permission !== "denied" ? recall() : null);
 
-/** Begin to notify, after asking for permission, or stop it. */
+/** Turn notifications on, after asking for permission, or off. */
 export async function toggleNotifying(): Promise<void> {
   if (notifying.value) return keep(false);
   const permission = await Notification.requestPermission();
@@ -37,12 +37,12 @@ function keep(isOn: boolean): void {
   }
 }
 
-let known: Set<string> | null = null;
+let knownIds: Set<string> | null = null;
 
 inbox.subscribe((tasks) => {
   if (!tasks) return;
-  const added = known && tasks.filter((task) => !known!.has(task.id));
-  known = new Set(tasks.map((task) => task.id));
+  const added = knownIds && tasks.filter((task) => !knownIds!.has(task.id));
+  knownIds = new Set(tasks.map((task) => task.id));
   if (!added?.length || !notifying.value || !document.hidden) return;
   const title = added.length === 1 ? "A task waits for your input" : `${added.length} tasks wait for your input`;
   const notification = new Notification(title, { body: added.map(skillOf).join(", "), tag: "a2a-explorer.inbox" });

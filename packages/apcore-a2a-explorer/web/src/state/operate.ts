@@ -1,4 +1,4 @@
-/** Which of the agent's own routes the caller may use, and who the caller is to the agent. */
+/** The caller's identity, as the agent sees it, and the agent's own routes that it may use. */
 
 import { signal } from "@preact/signals";
 import { HttpError } from "../protocol/errors";
@@ -10,7 +10,7 @@ export type OwnView = "now" | "performance" | "webhooks";
 
 const ROUTES: Record<OwnView, string> = { now: "now", performance: "skills", webhooks: "webhooks?state=failed&limit=1" };
 
-/** Who the caller is; null if the agent does not tell. */
+/** The caller's identity; null if the agent does not report it. */
 export const whoami = signal<WhoAmI | null>(null);
 
 /** The views whose routes the agent has, and lets the caller use. */
@@ -19,23 +19,23 @@ export const ownViews = signal(new Set<OwnView>());
 /** Whether the agent has no such route, or refuses it to this caller. */
 export const isHidden = (error: unknown) => error instanceof HttpError && [401, 403, 404, 405].includes(error.status);
 
-/** Ask who the caller is, and which views it may use. */
+/** Ask for the caller's identity and the views that it may use. */
 export async function discover(): Promise<void> {
-  const asked = credentials.value;
+  const usedCredentials = credentials.value;
   // asking without credentials would open the sign-in dialog
-  if (!card.value || (!asked && card.value.schemes.length)) return forget();
+  if (!card.value || (!usedCredentials && card.value.schemes.length)) return forget();
   try {
     const answer = readWhoAmI(await askOwn("whoami"));
-    const views = await Promise.all((Object.keys(ROUTES) as OwnView[]).map(available));
-    if (credentials.value !== asked) return;
+    const views = await Promise.all((Object.keys(ROUTES) as OwnView[]).map(checkView));
+    if (credentials.value !== usedCredentials) return;
     whoami.value = answer;
     ownViews.value = new Set(views.flatMap((view) => view ?? []));
   } catch {
-    if (credentials.value === asked) forget();
+    if (credentials.value === usedCredentials) forget();
   }
 }
 
-async function available(view: OwnView): Promise<OwnView | undefined> {
+async function checkView(view: OwnView): Promise<OwnView | undefined> {
   try {
     await askOwn(ROUTES[view]);
     return view;

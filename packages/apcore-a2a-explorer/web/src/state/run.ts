@@ -48,7 +48,7 @@ export class Run {
   replays = false;
   /** Whether its answer came too late: the task no longer waited for it. */
   late = false;
-  /** Whether its task is known by its id and state only. */
+  /** Whether only the id and state of its task are known. */
   isPartial = false;
   readonly changed = signal(0);
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -191,11 +191,11 @@ export class Run {
   async #read(): Promise<void> {
     if (this.connection !== "lost") this.#connect("connecting");
     const exchange = { signal: this.#abort.signal, lastEventId: this.lastEventId, traceId: this.traceId };
-    const opened = () => {
+    const onOpen = () => {
       this.error = null;
       this.#connect("open");
     };
-    for await (const { id, result } of listen(this.operation, exchange, opened, this.#dialect)) {
+    for await (const { id, result } of listen(this.operation, exchange, onOpen, this.#dialect)) {
       const event = this.#dialect.event(result);
       this.take({ id, at: this.#timeOf(event), event, wire: result });
       if (this.operation.name === "subscribe" && (await this.#isWaiting())) return;
@@ -242,10 +242,10 @@ export class Run {
 
   #fail(error: unknown): void {
     this.endedAt = Date.now();
-    const aborted = error instanceof DOMException && error.name === "AbortError";
-    this.error = aborted ? null : error;
-    const ended = !this.task || isTerminal(this.task.status.state);
-    this.isLost = !ended && error instanceof RpcError && error.code === TASK_NOT_FOUND;
+    const isAborted = error instanceof DOMException && error.name === "AbortError";
+    this.error = isAborted ? null : error;
+    const isTaskOver = !this.task || isTerminal(this.task.status.state);
+    this.isLost = !isTaskOver && error instanceof RpcError && error.code === TASK_NOT_FOUND;
     this.#connect("ended");
   }
 }

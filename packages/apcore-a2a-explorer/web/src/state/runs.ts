@@ -42,17 +42,17 @@ export function messageOf(parts: Part[], { contextId, taskId }: SendParams): Mes
   return { messageId: crypto.randomUUID?.() ?? randomHex(16), role: "user", parts, ...ids };
 }
 
-export function operationOf(mode: SendMode, parts: Part[], sending: SendParams) {
-  const metadata: JsonObject | undefined = sending.skillId
-    ? { skillId: sending.skillId }
+export function operationOf(mode: SendMode, parts: Part[], params: SendParams) {
+  const metadata: JsonObject | undefined = params.skillId
+    ? { skillId: params.skillId }
     : undefined;
-  const options = mode === "later" ? { ...sending.options, returnImmediately: true } : sending.options;
+  const options = mode === "later" ? { ...params.options, returnImmediately: true } : params.options;
   const name = mode === "stream" ? ("stream" as const) : ("send" as const);
-  return { name, message: messageOf(parts, sending), metadata, options };
+  return { name, message: messageOf(parts, params), metadata, options };
 }
 
-export function start(mode: SendMode, parts: Part[], sending: SendParams): Run {
-  const run = new Run(sending.skillId, operationOf(mode, parts, sending));
+export function start(mode: SendMode, parts: Part[], params: SendParams): Run {
+  const run = new Run(params.skillId, operationOf(mode, parts, params));
   if (mode === "stream") void run.watch();
   else void run.send();
   return run;
@@ -66,19 +66,19 @@ export function rememberRun(key: string, run: Run): void {
 export function addRun(skillId: string, run: Run): void {
   rememberRun(skillId, run);
   const earlier = histories.value.get(skillId) ?? [];
-  const answered = earlier.find(({ task }) => task && task.id === run.task?.id);
-  if (answered) Object.assign(run, { sent: answered.sent, startedAt: answered.startedAt });
-  const history = [run, ...earlier.filter((each) => each !== answered)].slice(0, MAX_RUNS);
+  const answeredRun = earlier.find(({ task }) => task && task.id === run.task?.id);
+  if (answeredRun) Object.assign(run, { sent: answeredRun.sent, startedAt: answeredRun.startedAt });
+  const history = [run, ...earlier.filter((each) => each !== answeredRun)].slice(0, MAX_RUNS);
   for (const each of history.slice(MAX_RUNS_WITH_EVENTS)) if (!each.active) each.events = [];
   histories.value = new Map(histories.value).set(skillId, history);
 }
 
 /** A run that watches an existing task, from its first event if the agent keeps events. */
-export function watching(task: Task): Run {
-  return replaying(new Run(undefined, { name: "subscribe", id: task.id }));
+export function runFor(task: Task): Run {
+  return withReplay(new Run(undefined, { name: "subscribe", id: task.id }));
 }
 
-function replaying(run: Run): Run {
+function withReplay(run: Run): Run {
   run.lastEventId = "0";
   run.replays = true;
   return run;
@@ -102,7 +102,7 @@ interface StoredRun {
   contextId: string;
   state: TaskState;
   timestamp?: string;
-  /** Whether the page followed the task. */
+  /** Whether the page watched the task. */
   followed: boolean;
 }
 
@@ -123,17 +123,17 @@ function storable(run: Run): StoredRun | undefined {
 
 /** Restore the runs from before a reload, and follow their tasks again. */
 export function restoreRuns(): void {
-  const restored = [...stored].map(([skillId, list]): [string, Run[]] => [
+  const restoredRuns = [...stored].map(([skillId, list]): [string, Run[]] => [
     skillId,
-    list.map((each) => restoredRun(skillId, each)),
+    list.map((each) => restoreRun(skillId, each)),
   ]);
-  histories.value = new Map(restored);
-  runs.value = new Map(restored.flatMap(([skillId, [latest]]) => (latest ? [[skillId, latest]] : [])));
+  histories.value = new Map(restoredRuns);
+  runs.value = new Map(restoredRuns.flatMap(([skillId, [latest]]) => (latest ? [[skillId, latest]] : [])));
 }
 
-function restoredRun(skillId: string, earlier: StoredRun): Run {
+function restoreRun(skillId: string, earlier: StoredRun): Run {
   const { sent, traceId, startedAt, endedAt, taskId, contextId, state, timestamp } = earlier;
-  const run = replaying(new Run(skillId, sent));
+  const run = withReplay(new Run(skillId, sent));
   const status = { state, timestamp };
   Object.assign(run, { traceId, startedAt, endedAt, connection: "ended", isPartial: true });
   run.task = { id: taskId, contextId, status, artifacts: [], history: [] };

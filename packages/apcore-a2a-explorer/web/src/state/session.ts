@@ -1,4 +1,4 @@
-/** What survives a reload: kept in this tab (`sessionStorage`) until it is closed or signed out. */
+/** Data that survives a reload: kept in this tab (`sessionStorage`) until it is closed or the user signs out. */
 
 import { parseJson, toJson } from "../protocol/json";
 import { base } from "./agent";

@@ -27,7 +27,7 @@ export function Bars({ counts, failed, label }: Props) {
   );
 }
 
-/** One path for all bars, since there may be hundreds of pictures. */
+/** One SVG path for all bars, since a page may have hundreds of charts. */
 const pathOf = (counts: number[], highest: number) =>
   counts
     .map((each, index) => (each > 0 ? `M${index + 0.1} ${HEIGHT}v${-Math.max(2, (each / highest) * HEIGHT).toFixed(1)}h.8V${HEIGHT}z` : ""))

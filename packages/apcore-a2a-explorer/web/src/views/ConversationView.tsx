@@ -27,10 +27,10 @@ export const ConversationView = ({ id }: { id: string }) =>
 
 function NewConversation() {
   const [run, setRun] = useState<Run | null>(null);
-  const over = isListed(run);
+  const isOver = isListed(run);
   useEffect(() => {
-    if (over) go(href("conversations", run!.task!.contextId));
-  }, [run, over]);
+    if (isOver) go(href("conversations", run!.task!.contextId));
+  }, [run, isOver]);
   return (
     <section class="page wide">
       <Back />
@@ -49,16 +49,16 @@ function KnownConversation({ id }: { id: string }) {
     wholeTasks,
   );
   const [run, setRun] = useState<Run | null>(null);
-  const over = isListed(run);
+  const isOver = isListed(run);
   useEffect(() => {
-    if (over) void load();
-  }, [run, over]);
+    if (isOver) void load();
+  }, [run, isOver]);
   const end = useRef<HTMLDivElement>(null);
   const isLoaded = tasks !== null;
   useEffect(() => {
     if (isLoaded) end.current?.scrollIntoView({ block: "end" });
   }, [isLoaded]);
-  const shown = (tasks ?? []).filter((task) => over || task.id !== run?.task?.id);
+  const shownTasks = (tasks ?? []).filter((task) => isOver || task.id !== run?.task?.id);
   return (
     <section class="page wide">
       <Back />
@@ -74,11 +74,11 @@ function KnownConversation({ id }: { id: string }) {
         </button>
       )}
       <div class="talk" aria-live="polite">
-        {shown.sort((a, b) => timeOf(a) - timeOf(b)).map((task) => (
+        {shownTasks.sort((a, b) => timeOf(a) - timeOf(b)).map((task) => (
           <Turn key={task.id} task={task} replied={setRun} />
         ))}
-        {run && !over && <Live key={run.startedAt} run={run} replied={setRun} />}
-        {run && over && <Late run={run} />}
+        {run && !isOver && <Live key={run.startedAt} run={run} replied={setRun} />}
+        {run && isOver && <Late run={run} />}
       </div>
       <Composer contextId={id} latest={latestSkill(tasks)} started={setRun} />
       <div ref={end} />

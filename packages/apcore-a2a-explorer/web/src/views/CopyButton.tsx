@@ -3,7 +3,7 @@ import { Icon } from "./Icon";
 
 const SHOWN = 4000; // milliseconds in which the outcome is shown
 
-/** A button that copies *text*: with its label, or with a picture alone beside an id. */
+/** A button that copies *text*: with its label, or with only an icon beside an id. */
 export function CopyButton({ text, label, iconOnly = false }: { text: string; label: string; iconOnly?: boolean }) {
   const [outcome, setOutcome] = useState<"" | "Copied" | "Copying is blocked">("");
   const copy = async () => {

@@ -60,11 +60,11 @@ function Entry({ name, label }: { name: IconName; label: string }) {
 }
 
 function Count() {
-  const waiting = inbox.value?.length ?? 0;
-  if (!waiting) return null;
+  const waitingCount = inbox.value?.length ?? 0;
+  if (!waitingCount) return null;
   return (
     <span class="count">
-      {waiting}
+      {waitingCount}
       {inboxIsFull.value && "+"}
       <span class="sr"> waiting</span>
     </span>

@@ -18,9 +18,9 @@ interface Props {
 /** The latest runs of a skill: show one, run it again, or compare it with the shown one. */
 export function HistoryView({ skillId, rerun }: Props) {
   const history = histories.value.get(skillId) ?? [];
-  const shown = runs.value.get(skillId);
-  const [compared, setCompared] = useState<Run | null>(null);
-  if (history.length < 2 || !shown) return null;
+  const shownRun = runs.value.get(skillId);
+  const [comparedRun, setCompared] = useState<Run | null>(null);
+  if (history.length < 2 || !shownRun) return null;
   return (
     <section class="history" aria-label="Earlier runs">
       <h3>Runs</h3>
@@ -29,14 +29,14 @@ export function HistoryView({ skillId, rerun }: Props) {
           <Row
             key={run.startedAt}
             run={run}
-            isShown={run === shown}
+            isShown={run === shownRun}
             show={() => rememberRun(skillId, run)}
             rerun={() => rerun(run)}
             compare={() => setCompared(run)}
           />
         ))}
       </ol>
-      {compared && <Comparison before={compared} after={shown} close={() => setCompared(null)} />}
+      {comparedRun && <Comparison before={comparedRun} after={shownRun} close={() => setCompared(null)} />}
     </section>
   );
 }
@@ -117,15 +117,15 @@ function Difference({ title, before, after }: { title: string; before: Json; aft
 
 const CLASSES = { " ": "", "-": "removed", "+": "added" };
 
-const inputOf = ({ sent }: Run) => ("message" in sent ? simple(sent.message.parts) : null);
+const inputOf = ({ sent }: Run) => ("message" in sent ? contentOf(sent.message.parts) : null);
 
 const resultOf = ({ task }: Run): Json => ({
   state: task?.status.state ?? "no task",
-  artifacts: (task?.artifacts ?? []).map((each) => simple(each.parts)),
+  artifacts: (task?.artifacts ?? []).map((each) => contentOf(each.parts)),
 });
 
-/** The content of parts; one part stands for itself. */
-function simple(parts: Part[]): Json {
+/** The content of parts: a list, or the content itself if there is only one part. */
+function contentOf(parts: Part[]): Json {
   const contents = parts.map((part) => part.data ?? part.text ?? part.filename ?? part.url ?? null);
   return contents.length === 1 ? contents[0]! : contents;
 }

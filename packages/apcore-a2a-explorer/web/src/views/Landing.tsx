@@ -60,7 +60,7 @@ function Status() {
 function NextSteps({ skills }: { skills: Skill[] }) {
   const [isConnecting, setConnecting] = useState(false);
   const first = firstExample(skills);
-  const waiting = inbox.value?.length;
+  const waitingCount = inbox.value?.length;
   return (
     <section aria-label="Next steps">
       <ul class="tiles">
@@ -83,7 +83,7 @@ function NextSteps({ skills }: { skills: Skill[] }) {
         <li>
           <a href="#/inbox">
             <Icon name="inbox" />
-            <strong>Approvals waiting{waiting !== undefined && `: ${waiting}${inboxIsFull.value ? "+" : ""}`}</strong>
+            <strong>Approvals waiting{waitingCount !== undefined && `: ${waitingCount}${inboxIsFull.value ? "+" : ""}`}</strong>
             <span class="muted">Tasks that wait for your input</span>
           </a>
         </li>
@@ -101,8 +101,8 @@ interface FirstExample {
 /** An example to begin with: of a skill that changes nothing, if there is one. */
 function firstExample(skills: Skill[]): FirstExample | undefined {
   const all = skills.flatMap((skill) => skill.examples.map((example) => ({ skill, example })));
-  const structured = all.filter(({ example }) => isObject(example.inputs));
-  const harmless = structured.filter(
+  const structuredExamples = all.filter(({ example }) => isObject(example.inputs));
+  const harmless = structuredExamples.filter(
     ({ skill: { annotations } }) => annotations.destructive !== true && annotations.requires_approval !== true,
   );
   return harmless.find(({ skill }) => skill.annotations.readonly === true) ?? harmless[0];

@@ -33,7 +33,7 @@ function Status({ now }: { now: Now }) {
   );
 }
 
-/** A sentence about whose figures these are. */
+/** A sentence that says which processes the figures cover. */
 export function scopeOf({ scope, workers = 0 }: { scope: string; workers?: number }): string {
   if (scope === "store") return "Tasks of all replicas, from their store; rates, threads and memory of the replica that answered.";
   if (scope === "workers") return workers ? `Figures of all ${workers} workers of one replica.` : "Figures of all workers of one replica.";

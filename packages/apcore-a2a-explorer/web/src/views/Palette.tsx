@@ -20,7 +20,7 @@ export function Palette() {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     const press = (event: KeyboardEvent) => {
-      const next = openedBy(event);
+      const next = dialogFor(event);
       if (!next || document.querySelector("dialog[open]:not(.palette)")) return;
       event.preventDefault();
       setShown(next);
@@ -47,7 +47,7 @@ export function Palette() {
   );
 }
 
-function openedBy(event: KeyboardEvent): Shown {
+function dialogFor(event: KeyboardEvent): Shown {
   if (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !event.altKey) return "commands";
   const isTyping = event.target instanceof HTMLElement && event.target.matches("input, textarea, select");
   return event.key === "?" && !isTyping && !event.ctrlKey && !event.metaKey ? "keys" : null;

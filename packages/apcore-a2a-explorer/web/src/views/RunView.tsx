@@ -175,7 +175,7 @@ function ProgressView({ run }: { run: Run }) {
   );
 }
 
-/** What is known of a failure: its code, the ids to look it up by, and a way to run again. */
+/** The details of a failure: its code, the ids to find it by, and a button to run again. */
 function AfterFailure({ run, rerun }: { run: Run; rerun?: () => void }) {
   void run.changed.value;
   const { task, error } = run;
@@ -186,7 +186,7 @@ function AfterFailure({ run, rerun }: { run: Run; rerun?: () => void }) {
   return (
     <div class="notice ids">
       {run.isLost && (
-        <p>The agent no longer knows this task. It may have been started again without a task store.</p>
+        <p>The agent no longer knows this task. It may have been restarted without a task store.</p>
       )}
       <dl class="facts">
         {code && (
@@ -202,7 +202,7 @@ function AfterFailure({ run, rerun }: { run: Run; rerun?: () => void }) {
       </dl>
       {traceId && task && (
         <p class="muted">
-          The agent's log may say more. Search it for <code class="breakable">trace_id={traceId}</code>
+          The agent's log may have details. Search it for <code class="breakable">trace_id={traceId}</code>
         </p>
       )}
       {rerun && (

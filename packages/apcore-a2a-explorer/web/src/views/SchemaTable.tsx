@@ -1,7 +1,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { propertiesIn, type Property } from "../form/properties";
 import { counted } from "../parts/counted";
-import { escaped } from "../parts/JsonTree";
+import { escapeBidi } from "../parts/JsonTree";
 import type { JsonObject } from "../protocol/types";
 
 const STEP = 100; // rows
@@ -9,7 +9,7 @@ const STEP = 100; // rows
 /** A schema as a table of its members, nested ones below their own. */
 export function SchemaTable({ schema, label }: { schema: JsonObject; label: string }) {
   const properties = useMemo(() => propertiesIn(schema), [schema]);
-  const [shown, setShown] = useState(STEP);
+  const [limit, setLimit] = useState(STEP);
   return (
     <>
       <div class="scroll" tabIndex={0} role="region" aria-label={`Table of ${label.toLowerCase()}`}>
@@ -24,15 +24,15 @@ export function SchemaTable({ schema, label }: { schema: JsonObject; label: stri
             </tr>
           </thead>
           <tbody role="rowgroup">
-            {properties.slice(0, shown).map((property, index) => (
+            {properties.slice(0, limit).map((property, index) => (
               <Row key={index} property={property} />
             ))}
           </tbody>
         </table>
       </div>
-      {properties.length > shown && (
-        <button type="button" class="quiet small" onClick={() => setShown(shown + 5 * STEP)}>
-          Show more ({counted(properties.length - shown, "row")} left)
+      {properties.length > limit && (
+        <button type="button" class="quiet small" onClick={() => setLimit(limit + 5 * STEP)}>
+          Show more ({counted(properties.length - limit, "row")} left)
         </button>
       )}
     </>
@@ -44,13 +44,13 @@ function Row({ property }: { property: Property }) {
   return (
     <tr role="row">
       <th scope="row" role="rowheader" style={{ paddingLeft: `${0.7 + depth * 1.2}rem` }}>
-        <code class="breakable">{escaped(name)}</code>
+        <code class="breakable">{escapeBidi(name)}</code>
       </th>
       <td role="cell" class="breakable">
         {type}
       </td>
       <td role="cell">{required ? "required" : ""}</td>
-      <td role="cell">{property.default !== undefined && <code class="breakable">{escaped(property.default)}</code>}</td>
+      <td role="cell">{property.default !== undefined && <code class="breakable">{escapeBidi(property.default)}</code>}</td>
       <td role="cell" class="breakable">
         {constraints.join(", ")}
       </td>

@@ -5,7 +5,7 @@ import { identity } from "../state/identity";
 import { forgetSession } from "../state/session";
 import { left } from "./times";
 
-/** Signing in and out, and who is signed in. */
+/** The signed-in user, and buttons to sign in and out. */
 export function Session() {
   if (!credentials.value && !card.value?.schemes.length) return null;
   if (!credentials.value) {
@@ -17,7 +17,7 @@ export function Session() {
   }
   return (
     <>
-      <Who />
+      <SignedInUser />
       <button type="button" class="quiet" onClick={signOut} title={`Signed in with ${credentials.value.scheme}`}>
         Sign out
       </button>
@@ -25,11 +25,11 @@ export function Session() {
   );
 }
 
-function Who() {
+function SignedInUser() {
   if (!identity.value) return null;
   const { name, roles, expiresAt } = identity.value;
-  const rest = expiresAt === undefined ? "" : left(expiresAt - Math.max(now.value, Date.now()));
-  const parts = [name || "signed in", ...roles, rest].filter(Boolean);
+  const timeLeft = expiresAt === undefined ? "" : left(expiresAt - Math.max(now.value, Date.now()));
+  const parts = [name || "signed in", ...roles, timeLeft].filter(Boolean);
   return (
     <p class="who breakable" title={parts.join(" · ")}>
       {parts.join(" · ")}

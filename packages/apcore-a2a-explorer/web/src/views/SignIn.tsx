@@ -26,8 +26,8 @@ export function SignIn() {
 }
 
 function Content({ reason }: { reason: string }) {
-  const declared = card.value?.schemes ?? [];
-  const schemes = declared.length ? declared : [BEARER];
+  const declaredSchemes = card.value?.schemes ?? [];
+  const schemes = declaredSchemes.length ? declaredSchemes : [BEARER];
   const [name, setName] = useState((schemes.find((each) => !unusable(each)) ?? schemes[0]!).name);
   const [secret, setSecret] = useState("");
   const scheme = schemes.find((each) => each.name === name)!;

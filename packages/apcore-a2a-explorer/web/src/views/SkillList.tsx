@@ -2,7 +2,7 @@ import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { counted } from "../parts/counted";
 import { badgesOf, type Skill } from "../protocol/card";
-import { firstLine, groupsOf, matching, type Group } from "../protocol/groups";
+import { firstLine, groupsOf, skillFilter, type Group } from "../protocol/groups";
 import { card } from "../state/agent";
 import { go, href } from "../state/route";
 import { Badges } from "./Badges";
@@ -11,13 +11,13 @@ const MAX_OPEN = 40; // skills that are shown without opening their groups
 
 const search = signal("");
 
-/** All skills with a search: a column beside the skill *id*, or cards on the start page. */
+/** All skills, with a search field: a column beside the skill *id*, or cards on the start page. */
 export function SkillList({ id, asCards = false }: { id?: string; asCards?: boolean }) {
   const field = useRef<HTMLInputElement>(null);
   const list = useRef<HTMLElement>(null);
   useSlash(field);
   const skills = card.value?.skills ?? [];
-  const matches = search.value ? skills.filter(matching(search.value)) : skills;
+  const matches = search.value ? skills.filter(skillFilter(search.value)) : skills;
   const groups = search.value ? [{ name: "", skills: matches }] : groupsOf(skills);
   return (
     <nav ref={list} class={asCards ? "gallery" : "list"} aria-label="Skills" onKeyDown={(event) => move(event, list.current!)}>
@@ -57,8 +57,8 @@ function useSlash(field: { current: HTMLInputElement | null }): void {
   useEffect(() => {
     const focus = (event: KeyboardEvent) => {
       const { target } = event;
-      const typing = target instanceof HTMLElement && target.matches("input, textarea, select");
-      if (event.key !== "/" || typing || event.ctrlKey || event.metaKey || event.altKey) return;
+      const isTyping = target instanceof HTMLElement && target.matches("input, textarea, select");
+      if (event.key !== "/" || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
       event.preventDefault();
       field.current?.focus();
     };
@@ -85,18 +85,18 @@ interface GroupProps {
 }
 
 function GroupView({ group, id, isOpen }: GroupProps) {
-  const [opened, setOpened] = useState(isOpen);
+  const [isExpanded, setExpanded] = useState(isOpen);
   useEffect(() => {
-    if (isOpen) setOpened(true);
+    if (isOpen) setExpanded(true);
   }, [isOpen]);
   const items = <Items skills={group.skills} id={id} />;
   if (!group.name) return items;
   return (
-    <details class="skill-group" open={opened} onToggle={(event) => setOpened(event.currentTarget.open)}>
+    <details class="skill-group" open={isExpanded} onToggle={(event) => setExpanded(event.currentTarget.open)}>
       <summary>
         <span class="breakable">{group.name}</span> <span class="muted">{group.skills.length}</span>
       </summary>
-      {opened && items}
+      {isExpanded && items}
     </details>
   );
 }

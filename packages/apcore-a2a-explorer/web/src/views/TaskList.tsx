@@ -17,7 +17,7 @@ const PAGE_SIZE = 100;
 export function TaskList({ query }: { query: URLSearchParams }) {
   const listQuery = queryOf(query);
   const { tasks: listed, next, total, error, busy, load } = usePages(listQuery);
-  const tasks = listed?.filter(ofSkill(query.get("skill") ?? "")) ?? null;
+  const tasks = listed?.filter(usesSkill(query.get("skill") ?? "")) ?? null;
   const [chosen, setChosen] = useState(new Set<string>());
   const cancelable = tasks?.filter((task) => chosen.has(task.id) && !isTerminal(task.status.state)) ?? [];
   return (
@@ -53,8 +53,8 @@ export function TaskList({ query }: { query: URLSearchParams }) {
   );
 }
 
-/** A filter for tasks by skill, which the protocol has not: it sees the loaded tasks alone. */
-const ofSkill = (skill: string) => (task: Task) => !skill || skillOf(task).includes(skill);
+/** A filter for tasks by skill. The protocol has none, so it only applies to the loaded tasks. */
+const usesSkill = (skill: string) => (task: Task) => !skill || skillOf(task).includes(skill);
 
 function queryOf(query: URLSearchParams): ListQuery {
   const after = new Date(query.get("after") ?? "");
@@ -70,9 +70,9 @@ function queryOf(query: URLSearchParams): ListQuery {
 /** The filters of the list. The fields follow the URL, except while the user is typing. */
 function Filters({ query }: { query: URLSearchParams }) {
   const form = useRef<HTMLFormElement>(null);
-  const written = useRef<string | null>(null);
+  const writtenQuery = useRef<string | null>(null);
   useEffect(() => {
-    if (written.current === query.toString()) return;
+    if (writtenQuery.current === query.toString()) return;
     for (const field of form.current!.querySelectorAll<HTMLInputElement>("[name]")) {
       field.value = query.get(field.name) ?? "";
     }
@@ -80,7 +80,7 @@ function Filters({ query }: { query: URLSearchParams }) {
   const apply = () => {
     const fields = Array.from(new FormData(form.current!), ([name, value]) => [name, String(value).trim()]);
     const changed = new URLSearchParams(fields.filter(([, value]) => value) as [string, string][]);
-    written.current = changed.toString();
+    writtenQuery.current = changed.toString();
     go(changed.size ? `#/tasks?${changed}` : "#/tasks");
   };
   return (

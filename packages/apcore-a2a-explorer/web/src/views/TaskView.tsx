@@ -9,7 +9,7 @@ import { credentials } from "../state/credentials";
 import { whoami } from "../state/operate";
 import { go, href } from "../state/route";
 import { meansNoEvents, type Run } from "../state/run";
-import { addRun, rememberRun, runs, start, watching } from "../state/runs";
+import { addRun, rememberRun, runs, runFor, start } from "../state/runs";
 import { version } from "../state/settings";
 import { getTask } from "../state/tasks";
 import type { Task } from "../protocol/types";
@@ -42,11 +42,11 @@ export function TaskView({ id }: { id: string }) {
   const run = runs.value.get(`task ${id}`);
   void run?.changed.value;
   const task = current(run, snapshot);
-  const over = run !== undefined && !run.active;
+  const isOver = run !== undefined && !run.active;
   // only the history has the user's answers; events come from the agent
   useEffect(() => {
-    if (over) getTask(id).then(setSnapshot, () => {});
-  }, [over, run]);
+    if (isOver) getTask(id).then(setSnapshot, () => {});
+  }, [isOver, run]);
   return (
     <section class="page wide">
       <p>
@@ -77,7 +77,7 @@ export function TaskView({ id }: { id: string }) {
         />
       )}
       {task && whoami.value && <TraceView taskId={id} state={task.status.state} />}
-      {task && <History task={over ? (snapshot ?? task) : task} />}
+      {task && <History task={isOver ? (snapshot ?? task) : task} />}
       {task && card.value?.capabilities.push && <PushView taskId={id} />}
       {task && <Raw task={task} />}
       <div class="stack">
@@ -97,7 +97,7 @@ const current = (run: Run | undefined, snapshot: Task | null) =>
 function show(task: Task): void {
   const key = `task ${task.id}`;
   runs.peek().get(key)?.stop();
-  const run = watching(task);
+  const run = runFor(task);
   run.task = task;
   rememberRun(key, run);
   if (!card.value?.capabilities.streaming) return;

@@ -15,13 +15,13 @@ export function Timeline({ run, count }: { run: Run; count: number }) {
   const box = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
   const [chosen, setChosen] = useState(-1);
-  const pinned = useRef(true);
+  const isAtEnd = useRef(true);
   useEffect(() => {
-    if (pinned.current && box.current) box.current.scrollTop = box.current.scrollHeight;
+    if (isAtEnd.current && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [count]);
-  const scrolled = () => {
+  const followScroll = () => {
     const { scrollTop, scrollHeight, clientHeight } = box.current!;
-    pinned.current = scrollTop + clientHeight >= scrollHeight - ROW;
+    isAtEnd.current = scrollTop + clientHeight >= scrollHeight - ROW;
     setTop(scrollTop);
   };
   const choose = (index: number) => {
@@ -31,7 +31,7 @@ export function Timeline({ run, count }: { run: Run; count: number }) {
     if (to * ROW < scrollTop) box.current!.scrollTop = to * ROW;
     if ((to + 1) * ROW > scrollTop + clientHeight) box.current!.scrollTop = (to + 1) * ROW - clientHeight;
   };
-  const keys = (event: KeyboardEvent) => {
+  const moveByKey = (event: KeyboardEvent) => {
     const step = STEPS[event.key];
     if (step === undefined) return;
     event.preventDefault();
@@ -51,8 +51,8 @@ export function Timeline({ run, count }: { run: Run; count: number }) {
         aria-label="Events"
         aria-activedescendant={chosen >= first && chosen < last ? `event-${run.startedAt}-${chosen}` : undefined}
         tabIndex={0}
-        onScroll={scrolled}
-        onKeyDown={keys}
+        onScroll={followScroll}
+        onKeyDown={moveByKey}
       >
         <div class="spacer" style={{ height: `${count * ROW}px` }}>
           {run.events.slice(first, last).map((timed, offset) => (

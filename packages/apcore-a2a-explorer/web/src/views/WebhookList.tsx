@@ -15,7 +15,7 @@ interface Props {
   reload: () => Promise<unknown>;
 }
 
-/** Webhooks with their attempts, and ways to test them and to deliver again. */
+/** Webhooks with their attempts, and buttons to test them and to deliver again. */
 export const WebhookList = ({ webhooks, named = false, reload }: Props) => (
   <ul class="bare">
     {webhooks.map((each) => (

@@ -1,7 +1,7 @@
 /** The commands of the palette. */
 
 import type { Skill } from "../protocol/card";
-import { matching } from "../protocol/groups";
+import { skillFilter } from "../protocol/groups";
 import { card } from "../state/agent";
 import { credentials, signingIn } from "../state/credentials";
 import { ownViews } from "../state/operate";
@@ -31,24 +31,24 @@ export function commandsFor(query: string): Command[] {
   return [...tasks(query.trim()), ...skills(query), ...[...views(), ...actions()].filter(matches)];
 }
 
-/** The skills that match, those first whose names or ids begin with the query or have its words. */
+/** The skills that match *query*: first those whose name or id begins with it, then those whose name or id has its words. */
 function skills(query: string): Command[] {
-  const isNamed = matching(query);
+  const isNamed = skillFilter(query);
   const start = query.trim().toLowerCase();
   const rank = ({ id, name }: Skill) => {
     if (id.toLowerCase().startsWith(start) || name.toLowerCase().startsWith(start)) return 0;
     return isNamed({ id, name, description: "", tags: [] }) ? 1 : 2;
   };
-  const found = (card.value?.skills ?? []).filter(matching(query)).sort((a, b) => rank(a) - rank(b));
+  const found = (card.value?.skills ?? []).filter(skillFilter(query)).sort((a, b) => rank(a) - rank(b));
   return found.slice(0, MAX_SKILLS).map(({ id, name }) => ({ kind: "Skill", label: name, detail: id, run: () => go(href("skills", id)) }));
 }
 
 /** Known tasks whose ids begin with *text*, and *text* itself if it may be an id. */
 function tasks(text: string): Command[] {
   if (text.length < 2 || /\s/.test(text)) return [];
-  const ran = [...histories.value.values()].flat().flatMap(({ task, skillId }) => (task ? [[task.id, skillId] as const] : []));
-  const waiting = (inbox.value ?? []).map((task) => [task.id, skillOf(task)] as const);
-  const known = new Map([...ran, ...waiting].filter(([id]) => id.startsWith(text)).slice(0, MAX_TASKS));
+  const tasksOfRuns = [...histories.value.values()].flat().flatMap(({ task, skillId }) => (task ? [[task.id, skillId] as const] : []));
+  const waitingTasks = (inbox.value ?? []).map((task) => [task.id, skillOf(task)] as const);
+  const known = new Map([...tasksOfRuns, ...waitingTasks].filter(([id]) => id.startsWith(text)).slice(0, MAX_TASKS));
   if (!known.size && text.length >= MIN_ID && /\d/.test(text)) known.set(text, undefined);
   return [...known].map(([id, skill]) => ({
     kind: "Task",

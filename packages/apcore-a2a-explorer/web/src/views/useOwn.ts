@@ -6,7 +6,7 @@ import { usePoll } from "./usePoll";
 
 const INTERVAL = 4_000; // milliseconds
 
-/** The answer of a route below `/apcore/`, polled while the page is visible and the agent has it. */
+/** The answer of a route below `/apcore/`, polled while the page is visible, if the agent has the route. */
 export function useOwn<T>(path: string, read: (answer: unknown) => T, interval = INTERVAL) {
   const [data, setData] = useState<T | null>(null);
   const [error, setError] = useState<unknown>(null);

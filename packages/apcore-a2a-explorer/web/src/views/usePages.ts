@@ -40,7 +40,7 @@ export function usePages(
   return { tasks, ...page, error, busy, load };
 }
 
-/** Show the changes that the page learns of meanwhile; load the list again after an interruption. */
+/** Show the changes that polling finds; load the list again after an interruption. */
 function useLive(
   query: ListQuery,
   error: unknown,
@@ -52,8 +52,8 @@ function useLive(
     const show = (tasks: Task[]) =>
       tasks.length && setTasks((shown) => shown && withChanges(shown, tasks, query));
     if (!query.includeArtifacts) return void show(changed);
-    const ours = changed.filter((task) => matches(task, query));
-    void Promise.all(ours.map((task) => getTask(task.id).catch(() => task))).then(show);
+    const matching = changed.filter((task) => matches(task, query));
+    void Promise.all(matching.map((task) => getTask(task.id).catch(() => task))).then(show);
   }, [changed]);
   useEffect(() => {
     if (error && recoveries) void load();
@@ -62,7 +62,7 @@ function useLive(
 
 type StateUpdater<T> = (update: (shown: T) => T) => void;
 
-/** Replace the tasks that have changed; add new ones at the top, and remove those out of the query. */
+/** Replace the tasks that have changed; add new ones at the top, and remove those that no longer match. */
 function withChanges(shown: Task[], changed: Task[], query: ListQuery): Task[] {
   const latest = new Map(changed.map((task) => [task.id, task]));
   const ids = new Set(shown.map((task) => task.id));
