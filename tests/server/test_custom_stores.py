@@ -388,6 +388,43 @@ async def test_health_does_not_wait_for_a_store_that_hangs() -> None:
         assert (response.status_code, response.json()["status"]) == (503, "unhealthy")
 
 
+class SlowReadStore(DictStore):
+    """A store whose reads never end, as behind a long queue, while it stores what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.checks = 0
+
+    async def get(self, task_id: str) -> TaskRecord | None:
+        if task_id in self.records:
+            return await super().get(task_id)
+        self.checks += 1
+        await asyncio.Event().wait()
+        return None
+
+
+async def test_health_does_not_wait_for_a_check_while_the_store_stores_tasks(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(MODULES, task_store=SlowReadStore()) as peer:
+        assert (await peer.send()).state == "completed"
+        assert (await health(peer)).status_code == 200
+        async with asyncio.timeout(20):
+            while (await health(peer)).status_code == 200:
+                assert "health_check_failed" not in {
+                    getattr(r, "event", "") for r in caplog.records
+                }
+                await asyncio.sleep(0.05)
+
+
+async def test_health_checks_at_the_same_time_ask_the_store_once() -> None:
+    store = SlowReadStore()
+    async with serving(MODULES, task_store=store) as peer:
+        responses = await asyncio.gather(*(health(peer) for _ in range(50)))
+        assert {response.status_code for response in responses} == {503}
+        assert store.checks == 1
+
+
 @pytest.mark.clock
 async def test_health_gives_up_a_store_that_hangs_within_a_second() -> None:
     async with serving(MODULES, task_store=HangingReadStore()) as peer:

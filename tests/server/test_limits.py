@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from apcore_a2a_server import Limits
+from apcore_a2a_server.modules.threads import ThreadPool
 
 from .asking import state_of
 from .inloop import (
@@ -284,7 +285,8 @@ async def test_synchronous_modules_that_compute_leave_threads_for_those_that_wai
 
     modules = {"compute": SyncActionModule(compute), "wait": SyncActionModule(wait)}
     async with serving(modules, max_threads=80) as peer:
-        peer.served.setup.threads.computing_limit = 3
+        threads_of_modules = peer.served.setup.threads
+        threads_of_modules.computing_limit = threads_of_modules.late_limit = 3
         try:
             started = [await peer.start("compute") for _ in range(2)]
             started += [await peer.start("wait") for _ in range(20)]
@@ -299,3 +301,23 @@ async def test_synchronous_modules_that_compute_leave_threads_for_those_that_wai
             release.set()
         for task_id in started:
             await peer.until(task_id, "completed")
+
+
+async def test_modules_that_hold_up_the_event_loop_do_not_use_all_cores() -> None:
+    release, started = threading.Event(), 0
+
+    def compute() -> None:
+        nonlocal started
+        started += 1
+        while not release.is_set():
+            sum(range(1000))
+
+    pool = ThreadPool(50, computing_limit=40)
+    calls = [asyncio.ensure_future(pool.run(compute)) for _ in range(40)]
+    try:
+        await asyncio.sleep(1)  # time for others to start, if they could
+        assert 2 <= started < 10
+    finally:
+        release.set()
+        await asyncio.gather(*calls)
+    assert started == 40

@@ -1,14 +1,19 @@
 """Replicas keep their tasks while modules compute, and modules that wait run in parallel."""
 
 import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from statistics import quantiles
 from typing import Any
 
+import httpx
 import pytest
+from apcore_a2a_server.app.health import PATIENCE
 
 from tests.facade.processes import process
 
@@ -29,6 +34,7 @@ from pydantic import BaseModel
 class Work(BaseModel):
     compute: float = 0
     sleep: float = 0
+    text: str = ""
 
 class Done(BaseModel):
     rounds: int
@@ -63,13 +69,13 @@ def agent(home: Path, store: str, resources: str = "{}") -> Iterator[Replica]:
             yield replica
 
 
-def send(replica: Replica, **inputs: float) -> Any:
+def send(replica: Replica, **inputs: float | str) -> Any:
     """Send a message and wait for its task."""
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": inputs}]}
     return replica.ask("SendMessage", message=message, metadata={"skillId": "works"})["result"]
 
 
-def send_at_once(replicas: list[Replica], count: int = CALLS, **inputs: float) -> list[Any]:
+def send_at_once(replicas: list[Replica], count: int = CALLS, **inputs: float | str) -> list[Any]:
     """Send messages at the same time, to each replica in turn; return their tasks."""
     with ThreadPoolExecutor(count) as pool:
         targets = [replicas[number % len(replicas)] for number in range(count)]
@@ -106,3 +112,38 @@ def test_modules_that_wait_run_together(tmp_path: Path) -> None:
         started_at = time.monotonic()
         check_completed_once(replica, send_at_once([replica], 64, sleep=1))
         assert time.monotonic() - started_at < 64 / 8
+
+
+def times_of(
+    replica: Replica, path: str, stopped: threading.Event
+) -> tuple[list[float], Counter[int]]:
+    """Read a page until *stopped*; return how long each response took, and the status codes."""
+    times, codes = list[float](), Counter[int]()
+    with httpx.Client(base_url=replica.client.base_url, timeout=60) as client:
+        while not stopped.wait(0.05):
+            started_at = time.monotonic()
+            codes[client.get(path).status_code] += 1
+            times.append(time.monotonic() - started_at)
+    return times, codes
+
+
+@pytest.mark.clock
+def test_health_checks_do_not_wait_for_large_tasks_that_compute(tmp_path: Path) -> None:
+    stopped = threading.Event()
+    with (
+        agent(tmp_path, f"sqlite:///{tmp_path / 'agent.db'}") as replica,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        send(replica)
+        health, card = (
+            pool.submit(times_of, replica, path, stopped)
+            for path in ("/health", "/.well-known/agent-card.json")
+        )
+        try:
+            check(replica, send_at_once([replica], 60, compute=0.2, text="x" * 1_000_000))
+        finally:
+            stopped.set()
+        (times, codes), (card_times, _) = health.result(), card.result()
+        assert codes.keys() == {200}
+        # the card is in memory: it shows how long the event loop itself is held up
+        assert quantiles(times, n=100)[-1] < 2 * quantiles(card_times, n=100)[-1] + PATIENCE

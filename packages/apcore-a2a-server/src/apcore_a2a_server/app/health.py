@@ -18,6 +18,13 @@ logger = logging.getLogger(__name__)
 
 PROBE_TIMEOUT = 0.8
 """Timeout of the task store in seconds; the whole response has one second (FR-OPS-001)."""
+PATIENCE = 0.25
+"""Seconds that a response waits for a check if the store has stored something recently."""
+RECENTLY = 2.0
+"""Seconds for which a write shows that the store works.
+
+A replica without tasks writes once a second, to claim those of lost replicas.
+"""
 WORKER_TIMEOUT = 10
 """Seconds after which a worker whose event loop has not run counts as stuck."""
 PROBLEMS = ("", "The task store does not answer", DISK_FULL)
@@ -40,35 +47,29 @@ class HealthPage:
         self._setup = setup
         self._figures = figures
         self._last_problem = 0
+        self._running_check: asyncio.Task[None] | None = None
 
-    async def publish(self, *, logs_again: bool = False) -> None:
-        """Check the store, and write the result for requests that reach other workers.
-
-        Args:
-            logs_again: Whether to log a problem that the last check has found already.
-        """
-        try:
-            async with asyncio.timeout(PROBE_TIMEOUT):
-                await self._setup.tasks.store.check()
-        except Exception as error:  # a user's store may raise anything; the log has the details
-            problem = PROBLEMS.index(DISK_FULL) if isinstance(error, DiskFullError) else 1
-            if logs_again or problem != self._last_problem:
-                logger.exception(PROBLEMS[problem], extra={"event": "health_check_failed"})
-        else:
-            problem = 0
-        self._last_problem = problem
-        self._figures.set(STORE_PROBLEM, problem)
+    async def publish(self) -> None:
+        """Check the store, and write the result for requests that reach other workers."""
+        await asyncio.wait([self._check(logs_again=False)])
         self._figures.set(ALIVE_AT, time.monotonic())
 
     async def status(self, *, logs_again: bool = False) -> tuple[str, str]:
         """Return `healthy`, `unhealthy` or `draining`, and the reason if it is not healthy.
+
+        A check waits its turn behind other work of the process. If it takes long and the store
+        has just stored something, the result of the last check is returned.
 
         Args:
             logs_again: Whether to log a problem that the last check has found already.
         """
         if self._setup.state.is_draining or self._figures.is_draining:
             return "draining", "The server is shutting down"
-        await self.publish(logs_again=logs_again)
+        check = self._check(logs_again=logs_again)
+        await asyncio.wait([check], timeout=PATIENCE)
+        if not self._has_stored_recently():
+            await asyncio.wait([check])
+        self._figures.set(ALIVE_AT, time.monotonic())
         reason = self._problem()
         return ("unhealthy" if reason else "healthy"), reason
 
@@ -83,6 +84,29 @@ class HealthPage:
         workers = {"workers": self._figures.count_alive()} if self._figures.workers > 1 else {}
         companions = self._companions.health()
         return JSONResponse({**healthy, **workers, "uptime_seconds": uptime, **companions})
+
+    def _check(self, *, logs_again: bool) -> "asyncio.Task[None]":
+        """Return the running check of the store, which all requests share, or start one."""
+        if self._running_check is None or self._running_check.done():
+            self._running_check = asyncio.create_task(self._check_store(logs_again=logs_again))
+        return self._running_check
+
+    async def _check_store(self, *, logs_again: bool) -> None:
+        problem = 0
+        timeout = asyncio.timeout(PROBE_TIMEOUT)
+        try:
+            async with timeout:
+                await self._setup.tasks.store.check()
+        except Exception as error:  # a user's store may raise anything; the log has the details
+            if not timeout.expired() or not self._has_stored_recently():
+                problem = PROBLEMS.index(DISK_FULL) if isinstance(error, DiskFullError) else 1
+                if logs_again or problem != self._last_problem:
+                    logger.exception(PROBLEMS[problem], extra={"event": "health_check_failed"})
+        self._last_problem = problem
+        self._figures.set(STORE_PROBLEM, problem)
+
+    def _has_stored_recently(self) -> bool:
+        return time.monotonic() < self._setup.tasks.stored_at + RECENTLY
 
     def _problem(self) -> str:
         """Return why the agent is unhealthy; "" if it is not."""

@@ -35,6 +35,18 @@ Threads that compute take turns of 5 ms, so that one of them may well get none i
 """
 SPARE_THREADS = 2
 """Threads that may compute beyond the number of cores: now and then one waits for a disk."""
+LATENESS = 0.008
+"""Seconds by which a timer of the event loop may be late; later, the loop counts as held up.
+
+One thread that computes in Python delays the loop by 5 ms each time it needs the interpreter lock,
+two threads by 10 ms.
+"""
+LATENESS_MEMORY = 0.5
+"""Seconds for which the event loop counts as held up after such a timer."""
+LATE_LIMIT = 2
+"""Threads that may compute while the event loop is late: more would not make Python faster."""
+FIRST_LIMIT = 4
+"""Threads that may compute before it is known whether they hold up the event loop."""
 HAS_CPU_CLOCKS = hasattr(time, "pthread_getcpuclockid")
 
 
@@ -124,7 +136,8 @@ class ThreadPool:
 
     At most `limit` modules run at a time, which lets many wait for a network or a disk. As many
     that compute would starve the event loop, for all share one interpreter lock: so another call
-    starts only while fewer threads than the cores + 2 have recently used the CPU.
+    starts only while fewer threads than the cores + 2 have recently used the CPU, or fewer than
+    two if they hold up the event loop. Modules that compute without the lock do not.
 
     Waiting calls start in the order in which they came, but each client's in turn. A client that
     has more than its share of the places leaves the rest to the others: while it does, more than
@@ -144,6 +157,7 @@ class ThreadPool:
 
     Attributes:
         computing_limit: How many threads may use the CPU before other calls wait.
+        late_limit: How many may while the event loop is late.
     """
 
     def __init__(
@@ -152,12 +166,14 @@ class ThreadPool:
         self._limit = limit
         self._share = share
         self.computing_limit = computing_limit or count_cores() + SPARE_THREADS
+        self.late_limit = LATE_LIMIT
         self._waiting: FairQueue[_Call] = FairQueue()
         """Calls without a thread."""
         self._stuck: Counter[str] = Counter()
         self._running: set[_Call] = set()
         self._idle: list[_Thread] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._allowed, self._late_until = FIRST_LIMIT, -inf
         self._lock = threading.Lock()
 
     @staticmethod
@@ -220,7 +236,8 @@ class ThreadPool:
             self._running.add(call)
             call.start(self._thread())
         if self._waiting and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(WINDOW, self._retry)
+            due = time.monotonic() + WINDOW
+            self._timer = asyncio.get_running_loop().call_later(WINDOW, self._retry, due)
 
     def _next(self) -> _Call | None:
         """Return the next call that has a place, of the clients in turn; None if none has."""
@@ -230,22 +247,27 @@ class ThreadPool:
         waiting = self._waiting.pop(lambda client: all(room.may_have(client) for room in rooms))
         return None if waiting is None else waiting[1]
 
-    def _retry(self) -> None:
-        self._timer = None
+    def _retry(self, due: float) -> None:
+        self._timer, now = None, time.monotonic()
+        if now > due + LATENESS:
+            self._allowed, self._late_until = self.late_limit, now + LATENESS_MEMORY
+        elif now > self._late_until and self._allowed < self.computing_limit:
+            self._allowed += 1
         self._start_waiting()
 
     def _rooms(self) -> Sequence[Room]:
         """Return what limits the calls that may start now; nothing if any may."""
-        if len(self._running) < min(self.computing_limit, self._limit):
-            return ()
         now = time.monotonic()
+        computing_limit = min(self._allowed, self.computing_limit)
+        if len(self._running) < min(computing_limit, self._limit):
+            return ()
         for call in self._running:
             call.measure(now)
         computing = [call.client for call in self._running if now < call.computes_until]
-        if len(self._running) < self._limit and len(computing) < self.computing_limit:
+        if len(self._running) < self._limit and len(computing) < computing_limit:
             return ()
         running = [call.client for call in self._running]
-        return self._room(self._limit, running), self._room(self.computing_limit, computing)
+        return self._room(self._limit, running), self._room(computing_limit, computing)
 
     def _room(self, limit: int, holders: Sequence[str]) -> Room:
         return Room.of(limit, self._share, holders)

@@ -189,6 +189,7 @@ class LeaseKeeper:
     async def _claim(self) -> int:
         """Claim some orphaned tasks; return how many."""
         claims = await self._store.claim(CLAIM_LIMIT, self._tasks.running())
+        self._tasks.stored_at = time.monotonic()
         for claim in claims:
             task_id = claim.lease.task_id
             try:

@@ -11,6 +11,8 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextvars import Context
+from math import inf
+from time import monotonic
 from typing import TypeAlias
 
 from a2a.utils.errors import TaskNotFoundError
@@ -181,6 +183,7 @@ class LiveTasks:
         waiters: the readers that wait for the next event of a task.
         max_history: how many of its latest messages a task and a conversation keep.
         kept_bytes: about how many bytes the live tasks take, unless the store counts them.
+        stored_at: when the store last wrote something for this process, by `time.monotonic`.
     """
 
     def __init__(
@@ -194,6 +197,7 @@ class LiveTasks:
         self._handed_over: set[str] = set()
         self._bytes_of: Counter[str | None] = Counter()
         self.kept_bytes = 0
+        self.stored_at = -inf
 
     async def create(
         self,
@@ -221,6 +225,7 @@ class LiveTasks:
             except Exception:  # a user's store may raise anything: then there is no task
                 self._remove(record.task.id)
                 raise
+        self.stored_at = monotonic()
         if self.store.is_durable:
             self._drop_call(record)
             self._remember(live, new_task.slim_events())
@@ -285,6 +290,7 @@ class LiveTasks:
                 spans=spans,
             )
             live.lease = await self.store.change(change)
+            self.stored_at = monotonic()
         except NotSavedError:
             message, extra = "Task %s: end not saved by the store", {"event": "task_end_not_saved"}
             logger.error(message, record.task.id, extra=extra)
