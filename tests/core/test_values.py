@@ -23,7 +23,8 @@ from apcore_a2a_core import (
     to_sdk,
 )
 from apcore_a2a_core.data import Artifact, Message, Part, Task, TaskStatus
-from apcore_a2a_core.values import MAX_DEPTH, MAX_SAFE, dump_json, load_json
+from apcore_a2a_core.records import LARGE_MESSAGE, about_size, is_large_message
+from apcore_a2a_core.values import MAX_DEPTH, MAX_SAFE, dump_json, load_json, text_size
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
@@ -249,6 +250,30 @@ def test_an_error_names_the_path_of_a_value_but_not_the_value(output: object) ->
     assert not any(
         word in str(caught.value) for word in ("Hidden", "password", "10000", "Stubborn")
     )
+
+
+CONTENTS = st.recursive(
+    st.text(max_size=3000) | st.integers() | st.booleans() | st.none(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(st.lists(CONTENTS, max_size=3), st.text(max_size=3000))
+def test_a_message_is_large_if_its_json_is(data: list[Any], text: str) -> None:
+    message = Message(parts=[Part(data=data), Part(text=text)])
+    assert is_large_message(message) is (len(dump_json(message)) >= LARGE_MESSAGE)
+
+
+@given(CONTENTS)
+def test_a_value_has_at_least_as_many_bytes_as_characters_and_items(value: Any) -> None:
+    assert text_size(value) <= len(dump_json(value))
+
+
+def test_about_the_size_of_a_task_is_known_without_its_json() -> None:
+    messages = [Message(parts=[Part(text="x" * 100_000), Part(data={"a": ["y" * 50_000]})])]
+    task = Task(id="t1", history=messages)
+    assert 0.99 < about_size(task) / len(dump_json(task)) < 1.01
+    assert about_size(Task(id="t1")) == len(dump_json(Task(id="t1")))
 
 
 def test_an_error_at_the_root_has_a_path() -> None:

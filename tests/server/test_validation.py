@@ -6,6 +6,7 @@ Without that, most of these tests would not end: the patterns take Python's `re`
 import asyncio
 import json
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -24,7 +25,7 @@ from apcore_a2a_server.modules.validation import (
     RehearsedSchema,
     bound_schemas,
 )
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 from pydantic import Json as JsonText
 from typing_extensions import TypedDict
 
@@ -633,6 +634,25 @@ def test_a_module_that_cannot_be_modified_keeps_its_schema(name: str) -> None:
 # Other requests in the meantime
 
 
+@pytest.mark.parametrize(("length", "is_beside"), [(1000, False), (100_000, True)])
+async def test_long_texts_are_validated_beside_the_event_loop(length: int, is_beside: bool) -> None:
+    threads = list[threading.Thread]()
+
+    class Noting(BaseModel):
+        text: str
+
+        @model_validator(mode="before")
+        @classmethod
+        def note(cls, data: Any) -> Any:
+            threads.append(threading.current_thread())
+            return data
+
+    async with serving({"work": module_for(Noting)}) as peer:
+        assert await state(peer, "work", {"text": "x" * length}) == "completed"
+    assert threads
+    assert (threading.current_thread() not in threads) is is_beside
+
+
 def body(skill: str, data: str) -> bytes:
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": "HOLE"}]}
     params = {"message": message, "metadata": {"skillId": skill}}
@@ -649,6 +669,7 @@ OBJECTS = [{"k": n} for n in range(5000)]
 ALTERNATIVES = [{"properties": {"k": {"const": n}}, "required": ["k"]} for n in range(50)]
 SKILLS: dict[str, Any] = {
     "any": None,
+    "echo": None,
     "pattern": text_matching(EVIL),
     "names": {"type": "object", "patternProperties": {EVIL: {"type": "number"}}},
     "unique": schema_of(list={**LIST, "uniqueItems": True}),
@@ -715,6 +736,10 @@ ATTACKS: dict[str, tuple[str, Callable[[], str]]] = {
         lambda: "{" + ",".join(f'"k{n}" :0' for n in range(800_000)) + "}",
     ),
     "a table": ("any", lambda: json.dumps({"table": "1,2,3\n" * 1_400_000})),
+    "a table that comes back": (
+        "echo",
+        lambda: json.dumps({"table": "1,2,3\n" * 1_400_000}),
+    ),
     "deep arrays": ("any", lambda: '{"list":[' + "[" * 25 + "]" * 25 + ",0" * MANY + "]}"),
     "one long integer": ("any", lambda: '{"n":' + "7" * 9_900_000 + "}"),
     "long integers": ("any", lambda: listed([0]).replace("0", ",".join(["7" * 4299] * 2300))),
@@ -776,7 +801,10 @@ async def test_no_validation_delays_other_requests(attack: str) -> None:
         return {"count": len(inputs)}
 
     skill, make_data = ATTACKS[attack]
-    modules = {name: ActionModule(count, input_schema=schema) for name, schema in SKILLS.items()}
+    modules = {
+        name: ActionModule(give_back if name == "echo" else count, input_schema=schema)
+        for name, schema in SKILLS.items()
+    }
     whole = body(skill, make_data())
     async with serving(modules) as peer:
         await post(peer, body(skill, "{}"))

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from a2a.types import Task as SdkTask
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from .data import (
@@ -17,7 +17,7 @@ from .data import (
     TaskStatusUpdateEvent,
 )
 from .sdk import from_sdk, to_sdk
-from .values import read_json, size_of
+from .values import is_large, read_json, size_of, text_size
 
 Version: TypeAlias = Literal["1.0", "0.3"]
 Payload: TypeAlias = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
@@ -131,15 +131,42 @@ GAP = Message()
 """Stands for a large message in the stored form of a history."""
 
 
+def is_large_message(message: Message) -> bool:
+    """Return whether a message takes LARGE_MESSAGE bytes as JSON."""
+    # a very large one need not be converted to find out
+    is_long = text_size(_contents(message), LARGE_MESSAGE) >= LARGE_MESSAGE
+    return is_long or size_of(message) >= LARGE_MESSAGE
+
+
+def about_size(task: Task) -> int:
+    """Return the size of a task as JSON, in bytes; of large messages only about the size."""
+    slim = without_large(task)
+    size = size_of(slim)
+    if slim is not task:
+        large = (message for message in task.history if is_large_message(message))
+        size += sum(_about_size(_contents(message)) for message in large)
+    return size
+
+
+def _about_size(contents: list[Any]) -> int:
+    return size_of(contents) if is_large(contents) else text_size(contents)
+
+
+def _contents(message: Message) -> list[Any]:
+    """Return the texts, files and data of a message."""
+    contents = ((part.text, part.raw, part.data) for part in message.parts)
+    return [content for each in contents for content in each if content is not UNSET]
+
+
 def without_large(task: Task) -> Task:
     """Return the task with a gap, an empty message, for each large message of its history.
 
     Without large messages, that is the task itself.
     """
-    is_large = [size_of(message) >= LARGE_MESSAGE for message in task.history]
-    if not any(is_large):
+    are_large = [is_large_message(message) for message in task.history]
+    if not any(are_large):
         return task
-    history = zip(task.history, is_large, strict=True)
+    history = zip(task.history, are_large, strict=True)
     return replace(task, history=[GAP if leaves_out else each for each, leaves_out in history])
 
 

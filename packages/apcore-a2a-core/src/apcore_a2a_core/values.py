@@ -4,7 +4,7 @@ import re
 from base64 import b64encode
 from datetime import date, time
 from itertools import accumulate
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, TypeGuard, TypeVar
 
 from msgspec import DecodeError, json
@@ -36,7 +36,8 @@ MAX_DIGIT_COST = 2 * 10**8
 or write an integer takes a time that grows with the square, 0.1 ms for 4,300 digits."""
 
 LONG_TEXT = 64 * 1024
-"""Characters up to which a JSON text is too short for integers that exceed MAX_DIGIT_COST."""
+"""Characters up to which a text is not long: a JSON text can't exceed MAX_DIGIT_COST, and others
+are checked in less than a millisecond."""
 
 MAX_NESTING = 64
 """Maximum depth of nested objects and arrays in a JSON text."""
@@ -193,6 +194,37 @@ def read_json(kind: type[T], body: bytes) -> T:
 def size_of(value: Any) -> int:
     """Return the size of *value* as JSON, in bytes."""
     return len(_ENCODER.encode(value))
+
+
+def text_size(value: Any, limit: float = inf) -> int:
+    """Return the number of characters and items in *value*, which is less than its size as JSON.
+
+    This does not convert long texts, which takes milliseconds for each megabyte. Counting ends
+    soon after *limit*.
+
+    >>> text_size({"text": "abc", "list": [1, 2]})
+    15
+    """
+    total, found = 0, [value]
+    for item in found:  # grows during the loop
+        if item.__class__ is str:
+            total += len(item)
+        elif item.__class__ in CONTAINERS:
+            total += len(item)
+            if total < limit:
+                found += [*item, *item.values()] if item.__class__ is dict else item
+        if total >= limit:
+            break
+    return total
+
+
+def is_large_or_long(value: object) -> bool:
+    """Return whether *value* has many values or long texts, so that a check of it takes long.
+
+    >>> is_large_or_long({"text": "x" * 100_000}), is_large_or_long({"text": "x"})
+    (True, False)
+    """
+    return is_large(value) or text_size(value, LONG_TEXT) >= LONG_TEXT
 
 
 def narrow(value: Any, *, max_keys: int = MAX_KEYS, max_depth: int = MAX_DEPTH) -> Any:

@@ -113,7 +113,7 @@ def _success(response: Json, result: Json | bytes) -> Json | bytes:
     """Return the response with its result, which may be encoded already."""
     if not isinstance(result, bytes):
         return {**response, "result": result}
-    return _before_result(response) + result + b"}"
+    return b"".join((_before_result(response), result, b"}"))  # one copy: it may be megabytes
 
 
 def _before_result(response: Json) -> bytes:

@@ -9,8 +9,7 @@ from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 from apcore import Identity
 from apcore_a2a_core import InputRequiredError, PartConverter
 from apcore_a2a_core.data import Message
-from apcore_a2a_core.records import LARGE_MESSAGE
-from apcore_a2a_core.values import size_of
+from apcore_a2a_core.records import is_large_message
 from msgspec import Struct, field
 
 from apcore_a2a_server.modules.approval import Approvals
@@ -138,7 +137,7 @@ def pack(call: Call, converter: PartConverter) -> bytes | None:
         "text": call.wants_text,
         "trace": str(call.trace),
     }
-    if size_of(call.message) >= LARGE_MESSAGE and _has_inputs(call, converter):
+    if is_large_message(call.message) and _has_inputs(call, converter):
         document |= {"inputs": None, "rest": None}
     try:
         return json.dumps(document).encode()

@@ -26,7 +26,7 @@ from apcore.pipeline import (
 )
 from apcore_a2a_core import Executor, InputRequiredError
 from apcore_a2a_core.authoring import REPORTS
-from apcore_a2a_core.values import is_large, is_object
+from apcore_a2a_core.values import is_large_or_long, is_object
 
 from apcore_a2a_server.trace_context import SpanKind, SpanRow
 
@@ -111,7 +111,7 @@ class OffLoop(BaseStep):
             schema = self._stand_in(ctx, schema)
         if schema is not None and schema.is_slow:
             return await slow_checks.call(self._run, ctx, client=run.client)
-        if is_large(getattr(ctx, self._value)):
+        if is_large_or_long(getattr(ctx, self._value)):
             return await large_values.call(self._run, ctx, client=run.client)
         return await self._execute(ctx)
 

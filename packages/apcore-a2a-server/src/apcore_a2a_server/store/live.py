@@ -17,9 +17,8 @@ from typing import TypeAlias
 
 from a2a.utils.errors import TaskNotFoundError
 from apcore_a2a_core.data import TaskState
-from apcore_a2a_core.records import Payload, TaskRecord
+from apcore_a2a_core.records import Payload, TaskRecord, about_size
 from apcore_a2a_core.states import PAUSED, SETTLED, TERMINAL, WORKING
-from apcore_a2a_core.values import size_of
 from msgspec import Struct, field
 
 from apcore_a2a_server.errors import DrainingError
@@ -485,7 +484,7 @@ class LiveTasks:
 def _size(record: TaskRecord) -> int:
     """Return about how many bytes a record takes."""
     is_paused = record.task.status.state in PAUSED
-    return size_of(record.task) + (len(record.resume or b"") if is_paused else 0)
+    return about_size(record.task) + (len(record.resume or b"") if is_paused else 0)
 
 
 def _numbered(payloads: Sequence[Payload], first_version: int) -> list[Event]:

@@ -18,6 +18,7 @@ from apcore_a2a_core.records import (
     MAX_BYTES,
     TaskListResult,
     TaskRecord,
+    is_large_message,
     surplus,
     without_large,
 )
@@ -33,6 +34,8 @@ from .webhooks import Webhook
 
 _Message: TypeAlias = tuple[str, bytes]
 """The id of a task, and one of its messages."""
+_Encoded: TypeAlias = tuple[Message, bytes]
+"""A message, and its JSON."""
 
 
 class _Context(Struct, gc=False):
@@ -137,6 +140,8 @@ class InMemoryTaskStore(InProcessStore):
         self._webhooks: dict[str, Sequence[Webhook]] = {}
         self._bytes = 0
         self._large = _LargeMessages()
+        self._encoded: dict[str, Sequence[_Encoded]] = {}
+        """The large messages of each task that has not ended, as objects and as bytes."""
         self._clock = count(1)
         self._sweep: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -156,17 +161,15 @@ class InMemoryTaskStore(InProcessStore):
             self._make_room(record.owner)
         context = self._contexts[old_task.key] if old_task else self._join_context(record)
         updated = next(self._clock)
-        self._add_messages(context, record, old_task.messages if old_task else 0)
-        data = dump_json(task)
-        large: tuple[bytes, ...] = ()
-        if len(data) >= LARGE_MESSAGE:
-            data = dump_json(without_large(task))
-            large = _large_messages(task, context, old_task)
+        added = self._add_messages(context, record, old_task.messages if old_task else 0)
+        data, large = self._encode(
+            task, added, [*(old_task.large if old_task else ()), *context.bodies]
+        )
         stored = StoredTask(
             task.id,
             context.key,
             data,
-            large,
+            tuple(body for _, body in large),
             record.skill,
             record.version,
             record.resume,
@@ -177,6 +180,10 @@ class InMemoryTaskStore(InProcessStore):
             old_task.created if old_task else updated,
             updated,
         )
+        if large and not stored.has_ended:
+            self._encoded[task.id] = large
+        else:
+            self._encoded.pop(task.id, None)
         if old_task is not None:
             self._remove(old_task, context)
         self._add(stored, context)
@@ -335,11 +342,35 @@ class InMemoryTaskStore(InProcessStore):
             context = self._contexts[key] = _Context(key)
         return context
 
-    def _add_messages(self, context: _Context, record: TaskRecord, known_count: int) -> None:
-        """Add the task's new messages to its conversation; *known_count* of them are not new."""
-        if new_messages := record.messages_after(known_count):
+    def _encode(
+        self, task: Task, added: Sequence[_Encoded], kept: Sequence[bytes]
+    ) -> tuple[bytes, Sequence[_Encoded]]:
+        """Return the bytes of a task without large messages, and those of each large message."""
+        if (
+            not any(len(body) >= LARGE_MESSAGE for _, body in added)
+            and task.id not in self._encoded
+        ):
+            data = dump_json(task)
+            if len(data) < LARGE_MESSAGE:
+                return data, ()
+        large = _large_messages(task, [*self._encoded.get(task.id, ()), *added], kept)
+        return dump_json(without_large(task)), large
+
+    def _add_messages(
+        self, context: _Context, record: TaskRecord, known_count: int
+    ) -> Sequence[_Encoded]:
+        """Add the task's new messages to its conversation, and return them with their bytes.
+
+        Args:
+            context: The conversation.
+            record: The task.
+            known_count: How many of its messages are not new.
+        """
+        new_messages = record.messages_after(known_count)
+        encoded = [(message, dump_json(message)) for message in new_messages]
+        if encoded:
             task_id = record.task.id
-            added = [(task_id, dump_json(message)) for message in new_messages]
+            added = [(task_id, body) for _, body in encoded]
             latest = (*context.messages, *added)
             dropped_count = max(len(latest) - self._max_history, 0)
             size = context.message_bytes + _size(added) - _size(latest[:dropped_count])
@@ -347,6 +378,7 @@ class InMemoryTaskStore(InProcessStore):
                 dropped_count += surplus([len(body) for _, body in latest[dropped_count:]])
             dropped, messages = latest[:dropped_count], latest[dropped_count:]
             self._replace_messages(context, messages, dropped, added)
+        return encoded
 
     def _set_messages(self, context: _Context, messages: tuple[_Message, ...]) -> None:
         self._replace_messages(context, messages, context.messages, messages)
@@ -454,6 +486,7 @@ class InMemoryTaskStore(InProcessStore):
 
     def _pop(self, task_id: str, context: _Context) -> None:
         self._webhooks.pop(task_id, None)
+        self._encoded.pop(task_id, None)
         self._remove(self._tasks.pop(task_id), context)
 
     def _drop_expired(self) -> None:
@@ -479,10 +512,15 @@ def _size(messages: Sequence[_Message], limit: float = inf) -> int:
     return sum(len(body) for _, body in messages if len(body) < limit)
 
 
-def _large_messages(
-    task: Task, context: _Context, old_task: StoredTask | None
-) -> tuple[bytes, ...]:
-    """Return the large messages of a history, if possible as objects that are kept already."""
-    kept = [*(old_task.large if old_task else ()), *context.bodies]
-    bodies = [body for body in map(dump_json, task.history) if len(body) >= LARGE_MESSAGE]
-    return tuple(next((same for same in kept if same == body), body) for body in bodies)
+def _large_messages(task: Task, known: Sequence[_Encoded], kept: Sequence[bytes]) -> list[_Encoded]:
+    """Return the large messages of a history as bytes, if possible as objects that are kept.
+
+    A message is not converted again if it is known: that takes some 2 ms for each megabyte.
+    """
+    found: list[_Encoded] = []
+    for message in filter(is_large_message, task.history):
+        body = next((body for each, body in known if each is message), None)
+        if body is None:
+            body = dump_json(message)
+        found.append((message, next((same for same in kept if same == body), body)))
+    return found
