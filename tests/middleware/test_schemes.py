@@ -19,7 +19,7 @@ from apcore_a2a_auth import (
 )
 from apcore_a2a_client import AgentCard
 from apcore_a2a_server import create_app
-from apcore_a2a_server.middleware.auth import challenge, declared, security_members
+from apcore_a2a_server.middleware.auth import challenge_scheme, declared_schemes, security_members
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from tests.server.asking import Json
@@ -92,24 +92,24 @@ class PlainAuthenticator:
 
 
 def test_schemes_may_be_types_of_the_sdk() -> None:
-    assert declared(DeclaringAuthenticator(SCHEMES)) == SCHEMES
+    assert declared_schemes(DeclaringAuthenticator(SCHEMES)) == SCHEMES
 
 
 def test_schemes_may_be_json_of_openapi() -> None:
-    schemes = declared(DeclaringAuthenticator(OPENAPI))
+    schemes = declared_schemes(DeclaringAuthenticator(OPENAPI))
     assert {name: MessageToDict(scheme) for name, scheme in schemes.items()} == {
         name: MessageToDict(scheme) for name, scheme in SCHEMES.items()
     }
 
 
 def test_the_default_scheme_is_a_bearer_token() -> None:
-    assert declared(PlainAuthenticator()) == {"bearer": bearer()}
-    assert declared(DeclaringAuthenticator({})) == {}
+    assert declared_schemes(PlainAuthenticator()) == {"bearer": bearer()}
+    assert declared_schemes(DeclaringAuthenticator({})) == {}
 
 
 def test_our_authenticators_declare_their_schemes() -> None:
-    assert declared(APIKeyAuthenticator({"k": "ci"})) == {"apiKey": api_key("X-API-Key")}
-    assert declared(JWTAuthenticator(key="0" * 32)) == {"bearer": bearer()}
+    assert declared_schemes(APIKeyAuthenticator({"k": "ci"})) == {"apiKey": api_key("X-API-Key")}
+    assert declared_schemes(JWTAuthenticator(key="0" * 32)) == {"bearer": bearer()}
 
 
 INVALID_SCHEMES: list[Any] = [
@@ -148,7 +148,7 @@ def test_an_invalid_scheme_is_refused_at_once(scheme: Any) -> None:
 def test_the_challenge_names_api_keys_only_if_there_is_no_other_scheme(
     names: list[str], asked: str
 ) -> None:
-    assert challenge({name: SCHEMES[name] for name in names}) == asked
+    assert challenge_scheme({name: SCHEMES[name] for name in names}) == asked
 
 
 # Readers

@@ -88,7 +88,7 @@ def test_the_counts_of_a_worker_outlive_it() -> None:
     figures.clear(1)
 
     assert (figures.total("requests 500"), figures.total("active_tasks")) == (1, 0)
-    assert figures.each(ALIVE_AT) == [0, 0]
+    assert figures.by_worker(ALIVE_AT) == [0, 0]
 
 
 @pytest.mark.anyio

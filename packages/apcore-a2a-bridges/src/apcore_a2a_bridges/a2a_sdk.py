@@ -32,7 +32,7 @@ from a2a.types import (
 from a2a.utils.errors import A2AError
 from apcore import ExecutionCancelledError, ModuleError
 from apcore_a2a_core import Progress, to_json
-from apcore_a2a_core.sdk import json_of, message_of
+from apcore_a2a_core.sdk import fill_message, json_of
 from pydantic import BaseModel, ConfigDict, Field
 
 from .agent import Agent, first_paragraph
@@ -129,7 +129,7 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Part:
     >>> part_in({"text": "Hello"}, turn=None).text
     'Hello'
     """
-    return message_of(part, Part())
+    return fill_message(part, Part())
 
 
 def part_out(event: Any, turn: Turn) -> Any:
@@ -242,7 +242,7 @@ class ExecutorAgent(Agent):
         message = Message(message_id=turn.message_id, role=Role.ROLE_USER)
         message.parts.extend(await self.contents(turn))
         request = SendMessageRequest(message=message)
-        message_of(turn.request_metadata, request.metadata)
+        fill_message(turn.request_metadata, request.metadata)
         identity = turn.context.identity
         user = UnauthenticatedUser() if identity is None else Caller(identity.id)
         return RequestContext(
@@ -286,11 +286,11 @@ def _options_of(card: AgentCard | None) -> Json:
 def _task_of(turn: Turn) -> Task:
     """Return the task of a turn, as it was when it paused; an empty one in the first turn."""
     stored: Json = {"task": {}} if turn.state is None else turn.state
-    task = message_of(stored["task"], Task())
+    task = fill_message(stored["task"], Task())
     task.id, task.context_id = turn.task_id, turn.session_id
     for message in turn.history:
         if message.get("taskId") == turn.task_id:
-            earlier_message = message_of(message, Message())
+            earlier_message = fill_message(message, Message())
             earlier_message.context_id = turn.session_id
             task.history.append(earlier_message)
     return task

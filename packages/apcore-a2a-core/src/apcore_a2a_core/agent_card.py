@@ -19,7 +19,7 @@ from .values import MAX_DEPTH, object_at, to_json
 logger = logging.getLogger(__name__)
 
 DEFAULT_NAME = "apcore-agent"
-"""Name of an agent that was given none."""
+"""Name of an agent for which none is given."""
 
 EXTENSION_URI = "https://github.com/aipartnerup/apcore-a2a/extensions/skills/v1"
 """URI of the extension whose params have annotations, schemas and examples of each skill."""
@@ -37,8 +37,8 @@ Entry = tuple[a2a.AgentSkill, Value]
 class AgentCardBuilder:
     """A builder of Agent Cards from a registry (FR-AGC-001, FR-AGC-002).
 
-    The entry of a module is cached until its descriptor is another object, so that cards for
-    different callers share it.
+    The entry of a module is cached until the registry returns another descriptor object for it, so
+    that cards for different callers share it.
     """
 
     def __init__(self, skill_mapper: SkillMapper) -> None:
@@ -61,7 +61,7 @@ class AgentCardBuilder:
     ) -> a2a.AgentCard:
         """Return a card with all modules that have a description.
 
-        A tenant has one skill, whose name and description its card has.
+        The card of a tenant has one skill, and the name and description of that skill.
 
         Args:
             registry: The modules.

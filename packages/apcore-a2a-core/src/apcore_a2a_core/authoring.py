@@ -115,7 +115,7 @@ class Usage:
 
     def __post_init__(self) -> None:
         if not (is_count(self.input_tokens) and is_count(self.output_tokens)):
-            raise ValueError("Tokens are counted by integers from 0 to 2**53")
+            raise ValueError("Token counts must be integers from 0 to 2**53")
 
     def __add__(self, other: "Usage") -> "Usage":
         input_tokens = self.input_tokens + other.input_tokens
@@ -229,7 +229,7 @@ class Services(Protocol):
 
     @property
     def request_metadata(self) -> Mapping[str, Any]:
-        """The metadata of the request, and that of its message over it; read only."""
+        """The metadata of the request, overridden by that of its message; read only."""
         ...
 
     @property
@@ -249,7 +249,7 @@ class Services(Protocol):
 
     @property
     def state(self) -> Any:
-        """The `state` of the `ask` or `approve` that this run is the answer to; else None."""
+        """The `state` passed to the `ask` or `approve` whose answer started this run; else None."""
         ...
 
     def ask(
@@ -267,7 +267,8 @@ class Services(Protocol):
 
         The inputs of that call are those of this one, updated with those of the answer. Text
         becomes the input *field*, converted by its schema; without a field, it becomes the one
-        required input that is missing, or `answer`. Text that does not fit is asked for again.
+        required input that is missing, or `answer`. If the text does not fit, the question is asked
+        again.
 
         Args:
             question: The question for the client.
@@ -327,6 +328,6 @@ class Services(Protocol):
             data: JSON that accompanies it, of up to 64 KiB.
 
         Raises:
-            OutputError: The data is no JSON, or too large.
+            OutputError: The data is not JSON, or is too large.
         """
         ...

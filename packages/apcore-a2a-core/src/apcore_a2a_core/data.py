@@ -1,9 +1,9 @@
 """The types of A2A 1.0 as plain data: the server's own form of tasks, messages and requests.
 
 Their attributes have the names of the protocol's `.proto` file, as in the official SDK, and their
-JSON is that of A2A 1.0. Values in `data` and `metadata` are JSON as it came, so that integers are
-exact at any size. Objects are shared, not copied: whoever changes a task makes new lists, and
-never changes a message, a part or a status that others may hold.
+JSON is that of A2A 1.0. Values in `data` and `metadata` are JSON as it was received, so that
+integers are exact at any size. Objects are shared, not copied: to change a task, make new lists,
+and never change a message, a part or a status, since other objects may refer to it.
 """
 
 from enum import StrEnum
@@ -73,7 +73,7 @@ class Message(Data):
 
 
 class TaskStatus(Data):
-    """The state of a task, the time when it entered it, and a message of the agent about it."""
+    """The state of a task, the time when the task entered it, and the agent's message about it."""
 
     state: TaskState = TaskState.TASK_STATE_UNSPECIFIED
     message: Message | None = None
@@ -123,7 +123,7 @@ class TaskArtifactUpdateEvent(Data):
 
 
 class AuthenticationInfo(Data):
-    """The credentials of an agent for a webhook; schemes of 0.3 are joined with commas."""
+    """The agent's credentials for a webhook; schemes of 0.3 are joined with commas."""
 
     scheme: str = ""
     credentials: str = ""

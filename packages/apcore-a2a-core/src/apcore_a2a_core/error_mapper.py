@@ -24,7 +24,7 @@ class ErrorTemplate(NamedTuple):
     shown_type: str = ""  # the type shown instead, which hides skills that are denied or disabled
 
 
-MISSING, SAFETY = "Skill not found: {}", "Safety limit exceeded"
+NOT_FOUND, SAFETY_LIMIT = "Skill not found: {}", "Safety limit exceeded"
 TEMPLATES = {
     "ACLDeniedError": ErrorTemplate(-32001, "Task not found", "ACL_DENIED", "TaskNotFoundError"),
     "AgentFailedError": ErrorTemplate(-32603, "{}", "AGENT_FAILED"),
@@ -33,18 +33,20 @@ TEMPLATES = {
     "ApiRefusedError": ErrorTemplate(-32602, "{}", "API_REFUSED"),
     "ApprovalDeniedError": ErrorTemplate(-32603, "Approval denied", "APPROVAL_DENIED"),
     "ApprovalTimeoutError": ErrorTemplate(-32603, "Approval timed out", "APPROVAL_TIMEOUT"),
-    "CallDepthExceededError": ErrorTemplate(-32603, SAFETY, "CALL_DEPTH_EXCEEDED"),
-    "CallFrequencyExceededError": ErrorTemplate(-32603, SAFETY, "CALL_FREQUENCY_EXCEEDED"),
-    "CircularCallError": ErrorTemplate(-32603, SAFETY, "CIRCULAR_CALL"),
+    "CallDepthExceededError": ErrorTemplate(-32603, SAFETY_LIMIT, "CALL_DEPTH_EXCEEDED"),
+    "CallFrequencyExceededError": ErrorTemplate(-32603, SAFETY_LIMIT, "CALL_FREQUENCY_EXCEEDED"),
+    "CircularCallError": ErrorTemplate(-32603, SAFETY_LIMIT, "CIRCULAR_CALL"),
     "ExecutionCancelledError": ErrorTemplate(-32603, "Canceled", "EXECUTION_CANCELLED"),
     "InternalError": ErrorTemplate(-32603, "Internal error", "GENERAL_INTERNAL_ERROR"),
     "InvalidInputError": ErrorTemplate(-32602, "Invalid input: {}", "GENERAL_INVALID_INPUT"),
     "MediaTypeError": ErrorTemplate(
         -32005, "{}", "CONTENT_TYPE_NOT_SUPPORTED", "ContentTypeNotSupportedError"
     ),
-    "ModuleDisabledError": ErrorTemplate(-32601, MISSING, "MODULE_DISABLED", "ModuleNotFoundError"),
+    "ModuleDisabledError": ErrorTemplate(
+        -32601, NOT_FOUND, "MODULE_DISABLED", "ModuleNotFoundError"
+    ),
     "ModuleExecuteError": ErrorTemplate(-32603, "Internal error", "MODULE_EXECUTE_ERROR"),
-    "ModuleNotFoundError": ErrorTemplate(-32601, MISSING, "MODULE_NOT_FOUND"),
+    "ModuleNotFoundError": ErrorTemplate(-32601, NOT_FOUND, "MODULE_NOT_FOUND"),
     "ModuleProcessError": ErrorTemplate(
         -32603, "The process of the skill ended unexpectedly", "MODULE_PROCESS_ENDED"
     ),
@@ -58,14 +60,14 @@ PROTOCOL_REASONS = {kind.__name__: reason for kind, reason in A2A_ERROR_REASONS.
 PROTOCOL_REASONS["JSONParseError"] = "PARSE_ERROR"
 
 EXPECTED = ("AgentRejected", "Approval", "ExecutionCancelled")
-"""Beginnings of the names of errors that are decisions, not faults."""
+"""Prefixes of the names of errors that are decisions, not faults."""
 
 TRACEBACK = re.compile(r'^.*(?:Traceback \(most|File "|\bline \d+, in ).*$\n?', re.MULTILINE)
 PATH = re.compile(r"/[^\s]+/[^\s]+|\b[A-Za-z]:[\\/][^\s]+|\\\\[^\s]+")
 REVEALING = re.compile(
     r"(?!\w+ should ).*['\"\[{]|-?\d|True|False|None|Value error|Assertion failed"
 )
-"""Beginnings of validation messages that contain the rejected value, or a module's own text."""
+"""Start of a validation message that contains the rejected value, or a module's own text."""
 
 
 def error_details(error: Mapping[str, Any]) -> list[Json]:
@@ -125,13 +127,13 @@ class ErrorMapper:
         raised = next((name for name in names if name in TEMPLATES), "InternalError")
         is_shown = TEMPLATES[raised].code == -32603 or is_callers_fault(error, skill)
         name = raised if is_shown else "ModuleExecuteError"
-        log(error, raised, name, clean(skill or ""))
+        log_failure(error, raised, name, clean(skill or ""))
         template = TEMPLATES[name]
         data: Json = {"type": template.shown_type or name}
         if name == "SchemaValidationError":
             data |= self._build_validation_data(error, inputs or {}, schema or {})
         module_id = object_of(error, "details").get("module_id", skill)
-        detail = str(module_id) if template.message is MISSING else message_of(error)
+        detail = str(module_id) if template.message is NOT_FOUND else message_of(error)
         message = template.message.format(self._sanitize_message(detail))
         return {"code": template.code, "message": message, "data": data}
 
@@ -140,7 +142,7 @@ class ErrorMapper:
         return clean(PATH.sub("", TRACEBACK.sub("", message[:10_000])).strip(), 500)
 
     def _build_validation_data(self, error: BaseException, inputs: Schema, schema: Schema) -> Json:
-        """Return `{"errors": [{"field", "code", "message"}]}` from both formats of apcore."""
+        """Return `{"errors": [{"field", "code", "message"}]}` from either of apcore's formats."""
         properties = properties_of(schema)
         missing = (name for name in schema.get("required", ()) if name not in inputs)
         unknown = (name for name in inputs if name not in properties)
@@ -182,7 +184,7 @@ def is_callers_fault(error: BaseException, skill: str | None) -> bool:
     return not (is_nested or is_foreign or is_output or is_chunk)
 
 
-def log(error: BaseException, raised: str, name: str, skill: str) -> None:
+def log_failure(error: BaseException, raised: str, name: str, skill: str) -> None:
     """Log denials with their details, and internal errors with their stack trace."""
     if raised == "ACLDeniedError":
         details, event = clean(str(object_of(error, "details"))), {"event": "access_denied"}

@@ -76,6 +76,6 @@ def clean(text: str, limit: int = 1000) -> str:
     a[31m\nb
     """
     if len(text) <= limit and text.isprintable():
-        return text  # most texts: each request logs several, and the rest takes microseconds
+        return text  # the usual case; the rest takes microseconds, several times per request
     plain = text[:limit].encode("utf-8", "replace").decode()
     return CONTROL.sub("", plain.replace("\n", "\\n"))[:limit]

@@ -9,7 +9,7 @@ from .schema import Schema, overlay_of, properties_of
 from .values import is_array, is_object
 
 FILE_FORMATS = frozenset({"base64", "binary", "byte"})
-"""Formats of text that holds a file: those of pydantic and of OpenAPI."""
+"""Values of `format` for text that holds a file, from pydantic and OpenAPI."""
 
 
 def file_members(schema: Schema) -> dict[str, str]:
@@ -21,7 +21,7 @@ def file_members(schema: Schema) -> dict[str, str]:
     >>> file_members({"properties": {"photo": {"contentMediaType": "image/*"}, "n": {}}})
     {'photo': 'image/*'}
     """
-    members = {name: _file_type(each) for name, each in properties_of(schema).items()}
+    members = {name: _file_type(member) for name, member in properties_of(schema).items()}
     return {name: media_type for name, media_type in members.items() if media_type}
 
 
@@ -29,35 +29,35 @@ def _file_type(schema: object) -> str:
     """Return the media type of a property that is a file; empty for others."""
     if not is_object(schema):
         return ""
-    branches = schema.get("anyOf")  # as of an optional property
+    branches = schema.get("anyOf")  # an optional property has them
     if is_array(branches):
-        return next((found for branch in branches if (found := _file_type(branch))), "")
+        return next(filter(None, map(_file_type, branches)), "")
     media_type = schema.get("contentMediaType", "")
     is_encoded = "contentEncoding" in schema or schema.get("format") in FILE_FORMATS
-    if is_encoded or media_type not in ("", JSON):  # JSON in a text is not a file
+    if is_encoded or media_type not in ("", JSON):  # JSON as text is not a file
         return str(media_type or BINARY)
     return ""
 
 
 def file_inputs(content: str, name: str, media_type: str, schema: Schema, taken: Json) -> Json:
-    """Return a file in base64 as inputs: the first property that it fits, its name and its type.
+    """Return the inputs for a file: its content in the first free property that it fits.
 
     Args:
         content: The file in base64.
         name: Its name.
         media_type: Its media type.
         schema: The input schema of the module.
-        taken: Inputs that the module has already.
+        taken: Inputs that the module already has.
 
     Returns:
-        The inputs, with `name` and `mimeType` if the schema has these; empty if no property that
-        the file fits is free.
+        The inputs, with `name` and `mimeType` if the schema has these properties; empty if the
+        file fits no free property.
     """
     for member, accepted in file_members(schema).items():
         if member not in taken and (accepted == BINARY or is_accepted(media_type, [accepted])):
-            more = {"name": name, "mimeType": media_type}
-            known = properties_of(schema).keys() - taken.keys() - {member}
-            return {member: content, **{key: more[key] for key in more if key in known}}
+            details = {"name": name, "mimeType": media_type}
+            free = properties_of(schema).keys() - taken.keys() - {member}
+            return {member: content, **{key: details[key] for key in details if key in free}}
     return {}
 
 

@@ -1,4 +1,4 @@
-"""Media types: of files by their names and first bytes, and those that a client accepts."""
+"""Media types of files, by name and first bytes, and matching with those that a client accepts."""
 
 from collections.abc import Sequence
 from mimetypes import types_map
@@ -16,7 +16,7 @@ FIRST_BYTES = {
     b"OggS": "audio/ogg",
     b"fLaC": "audio/flac",
 }
-"""First bytes that only one file format has, and its media type."""
+"""Media types of file formats, by the first bytes that only files of that format have."""
 
 OFFICE = "application/vnd.openxmlformats-officedocument"
 SUFFIXES = types_map | {
@@ -29,10 +29,10 @@ SUFFIXES = types_map | {
     ".xlsx": f"{OFFICE}.spreadsheetml.sheet",
     ".yaml": "application/yaml",
 }
-"""Media types by suffix: Python's table, which no system changes, and types that it may lack."""
+"""Media types by suffix: Python's built-in table, and types that it may lack."""
 
 SHORT_NAMES = {"text": TEXT, "data": JSON, "json": JSON, "file": "*/*"}
-"""Names of modes in clients of early versions of A2A."""
+"""Short names of media types in clients of early versions of A2A, and the types they stand for."""
 
 
 def type_of_file(name: str, first_bytes: bytes | bytearray = b"") -> str:
@@ -53,8 +53,8 @@ def is_accepted(media_type: str, accepted: Sequence[str]) -> bool:
     >>> is_accepted("text/plain", ["text/*;q=0.5"]), is_accepted("text/plain", ["image/png"])
     (True, False)
     """
-    for each in accepted:
-        essence = each.split(";")[0].strip().lower()
+    for pattern in accepted:
+        essence = pattern.split(";")[0].strip().lower()
         essence = SHORT_NAMES.get(essence, essence)
         if essence in ("*", "*/*", media_type, f"{media_type.split('/')[0]}/*"):
             return True

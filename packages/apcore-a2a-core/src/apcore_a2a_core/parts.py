@@ -19,9 +19,9 @@ from .files import file_inputs, file_members, is_file_part, takes_any_files
 from .media_types import JSON, TEXT, type_of_file
 from .schema import (
     SchemaConverter,
+    allows_property,
     properties_of,
     resolved,
-    takes,
     text_field_of,
     text_property,
 )
@@ -36,7 +36,7 @@ Parts = Sequence[Mapping[str, Any] | Part | SdkPart]
 FILE_TYPES = (bytes, bytearray, File)
 """Types of values that become file parts."""
 MAX_LINE = 80
-"""Characters up to which JSON is shown in one line."""
+"""Maximum length of JSON that is shown on one line, in characters."""
 CONTENT = ("text", "data", "raw", "url", "filename", "media_type")
 """Attributes of a part that describe its content."""
 
@@ -83,10 +83,10 @@ class PartConverter:
         texts = leading_texts(parts)
         if len(texts) > 1:
             with suppress(PartError):
-                return self._text("\n".join(texts), schema), [*parts[len(texts) :]]
+                return self._text_to_input("\n".join(texts), schema), [*parts[len(texts) :]]
         for index, part in enumerate(parts):
             try:
-                return self._input(part, schema), [*parts[:index], *parts[index + 1 :]]
+                return self._part_to_input(part, schema), [*parts[:index], *parts[index + 1 :]]
             except PartError as error:
                 errors.append(error)
             except ValueError:  # from urlsplit
@@ -96,10 +96,10 @@ class PartConverter:
         if parts and takes_any_files(descriptor) and all(is_file_part(_members(p)) for p in parts):
             name = text_property(schema)
             return ({} if name is None else {name: ""}), parts
-        raise errors[bool(parts)]
+        raise errors[1] if parts else errors[0]
 
-    def _input(self, part: Mapping[str, Any] | Part | SdkPart, schema: Json) -> Json | str:
-        if isinstance(part, Part) and is_object(part.data):  # as in most messages
+    def _part_to_input(self, part: Mapping[str, Any] | Part | SdkPart, schema: Json) -> Json | str:
+        if isinstance(part, Part) and is_object(part.data):  # the usual case
             check_json(part.media_type)
             return as_inputs(part.data)
         part = _members(part)
@@ -108,7 +108,7 @@ class PartConverter:
                 check_json(media_type_of(content))
                 return as_inputs(data)
             case {"text": str(text)}:
-                return self._text(text, schema)
+                return self._text_to_input(text, schema)
             case {"uri": str(uri)} | {"url": str(uri)} as file:
                 named = {"name": basename(urlsplit(uri).path), **file}
                 return as_file(uri, ("uri", "url"), named, schema)
@@ -117,7 +117,7 @@ class PartConverter:
             case _:
                 raise PartError("Part has no content")
 
-    def _text(self, text: str, schema: Json) -> Json | str:
+    def _text_to_input(self, text: str, schema: Json) -> Json | str:
         if not schema or self._schemas.detect_root_type(schema) == "string":
             return text
         name = scalar_property(schema)
@@ -227,10 +227,10 @@ def leading_texts(parts: Parts) -> list[str]:
 
 
 def as_file(content: str, keys: Sequence[str], file: Mapping[str, Any], schema: Json) -> Json:
-    """Return a file as inputs, with *content* under the first of *keys* that the module takes.
+    """Return the inputs for a file, with *content* under the first of *keys* that the schema has.
 
-    Its `name` and `mimeType` are added unless the schema excludes them. If the module takes none
-    of *keys*, a file in base64 becomes the first property for such files.
+    Its `name` and `mimeType` are added unless the schema excludes them. If the schema has none of
+    *keys*, a file in base64 becomes the first property for such files.
 
     Raises:
         MediaTypeError: The module takes no such file.
@@ -240,7 +240,8 @@ def as_file(content: str, keys: Sequence[str], file: Mapping[str, Any], schema: 
     name, media_type = name_and_type(content, keys, file)
     if key is not None:
         details = {"name": name, "mimeType": media_type}
-        return {key: content, **{each: details[each] for each in details if takes(each, schema)}}
+        allowed = {name: details[name] for name in details if allows_property(name, schema)}
+        return {key: content, **allowed}
     if "bytes" in keys and (inputs := file_inputs(content, name, media_type, schema, {})):
         return inputs
     accepted = " or ".join(input_modes(schema))
@@ -248,7 +249,10 @@ def as_file(content: str, keys: Sequence[str], file: Mapping[str, Any], schema: 
 
 
 def name_and_type(content: str, keys: Sequence[str], file: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the name and the media type of a file; by default, that of its first bytes or name."""
+    """Return the name and media type of a file; the type defaults to one guessed from its content.
+
+    Without known first bytes, the type is that of the name.
+    """
     name = str(file.get("filename") or file.get("name", ""))
     first_bytes = b""
     if "bytes" in keys:
@@ -258,7 +262,7 @@ def name_and_type(content: str, keys: Sequence[str], file: Mapping[str, Any]) ->
 
 
 def with_files(inputs: Json, parts: Parts, schema: Json) -> tuple[Json, Parts]:
-    """Return inputs with the files of other parts that fit their free members, and the rest."""
+    """Return *inputs* with files from *parts* in members that are free, and the parts left over."""
     if not file_members(schema):
         return inputs, parts
     other_parts: list[Any] = []
@@ -316,13 +320,13 @@ def unwrap(output: object, descriptor: object) -> object:
 def parts_of(output: object, text_field: str | None) -> list[Part]:
     """Return the parts of an output: its text field, its JSON, then its files."""
     if not is_object(output):
-        if is_files(output):
+        if is_file_list(output):
             return [part_of(file) for file in output]
         return [] if output is None else [part_of(output)]
     files = {
         key: value
         for key, value in output.items()
-        if isinstance(value, FILE_TYPES) or (is_array(value) and is_files(value))
+        if isinstance(value, FILE_TYPES) or (is_array(value) and is_file_list(value))
     }
     if not files and not text_field:
         return [part_of(output)]
@@ -338,8 +342,8 @@ def parts_of(output: object, text_field: str | None) -> list[Part]:
     return [*map(part_of, [*texts, *objects]), *file_parts]
 
 
-def is_files(value: object) -> TypeGuard[list[File]]:
-    """Return whether *value* is a list of files; bytes in a list are values of the JSON."""
+def is_file_list(value: object) -> TypeGuard[list[File]]:
+    """Return whether *value* is a list of `File`; bytes in a list are data, not files."""
     return is_array(value) and bool(value) and all(isinstance(item, File) for item in value)
 
 
@@ -388,7 +392,7 @@ def with_texts(parts: Sequence[Part], *, only: bool = False, end: str = "") -> l
 
 
 def text_of(value: Any) -> str:
-    """Return a JSON value as text for people: short ones in a line, long ones indented."""
+    """Return a JSON value as text for people: on one line if it is short, else indented."""
     compact = json.format(dump_json(value), indent=0).decode()
     if len(compact) <= MAX_LINE:
         return compact

@@ -36,8 +36,8 @@ class Authenticator(Protocol):
     name, as types of the SDK or JSON of OpenAPI. Without it, the card declares a bearer token.
 
     It may also have a `namespace`: the principals of authenticators with different ones differ,
-    even if their ids are equal. One that asks others has a method `namespaced_identity(headers)`
-    instead, which returns the namespace with the identity.
+    even if their ids are equal. An authenticator that asks several others has a method
+    `namespaced_identity(headers)` instead, which returns the namespace with the identity.
 
     >>> class RefusesEveryone:
     ...     def authenticate(self, headers): return None
@@ -96,7 +96,7 @@ class Companion(Protocol):
     """An object that runs with an agent, such as a connection to a remote agent.
 
     A server starts its companions before it listens, and closes them after its last task has
-    ended. One that is not ready keeps nothing else from running.
+    ended. A companion that is not ready does not keep the agent from running.
 
     It may also have a method `routes()` that returns ASGI applications by their paths. They are
     served without authentication, so they must check requests themselves.
@@ -129,11 +129,11 @@ class Companion(Protocol):
         ...
 
     def is_ready(self) -> bool:
-        """Return whether it works; the health check and the metrics tell that it does not."""
+        """Return whether it works; if not, the health check and the metrics report it."""
         ...
 
     def figures(self) -> Mapping[str, float]:
-        """Return numbers for the metrics by name; equal names of several companions are added.
+        """Return numbers for the metrics by name; companions with equal names are added up.
 
         The names must always be the same.
         """

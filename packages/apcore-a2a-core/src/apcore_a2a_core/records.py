@@ -79,11 +79,11 @@ class TaskRecord(Struct):
 
     @property
     def first(self) -> int:
-        """The number of earlier messages, which the history no longer has."""
+        """The number of the first stored message: how many earlier ones were dropped."""
         return self.messages - len(self.stored_messages())
 
     def messages_after(self, count: int) -> list[Message]:
-        """Return those of the task's stored messages that come after its first *count*."""
+        """Return the stored messages that come after the first *count* messages of the task."""
         return self.stored_messages()[count - self.messages :] if self.messages > count else []
 
 
@@ -128,7 +128,7 @@ Smaller ones are cheaper to store twice than to look up.
 """
 
 GAP = Message()
-"""Stands for a large message in the stored form of a history."""
+"""Placeholder for a large message in the stored form of a history."""
 
 
 def is_large_message(message: Message) -> bool:
@@ -167,7 +167,7 @@ def without_large(task: Task) -> Task:
     if not any(are_large):
         return task
     history = zip(task.history, are_large, strict=True)
-    return replace(task, history=[GAP if leaves_out else each for each, leaves_out in history])
+    return replace(task, history=[GAP if large else message for message, large in history])
 
 
 def gaps(task: Task) -> list[int]:

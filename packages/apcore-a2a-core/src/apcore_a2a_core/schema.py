@@ -76,7 +76,8 @@ class SchemaConverter:
     def _inline_refs(self, node: Any, root: Schema, visited: frozenset[str]) -> Any:
         """Return a deep copy of *node* with each reference replaced by its target.
 
-        *visited* has only the references that led to *node*, since two may share a target.
+        *visited* has only the references that led to *node*, since two references may share a
+        target without being circular.
         """
         if is_array(node):
             return [self._inline_refs(item, root, visited) for item in node]
@@ -206,22 +207,22 @@ def properties_of(schema: Schema) -> Json:
     return object_at(schema, "properties") or {}
 
 
-def takes(name: str, schema: Schema) -> bool:
-    """Return whether *schema* has the property *name*, or may have properties that it lacks.
+def allows_property(name: str, schema: Schema) -> bool:
+    """Return whether inputs for *schema* may have the property *name*, declared or not.
 
-    apcore calls a decorated function with its inputs as keywords, but the schema that it makes
-    from one without `**kwargs` does not exclude others.
+    apcore passes inputs to a decorated function as keyword arguments, but the schema that it
+    generates for a function without `**kwargs` does not exclude other properties.
 
-    >>> takes("n", {}), takes("n", {"additionalProperties": False})
+    >>> allows_property("n", {}), allows_property("n", {"additionalProperties": False})
     (True, False)
     """
     is_generated = schema.get("title") == "InputModel"
-    takes_more = schema.get("additionalProperties", not is_generated) is not False
-    return takes_more or name in properties_of(schema)
+    allows_others = schema.get("additionalProperties", not is_generated) is not False
+    return allows_others or name in properties_of(schema)
 
 
 def text_property(schema: Schema) -> str | None:
-    """Return the property that takes plain text: the only one, or the only required one.
+    """Return the property for plain text, if the only one or only required one is a string.
 
     >>> city = {"properties": {"city": {"type": "string"}, "days": {}}, "required": ["city"]}
     >>> text_property(city)

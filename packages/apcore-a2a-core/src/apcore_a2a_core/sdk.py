@@ -19,11 +19,11 @@ from .values import to_json
 M = TypeVar("M", bound=Message)
 
 MAX_MESSAGE_DEPTH = 200
-"""Depth that no message of the SDK has: protobuf's parser accepts 100."""
+"""Nesting deeper than that of any message of the SDK: protobuf's parser accepts 100 levels."""
 
 
 def to_sdk(value: Data) -> Any:
-    """Return *value* as a message of the SDK; numbers become doubles, as protobuf has them.
+    """Return *value* as a message of the SDK; its numbers become doubles, as in protobuf's JSON.
 
     >>> to_sdk(data.Part(text="hello")).text
     'hello'
@@ -48,10 +48,10 @@ def from_sdk(message: Message) -> Any:
         raise ValueError(str(error)) from None
 
 
-def message_of(document: Mapping[str, Any], message: M) -> M:
+def fill_message(document: Mapping[str, Any], message: M) -> M:
     """Fill a message of the SDK from its JSON, without unknown members, and return it.
 
-    >>> message_of({"text": "hello"}, a2a.Part()).text
+    >>> fill_message({"text": "hello"}, a2a.Part()).text
     'hello'
     """
     return ParseDict(dict(document), message, ignore_unknown_fields=True)

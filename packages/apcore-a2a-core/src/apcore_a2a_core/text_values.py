@@ -25,9 +25,9 @@ BOOLEANS = {
 }
 
 MAX_SHOWN = 20
-"""Number of fields or choices that an error names."""
+"""Maximum number of fields or choices that an error message names."""
 MAX_SHOWN_LENGTH = 100
-"""Characters of a field or choice that an error shows."""
+"""Maximum length of a field or choice in an error message, in characters."""
 
 
 def value_of_text(text: str, schema: object, root: Schema) -> Any:
@@ -42,7 +42,7 @@ def value_of_text(text: str, schema: object, root: Schema) -> Any:
         root: The schema that references in *schema* point into.
 
     Raises:
-        PartError: The text is not such a value; the error says what is.
+        PartError: The text is not such a value; the error says what is expected.
 
     >>> value_of_text("5", {"type": "integer"}, {})
     5
@@ -87,7 +87,7 @@ def choose(text: str, choices: Iterable[Any], *, by_number: bool = False) -> Any
         number = int(stripped)
         if 1 <= number <= len(listed):
             return listed[number - 1]
-    raise PartError(f"must be one of: {_enumerated(words)}")
+    raise PartError(f"must be one of: {_listed(words)}")
 
 
 def can_be_numbered(choices: Iterable[Any]) -> bool:
@@ -101,7 +101,7 @@ def word_of(choice: Any) -> str:
 
 
 def scalar_property(schema: Schema) -> str | None:
-    """Return the property that takes plain text: the only one, or the only required one.
+    """Return the property for plain text, if the only one or only required one is a scalar.
 
     >>> scalar_property({"properties": {"n": {"type": "integer"}, "m": {}}, "required": ["n"]})
     'n'
@@ -131,12 +131,12 @@ def takes_nothing(schema: Schema) -> bool:
     (True, False)
     """
     root = resolved(schema, schema)
-    others = ("additionalProperties", "patternProperties", "anyOf", "oneOf", "allOf")
-    return root.get("properties") == {} and not any(root.get(name) for name in others)
+    other_keywords = ("additionalProperties", "patternProperties", "anyOf", "oneOf", "allOf")
+    return root.get("properties") == {} and not any(root.get(name) for name in other_keywords)
 
 
 def fields_of(schema: Schema) -> str:
-    """Return the JSON that a schema of an object describes, for an error.
+    """Describe the JSON that the schema of an object allows, for an error message.
 
     >>> fields_of({"properties": {"a": {"type": "integer"}, "b": {}}, "required": ["a"]})
     'JSON with: a (integer), b (any, optional)'
@@ -147,11 +147,11 @@ def fields_of(schema: Schema) -> str:
         f"{name} ({kind_of(field, schema)}{'' if name in required else ', optional'})"
         for name, field in properties_of(root).items()
     ]
-    return f"JSON with: {_enumerated(fields)}" if fields else "a JSON object"
+    return f"JSON with: {_listed(fields)}" if fields else "a JSON object"
 
 
 def kind_of(schema: object, root: Schema) -> str:
-    """Return the types of a value in a few words.
+    """Describe the types of a value in a few words.
 
     >>> kind_of({"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]}, {})
     'date'
@@ -159,7 +159,7 @@ def kind_of(schema: object, root: Schema) -> str:
     kinds: list[str] = []
     for alternative in _alternatives(schema, root):
         if choices := _choices(alternative):
-            kinds.append(f"one of {_enumerated(map(word_of, choices))}")
+            kinds.append(f"one of {_listed(map(word_of, choices))}")
         elif alternative.get("format") in TIMES:
             kinds.append(alternative["format"])
         else:
@@ -196,7 +196,7 @@ def _converted(text: str, schema: Json) -> Any:
     if "boolean" in types and stripped.lower() in BOOLEANS:
         return BOOLEANS[stripped.lower()]
     if "string" in types or not types:
-        return _time(text, schema.get("format", ""))
+        return _normalized_time(text, schema.get("format", ""))
     if types & {"array", "object"}:
         with suppress(ValueError):
             return load_json(text)
@@ -216,11 +216,11 @@ TIMES: Mapping[str, tuple[Callable[[str], date | time], str]] = {
     "date-time": (datetime.fromisoformat, "a date and time, such as 2026-01-31T09:30:00Z"),
     "time": (time.fromisoformat, "a time, such as 09:30:00"),
 }
-"""For formats of text: the function that reads ISO 8601, and the noun for errors."""
+"""For each format of a date or time: the function that parses ISO 8601, and a noun for errors."""
 
 
-def _time(text: str, kind: str) -> str:
-    """Return *text*, or a date or time in ISO 8601 if the format *kind* is one."""
+def _normalized_time(text: str, kind: str) -> str:
+    """Return *text*, normalized to ISO 8601 if the format *kind* is that of a date or time."""
     if kind not in TIMES:
         return text
     parse, noun = TIMES[kind]
@@ -230,7 +230,7 @@ def _time(text: str, kind: str) -> str:
         raise PartError(f"must be {noun}") from None
 
 
-def _enumerated(words: Iterable[str]) -> str:
+def _listed(words: Iterable[str]) -> str:
     shown = [clean(word, MAX_SHOWN_LENGTH) for word in words]
     hidden_count = len(shown) - MAX_SHOWN
     more = [f"and {hidden_count} more"] if hidden_count > 0 else []

@@ -32,24 +32,24 @@ MAX_VALUES = 100_000
 """Maximum number of values in a JSON text: parsing and converting them takes some 100 ms."""
 
 MAX_DIGIT_COST = 2 * 10**8
-"""Maximum sum of the squares of the numbers of digits of all integers in a large JSON text: to read
-or write an integer takes a time that grows with the square, 0.1 ms for 4,300 digits."""
+"""Maximum sum of the squared digit counts of all integers in a large JSON text: the time to read or
+write an integer grows with the square of its digits, and is 0.1 ms for 4,300."""
 
 LONG_TEXT = 64 * 1024
-"""Characters up to which a text is not long: a JSON text can't exceed MAX_DIGIT_COST, and others
-are checked in less than a millisecond."""
+"""Length in characters up to which a text is short: the integers of a JSON text are not counted,
+since they take 2 ms at most (see `MAX_DIGIT_COST`), and other texts are checked in less than 1 ms."""
 
 MAX_NESTING = 64
 """Maximum depth of nested objects and arrays in a JSON text."""
 
 CONTAINERS = frozenset({dict, list})
 FLAT = frozenset({str, int, bool, type(None)})
-"""Types of values that have no others inside, and no integral floats."""
+"""Types of values that contain no other values and are never integral floats."""
 LARGE = 500
 """Number of values above which checking a value takes too long for the event loop."""
 
 DIGITS = re.compile(r"\.?[0-9]+")
-"""Digits of a number; a point before them is part of the match, so that each match is long."""
+"""Digits of a number; with a point before them, they are the fraction of one."""
 NO_BRACKETS = re.compile(r"[^\[\]{}]+")
 
 KEY_COST = 20
@@ -88,7 +88,7 @@ def object_of(owner: object, name: str, *keys: str) -> Json:
 
 
 def load_json(text: str | bytes, max_values: int = MAX_VALUES) -> Any:
-    """Parse strict JSON (RFC 8259): no NaN, no lone surrogates. A repeated name has its last value.
+    """Parse strict JSON (RFC 8259): no NaN, no lone surrogates. The last of equal names counts.
 
     Bytes are UTF-8. Integers are exact up to the 4,300 digits that Python parses.
 
@@ -124,10 +124,10 @@ def check_json_size(text: str, max_values: int = MAX_VALUES) -> None:
     if unescaped.count('"') > 4 * max_values:
         raise JsonSizeError(f"has more than {max_values} values")
     outside = "".join(unescaped.split('"')[::2])
-    opened = outside.count("[") + outside.count("{")
-    if opened + outside.count(",") >= max_values:
+    brackets = outside.count("[") + outside.count("{")
+    if brackets + outside.count(",") >= max_values:
         raise JsonSizeError(f"has more than {max_values} values")
-    if opened > MAX_NESTING:
+    if brackets > MAX_NESTING:
         steps = (1 if bracket in "[{" else -1 for bracket in NO_BRACKETS.sub("", outside))
         if max(accumulate(steps)) > MAX_NESTING:
             raise JsonSizeError(f"is nested deeper than {MAX_NESTING}")
@@ -139,10 +139,10 @@ def check_json_size(text: str, max_values: int = MAX_VALUES) -> None:
 def _is_small(text: str | bytes, max_values: int) -> bool:
     """Return whether JSON is short and flat, and can't have many values."""
     if isinstance(text, bytes):
-        opened = text.count(b"[") + text.count(b"{")
+        brackets = text.count(b"[") + text.count(b"{")
     else:
-        opened = text.count("[") + text.count("{")
-    return opened <= MAX_NESTING and len(text) < min(LONG_TEXT, max_values)
+        brackets = text.count("[") + text.count("{")
+    return brackets <= MAX_NESTING and len(text) < min(LONG_TEXT, max_values)
 
 
 def is_large(value: object, limit: int = LARGE) -> bool:
@@ -156,13 +156,13 @@ def is_large(value: object, limit: int = LARGE) -> bool:
         and len(value) <= limit
         and CONTAINERS.isdisjoint(map(type, value.values()))
     ):
-        return False  # most values; the rest of this function takes twice as long
-    found: list[Any] = [value]
-    for item in found:  # grows during the loop
+        return False  # the usual case; the rest of this function takes twice as long
+    counted: list[Any] = [value]
+    for item in counted:  # grows during the loop
         if item.__class__ in CONTAINERS:
-            if len(found) + len(item) > limit + 1:
+            if len(counted) + len(item) > limit + 1:
                 return True
-            found += item.values() if item.__class__ is dict else item
+            counted += item.values() if item.__class__ is dict else item
     return False
 
 
@@ -178,7 +178,7 @@ def dump_json(value: Any) -> bytes:
 
 
 def read_json(kind: type[T], body: bytes) -> T:
-    """Return the value of a type of `apcore_a2a_core.data` that `dump_json` has written.
+    """Parse a value of a type of `apcore_a2a_core.data` from the JSON that `dump_json` wrote.
 
     >>> from apcore_a2a_core.data import Part
     >>> read_json(Part, dump_json(Part(data=2**70))).data == 2**70
@@ -239,7 +239,7 @@ def narrow(value: Any, *, max_keys: int = MAX_KEYS, max_depth: int = MAX_DEPTH) 
     {'n': 3, 'x': [0.5]}
     """
     if is_object(value) and len(value) <= LARGE and FLAT.issuperset(map(type, value.values())):
-        return {**value}  # most values; the rest takes three times as long
+        return {**value}  # the usual case; the rest takes three times as long
     return _narrow(value, max_depth, [(max_keys + 1) * KEY_COST - 1])
 
 

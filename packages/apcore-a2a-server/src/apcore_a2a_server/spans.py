@@ -1,8 +1,8 @@
-"""Spans of OpenTelemetry: of admissions, runs, calls of modules and attempts of webhooks.
+"""OpenTelemetry spans of admissions, runs, module calls and webhook attempts.
 
 Only `--otel` imports this module, which needs the extra `otel`. The program that serves the agent
-brings the SDK and an exporter. Spans have ids and the types of errors, but no inputs, no outputs
-and no texts of errors.
+provides the SDK and an exporter. Spans have ids and the types of errors, but no inputs, outputs or
+error messages.
 """
 
 from collections.abc import Generator, Mapping
@@ -16,7 +16,7 @@ from opentelemetry.trace.span import TraceState
 from .trace_context import Trace
 
 MAX_ATTRIBUTE = 256
-"""Characters of an attribute."""
+"""Maximum length of an attribute, in characters."""
 NO_FAILURES = frozenset(
     {
         "ApprovalPendingError",
@@ -25,11 +25,11 @@ NO_FAILURES = frozenset(
         "InputRequiredModuleError",
     }
 )
-"""Exceptions of pauses, and of readers that leave a stream."""
+"""Exceptions that are not failures: the task pauses, or a client leaves its stream."""
 
 
 class Spans:
-    """The spans of this process, by the tracer of the provider that the program has set."""
+    """Source of this process's spans, which uses the tracer provider that the program has set."""
 
     CLIENT = SpanKind.CLIENT
     SERVER = SpanKind.SERVER
@@ -48,7 +48,7 @@ class Spans:
         """Make a span current while the block runs.
 
         Args:
-            name: The name of the span, one of few.
+            name: The name of the span, from a small set of names.
             kind: Its kind.
             parent: Its parent; None for the current span.
             attributes: Its attributes.
@@ -76,7 +76,7 @@ class Spans:
         return self.span(f"execute_tool {module_id[:MAX_ATTRIBUTE]}", attributes=attributes)
 
     def fail(self, error: BaseException) -> None:
-        """Record in the current span that *error* has ended it, without the text of the error."""
+        """Record in the current span that *error* has ended it, without the error's message."""
         error_type = type(error).__name__
         if error_type not in NO_FAILURES:
             self.fail_with(error_type)
@@ -87,23 +87,23 @@ class Spans:
         span.set_attribute("error.type", error_type)
         span.set_status(Status(StatusCode.ERROR))
 
-    def here(self, default: Trace) -> Trace:
-        """Return the place of the current span; a child of *default* if there is none."""
+    def current(self, default: Trace) -> Trace:
+        """Return the trace context of the current span; a child of *default* if there is none."""
         context = trace.get_current_span().get_span_context()
-        return _place_of(context) if context.is_valid else default.child()
+        return _trace_from(context) if context.is_valid else default.child()
 
 
-def _context_of(place: Trace) -> SpanContext:
+def _context_of(source: Trace) -> SpanContext:
     return SpanContext(
-        int(place.trace_id, 16),
-        int(place.span_id, 16),
+        int(source.trace_id, 16),
+        int(source.span_id, 16),
         is_remote=True,
-        trace_flags=TraceFlags(int(place.flags, 16)),
-        trace_state=TraceState.from_header([place.state]),
+        trace_flags=TraceFlags(int(source.flags, 16)),
+        trace_state=TraceState.from_header([source.state]),
     )
 
 
-def _place_of(context: SpanContext) -> Trace:
+def _trace_from(context: SpanContext) -> Trace:
     return Trace(
         f"{context.trace_id:032x}",
         f"{context.span_id:016x}",

@@ -1,9 +1,9 @@
-"""The trace that a request belongs to, what continues it, and the spans of a run.
+"""The trace that a request belongs to, the headers that continue it, and the spans of a run.
 
 https://www.w3.org/TR/trace-context/ defines the headers `traceparent` and `tracestate`.
 
-A run notes what it spends its time on in a `SpanLog`, whether or not OpenTelemetry is on, and its
-last change writes it into the store. Nothing reads it but the trace of the task.
+A run records in a `SpanLog` how it spends its time, whether or not OpenTelemetry is on, and its
+last change writes the log into the store. Only the trace page of the task reads it.
 """
 
 import re
@@ -17,21 +17,21 @@ from msgspec.json import decode, encode
 
 TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.A)
 MEMBER = re.compile(r"[a-z0-9][a-z0-9_\-*/@]{0,255}=[\x20-\x7e]{0,255}[\x21-\x7e]", re.A)
-"""A member of `tracestate`; a comma or a second `=` in its value is refused apart."""
+"""A member of `tracestate`; a comma or a second `=` in its value is refused separately."""
 MAX_STATE = 512
 """Bytes of `tracestate` that are kept; the specification asks for at least as many."""
 MAX_MEMBERS = 32
-"""Members of `tracestate`; with more of them it is invalid."""
+"""Maximum number of members of `tracestate`; with more it is invalid."""
 KNOWN_FLAGS = 0x03
 """The flags of Trace Context 2, sampled and random; others must not be passed on."""
 UNUSABLE_IDS = frozenset({"0" * 32, "f" * 32})
-"""Trace ids that start a new trace: the first is invalid, the second is refused by apcore."""
+"""Trace ids that are replaced by a new one: the first is invalid, apcore refuses the second."""
 SAMPLED = "01"
 """The flags of a trace that begins here."""
 
 
 class Trace(Struct, frozen=True):
-    """A place in a trace: the span whose children come next.
+    """A position in a trace: the span whose children come next.
 
     Attributes:
         trace_id: The id of the trace, 32 hexadecimal digits.
@@ -72,7 +72,7 @@ class Trace(Struct, frozen=True):
 
     @classmethod
     def read(cls, text: str) -> "Trace | None":
-        """Return the place that `str` has written; None if there is none."""
+        """Parse the text that `str` returns for a trace; None if it is not valid."""
         traceparent, _, state = text.partition(" ")
         return received_trace({"traceparent": traceparent, "tracestate": state})
 
@@ -88,7 +88,7 @@ def new_span_id() -> str:
 
 
 def received_trace(headers: Mapping[str, str]) -> Trace | None:
-    """Return the place in a trace that headers name; None if there is none, or an invalid one.
+    """Return the position in a trace that headers name; None if they name no valid one.
 
     Args:
         headers: The headers, by names in lower case.
@@ -142,11 +142,11 @@ SpanKind: TypeAlias = Literal["queue", "check", "module", "call", "remote", "wai
 SpanStatus: TypeAlias = Literal["ok", "error", "running"]
 
 MAX_SPANS = 200
-"""Spans of a run that are kept, and of a task that are shown."""
+"""Maximum number of spans that are kept of a run, and shown of a task."""
 MAX_SPANS_SIZE = 64 * 1024
-"""Characters that the spans of a task take in the store."""
+"""Maximum size of a task's spans in the store, in characters."""
 MAX_NAME = 128
-"""Characters of a span's name."""
+"""Maximum length of a span's name, in characters."""
 PAUSES = frozenset(
     {
         "ApprovalPendingError",
@@ -155,13 +155,14 @@ PAUSES = frozenset(
         "InputRequiredModuleError",
     }
 )
-"""Exceptions of pauses, and of readers that leave a stream: they are no failures."""
+"""Exceptions that are not failures: the task pauses, or a client leaves its stream."""
 
 
 SpanRow: TypeAlias = list[Any]
 """A span: number, number of its parent or -1, kind, name, start, end or 0, and whether it failed.
 
-Times are by the monotonic clock. It is a list, and written as it is, because every run makes three.
+Times are those of the monotonic clock. Rows are lists, which are serialized without conversion,
+because every run makes three of them.
 """
 NUMBER, NAME, START, END, HAS_FAILED = 0, 3, 4, 5, 6
 
@@ -193,7 +194,7 @@ class SpanLog:
         self._root: SpanRow | None = None
 
     def end_check(self, *, failed: bool = False) -> None:
-        """Note that the access and the inputs of the call are checked; later calls do nothing."""
+        """Record that the call has been checked; only the first call of this method counts."""
         if not self._checked_at:
             self._checked_at = monotonic()
             self._add(-1, "check", "check", self._started_at, self._checked_at, failed)
@@ -212,8 +213,8 @@ class SpanLog:
             return self._root
         return self._add(self._caller(chain), kind, name, monotonic(), 0, False)
 
-    def started(self, span: SpanRow) -> None:
-        """Note that the module starts now: it may have waited for a thread or a process."""
+    def start_module(self, span: SpanRow) -> None:
+        """Record that the module starts now: it may have waited for a thread or a process."""
         now = monotonic()
         if span is self._root:
             self._add(-1, "queue", "queue", self._checked_at or span[START], now, False)
@@ -226,7 +227,7 @@ class SpanLog:
             span[HAS_FAILED] = type(error).__name__ not in PAUSES
 
     def dump(self, *, is_over: bool = True) -> str:
-        """Return the spans as text; if the run is over, those that go on have failed."""
+        """Return the spans as text; if the run is over, spans that are still open have failed."""
         if is_over:
             self.end_check(failed=True)
         now = monotonic()
@@ -252,10 +253,10 @@ class SpanLog:
 
 
 def wait_text(name: str, since: float) -> str:
-    """Return, as text, the span of the wait of a task for a person, which ends now.
+    """Return, as text, the span of a task's wait for an answer, which ends now.
 
     Args:
-        name: What the task has waited for.
+        name: The name of the span, which says what the task waited for.
         since: When the wait began, in seconds since 1970.
     """
     now = time()
@@ -289,7 +290,7 @@ class SpanChunk(NamedTuple):
     """The spans of one run of a task.
 
     Attributes:
-        dropped: The number of spans that were too many.
+        dropped: The number of spans beyond the limit.
         spans: The spans, in the order in which they were added.
     """
 
@@ -298,13 +299,13 @@ class SpanChunk(NamedTuple):
 
 
 def stored_spans(text: str) -> list[SpanChunk]:
-    """Return the spans in a text of the store; a last line that was cut off counts as dropped."""
+    """Parse spans from the store; a last line that was cut off counts as a dropped span."""
     *lines, rest = text.split("\n")
-    chunks = [_chunk(*decode(line)) for line in lines]
+    chunks = [_read_chunk(*decode(line)) for line in lines]
     return [*chunks, SpanChunk(1, ())] if rest else chunks
 
 
-def _chunk(dropped: int, offset: float, now: float, rows: Sequence[Any]) -> SpanChunk:
+def _read_chunk(dropped: int, offset: float, now: float, rows: Sequence[Any]) -> SpanChunk:
     spans: list[StoredSpan] = []
     for number, parent, kind, name, start, end, has_failed in rows:
         seconds = round((end or now) - start, 6) if end or now else None

@@ -39,7 +39,7 @@ from apcore_a2a_core.states import ROLES, STATES
 from apcore_a2a_core.values import MAX_VALUES, JsonSizeError, is_array, is_object, load_json, narrow
 
 Reader: TypeAlias = Callable[[Any], Any]
-"""Converts a member; its `ValueError` has the problem, and perhaps a path (see `_Problem`)."""
+"""Function that converts a member; its `ValueError` says what is wrong (see `_Problem`)."""
 
 ALIASES: dict[str, dict[str, str]] = {
     "Part": {"bytes": "raw", "uri": "url", "name": "filename", "mimeType": "mediaType"},
@@ -156,7 +156,7 @@ def _require(request: Data, value: Json, path: str, version: Version) -> None:
         user = {"1.0": "ROLE_USER", "0.3": "user"}[version]
         if request.message.role != ROLES[user]:
             raise invalid(f"{path}.message.role", f"must be {user}")
-        # the SRS's examples, which have neither, are older than 0.3
+        # examples in the SRS have neither `kind` nor an id: they are older than 0.3
         if version == "1.0" or "kind" in value["message"]:
             _require_text(request.message.message_id, f"{path}.message.messageId")
 
@@ -170,7 +170,7 @@ class _Problem(ValueError):
     """A wrong value in a request.
 
     Attributes:
-        path: Where it is in the value that is read, such as `.parts[0]`.
+        path: Its path within the value that is read, such as `.parts[0]`.
     """
 
     def __init__(self, problem: str, path: str = "") -> None:
@@ -179,7 +179,7 @@ class _Problem(ValueError):
 
 
 def _located(step: str, error: ValueError) -> _Problem:
-    """Return the problem that a value has, whose place is *step*."""
+    """Return *error* as a `_Problem` whose path begins with *step*."""
     if isinstance(error, _Problem):
         error.path = f"{step}{error.path}"
         return error
@@ -263,8 +263,8 @@ def _list_reader(read_item: Reader) -> Reader:
             try:
                 items.append(read_item(item))
             except ValueError as error:
-                # texts are short enough to be found without their index
-                raise _located("" if read_item is _text else f"[{index}]", error) from None
+                # text is short enough to be found without its index
+                raise _located("" if read_item is _read_text else f"[{index}]", error) from None
         return items
 
     return read
@@ -292,10 +292,10 @@ def _one_of(values: dict[str, Any], problem: str) -> Callable[[Any], Any]:
     return convert
 
 
-_text = _instance_of(str, "must be a string")
+_read_text = _instance_of(str, "must be a string")
 
 
-def _whole(value: Any) -> int:
+def _read_whole_number(value: Any) -> int:
     """Return a whole number that is not negative; clients of the SDK write it as a float."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -304,9 +304,9 @@ def _whole(value: Any) -> int:
     return value
 
 
-def _base64(value: Any) -> Base64:
+def _read_base64(value: Any) -> Base64:
     """Check base64 in either alphabet, padded or not, as ProtoJSON accepts it; return it padded."""
-    text = _text(value)
+    text = _read_text(value)
     if "-" in text or "_" in text:
         text = text.replace("-", "+").replace("_", "/")
     text += "=" * (-len(text) % 4)
@@ -317,9 +317,9 @@ def _base64(value: Any) -> Base64:
     return Base64(text)
 
 
-def _timestamp(value: Any) -> Timestamp:
+def _read_timestamp(value: Any) -> Timestamp:
     try:
-        time = datetime.fromisoformat(_text(value))
+        time = datetime.fromisoformat(_read_text(value))
         if time.tzinfo is None:
             raise ValueError
         digits = "milliseconds" if time.microsecond and not time.microsecond % 1000 else "auto"
@@ -328,7 +328,7 @@ def _timestamp(value: Any) -> Timestamp:
         raise ValueError("must be an ISO 8601 time with its offset from UTC") from None
 
 
-def _object(value: Any) -> Json:
+def _read_object(value: Any) -> Json:
     if not is_object(value):
         raise ValueError("must be an object")
     narrowed: Json = narrow(value)
@@ -336,19 +336,19 @@ def _object(value: Any) -> Json:
 
 
 _READERS: dict[Any, Reader] = {
-    str: _text,
+    str: _read_text,
     bool: _instance_of(bool, "must be true or false"),
-    int: _whole,
-    Base64: _base64,
-    Timestamp: _timestamp,
+    int: _read_whole_number,
+    Base64: _read_base64,
+    Timestamp: _read_timestamp,
     TaskState: _one_of(STATES, "must be a task state"),
     Role: _one_of(ROLES, "must be user or agent"),
     Any: narrow,
-    dict: _object,
+    dict: _read_object,
 }
 
 
-def _part(value: Json) -> Json:
+def _upgrade_part(value: Json) -> Json:
     """Unwrap the `file` object and the data of a part of 0.3, and check that it has one content."""
     if is_object(file := value.get("file")):
         value = {**value, **_respelled(FILE_SPELLINGS, file)}
@@ -368,14 +368,14 @@ def _part(value: Json) -> Json:
 
 
 def _without_wrapper(value: Json, metadata: Json) -> Json:
-    """Return a part whose data is a value that the SDK has wrapped in an object for 0.3."""
+    """Return a part with its data unwrapped: for 0.3, the SDK puts values into an object."""
     if not is_object(data := value.get("data")):
         return value
     others = {name: item for name, item in metadata.items() if name != "data_part_compat"}
     return {**value, "data": data.get("value"), "metadata": others or None}
 
 
-def _configuration(value: Json) -> Json:
+def _upgrade_configuration(value: Json) -> Json:
     """Convert the `blocking` of 0.3 to `returnImmediately`."""
     blocking = value.get("blocking")
     if blocking is None:
@@ -385,7 +385,7 @@ def _configuration(value: Json) -> Json:
     return {"returnImmediately": not blocking, **value}
 
 
-def _send(value: Json) -> Json:
+def _upgrade_send(value: Json) -> Json:
     """Move `contextId` and `taskId`, which the SRS puts next to the message, into the message."""
     message = value.get("message")
     if not is_object(message):
@@ -394,13 +394,13 @@ def _send(value: Json) -> Json:
     return {**value, "message": {**ids, **message}} if ids else value
 
 
-def _config(value: Json) -> Json:
+def _upgrade_config(value: Json) -> Json:
     """Unwrap the `pushNotificationConfig` object of 0.3, if there is one."""
     nested = value.get("pushNotificationConfig")
     return {**value, **nested, "taskId": value.get("taskId")} if is_object(nested) else value
 
 
-def _authentication(value: Json) -> Json:
+def _upgrade_authentication(value: Json) -> Json:
     """Join the `schemes` of 0.3 with commas, which no scheme has: the type of 1.0 has only one."""
     schemes = value.get("schemes")
     if is_array(schemes):
@@ -410,20 +410,20 @@ def _authentication(value: Json) -> Json:
     return {"scheme": schemes, **value}
 
 
-def _config_ids(value: Json) -> Json:
+def _upgrade_config_ids(value: Json) -> Json:
     """Return a request for a push config with the ids of 1.0: in 0.3, `id` is that of the task."""
     config = {"id": value.get("pushNotificationConfigId")}
     return {**config, **value} if "taskId" in value else {"taskId": value.get("id"), **config}
 
 
 _UPGRADES: dict[type[Data], Callable[[Json], Json]] = {
-    AuthenticationInfo: _authentication,
-    DeleteTaskPushNotificationConfigRequest: _config_ids,
-    GetTaskPushNotificationConfigRequest: _config_ids,
-    ListTaskPushNotificationConfigsRequest: _config_ids,
-    Part: _part,
-    TaskPushNotificationConfig: _config,
-    SendMessageConfiguration: _configuration,
-    SendMessageRequest: _send,
+    AuthenticationInfo: _upgrade_authentication,
+    DeleteTaskPushNotificationConfigRequest: _upgrade_config_ids,
+    GetTaskPushNotificationConfigRequest: _upgrade_config_ids,
+    ListTaskPushNotificationConfigsRequest: _upgrade_config_ids,
+    Part: _upgrade_part,
+    TaskPushNotificationConfig: _upgrade_config,
+    SendMessageConfiguration: _upgrade_configuration,
+    SendMessageRequest: _upgrade_send,
 }
 """Functions that convert objects of A2A 0.3 and of the SRS to the members of A2A 1.0, by type."""

@@ -200,7 +200,7 @@ def _artifact_update(event: TaskArtifactUpdateEvent) -> Json:
 
 
 def _part(part: Part) -> Json:
-    """Convert a part to 0.3, where data must be objects; others are wrapped as the SDK does."""
+    """Convert a part to 0.3, where data must be an object; the SDK wraps other values this way."""
     metadata = part.metadata
     if part.text is not UNSET:
         result: Json = {"kind": "text", "text": part.text}

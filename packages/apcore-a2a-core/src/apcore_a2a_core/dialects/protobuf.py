@@ -93,7 +93,7 @@ def _nested_messages(descriptor: Descriptor) -> dict[int, Descriptor]:
 def _varint(body: bytes, position: int) -> tuple[int, int]:
     """Return the number at *position* and the position after it; the end if it is malformed."""
     first = body[position]
-    if first < 128:  # as nearly all numbers in a message with many fields are
+    if first < 128:  # true of nearly all numbers in a message with many fields
         return first, position + 1
     number = first & 127
     for index, byte in enumerate(body[position + 1 : position + MAX_VARINT_SIZE], 1):

@@ -1,4 +1,4 @@
-"""HTTP+JSON of A2A 0.3: the JSON of its protocol buffers, which has names of its own.
+"""HTTP+JSON of A2A 0.3: the JSON of its protocol buffers, with member names of its own.
 
 The SDKs of 0.3 write and read ProtoJSON in this binding, while the specification (0.3 §3.2.3) has
 the same objects as in JSON-RPC. Requests are accepted in both forms; results are ProtoJSON, since
@@ -80,7 +80,7 @@ def read_push_config(body: Json) -> Json:
     return {"pushNotificationConfig": {**nested, **given_id}}
 
 
-def push_config(document: Json) -> Json:
+def write_push_config(document: Json) -> Json:
     """Return a push config of 0.3 as ProtoJSON; its `name` contains the ids of task and config."""
     config = document["pushNotificationConfig"]
     name = f"tasks/{document['taskId']}/pushNotificationConfigs/{config['id']}"
@@ -164,7 +164,7 @@ def _member(document: Json, name: str) -> list[Json]:
 
 
 def _part(part: Json) -> Json:
-    """Convert a part; data that is not an object is wrapped as the SDK does."""
+    """Convert a part; data that is not an object is wrapped in one, as the SDK does."""
     metadata = part.get("metadata", {})
     if "text" in part:
         result: Json = {"text": part["text"]}

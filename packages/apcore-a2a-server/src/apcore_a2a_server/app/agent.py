@@ -72,7 +72,7 @@ class Agent:
         self, executor: Executor, settings: Settings, figures: Figures | None = None
     ) -> None:
         self.settings = settings
-        self.figures = figures or Figures(others=names_of(settings.companions))
+        self.figures = figures or Figures(extra_gauges=names_of(settings.companions))
         self.companions = Companions(settings.companions)
         self.limiter = _limiter(settings.rate_limit, settings, "rate_limit")
         self.refusals = _refusals(settings)
@@ -241,12 +241,12 @@ def _push(
     metrics: "Metrics | None",
     spans: "Spans | None",
 ) -> "Push | None":
-    chosen = settings.push_notifications
-    if not chosen:
+    value = settings.push_notifications
+    if not value:
         return None
     from apcore_a2a_server.push.push import Push  # takes 30 ms, and most agents do not need it
 
-    push_settings = PushSettings() if chosen is True else chosen
+    push_settings = PushSettings() if value is True else value
     if metrics is None:
         return Push(tasks, push_settings, spans=spans)
     return Push(tasks, push_settings, on_result=metrics.on_delivery, spans=spans)

@@ -164,7 +164,7 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
 
 
 def _api(settings: Settings) -> tuple[Any, Any]:
-    """Return a registry with the operations of the API, and its connections; or twice None.
+    """Return a registry with the operations of the API, and its connections; None for both if off.
 
     Raises:
         ImportError: apcore-toolkit is not installed.
@@ -224,10 +224,11 @@ def _companion_routes(agent: Agent, others: Sequence[Route]) -> list[Route]:
     Raises:
         OptionError: The agent itself has one of the paths.
     """
-    taken = {route.path for route in others}
+    taken_paths = {route.path for route in others}
     routes = agent.companions.routes()
-    if both := taken & routes.keys():
-        raise OptionError("companions", f"has an application at {min(both)}, a path of the agent")
+    if conflicts := taken_paths & routes.keys():
+        path = min(conflicts)
+        raise OptionError("companions", f"has an application at {path}, a path of the agent")
     return [Route(path, app) for path, app in routes.items()]
 
 
@@ -238,7 +239,7 @@ def _key_pages(agent: Agent) -> list[Route]:
 
 
 def _direct_routes(routes: Sequence[Route]) -> DirectRoutes:
-    """Return the most frequent requests: messages, cards and health checks."""
+    """Return the routes of the most frequent requests: messages, cards and health checks."""
     return {
         (method, route.path): route
         for route in routes
@@ -284,7 +285,7 @@ class AgentApplication(Starlette):
     def build_middleware_stack(self) -> ASGIApp:
         """Return the middleware around the router, without `ServerErrorMiddleware` if possible.
 
-        Only exceptions of middleware that users have added can reach that one.
+        Only exceptions of middleware that users have added can reach `ServerErrorMiddleware`.
         """
         stack: Any = super().build_middleware_stack()
         app: ASGIApp = stack.app if self.user_middleware == self._own_middleware else stack

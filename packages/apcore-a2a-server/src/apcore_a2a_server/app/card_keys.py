@@ -36,10 +36,10 @@ def card_signer(settings: Settings) -> CardSigner | None:
         raise ImportError("card_key needs the auth part: pip install 'apcore-a2a[auth]'")
     try:
         listed = [*keys] if isinstance(keys, LIST_TYPES) else [keys]
-        made: CardSigner = installed[0].load()(listed, settings.url.rstrip("/") + PATH)
+        loaded: CardSigner = installed[0].load()(listed, settings.url.rstrip("/") + PATH)
     except ValueError as error:
         raise OptionError("card_key", f"is not usable: {error}") from None
-    return made
+    return loaded
 
 
 def _is_signer(value: Any) -> bool:

@@ -18,7 +18,7 @@ from apcore_a2a_server.bindings.http import FOUND_TENANT, NO_STORE
 from apcore_a2a_server.bindings.rest import not_found
 from apcore_a2a_server.engine.clients import Caller
 from apcore_a2a_server.middleware import caller_of
-from apcore_a2a_server.middleware.auth import declared, security_members
+from apcore_a2a_server.middleware.auth import declared_schemes, security_members
 from apcore_a2a_server.middleware.tenant_paths import agent_root_path
 from apcore_a2a_server.modules.access import Access, Verdict
 from apcore_a2a_server.modules.skills import Skills
@@ -36,7 +36,8 @@ PUBLIC_CACHING = (b"cache-control", b"max-age=300")
 JSON = (b"content-type", b"application/json")
 PRIVATE_CACHING = (b"cache-control", b"private, max-age=300")
 MAX_CARDS = 64
-"""Cached cards. Without a URL in the settings each host has its own, and clients invent hosts."""
+"""Maximum number of cached cards: if no URL is set, each host has its own, and clients can invent
+hosts."""
 
 
 Header: TypeAlias = tuple[bytes, bytes]
@@ -97,7 +98,7 @@ class CardPages:
         self._authenticates = settings.auth is not None
         # another host gets another card, unless the settings have the URL
         self._caching = PRIVATE_CACHING if settings.url is None else PUBLIC_CACHING
-        self._schemes = {} if settings.auth is None else declared(settings.auth)
+        self._schemes = {} if settings.auth is None else declared_schemes(settings.auth)
         self._security = security_members(self._schemes) if self._schemes else {}
         self._builder = AgentCardBuilder(SkillMapper())
         self.signer = card_signer(settings)
@@ -119,7 +120,7 @@ class CardPages:
         """
         card, caching = self._recent_card(scope), self._caching
         if card is None:
-            url, tenant = self._requested(scope)
+            url, tenant = self._url_and_tenant(scope)
             visible = await self._public_skills()
             if tenant is not None and tenant.skill_id not in visible:
                 _, identity = caller_of(scope)
@@ -155,7 +156,7 @@ class CardPages:
         if not self._authenticates:
             return JSONResponse({"error": "Authentication is not configured"}, 404)
         _, identity = caller_of(request.scope)
-        card = await self._extended(identity, *self._requested(request.scope))
+        card = await self._extended(identity, *self._url_and_tenant(request.scope))
         headers = {"cache-control": "private, no-store"}
         return Response(card.body, media_type="application/json", headers=headers)
 
@@ -227,7 +228,7 @@ class CardPages:
         scheme = scope.get("scheme", "http")
         return Target(scheme, hosts[0] if hosts else b"", agent_root_path(scope))
 
-    def _requested(self, scope: Scope) -> tuple[str, Tenant | None]:
+    def _url_and_tenant(self, scope: Scope) -> tuple[str, Tenant | None]:
         """Return the agent's URL as the request has it, and the tenant that the request is for."""
         scheme, host, root_path = self._target(scope)
         return self._address(scheme, host.decode("latin-1"), root_path), scope.get(FOUND_TENANT)

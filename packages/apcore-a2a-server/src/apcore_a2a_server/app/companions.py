@@ -50,9 +50,9 @@ class Companions:
         """Return the ASGI applications of the companions, by path."""
         routes: dict[str, Any] = {}
         for companion in self._companions:
-            declared: Any = getattr(companion, "routes", dict[str, Any])
-            added: Mapping[str, Any] = declared()
-            for path, app in added.items():
+            get_routes: Any = getattr(companion, "routes", dict[str, Any])
+            applications: Mapping[str, Any] = get_routes()
+            for path, app in applications.items():
                 if routes.setdefault(path, app) is not app:
                     raise OptionError("companions", f"has two applications at {path}")
         return routes
@@ -65,7 +65,7 @@ def names_of(companions: Sequence[Companion]) -> list[str]:
     """Return the names of the figures of companions.
 
     Raises:
-        TypeError: An object is no companion, because it lacks methods.
+        TypeError: An object is not a companion, because it lacks methods.
     """
     for each in companions:
         if missing := missing_methods(each, Companion):

@@ -57,7 +57,7 @@ class Figures:
 
     Args:
         workers: The number of workers.
-        others: Names of further gauges, which are added up.
+        extra_gauges: Names of further gauges, which are added up.
 
     Attributes:
         workers: The number of workers.
@@ -79,16 +79,16 @@ class Figures:
         ```
     """
 
-    def __init__(self, workers: int = 1, others: Sequence[str] = ()) -> None:
+    def __init__(self, workers: int = 1, extra_gauges: Sequence[str] = ()) -> None:
         self.workers = workers
         self.worker = 0
         self.started = time.monotonic()
         self.created = time.time()
         self.skills = SkillFigures(workers)
-        self._state = (*STATE, *others)
+        self._state = (*STATE, *extra_gauges)
         names = (*COUNTERS, *self._state)
         self._positions = (
-            {name: position for position, name in enumerate(names)} if others else POSITIONS
+            {name: position for position, name in enumerate(names)} if extra_gauges else POSITIONS
         )
         size = (FLAGS + workers * len(self._positions)) * CELL
         self._cells = memoryview(mmap.mmap(-1, size)).cast("d")
@@ -116,17 +116,17 @@ class Figures:
             self._cells[self._cell(name, worker)] = 0
         self.skills.clear(worker)
 
-    def each(self, name: str) -> Sequence[float]:
+    def by_worker(self, name: str) -> Sequence[float]:
         """Return a figure of each worker."""
         return [self._cells[self._cell(name, worker)] for worker in range(self.workers)]
 
     def count_alive(self) -> int:
         """Return the number of workers that serve."""
-        return sum(bool(moment) for moment in self.each(ALIVE_AT))
+        return sum(bool(moment) for moment in self.by_worker(ALIVE_AT))
 
     def total(self, name: str) -> float:
         """Return a figure of all workers together."""
-        values = self.each(name)
+        values = self.by_worker(name)
         return max(values) if name in COMMON_GAUGES else sum(values)
 
     def totals(self, kind: str, labels: Iterable[object]) -> dict[str, float]:

@@ -110,7 +110,7 @@ class HealthPage:
 
     def _problem(self) -> str:
         """Return why the agent is unhealthy; "" if it is not."""
-        alive_at = min(moment for moment in self._figures.each(ALIVE_AT) if moment)
+        alive_at = min(moment for moment in self._figures.by_worker(ALIVE_AT) if moment)
         if alive_at < time.monotonic() - WORKER_TIMEOUT:
             return "A worker does not answer"
-        return PROBLEMS[int(max(self._figures.each(STORE_PROBLEM)))]
+        return PROBLEMS[int(max(self._figures.by_worker(STORE_PROBLEM)))]

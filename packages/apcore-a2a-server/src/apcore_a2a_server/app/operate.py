@@ -61,7 +61,7 @@ def counts_as_operator(settings: Settings, rules: Operators, identity: Identity 
 
 
 class IdentityPage:
-    """`GET /apcore/whoami`: who the caller is to the agent, and what it may do.
+    """`GET /apcore/whoami`: the identity and the permissions of the caller.
 
     Args:
         settings: The options.
@@ -73,7 +73,7 @@ class IdentityPage:
         self._rules = rules
 
     async def show(self, request: OwnRequest) -> dict[str, Any]:
-        """Return the identity of the caller, and what it may do beyond its own tasks."""
+        """Return the identity of the caller, and its permissions beyond its own tasks."""
         caller, rules = request.caller, self._rules
         identity = caller.identity
         is_operator = counts_as_operator(self._settings, rules, identity)
@@ -150,7 +150,7 @@ class SkillsPage:
 
 
 class NowPage:
-    """`GET /apcore/now`: what the agent does at this moment, and has done in the last hour.
+    """`GET /apcore/now`: the activity of the agent, at this moment and in the last hour.
 
     Args:
         agent: The agent.
@@ -229,7 +229,7 @@ def _age(moment: float | None, now: float) -> float | None:
 
 
 async def hours_of(figures: Figures, now: float) -> AsyncGenerator[SkillHour]:
-    """Yield the last hour of each skill; meanwhile, other requests get their turns."""
+    """Yield the last hour of each skill, and let other requests run in between."""
     for number, hour in enumerate(figures.skills.hours(now), 1):
         if number % SKILLS_PER_TURN == 0:
             await asyncio.sleep(0)
@@ -282,7 +282,7 @@ def timestamp(seconds: float) -> str:
 def token_expiry(headers: Mapping[str, str]) -> float | None:
     """Return when the bearer token of a request expires, in seconds since 1970; None if unknown.
 
-    The authenticator has verified the token, if it is one of these; here it is only read, for the
+    If the authenticator takes such tokens, it has verified this one. Here it is only read, for the
     caller who has sent it.
     """
     scheme, _, token = headers.get("authorization", "").partition(" ")

@@ -110,7 +110,7 @@ def _check_rule(name: str, rule: Any, *, is_authenticated: bool) -> None:
 
 
 def _check_memory(memory: int, max_body: int) -> None:
-    """Check that there is memory for the largest body that leaves an eighth to other clients."""
+    """Check that the memory has room for the largest body, and an eighth for other clients."""
     least = math.ceil(max_body * 8 / 7)
     if memory < least:
         needed = f"must be {least} or more, for one request of max_body ({max_body} bytes)"
@@ -164,7 +164,7 @@ class Settings:
         is_secret=True,
     )
     openapi_server: str | None = option(
-        None, "Base URL of that API.", metavar="URL", otherwise="servers in the document"
+        None, "Base URL for calls of the API.", metavar="URL", otherwise="servers in the document"
     )
     allow_empty: bool = option(False, "Start without modules; they may be registered later.")
     companions: Sequence["Companion"] = option(

@@ -87,7 +87,7 @@ class TracePage:
         handler, store = self._agent.handler, self._agent.setup.tasks.store
         task_id, caller = request.path["id"], request.caller
         is_operator = counts_as_operator(self._settings, handler.operators, caller.identity)
-        record = await handler.admission.operated_task(
+        record = await handler.admission.get_operated_task(
             "GetTrace", task_id, caller, is_operator=is_operator
         )
         chunks = stored_spans(await store.spans(task_id) + self._running_spans(record))

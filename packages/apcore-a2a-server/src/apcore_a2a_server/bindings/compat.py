@@ -52,7 +52,7 @@ def _unary_method(name: str, response_type: type[Message] = Empty) -> Any:
             params = await _read(name, message, caller)
             result = await call(name, params, self.handler, caller)
             if isinstance(result, Task | ListTasksResponse):
-                return await _adapted(result, params, caller)
+                return await _adapt_result(result, params, caller)
             return ParseDict(result, response_type(), ignore_unknown_fields=True)
 
     return method
@@ -70,7 +70,7 @@ def _stream_method(name: str) -> Any:
             async with aclosing(events):
                 async for batch in events:
                     for event in batch:
-                        yield await _adapted(event.payload, params, caller)
+                        yield await _adapt_result(event.payload, params, caller)
 
     return method
 
@@ -129,11 +129,11 @@ async def _read(method: str, message: Message, caller: Caller) -> Any:
         InvalidParamsError: It is invalid.
     """
     if message.ByteSize() > LARGE_BODY:
-        return await large_values.call(_checked, method, message, client=caller.client)
-    return _checked(method, message)
+        return await large_values.call(_decode, method, message, client=caller.client)
+    return _decode(method, message)
 
 
-def _checked(method: str, message: Message) -> Any:
+def _decode(method: str, message: Message) -> Any:
     try:
         document = json_of(message)
     except (ParseError, ValueError):
@@ -142,7 +142,7 @@ def _checked(method: str, message: Message) -> Any:
     return read_params(method, document)
 
 
-async def _adapted(result: Any, params: Any, caller: Caller) -> Any:
+async def _adapt_result(result: Any, params: Any, caller: Caller) -> Any:
     """Return the result in the SDK's types, as the request asks for it (§3.2.4)."""
     length = history_length(params)
     if isinstance(result, Task):

@@ -35,8 +35,8 @@ from apcore_a2a_server.middleware import RateLimiter, log_context
 from apcore_a2a_server.middleware.auth import (
     ClientKey,
     authenticate,
-    challenge,
-    declared,
+    challenge_scheme,
+    declared_schemes,
     joined_headers,
     named_client,
     network_of,
@@ -64,7 +64,7 @@ IDENTITY_ONLY = 1
 """Bit set of the accepted compression algorithms: none. A decompressed message may be a thousand
 times as large as it arrived, and gRPC checks its size too late."""
 MIN_PING_INTERVAL = 10
-"""Seconds between two pings of a client; clients that ping more often are disconnected."""
+"""Minimum seconds between two pings of a client; clients that ping more often are disconnected."""
 PING_TIMEOUT = 20
 """Seconds after which a connection without an answer to a ping is closed."""
 IDLE_TIMEOUT = 300
@@ -206,7 +206,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._memory = memory
         self._limits = limits
         self._auth = auth
-        self._scheme = "" if auth is None else challenge(declared(auth))
+        self._scheme = "" if auth is None else challenge_scheme(declared_schemes(auth))
         self._limiter = limiter
         self._refusals = refusals
         self._client_key = client_key
@@ -232,7 +232,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         handler: Any = await continuation(handler_call_details)
         if handler is None:
             return None
-        handler_of: Any = (
+        make_handler: Any = (
             grpc.stream_stream_rpc_method_handler
             if handler.response_streaming
             else grpc.stream_unary_rpc_method_handler
@@ -241,13 +241,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         async def answer(requests: AsyncIterator[bytes], context: Any) -> Any:
             return await self._answer(handler, handler_call_details.method, requests, context)
 
-        return handler_of(answer, response_serializer=handler.response_serializer)
+        return make_handler(answer, response_serializer=handler.response_serializer)
 
     async def _answer(
         self, handler: Any, path: str, requests: AsyncIterator[bytes], context: Any
     ) -> Any:
         """Answer one call; return the response unless it is a stream, which is written here."""
-        began, status = time.perf_counter(), 499  # in case the client disconnects
+        start, status = time.perf_counter(), 499  # in case the client disconnects
         host = host_of(context.peer())
         begin_facts(client=host)
         try:
@@ -265,7 +265,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             if self._on_response is not None and status != 499:
                 self._on_response(status)
             if self._logs_access:
-                log_request("gRPC", path, status, began)
+                log_request("gRPC", path, status, start)
 
     async def _perform(
         self,
@@ -282,12 +282,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             headers = _headers_of(context.invocation_metadata())
             caller = await self._admit(headers, connection, network_of(host_of(context.peer())))
             if isinstance(caller, Refusal):
-                return _refused(caller)
+                return _failure_from_refusal(caller)
             self._hold_place(caller.client, context)
             version = headers.get("a2a-version", "").strip()
             if ".".join(version.split(".")[:2]) not in ("", "1.0"):
                 raise VersionNotSupportedError
-            message = await self._message(REQUESTS[method], requests, caller)
+            message = await self._receive(REQUESTS[method], requests, caller)
             if isinstance(message, Failure):
                 return message
             _caller.set(caller)
@@ -299,7 +299,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 async for response in responses:
                     await context.write(response)
         except Exception as error:  # the mapper decides what clients see of any exception
-            return self._failed(error)
+            return self._failure_from(error)
         return None
 
     async def _admit(
@@ -343,7 +343,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._calls.take(client)
         context.add_done_callback(leave)
 
-    async def _message(
+    async def _receive(
         self, request_type: Any, requests: AsyncIterator[bytes], caller: Caller
     ) -> Any:
         """Return the only message of a call, or a failure if it is late.
@@ -369,10 +369,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         Raises:
             InvalidRequestError: The call has no message.
         """
-        slowest = self._limits.max_body / MIN_BYTES_PER_SECOND
+        transfer_seconds = self._limits.max_body / MIN_BYTES_PER_SECOND
         self._unread += 1
         try:
-            timeout = self._limits.request_timeout + slowest
+            timeout = self._limits.request_timeout + transfer_seconds
             async with asyncio.timeout(timeout), self._read_slots.wait(client):
                 body = await anext(requests, None)
         except TimeoutError:
@@ -383,7 +383,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             raise InvalidRequestError("The call has no message")
         return body
 
-    def _failed(self, error: Exception) -> "Failure":
+    def _failure_from(self, error: Exception) -> "Failure":
         """Return the failure for an exception, with the same message as in JSON-RPC."""
         if isinstance(error, UnavailableError):  # from the events of a stream
             error = store_down(error)
@@ -424,7 +424,7 @@ class Failure:
         await context.abort(code, message, metadata)
 
 
-def _refused(refusal: Refusal) -> Failure:
+def _failure_from_refusal(refusal: Refusal) -> Failure:
     """Return the failure for a refusal of middleware."""
     status, message, headers = refusal
     retry_after, challenge = headers.get("retry-after"), headers.get("www-authenticate")

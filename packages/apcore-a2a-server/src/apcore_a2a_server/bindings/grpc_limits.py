@@ -1,4 +1,4 @@
-"""The limits of a gRPC server: how large its messages are, and how many calls are open."""
+"""The limits of a gRPC server: the size of messages, and the number of open calls."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -49,13 +49,13 @@ class ReadSlots:
     def __init__(self, total: int) -> None:
         self._all = asyncio.Semaphore(total)
         self._per_client = max(total // 2, 1)
-        self._of_clients: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._by_client: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @asynccontextmanager
     async def wait(self, client: str) -> AsyncGenerator[None]:
         """Wait for a slot for *client*, and hold it during the block."""
-        own = self._of_clients.get(client)
-        if own is None:
-            own = self._of_clients[client] = asyncio.Semaphore(self._per_client)
-        async with own, self._all:
+        client_slots = self._by_client.get(client)
+        if client_slots is None:
+            client_slots = self._by_client[client] = asyncio.Semaphore(self._per_client)
+        async with client_slots, self._all:
             yield

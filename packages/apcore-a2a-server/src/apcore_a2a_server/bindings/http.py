@@ -119,7 +119,7 @@ async def read_body(
     return refusal or bytes(body), not has_more
 
 
-def naming_extensions(scope: Scope, send: Send) -> Send:
+def with_extension_headers(scope: Scope, send: Send) -> Send:
     """Return a `send` that adds a header with the requested extensions that the agent supports.
 
     The header is that of the request: `A2A-Extensions`, or `X-A2A-Extensions` in 0.3.
@@ -128,8 +128,8 @@ def naming_extensions(scope: Scope, send: Send) -> Send:
     for header in EXTENSION_HEADERS:
         values = [value for name, value in scope["headers"] if name == header]
         requested = {uri.strip() for value in values for uri in value.split(b",")}
-        if known := requested & EXTENSIONS:
-            headers.append((header, b", ".join(sorted(known))))
+        if supported := requested & EXTENSIONS:
+            headers.append((header, b", ".join(sorted(supported))))
 
     async def send_with_extensions(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -177,7 +177,7 @@ async def send_event(send: Send, value: Any) -> None:
 
 
 class Stream(NamedTuple):
-    """The events of a stream, and how each becomes a JSON document.
+    """The events of a stream, and the function that converts them to JSON.
 
     Attributes:
         events: The events.
@@ -195,14 +195,15 @@ class Stream(NamedTuple):
 
 
 WRITE_SIZE = 64 * 1024  # bytes
-"""Size from which waiting events are divided into several writes: a slow client delays the next."""
+"""Size from which waiting events are divided into several writes, so that a slow client delays the
+next one."""
 
 
 async def send_events(send: Send, connection: Connection, stream: Stream) -> None:
     """Send server-sent events until they end or the client disconnects (WHATWG HTML §9.2).
 
-    The `id` of each event is its version of the task. Events that wait already share a write; for
-    a batch without any, a comment keeps the connection alive.
+    The `id` of each event is its version of the task. Events that are already waiting share a
+    write. For a batch without events, a comment is sent, which keeps the connection alive.
 
     If the store can't be used, one line is logged for the stream: there may be many of them.
 
@@ -282,7 +283,7 @@ def _part_count(payload: Payload) -> int:
 
 
 class Endpoint(ABC):
-    """An ASGI endpoint that reads the body and holds the connection; bindings respond.
+    """Base of the ASGI endpoints: reads the body and watches the connection; subclasses respond.
 
     Args:
         handler: The operations of the protocol.
@@ -318,7 +319,7 @@ class Endpoint(ABC):
             if request is None:
                 return
             if not request.caller.headers.keys().isdisjoint(EXTENSION_NAMES):
-                send = naming_extensions(scope, send)
+                send = with_extension_headers(scope, send)
             stream = await self.answer(target, request, send)
             del request  # a stream may be open for hours
             if stream is not None:

@@ -84,12 +84,12 @@ class JsonRpc(Endpoint):
                 raise errors.InvalidRequestError("The request must be one JSON object")
             has_id = _has_id(envelope)
             response["id"] = envelope["id"] if has_id else None
-            method = _method(envelope)
+            method = _method_of(envelope)
             dialect = METHODS[method][0]
             log_context(operation=method)
             if version not in VERSIONS:
                 raise errors.VersionNotSupportedError
-            message = await self.decode(request, read_params, method, _params(envelope))
+            message = await self.decode(request, read_params, method, _params_of(envelope))
             if not has_id:  # A2A has no notifications: the errors above come first
                 raise errors.InvalidRequestError(MISSING_ID)
             result = await perform(method, message, self.handler, request.caller)
@@ -148,7 +148,7 @@ def _has_id(envelope: Json) -> bool:
     return type(request_id) in ID_TYPES and request_id not in (inf, -inf)
 
 
-def _method(envelope: Json) -> str:
+def _method_of(envelope: Json) -> str:
     method = envelope.get("method")
     if envelope.get("jsonrpc") != "2.0" or not isinstance(method, str):
         raise errors.InvalidRequestError('The request must have "jsonrpc": "2.0" and a method')
@@ -157,7 +157,7 @@ def _method(envelope: Json) -> str:
     return method
 
 
-def _params(envelope: Json) -> Json:
+def _params_of(envelope: Json) -> Json:
     params = envelope.get("params")
     if params is not None and not is_object(params):
         raise invalid("params", "must be an object")

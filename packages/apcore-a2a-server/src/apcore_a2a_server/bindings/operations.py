@@ -135,7 +135,7 @@ async def call(method: str, params: Any, handler: Handler, caller: Caller) -> An
 
 
 def store_down(error: UnavailableError) -> StoreDownError:
-    """Return the error that clients get for one of the store, which has no JSON-RPC code."""
+    """Return the error that clients get for *error* of the store, which has no JSON-RPC code."""
     return StoreDownError(DISK_FULL) if isinstance(error, DiskFullError) else StoreDownError()
 
 

@@ -1,6 +1,6 @@
 """The agent's own routes under `/apcore/`, which A2A does not define: for its page and operators.
 
-They pass the same middleware as all other routes, and have one form of errors:
+They pass the same middleware as all other routes, and their errors have one format:
 `{"error": {"code": "NOT_FOUND", "message": "…"}}`.
 """
 

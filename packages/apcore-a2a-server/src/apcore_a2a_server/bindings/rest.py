@@ -57,7 +57,7 @@ NUMBERS = {"historyLength", "history_length", "limit", "pageSize", "page_size"}
 BOOLEANS = {"includeArtifacts", "include_artifacts"}
 """Query parameters that are not strings, in all their spellings."""
 IDS = {"taskId", "task_id", "pushNotificationConfigId", "push_notification_config_id"}
-"""Names of ids, besides `id`, that requests may repeat beside the path."""
+"""Names of ids, besides `id`, that requests may repeat in addition to the path."""
 
 
 class MethodNotAllowedError(MethodNotFoundError):
@@ -208,7 +208,7 @@ def operation_path(scope: Scope) -> str:
 
 
 def with_path(path_params: Json, params: Json) -> Json:
-    """Return the params; neither query nor body may name another task than the path does."""
+    """Add the params of the path; query and body may not name another task than the path does."""
     if not path_params:
         return params
     others = {name: value for name, value in params.items() if name not in IDS}
@@ -218,10 +218,10 @@ def with_path(path_params: Json, params: Json) -> Json:
 def query_params(scope: Scope) -> Json:
     """Return the query parameters (§11.5), with numbers and booleans converted."""
     pairs = parse_qsl(scope["query_string"].decode("latin-1"))
-    return {name: _typed(name, text) for name, text in pairs}
+    return {name: _convert_param(name, text) for name, text in pairs}
 
 
-def _typed(name: str, text: str) -> Any:
+def _convert_param(name: str, text: str) -> Any:
     if name in NUMBERS and text.isascii() and text.isdigit():
         # int() raises for thousands of digits; 20 are more than any valid number has
         return int(text[:20])

@@ -40,9 +40,9 @@ READERS: dict[str, Callable[[Json], Json]] = {
 }
 """Functions that convert bodies into params, by method."""
 WRITERS: dict[str, Callable[[Any], Json]] = {
-    SET_PUSH: protojson03.push_config,
-    GET_PUSH: protojson03.push_config,
-    LIST_PUSH: lambda configs: {"configs": [protojson03.push_config(each) for each in configs]},
+    SET_PUSH: protojson03.write_push_config,
+    GET_PUSH: protojson03.write_push_config,
+    LIST_PUSH: lambda configs: {"configs": [*map(protojson03.write_push_config, configs)]},
     DELETE_PUSH: lambda _: {},
 }
 """Functions that convert results of the dialect into bodies, by method."""

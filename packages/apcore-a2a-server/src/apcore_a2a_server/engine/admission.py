@@ -41,7 +41,7 @@ T = TypeVar("T")
 MAX_ID = 256
 """Maximum number of characters in the ids of a message."""
 MAX_PAUSED = 200
-"""Number of paused tasks of a context that an answer without a task id is matched with."""
+"""Maximum number of paused tasks of a context among which the one for an answer is looked for."""
 MAX_MISSPELLED = 100
 """Maximum length of an unknown skill id for which similar ids are suggested, in characters."""
 MAX_COMPARED = 300
@@ -61,8 +61,8 @@ class Admission:
         setup: The dependencies of runs.
         default_skill: The skill for messages that name none; the only skill if it is None.
         max_parts: Maximum number of parts in a message.
-        asks_for_skill: Whether the client is asked which skill, if there are several and its
-            message names none.
+        asks_for_skill: Whether the client is asked which skill to call, if there are several and
+            its message names none.
         operators: The rules for access to tasks of other principals.
     """
 
@@ -82,18 +82,18 @@ class Admission:
             TaskNotFoundError: The caller may not call the skill.
         """
         skill_id = self._skill_for(request, caller)
-        if skill_id and not await self._callable_of([skill_id], caller):
+        if skill_id and not await self._filter_callable([skill_id], caller):
             raise TaskNotFoundError
 
-    async def own_task(self, task_id: str, caller: Caller) -> TaskRecord:
+    async def get_own_task(self, task_id: str, caller: Caller) -> TaskRecord:
         """Return the record of a task that belongs to *caller*.
 
         Raises:
             TaskNotFoundError: The task does not exist, or belongs to another principal.
         """
-        return _found(await self.setup.tasks.get_own(task_id, caller.owner))
+        return _require(await self.setup.tasks.get_own(task_id, caller.owner))
 
-    async def visible_task(self, operation: str, task_id: str, caller: Caller) -> TaskRecord:
+    async def get_visible_task(self, operation: str, task_id: str, caller: Caller) -> TaskRecord:
         """Return the record of a task that *caller* owns, or may see as an operator or approver.
 
         Access to a task of another principal goes into the audit log, as that *operation*.
@@ -103,16 +103,16 @@ class Admission:
         """
         tasks, rules = self.setup.tasks, self.operators
         record = await tasks.get_own(task_id, caller.owner)
-        # only for those whom a rule names, so that the time of a response tells strangers nothing
+        # only if a rule names the caller, so that response times reveal nothing to other callers
         if record is None and (rules.is_operator(caller) or rules.is_approver(caller)):
             record = await tasks.store.get(task_id)
             if record is not None and not rules.may_see(record, caller):
                 record = None
             if record is not None and is_foreign(record, caller):
                 audit(operation, caller, record)
-        return _found(record)
+        return _require(record)
 
-    async def operated_task(
+    async def get_operated_task(
         self, operation: str, task_id: str, caller: Caller, *, is_operator: bool
     ) -> TaskRecord:
         """Return the record of a task that *caller* owns, or operates.
@@ -127,7 +127,7 @@ class Admission:
             record = await self.setup.tasks.store.get(task_id)
             if record is not None and is_foreign(record, caller):
                 audit(operation, caller, record)
-        return _found(record)
+        return _require(record)
 
     async def find_task(
         self, request: SendMessageRequest, caller: Caller, version: Version
@@ -146,7 +146,7 @@ class Admission:
         message, skill_id = request.message, _skill_of(request, caller)
         self._check_message(message)
         if message.task_id:
-            record = await self.visible_task("SendMessage", message.task_id, caller)
+            record = await self.get_visible_task("SendMessage", message.task_id, caller)
             _check_resumable(record, message, skill_id)
             return record
         if version == "1.0" or not message.context_id:
@@ -175,13 +175,13 @@ class Admission:
             InvalidParamsError: No skill is named, or the parts are not an input for it.
             ContentTypeNotSupportedError: The skill does not take the parts' media types.
             MethodNotFoundError: The skill does not exist.
-            TaskNotFoundError: The client would be asked which skill, and may call none.
+            TaskNotFoundError: The client would be asked which skill to call, but may call none.
         """
         message, skill_id = request.message, self._skill_for(request, caller)
         question: InputRequiredError | None = None
         other_parts: Sequence[Any] = ()
         if not skill_id:
-            question = await self._which_skill(caller)
+            question = await self._skill_question(caller)
             skill, inputs = CHOICE, {"parts": [to_builtins(part) for part in message.parts]}
         else:
             skill = await self._skill(skill_id, caller)
@@ -208,7 +208,7 @@ class Admission:
             trace=trace,
         )
 
-    async def resumed(
+    async def resumed_call(
         self,
         record: TaskRecord,
         request: SendMessageRequest,
@@ -240,14 +240,13 @@ class Admission:
                 approved = approval_in(message, pause)
             elif pause.question is not None:
                 # the module runs again from its beginning, so it needs its earlier inputs too
-                converter, given = self.setup.converter, message.parts
-                arguments = pause, given, skill, converter
-                answer = await _converted(given, caller, read_answer, *arguments)
+                arguments = pause, message.parts, skill, self.setup.converter
+                answer = await _convert(message.parts, caller, read_answer, *arguments)
             parts = answer.message_parts or [to_builtins(part) for part in message.parts]
             resumption = Resumption(parts, approved, pause.state)
         else:
-            answer, resumption = await self._chosen(pause, request, caller), None
-        # the requester of a task that another principal answers may not be there
+            answer, resumption = await self._read_skill_choice(pause, request, caller), None
+        # if another principal answers, the requester of the task may not be connected
         detached = bool(answered_by) or is_detached(request, streaming)
         call = Call(
             answer.skill,
@@ -275,7 +274,7 @@ class Admission:
     def _span(self, parent: Trace) -> Trace:
         """Return the span of a new call: the current one of OpenTelemetry, or a child."""
         spans = self.setup.spans
-        return parent.child() if spans is None else spans.here(parent)
+        return parent.child() if spans is None else spans.current(parent)
 
     def _span_of_answer(self, caller: Caller, pause: Pause) -> Trace:
         """Return the span of a resumed call.
@@ -286,7 +285,9 @@ class Admission:
             return self._span(caller.trace)
         return pause.span.child() if self.setup.spans is None else pause.span
 
-    async def _chosen(self, pause: Pause, request: SendMessageRequest, caller: Caller) -> Answer:
+    async def _read_skill_choice(
+        self, pause: Pause, request: SendMessageRequest, caller: Caller
+    ) -> Answer:
         """Return the answer to the question which skill to call, for the original message."""
         parts, named = request.message.parts, _skill_of(request, caller)
         names = self._names(await self._callable_skills(caller))
@@ -322,13 +323,13 @@ class Admission:
         known = self.setup.skills.list()
         if len(skill_id) > MAX_MISSPELLED or len(known) > MAX_COMPARED:
             return []
-        return await self._callable_of(get_close_matches(skill_id, known), caller)
+        return await self._filter_callable(get_close_matches(skill_id, known), caller)
 
     def _skill_for(self, request: SendMessageRequest, caller: Caller) -> str | None:
         """Return the skill that a message is for; None if it names none and there are several."""
         return _skill_of(request, caller) or self.default_skill or self.setup.skills.only()
 
-    async def _which_skill(self, caller: Caller) -> InputRequiredError:
+    async def _skill_question(self, caller: Caller) -> InputRequiredError:
         """Return the question which skill to call.
 
         Raises:
@@ -345,7 +346,7 @@ class Admission:
         skill_ids = await self._callable_skills(caller)
         if not skill_ids:
             raise TaskNotFoundError
-        names = self._names(skill_ids[:MAX_CHOICES])  # each such task stores them
+        names = self._names(skill_ids[:MAX_CHOICES])  # each task that asks stores them
         skills = [{"id": skill_id, "name": name} for skill_id, name in names.items()]
         unlisted = len(skill_ids) - len(skills)
         data = {"skills": skills, "more": unlisted} if unlisted else {"skills": skills}
@@ -353,10 +354,10 @@ class Admission:
 
     async def _callable_skills(self, caller: Caller, limit: int | None = None) -> list[str]:
         """Return the ids of the skills that the caller may call, among the first *limit*."""
-        return await self._callable_of(self.setup.skills.list()[:limit], caller)
+        return await self._filter_callable(self.setup.skills.list()[:limit], caller)
 
-    async def _callable_of(self, skill_ids: Sequence[str], caller: Caller) -> list[str]:
-        """Return those of the skills that the caller may call."""
+    async def _filter_callable(self, skill_ids: Sequence[str], caller: Caller) -> list[str]:
+        """Return the ids among *skill_ids* of skills that the caller may call."""
         verdicts = await self.setup.access.verdicts(skill_ids, caller.identity)
         return [skill_id for skill_id in skill_ids if verdicts[skill_id].allowed]
 
@@ -367,7 +368,7 @@ class Admission:
         self, parts: Sequence[Part], skill: Skill, caller: Caller
     ) -> tuple[dict[str, Any], list[Any]]:
         """Split parts into the inputs of *skill* and other parts, these as JSON."""
-        return await _converted(parts, caller, split_parts, self.setup.converter, parts, skill)
+        return await _convert(parts, caller, split_parts, self.setup.converter, parts, skill)
 
     def _check_message(self, message: Message) -> None:
         if not message.parts:
@@ -382,8 +383,8 @@ class Admission:
         message.message_id = message.message_id or new_id()
 
 
-def _found(record: TaskRecord | None) -> TaskRecord:
-    """Return a record that there is, and log its task.
+def _require(record: TaskRecord | None) -> TaskRecord:
+    """Return *record* if there is one, and add its task to the log context.
 
     Raises:
         TaskNotFoundError: There is none.
@@ -395,7 +396,7 @@ def _found(record: TaskRecord | None) -> TaskRecord:
 
 
 def _requester(record: TaskRecord, pause: Pause, caller: Caller) -> Caller:
-    """Return the caller to resume a task as: its requester, on the connection of *caller*.
+    """Return the caller that a task resumes for: its requester, on the connection of *caller*.
 
     Raises:
         UnsupportedOperationError: The identity of the requester is not known.
@@ -415,7 +416,7 @@ def _requester(record: TaskRecord, pause: Pause, caller: Caller) -> Caller:
     )
 
 
-async def _converted(
+async def _convert(
     parts: Sequence[Part], caller: Caller, convert: Callable[..., T], *arguments: Any
 ) -> T:
     """Call *convert*, in a thread if the parts take long to convert."""

@@ -24,7 +24,7 @@ from .pauses import Pause
 ANSWER = "answer"
 """The input that a text becomes if the question does not say which."""
 MAX_REASON = 500
-"""Characters of the reason why an answer does not fit."""
+"""Maximum length of the reason why an answer does not fit, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Answer:
         other_parts: The parts of the message that are not inputs, as JSON.
         is_text: Whether the answer is text.
         problem: Why the text is not an answer, for the client; empty if it is one.
-        message_parts: What the module gets as the parts of the message; None for its own.
+        message_parts: The parts that the module gets instead of the message's own; None for these.
     """
 
     skill: Skill
@@ -90,7 +90,7 @@ def read_answer(
 
 
 def _chosen_part(choices: Sequence[Any], text: str) -> dict[str, Any]:
-    """Return the choice that a text names, as a part: a number says nothing to the module."""
+    """Return the choice that a text names, as a part: the module does not know their numbers."""
     choice = choose(text, choices, by_number=True)
     return {"text" if isinstance(choice, str) else "data": choice}
 
@@ -130,7 +130,7 @@ def _violation(pause: Pause, skill: Skill, added: Mapping[str, Any]) -> str:
 
 
 def _is_among(value: Any, choices: Sequence[Any]) -> bool:
-    """Return whether a value is one of the choices as JSON; for Python, `True == 1`."""
+    """Return whether a value is one of the choices, compared as JSON: in Python, `True == 1`."""
     encoded = json.encode(value, order="sorted")
     return any(json.encode(choice, order="sorted") == encoded for choice in choices)
 

@@ -29,7 +29,7 @@ class Resumption:
     Attributes:
         answer: The parts of the message that resumes the task, as JSON.
         approved: The answer to a module that has asked for a yes or a no; None otherwise.
-        state: What the module has kept for this run when it paused the task.
+        state: The state that the module saved for this run when it paused the task.
     """
 
     answer: Sequence[Any]
@@ -53,14 +53,14 @@ class Call(Struct, frozen=True):
         token: The approval id to resume with, if the executor has its own approval handler.
         webhook: The push config that the message adds to its task.
         key: The idempotency key of the send.
-        metadata: The metadata of the request, and that of its message over it.
-        resumption: What the module of a resumed task learns of its pause; None for a new task.
+        metadata: The metadata of the request, overridden by that of its message.
+        resumption: The answer that resumes the task, for its module; None for a new task.
         wants_text: Whether the client accepts results as text only.
         question: A question to the client instead of a call; None for a call.
         is_text_answer: Whether the message answers in text, so that its sender is asked again if
             the answer does not fit.
         problem: Why the answer does not fit; empty if it does.
-        trace: The span of the call, whose children are what its module calls.
+        trace: The span of the call, the parent of the spans of calls that its module makes.
         answered_by: The principal that answers for the caller; empty if the caller answers.
     """
 
@@ -92,14 +92,14 @@ class Ticket(Struct, frozen=True):
     Attributes:
         task_id: The id of the message's task.
         after_version: The version of the task before the message; its events come after it.
-        ended: The record of the task, if its run has completed it by now.
-        foreign: The record that the task had before, if it belongs to another principal.
+        ended_record: The record of the task, if its run has completed it by now.
+        foreign_record: The earlier record of the task, if it belongs to another principal.
     """
 
     task_id: str
     after_version: int
-    ended: TaskRecord | None = None
-    foreign: TaskRecord | None = None
+    ended_record: TaskRecord | None = None
+    foreign_record: TaskRecord | None = None
 
 
 def members_of(instance: Any) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def members_of(instance: Any) -> dict[str, Any]:
 def pack(call: Call, converter: PartConverter) -> bytes | None:
     """Serialize *call* so that another replica can repeat it.
 
-    The inputs of a large message are not written a second time, if they are found in it again.
+    If the inputs can be read from a large message again, they are not written a second time.
 
     Returns:
         JSON; None if the skill is not repeatable, or the call cannot be written as JSON.
@@ -156,10 +156,10 @@ def _has_inputs(call: Call, converter: PartConverter) -> bool:
     It does not if it is an answer, whose inputs are added to earlier ones.
     """
     try:
-        found = split_parts(converter, call.message.parts, call.skill)
+        from_message = split_parts(converter, call.message.parts, call.skill)
     except (InvalidParamsError, ContentTypeNotSupportedError):
         return False
-    return found == (call.inputs, [*call.other_parts])
+    return from_message == (call.inputs, [*call.other_parts])
 
 
 def unpack(packed_call: bytes, skill: Skill, record: TaskRecord, converter: PartConverter) -> Call:

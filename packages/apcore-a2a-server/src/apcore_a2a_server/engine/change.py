@@ -36,22 +36,22 @@ logger = logging.getLogger(__name__)
 
 
 EVENT_SIZE = 200
-"""About the bytes of an event besides its parts or its message."""
+"""Approximate size of an event without its parts or its message, in bytes."""
 
 
 class Update(Struct, frozen=True):
     """A change of a task that results in one event."""
 
     def apply(self, record: TaskRecord) -> Payload:
-        """Give the task of *record* new members; return the event for the change.
+        """Apply the change to the task of *record*, and return its event.
 
-        Readers may hold the old members: they are replaced, not changed.
+        The members of the task are replaced, not changed in place: readers may hold the old ones.
         """
         raise NotImplementedError
 
     @property
     def growth(self) -> int | None:
-        """About how many bytes it adds to the task and its log; None if both must be measured."""
+        """Approximate bytes that it adds to the task and its log; None if both must be measured."""
         return None
 
 
@@ -133,7 +133,7 @@ class NewParts(Update, frozen=True):
         artifact: The parts, in an artifact.
         size: The size of the parts as JSON, in bytes.
         append: Whether they are added.
-        last: Whether there are no further ones.
+        last: Whether they are the last ones.
     """
 
     artifact: Artifact
@@ -202,7 +202,7 @@ def set_status(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
     event = TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)
     if update.metadata:
         metadata = update.metadata
-        if USAGE in metadata:  # by this run; the task has that of the runs before its pauses
+        if USAGE in metadata:  # of this run; the task's metadata have that of its earlier runs
             total = add_usage(task.metadata.get(USAGE), metadata[USAGE])
             metadata = {**metadata, USAGE: total}
         task.metadata = task.metadata | metadata
@@ -211,7 +211,7 @@ def set_status(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
 
 
 MAX_STATE_HISTORY = 100
-"""Number of former states in the metadata of a task."""
+"""Maximum number of former states in the metadata of a task."""
 
 
 def append_state_history(record: TaskRecord) -> None:
@@ -233,7 +233,7 @@ def append_state_history(record: TaskRecord) -> None:
 
 
 MAX_DECISIONS = 100
-"""Number of acts of other principals in the metadata of a task."""
+"""Maximum number of acts of other principals in the metadata of a task."""
 
 
 def add_decision(record: TaskRecord, decision: Decision) -> None:
@@ -267,8 +267,8 @@ async def create(
         RepeatedError: The idempotency key already belongs to the same message.
         KeyReusedError: The idempotency key already belongs to another message.
     """
-    own = {"createdAt": record.task.status.timestamp, **record.task.metadata.get("apcore", {})}
-    record.task.metadata = {**record.task.metadata, "apcore": own}
+    members = {"createdAt": record.task.status.timestamp, **record.task.metadata.get("apcore", {})}
+    record.task.metadata = {**record.task.metadata, "apcore": members}
     submitted = structs.replace(record.task)
     record.messages = len(submitted.history)
     working = NewState(WORKING, resume=record.resume).apply(record)
@@ -293,7 +293,7 @@ async def change(
         task_id: The task's id.
         updates: The updates in order; each becomes one event.
         expect: The states in which the task may be before the change.
-        pause: The packed pause that the change answers or ends; None if it is about none.
+        pause: The packed pause that the change answers or ends; None if it concerns no pause.
         lease: The lease of the run that makes the change; None if any replica may make it.
         webhook: A push config to add in the same transaction.
         spans: The spans of the run that ends with the change, as text.
@@ -304,7 +304,7 @@ async def change(
         InvalidStateTransitionError: The state machine does not allow an update.
         InvalidParamsError: The task has too many push configs.
     """
-    is_restart = isinstance(updates[0], Restart)  # which comes alone
+    is_restart = isinstance(updates[0], Restart)  # a restart is always the only update
     for _ in range(MAX_CHANGE_ATTEMPTS):
         live_task = tasks.current(task_id) or await tasks.open(task_id)
         if live_task is None:
@@ -321,7 +321,7 @@ async def change(
             new_record = _successor(current, len(updates))
             payloads = [update.apply(new_record) for update in updates]
             growth = updates[0].growth if len(updates) == 1 else None
-            # a run that is started again may be started once more, from the same message
+            # after a restart, the run may have to be started once more from the same message
             if not is_restart and new_record.task.history is not current.task.history:
                 trim(new_record.task, tasks.max_history)
             try:
@@ -343,7 +343,7 @@ async def change(
 
 
 def _wait_of(record: TaskRecord) -> str:
-    """Return, as text, the span of the wait that a change of a task ends; empty if it is none."""
+    """Return, as text, the span of a paused task's wait, which a change ends; else empty."""
     status = record.task.status
     if status.state not in PAUSED:
         return ""
@@ -351,7 +351,7 @@ def _wait_of(record: TaskRecord) -> str:
 
 
 def wait_name(message: Message | None) -> str:
-    """Return what a paused task waits for, by the message of its status: approval or input."""
+    """Return the name of a paused task's wait: approval or input, by the message of its status."""
     return "approval" if is_request(message) else "input"
 
 

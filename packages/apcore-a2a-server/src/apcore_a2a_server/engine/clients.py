@@ -1,4 +1,4 @@
-"""Clients: who sent a request, whether the connection is still open, and what it waits for."""
+"""Clients: the callers of requests, their connections, and the tasks that they wait for."""
 
 import asyncio
 import json
@@ -138,7 +138,7 @@ class Caller(Struct, frozen=True):
         client: The key that limits count by: the principal, the client address of an anonymous
             caller, or the value of `client_key`.
         scheme: The scheme of the request's URL.
-        trace: The place of the request in its trace; None if the client names none.
+        trace: The position of the request in its trace; None if the client names none.
     """
 
     principal: str = ""
@@ -168,16 +168,16 @@ class Caller(Struct, frozen=True):
 
 
 OnAbandoned: TypeAlias = Callable[[str], Coroutine[Any, Any, None]]
-"""Takes the id of a task whose last client has disconnected."""
+"""Callback that takes the id of a task whose last client has disconnected."""
 
 
 class Watchers:
     """The clients that wait for each task; tasks that have lost all their clients are reported.
 
     Only a disconnect makes a task abandoned. A client that got its response, or that the server
-    itself disconnects, does not count (FR-MSG-005). Nor does an observer, which has subscribed to
-    a task that is or was paused: while it is connected, a task continues without its other clients,
-    but if no other client has disconnected, its own disconnect does not matter.
+    itself disconnects, does not count (FR-MSG-005). Nor does an observer: a client that has
+    subscribed to a task that is or was paused. While an observer is connected, the task continues
+    without its other clients; but the disconnect of an observer alone abandons no task.
 
     Args:
         on_abandoned: Callback for a task whose last client disconnected and did not return.

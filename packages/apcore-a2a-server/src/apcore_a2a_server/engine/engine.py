@@ -35,12 +35,12 @@ from .messages import agent_message
 from .pauses import (
     Expiries,
     Pause,
-    answered,
     approval_in,
-    asked_again,
     is_approval,
     is_late_answer,
     problem_of,
+    repeat_question,
+    transition_for_answer,
 )
 from .process import BackgroundTasks
 from .run import Run
@@ -88,7 +88,7 @@ class Engine:
             raise invalid("metadata.idempotencyKey", reason) from None
         except RepeatedError as error:
             return Ticket(error.task_id, 0)
-        return Ticket(call.message.task_id, 0, run.ended)
+        return Ticket(call.message.task_id, 0, run.ended_record)
 
     async def resume(self, record: TaskRecord, call: Call, pause: Pause) -> Ticket:
         """Apply an answer to a paused task; of several answers, the first counts.
@@ -97,7 +97,7 @@ class Engine:
             A2AError: The answer is refused: the task stays paused, or another answer came first.
         """
         ticket = Ticket(record.task.id, record.version)
-        transition, webhook = answered(pause, call.message, call.problem), call.webhook
+        transition, webhook = transition_for_answer(pause, call.message, call.problem), call.webhook
         if call.answered_by and transition.state != INPUT_REQUIRED:
             decision = Decision(call.answered_by, _act_of(call.message, pause))
             transition = replace(transition, decision=decision)
@@ -112,7 +112,7 @@ class Engine:
             except InvalidParamsError as error:
                 if not call.is_text_answer:
                     raise
-                transition = asked_again(pause, call.message, problem_of(error))
+                transition = repeat_question(pause, call.message, problem_of(error))
         if transition.state != WORKING:
             is_first = await self._update(record, transition, webhook)
             if is_first and transition.state != INPUT_REQUIRED:
@@ -212,7 +212,7 @@ class Engine:
         remaining = [run for task_id, run in self.runs.items() if task_id not in released_ids]
         failures = [self._end_run(run, FAILED, "Server shutdown") for run in remaining]
         if failures:
-            # `gather` takes the errors of a store that fails, which asyncio would log otherwise
+            # `gather` collects the errors of a failing store, which asyncio would log otherwise
             writes = asyncio.gather(*failures, return_exceptions=True)
             await asyncio.wait({writes}, timeout=SHUTDOWN_WRITE_TIMEOUT)
         for run in self.runs.values():
@@ -295,9 +295,9 @@ class Engine:
             del self.runs[task_id]
         if run.has_place:
             self._setup.capacity.paused.leave(client)
-        if run.paused is not None and not self._setup.state.is_draining:
+        if run.pause is not None and not self._setup.state.is_draining:
             timeout = self._setup.input_timeout  # by now nearly none of it has passed
-            self.expiries.schedule(task_id, run.paused, timeout, client)
+            self.expiries.schedule(task_id, run.pause, timeout, client)
         # `_admit` must not wait forever. A run for an answer that is not admitted by now found
         # its task changed, by another answer or a cancellation: that is not an error.
         if not run.admitted.done() and run.answer is not None:
@@ -336,7 +336,7 @@ def _act_of(message: Message, pause: Pause) -> str:
 
 
 async def _in_span(spans: "Spans", run: Run) -> None:
-    """Run a call in a span, which is the parent of what its module calls."""
+    """Run a call in a span, the parent of the spans of calls that its module makes."""
     call = run.call
     attributes = {
         "a2a.skill.id": call.skill.id,
@@ -344,5 +344,5 @@ async def _in_span(spans: "Spans", run: Run) -> None:
         "gen_ai.conversation.id": call.message.context_id,
     }
     with spans.span("run", parent=call.trace, attributes=attributes):
-        run.call = replace(call, trace=spans.here(call.trace))
+        run.call = replace(call, trace=spans.current(call.trace))
         await run.main()

@@ -24,7 +24,7 @@ Cancel: TypeAlias = Callable[[TaskRecord], Awaitable[None]]
 PAGE = 200
 """Open tasks that are read at a time."""
 NOTICE_TIME = 1.0
-"""Seconds for readers and other replicas to notice that tasks were canceled, before these go."""
+"""Seconds for readers and other replicas to notice cancellations, before tasks are deleted."""
 
 
 async def delete_tasks_of(tasks: LiveTasks, principal: str, cancel: Cancel) -> int | None:

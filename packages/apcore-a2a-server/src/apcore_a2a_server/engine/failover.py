@@ -32,7 +32,7 @@ UNREADABLE = (
     TypeError,
     ValueError,
 )
-"""Errors of reading a stored call: another release wrote it, or its message is gone or no input."""
+"""Errors of reading a stored call: another release wrote it, or its message is gone or invalid."""
 LOST_TEXT = "Replica lost while running"
 LOST_AGAIN_TEXT = "Replica lost while running: started {} times, which is the limit"
 RESTART_TEXT = "Started again: the replica that ran it was lost"

@@ -149,14 +149,14 @@ class Handler:
         if record.task.status.state not in PAUSED:
             # a late answer: its client gets the task as it is, from its last event on
             await self.engine.add_webhook(record.task.id, webhook)
-            return Ticket(record.task.id, record.version - 1, foreign=foreign)
+            return Ticket(record.task.id, record.version - 1, foreign_record=foreign)
         with self.operators.hiding_reasons(record, caller):
-            resumed = self.admission.resumed(record, params, caller, streaming=streaming)
-            call, pause = await resumed
+            resumed_call = self.admission.resumed_call
+            call, pause = await resumed_call(record, params, caller, streaming=streaming)
             resuming = self.engine.resume(record, _with_webhook(call, webhook), pause)
             # shielded: once given, an answer counts even if its client disconnects
             if foreign is not None:
-                return replace(await asyncio.shield(resuming), foreign=foreign)
+                return replace(await asyncio.shield(resuming), foreign_record=foreign)
             with self._watching(call):
                 return await asyncio.shield(resuming)
 
@@ -183,11 +183,11 @@ class Handler:
         ticket = await self.admit(request, streaming=False)
         caller = request.caller
         if request.message.configuration.return_immediately:
-            owner = caller.owner if ticket.foreign is None else ticket.foreign.owner
+            owner = caller.owner if ticket.foreign_record is None else ticket.foreign_record.owner
             return await self._current(ticket.task_id, owner, caller)
-        if ticket.ended is not None:
-            return self._view(ticket.ended, caller)
-        if ticket.foreign is None:  # else the task does not depend on this client
+        if ticket.ended_record is not None:
+            return self._view(ticket.ended_record, caller)
+        if ticket.foreign_record is None:  # else the task does not depend on this client
             self.watchers.enter(ticket.task_id, caller.connection)
         with caller.connection.watched():
             return self._view(await self.tasks.settled(ticket.task_id), caller)
@@ -201,8 +201,8 @@ class Handler:
         self.streams.hold(request.caller.client, request.caller.connection)
         ticket = await self.admit(request, streaming=True)
         events = follow(self.tasks, ticket.task_id, ticket.after_version, idle=self.keep_alive)
-        if ticket.foreign is not None:  # the task does not depend on this client
-            return self.operators.events(events, ticket.foreign, request.caller)
+        if ticket.foreign_record is not None:  # the task does not depend on this client
+            return self.operators.events(events, ticket.foreign_record, request.caller)
         self.watchers.enter(ticket.task_id, request.caller.connection)
         return events
 
@@ -216,7 +216,7 @@ class Handler:
             UnsupportedOperationError: The task has ended, and the client names no last event.
             TooMuchError: Too many streams are open.
         """
-        record = await self.admission.visible_task(
+        record = await self.admission.get_visible_task(
             "SubscribeToTask", request.message.id, request.caller
         )
         # a Last-Event-ID beyond the log is not from this task's stream: ignore it
@@ -248,14 +248,16 @@ class Handler:
             return await self.subscribe(request)
         except errors.UnsupportedOperationError:
             caller = request.caller
-            record = await self.admission.visible_task(
+            record = await self.admission.get_visible_task(
                 "SubscribeToTask", request.message.id, caller
             )
             return self.operators.events(ending(record), record, caller)
 
     async def get(self, request: Request) -> Task:
         """Return the task as it is now (§3.1.3, FR-TSK-004)."""
-        record = await self.admission.visible_task("GetTask", request.message.id, request.caller)
+        record = await self.admission.get_visible_task(
+            "GetTask", request.message.id, request.caller
+        )
         return self._view(record, request.caller)
 
     async def list(self, request: Request) -> ListTasksResponse:
@@ -275,14 +277,14 @@ class Handler:
         return await self._page(request, page_size, "created")
 
     async def cancel(self, request: Request) -> Task:
-        """Cancel a task that has not ended (§3.1.5, FR-TSK-005).
+        """Cancel a task that has not ended_record (§3.1.5, FR-TSK-005).
 
         Raises:
             TaskNotCancelableError: The task has ended.
             UnsupportedOperationError: The caller may only decide a request of the task.
         """
         caller = request.caller
-        record = await self.admission.visible_task("CancelTask", request.message.id, caller)
+        record = await self.admission.get_visible_task("CancelTask", request.message.id, caller)
         if not self.operators.may_operate(record, caller):
             raise errors.UnsupportedOperationError("An approver can't cancel the task")
         canceled_by = caller.principal if is_foreign(record, caller) else ""
@@ -301,7 +303,7 @@ class Handler:
             PushNotificationNotSupportedError: Push notifications are off.
         """
         push, params = self._push_configs(), request.message
-        record = await self.admission.own_task(params.task_id, request.caller)
+        record = await self.admission.get_own_task(params.task_id, request.caller)
         trace = Trace.of_task(record.task.metadata)
         return await push.answer(params, request.version, request.caller.principal, trace)
 
@@ -337,7 +339,7 @@ class Handler:
         if push is None:
             return None
         principal = request.caller.principal
-        return await push.requested(request.message, request.version, principal, trace)
+        return await push.requested_webhook(request.message, request.version, principal, trace)
 
     async def _current(self, task_id: str, owner: str, caller: Caller) -> Task:
         """Return a task as it is now, as *caller* may see it."""

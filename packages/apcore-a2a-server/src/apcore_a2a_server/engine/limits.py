@@ -15,7 +15,7 @@ from .call import Call
 from .clients import Connection, Places
 
 ROOM_FRACTION = 32
-"""Divisor: a 32nd of the bound is freed at a time, so that few requests have to free any."""
+"""Divisor: a 32nd of the bound is freed at a time, so that few requests have to free memory."""
 
 RESERVE_FRACTION = 8
 """Divisor: an 8th of the bound is left to others by a client that exceeds its share."""
@@ -121,7 +121,7 @@ class BodyBytes:
         memory: The memory of the process, which counts them.
         client: The client that sends the body.
         connection: The connection of the request.
-        is_kept: Whether the body is kept until the request ends, also if its task is stored.
+        is_kept: Whether the body is kept until the request ends, even if its task is stored.
     """
 
     def __init__(
@@ -192,9 +192,9 @@ class Capacity:
         """
         client, skill_id = call.caller.client, call.skill.id
         if self.rate is not None:
-            await _use(self.rate, client, skill_id)
+            await _count_use(self.rate, client, skill_id)
         if self.total_rate is not None:
-            await _use(self.total_rate, skill_id)
+            await _count_use(self.total_rate, skill_id)
         self.runs.check(client)
         # no timeout can end a thread, so one whose module hangs is occupied until it returns
         if call.skill.in_thread and self.threads.is_full(client):
@@ -206,7 +206,7 @@ class Capacity:
             raise TooMuchError("Too many tasks of this skill are running")
 
 
-async def _use(rate: RateLimiter, *key: str) -> None:
+async def _count_use(rate: RateLimiter, *key: str) -> None:
     if seconds := await rate.wait(*key):
         error = TooMuchError("The rate limit of this skill is reached")
         error.retry_after = seconds

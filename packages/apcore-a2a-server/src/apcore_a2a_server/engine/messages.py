@@ -33,7 +33,7 @@ def new_id() -> str:
         #> 36 4
         ```
     """
-    # `uuid.uuid4` takes five times as long: it makes a number and an object of them first
+    # `uuid.uuid4` takes five times as long: it makes an integer and an object first
     digits = urandom(16).hex()
     variant = "89ab"[int(digits[16], 16) % 4]
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"

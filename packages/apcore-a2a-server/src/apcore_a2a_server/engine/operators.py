@@ -27,7 +27,7 @@ from .clients import Caller
 from .pauses import Pause, is_approval
 
 Rule: TypeAlias = str | Callable[[Any], bool]
-"""A role, or a function of an identity that returns whether it is one of those meant."""
+"""A role, or a function that returns whether the rule applies to an identity."""
 
 RESTARTED: Json = {"apcore": {"restarted": True}}
 
@@ -57,9 +57,10 @@ class Operators:
     """The rules for access to tasks of other principals; by default there is none.
 
     Attributes:
-        operators: Who may list, read, answer and cancel the tasks of all principals.
-        approvers: Who decides requests for approval, each but their own; None if those decide whose
-            tasks they are.
+        operators: The rule for callers who may list, read, answer and cancel the tasks of all
+            principals.
+        approvers: The rule for callers who decide requests for approval of other principals; None
+            if each principal decides its own.
         read_content: Whether operators also read inputs, messages and results.
     """
 
@@ -103,13 +104,13 @@ class Operators:
         return query.for_all(prefix)
 
     def view(self, record: TaskRecord, caller: Caller) -> Task:
-        """Return a task as a caller may see it; operators also see whose it is."""
+        """Return a task as a caller may see it; operators also see its principal."""
         if not (is_foreign(record, caller) or self.is_operator(caller)):
             return record.task
         principal, _ = principal_and_tenant(record.owner, record.skill)
-        task, own = record.task, not is_foreign(record, caller)
+        task, is_own = record.task, not is_foreign(record, caller)
         metadata = {**task.metadata.get("apcore", {}), "principal": principal}
-        if own or self._reads_content(caller):
+        if is_own or self._reads_content(caller):
             return replace(task, metadata={**task.metadata, "apcore": metadata})
         return Task(
             id=task.id,
@@ -168,12 +169,14 @@ class Operators:
         return self.read_content and self.is_operator(caller)
 
     def _status(self, status: TaskStatus, caller: Caller) -> TaskStatus:
-        """Return a status without its message, unless that is a request which the caller decides.
+        """Return a status without its message, unless this is a request that the caller decides.
 
         Only the agent writes the messages of a status, so clients can't imitate a request.
         """
-        shows = self.is_approver(caller) and status.state in PAUSED and is_request(status.message)
-        return status if shows else replace(status, message=None)
+        shows_message = (
+            self.is_approver(caller) and status.state in PAUSED and is_request(status.message)
+        )
+        return status if shows_message else replace(status, message=None)
 
     def _payload(self, payload: Payload, record: TaskRecord, caller: Caller) -> Payload | None:
         """Return the payload of an event as a caller may see it; None if it is left out."""
@@ -188,7 +191,7 @@ class Operators:
 
 
 def is_foreign(record: TaskRecord, caller: Caller) -> bool:
-    """Return whether a task belongs to another principal, in whatever tenant."""
+    """Return whether a task belongs to another principal, in any tenant."""
     principal, _ = principal_and_tenant(record.owner, record.skill)
     return principal != caller.principal
 
@@ -216,8 +219,9 @@ def audit(
     Args:
         operation: The operation.
         caller: The operator or approver.
-        record: The task, if it is one.
-        principal: The principal, if it is all tasks of one; None for the tasks of all.
+        record: The task, if the access is to a single one.
+        principal: The principal, if the access is to all of its tasks. Without a record and a
+            principal, the access is to the tasks of all principals.
     """
     extra: dict[str, Any] = {
         "event": "operator_access",

@@ -33,13 +33,13 @@ from .messages import agent_message, new_id
 from .process import BackgroundTasks
 
 MAX_QUESTION = 10_000
-"""Characters of a module's question that are shown."""
+"""Maximum length of a module's question, in characters; the rest is not shown."""
 MAX_ARGUMENTS = 20
-"""Number of arguments that a request for approval shows."""
+"""Maximum number of arguments that a request for approval shows."""
 MAX_VALUE = 200
-"""Characters of an argument or a choice that are shown."""
+"""Maximum length of an argument or a choice, in characters; the rest is not shown."""
 MAX_CHOICES = 50
-"""Number of choices that a question shows as text, and of skills that a client is asked for."""
+"""Maximum number of choices that a question shows as text, and of skills to choose from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ class Pause:
 
 
 def _members_of_question(error: BaseException) -> dict[str, Any]:
-    """Return the members of a pause that a module's question has, as JSON.
+    """Return the members of a pause that come from a module's question, as JSON.
 
     Raises:
         ValueError: They are malformed.
@@ -174,7 +174,7 @@ def _attached_parts(parts: object) -> list[dict[str, Any]] | None:
     """Return the parts that a module adds to its question, as JSON; None if there are none.
 
     Raises:
-        ValueError: They are no parts.
+        ValueError: They are not parts.
     """
     if not parts:
         return None
@@ -189,7 +189,7 @@ def _attached_parts(parts: object) -> list[dict[str, Any]] | None:
 
 
 def is_expired(packed_pause: bytes | None, now: float) -> bool:
-    """Return whether a packed pause has expired at a time; one of None has not."""
+    """Return whether a packed pause has expired at the time *now*; False if it is None."""
     return packed_pause is not None and Pause.unpack(packed_pause).expires <= now
 
 
@@ -202,8 +202,8 @@ def question_parts(pause: Pause) -> list[Part]:
         data = {} if pause.data is None else {"data": pause.data}
         document = {"id": pause.id, "skill": pause.skill_id, **data, "arguments": arguments}
         document["decidedBy"] = "client"
-        asked = _question_parts(pause.question[:MAX_QUESTION], "approval", document, pause.expires)
-        return [*asked, *_attached(pause)]
+        parts = _question_parts(pause.question[:MAX_QUESTION], "approval", document, pause.expires)
+        return [*parts, *_attached(pause)]
     # approval may be for a call that the skill itself makes
     skill_id, arguments = json.loads(pause.asked or "null") or (pause.skill_id, pause.inputs)
     if (skill_id, arguments) == (pause.skill_id, pause.inputs):
@@ -231,8 +231,8 @@ def _input_parts(pause: Pause, question: str, problem: str = "") -> list[Part]:
     }
     document = {"id": pause.id, **{k: v for k, v in members.items() if v is not None}}
     lines = [*([problem] if problem else ()), question, *_choice_lines(pause)]
-    asked = _question_parts("\n".join(lines), "input", document, pause.expires)
-    return [*asked, *_attached(pause)]
+    parts = _question_parts("\n".join(lines), "input", document, pause.expires)
+    return [*parts, *_attached(pause)]
 
 
 def _attached(pause: Pause) -> list[Part]:
@@ -267,14 +267,14 @@ def _question_parts(text: str, kind: str, document: dict[str, Any], expires: flo
 
 def _argument_lines(arguments: Mapping[str, Any]) -> list[str]:
     lines = [
-        f"{clean(name, MAX_VALUE).replace('_', ' ')}: {_shown(arguments[name])}"
+        f"{clean(name, MAX_VALUE).replace('_', ' ')}: {_argument_text(arguments[name])}"
         for name in [*arguments][:MAX_ARGUMENTS]
     ]
     hidden_count = len(arguments) - MAX_ARGUMENTS
     return [*lines, f"… and {hidden_count} more"] if hidden_count > 0 else lines
 
 
-def _shown(argument: Any) -> str:
+def _argument_text(argument: Any) -> str:
     if isinstance(argument, bool) or argument is None:
         return {True: "yes", False: "no", None: "none"}[argument]
     text = argument if isinstance(argument, str) else json.dumps(argument, ensure_ascii=False)
@@ -287,16 +287,16 @@ NO = frozenset({"no", "n", "deny", "denied", "reject", "rejected"})
 HOW_TO_ANSWER = 'Please answer yes or no, or {"approved": true} or {"approved": false}'
 
 
-def answered(pause: Pause, message: Message, problem: str = "") -> NewState:
+def transition_for_answer(pause: Pause, message: Message, problem: str = "") -> NewState:
     """Return the transition that the client's *message* causes in the task of *pause*.
 
     Args:
         pause: The pause.
         message: The message.
-        problem: Why the message is no answer to the question; empty if it is one.
+        problem: Why the message does not answer the question; empty if it does.
     """
     if problem:
-        return asked_again(pause, message, problem)
+        return repeat_question(pause, message, problem)
     is_approved = approval_in(message, pause)
     # a module that has asked for a yes or a no gets either answer
     if is_approved or (is_approved is False and pause.wants_verdict):
@@ -309,7 +309,7 @@ def answered(pause: Pause, message: Message, problem: str = "") -> NewState:
     return structs.replace(input_required(pause, explanation), received=message)
 
 
-def asked_again(pause: Pause, message: Message, problem: str) -> NewState:
+def repeat_question(pause: Pause, message: Message, problem: str) -> NewState:
     """Return the transition that repeats a question, with its id and its deadline."""
     question = (pause.question or "")[:MAX_QUESTION]
     explanation = agent_message(message, *_input_parts(pause, question, problem))
@@ -317,7 +317,7 @@ def asked_again(pause: Pause, message: Message, problem: str) -> NewState:
 
 
 def problem_of(refusal: InvalidParamsError) -> str:
-    """Return what is wrong with an answer, from the error with which its call was refused."""
+    """Return the problem of an answer, from the error with which its call was refused."""
     errors: list[dict[str, str]] = object_of(refusal, "data").get("errors", [])
     problems = [": ".join(filter(None, [e["field"], e["message"]])) for e in errors]
     return f"The answer does not fit: {'; '.join(problems[:MAX_ARGUMENTS]) or refusal.message}"
@@ -343,13 +343,13 @@ def is_approval(pause: Pause) -> bool:
 
 def is_late_answer(task: Task, message: Message) -> bool:
     """Return whether *message* answers a request for approval that has its answer already."""
-    # the history has the requests of the agent, and after each the first message that answered it
+    # in the history, each request of the agent is followed by the message that answered it
     was_asked = False
     for earlier in task.history:
         if was_asked and earlier.role == Role.ROLE_USER:
             return _answer_in(message)[0] is not None
         from_agent = earlier.role == Role.ROLE_AGENT
-        was_asked |= from_agent and any(_has(part, "approval") for part in earlier.parts)
+        was_asked |= from_agent and any(_has_member(part, "approval") for part in earlier.parts)
     return False
 
 
@@ -365,10 +365,10 @@ def _answer_in(message: Message) -> tuple[bool | None, Any]:
 
 
 def _may_answer(part: Part) -> bool:
-    return part.text is not UNSET or _has(part, "approved")
+    return part.text is not UNSET or _has_member(part, "approved")
 
 
-def _has(part: Part, member: str) -> bool:
+def _has_member(part: Part, member: str) -> bool:
     return is_object(part.data) and member in part.data
 
 

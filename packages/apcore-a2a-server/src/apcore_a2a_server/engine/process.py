@@ -34,7 +34,7 @@ class Done:
 
 
 class BackgroundTasks:
-    """Coroutines that no caller awaits; what they raise is logged."""
+    """Coroutines that no caller awaits; their exceptions are logged."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()

@@ -55,7 +55,7 @@ EVENTS_PER_YIELD = 10
 """Number of chunks and messages after which a run yields to the event loop, for its readers."""
 
 MAX_PROGRESS = 10_000
-"""Characters of a progress message that are sent."""
+"""Maximum length of a progress message, in characters; the rest is not sent."""
 MAX_REPLY = 32 * 1024
 """Maximum size of the text of an output that becomes a message in the history, in bytes."""
 
@@ -83,11 +83,11 @@ class Run:
         token: The cancel token that the module sees.
         threads: The pool that runs synchronous modules.
         processes: The pool that runs modules that compute.
-        client: The client that limits count.
+        client: The client for whose limits the run counts.
         approvals: The approvals of the A2A task.
         spans: The spans of the run.
-        paused: The pause in which the run has ended, if any.
-        ended: The record of the A2A task, once the run has completed it.
+        pause: The pause in which the run has ended, if any.
+        ended_record: The record of the A2A task, once the run has completed it.
         has_place: Whether the run is counted among the client's paused tasks.
         admitted: Future that is done when the A2A task works, or when the call is refused.
         is_repeatable: Whether another replica can repeat the call, since it is stored.
@@ -109,8 +109,8 @@ class Run:
         self.client = call.caller.client
         self.approvals = call.approvals
         self.spans = SpanLog()
-        self.paused: Pause | None = None
-        self.ended: TaskRecord | None = None
+        self.pause: Pause | None = None
+        self.ended_record: TaskRecord | None = None
         self.has_place = False
         self.admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._setup = setup
@@ -143,7 +143,7 @@ class Run:
             await self.begin()
 
     async def begin(self) -> None:
-        """Bring the A2A task into the state working, also one that is started again.
+        """Bring the A2A task into the state working, even if it is started again.
 
         The execute step calls this just before the module, once a thread or process is free: if
         this replica is lost before, the attempt does not count.
@@ -173,7 +173,7 @@ class Run:
         if pause.question is not None:
             await self._preflight()
         skill_id = None if pause.skill_id else self.call.skill.id
-        transition = replace(transition, resume=self._packed_call(), skill_id=skill_id)
+        transition = replace(transition, resume=self._pack_call(), skill_id=skill_id)
         packed_pause, webhook = pause.pack(), self.call.webhook
         await change(tasks, task_id, transition, expect=PAUSED, pause=packed_pause, webhook=webhook)
         return tasks.lease_of(task_id)
@@ -185,7 +185,7 @@ class Run:
         """
         if self.call.question is not None:
             return
-        call, context, access = self.call, await self._context(), self._setup.access
+        call, context, access = self.call, await self._build_context(), self._setup.access
         try:
             async with asyncio.timeout(self._time_limit):
                 await access.preflight(call.skill.id, call.inputs, context, client=self.client)
@@ -201,7 +201,7 @@ class Run:
                 # event loop keeps the timer, even a canceled one
                 current.set(self)
                 updates = await self._execute()
-            self.ended = await self._change(*updates)
+            self.ended_record = await self._change(*updates)
         except StaleTaskError:  # another caller or replica has ended the task
             return
         except TimeoutError as error:
@@ -218,8 +218,8 @@ class Run:
                 raise
             await self._fail(error)
         finally:
-            # the context belongs to the asyncio task, and the task to the run: without this
-            # circle, inputs are freed at once and need not wait for the garbage collector
+            # the context belongs to the asyncio task, and the task to the run: this breaks the
+            # cycle, so that inputs are freed at once, without the garbage collector
             current.set(None)
 
     def _timeout_error(self) -> ModuleTimeoutError:
@@ -234,7 +234,7 @@ class Run:
         if not self._setup.has_steps and not self.admitted.done():
             await self._preflight()
             await self.begin()
-        call, executor, context = self.call, self._setup.executor, await self._context()
+        call, executor, context = self.call, self._setup.executor, await self._build_context()
         if self._setup.approval_policy.is_for_server(call.skill):
             approval_key = call_key(call.skill.id, call.inputs)
             if approval_key not in self.approvals.granted:
@@ -252,7 +252,7 @@ class Run:
             async for chunk in chunks:
                 if not self.admitted.done():
                     await self.begin()
-                # apcore's own executor passes none on: our step has taken them
+                # apcore's own executor does not yield reports: our step has taken them
                 if isinstance(chunk, REPORTS):
                     await self.take_report(chunk)
                 elif self.call.skill.streams:
@@ -277,11 +277,11 @@ class Run:
         """Return the member of a module's output that is text, if there is one."""
         return text_field_of(self._setup.skills.get_definition(module_id))
 
-    async def tell(self, text: str, data: Any) -> None:
+    async def report_progress(self, text: str, data: Any) -> None:
         """Write an event that reports progress; do nothing if the task has ended.
 
         Raises:
-            OutputError: The data is no JSON, or too large.
+            OutputError: The data is not JSON, or is too large.
         """
         parts: list[str | Part] = [to_json(text[:MAX_PROGRESS])]
         if data is not None:
@@ -296,23 +296,23 @@ class Run:
             await asyncio.sleep(0)
 
     async def take_report(self, report: Progress | Usage) -> None:
-        """Tell readers of the progress, or add the usage to that of the task."""
+        """Report progress to readers, or add usage to that of the task."""
         if isinstance(report, Usage):
             self._metadata[USAGE] = add_usage(self._metadata.get(USAGE), report)
         else:
-            await self.tell(report.text, report.data)
+            await self.report_progress(report.text, report.data)
 
-    def _tell_from_anywhere(self, text: str, data: Any) -> Awaitable[None]:
-        """Call `tell` from any thread; in one without an event loop, return when it is done."""
-        telling, loop = self.tell(text, data), self.admitted.get_loop()
+    def _report_from_anywhere(self, text: str, data: Any) -> Awaitable[None]:
+        """Report progress from any thread; in one without an event loop, wait until it is done."""
+        reporting, loop = self.report_progress(text, data), self.admitted.get_loop()
         try:
             running_loop = asyncio.get_running_loop()
         except RuntimeError:
-            asyncio.run_coroutine_threadsafe(telling, loop).result()
+            asyncio.run_coroutine_threadsafe(reporting, loop).result()
             return Done()
         if running_loop is loop:
-            return telling
-        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(telling, loop))
+            return reporting
+        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(reporting, loop))
 
     async def _complete(self, output: Any) -> list[Update]:
         await self.begin()
@@ -330,7 +330,7 @@ class Run:
         """Convert a chunk or, as the *last* parts, an output.
 
         Raises:
-            OutputError: It is no JSON, or makes the artifact too large.
+            OutputError: It is not JSON, or makes the artifact too large.
         """
         skill = self.call.skill
         arguments = output, skill.descriptor, skill.text_field
@@ -370,8 +370,8 @@ class Run:
             explanation = self._setup.explain(error, self.call)
             details = Part(data=to_json(explanation), media_type=JSON)
             is_rejected = error_type in ("ApprovalDeniedError", "AgentRejectedError")
-            state, others = (REJECTED, []) if is_rejected else (FAILED, [details])
-            reason = self._message(str(explanation["message"]), *others)
+            state, detail_parts = (REJECTED, []) if is_rejected else (FAILED, [details])
+            reason = self._message(str(explanation["message"]), *detail_parts)
             metadata = None
             with suppress(OutputError):  # the task ends anyway
                 metadata = added_metadata(self._metadata)
@@ -404,7 +404,7 @@ class Run:
             await self._fail(invalid_question)
             return
         if await self._try_change(transition):
-            self.paused = pause
+            self.pause = pause
 
     def _take_place(self) -> None:
         """Take a place among the client's paused tasks; one that has paused before needs none.
@@ -450,7 +450,7 @@ class Run:
     def _message(self, *parts: str | Part) -> Message:
         return agent_message(self.call.message, *parts)
 
-    async def _context(self) -> "Context[Conversation]":
+    async def _build_context(self) -> "Context[Conversation]":
         """Return the apcore Context of the call, with the history of its conversation."""
         call, message = self.call, self.call.message
         earlier_messages: Sequence[Message] = ()
@@ -466,7 +466,7 @@ class Run:
             message.message_id,
             MappingProxyType(call.metadata),
             metadata=self._metadata,
-            tell=self._tell_from_anywhere,
+            report=self._report_from_anywhere,
             principal=call.caller.principal,
         )
         if (resumption := call.resumption) is not None:
@@ -482,7 +482,8 @@ class Run:
 
     def _new_record(self) -> TaskRecord:
         call, message = self.call, self.call.message
-        skill = {"skillId": call.skill.id} if call.skill.id else {}  # else it is asked for
+        # without a skill, the client is asked for one
+        skill = {"skillId": call.skill.id} if call.skill.id else {}
         new_task = Task(
             id=message.task_id,
             context_id=message.context_id,
@@ -490,10 +491,10 @@ class Run:
             history=[message],
             metadata={**skill, "apcore": {**call.trace.metadata(), **self._setup.metadata}},
         )
-        return TaskRecord(new_task, call.caller.owner, call.skill.id, resume=self._packed_call())
+        return TaskRecord(new_task, call.caller.owner, call.skill.id, resume=self._pack_call())
 
-    def _packed_call(self) -> bytes | None:
-        """Return the call as other replicas need it to repeat it; None if they cannot."""
+    def _pack_call(self) -> bytes | None:
+        """Serialize the call, so that other replicas can repeat it; None if they cannot."""
         setup = self._setup
         packed_call = pack(self.call, setup.converter) if setup.tasks.store.is_durable else None
         self.is_repeatable = packed_call is not None

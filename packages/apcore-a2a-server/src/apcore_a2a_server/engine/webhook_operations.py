@@ -61,14 +61,14 @@ class WebhookOperations:
         Raises:
             TaskNotFoundError: The task does not exist, or the caller may not operate it.
         """
-        await self._task("ListTaskWebhooks", task_id, caller)
+        await self._find_task("ListTaskWebhooks", task_id, caller)
         query = WebhookQuery(task_id=task_id, limit=MAX_WEBHOOKS)
         return await self.store.webhook_statuses(query)
 
     async def test(self, task_id: str, config_id: str, caller: Caller) -> Attempt | None:
         """Send the status of a task to a webhook, marked as a test, and wait for the result.
 
-        There is one attempt, also if the webhook has failed, and it changes nothing.
+        There is one attempt, even if the webhook has failed, and it changes nothing.
 
         Returns:
             The attempt; None if the task has no such webhook.
@@ -76,7 +76,7 @@ class WebhookOperations:
         Raises:
             TaskNotFoundError: The task does not exist, or the caller may not operate it.
         """
-        record = await self._task("TestWebhook", task_id, caller)
+        record = await self._find_task("TestWebhook", task_id, caller)
         for webhook in await self.store.webhooks(task_id):
             if webhook.config.id == config_id:
                 notification = _test_notification(record, webhook)
@@ -84,7 +84,7 @@ class WebhookOperations:
         return None
 
     async def redeliver(self, task_id: str, config_id: str, caller: Caller) -> int | None:
-        """Make a failed webhook work again; return how many notifications it gets now.
+        """Make a failed webhook active again; return how many notifications it gets now.
 
         Returns:
             The number, which is 0 if the webhook has not failed; None if the task has no such
@@ -93,18 +93,18 @@ class WebhookOperations:
         Raises:
             TaskNotFoundError: The task does not exist, or the caller may not operate it.
         """
-        await self._task("RedeliverWebhook", task_id, caller)
+        await self._find_task("RedeliverWebhook", task_id, caller)
         return await self.store.redeliver(task_id, config_id)
 
-    async def _task(self, operation: str, task_id: str, caller: Caller) -> TaskRecord:
+    async def _find_task(self, operation: str, task_id: str, caller: Caller) -> TaskRecord:
         is_operator = self.is_operator(caller)
-        return await self.admission.operated_task(
+        return await self.admission.get_operated_task(
             operation, task_id, caller, is_operator=is_operator
         )
 
 
 def _test_notification(record: TaskRecord, webhook: Webhook) -> Notification:
-    """Return a notification of the status of a task that says that it is a test."""
+    """Return a notification of a task's status that is marked as a test."""
     task = record.task
     payload = TaskStatusUpdateEvent(
         task_id=task.id,
@@ -114,6 +114,6 @@ def _test_notification(record: TaskRecord, webhook: Webhook) -> Notification:
     )
     own_metadata = {**task.metadata.get("apcore", {}), "test": True}
     marked_task = replace(task, metadata={**task.metadata, "apcore": own_metadata})
-    # no event has this version, so that no receiver takes the test for a notification it knows
+    # no event has a negative version, so receivers do not drop the test as a duplicate
     version = -time.time_ns()
     return Notification(task.id, record.owner, version, payload, webhook, 1, marked_task)

@@ -13,7 +13,7 @@ from .auth import (
     ClientKeys,
     caller_of,
     client_of,
-    declared,
+    declared_schemes,
     principal_of,
 )
 from .front import FrontMiddleware, origin_of
@@ -104,7 +104,7 @@ def build_middleware(
     if cors_origins:
         stack.append(_cors(cors_origins))
     if auth is not None:
-        schemes, extra = " or ".join(declared(auth)), {"event": "authentication_required"}
+        schemes, extra = " or ".join(declared_schemes(auth)), {"event": "authentication_required"}
         logger.info("Authentication required: %s", schemes, extra=extra)
         authentication = Middleware(
             Authentication, authenticator=auth, public=public, refusals=refusals

@@ -20,7 +20,7 @@ ClientKey: TypeAlias = Callable[[Mapping[str, str], Identity | None], str | None
 """Takes the headers of a request and the identity of its caller; returns the client behind it."""
 
 
-def declared(authenticator: object) -> dict[str, a2a.SecurityScheme]:
+def declared_schemes(authenticator: object) -> dict[str, a2a.SecurityScheme]:
     """Return the security schemes of an authenticator by name; callers need any one of them.
 
     An authenticator without `security_schemes()` declares a bearer token.
@@ -30,9 +30,9 @@ def declared(authenticator: object) -> dict[str, a2a.SecurityScheme]:
 
     Example:
         ```python
-        from apcore_a2a_server.middleware.auth import declared
+        from apcore_a2a_server.middleware.auth import declared_schemes
 
-        print([*declared(object())])
+        print([*declared_schemes(object())])
         #> ['bearer']
         ```
     """
@@ -48,14 +48,14 @@ def security_members(schemes: Mapping[str, a2a.SecurityScheme]) -> dict[str, Any
 
     merged: dict[str, Any] = {}
     for name, scheme in schemes.items():
-        old = to_compat_security_scheme(scheme).model_dump(
+        members_03 = to_compat_security_scheme(scheme).model_dump(
             mode="json", by_alias=True, exclude_none=True
         )
-        merged[name] = {**MessageToDict(scheme), **old}
+        merged[name] = {**MessageToDict(scheme), **members_03}
     return {"securitySchemes": merged, "security": [{name: []} for name in schemes]}
 
 
-def challenge(schemes: Mapping[str, a2a.SecurityScheme]) -> str:
+def challenge_scheme(schemes: Mapping[str, a2a.SecurityScheme]) -> str:
     """Return the scheme for `WWW-Authenticate`: `ApiKey` if it is the only one, else `Bearer`."""
     kinds = {scheme.WhichOneof("scheme") for scheme in schemes.values()}
     return "ApiKey" if kinds == {"api_key_security_scheme"} else "Bearer"
@@ -89,7 +89,7 @@ CALLER = "apcore_a2a.caller"
 CLIENT = "apcore_a2a.client"
 """Key of the client in an ASGI scope, if a `client_key` has named it."""
 ADDRESS_BUCKETS = 2**14
-"""Counters of refusals, which client addresses share: many addresses need no more memory."""
+"""Number of counters of refusals, shared by client addresses so that memory stays bounded."""
 RETRY_AFTER = "5"
 """Seconds until clients may retry if the authenticator fails."""
 
@@ -158,7 +158,7 @@ class Authentication:
         self._authenticator = authenticator
         self._refusals = refusals
         self._public = frozenset(public)
-        self._scheme = challenge(declared(authenticator))
+        self._scheme = challenge_scheme(declared_schemes(authenticator))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on if it is public or its caller is authenticated, else refuse it."""
@@ -199,7 +199,7 @@ async def authenticate(
     Args:
         authenticator: Determines the caller.
         headers: The headers, or gRPC metadata, with names in lower case.
-        scheme: The scheme of `WWW-Authenticate`; see `challenge`.
+        scheme: The scheme of `WWW-Authenticate`; see `challenge_scheme`.
         address: The client address, as `network_of` returns it.
         refusals: Limits how often the requests of an address are refused; None for no limit.
     """

@@ -34,7 +34,7 @@ PAGE_HEADERS = {
 }
 """The security headers of pages."""
 TRACE = "apcore_a2a.trace"
-"""Key of the `Trace` in the ASGI scope of a request; None if its client names none."""
+"""Key of the `Trace` in the ASGI scope of a request; its value is None if the client names none."""
 WRONG_HOST = "The agent does not serve this Host: add it with --url or --allowed-hosts"
 
 
@@ -87,7 +87,7 @@ class FrontMiddleware:
         if scope["type"] != "http":
             await self._handle_other(scope, receive, send)
             return
-        began, status = time.perf_counter(), 0
+        start, status = time.perf_counter(), 0
         level = logging.DEBUG if is_public(scope, self._public) else logging.INFO
 
         async def tracking_send(message: Message) -> None:
@@ -116,7 +116,7 @@ class FrontMiddleware:
         finally:
             if self._logs_access:
                 status = status or CLIENT_CLOSED_REQUEST
-                log_request(scope["method"], scope["path"], status, began, level)
+                log_request(scope["method"], scope["path"], status, start, level)
 
     def _refusal(self, scope: Scope) -> Refusal | None:
         if self._hosts is not None and not self._hosts.accepts(scope):

@@ -34,7 +34,7 @@ HARDENING_LOGGER = "apcore.schema.hardening"
 HIDDEN = "the text is hidden; error_texts, or the level DEBUG, shows it"
 """Replacement for the text of an exception."""
 MAX_CAUSES = 20
-"""Causes of an exception that are logged."""
+"""Maximum number of causes of an exception that are logged."""
 STANDARD_ATTRIBUTES = frozenset(
     {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 )
@@ -51,7 +51,7 @@ def log_context(**facts: object) -> None:
 
 
 def cleaned_facts() -> dict[str, object]:
-    """Return the facts about the current request, with texts as they may stand in a log."""
+    """Return the facts about the current request, with texts made safe for a log line."""
     facts = request_facts.get() or {}
     return {k: clean(v) if isinstance(v, str) else v for k, v in facts.items()}
 
@@ -75,7 +75,7 @@ class RedactingFormatter(logging.Formatter):
     server too.
 
     Args:
-        form: The formatter of redacted records.
+        formatter: The formatter of redacted records.
         level: The level of the log.
         shows_errors: Whether messages of exceptions are shown at any level.
 
@@ -91,17 +91,17 @@ class RedactingFormatter(logging.Formatter):
     """
 
     def __init__(
-        self, form: logging.Formatter, level: int = logging.INFO, *, shows_errors: bool = False
+        self, formatter: logging.Formatter, level: int = logging.INFO, *, shows_errors: bool = False
     ) -> None:
         super().__init__()
-        self._form = form
+        self._formatter = formatter
         self.shows_errors = shows_errors or level <= logging.DEBUG
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the text of the redacted record."""
         error = record.exc_info[1] if record.exc_info and not self.shows_errors else None
         if error is None and record.name not in (HARDENING_LOGGER, "asyncio"):
-            return self._form.format(record)
+            return self._formatter.format(record)
         record = copy(record)  # other handlers of the record must see it unchanged
         if record.name == HARDENING_LOGGER:
             record.msg, record.args = "A value does not match the format in its schema", ()
@@ -112,7 +112,7 @@ class RedactingFormatter(logging.Formatter):
             stand_in.args = (HIDDEN,)
             info = (type(stand_in), stand_in, stand_in.__traceback__)
             record.exc_info, record.exc_text = info, None
-        return self._form.format(record)
+        return self._formatter.format(record)
 
 
 def redacted(error: BaseException, seen: tuple[BaseException, ...] = ()) -> BaseException:
@@ -209,9 +209,9 @@ class JsonFormatter(LineFormatter):
 
 
 @lru_cache(maxsize=4)
-def local_time(second: int, form: str) -> str:
+def local_time(second: int, pattern: str) -> str:
     """Return a time as text; cached, since this takes longer than the rest of a line."""
-    return time.strftime(form, time.localtime(second))
+    return time.strftime(pattern, time.localtime(second))
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
@@ -229,9 +229,9 @@ class LineHandler(logging.StreamHandler[TextIO]):
         super().__init__()
         self.addFilter(RequestFacts())
         self.setFormatter(RedactingFormatter(formatter, level))
-        self._lines = formatter
-        self._made_with = self.formatter, [*self.filters]
-        self._waiting: list[str] = []
+        self._line_formatter = formatter
+        self._initial_setup = self.formatter, [*self.filters]
+        self._waiting_lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record, after the lines that came before it."""
@@ -239,18 +239,18 @@ class LineHandler(logging.StreamHandler[TextIO]):
         super().emit(record)
 
     def flush(self) -> None:
-        """Write the lines that wait, too."""
+        """Write the waiting lines too."""
         self._write_waiting()
         super().flush()
 
     def _write_waiting(self) -> None:
-        if self._waiting:
+        if self._waiting_lines:
             with self.lock or nullcontext(), suppress(OSError, ValueError):  # stderr is closed
-                lines, self._waiting = self._waiting, []
+                lines, self._waiting_lines = self._waiting_lines, []
                 self.stream.write("".join(lines))
                 self.stream.flush()
 
-    def is_alone(self, logger: logging.Logger, level: int) -> bool:
+    def is_sole_handler(self, logger: logging.Logger, level: int) -> bool:
         """Return whether a record of *logger* would go to this handler only, without changes."""
         if logger.filters or logging.getLogRecordFactory() is not logging.LogRecord:
             return False
@@ -258,15 +258,15 @@ class LineHandler(logging.StreamHandler[TextIO]):
             if logger.handlers or not logger.propagate:
                 return False
             logger = logger.parent
-        is_as_made = (self.formatter, self.filters) == self._made_with and self.level <= level
-        return is_as_made and logger.handlers == [self]
+        is_unchanged = (self.formatter, self.filters) == self._initial_setup
+        return is_unchanged and self.level <= level and logger.handlers == [self]
 
     def write(self, level: int, logger: str, message: str, extra: Mapping[str, object]) -> None:
         """Write a line without a record."""
         name = logging.getLevelName(level)
-        line = self._lines.line(time.time(), name, logger, message, extra)
+        line = self._line_formatter.line(time.time(), name, logger, message, extra)
         with self.lock or nullcontext():
-            self._waiting.append(line + self.terminator)
+            self._waiting_lines.append(line + self.terminator)
         try:
             asyncio.get_running_loop().call_soon(self._write_waiting)
         except RuntimeError:  # there is no event loop
@@ -310,37 +310,37 @@ def show_error_texts() -> None:
 
 
 def begin_facts(**facts: object) -> None:
-    """Begin to collect facts for log records: about a request, or work that none has started."""
+    """Begin to collect facts for log records, about a request or about work without a request."""
     request_facts.set(facts)
 
 
 def log_request(
-    method: str, path: str, status: int, began: float, level: int = logging.INFO
+    method: str, path: str, status: int, start: float, level: int = logging.INFO
 ) -> None:
     """Log the response to a request, with the facts about it.
 
-    Attributes of the record are `event` ("request"), `method`, `path`, `status`, `duration_ms`
+    Attributes of the record are `event` ("request"), `method`, `path`, `status`, `duration_ms`,
     `client` and `trace_id`, and if known `operation`, `principal`, `task` and `skill`.
 
     Args:
         method: The HTTP method, or `gRPC`.
         path: The path of the request.
         status: The HTTP status of the response; for gRPC, the one it would have over HTTP.
-        began: The time at which the request came in, by `time.perf_counter`.
+        start: The time at which the request came in, by `time.perf_counter`.
         level: The level of the record.
     """
     if not access_logger.isEnabledFor(level):
         return
     facts = cleaned_facts()
-    duration = round((time.perf_counter() - began) * 1000, 1)
+    duration = round((time.perf_counter() - start) * 1000, 1)
     path, method = clean(path, 200), clean(method, 20)
     operation = f" {facts['operation']}" if "operation" in facts else ""
     request_line = f"{method} {path}{operation}"
     request = {"event": "request", "method": method, "path": path, "status": status}
     extra = {**facts, **request, "duration_ms": duration}
     handler = next(iter(logging.root.handlers), None)
-    # without a LogRecord, which takes longer than everything else, if nothing else would see it
-    if isinstance(handler, LineHandler) and handler.is_alone(access_logger, level):
+    # a LogRecord takes longer than everything else: do without one if no other handler would see it
+    if isinstance(handler, LineHandler) and handler.is_sole_handler(access_logger, level):
         message = f"{request_line} {status} {duration:.1f} ms"
         handler.write(level, access_logger.name, message, extra)
     else:

@@ -77,7 +77,7 @@ class History(Sequence[dict[str, Any]]):
         return repr([*self])
 
 
-Tell: TypeAlias = Callable[[str, Any], Awaitable[None]]
+Report: TypeAlias = Callable[[str, Any], Awaitable[None]]
 """Writes a progress event with a text and data."""
 
 
@@ -93,7 +93,7 @@ class Conversation:
     in `context.data`, under ``ext.a2a.task_id``, ``ext.a2a.history`` and so on.
 
     Attributes:
-        tell: Writes progress as events of the task.
+        report: Writes progress as events of the task.
 
     Example:
         ```python
@@ -118,7 +118,7 @@ class Conversation:
     approved: bool | None = None
     state: Any = None
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
-    tell: Tell = _drop_progress
+    report: Report = _drop_progress
     principal: str = ""
 
     ask = Services.ask
@@ -126,7 +126,7 @@ class Conversation:
 
     def progress(self, text: str, data: Any = None) -> Awaitable[None]:
         """Tell readers of the task's stream about the work so far; see `Services.progress`."""
-        return self.tell(text, data)
+        return self.report(text, data)
 
     def data(self) -> dict[str, Any]:
         """Return the members for `context.data`."""

@@ -224,7 +224,7 @@ async def _call(run: PipelineRun, span: SpanRow, module: Any, inputs: Any, conte
     try:
         if is_asynchronous(module):
             await run.begin()
-            run.spans.started(span)
+            run.spans.start_module(span)
             return await module.execute(inputs, context)
         if computes(module) and not ThreadPool.is_inside():
             begin = _begin_in_process(run, span)
@@ -243,7 +243,7 @@ def _begin_in_process(run: PipelineRun, span: SpanRow) -> Callable[[], Awaitable
 
     async def begin() -> None:
         await run.begin()
-        run.spans.started(span)
+        run.spans.start_module(span)
 
     return begin
 
@@ -256,7 +256,7 @@ def _in_thread(run: PipelineRun, span: SpanRow, execute: Callable[..., Any]) -> 
         if loop is not None:
             asyncio.run_coroutine_threadsafe(run.begin(), loop).result()
             run.token.check()  # the run may have ended meanwhile
-        run.spans.started(span)
+        run.spans.start_module(span)
         return execute(inputs, context)
 
     return begin_and_execute
@@ -306,7 +306,7 @@ class ModuleStream:
         run, name, logged = self._run, self._text_field, self._logged
         try:
             await run.begin()
-            run.spans.started(logged)
+            run.spans.start_module(logged)
             async with aclosing(self._chunks) as chunks:
                 async for chunk in chunks:
                     if isinstance(chunk, REPORTS):

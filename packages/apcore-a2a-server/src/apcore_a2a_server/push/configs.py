@@ -79,7 +79,7 @@ class PushConfigs:
             raise TaskNotFoundError("Push notification config not found")
         return _webhook_json(matches[0], version)
 
-    async def requested(
+    async def requested_webhook(
         self, send: SendMessageRequest, version: Version, principal: str, trace: Trace | None
     ) -> Webhook:
         """Return the webhook that a message requests for its task (A2A 1.0 §3.2.2).

@@ -29,7 +29,7 @@ Resolve: TypeAlias = Callable[[str, int, str], Awaitable[list[str]]]
 """Resolves a host, a port and a principal to the addresses of the host."""
 
 MAX_URL = 2048
-"""Characters of a URL."""
+"""Maximum length of a URL, in characters."""
 CACHE_SIZE = 1000
 """Entries of each cache of decisions; resolved addresses are never cached."""
 DEFAULT_PORTS = (443, 8443)
@@ -159,11 +159,11 @@ class Guard:
     def _is_allowed(self, host: str, address: Address) -> bool:
         if is_forbidden(address):
             return False
-        if self._is_named(host) or any(address in network for network in self._networks):
+        if self._is_allowed_by_name(host) or any(address in network for network in self._networks):
             return True
         return self._any_host and (is_public(address) or (self._dev and address.is_loopback))
 
-    def _is_named(self, host: str) -> bool:
+    def _is_allowed_by_name(self, host: str) -> bool:
         labels = host.rstrip(".").split(".")
         wildcards = {"*." + ".".join(labels[start:]) for start in range(1, len(labels))}
         return not self._names.isdisjoint({host.rstrip("."), *wildcards})
@@ -176,7 +176,7 @@ class Guard:
         top_label = labels[-1]
         if literal is not None:
             is_allowed = self._allows(host, literal)
-        elif self._is_named(host) or (self._dev and host == "localhost"):
+        elif self._is_allowed_by_name(host) or (self._dev and host == "localhost"):
             is_allowed = True
         else:
             is_single = len(labels) == 1
@@ -191,7 +191,7 @@ class Guard:
 
 @lru_cache(CACHE_SIZE)
 def _literal(host: str) -> Address | None:
-    """Return the address that *host* spells out, if it does; scope ids are not supported."""
+    """Return *host* as an address, or None if it is a name; scope ids are not supported."""
     try:
         return None if "%" in host else ip_address(host)
     except ValueError:

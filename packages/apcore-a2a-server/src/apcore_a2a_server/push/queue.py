@@ -177,8 +177,8 @@ class DeliveryQueue:
         return bool(notifications)
 
     def _request(self, limit: int) -> ClaimRequest:
-        # Owners share the places equally, and one share stays free: slow receivers of some
-        # owners must not delay an owner whose first notification is yet to come.
+        # Owners share the claims equally, and one share stays free: slow receivers of some owners
+        # must not delay an owner whose first notification is yet to come.
         owner_share = MAX_CLAIMED // (PREFETCH_FACTOR * (len(self._owner_counts) + 1))
         per_owner = max(min(PER_OWNER, owner_share), 1)
         return ClaimRequest(

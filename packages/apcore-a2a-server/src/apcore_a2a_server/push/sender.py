@@ -28,7 +28,7 @@ GONE = 410
 """The status with which a receiver asks for no more notifications."""
 
 OnResult: TypeAlias = Callable[[AttemptResult, int], None]
-"""Takes a result, and the number of notifications that had it."""
+"""Callback for the result of attempts, and the number of notifications that had it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class WebhookSender:
         is_late = asyncio.get_running_loop().time() > deadline
         if task is None or is_late:  # the webhooks of a deleted task are deleted too
             return None
-        response, attempt = await self._timed(self._post(notification, task, span))
+        response, attempt = await self._time_attempt(self._post(notification, task, span))
         if response.is_success:
             await self.tasks.store.settle(notification, attempt)
             self.on_result("delivered", 1)
@@ -90,11 +90,13 @@ class WebhookSender:
             task: The task for the body of protocol 0.3.
         """
         span = Trace.read(notification.webhook.trace)
-        _, attempt = await self._timed(self._post(notification, task, span))
+        _, attempt = await self._time_attempt(self._post(notification, task, span))
         return attempt
 
-    async def _timed(self, posting: Awaitable[WebhookResponse]) -> tuple[WebhookResponse, Attempt]:
-        """Wait for the response; return it with the attempt: delivered, or else failed."""
+    async def _time_attempt(
+        self, posting: Awaitable[WebhookResponse]
+    ) -> tuple[WebhookResponse, Attempt]:
+        """Wait for the response; return it with the record of the attempt, delivered or failed."""
         at, start = time.time(), time.monotonic()
         response = await posting
         seconds = time.monotonic() - start
@@ -129,8 +131,8 @@ class WebhookSender:
             "server.address": notification.webhook.host,
         }
         with spans.span("webhook", spans.CLIENT, parent, attributes) as span:
-            here = parent and spans.here(parent)
-            response = await self._attempt(notification, task, here)
+            current = parent and spans.current(parent)
+            response = await self._attempt(notification, task, current)
             if response.status:
                 span.set_attribute("http.response.status_code", response.status)
             if not response.is_success:

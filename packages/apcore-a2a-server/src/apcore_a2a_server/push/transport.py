@@ -82,7 +82,7 @@ class WebhookTransport:
         try:
             self._guard.target(url)  # settings may have changed since the webhook was configured
             async with asyncio.timeout(self._timeout), self._stream(url, headers, body) as response:
-                result = _response(response)
+                result = _webhook_response(response)
                 async for _ in response.aiter_stream():  # a connection is reusable once it is read
                     continue
                 return result
@@ -214,7 +214,7 @@ def _proxy(proxy_url: str) -> httpcore.Proxy:
     return httpcore.Proxy(proxy_url, None if user is None else (unquote(user), password))
 
 
-def _response(response: httpcore.Response) -> WebhookResponse:
+def _webhook_response(response: httpcore.Response) -> WebhookResponse:
     headers = {name.lower(): value for name, value in response.headers}
     retry_after = _retry_after(headers.get(b"retry-after"))
     return WebhookResponse(response.status, f"status {response.status}", retry_after)
