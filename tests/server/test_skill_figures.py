@@ -10,9 +10,9 @@ from apcore_a2a_core.states import CANCELED, COMPLETED, FAILED, INPUT_REQUIRED, 
 from apcore_a2a_server.app.operate import timestamp
 from apcore_a2a_server.app.skill_figures import (
     BOUNDS,
-    KEPT,
     LATE,
     MAX_CODES,
+    MAX_NOTABLE,
     MAX_SKILLS,
     MINUTES,
     OTHER,
@@ -140,16 +140,16 @@ def test_the_slowest_runs_and_the_latest_failures_are_kept() -> None:
     figures = SkillFigures()
     worker = Worker(figures)
     ids = {seconds: worker.run(seconds) for seconds in (3, 9, 1, 7, 5, 8, 2)}
-    failed = [worker.run(0, FAILED, code="ModuleTimeoutError") for _ in range(KEPT + 2)]
+    failed = [worker.run(0, FAILED, code="ModuleTimeoutError") for _ in range(MAX_NOTABLE + 2)]
     hour = hour_of(figures, worker.now)
     assert [run.task_id for run in hour.slowest] == [ids[seconds] for seconds in (9, 8, 7, 5, 3)]
-    assert [failure.task_id for failure, _ in hour.failures] == failed[: -KEPT - 1 : -1]
+    assert [failure.task_id for failure, _ in hour.failures] == failed[: -MAX_NOTABLE - 1 : -1]
 
 
 def test_a_slow_run_of_an_hour_ago_makes_room_for_a_faster_one() -> None:
     figures = SkillFigures()
     worker = Worker(figures)
-    for _ in range(KEPT):
+    for _ in range(MAX_NOTABLE):
         worker.run(100)
     worker.now += 60 * MINUTES
     late = worker.run(1)
@@ -205,7 +205,7 @@ def test_the_figures_of_all_workers_are_added_up() -> None:
     assert (hour.running, sum(hour.started), runs_in(hour)) == (7, 6, 6)
     assert hour.errors == {"A": 3, "B": 3}
     assert [run.seconds for run in hour.slowest] == [6, 5, 4, 3, 2]
-    assert len(hour.failures) == KEPT
+    assert len(hour.failures) == MAX_NOTABLE
     assert hour_of(figures, NOON, OTHER).running == 2
     totals = figures.totals()[SKILL]
     assert (totals.states[FAILED], sum(totals.runs), totals.run_seconds) == (6, 6, 21)

@@ -101,8 +101,8 @@ class Server(uvicorn.Server):
         """
         if self._settings.grpc_port is not None:
             self._grpc = grpc_server(self._agent, self._settings)
-            where = address(self._settings.host, self._settings.grpc_port)
-            self._grpc.bind(where, certificate(self._settings))
+            grpc_address = address(self._settings.host, self._settings.grpc_port)
+            self._grpc.bind(grpc_address, certificate(self._settings))
         # In the lifespan, uvicorn would replace the error of an unusable store with its own.
         await self._agent.open()
         await super().startup(sockets)
@@ -126,11 +126,11 @@ class Server(uvicorn.Server):
             logger.info(message, running, grace, extra={"event": "shutdown_started"})
         else:
             logger.info("Shutting down", extra={"event": "shutdown_started"})
-        drained = asyncio.ensure_future(self._agent.drain())
-        while not drained.done() and not self.force_exit:
-            await asyncio.wait({drained}, timeout=0.1)
-        if not drained.done():
-            drained.cancel()
+        draining = asyncio.ensure_future(self._agent.drain())
+        while not draining.done() and not self.force_exit:
+            await asyncio.wait({draining}, timeout=0.1)
+        if not draining.done():
+            draining.cancel()
             await _run_last_step(self._agent.drain(0))
         asyncio.get_running_loop().call_later(LAST_RESPONSES_TIMEOUT, close_connections, self)
         grpc_stopped = self._stop_grpc(LAST_RESPONSES_TIMEOUT)
@@ -225,13 +225,13 @@ async def stop_listening(server: uvicorn.Server, sockets: Sequence[socket.socket
     its connections are accepted.
     """
     duplicates = [listener.dup() for listener in sockets]
-    for listening in server.servers:
-        listening.close()
+    for asyncio_server in server.servers:
+        asyncio_server.close()
     loop, state = asyncio.get_running_loop(), server.lifespan.state
     protocol: Any = server.config.http_protocol_class
     new_protocol = partial(protocol, server.config, server.server_state, state, loop)
     accept = partial(loop.connect_accepted_socket, new_protocol, ssl=server.config.ssl)
-    connections = [connection for each in duplicates for connection in _accepted(each)]
+    connections = [connection for each in duplicates for connection in _accept_queued(each)]
     # a client that is silent or gone must neither delay nor end the shutdown by its TLS handshake
     accepting = asyncio.gather(*map(accept, connections), return_exceptions=True)
     await asyncio.wait({accepting}, timeout=LAST_REQUESTS_TIMEOUT)
@@ -245,7 +245,7 @@ def close_connections(server: uvicorn.Server) -> None:
         protocol.transport.close()
 
 
-def _accepted(listener: socket.socket) -> Iterator[socket.socket]:
+def _accept_queued(listener: socket.socket) -> Iterator[socket.socket]:
     """Yield the connections in the kernel's accept queue, then close *listener*."""
     with listener, suppress(OSError):
         while True:
@@ -346,7 +346,7 @@ def _supervise(
             raise RuntimeError("The application could not start; the log has the reason")
 
     def stop() -> None:
-        # first: the port must close with the last worker, or clients would wait for an answer
+        # first, so that the port closes with the last worker; else clients would wait for an answer
         listener.close()
         figures.drain()
 
@@ -399,7 +399,7 @@ def shows_errors(settings: ServeSettings) -> bool:
 
 
 def _hosts(settings: ServeSettings, url: str) -> Sequence[str]:
-    """Return the hosts to serve; none for all.
+    """Return the hosts to serve; an empty sequence for all.
 
     An agent that only this machine can reach needs no authentication. But web pages that are open
     on this machine can reach it, if their host name resolves to the loopback address (DNS
@@ -431,9 +431,9 @@ def _with_addresses(settings: ServeSettings, url: str) -> ServeSettings:
     return replace(settings, url=url, grpc_port=grpc_port, grpc_url=grpc_url)
 
 
-def _announce(settings: ServeSettings, started: Started) -> None:
-    """Log the addresses of the agent, and what its operator should know about them."""
-    count, url, extra = started.skills, settings.url or "", {"event": "server_started"}
+def _announce(settings: ServeSettings, report: Started) -> None:
+    """Log the addresses of the agent, and hints for its operator."""
+    count, url, extra = report.skills, settings.url or "", {"event": "server_started"}
     logger.info("%d skill%s at %s", count, "" if count == 1 else "s", url, extra=extra)
     if count > 1 and settings.default_skill is None:
         message = "Messages must name a skill: set default_skill= or --default-skill to change that"
@@ -441,8 +441,8 @@ def _announce(settings: ServeSettings, started: Started) -> None:
     logger.info("Agent Card: %s/.well-known/agent-card.json", url.rstrip("/"), extra=extra)
     if settings.grpc_url:
         logger.info("gRPC: %s", settings.grpc_url, extra=extra)
-    if started.explorer:
-        logger.info("Explorer: %s%s", url.rstrip("/"), started.explorer, extra=extra)
+    if report.explorer:
+        logger.info("Explorer: %s%s", url.rstrip("/"), report.explorer, extra=extra)
     if settings.workers > 1:
         logger.info("Workers: %d", settings.workers, extra=extra)
     host = socket_path(settings) or settings.host

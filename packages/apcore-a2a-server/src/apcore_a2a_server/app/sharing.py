@@ -13,29 +13,29 @@ CountProcesses: TypeAlias = Callable[[Mapping[str, Any]], int]
 STORE_NAMES = {"InMemoryTaskStore": "the memory store", "SqliteStore": "SQLite"}
 
 
-def _uvicorn(variables: Mapping[str, Any]) -> int:
+def _count_uvicorn(variables: Mapping[str, Any]) -> int:
     config = variables["config"]
     return 1 if config.should_reload else int(config.workers)
 
 
-def _gunicorn(variables: Mapping[str, Any]) -> int:
+def _count_gunicorn(variables: Mapping[str, Any]) -> int:
     return int(variables["self"].num_workers)
 
 
-def _hypercorn(variables: Mapping[str, Any]) -> int:
+def _count_hypercorn(variables: Mapping[str, Any]) -> int:
     return int(variables["config"].workers)
 
 
-def _granian(variables: Mapping[str, Any]) -> int:
+def _count_granian(variables: Mapping[str, Any]) -> int:
     return int(variables["worker_id"])  # processes know only their own number, from 1
 
 
 SERVERS: Mapping[tuple[str, str], tuple[str, CountProcesses]] = {
-    ("uvicorn._subprocess", "subprocess_started"): ("uvicorn", _uvicorn),
-    ("gunicorn.arbiter", "spawn_worker"): ("gunicorn", _gunicorn),
-    ("hypercorn.asyncio.run", "asyncio_worker"): ("hypercorn", _hypercorn),
-    ("hypercorn.asyncio.run", "uvloop_worker"): ("hypercorn", _hypercorn),
-    ("granian.server.mp", "wrapped"): ("granian", _granian),
+    ("uvicorn._subprocess", "subprocess_started"): ("uvicorn", _count_uvicorn),
+    ("gunicorn.arbiter", "spawn_worker"): ("gunicorn", _count_gunicorn),
+    ("hypercorn.asyncio.run", "asyncio_worker"): ("hypercorn", _count_hypercorn),
+    ("hypercorn.asyncio.run", "uvloop_worker"): ("hypercorn", _count_hypercorn),
+    ("granian.server.mp", "wrapped"): ("granian", _count_granian),
 }
 """Servers by a function, with its module, that is on the call stack in each of their processes.
 
@@ -57,7 +57,7 @@ def check_workers(store: Store) -> None:
 def check_server(store: Store) -> None:
     """Check that the server that runs the application has one process, or they can share the store.
 
-    Each process would have tasks of its own, and answer that those of others do not exist.
+    Otherwise each process would have its own tasks, and report those of others as unknown.
 
     Raises:
         ValueError: Several processes can't share the store.
@@ -78,11 +78,11 @@ def server_processes() -> tuple[str, int]:
     """
     frame = currentframe()
     while frame is not None:
-        found = SERVERS.get((frame.f_globals.get("__name__", ""), frame.f_code.co_name))
-        if found is not None:
-            server, count = found
+        entry = SERVERS.get((frame.f_globals.get("__name__", ""), frame.f_code.co_name))
+        if entry is not None:
+            server, count_processes = entry
             try:
-                return server, count(frame.f_locals)
+                return server, count_processes(frame.f_locals)
             except (AttributeError, KeyError, TypeError, ValueError):  # another version of it
                 return server, 1
         frame = frame.f_back

@@ -38,16 +38,16 @@ BUCKETS = (0.005, 0.025, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300)
 MAX_SKILLS = 512
 """Skills that have a place of their own; all further ones share one."""
 OTHER = "(other)"
-"""The name of the place that is shared: of skills without a place, and of tasks without a skill."""
+"""The name of the shared place, for further skills and for tasks without a skill."""
 OTHER_CODE = "OTHER"
-"""The code of failures without one, and of those that have no place."""
+"""The code of failures without a code, and of those whose codes are not counted separately."""
 LATE = "INPUT_TIMEOUT"
 """The code of tasks that no answer has reached in time."""
 MINUTES = 60
 """Minutes that are kept, the current one included."""
 HOUR = 60 * MINUTES  # seconds
-KEPT = 5
-"""Slowest runs and latest failures that are kept for each skill."""
+MAX_NOTABLE = 5
+"""Maximum number of slowest runs, and of latest failures, that are kept for each skill."""
 MAX_CODES = 8
 """Codes of failures that are counted for each skill; all further ones are counted together."""
 
@@ -74,12 +74,12 @@ _EMPTY_MINUTE = memoryview(bytes(4 * _MINUTE)).cast("I")
 _NAME, _CODE, _RECORD = Struct("256p"), Struct("32p"), Struct("<ddB47p")
 _CODES_AT = _NAME.size
 _SLOWEST_AT = _CODES_AT + MAX_CODES * _CODE.size
-_FAILURES_AT = _SLOWEST_AT + KEPT * _RECORD.size
-_TEXTS = _FAILURES_AT + KEPT * _RECORD.size
+_FAILURES_AT = _SLOWEST_AT + MAX_NOTABLE * _RECORD.size
+_TEXTS = _FAILURES_AT + MAX_NOTABLE * _RECORD.size
 
 
-class Noted(NamedTuple):
-    """A run or a failure that is kept.
+class NotableTask(NamedTuple):
+    """A run or a failure that is kept: one of the slowest, or one of the latest.
 
     Attributes:
         at: When it ended, in seconds since 1970.
@@ -154,25 +154,25 @@ class _Place:
             self.codes.append(text)
         return self.codes.index(text)
 
-    def note_run(self, run: Noted) -> None:
+    def note_run(self, run: NotableTask) -> None:
         """Keep a run if it is one of the slowest of the last hour."""
         if run.seconds <= self._threshold and run.at < self._threshold_until:
             return
         recent = (each for each in self.slowest if not _is_old(each, run.at))
-        self.slowest = sorted((*recent, run), key=lambda each: -each.seconds)[:KEPT]
+        self.slowest = sorted((*recent, run), key=lambda each: -each.seconds)[:MAX_NOTABLE]
         self._write(_SLOWEST_AT, self.slowest)
         self._set_threshold()
 
     def _set_threshold(self) -> None:
-        """Set what a run must exceed to be kept, and how long that holds."""
+        """Set the duration that a run must exceed to be kept, and the time until which it holds."""
         kept, self._threshold, self._threshold_until = self.slowest, 0.0, 0.0
-        if len(kept) == KEPT:
+        if len(kept) == MAX_NOTABLE:
             self._threshold = kept[-1].seconds
             self._threshold_until = min(each.at for each in kept) + HOUR
 
-    def note_failure(self, failure: Noted) -> None:
+    def note_failure(self, failure: NotableTask) -> None:
         """Keep a failure instead of the oldest one."""
-        self.failures = [failure, *self.failures[: KEPT - 1]]
+        self.failures = [failure, *self.failures[: MAX_NOTABLE - 1]]
         self._write(_FAILURES_AT, self.failures)
 
     def _read_codes(self) -> Iterator[str]:
@@ -180,15 +180,15 @@ class _Place:
             if code:
                 yield code.decode("utf-8", "replace")
 
-    def _read(self, start: int) -> list[Noted]:
-        end = start + KEPT * _RECORD.size
+    def _read(self, start: int) -> list[NotableTask]:
+        end = start + MAX_NOTABLE * _RECORD.size
         cells = bytes(self._texts[start:end])
-        while cells != (again := bytes(self._texts[start:end])):  # its worker writes it just now
+        while cells != (again := bytes(self._texts[start:end])):  # its worker is writing it
             cells = again
-        records = (Noted(*record) for record in _RECORD.iter_unpack(cells) if record[0])
+        records = (NotableTask(*record) for record in _RECORD.iter_unpack(cells) if record[0])
         return [record._replace(task_id=_text(record.task_id)) for record in records]
 
-    def _write(self, start: int, records: Iterable[Noted]) -> None:
+    def _write(self, start: int, records: Iterable[NotableTask]) -> None:
         packed = b"".join(_RECORD.pack(*each[:3], each.task_id.encode()) for each in records)
         self._texts[start : start + len(packed)] = packed
 
@@ -197,7 +197,7 @@ def _text(packed: Any) -> str:
     return str(packed, "utf-8", "replace")
 
 
-def _is_old(record: Noted, now: float) -> bool:
+def _is_old(record: NotableTask, now: float) -> bool:
     return record.at <= now - HOUR
 
 
@@ -224,8 +224,8 @@ class SkillHour:
     )
     errors: Counter[str] = field(default_factory=Counter[str])
     durations: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
-    slowest: list[Noted] = field(default_factory=list[Noted])
-    failures: list[tuple[Noted, str | None]] = field(default_factory=list[Any])
+    slowest: list[NotableTask] = field(default_factory=list[NotableTask])
+    failures: list[tuple[NotableTask, str | None]] = field(default_factory=list[Any])
 
     def percentile(self, share: float) -> float | None:
         """Return a time in seconds that this share of the runs has not exceeded.
@@ -260,21 +260,23 @@ class SkillHour:
             errors = [*map(add, errors, cells[start + _ERRORS : start + _DURATIONS])]
             durations = cells[start + _DURATIONS : start + _MINUTE]
             self.durations = [*map(add, self.durations, durations)]
-        for code, number in zip([*place.codes, OTHER_CODE], _used(errors, place), strict=True):
+        for code, number in zip(
+            [*place.codes, OTHER_CODE], _code_counts(errors, place), strict=True
+        ):
             if number:
                 self.errors[code] += number
-        self._add_noted(place, now)
+        self._add_notable(place, now)
 
-    def _add_noted(self, place: _Place, now: float) -> None:
+    def _add_notable(self, place: _Place, now: float) -> None:
         runs = [run for run in place.slowest if not _is_old(run, now)]
-        self.slowest = sorted((*self.slowest, *runs), key=lambda run: -run.seconds)[:KEPT]
+        self.slowest = sorted((*self.slowest, *runs), key=lambda run: -run.seconds)[:MAX_NOTABLE]
         codes = [None, *place.codes, OTHER_CODE]
-        noted = [(each, codes[each.kind]) for each in place.failures if not _is_old(each, now)]
-        by_time = sorted((*self.failures, *noted), key=lambda each: -each[0].at)
-        self.failures = by_time[:KEPT]
+        recent = [(each, codes[each.kind]) for each in place.failures if not _is_old(each, now)]
+        by_time = sorted((*self.failures, *recent), key=lambda each: -each[0].at)
+        self.failures = by_time[:MAX_NOTABLE]
 
 
-def _used(errors: Sequence[int], place: _Place) -> list[int]:
+def _code_counts(errors: Sequence[int], place: _Place) -> list[int]:
     """Return the counts of the codes that a place has, and last that of all others."""
     return [*errors[: len(place.codes)], errors[MAX_CODES]]
 
@@ -285,7 +287,7 @@ class SkillTotals(NamedTuple):
     Attributes:
         states: The number of tasks that entered each state.
         runs: The number of runs in each bucket of `BUCKETS`, and of longer ones.
-        run_seconds: The duration of all these runs.
+        run_seconds: The total duration of these runs.
     """
 
     states: Mapping[TaskState, float]
@@ -324,7 +326,7 @@ class SkillFigures:
         self._texts = _cells("B", workers * _ROW * _TEXTS)
 
     def recorder(self, worker: int, clock: Clock = time.time) -> "SkillRecorder":
-        """Return the object with which a worker records; there is one for each worker."""
+        """Return the recorder of a worker; each worker has one."""
         return SkillRecorder(self, worker, clock)
 
     def clear(self, worker: int) -> None:
@@ -402,7 +404,8 @@ class SkillRecorder:
         self._figures = figures
         self._worker = worker
         self._clock = clock
-        self._other, *places = figures.places(worker)  # of its predecessor, if it had one
+        # the places already have figures if the worker has a predecessor
+        self._shared_place, *places = figures.places(worker)
         self._places = {place.name: place for place in places}
 
     def on_state(self, before: TaskRecord | None, after: TaskRecord) -> None:
@@ -410,7 +413,7 @@ class SkillRecorder:
 
         An orphaned task that is started again enters the state working a second time.
         """
-        place = self._places.get(after.skill) or self._open(after.skill)
+        place = self._places.get(after.skill) or self._add_place(after.skill)
         state = after.task.status.state
         place.totals[_STATE[state]] += 1
         if before is None:
@@ -420,16 +423,16 @@ class SkillRecorder:
 
     def publish(self, running: Mapping[str, int]) -> None:
         """Write the number of running tasks of each skill, for requests to other workers."""
-        others = sum(number for name, number in running.items() if name not in self._places)
-        self._other.totals[_RUNNING] = others
+        shared = sum(number for name, number in running.items() if name not in self._places)
+        self._shared_place.totals[_RUNNING] = shared
         for name, place in self._places.items():
             place.totals[_RUNNING] = running.get(name, 0)
 
-    def _open(self, skill: str) -> _Place:
-        """Return a new place for a skill; the shared one if there is none left, or no skill."""
+    def _add_place(self, skill: str) -> _Place:
+        """Return a new place for a skill; the shared one if none is left or *skill* is empty."""
         is_long = len(skill.encode()) >= _NAME.size
         if not skill or is_long or len(self._places) == MAX_SKILLS:
-            return self._other
+            return self._shared_place
         place = self._figures.place(self._worker, len(self._places) + 1)
         place.name = skill
         self._places[skill] = place
@@ -445,11 +448,11 @@ class SkillRecorder:
             place.totals[_RUNS + bisect_left(BUCKETS, seconds)] += 1
             place.totals[_RUN_SECONDS] += seconds
             place.minutes[start + _DURATIONS + bisect_left(BOUNDS, seconds)] += 1
-            place.note_run(Noted(now, seconds, _STATE[status.state], after.task.id))
+            place.note_run(NotableTask(now, seconds, _STATE[status.state], after.task.id))
         if status.state == FAILED:
             is_late = before.task.status.state in PAUSED
             code = LATE if is_late else failure_code(status.message)
             position = MAX_CODES if code is None else place.code(code)
             place.minutes[start + _ERRORS + position] += 1
             kind = 0 if code is None else position + 1
-            place.note_failure(Noted(now, seconds, kind, after.task.id))
+            place.note_failure(NotableTask(now, seconds, kind, after.task.id))

@@ -32,7 +32,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class WorkerError(RuntimeError):
-    """A worker ended before it served."""
+    """A worker ended before it could serve."""
 
 
 class Started(NamedTuple):
@@ -101,7 +101,7 @@ class _Process:
         number: Its number, from 0.
         id: The id of the process.
         link: The connection to it.
-        began: When it was started, by `time.monotonic`.
+        started_at: When it was started, by `time.monotonic`.
         report: What it has reported so far.
         serves: Whether it has reported that it serves.
     """
@@ -109,7 +109,7 @@ class _Process:
     number: int
     id: int
     link: socket.socket
-    began: float = field(default_factory=time.monotonic)
+    started_at: float = field(default_factory=time.monotonic)
     report: bytes = b""
     serves: bool = False
 
@@ -295,7 +295,7 @@ class Supervisor:
             else:
                 worker.report(error)
         finally:
-            with suppress(BaseException):  # a late signal must not keep the process
+            with suppress(BaseException):  # a late signal must not keep the process alive
                 logging.shutdown()
                 sys.stdout.flush()
             os._exit(exit_code)  # without waiting for threads, whose modules may hang
@@ -344,9 +344,9 @@ class Supervisor:
                 continue
             del self._processes[process.number]  # first: its id may belong to another process now
             while process.link in self._selector.get_map():
-                before = process.report
+                earlier_report = process.report
                 self._read(process)
-                if process.report == before and process.link in self._selector.get_map():
+                if process.report == earlier_report and process.link in self._selector.get_map():
                     self._selector.unregister(process.link)  # a child of the worker has kept it
             process.link.close()
             self._on_end(process.number)
@@ -356,19 +356,19 @@ class Supervisor:
         """Plan to start a worker again that has ended, or stop if it has never served."""
         if self._is_stopping:
             return
-        ended = f"exited with code {exit_code}"
+        description = f"exited with code {exit_code}"
         if exit_code < 0:
-            ended = f"was ended by {signal.Signals(-exit_code).name}"
+            description = f"was ended by {signal.Signals(-exit_code).name}"
         if not self._has_started and not process.serves:
-            self._fail(WorkerError(f"A worker {ended} before it served"))
+            self._fail(WorkerError(f"A worker {description} before it served"))
             return
         number = process.number
-        if time.monotonic() - process.began > STABLE_AFTER:
+        if time.monotonic() - process.started_at > STABLE_AFTER:
             self._ends[number] = 0
         pause = self._plan_restart(number)
         message = "Worker %d (process %d) %s; restarting it in %g s"
         extra = {"event": "worker_ended"}
-        logger.warning(message, number + 1, process.id, ended, pause, extra=extra)
+        logger.warning(message, number + 1, process.id, description, pause, extra=extra)
 
     def _plan_restart(self, number: int) -> float:
         """Plan to start a worker again; return the pause before that, in seconds."""

@@ -37,18 +37,18 @@ def read_tenants(value: Any) -> Mapping[str, str] | str | None:
         return None
     if value in (EVERY_SKILL, [EVERY_SKILL]):
         return EVERY_SKILL
-    named: dict[Any, Any]
+    skills_by_name: dict[Any, Any]
     if isinstance(value, LIST_TYPES):
-        named = _pairs(value)
+        skills_by_name = _pairs(value)
     elif isinstance(value, Mapping):
-        named = {**value}
+        skills_by_name = {**value}
     else:
         raise OptionError("tenants", f"must map names to skills, or be {EVERY_SKILL!r}")
-    for name, skill_id in named.items():
+    for name, skill_id in skills_by_name.items():
         check_name(name)
         if not isinstance(skill_id, str) or not skill_id:
             raise OptionError("tenants", f"needs the id of a skill for {name!r}")
-    return named
+    return skills_by_name
 
 
 def check_name(name: Any) -> None:
@@ -66,7 +66,7 @@ def check_name(name: Any) -> None:
 
 
 def _pairs(texts: Sequence[Any]) -> dict[str, str]:
-    named: dict[str, str] = {}
+    skills_by_name: dict[str, str] = {}
     for text in texts:
         name, separator, skill_id = str(text).partition("=")
         if text == EVERY_SKILL:
@@ -74,7 +74,7 @@ def _pairs(texts: Sequence[Any]) -> dict[str, str]:
             raise OptionError("tenants", problem)
         if not separator:
             raise OptionError("tenants", f"takes NAME=SKILL, or {EVERY_SKILL}, not {text!r}")
-        if name in named:
+        if name in skills_by_name:
             raise OptionError("tenants", f"has {name!r} twice")
-        named[name] = skill_id
-    return named
+        skills_by_name[name] = skill_id
+    return skills_by_name

@@ -1,4 +1,4 @@
-"""`GET /apcore/tasks/{id}/trace`: what a task has spent its time on."""
+"""`GET /apcore/tasks/{id}/trace`: the spans of a task, which show how it spent its time."""
 
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
@@ -36,7 +36,7 @@ class ShownSpan(NamedTuple):
         seconds: How long it took; None while it lasts.
         status: Its status.
         parent_id: The id of the span that it is part of; None for none.
-        attributes: What else is known of it.
+        attributes: Further facts about it.
     """
 
     id: str
@@ -107,13 +107,13 @@ class TracePage:
         }
 
     def _running_spans(self, record: TaskRecord) -> str:
-        """Return the spans of a run of this process that goes on, which are not stored yet."""
+        """Return the spans of the task's run in this process, which are not stored yet."""
         run = self._agent.engine.runs.get(record.task.id)
         is_running = run is not None and record.task.status.state is WORKING
         return run.spans.dump(is_over=False) if run is not None and is_running else ""
 
     def _open_spans(self, record: TaskRecord) -> list[ShownSpan]:
-        """Return what a task does now, if no run of this process knows it: it waits, or runs."""
+        """Return the open span of a task that waits, or that runs in another process."""
         status = record.task.status
         if status.state in PAUSED:
             name = wait_name(status.message)

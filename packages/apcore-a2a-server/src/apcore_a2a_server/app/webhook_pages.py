@@ -87,7 +87,7 @@ class WebhookPages:
         return {"attempt": _attempt(attempt)}
 
     async def redeliver(self, request: OwnRequest) -> dict[str, Any]:
-        """Make a failed webhook work again; return how many notifications it gets.
+        """Make a failed webhook active again; return how many notifications it gets.
 
         Raises:
             OwnError: The task has no such webhook.
@@ -128,7 +128,7 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
 
 
 def shown_url(url: str, *, with_path: bool) -> str:
-    """Return the URL of a webhook without what may be secret: user, query and fragment.
+    """Return the URL of a webhook without parts that may be secret: user, query and fragment.
 
     Receivers such as chats have a secret in the path too, which only the owner of the task sees.
 

@@ -277,7 +277,7 @@ class Handler:
         return await self._page(request, page_size, "created")
 
     async def cancel(self, request: Request) -> Task:
-        """Cancel a task that has not ended_record (§3.1.5, FR-TSK-005).
+        """Cancel a task that has not ended (§3.1.5, FR-TSK-005).
 
         Raises:
             TaskNotCancelableError: The task has ended.

@@ -101,13 +101,13 @@ class PipelineRun(Protocol):
         """Create the task, since nothing can refuse the call any more."""
 
     async def begin(self) -> None:
-        """Set the task to working before the module starts, also if it is started again."""
+        """Set the task to working before the module starts, even if it is started again."""
 
     def text_field(self, module_id: str) -> str | None:
         """Return the member of a module's output that is text, if there is one."""
 
     async def take_report(self, report: Progress | Usage) -> None:
-        """Tell readers of the progress, or add the usage to that of the task."""
+        """Report progress to readers, or add usage to that of the task."""
 
 
 current: ContextVar[PipelineRun | None] = ContextVar("apcore_a2a_run", default=None)
@@ -142,12 +142,12 @@ class ClientApproval:
 
 
 class ApprovalPolicy(NamedTuple):
-    """The rule for who requests approval of a call: the executor or the server."""
+    """The rule that decides whether the executor or the server requests approval of a call."""
 
     has_gate: bool
     """Whether the executor's pipeline has a step for approval."""
     asks_client: bool
-    """Whether that step asks the client, not a handler of the operator's own."""
+    """Whether that step asks the client, and not the operator's own handler."""
 
     def is_for_server(self, skill: Skill) -> bool:
         """Return whether the server has to request approval before it calls *skill*.

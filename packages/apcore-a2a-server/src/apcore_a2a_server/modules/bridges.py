@@ -31,7 +31,7 @@ def module_of(agent: Any) -> Any:
 
 
 def hint() -> str:
-    """Return how to install bridges, as another line of a message; empty if some are installed."""
+    """Return a line for messages that says how to install bridges; empty if some are installed."""
     return "" if _makers() else f"\n{HINT}"
 
 

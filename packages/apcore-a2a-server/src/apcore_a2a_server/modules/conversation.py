@@ -35,7 +35,7 @@ class InputRequiredModuleError(InputRequiredError, ModuleError):
 
 
 def input_request(error: BaseException) -> BaseException | None:
-    """Return the request for more input that *error* is, or that apcore has wrapped in it."""
+    """Return *error* if it is a request for more input, or the request that apcore has wrapped."""
     for each in (error, getattr(error, "cause", None)):
         if getattr(each, "code", None) == INPUT_REQUIRED:
             return each
@@ -78,7 +78,7 @@ class History(Sequence[dict[str, Any]]):
 
 
 Report: TypeAlias = Callable[[str, Any], Awaitable[None]]
-"""Writes a progress event with a text and data."""
+"""Function that writes a progress event with a text and data."""
 
 
 async def _drop_progress(text: str, data: Any) -> None:
@@ -89,8 +89,8 @@ async def _drop_progress(text: str, data: Any) -> None:
 class Conversation:
     """The conversation of a call, which modules get as `context.services`.
 
-    It is the `Services` of `apcore_a2a_core`, which describes its members. What it knows is also
-    in `context.data`, under ``ext.a2a.task_id``, ``ext.a2a.history`` and so on.
+    It is the `Services` of `apcore_a2a_core`, which describes its members. Their values are also in
+    `context.data`, under ``ext.a2a.task_id``, ``ext.a2a.history`` and so on.
 
     Attributes:
         report: Writes progress as events of the task.
@@ -147,16 +147,16 @@ class Conversation:
 
 
 MAX_METADATA = 64 * 1024
-"""Size of the metadata that a module adds to its task, and of the data of progress, in bytes."""
+"""Maximum size of the metadata that a module adds to its task, and of progress data, in bytes."""
 RESERVED_METADATA = frozenset({"skillId", "apcore"})
 """Members of a task's metadata that are the server's own."""
 
 
 def added_metadata(reported: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what a module has put into its metadata as JSON; None if that is nothing.
+    """Return the metadata that a module has added, as JSON; None if there are none.
 
     Raises:
-        OutputError: It is no JSON, too large, or has members that are the server's own.
+        OutputError: They are not JSON, too large, or have members that are the server's own.
     """
     if not reported:
         return None

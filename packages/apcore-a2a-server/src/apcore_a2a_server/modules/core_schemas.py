@@ -15,10 +15,10 @@ NO_SCHEMAS = frozenset({"computed_fields", "default", "metadata", "serialization
 
 
 def python_patterns(schema: Any) -> Json:
-    """Return the patterns of a pydantic model that Python's `re` matches, not Rust's regex.
+    """Return the patterns of a pydantic model that Python's `re` matches instead of Rust's regex.
 
     They are read from the schema that pydantic validates with: a JSON Schema has neither the flags
-    of a pattern, nor all names of a field, nor what is in a `Json`.
+    of a pattern, nor all names of a field, nor the content of a `Json` field.
 
     Returns:
         `patterns`, each with its flags and the options of its text, and `has_json`: whether texts
@@ -42,11 +42,11 @@ TEXT_OPTIONS = {
     "strip_whitespace": "str_strip_whitespace",
     "coerce_numbers_to_str": "coerce_numbers_to_str",
 }
-"""Options that decide which text is matched, with their names in a config of pydantic."""
+"""Options that affect the text that is matched, and their names in pydantic's configs."""
 
 
 def _python_pattern(node: Json, config: Json) -> Json | None:
-    """Return the pattern of a text, if Python's `re` matches it."""
+    """Return the pattern of a text field, if Python's `re` matches it."""
     pattern = node.get("pattern")
     engine = node.get("regex_engine", config.get("regex_engine"))
     if isinstance(pattern, str) and engine == "python-re":
@@ -64,7 +64,7 @@ def _python_pattern(node: Json, config: Json) -> Json | None:
 
 
 MAX_TRIES = 2000
-"""How often pydantic may try a choice of a union for one value, some 5 us each."""
+"""Maximum number of choices of unions that pydantic may try for one value, some 5 us each."""
 
 
 def union_depth(schema: Any) -> int | None:
@@ -104,12 +104,12 @@ def _references(schema: Any) -> set[str]:
 
 def _reachable(name: str, definitions: dict[str, set[str]]) -> set[str]:
     """Return the definitions to which a definition refers, directly or through others."""
-    found, pending = set[str](), [name]
+    reachable, pending = set[str](), [name]
     while pending:
-        new = definitions.get(pending.pop(), set()) - found
-        found |= new
+        new = definitions.get(pending.pop(), set()) - reachable
+        reachable |= new
         pending += new
-    return found
+    return reachable
 
 
 def is_deeper(value: Any, depth: int) -> bool:
@@ -139,7 +139,7 @@ def _core_schemas(root: Any) -> Iterator[tuple[Json, Json]]:
             continue
         seen.add((id(node), id(config)))
         if is_object(node):
-            is_schema = isinstance(node.get("type"), str)  # and no dict of fields
+            is_schema = isinstance(node.get("type"), str)  # else it is a dict of fields
             config = node.get("config", config) if is_schema else config
             if is_schema:
                 yield node, config

@@ -1,8 +1,8 @@
-"""Fairness between clients: they take turns with waiting calls, within shares of all places.
+"""Fairness between clients: they take turns with waiting calls, and each has a share of the places.
 
-A client may exceed its share while others need no places. The others still get their shares, so
-that more places than the limit are taken for a while: up to half as many more, if the share of a
-client is one half.
+A client may exceed its share while others need no places. When they need some, they still get their
+shares, so that for a while more places are taken than the limit: up to half as many more, if the
+share of a client is one half.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def share_of(total: int, share: float | None, limit: int | None = None) -> int | None:
-    """Return how much of *total* one client may have: its share, at least one, and *limit*."""
+    """Return how much of *total* one client may have: its share, at least 1 and at most *limit*."""
     if share is None:
         return limit
     part = max(int(total * share), 1)
@@ -37,23 +37,23 @@ class Room(NamedTuple):
 
     @classmethod
     def of(cls, limit: int, share: float | None, holders: Sequence[str]) -> "Room":
-        """Return *limit* places, of which each client has the part *share*, at least one."""
+        """Return a room of *limit* places; *share* is the fraction for each client."""
         return cls(limit, share_of(limit, share), holders)
 
     def may_have(self, client: str) -> bool:
-        """Return whether *client* may have another place, if there is one."""
+        """Return whether *client* may have another place."""
         if len(self.holders) < self.limit:
             return True
         return self.per_client is not None and self.holders.count(client) < self.per_client
 
     def has_any(self) -> bool:
-        """Return whether there is a free place for any client."""
+        """Return whether some client could get another place."""
         if len(self.holders) < self.limit or self.per_client is None:
             return len(self.holders) < self.limit
         return sum(min(n, self.per_client) for n in Counter(self.holders).values()) < self.limit
 
 
-def _anyone(client: str) -> bool:
+def _accept_any(client: str) -> bool:
     return True
 
 
@@ -72,8 +72,8 @@ class FairQueue(Generic[T]):
         """Add an item after the others of its client."""
         self._waiting.setdefault(client, OrderedDict())[item] = None
 
-    def pop(self, may_have: Callable[[str], bool] = _anyone) -> tuple[str, T] | None:
-        """Remove and return the next item of a client that *may_have* one.
+    def pop(self, may_have: Callable[[str], bool] = _accept_any) -> tuple[str, T] | None:
+        """Remove and return the next item of a client for which *may_have* returns True.
 
         Returns:
             The client and the item; None if there is none.
@@ -99,8 +99,8 @@ class FairSemaphore:
     """A bound on how many calls run at a time; others wait for their turn.
 
     Args:
-        limit: How many calls run at a time.
-        share: The part of all places that is left to each client; None for all.
+        limit: Maximum number of calls that run at a time.
+        share: The fraction of all places that each client can count on; None for all.
     """
 
     def __init__(self, limit: int, *, share: float | None = None) -> None:

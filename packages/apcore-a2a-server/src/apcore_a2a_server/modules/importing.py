@@ -44,7 +44,7 @@ def import_file(file: Path, name: str) -> ModuleType:
 
 
 def import_module_of(name: str, target: str) -> ModuleType:
-    """Import the Python module *name*, the first part of a target.
+    """Import the Python module *name*, which a target names.
 
     Raises:
         TargetError: There is none, or its code raises an exception.
@@ -75,7 +75,7 @@ def free_name(file: Path) -> str:
 
 
 def make_importable(folder: Path) -> None:
-    """Let files import their neighbors; at the end of the path, so that they hide no others."""
+    """Let files in *folder* import each other; other modules of the same name take precedence."""
     path = str(folder.resolve())
     if path not in sys.path:
         sys.path.append(path)

@@ -23,11 +23,11 @@ NO_CLASS = "No Module subclass found in file"
 """apcore's message for a file without a class that is a module."""
 CLASS_MEMBERS = ("description", "input_schema", "output_schema", "execute")
 EXPLAINED_ERRORS = (ImportError, NameError, SyntaxError)
-"""Errors of Python that quote code, and no values, which may be secret."""
+"""Errors of Python whose messages quote code, but no values, which may be secret."""
 CLIENTS = ("APCore", "FastAPIApcore", "Registry", "Executor")
 """Classes whose instances hold the modules of a file."""
 MAX_SHOWN = 20
-"""Files that the explanation lists."""
+"""Maximum number of files that the explanation lists."""
 
 
 class NoModulesError(ValueError):
@@ -35,7 +35,7 @@ class NoModulesError(ValueError):
 
 
 class DeferredError(Exception):
-    """Keeps apcore from importing a file that is imported later."""
+    """Error that keeps apcore from importing a file, which is imported later."""
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def load_failures() -> Generator[dict[str, str]]:
         registry_logger.removeFilter(collect)
 
 
-def no_modules(folder: Path, failures: Mapping[str, str]) -> str:
+def explain_no_modules(folder: Path, failures: Mapping[str, str]) -> str:
     """Explain why *folder* has no modules: which files failed, and the format of a module."""
     if not failures:
         return f"There are no modules to serve in {folder}\n{MODULE_FORMAT}"
@@ -86,13 +86,13 @@ def no_modules(folder: Path, failures: Mapping[str, str]) -> str:
 
 
 def with_hint(reason: str, file: Path) -> str:
-    """Return *reason*, and what the file lacks to be a module."""
+    """Return *reason*, followed by the members that the file lacks to be a module."""
     hint = _missing_members(file) if reason == NO_CLASS else ""
     return f"{reason}: {hint}" if hint else reason
 
 
 def _missing_members(file: Path) -> str:
-    """Say what the classes of a file lack; or else, that its functions are not decorated."""
+    """Name the members that a class in a file lacks, or say that its function is not decorated."""
     tree = parse(file)
     body = [] if tree is None else tree.body
     for node in body:
@@ -158,11 +158,11 @@ def reason_of(problem: object) -> str:
     text = type(problem).__name__
     if isinstance(problem, EXPLAINED_ERRORS):
         text += f": {getattr(problem, 'msg', problem)}"
-    return clean(text + _line(problem, file), 500)
+    return clean(text + _line_hint(problem, file), 500)
 
 
-def _line(error: BaseException, file: str) -> str:
-    """Return the line of a file in which an error was raised, as the end of a message."""
+def _line_hint(error: BaseException, file: str) -> str:
+    """Return the end of a message that names the line of *file* in which an error was raised."""
     number: Any = getattr(error, "lineno", None)
     for frame in traceback.extract_tb(error.__traceback__):
         if frame.filename == file:

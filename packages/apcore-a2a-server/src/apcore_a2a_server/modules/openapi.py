@@ -1,7 +1,8 @@
 """OpenAPI documents, whose operations become modules.
 
 apcore-toolkit names and describes the operations. Its schemas leave out headers and parameters of
-paths, and expand references, so that recursive ones have no end: the schemas are made here.
+paths, and expand references, so that recursive ones never end. Therefore, the schemas are made
+here.
 """
 
 import json
@@ -68,7 +69,7 @@ def load_api(source: str | os.PathLike[str], server: str | None) -> tuple[Any, A
         except (DocumentError, apcore.ModuleError) as error:
             reason = str(error) if isinstance(error, DocumentError) else reason_of(error)
             warn(scanned.target, reason)
-        except (AttributeError, TypeError, RecursionError):  # parts may be anything in broken ones
+        except (AttributeError, TypeError, RecursionError):  # a broken document can have any values
             warn(scanned.target, "its description does not have the form that OpenAPI requires")
     if not registry.list():
         raise TargetError(f"{label} has no operations that can be served")
@@ -79,7 +80,7 @@ def load_api(source: str | os.PathLike[str], server: str | None) -> tuple[Any, A
 
 
 def _annotations(scanned: Any) -> Any:
-    """Return the toolkit's annotations; what deletes needs approval, too."""
+    """Return the toolkit's annotations; destructive operations need approval, too."""
     annotations = scanned.annotations
     return replace(annotations, requires_approval=True) if annotations.destructive else annotations
 
@@ -145,7 +146,7 @@ def _operations(document: Document) -> Iterator[tuple[str, str, Any]]:
     """Yield method, path and apcore-toolkit's description of each operation."""
     paths = {
         path: {
-            method: _described(each)
+            method: _description_members(each)
             for method, each in document.path_item(path).items()
             if method in METHODS
         }
@@ -157,7 +158,7 @@ def _operations(document: Document) -> Iterator[tuple[str, str, Any]]:
         yield scanned.metadata["http_method"], scanned.metadata["url_path"], scanned
 
 
-def _described(operation: Any) -> Any:
+def _description_members(operation: Any) -> Any:
     """Return the members of an operation that name and describe it."""
     members = ("operationId", "summary", "description", "tags", "deprecated")
     if not is_object(operation):

@@ -21,15 +21,15 @@ from apcore_a2a_core.values import is_array, is_object
 
 MAX_RESPONSE = 10 * 1024 * 1024  # bytes
 MAX_ERROR = 64 * 1024
-"""Bytes of the body of an error that are read."""
+"""Maximum number of bytes that are read of the body of an error."""
 MAX_MESSAGE = 300
-"""Characters of the API's own message that clients see."""
+"""Maximum length of the API's own message that clients see, in characters."""
 TIMEOUT = httpx.Timeout(60, connect=10)
-"""Seconds without progress; the execution timeout limits the whole call."""
+"""Maximum seconds without progress; the execution timeout limits the whole call."""
 MAX_REDIRECTS = 5
 HEADERS = {
     "Accept": "application/json, */*;q=0.5",
-    # Compressed, a small response can be decompressed into one that fills the memory.
+    # A small compressed response can be decompressed into one that fills the memory.
     "Accept-Encoding": "identity",
     "User-Agent": "apcore-a2a",
 }
@@ -86,7 +86,7 @@ class Body:
 
     Attributes:
         media_type: Its media type.
-        input: The input of the module that is the body; None if all inputs that are no
+        input: The input of the module that is the body; None if all inputs that are not
             parameters are members of the body.
         is_required: Whether it is sent even if it has no members.
         files: In a body of `multipart/form-data`, the media types of the members that are files.
@@ -157,19 +157,19 @@ class Operation:
             headers["Cookie"] = "; ".join(f"{n}={quote(v, safe='')}" for n, v in values["cookie"])
         url = self.server.rstrip("/") + self._path(dict(values["path"]))
         request: Json = {"method": self.method, "url": url, "headers": headers}
-        value = self._body_of(inputs)
+        value = self._body_value(inputs)
         if self.body is not None and self.body.media_type == MULTIPART:
             request["files"] = [*_multipart(value, self.body.files)]
         elif self.body is not None and value is not None:
             headers["Content-Type"] = self.body.media_type
-            request["content"] = _encoded(value, self.body.media_type)
+            request["content"] = _encode_body(value, self.body.media_type)
         return request | ({"params": values["query"]} if values["query"] else {})
 
     def _path(self, values: Mapping[str, str]) -> str:
-        """Return the path with these values, which can't leave their place in it.
+        """Return the path with these values, which can't change which operation it is.
 
-        Many servers decode a path before they look for its operation, so that an encoded slash is
-        one, too: `5/secrets` as the id of `/items/{id}` could be `/items/{id}/secrets`.
+        Many servers decode a path before they look for its operation, so an encoded slash acts as a
+        slash: `/items/{id}` with the id `5/secrets` could become `/items/{id}/secrets`.
         """
         for name in PLACEHOLDER.findall(self.path):
             if not values.get(name):
@@ -181,14 +181,14 @@ class Operation:
             raise InvalidInputError("A parameter of the path must not lead to another path")
         return path
 
-    def _body_of(self, inputs: Mapping[str, Any]) -> Any:
+    def _body_value(self, inputs: Mapping[str, Any]) -> Any:
         """Return the body for these inputs, before it is encoded; None if there is none."""
         if self.body is None:
             return None
         if self.body.input is not None:
             return inputs.get(self.body.input)
         used = {parameter.input for parameter in self.parameters}
-        value: Any = {name: each for name, each in inputs.items() if name not in used}
+        value: Any = {name: member for name, member in inputs.items() if name not in used}
         return value if value or self.body.is_required else None
 
     def output(self, response: httpx.Response, body: bytes) -> Json:
@@ -293,10 +293,10 @@ class Api:
                 body = await _read(response)
             finally:
                 await response.aclose()
-            following = response.next_request
-            if following is None or _origin(following.url) != _origin(request.url):
+            redirected = response.next_request
+            if redirected is None or _origin(redirected.url) != _origin(request.url):
                 return response, body
-            request = following
+            request = redirected
         raise ApiFailedError("The API redirects too often")
 
     def _client_of_loop(self) -> httpx.AsyncClient:
@@ -315,7 +315,7 @@ class ApiModule:
     Args:
         api: The connections to the API.
         operation: The operation.
-        attributes: What apcore reads of a module, such as `description` and `input_schema`.
+        attributes: The attributes of a module that apcore reads, such as `description`.
     """
 
     description: str
@@ -353,7 +353,7 @@ def path_pattern(template: str) -> re.Pattern[str]:
 
 
 def message_of(body: bytes) -> str:
-    """Return what the body of an error says, as far as clients may see it.
+    """Return the message in the body of an error, as far as clients may see it.
 
     >>> message_of(b'{"detail": [{"loc": ["query", "day"], "msg": "Field required"}]}')
     'query.day: Field required'
@@ -432,7 +432,7 @@ def _pairs(parameter: Parameter, value: Any) -> Pairs:
     return [(name, _text(value))]
 
 
-def _encoded(value: Any, media_type: str) -> bytes:
+def _encode_body(value: Any, media_type: str) -> bytes:
     if media_type == "application/x-www-form-urlencoded":
         return urlencode([*_form(value)]).encode()
     if media_type.startswith("text/"):
@@ -443,7 +443,7 @@ def _encoded(value: Any, media_type: str) -> bytes:
 def _multipart(value: Any, files: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
     """Yield the members of an object as parts: name, and file name, content and media type.
 
-    A file has the name of its member, since many APIs take a part without a name for text.
+    A file gets the name of its member, since many APIs treat a part without a file name as text.
 
     Raises:
         InvalidInputError: A file is not in base64.

@@ -50,7 +50,7 @@ IGNORED_HEADERS = frozenset(
 )
 """Headers that are not parameters (OpenAPI 3.1 §4.8.12.2), or that describe the request itself."""
 BODY_TYPES = ("application/x-www-form-urlencoded", MULTIPART, "text/plain")
-"""Media types of request bodies besides JSON."""
+"""Media types of request bodies in addition to JSON."""
 ANY_TYPES = ("*/*", "application/*")
 
 Json = dict[str, Any]
@@ -76,7 +76,7 @@ class Document:
         self.templates: list[str] = [*document["paths"]]
         self._schemes = self._security_schemes()
         self.missing_variables = set[str]()
-        """The environment variables that have no credentials, for operations that need them."""
+        """The environment variables that operations need for credentials, but that are not set."""
 
     def operation(self, method: str, path: str) -> tuple[Operation, Json, Json]:
         """Return an operation, and the schemas of its input and of its output.
@@ -128,7 +128,7 @@ class Document:
             DocumentError: There is none.
         """
         if not reference.startswith("#/"):
-            raise DocumentError(f"the reference {reference} is not into the document itself")
+            raise DocumentError(f"the reference {reference} points outside of the document")
         node: Any = self._document
         for key in reference[2:].split("/"):
             name = key.replace("~1", "/").replace("~0", "~")
@@ -138,7 +138,7 @@ class Document:
         return node
 
     def path_item(self, path: str) -> Json:
-        """Return the operations of a path and what they share; nothing if it can't be used."""
+        """Return the operations of a path with what they share; empty if it can't be used."""
         item: Any = self._document["paths"][path]
         try:
             return self.resolve(item)
@@ -206,7 +206,7 @@ class Document:
         return schema | converter.definitions(), is_wrapped
 
     def _describes_object(self, schema: Any, depth: int = 0) -> bool:
-        """Return whether all values of a schema are objects, as far as it is easy to see."""
+        """Return whether all values of a schema are certainly objects."""
         schema = self.resolve(schema) if is_object(schema) and depth < MAX_REFERENCES else {}
         if schema.get("nullable") is True:
             return False
@@ -230,11 +230,11 @@ class Document:
         alternatives: Any = declared.get("security", self._document.get("security")) or [{}]
         missing: list[str] = []
         for alternative in sorted(filter(is_object, alternatives), key=lambda each: not each):
-            found = {name: self._credential(name) for name in alternative}
-            credentials = [each for each in found.values() if each is not None]
-            if len(credentials) == len(found):
+            by_scheme = {name: self._credential(name) for name in alternative}
+            credentials = [each for each in by_scheme.values() if each is not None]
+            if len(credentials) == len(by_scheme):
                 return credentials
-            names = [variable_of(name) for name, each in found.items() if each is None]
+            names = [variable_of(name) for name, each in by_scheme.items() if each is None]
             missing.append(" and ".join(sorted(names)))
         if missing:
             self.missing_variables.add(f"{' or '.join(missing)} (or {OPENAPI_TOKEN})")
@@ -287,7 +287,7 @@ class Inputs:
         }
 
     def add_parameter(self, declared: Json) -> None:
-        """Add an input for a parameter; none for headers that are not one.
+        """Add an input for a parameter, unless it is a header that does not count as one.
 
         Raises:
             DocumentError: It can't be sent.
@@ -307,8 +307,10 @@ class Inputs:
         if is_object(converted) and "description" in declared:
             converted = {"description": declared["description"], **converted}
         explode = declared.get("explode", style == "form") is True
-        added = self._add(name, location, converted, declared.get("required") is True)
-        self.parameters.append(Parameter(added, name, location, style, explode, bool(content)))
+        input_name = self._add(name, location, converted, declared.get("required") is True)
+        is_json_text = bool(content)
+        parameter = Parameter(input_name, name, location, style, explode, is_json_text)
+        self.parameters.append(parameter)
 
     def add_body(self, declared: Json) -> Body | None:
         """Add inputs for the request body: its members, or itself if it is not a plain object.
@@ -326,7 +328,7 @@ class Inputs:
                 raise DocumentError(f"request bodies of {media_type} are not supported")
             return None
         schema: Any = content[media_type].get("schema") or {}
-        self._document.resolve(schema)  # of references without an end
+        self._document.resolve(schema)  # fails if its references never end
         converted = self._converter.convert(schema)
         media_type = "application/json" if media_type in ANY_TYPES else media_type
         plain = self._converter.definition(converted)
@@ -362,7 +364,7 @@ class Inputs:
 def _files(schema: Json, content: Json) -> dict[str, str]:
     """Return the members of a multipart body that are sent as files, and their media types.
 
-    Files are also the items of a list. A text that the API itself decodes is none.
+    The items of a list may be files too. Text that the API itself decodes is not a file.
     """
     single = {
         name: each.get("items", each) if is_object(each) else each
@@ -373,8 +375,8 @@ def _files(schema: Json, content: Json) -> dict[str, str]:
     for name, media_type in files.items():
         encoding = object_at(content, "encoding", name) or {}
         declared = str(encoding.get("contentType", media_type))
-        is_one = "*" not in declared and "," not in declared
-        files[name] = declared if is_one else BINARY
+        is_single_type = "*" not in declared and "," not in declared
+        files[name] = declared if is_single_type else BINARY
     return files
 
 
@@ -397,7 +399,7 @@ def _json_schema(holder: Mapping[str, Any]) -> Any:
 
 
 def _preference(media_type: str) -> int:
-    """Return the place of a media type among those of request bodies; JSON comes first."""
+    """Return the rank of a media type among those of request bodies; JSON comes first."""
     media_type = media_type.partition(";")[0].strip().lower()
     if is_json(media_type) or media_type in ANY_TYPES:
         return 0

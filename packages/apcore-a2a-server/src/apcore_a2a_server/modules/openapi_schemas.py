@@ -71,10 +71,10 @@ class SchemaConverter:
                 value = {name: self.convert(each) for name, each in value.items()}
             converted[keyword] = value
         self._make_hidden_optional(converted)
-        return _modernized(converted)
+        return _modernize(converted)
 
     def _reference(self, reference: str) -> str:
-        """Return *reference* as one to a definition; convert the definition on first use."""
+        """Return a reference to the definition of *reference*, which is converted on first use."""
         if reference not in self._names:
             name = re.sub(r"[^\w.-]", "_", reference.rpartition("/")[2])
             while name in self._definitions:
@@ -87,15 +87,15 @@ class SchemaConverter:
     def _make_hidden_optional(self, schema: Json) -> None:
         properties, required = schema.get("properties"), schema.get("required")
         if is_object(properties) and is_array(required):
-            hidden = [n for n, each in properties.items() if _has(each, self._hidden)]
+            hidden = [n for n, each in properties.items() if _is_true(each, self._hidden)]
             schema["required"] = [name for name in required if name not in hidden]
 
 
-def _has(schema: Any, keyword: str) -> bool:
+def _is_true(schema: Any, keyword: str) -> bool:
     return is_object(schema) and schema.get(keyword) is True
 
 
-def _modernized(schema: Json) -> Json:
+def _modernize(schema: Json) -> Json:
     """Return a schema of OpenAPI 3.0 as one of 3.1, whose schemas are JSON Schema."""
     for bound in ("minimum", "maximum"):
         exclusive = f"exclusive{bound.capitalize()}"

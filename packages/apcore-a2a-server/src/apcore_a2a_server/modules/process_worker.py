@@ -21,11 +21,11 @@ from apcore import CancelToken, Context, ModuleError
 SIZE = struct.Struct("!Q")
 """The header of each message: its size in bytes."""
 MAX_MODULES = 100
-"""Modules that a process keeps loaded; each version of a changed file counts."""
+"""Maximum number of modules that a process keeps loaded; each version of a modified file counts."""
 KEPT_ATTRIBUTES = ("trace_id", "caller_id", "call_chain", "identity", "global_deadline")
 """Attributes of a Context that are sent to the process, in addition to its data."""
 RESTORABLE_PREFIXES = ("apcore.", "apcore_a2a_core.", "apcore_a2a_server.", "builtins")
-"""Beginnings of the names of Python modules whose errors the server can restore."""
+"""Prefixes of the names of Python modules whose errors the server can restore."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class FileModule:
         path: The file.
         name: The name under which the server has imported it.
         class_name: The qualified name of the module's class.
-        changed: The time of the file's last change, so that a changed file is loaded again.
+        modified: The time of the file's last change, so that a modified file is loaded again.
     """
 
     path: str
     name: str
     class_name: str
-    changed: int
+    modified: int
 
     def load(self) -> Any:
         """Import the file, and return a new module, as apcore does."""
@@ -72,19 +72,19 @@ class JobContext:
 
     @classmethod
     def of(cls, context: Any) -> "JobContext":
-        """Return this part of *context*."""
+        """Return the part of *context* that can be sent."""
         data = dict(context.data)
         # a list, since the lazy sequence can't be pickled
         data["ext.a2a.history"] = [*data.get("ext.a2a.history", ())]
         data["ext.a2a.request_metadata"] = {**data.get("ext.a2a.request_metadata", {})}
         attributes = {name: getattr(context, name, None) for name in KEPT_ATTRIBUTES}
-        return cls(_pickled(data), _pickled(attributes))
+        return cls(_pickle_all(data), _pickle_all(attributes))
 
     def context(self) -> Any:
         """Return a Context without services and executor, whose cancel token is never canceled."""
         factory: Any = Context  # its type parameter for `services` can't be inferred
-        context = factory.create(data=_unpickled(self.data), cancel_token=CancelToken())
-        for name, value in _unpickled(self.attributes).items():
+        context = factory.create(data=_unpickle_all(self.data), cancel_token=CancelToken())
+        for name, value in _unpickle_all(self.attributes).items():
             object.__setattr__(context, name, value)
         return context
 
@@ -118,7 +118,7 @@ class PortableError:
 
     @classmethod
     def of(cls, error: BaseException) -> "PortableError":
-        """Return *error* in this form."""
+        """Convert *error*."""
         trace, error_class = "".join(traceback.format_exception(error)), type(error)
         if isinstance(error, ModuleError):
             error_class = next(each for each in error_class.__mro__ if _is_restorable(each))
@@ -128,8 +128,8 @@ class PortableError:
         state = {name: value for name, value in vars(error).items() if _is_json(value)}
         return cls(error_class, tuple(arg for arg in error.args if _is_json(arg)), state, trace)
 
-    def restored(self) -> BaseException:
-        """Return the error, with the traceback as a note for the log."""
+    def restore(self) -> BaseException:
+        """Recreate the error, with the traceback as a note for the log."""
         # not by calling the class, whose constructor may take any arguments
         error = self.error_class.__new__(self.error_class, *self.args)
         error.args = self.args
@@ -149,7 +149,7 @@ def main(descriptor: int) -> None:
     modules: dict[bytes, Any] = {}
     own_id = os.getpid()
     while True:
-        reply = _reply(jobs.get(), modules)
+        reply = _make_reply(jobs.get(), modules)
         if os.getpid() != own_id:  # the module has forked: only one process may reply
             os._exit(1)
         connection.sendall(SIZE.pack(len(reply)) + reply)
@@ -164,7 +164,7 @@ def _receive(connection: socket.socket, jobs: "SimpleQueue[bytes]") -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _reply(payload: bytes, modules: dict[bytes, Any]) -> bytes:
+def _make_reply(payload: bytes, modules: dict[bytes, Any]) -> bytes:
     """Make a call; return its pickled output, or its error."""
     packed_module, inputs, context = pickle.loads(payload)
     try:
@@ -193,7 +193,7 @@ def _is_json(value: object) -> bool:
     return True
 
 
-def _pickled(values: Mapping[str, Any]) -> dict[str, bytes]:
+def _pickle_all(values: Mapping[str, Any]) -> dict[str, bytes]:
     """Return the values that can be pickled."""
     pickled: dict[str, bytes] = {}
     for name, value in values.items():
@@ -202,7 +202,7 @@ def _pickled(values: Mapping[str, Any]) -> dict[str, bytes]:
     return pickled
 
 
-def _unpickled(values: Mapping[str, bytes]) -> dict[str, Any]:
+def _unpickle_all(values: Mapping[str, bytes]) -> dict[str, Any]:
     """Return the values whose classes can be imported here."""
     unpickled: dict[str, Any] = {}
     for name, value in values.items():

@@ -40,10 +40,10 @@ class ModuleProcessError(ModuleError):
     """The process of a module ended before the module returned."""
 
     def __init__(self, exit_code: int) -> None:
-        ended = f"exited with {exit_code}"
+        description = f"exited with {exit_code}"
         if exit_code < 0:
-            ended = f"was ended by {_signal_name(-exit_code)}"
-        super().__init__("MODULE_PROCESS_ENDED", f"The module's process {ended}")
+            description = f"was ended by {_signal_name(-exit_code)}"
+        super().__init__("MODULE_PROCESS_ENDED", f"The module's process {description}")
 
 
 def _signal_name(number: int) -> str:
@@ -71,7 +71,7 @@ def _warn(module_id: str, error: NotPortableError) -> None:
 
 
 def _pack(module: object) -> bytes:
-    """Return a module in the form in which other processes get it.
+    """Serialize a module for other processes.
 
     apcore imports the files of a folder without adding them to `sys.modules`, so that pickle
     would not find their classes: another process loads the file again.
@@ -84,7 +84,7 @@ def _pack(module: object) -> bytes:
         raise NotPortableError("this operating system does not pass sockets to processes")
     if inspect.iscoroutinefunction(getattr(module, "execute", None)) or hasattr(module, "stream"):
         raise NotPortableError("it is asynchronous, or streams")
-    if module_class.__module__ == "__main__":  # whose code may start a server
+    if module_class.__module__ == "__main__":  # importing the main program may start a server
         raise NotPortableError("it is defined in the main program")
     portable = module if module_class.__module__ in sys.modules else _file_of(module_class)
     try:
@@ -98,8 +98,8 @@ def _file_of(module_class: type) -> FileModule:
     path = getattr(getattr(execute, "__code__", None), "co_filename", "")
     if "<locals>" in module_class.__qualname__ or not os.path.isfile(path):
         raise NotPortableError("its file is unknown")
-    changed = os.stat(path).st_mtime_ns
-    return FileModule(path, module_class.__module__, module_class.__qualname__, changed)
+    modified = os.stat(path).st_mtime_ns
+    return FileModule(path, module_class.__module__, module_class.__qualname__, modified)
 
 
 class _Worker:
@@ -179,8 +179,8 @@ class ProcessPool:
     processes, others may start some more; these are not kept.
 
     Args:
-        limit: How many modules run at a time; by default, the number of cores.
-        share: The part of all processes that is left to each client; None for all.
+        limit: Maximum number of modules that run at a time; by default, the number of cores.
+        share: The fraction of all processes that each client can count on; None for all.
     """
 
     def __init__(self, limit: int | None = None, *, share: float | None = None) -> None:
@@ -213,31 +213,31 @@ class ProcessPool:
         if packed_module in self._not_loaded:
             raise NotPortableError
         async with self._places.place(client):
-            # not earlier: as long as it waits, a call needs no copy of its inputs
+            # not earlier: a call that waits needs no copy of its inputs
             payload = pickle.dumps((packed_module, inputs, JobContext.of(context)))
             worker = await self._free_worker()
             self._busy.add(worker)
             try:
                 await begin()
                 reply = await worker.call(payload)
-            except BaseException:  # also a cancellation: the module must not continue
+            except BaseException:  # even if the call was canceled, the module must not continue
                 await asyncio.shield(worker.end())
                 raise
             finally:
                 self._busy.discard(worker)
             await self._release(worker)
-        outcome = pickle.loads(reply)  # from a module, which we trust as we trust it here
+        outcome = pickle.loads(reply)  # from a module, which is trusted as much as in this process
         if isinstance(outcome, NotLoaded):
             self._not_loaded.add(packed_module)
             error = NotPortableError(f"it can't be loaded elsewhere\n{outcome.trace}")
             _warn(context.call_chain[-1], error)
             raise error
         if isinstance(outcome, PortableError):
-            raise outcome.restored()
+            raise outcome.restore()
         return outcome
 
     async def _free_worker(self) -> _Worker:
-        """Return a process that makes no call; start one if there is none."""
+        """Return an idle process; start one if there is none."""
         while self._free:
             worker = self._free.pop()
             if not worker.has_ended:

@@ -14,7 +14,7 @@ from apcore.utils.redaction import redact_sensitive
 from apcore_a2a_core.values import is_array, is_object
 
 MAX_NAME = 64
-"""Maximum length of a name whose verdict is cached, in characters: clients choose the names."""
+"""Maximum length of a name whose verdict is cached, in characters, since clients choose names."""
 ATOMS = frozenset({str, int, float, bool, bytes})
 """Types whose values need not be copied."""
 
@@ -40,14 +40,14 @@ class SchemaStandIn:
 
     @property
     def has_marks(self) -> bool:
-        """Whether something in the JSON Schema is marked as sensitive."""
+        """Whether any part of the JSON Schema is marked as sensitive."""
         if self._has_marks is None:
             self._has_marks = _has_marks(self.json_schema())
         return self._has_marks
 
 
 class Redaction:
-    """A function that redacts values as apcore does by the same rules.
+    """A function that redacts values as apcore does with the same rules.
 
     Args:
         rules: A `RedactionConfig` of apcore.
@@ -71,13 +71,13 @@ class Redaction:
             "replacement": rules.replacement,
         }
         self._has_patterns = bool(rules.compiled_regex_patterns)
-        self._known = lru_cache(4096)(self._is_sensitive)
+        self._is_sensitive_cached = lru_cache(4096)(self._is_sensitive)
 
     def __call__(self, data: Any, schema: SchemaStandIn) -> Any:
         """Return a copy of *data*, a value of *schema*, with sensitive values replaced."""
         if not self._has_patterns and not schema.has_marks:
             try:
-                return self._object(data)
+                return self._redact_object(data)
             except TypeError:  # a value that only apcore copies
                 pass
         return redact_sensitive(data, schema.json_schema(), **self._rules)
@@ -86,27 +86,32 @@ class Redaction:
         value: Any = redact_sensitive({name: ""}, {}, **self._rules)[name]
         return bool(value != "")
 
-    def _object(self, data: Any) -> dict[str, Any]:
+    def _redact_object(self, data: Any) -> dict[str, Any]:
         if data.__class__ is not dict:
             raise TypeError
         copy: dict[str, Any] = {}
         for name, value in data.items():
-            is_sensitive = self._known if len(name) <= MAX_NAME else self._is_sensitive
+            cached = len(name) <= MAX_NAME
+            is_sensitive = self._is_sensitive_cached if cached else self._is_sensitive
             if value is not None and is_sensitive(name):
                 copy[name] = self._rules["replacement"]
             else:
-                copy[name] = self._value(value)
+                copy[name] = self._redact_value(value)
         return copy
 
-    def _value(self, value: Any) -> Any:
+    def _redact_value(self, value: Any) -> Any:
         kind = value.__class__
         if kind in ATOMS or value is None:
             return value
-        return [self._value(item) for item in value] if kind is list else self._object(value)
+        return (
+            [self._redact_value(item) for item in value]
+            if kind is list
+            else self._redact_object(value)
+        )
 
 
 def _has_marks(schema: Any) -> bool:
-    """Return whether something in a schema is marked as sensitive."""
+    """Return whether any part of a schema is marked as sensitive."""
     if is_object(schema):
         return bool(schema.get("x-sensitive")) or any(map(_has_marks, schema.values()))
     return is_array(schema) and any(map(_has_marks, schema))

@@ -19,10 +19,10 @@ from .redaction import SchemaStandIn
 from .stepwise import stepwise_validator
 
 MAX_ERRORS = 1000
-"""Number of errors that apcore may describe; it takes some 20 us for each."""
+"""Maximum number of errors that apcore may describe; it takes some 20 us for each."""
 
 LARGE_TEXT = 8 * 1024
-"""Length of a JSON text from which on it is validated in steps, in characters."""
+"""Length of a JSON text above which it is validated stepwise, in characters."""
 
 KINDS = {"input_schema": "Input", "output_schema": "Output"}
 """Attributes of a module with schemas, and the nouns for the values that they describe."""
@@ -43,7 +43,7 @@ class CachedSchema(SchemaStandIn):
         self._model = model
         self._kind = kind
         self._schema: dict[str, Any] = {}
-        # apcore reads it at each call, and most models have none: `__getattr__` would search it
+        # apcore reads it at each call; most models lack it, so that `__getattr__` would be called
         self.__apcore_source_schema__ = getattr(model, "__apcore_source_schema__", None)
 
     def json_schema(self, *args: Any, **options: Any) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class CachedSchema(SchemaStandIn):
 
     @cached_property
     def _stepwise(self) -> SchemaValidator | None:
-        """The validator for large values; None if the model validates in its own way."""
+        """The validator for large values; None if the model has its own validation methods."""
         names, model = ("model_validate", "model_validate_json"), self._model
         own = [vars(each) for each in model.__mro__ if each is not BaseModel]
         if not issubclass(model, BaseModel) or any(name in each for each in own for name in names):

@@ -65,7 +65,7 @@ CHOICE = Skill(
     time_limit=None,
     in_thread=False,
 )
-"""Stands for the skill of a task whose client has to choose one; no module has an empty id."""
+"""Placeholder for the skill of a task whose client has yet to choose one; its id is empty."""
 
 
 class Skills:
@@ -190,7 +190,7 @@ class Skills:
         if computes(module):
             check_portable(skill_id, module)
         _check_callable(skill_id, object_of(descriptor, "input_schema"))
-        return {skill_id: _skill(skill_id, _displayed(descriptor, module), module)}
+        return {skill_id: _make_skill(skill_id, _with_display(descriptor, module), module)}
 
     def _on_change(self, module_id: str, module: object) -> None:
         """Invalidate the module's entry; the registry calls this from any thread."""
@@ -230,7 +230,7 @@ def time_limit(module: object) -> float | None:
     return timeout / 1000 if isinstance(timeout, int | float) and timeout > 0 else None
 
 
-def _displayed(descriptor: Any, module: object) -> Any:
+def _with_display(descriptor: Any, module: object) -> Any:
     """Return the descriptor with the ``display`` that apcore's decorator sets on the module."""
     display = getattr(module, "display", None)
     if isinstance(display, dict):
@@ -246,7 +246,7 @@ def _is_gated(annotations: Any) -> bool:
     return bool(getattr(annotations, "requires_approval", False))
 
 
-def _skill(skill_id: str, descriptor: Any, module: object) -> Skill:
+def _make_skill(skill_id: str, descriptor: Any, module: object) -> Skill:
     annotations = getattr(descriptor, "annotations", None)
     return Skill(
         id=skill_id,

@@ -34,8 +34,8 @@ from .loading import (
     DeferredError,
     NoModulesError,
     creates_modules,
+    explain_no_modules,
     load_failures,
-    no_modules,
     reason_of,
     with_hint,
 )
@@ -201,7 +201,7 @@ def discover(folder: Path, *, allow_empty: bool = False) -> Registry:
     for file in sorted(folder.rglob(BINDINGS)):
         bind(registry, file)
     if not registry.list() and not allow_empty:
-        raise NoModulesError(no_modules(folder, failures))
+        raise NoModulesError(explain_no_modules(folder, failures))
     return registry
 
 
