@@ -23,7 +23,7 @@ from apcore_a2a_server.modules.validation import (
     TOO_LONG,
     LinearSchema,
     RehearsedSchema,
-    bound_schemas,
+    install_stand_ins,
 )
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 from pydantic import Json as JsonText
@@ -593,7 +593,7 @@ def test_violations_have_the_same_paths_and_keywords_as_those_of_apcore(
     module = registry_of({"work": module_for(schema)}).get("work")
     assert module is not None
     apcores = module.input_schema
-    bound_schemas("work", module)
+    install_stand_ins("work", module)
     assert isinstance(module.input_schema, LinearSchema)
     expected = violations(apcores.model_validate, data)
     assert violations(module.input_schema.model_validate, data) == expected
@@ -627,7 +627,7 @@ def test_a_module_that_cannot_be_modified_keeps_its_schema(name: str) -> None:
 
         output_schema = input_schema
 
-    bound_schemas("work", Fixed())
+    install_stand_ins("work", Fixed())
     assert getattr(Fixed(), name) == text_matching(EVIL)
 
 

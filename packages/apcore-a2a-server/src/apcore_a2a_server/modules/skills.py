@@ -15,7 +15,7 @@ from apcore_a2a_core.values import is_object, object_of
 
 from .processes import check_portable
 from .schema_cache import cache_schemas
-from .validation import bound_schemas
+from .validation import install_stand_ins
 
 logger = logging.getLogger("apcore_a2a.skills")
 
@@ -184,7 +184,7 @@ class Skills:
         get = getattr(self.registry, "get", None)
         module = get(skill_id) if get is not None else None
         if module is not None:
-            bound_schemas(skill_id, module)
+            install_stand_ins(skill_id, module)
         if self._caches_schemas and module is not None:
             cache_schemas(module)
         if computes(module):

@@ -37,7 +37,7 @@ from .processes import NotPortableError
 from .redaction import Redaction, SchemaStandIn, skips_redaction
 from .skills import computes, is_asynchronous, time_limit
 from .threads import ThreadPool, large_values, slow_checks
-from .validation import bound_schemas, needs_stand_in
+from .validation import install_stand_ins, needs_stand_in
 
 if TYPE_CHECKING:  # it needs an extra
     from apcore_a2a_server.spans import Spans
@@ -82,8 +82,8 @@ context with the value, of the module with its schema, and of the context for th
 class OffLoop(BaseStep):
     """One of apcore's own steps, which handles large values in another thread.
 
-    It redacts by `Redaction` instead of apcore's slower function. The output of a stream is
-    complete from its output validation on, also for middleware.
+    It redacts by `Redaction` instead of apcore's slower function. From output validation on, the
+    output of a stream is complete, even for middleware.
 
     Args:
         step: The step.
@@ -105,7 +105,7 @@ class OffLoop(BaseStep):
         if run is None:
             return await self._step.execute(ctx)
         if isinstance(ctx.output_stream, ModuleStream):
-            ctx.output = ctx.output_stream.whole(ctx.output)
+            ctx.output = ctx.output_stream.complete(ctx.output)
         schema = getattr(ctx.module, self._schema, None)
         if not isinstance(schema, SchemaStandIn):
             schema = self._stand_in(ctx, schema)
@@ -118,11 +118,11 @@ class OffLoop(BaseStep):
     def _stand_in(self, ctx: PipelineContext, schema: Any) -> SchemaStandIn | None:
         """Return the stand-in for the schema of a module, if it needs one.
 
-        If no client has called the module yet, only other modules, it has no stand-ins so far.
+        A module that only other modules have called so far has no stand-ins yet.
         """
         kind = schema if isinstance(schema, type) else type(schema)
         if needs_stand_in(kind):
-            bound_schemas(ctx.module_id, ctx.module)
+            install_stand_ins(ctx.module_id, ctx.module)
             schema = getattr(ctx.module, self._schema, None)
         return schema if isinstance(schema, SchemaStandIn) else None
 
@@ -272,7 +272,7 @@ class ModuleStream:
         run: The run that the call belongs to.
         chunks: The module's chunks.
         text_field: The member of the output that is text; None if there is none.
-        logged: The span of the call, which ends with the stream.
+        span_row: The span of the call, which ends with the stream.
 
     Attributes:
         span: A context manager for the time of the stream, if it has a span.
@@ -283,10 +283,10 @@ class ModuleStream:
         run: PipelineRun,
         chunks: AsyncGenerator[Any],
         text_field: str | None,
-        logged: SpanRow,
+        span_row: SpanRow,
     ) -> None:
         self._run = run
-        self._logged = logged
+        self._span_row = span_row
         self._chunks = chunks
         self._text_field = text_field
         self._texts: list[str] = []
@@ -303,10 +303,10 @@ class ModuleStream:
                     yield output
 
     async def _outputs(self) -> AsyncGenerator[Any]:
-        run, name, logged = self._run, self._text_field, self._logged
+        run, name, span_row = self._run, self._text_field, self._span_row
         try:
             await run.begin()
-            run.spans.start_module(logged)
+            run.spans.start_module(span_row)
             async with aclosing(self._chunks) as chunks:
                 async for chunk in chunks:
                     if isinstance(chunk, REPORTS):
@@ -318,17 +318,17 @@ class ModuleStream:
                             self._texts.append(text)
                     yield chunk
         except InputRequiredError as error:
-            run.spans.end(logged, error)
+            run.spans.end(span_row, error)
             raise _as_apcore_error(error) from None
         except BaseException as error:  # any exception ends the span too
-            run.spans.end(logged, error)
+            run.spans.end(span_row, error)
             if isinstance(error, SystemExit | KeyboardInterrupt):
                 raise _as_module_error(error) from None
             raise
-        run.spans.end(logged)
+        run.spans.end(span_row)
 
-    def whole(self, merged: Any) -> Any:
-        """Return the merged chunks with the whole text."""
+    def complete(self, merged: Any) -> Any:
+        """Return the merged chunks of a stream, with its whole text instead of the last chunk's."""
         return merged | {self._text_field: "".join(self._texts)} if self._texts else merged
 
 
@@ -364,7 +364,7 @@ class DirectExecutor(apcore.Executor):
 
 
 class DirectEngine(PipelineEngine):
-    """apcore's engine without the records of each step that nothing would show.
+    """apcore's engine, without the records of steps where they would not be shown.
 
     apcore's engine records the time, the result and the output of each step, which takes as long
     as most steps. Only traces, dry runs, middlewares of steps and conditions to stop show them:

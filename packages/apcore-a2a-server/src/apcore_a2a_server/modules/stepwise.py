@@ -25,8 +25,8 @@ class OutOfTimeError(Exception):
     """A validation has used more CPU time than it may."""
 
 
-_end: ContextVar[float | None] = ContextVar("apcore_a2a_validation_end", default=None)
-"""When the validation in this thread must end, in seconds of the thread's CPU time."""
+_deadline: ContextVar[float | None] = ContextVar("apcore_a2a_validation_end", default=None)
+"""Deadline of the validation in this thread, in seconds of the thread's CPU time."""
 
 
 @contextmanager
@@ -36,21 +36,21 @@ def limited_time(seconds: float) -> Generator[None]:
     Raises:
         OutOfTimeError: They have used up the time.
     """
-    token = _end.set(time.thread_time() + seconds)
+    token = _deadline.set(time.thread_time() + seconds)
     try:
         yield
     finally:
-        _end.reset(token)
+        _deadline.reset(token)
 
 
-def take_turn(value: Any) -> Any:
-    """Return *value*; before that, Python may give other threads a turn.
+def let_others_run(value: Any) -> Any:
+    """Return *value*, after Python has had a chance to run other threads.
 
     Raises:
         OutOfTimeError: The time of the validation is over.
     """
-    end = _end.get()
-    if end is not None and time.thread_time() > end:
+    deadline = _deadline.get()
+    if deadline is not None and time.thread_time() > deadline:
         raise OutOfTimeError
     return value
 
@@ -64,7 +64,7 @@ NAMED = frozenset({"model", "dataclass", "typed-dict", "definition-ref"})
 
 
 def stepwise_validator(model: type[BaseModel]) -> SchemaValidator:
-    """Return a validator that takes turns, and stops at the first invalid item of a list.
+    """Return a validator that lets other threads run, and stops at a list's first invalid item.
 
     For each item of a list pydantic may record an error for each choice of a union, some
     microseconds each.
@@ -74,7 +74,7 @@ def stepwise_validator(model: type[BaseModel]) -> SchemaValidator:
     try:
         # otherwise pydantic uses the validators of the models inside, as they are
         return SchemaValidator(schema, _use_prebuilt=False)
-    except TypeError:  # pydantic-core before 2.42 can't be told
+    except TypeError:  # pydantic-core before 2.42 has no such option
         return SchemaValidator(schema)
 
 
@@ -83,8 +83,8 @@ def _stepwise(node: Any, *, is_named: bool) -> Any:
 
     Args:
         node: The schema.
-        is_named: Whether errors do not show the types in it. The name of a list that is a choice of
-            a union is in the path of errors, and has the names of its items' types.
+        is_named: Whether the paths of errors do not contain the types in it. The path of an error
+            in a list that is a choice of a union contains the names of the list's item types.
     """
     if isinstance(node, list | tuple):
         items = cast("Iterable[Any]", node)
@@ -107,18 +107,18 @@ def _stepwise(node: Any, *, is_named: bool) -> Any:
     for name in ("items_schema", "values_schema"):
         if name in result:
             result[name] = _with_turn(result[name], "function-after")
-    # A pattern of Python may take long, and holds the lock meanwhile. Only a text may pass through
-    # Python before it is validated: strict validation takes less from Python than from JSON.
+    # A pattern of Python may take long, and holds the lock meanwhile. Only text may pass through
+    # Python before it is validated: strict validation accepts fewer values from Python than JSON.
     if kind == "str" and "pattern" in result:
         return _with_turn(result, "function-before")
     return result
 
 
 def _with_turn(schema: Any, kind: str) -> Any:
-    """Return a core schema that takes a turn before or after a value is validated."""
+    """Return a core schema that lets other threads run before or after a value is validated."""
     if is_array(schema):  # the items of a tuple
         return [_with_turn(each, kind) for each in schema]
-    function = {"type": "no-info", "function": take_turn}
+    function = {"type": "no-info", "function": let_others_run}
     return {"type": kind, "function": function, "schema": schema}
 
 
@@ -127,10 +127,10 @@ def _with_turn(schema: Any, kind: str) -> Any:
 TURN = "x-apcore-turn"
 CONSTANTS = frozenset({"const", "default", "enum", "examples"})
 """Keywords whose values are not schemas."""
-EACH_ITEM = ("items", "contains", "unevaluatedItems")
+ITEM_KEYWORDS = ("items", "contains", "unevaluatedItems")
 """Keywords with a schema for the items of an array."""
 MANY_MEMBERS = 20
-"""Number of objects and arrays in an `enum` from which on they are hashed."""
+"""Number of objects and arrays above which the members of an `enum` are hashed."""
 
 
 class Turn:
@@ -143,8 +143,8 @@ class Turn:
         pass
 
     def validate(self, instance: Any) -> None:
-        """Take a turn."""
-        take_turn(instance)
+        """Let other threads run."""
+        let_others_run(instance)
 
 
 class HashedEnum:
@@ -164,7 +164,7 @@ class HashedEnum:
 
 
 def stepwise_schema(schema: Json) -> tuple[Json, Mapping[str, Any]]:
-    """Return a JSON Schema that takes turns, and the classes of the keywords that it needs."""
+    """Return a JSON Schema that lets other threads run, and the classes of keywords it needs."""
     keywords: dict[str, Any] = {TURN: Turn}
     if _has_large_enum(schema):
         keywords["enum"] = HashedEnum
@@ -179,7 +179,7 @@ def _with_turns(schema: Any) -> Any:
     result = {
         name: value if name in CONSTANTS else _with_turns(value) for name, value in schema.items()
     }
-    for name in EACH_ITEM:
+    for name in ITEM_KEYWORDS:
         if is_object(result.get(name)):
             result[name] = {TURN: True, **result[name]}
     return result

@@ -1,4 +1,4 @@
-"""Targets: what users name to serve, such as a folder, `package.module` or `module:attribute`."""
+"""Targets: names of modules to serve, such as a folder, `package.module` or `module:attribute`."""
 
 import inspect
 import logging
@@ -62,16 +62,16 @@ class Extension(NamedTuple):
 
     @classmethod
     def of(cls, file: Path, folder: Path) -> "Extension":
-        """Return the extension that a file in a folder is."""
+        """Return the extension for a file in a folder."""
         parts = file.relative_to(folder).with_suffix("").parts
         return cls(file, ".".join(parts), f"apcore_ext_{'_'.join(parts)}")
 
-    def imported(self) -> Any:
-        """Return its source of modules, if it has been imported, or else an empty one."""
+    def imported_source(self) -> Any:
+        """Return its source of modules if it has been imported, or else an empty one."""
         namespace = sys.modules.get(self.name)
         if namespace is None or namespace.__file__ != str(self.file):
             return {}
-        return _in_namespace(namespace, self.module_id, self.file.name)
+        return _modules_in(namespace, self.module_id, self.file.name)
 
     def load(self) -> Any:
         """Import it again, and return its source of modules, after `on_load`.
@@ -80,21 +80,21 @@ class Extension(NamedTuple):
             NoModulesError: It has no modules.
             TargetError: It can't be imported, or apcore refuses one of its modules.
         """
-        before = sys.modules.get(self.name)
-        old = [module for module, _ in entries_of(self.imported()).values()]
+        earlier = sys.modules.get(self.name)
+        old_modules = [module for module, _ in entries_of(self.imported_source()).values()]
         try:
-            with _out_of_global_client(old):
-                source = _in_file(self.file, self.module_id, self.name)
+            with _out_of_global_client(old_modules):
+                source = _load_file(self.file, self.module_id, self.name)
                 _add(apcore.Registry(), source)  # does the registry's own checks, and runs on_load
         except BaseException:  # SystemExit, too
-            if before is not None:  # its functions stay in service
-                sys.modules[self.name] = before
+            if earlier is not None:  # its functions stay in service
+                sys.modules[self.name] = earlier
             raise
         return source
 
 
 def load(target: Any, *, allow_empty: bool = False) -> Any:
-    """Return what a target names: an object with modules, or a mapping of ids to modules.
+    """Load a target, and return an object with modules, or a mapping of ids to modules.
 
     Args:
         target: The path of a folder or file, `package.module`, `module:attribute`, an object with
@@ -107,16 +107,16 @@ def load(target: Any, *, allow_empty: bool = False) -> Any:
         NoModulesError: It has no modules.
     """
     if isinstance(target, PathLike):
-        return _at_path(Path(cast("PathLike[str]", target)), allow_empty)
+        return _load_path(Path(cast("PathLike[str]", target)), allow_empty)
     if isinstance(target, str):
-        return _named(target, allow_empty)
+        return _load_named(target, allow_empty)
     if isinstance(target, SEQUENCES):
         return combine([load(each, allow_empty=allow_empty) for each in target])
     if isinstance(target, Mapping):
-        named = cast("Mapping[str, Any]", target)
-        return {module_id: _only_module(each, module_id) for module_id, each in named.items()}
+        targets = cast("Mapping[str, Any]", target)
+        return {module_id: _only_module(each, module_id) for module_id, each in targets.items()}
     if isinstance(target, ModuleType):
-        return _in_namespace(target, target.__name__, target.__name__)
+        return _modules_in(target, target.__name__, target.__name__)
     module = _as_module(target)
     if module is None and not _has_modules(target):
         module = bridges.module_of(target)
@@ -144,13 +144,13 @@ def combine(sources: Sequence[Any]) -> Any:
     Raises:
         TargetError: There are several executors, or two modules have the same id.
     """
-    executors = [each for each in sources if _executor(each) is not None]
+    executors = [each for each in sources if _executor_of(each) is not None]
     if len(executors) > 1:
         problem = "Only one target can be an Executor or APCore, whose rules apply to all modules"
         raise TargetError(f"{problem}, but there are {len(executors)}")
     registries = [each for each in sources if not isinstance(each, Mapping)]
     base: Any = (*executors, *registries, apcore.Registry())[0]
-    executor = _executor(base)
+    executor = _executor_of(base)
     registry = base if executor is None else executor.registry
     for source in sources:
         if source is not base:
@@ -192,7 +192,7 @@ def discover(folder: Path, *, allow_empty: bool = False) -> Registry:
     for file in sorted(deferred):
         extension = Extension.of(file, folder.resolve())
         try:
-            _add(registry, _in_file(file, extension.module_id, extension.name))
+            _add(registry, _load_file(file, extension.module_id, extension.name))
         except (NoModulesError, TargetError) as error:
             failures[extension.module_id] = str(error)
             extra = {"event": "module_load_failed"}
@@ -205,11 +205,11 @@ def discover(folder: Path, *, allow_empty: bool = False) -> Registry:
     return registry
 
 
-def _named(target: str, allow_empty: bool) -> Any:
-    """Return what a text names: a path, or else a Python module or an attribute of one."""
+def _load_named(target: str, allow_empty: bool) -> Any:
+    """Load the path that a text names, or else the Python module or an attribute of one."""
     path = _existing_path(target)
     if path is not None:
-        return _at_path(path, allow_empty)
+        return _load_path(path, allow_empty)
     name, colon, attribute = target.rpartition(":")
     owner = name if colon else target
     if owner.endswith((".py", ".yaml", ".yml")) or re.search(r"[/\\]", owner):
@@ -220,7 +220,7 @@ def _named(target: str, allow_empty: bool) -> Any:
     else:
         namespace = import_module_of(owner, target)
     if not colon:
-        return _in_namespace(namespace, target, target)
+        return _modules_in(namespace, target, target)
     return load(_attribute(namespace, attribute, owner), allow_empty=allow_empty)
 
 
@@ -233,7 +233,7 @@ def _existing_path(text: str) -> Path | None:
         return None
 
 
-def _at_path(path: Path, allow_empty: bool) -> Any:
+def _load_path(path: Path, allow_empty: bool) -> Any:
     if path.is_file() and path.match(BINDINGS):
         registry = apcore.Registry()
         bind(registry, path)
@@ -249,7 +249,7 @@ def _at_path(path: Path, allow_empty: bool) -> Any:
     make_importable(path.parent)
     module_id = re.sub(r"\W", "_", path.stem).lower()
     if creates_modules(path):
-        return _in_file(path, module_id, free_name(path))
+        return _load_file(path, module_id, free_name(path))
     try:
         module_class = resolve_entry_point(path)
     except apcore.ModuleError as error:
@@ -260,12 +260,12 @@ def _at_path(path: Path, allow_empty: bool) -> Any:
     return {module_id: _create(module_class)}
 
 
-def _in_file(file: Path, module_id: str, name: str) -> Any:
-    """Import a file that creates modules; return them, as in `_in_namespace`."""
-    return _in_namespace(import_file(file, name), module_id, file.name)
+def _load_file(file: Path, module_id: str, name: str) -> Any:
+    """Import a file that creates modules; return them, as in `_modules_in`."""
+    return _modules_in(import_file(file, name), module_id, file.name)
 
 
-def _in_namespace(namespace: ModuleType, module_id: str, label: str) -> Any:
+def _modules_in(namespace: ModuleType, module_id: str, label: str) -> Any:
     """Return the modules that a Python module defines, by id, or the client that holds them.
 
     Args:
@@ -284,7 +284,7 @@ def _in_namespace(namespace: ModuleType, module_id: str, label: str) -> Any:
     for value in vars(namespace).values():
         is_own = getattr(value, "__module__", "") in own_names
         if inspect.isclass(value) and not is_own:
-            continue  # only imported here: nothing of it must run
+            continue  # it is only imported here, so none of its code may run
         module = _as_module(value)
         if module is not None and is_own:
             modules[_id_of(module, namespace.__name__, module_id)] = module
@@ -300,17 +300,21 @@ def _clients(namespace: ModuleType) -> dict[str, Any]:
         if type(value).__name__ in CLIENTS and not any(value is each for each in objects.values()):
             objects[name] = value
     for attribute in ("executor", "registry", "list"):
-        found = {name: each for name, each in objects.items() if hasattr(each, attribute)}
-        if found:
-            return {n: each for n, each in found.items() if getattr(each, "registry", each).list()}
+        sources = {name: each for name, each in objects.items() if hasattr(each, attribute)}
+        if sources:
+            return {
+                name: each
+                for name, each in sources.items()
+                if getattr(each, "registry", each).list()
+            }
     return {}
 
 
 def _as_module(value: Any) -> Any:
-    """Return the apcore module that *value* is, or that its decorator has created, or None.
+    """Return *value* if it is an apcore module, or the one that its decorator created, or None.
 
     Raises:
-        TargetError: A decorator has not been called, so that it has taken the function for an id.
+        TargetError: A decorator was used without parentheses, so it took the function for an id.
     """
     if inspect.isroutine(value):
         if value.__qualname__ == "APCore.module.<locals>.decorator":
@@ -348,12 +352,12 @@ def _id_of(module: Any, name: str = "", module_id: str = "") -> str:
         TargetError: It has no id.
     """
     generated_prefix = re.sub(r"[^a-z0-9_.]", "_", name.lower()) + "."
-    own = getattr(module, "module_id", None)
-    if isinstance(own, str):
+    own_id = getattr(module, "module_id", None)
+    if isinstance(own_id, str):
         return (
-            f"{module_id}.{own.removeprefix(generated_prefix)}"
-            if own.startswith(generated_prefix)
-            else own
+            f"{module_id}.{own_id.removeprefix(generated_prefix)}"
+            if own_id.startswith(generated_prefix)
+            else own_id
         )
     kind = type(module).__name__
     if not module_id:
@@ -375,7 +379,7 @@ def _add(registry: Any, source: Any) -> None:
                     registry.register(module_id, module, metadata=metadata)
             else:
                 registry.register(module_id, module)
-        except Exception as error:  # from on_load or the registry, such as for an id that is used
+        except Exception as error:  # from on_load or the registry, for example if the id is taken
             raise TargetError(f"{module_id} can't be served: {reason_of(error)}") from None
 
 
@@ -406,7 +410,7 @@ def entries_of(source: Any) -> dict[str, tuple[Any, dict[str, Any]]]:
     if isinstance(source, Mapping):
         modules = cast("Mapping[str, Any]", source)
         return {module_id: (module, {}) for module_id, module in modules.items()}
-    executor = _executor(source)
+    executor = _executor_of(source)
     registry = source if executor is None else executor.registry
     ids = [*registry.list()]
     return {each: (registry.get(each), _metadata(registry, each)) for each in ids}
@@ -426,11 +430,11 @@ def _out_of_global_client(modules: Sequence[Any]) -> Generator[None]:
     removed = {n: m for n in registry.list() if any((m := registry.get(n)) is o for o in modules)}
     for module_id in removed:
         registry.unregister(module_id)
-    others = {*registry.list()}
+    other_ids = {*registry.list()}
     try:
         yield
-    except BaseException:  # of the block, whatever it is
-        for module_id in {*registry.list()} - others:
+    except BaseException:  # any exception of the block
+        for module_id in {*registry.list()} - other_ids:
             registry.unregister(module_id)
         for module_id, module in removed.items():
             registry.register(module_id, module)
@@ -455,8 +459,8 @@ def without_hooks(module: Any) -> Generator[None]:
         attributes |= own
 
 
-def _executor(source: Any) -> Any:
-    """Return the executor that a source is or has; None if it has none."""
+def _executor_of(source: Any) -> Any:
+    """Return the source's executor, which may be the source itself; None if it has none."""
     executor = getattr(source, "executor", source)
     return None if missing_methods(executor, Executor) else executor
 
@@ -485,6 +489,6 @@ def _has_modules(value: Any) -> bool:
     """Return whether an object has modules: a client, an Executor, a Registry, or a collection."""
     return (
         isinstance(value, (*SEQUENCES, Mapping))
-        or _executor(value) is not None
+        or _executor_of(value) is not None
         or not missing_methods(value, Registry)
     )

@@ -13,7 +13,7 @@ OWNER_PREFIX = "%tenant|"
 
 
 class Tenant(NamedTuple):
-    """A tenant and the skill that it stands for."""
+    """A tenant: the name, and the skill that it serves."""
 
     name: str
     skill_id: str
@@ -25,15 +25,15 @@ class Tenants:
     Args:
         skills: The skills.
         access: The access rules.
-        named: The skill of each tenant; None if each skill is a tenant with its own id.
+        skill_ids: The skill of each tenant, by name; None if each skill is a tenant of its own id.
     """
 
     def __init__(
-        self, skills: Skills, access: Access, named: Mapping[str, str] | None = None
+        self, skills: Skills, access: Access, skill_ids: Mapping[str, str] | None = None
     ) -> None:
         self._skills = skills
         self._access = access
-        self._named = named
+        self._skill_ids = skill_ids
 
     async def find(self, name: str, identity: Identity | None) -> Tenant | None:
         """Return the tenant with that name; None if there is none, or *identity* may not call it.
@@ -48,7 +48,7 @@ class Tenants:
 
     def get(self, name: str) -> Tenant | None:
         """Return the tenant with that name; None if there is none."""
-        skill_id = name if self._named is None else self._named.get(name)
+        skill_id = name if self._skill_ids is None else self._skill_ids.get(name)
         if skill_id is None or not self._skills.is_discoverable(skill_id):
             return None
         return Tenant(name, skill_id)

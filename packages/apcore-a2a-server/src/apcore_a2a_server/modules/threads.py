@@ -61,8 +61,8 @@ class _Call:
     Attributes:
         client: The client whose call it is.
         thread: The thread that makes the call; None until it starts.
-        ended: Whether the function has returned or raised.
-        abandoned: Whether the caller was cancelled, so that the result is dropped.
+        has_ended: Whether the function has returned or raised.
+        is_abandoned: Whether the caller was cancelled, so that the result is dropped.
         computes_until: When the thread stops counting as computing, by `time.monotonic`, unless a
             later measurement finds that it still computes; infinite before the first one.
     """
@@ -73,8 +73,8 @@ class _Call:
     result: "asyncio.Future[Any]"
     client: str = ""
     thread: "_Thread | None" = None
-    ended: bool = False
-    abandoned: bool = False
+    has_ended: bool = False
+    is_abandoned: bool = False
     computes_until: float = inf if HAS_CPU_CLOCKS else 0
     _measured: float = 0
     _cpu_time: float = 0
@@ -123,9 +123,9 @@ class _Thread(threading.Thread):
         while True:
             call, result, error = self.calls.get(), None, None
             try:
-                if not call.abandoned:
+                if not call.is_abandoned:
                     result = call.context.run(call.function, *call.args)
-            except BaseException as raised:  # modules raise what they like: their caller gets it
+            except BaseException as raised:  # modules may raise anything: their caller gets it
                 error = raised
             self._on_end(call, result, error)
             del call, result, error  # an idle thread keeps nothing alive
@@ -134,18 +134,19 @@ class _Thread(threading.Thread):
 class ThreadPool:
     """A pool of threads for synchronous modules.
 
-    At most `limit` modules run at a time, which lets many wait for a network or a disk. As many
-    that compute would starve the event loop, for all share one interpreter lock: so another call
-    starts only while fewer threads than the cores + 2 have recently used the CPU, or fewer than
+    At most `limit` modules run at a time, so that many can wait for a network or a disk. If as many
+    computed, they would starve the event loop, since all threads share the interpreter lock.
+    Therefore, another call starts only while fewer threads than the number of cores + 2 have
+    recently used the CPU, or fewer than
     two if they hold up the event loop. Modules that compute without the lock do not.
 
-    Waiting calls start in the order in which they came, but each client's in turn. A client that
-    has more than its share of the places leaves the rest to the others: while it does, more than
-    `limit` modules may run, up to half as many more for a share of one half.
+    Clients with waiting calls take turns, and the calls of each start in their order. While one
+    client has more than its share of the places, the others still get theirs, so that more than
+    `limit` modules may run: up to half as many more for a share of one half.
 
     A thread can't be ended from outside. A call that is canceled or out of time gives its place
     to the next and leaves its thread behind: it is *stuck* until its module returns, and the
-    result is dropped. When as many are stuck as may run, no more calls are taken. The threads are
+    result is dropped. When as many threads are stuck as may run, calls are refused. The threads are
     daemons: a process that ends does not wait for them, as it would for those of
     `concurrent.futures` or anyio.
 
@@ -153,7 +154,7 @@ class ThreadPool:
         limit: How many modules may run at a time, and how many more threads may be stuck.
         computing_limit: How many threads may use the CPU before other calls wait; by default the
             number of cores + 2.
-        share: The part of all places that is left to each client; None for all.
+        share: The fraction of all places that each client can count on; None for all.
 
     Attributes:
         computing_limit: How many threads may use the CPU before other calls wait.
@@ -211,7 +212,7 @@ class ThreadPool:
         Raises:
             ThreadPoolError: Too many threads are stuck.
         """
-        if _inside.get():  # a module that another calls in its thread runs there, too
+        if _inside.get():  # a module that is called by another in its thread runs there, too
             return function(*args)
         context = copy_context()
         context.run(_inside.set, True)
@@ -226,7 +227,7 @@ class ThreadPool:
             raise
 
     def _start_waiting(self) -> None:
-        """Start the calls that wait, as long as there are places."""
+        """Start the waiting calls, as long as there are places."""
         while (call := self._next()) is not None:
             if call.result.done():  # its caller was cancelled
                 continue
@@ -234,18 +235,18 @@ class ThreadPool:
                 call.result.set_exception(ThreadPoolError("Too many synchronous modules are stuck"))
                 continue
             self._running.add(call)
-            call.start(self._thread())
+            call.start(self._idle_thread())
         if self._waiting and self._timer is None:
             due = time.monotonic() + WINDOW
             self._timer = asyncio.get_running_loop().call_later(WINDOW, self._retry, due)
 
     def _next(self) -> _Call | None:
-        """Return the next call that has a place, of the clients in turn; None if none has."""
+        """Return the next call for which there is a place, of the clients in turn, or None."""
         rooms = self._rooms() if self._waiting else ()
         if not all(room.has_any() for room in rooms):
             return None
-        waiting = self._waiting.pop(lambda client: all(room.may_have(client) for room in rooms))
-        return None if waiting is None else waiting[1]
+        entry = self._waiting.pop(lambda client: all(room.may_have(client) for room in rooms))
+        return None if entry is None else entry[1]
 
     def _retry(self, due: float) -> None:
         self._timer, now = None, time.monotonic()
@@ -256,7 +257,7 @@ class ThreadPool:
         self._start_waiting()
 
     def _rooms(self) -> Sequence[Room]:
-        """Return what limits the calls that may start now; nothing if any may."""
+        """Return the limits on the calls that may start now; none if any call may start."""
         now = time.monotonic()
         computing_limit = min(self._allowed, self.computing_limit)
         if len(self._running) < min(computing_limit, self._limit):
@@ -273,17 +274,17 @@ class ThreadPool:
         return Room.of(limit, self._share, holders)
 
     def _abandon(self, call: _Call) -> None:
-        """Leave a call whose caller was cancelled to its thread, if it has one."""
+        """Give up a call whose caller was cancelled; if it has a thread, that one is now stuck."""
         if call in self._running:
             self._running.remove(call)
             with self._lock:
-                call.abandoned = True
-                self._stuck[call.client] += not call.ended
+                call.is_abandoned = True
+                self._stuck[call.client] += not call.has_ended
         self._waiting.discard(call.client, call)  # else it would keep its arguments alive
         self._start_waiting()
 
-    def _thread(self) -> _Thread:
-        """Return a thread that makes no call."""
+    def _idle_thread(self) -> _Thread:
+        """Return an idle thread; start one if there is none."""
         with suppress(IndexError):
             return self._idle.pop()
         thread = _Thread(self._on_end)
@@ -291,10 +292,10 @@ class ThreadPool:
         return thread
 
     def _on_end(self, call: _Call, result: Any, error: BaseException | None) -> None:
-        """Take the end of a call, in its thread."""
+        """Record the end of a call; this runs in the thread of the call."""
         with self._lock:
-            call.ended = True
-            if call.abandoned:
+            call.has_ended = True
+            if call.is_abandoned:
                 self._stuck -= {call.client: 1}  # drops counts of zero, unlike `subtract`
         if call.thread is not None:
             self._idle.append(call.thread)
@@ -321,10 +322,10 @@ class SideThreads:
     Event loops of several threads may use them.
 
     Args:
-        number: How many calls run at a time; others wait, and clients take turns.
+        number: Maximum number of calls that run at a time; others wait, and clients take turns.
 
     Attributes:
-        pending: How many calls run or wait.
+        pending: The number of calls that run or wait.
     """
 
     def __init__(self, number: int) -> None:
@@ -347,7 +348,7 @@ class SideThreads:
             self.pending += 1
             self._waiting.add(client, call)
         try:
-            # the thread takes the next call in turn, which may be another one than this
+            # the thread takes the next call in turn, which may be a different one
             self._pool.submit(self._call_next)
             return await asyncio.wrap_future(result)
         finally:
@@ -356,9 +357,9 @@ class SideThreads:
 
     def _call_next(self) -> None:
         with self._lock:
-            waiting = self._waiting.pop()
-        if waiting is not None:
-            _, (result, function) = waiting
+            entry = self._waiting.pop()
+        if entry is not None:
+            _, (result, function) = entry
             _settle(result, function)
 
 

@@ -72,7 +72,7 @@ class LinearSchema(SchemaStandIn):
         self._validator = validator_of(*stepwise_schema(schema), pattern_options=options)
 
     def __reduce__(self) -> Any:
-        """Pickle what it is made of, for modules that run in another process."""
+        """Pickle its arguments, for modules that run in another process."""
         return type(self), (self._schema, self._kind)
 
     def json_schema(self, *args: Any, **options: Any) -> Json:
@@ -98,8 +98,8 @@ class LinearSchema(SchemaStandIn):
         return data
 
     def _validate_as_json(self, data: Any) -> None:
-        """Validate what clients will get of an output."""
-        # what can't be converted can't be sent either, which a later error explains
+        """Validate an output as the JSON that clients will get."""
+        # a value that can't be converted can't be sent either: a later error explains that
         with suppress(ValueError):
             data_as_json = to_jsonable_python(data, timedelta_mode="float", bytes_mode="base64")
             self.model_validate(data_as_json)
@@ -138,7 +138,7 @@ class SeparateSchema(SchemaStandIn):
         """Return *data* if it matches the schema.
 
         Raises:
-            SchemaValidationError: It does not match, or that takes too long to find out.
+            SchemaValidationError: It does not match, or the check takes too long.
         """
         violations = check_in_process({"schema": self._schema}, data)
         if violations:
@@ -149,8 +149,9 @@ class SeparateSchema(SchemaStandIn):
 class RehearsedSchema(CachedSchema):
     """Stand-in for a pydantic model that takes long to validate some small values.
 
-    Another process first matches the patterns for Python's `re`, in every text of a value: only
-    what ends in time there is validated here. Values of recursive unions have a maximum depth.
+    Another process first matches the patterns for Python's `re`, in every text of a value. The
+    value is validated here only if that ends in time. Values of recursive unions have a maximum
+    depth.
     """
 
     def __init__(self, model: type[Any], kind: str = "Input") -> None:
@@ -198,7 +199,7 @@ def check_in_process(check: Json, data: Any) -> list[Json]:
     It runs in a process that is killed when it takes too long. This blocks the calling thread.
 
     Args:
-        check: What to check: a `schema` for Python's jsonschema, or see `python_patterns`.
+        check: A `schema` for Python's jsonschema, or the result of `python_patterns`.
         data: The value.
     """
     data_as_json = to_jsonable_python(data, bytes_mode="base64", fallback=str)
@@ -216,7 +217,7 @@ def check_in_process(check: Json, data: Any) -> list[Json]:
 
 @lru_cache(maxsize=1024)
 def needs_stand_in(kind: type) -> bool:
-    """Return whether `bound_schemas` has a stand-in for a schema, or would look for one.
+    """Return whether `install_stand_ins` has a stand-in for a schema, or would look for one.
 
     Args:
         kind: The schema, if it is a model; otherwise its type.
@@ -227,7 +228,7 @@ def needs_stand_in(kind: type) -> bool:
     return is_slow or json_schema_of(kind) is not None
 
 
-def bound_schemas(skill_id: str, module: Any) -> None:
+def install_stand_ins(skill_id: str, module: Any) -> None:
     """Give a module instance stand-ins for its schemas whose validation is not bounded.
 
     A warning names each pattern that may backtrack.
@@ -296,8 +297,8 @@ def json_schema_of(schema: Any) -> Json | None:
 def keywords_of(schema: Any) -> Iterator[tuple[str, Any]]:
     """Yield the keywords of a schema and of those in it, with their values.
 
-    Names of properties, and members of constants, are yielded like keywords: what looks for
-    keywords finds too many rather than too few.
+    Names of properties, and members of constants, are yielded like keywords, so that callers find
+    too many keywords rather than too few.
     """
     if is_object(schema):
         yield from schema.items()

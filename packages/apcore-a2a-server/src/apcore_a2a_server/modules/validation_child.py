@@ -36,7 +36,7 @@ def validate(schema: Any, data: Any) -> list[dict[str, str]]:
     validator: Any = Draft202012Validator(schema)
     errors = validator.iter_errors(data)
     violations = [_violation(error) for error in islice(errors, MAX_VIOLATIONS)]
-    for _ in errors:  # a value behind the violations may be the one that takes long
+    for _ in errors:  # a value after these violations may be the one that takes long
         continue
     return violations
 

@@ -40,14 +40,14 @@ class Files(NamedTuple):
         return self.code.match(BINDINGS)
 
 
-class Loaded(NamedTuple):
+class LoadedModule(NamedTuple):
     """A loaded module and the metadata from its YAML, or from its client."""
 
     module: Any
     metadata: dict[str, Any]
 
 
-Modules: TypeAlias = dict[str, Loaded]
+Modules: TypeAlias = dict[str, LoadedModule]
 """The modules of a file, by id."""
 Stamp: TypeAlias = tuple[int, int, int]
 """Time, size and inode of a file."""
@@ -67,7 +67,7 @@ async def watch(registry: Registry, folder: Path) -> None:
     extensions, is_failing = Extensions(registry, folder), False
     while True:
         # The watcher starts before the scan, so that it reports changes during the scan.
-        change = asyncio.create_task(_change(folder))
+        change = asyncio.create_task(_wait_for_change(folder))
         try:
             await asyncio.sleep(0)
             await extensions.update()
@@ -85,7 +85,7 @@ async def watch(registry: Registry, folder: Path) -> None:
             await asyncio.gather(change, return_exceptions=True)
 
 
-async def _change(folder: Path) -> None:
+async def _wait_for_change(folder: Path) -> None:
     """Wait for a change in the folder, for at most 0.8 s.
 
     Network drives report no changes, and watchfiles' own polling misses the second of two changes
@@ -125,7 +125,7 @@ class Extensions:
 
     async def _reload(self, file_id: str, files: Files | None) -> None:
         """Replace the modules of a file by those that it has now."""
-        old, new = self._loaded.get(file_id, {}), dict[str, Loaded]()
+        old, new = self._loaded.get(file_id, {}), dict[str, LoadedModule]()
         expected: dict[str, Any] = {skill_id: loaded.module for skill_id, loaded in old.items()}
         for skill_id, module in (expected or {file_id: None}).items():
             if self._registry.get(skill_id) is not module:
@@ -188,24 +188,24 @@ def _already_loaded(
 ) -> dict[str, Modules]:
     """Return the modules that the registry has loaded from these files, by file."""
     loaded: dict[str, Modules] = {}
-    registered = _loaded(registry)
+    registered = _modules_of(registry)
     for file_id, files in files_by_id.items():
         if files.has_bindings:
             with suppress(TargetError):  # it has changed since the modules were loaded
-                ids = registered.keys() & _bound(files.code)
+                ids = registered.keys() & _load_bindings(files.code)
                 loaded[file_id] = {each: registered[each] for each in ids}
             continue
         module = registry.get(file_id)
         # apcore imports each extension file as a Python module called `apcore_ext_` and its stem.
         if type(module).__module__ == f"apcore_ext_{files.code.stem}":
-            loaded[file_id] = {file_id: Loaded(module, _metadata(files))}
+            loaded[file_id] = {file_id: LoadedModule(module, _metadata(files))}
         elif creates_modules(files.code):
-            found = _loaded(Extension.of(files.code, folder).imported())
-            loaded[file_id] = {n: each for n, each in found.items() if registry.get(n)}
+            imported = _modules_of(Extension.of(files.code, folder).imported_source())
+            loaded[file_id] = {n: each for n, each in imported.items() if registry.get(n)}
     return loaded
 
 
-def _bound(file: Path) -> Modules:
+def _load_bindings(file: Path) -> Modules:
     """Return the modules of a file of bindings.
 
     Raises:
@@ -213,12 +213,14 @@ def _bound(file: Path) -> Modules:
     """
     registry = Registry()
     bind(registry, file)
-    return _loaded(registry)
+    return _modules_of(registry)
 
 
-def _loaded(source: Any) -> Modules:
+def _modules_of(source: Any) -> Modules:
     """Return the modules of a source; those of a client have metadata of their own."""
-    return {n: Loaded(module, metadata) for n, (module, metadata) in entries_of(source).items()}
+    return {
+        n: LoadedModule(module, metadata) for n, (module, metadata) in entries_of(source).items()
+    }
 
 
 def _load(file_id: str, files: Files, folder: Path) -> Modules:
@@ -233,14 +235,14 @@ def _load(file_id: str, files: Files, folder: Path) -> Modules:
         Path(cache_from_source(str(files.code))).unlink()
     try:
         if files.has_bindings:
-            return _bound(files.code)
+            return _load_bindings(files.code)
         if creates_modules(files.code):
-            return _loaded(Extension.of(files.code, folder).load())
+            return _modules_of(Extension.of(files.code, folder).load())
         metadata = _metadata(files)
         module_class = resolve_entry_point(files.code, metadata)
         if errors := validate_module(module_class):
             raise TypeError("; ".join(errors))
-        loaded = Loaded(module_class(), metadata)
+        loaded = LoadedModule(module_class(), metadata)
         _register(Registry(), file_id, loaded)  # does the registry's own checks, and runs on_load
     except BaseException as error:  # modules may raise anything, and SystemExit ends an event loop
         raise ModuleLoadError(module_id=file_id, reason=str(error)) from error
@@ -271,7 +273,7 @@ def _metadata(files: Files) -> dict[str, Any]:
     return load_metadata(files.meta) if files.meta else {}
 
 
-def _register(registry: Registry, skill_id: str, loaded: Loaded) -> None:
+def _register(registry: Registry, skill_id: str, loaded: LoadedModule) -> None:
     """Register a module with the same description as `Registry.discover`."""
     version = loaded.metadata.get("version")
     version = version if isinstance(version, str) else None
