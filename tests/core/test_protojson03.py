@@ -10,9 +10,9 @@ from apcore_a2a_core import data, from_sdk, to_sdk
 from apcore_a2a_core.dialects import decode
 from apcore_a2a_core.dialects.protojson03 import (
     V03ProtoJson,
-    push_config,
     read_push_config,
     read_send,
+    write_push_config,
 )
 from apcore_a2a_core.states import TERMINAL
 from google.protobuf.json_format import MessageToDict, ParseDict
@@ -164,7 +164,7 @@ def test_push_configs_are_read_as_every_sdk_sends_them(body: Any, config_id: str
 
 def test_a_push_config_is_written_for_the_sdk() -> None:
     document = {"taskId": "t", "pushNotificationConfig": {**HOOK, "id": "h"}, "status": "active"}
-    proto = ParseDict(push_config(document), a2a_v0_3_pb2.TaskPushNotificationConfig())
+    proto = ParseDict(write_push_config(document), a2a_v0_3_pb2.TaskPushNotificationConfig())
 
     read = proto_utils.FromProto.task_push_notification_config(proto)
     assert (read.task_id, read.push_notification_config.id) == ("t", "h")

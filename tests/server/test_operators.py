@@ -198,7 +198,7 @@ async def test_an_operator_that_leaves_its_stream_cancels_nothing() -> None:
             await stream.next()
             assert task_id not in peer.served.handler.watchers._watchers
         world.gate.opened.set()
-        record = await peer.served.setup.tasks.settled(task_id)
+        record = await peer.served.setup.tasks.wait_until_settled(task_id)
     assert record.task.status.state == COMPLETED
 
 

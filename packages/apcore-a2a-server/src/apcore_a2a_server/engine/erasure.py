@@ -13,7 +13,7 @@ from apcore_a2a_server.errors import StaleTaskError
 from apcore_a2a_server.modules.tenants import OWNER_PREFIX, principal_and_tenant
 from apcore_a2a_server.store import Query
 from apcore_a2a_server.store.live import LiveTasks
-from apcore_a2a_server.store.maintenance import opened
+from apcore_a2a_server.store.maintenance import open_durable
 
 from .change import NewState, change
 from .messages import agent_message
@@ -94,7 +94,7 @@ async def erase(address: str, principal: str) -> int:
         ImportError: A package that the store needs is not installed.
         UnavailableError: The store can't be used, or has another schema version.
     """
-    async with opened(address) as store:
+    async with open_durable(address) as store:
         tasks = LiveTasks(store)
 
         async def cancel(record: TaskRecord) -> None:

@@ -31,7 +31,7 @@ from apcore_a2a_server.push.configs import PushConfigs
 from apcore_a2a_server.store import Query, TaskRecord, Version, Webhook
 from apcore_a2a_server.store.live import LiveTasks
 from apcore_a2a_server.store.queries import Order
-from apcore_a2a_server.store.subscribers import Events, ending, follow, snapshot
+from apcore_a2a_server.store.subscribers import Events, follow, last_status, snapshot
 from apcore_a2a_server.trace_context import Trace
 
 from .admission import Admission
@@ -190,7 +190,7 @@ class Handler:
         if ticket.foreign_record is None:  # else the task does not depend on this client
             self.watchers.enter(ticket.task_id, caller.connection)
         with caller.connection.watched():
-            return self._view(await self.tasks.settled(ticket.task_id), caller)
+            return self._view(await self.tasks.wait_until_settled(ticket.task_id), caller)
 
     async def stream(self, request: Request) -> Events:
         """Send a message (§3.1.2); return the events of its task from the message on.
@@ -251,7 +251,7 @@ class Handler:
             record = await self.admission.get_visible_task(
                 "SubscribeToTask", request.message.id, caller
             )
-            return self.operators.events(ending(record), record, caller)
+            return self.operators.events(last_status(record), record, caller)
 
     async def get(self, request: Request) -> Task:
         """Return the task as it is now (§3.1.3, FR-TSK-004)."""

@@ -85,8 +85,8 @@ class ScannedStore(InProcessStore):
         stored_config = await self._store.get_push_config(task_id)
         if stored_config is None:
             return ()
-        version, _, others = stored_config.tenant.partition(" ")
-        failure, _, trace = others.partition("\n")
+        version, _, rest = stored_config.tenant.partition(" ")
+        failure, _, trace = rest.partition("\n")
         config = replace(stored_config, tenant="")
         known_version: Version = "0.3" if version == "0.3" else "1.0"
         return (Webhook(config, known_version, failure, trace),)
@@ -126,7 +126,7 @@ def _matches(query: Query, record: TaskRecord) -> bool:
 
 
 def _page_start(matching: list[TaskRecord], cursor: str | None) -> int:
-    """Return the index behind the task whose id is *cursor*; 0 without a cursor."""
+    """Return the index after the task whose id is *cursor*; 0 without a cursor."""
     if cursor is None:
         return 0
     for index, record in enumerate(matching):
@@ -145,7 +145,7 @@ class ScannedSdkStore(ScannedStore):
     def __init__(self, store: Any) -> None:
         tasks: Any = SdkStore(store)
         super().__init__(tasks)
-        name, webhooks = f"{type(store).__name__} of a2a-sdk", "So are webhooks"
+        name, webhooks = f"{type(store).__name__} of a2a-sdk", "Webhooks are kept in memory too"
         self._limits = name, f"{webhooks}. Tasks are listed by their last change of state"
         self._webhooks: OrderedDict[str, Sequence[Webhook]] = OrderedDict()
 

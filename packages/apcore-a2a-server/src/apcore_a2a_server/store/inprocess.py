@@ -320,13 +320,13 @@ class InProcessStore(Store):
         return [*reversed(self._logs), *reversed(self._ended_logs)]
 
     async def redeliver(self, task_id: str, config_id: str) -> int | None:
-        """Make a failed webhook work again; add what it has missed since the first failure."""
+        """Make a failed webhook active again, with the notifications that it has missed."""
         async with self._webhook_lock(task_id):
             webhooks = await self.webhooks(task_id)
             matching = [webhook for webhook in webhooks if webhook.config.id == config_id]
             if not matching or not matching[0].failure:
                 return 0 if matching else None
-            first = self._outbox.first_given_up(task_id, config_id)
+            first = self._outbox.first_given_up_version(task_id, config_id)
             active = replace(matching[0], failure="")
             replaced = [active if each is matching[0] else each for each in webhooks]
             await self._replace_webhooks(task_id, replaced)
@@ -378,9 +378,9 @@ class InProcessStore(Store):
             first_version = task_log.events[0].version if task_log.events else task_log.version + 1
             start = after - first_version + 1
             events = task_log.events[start : start + limit] if start >= 0 else None
-        return await self._filled(task_id, events) if events and not after else events
+        return await self._with_large_messages(task_id, events) if events and not after else events
 
-    async def _filled(self, task_id: str, events: list[Event]) -> list[Event]:
+    async def _with_large_messages(self, task_id: str, events: list[Event]) -> list[Event]:
         """Put the large messages into the first event of a task, which has gaps for them."""
         if not events[0].has_gaps:
             return events
@@ -460,9 +460,9 @@ class InProcessStore(Store):
         self, size: int, owner: str, kept_ids: Container[str], share: int | None = None
     ) -> None:
         """Delete logs of ended tasks, oldest first, until *size* bytes are free."""
-        most = self.kept_bytes - size
+        target = self.kept_bytes - size
         for task_id in [*self._ended_logs]:
-            if self.kept_bytes > most and task_id not in kept_ids:
+            if self.kept_bytes > target and task_id not in kept_ids:
                 self.drop_log(task_id)
 
     def _has_log(self, task_id: str) -> bool:

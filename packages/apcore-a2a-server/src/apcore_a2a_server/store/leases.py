@@ -30,7 +30,7 @@ EXPIRY_CHECK_FRACTION = 0.02
 CLAIM_INTERVAL = 1.0
 """Seconds between claims of orphaned tasks."""
 CLAIM_LIMIT = 50
-"""Tasks that are claimed at a time, at most."""
+"""Maximum number of tasks that are claimed at a time."""
 
 
 OnRenewed: TypeAlias = Callable[[Sequence[Lease], Sequence[Lease], float], None]
@@ -230,7 +230,10 @@ class LeaseKeeper:
                     self.on_change(task_id, version)
 
     def _watched(self) -> list[str]:
-        """Return the ids of tasks here, running or awaited, that other replicas may change."""
+        """Return the ids of tasks that run or are awaited here, and that other replicas may change.
+
+        Tasks whose record is up to date in this process are left out.
+        """
         leased = [lease.task_id for lease in self._tasks.leases()] if self._store.is_shared else []
         awaited = self._tasks.waiters.tasks()
         return [*{*leased, *(task_id for task_id in awaited if not self._tasks.current(task_id))}]

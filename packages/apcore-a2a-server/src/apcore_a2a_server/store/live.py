@@ -34,7 +34,7 @@ SETTLED_RECHECK = 3600
 """Seconds after which a blocking send checks whether another replica has deleted its task."""
 
 OnState: TypeAlias = Callable[[TaskRecord | None, TaskRecord], None]
-"""Takes a task before and after a change of its state; for a new task, None and the task."""
+"""Callback that takes a task before and after a change of its state; before is None at first."""
 
 
 class Waiter:
@@ -56,11 +56,11 @@ class Waiter:
     __slots__ = (
         "_deadline",
         "_idle",
-        "_is_late",
         "_task_id",
         "_timer",
         "_waiters",
         "_wake",
+        "_was_woken",
         "after",
     )
 
@@ -69,7 +69,7 @@ class Waiter:
         self._waiters = waiters
         self._task_id = task_id
         self._idle = idle
-        self._is_late = False
+        self._was_woken = False
         self._deadline = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._wake: asyncio.Future[bool] | None = None
@@ -85,8 +85,8 @@ class Waiter:
 
     async def wait(self) -> bool:
         """Wait until the task may be beyond `after`; return False after the idle time."""
-        if self._is_late:
-            self._is_late = False
+        if self._was_woken:
+            self._was_woken = False
             return True
         loop = asyncio.get_running_loop()
         self._deadline = loop.time() + self._idle
@@ -102,7 +102,7 @@ class Waiter:
         """End the wait, or the next one, if the task is beyond `after`."""
         if version > self.after:
             if self._wake is None:
-                self._is_late = True
+                self._was_woken = True
             elif not self._wake.done():
                 self._wake.set_result(True)
 
@@ -213,7 +213,7 @@ class LiveTasks:
             StoreFullError: The store is full, and has no task that it may delete.
         """
         record.version = len(payloads)
-        new_task = NewTask(record, _numbered(payloads, 1), webhooks, key)
+        new_task = NewTask(record, _number_events(payloads, 1), webhooks, key)
         live = LiveTask(record)
         self._add(live)
         # Other requests may read the new task from the store before `create` returns here. The
@@ -275,7 +275,7 @@ class LiveTasks:
         state_before, state = previous.task.status.state, record.task.status.state
         is_over = state in TERMINAL
         run = state_before in PAUSED and state == WORKING
-        events = _numbered(payloads, record.version - len(payloads) + 1)
+        events = _number_events(payloads, record.version - len(payloads) + 1)
         try:
             change = Change(
                 record,
@@ -378,7 +378,7 @@ class LiveTasks:
         live.size, live.kept = size, kept
 
     def _drop_call(self, record: TaskRecord) -> None:
-        """Drop the stored call of a running task: only another replica needs it, from the store."""
+        """Drop the packed call of a running task: other replicas read it from the store."""
         if record.task.status.state not in PAUSED:
             record.resume = None
 
@@ -445,7 +445,7 @@ class LiveTasks:
             return events
         return await self.store.events(task_id, after)
 
-    async def settled(self, task_id: str) -> TaskRecord:
+    async def wait_until_settled(self, task_id: str) -> TaskRecord:
         """Wait until a task has ended or paused; return its record.
 
         If this process wrote the end, the record is not read back from the store. A task that this
@@ -487,5 +487,5 @@ def _size(record: TaskRecord) -> int:
     return about_size(record.task) + (len(record.resume or b"") if is_paused else 0)
 
 
-def _numbered(payloads: Sequence[Payload], first_version: int) -> list[Event]:
+def _number_events(payloads: Sequence[Payload], first_version: int) -> list[Event]:
     return [Event(version, payload) for version, payload in enumerate(payloads, first_version)]

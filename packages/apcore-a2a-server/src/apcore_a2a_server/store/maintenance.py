@@ -63,7 +63,7 @@ async def check(address: str) -> Report:
         #> {} []
         ```
     """
-    schema, location = _durable(address)
+    schema, location = _schema_of(address)
     version = await _current_version(schema, location)
     faults, state_counts, dead_letters = await schema.check(location)
     tasks = {NAMES[STATES[number]]: count for number, count in state_counts}
@@ -79,14 +79,14 @@ async def migrate(address: str) -> tuple[int, int]:
         address: The store's address, as `open_store` takes it.
 
     Returns:
-        The schema version before, 0 for none, and the one now.
+        The earlier schema version, 0 for none, and the current one.
 
     Raises:
         ValueError: The address is not one of a durable store.
         ImportError: A package that the store needs is not installed.
         UnavailableError: The store can't be used, or its schema is newer than this package.
     """
-    schema, location = _durable(address)
+    schema, location = _schema_of(address)
     try:
         old_version: int = await schema.version(location)
     except MissingError:
@@ -112,12 +112,12 @@ async def prune(address: str, retention: Retention) -> int:
         ImportError: A package that the store needs is not installed.
         UnavailableError: The store can't be used, or has another schema version.
     """
-    async with opened(address, retention) as store:
+    async with open_durable(address, retention) as store:
         return await store.prune()
 
 
 @asynccontextmanager
-async def opened(address: str, retention: Retention | None = None) -> AsyncGenerator[Store]:
+async def open_durable(address: str, retention: Retention | None = None) -> AsyncGenerator[Store]:
     """Open a durable store whose schema is up to date, and close it in the end.
 
     Args:
@@ -129,7 +129,7 @@ async def opened(address: str, retention: Retention | None = None) -> AsyncGener
         ImportError: A package that the store needs is not installed.
         UnavailableError: The store can't be used, or has another schema version.
     """
-    schema, location = _durable(address)
+    schema, location = _schema_of(address)
     await _current_version(schema, location)
     store = open_store(address)
     await store.start(retention=retention)
@@ -151,7 +151,7 @@ async def _current_version(schema: Any, location: str) -> int:
     return version
 
 
-def _durable(address: str) -> tuple[Any, str]:
+def _schema_of(address: str) -> tuple[Any, str]:
     """Return the schema module of the store at *address*, and the store's file or URL."""
     backend, location = parse_address(address)
     if backend == "memory":

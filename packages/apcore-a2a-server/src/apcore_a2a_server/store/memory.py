@@ -60,7 +60,7 @@ class _Context(Struct, gc=False):
 
 
 class _LargeMessages:
-    """Counts large messages, each of which a task and its conversation may share.
+    """Counter of large messages, each of which a task and its conversation may share.
 
     Attributes:
         bytes: the number of bytes of all messages that are in use.
@@ -71,7 +71,7 @@ class _LargeMessages:
         self._uses: Counter[int] = Counter()
 
     def replace(self, old: Iterable[bytes], new: Iterable[bytes]) -> None:
-        """Count the *new* messages of a task or a conversation, and no longer its *old* ones."""
+        """Count the *new* messages of a task or a conversation instead of its *old* ones."""
         for body in new:
             if len(body) >= LARGE_MESSAGE:
                 self.bytes += 0 if self._uses[id(body)] else len(body)
@@ -89,7 +89,7 @@ class InMemoryTaskStore(InProcessStore):
 
     A conversation expires `ttl` seconds after the last of its tasks has ended; all of its tasks
     are then deleted. No method of this class awaits between its first and last access, so one
-    event loop needs no lock. Records are copied on the way out.
+    event loop needs no lock. Returned records are copies.
 
     Args:
         ttl: Seconds that a conversation is kept after its tasks have ended.
@@ -218,9 +218,9 @@ class InMemoryTaskStore(InProcessStore):
         number_of, total = attrgetter(query.order), 0
         pages: list[Iterable[StoredTask]] = []
         for index in self._indexes(query):
-            found, count_of_index = index.find(query, END if position is None else position)
-            pages.append(found)
-            total += count_of_index
+            index_tasks, index_total = index.find(query, END if position is None else position)
+            pages.append(index_tasks)
+            total += index_total
         matching = merge(*pages, key=number_of, reverse=True)
         stored_tasks = [*islice(matching, query.limit + 1)]
         next_cursor = None
@@ -256,7 +256,7 @@ class InMemoryTaskStore(InProcessStore):
     async def ended_tasks(self, owner: str) -> Sequence[str]:
         """Return the ids of an owner's tasks that have ended."""
         index = self._owners.get(owner)
-        return [] if index is None else [stored.id for stored in index.ended()]
+        return [] if index is None else [stored.id for stored in index.ended_tasks()]
 
     async def owners(self, prefix: str) -> Sequence[str]:
         """Return the owners of tasks whose names begin with a prefix."""
@@ -313,16 +313,16 @@ class InMemoryTaskStore(InProcessStore):
 
         Those of the owners that exceed the share go first, then those of *owner*.
         """
-        most, limit = self.kept_bytes - size, inf if share is None else share
+        target, limit = self.kept_bytes - size, inf if share is None else share
         bytes_of = self._ended_bytes
-        # found once: there may be many owners, but few can exceed a share
-        above = sorted(
+        # searched once: there may be many owners, but few can exceed a share
+        above_share = sorted(
             (each for each in bytes_of if bytes_of[each] > limit), key=bytes_of.__getitem__
         )
-        while self.kept_bytes > most:
-            while above and bytes_of[above[-1]] <= limit:
-                above.pop()
-            task_id = self._oldest_ended((*above[-1:], owner), kept_ids)
+        while self.kept_bytes > target:
+            while above_share and bytes_of[above_share[-1]] <= limit:
+                above_share.pop()
+            task_id = self._oldest_ended((*above_share[-1:], owner), kept_ids)
             if task_id is None:
                 return
             self._evict(task_id)
@@ -393,7 +393,7 @@ class InMemoryTaskStore(InProcessStore):
         """Set the messages of a conversation, and count those that are dropped and added."""
         context.messages = messages
         context.message_bytes += _size(added) - _size(dropped)
-        # large ones are counted once for all
+        # large messages are counted by `_large`, once for all that share them
         self._bytes += _size(added, LARGE_MESSAGE) - _size(dropped, LARGE_MESSAGE)
         self._large.replace([body for _, body in dropped], [body for _, body in added])
 
@@ -445,7 +445,7 @@ class InMemoryTaskStore(InProcessStore):
     def _make_room(self, owner: str) -> None:
         """Delete the expired tasks, or if there are none, an ended one.
 
-        It is one of *owner* if possible: owners should not evict each other's.
+        It is one of *owner* if possible: owners should not evict the tasks of others.
         """
         self._drop_expired()
         if len(self._tasks) < self._max_capacity:
@@ -457,16 +457,16 @@ class InMemoryTaskStore(InProcessStore):
 
     def _oldest_ended(self, owners: Sequence[str], kept_ids: Container[str] = ()) -> str | None:
         """Return the oldest ended task that is not kept, if possible of the first owner."""
-        of_owners = (self._owners[each].ended() for each in owners if each in self._owners)
+        of_owners = (self._owners[each].ended_tasks() for each in owners if each in self._owners)
         ended_ids = (stored.id for stored in chain(*of_owners, self._by_end))
         return next((task_id for task_id in ended_ids if task_id not in kept_ids), None)
 
     def _evict(self, task_id: str) -> None:
-        """Delete an ended task, and its messages from a conversation that tasks keep open."""
+        """Delete an ended task, and its messages if its conversation has open tasks."""
         context = self._contexts[self._tasks[task_id].key]
         if context.open_tasks:
-            others = tuple(message for message in context.messages if message[0] != task_id)
-            self._set_messages(context, others)
+            remaining = tuple(message for message in context.messages if message[0] != task_id)
+            self._set_messages(context, remaining)
         self._drop(task_id)
 
     def _drop(self, task_id: str) -> None:
@@ -499,7 +499,7 @@ class InMemoryTaskStore(InProcessStore):
         self._sweep = self._loop.call_later(seconds, self._on_sweep, context=Context())
 
     def _on_sweep(self) -> None:
-        """Delete expired conversations, so that memory is freed without any requests too."""
+        """Delete expired conversations, so that memory is freed even without requests."""
         self._sweep = None
         self._drop_expired()
         if self._expiring:
@@ -508,14 +508,14 @@ class InMemoryTaskStore(InProcessStore):
 
 
 def _size(messages: Sequence[_Message], limit: float = inf) -> int:
-    """Return the number of bytes of those messages that have fewer than *limit*."""
+    """Return the total size of the messages that are smaller than *limit*, in bytes."""
     return sum(len(body) for _, body in messages if len(body) < limit)
 
 
 def _large_messages(task: Task, known: Sequence[_Encoded], kept: Sequence[bytes]) -> list[_Encoded]:
-    """Return the large messages of a history as bytes, if possible as objects that are kept.
+    """Return the large messages of a history as bytes; equal ones that are kept.
 
-    A message is not converted again if it is known: that takes some 2 ms for each megabyte.
+    A message is not converted again if it is known: that takes some 2 ms for each megabyte are reused.
     """
     found: list[_Encoded] = []
     for message in filter(is_large_message, task.history):

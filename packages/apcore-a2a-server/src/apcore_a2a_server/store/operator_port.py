@@ -1,4 +1,4 @@
-"""The part of a task store that serves those who operate the agent."""
+"""The part of a task store's interface for the operators of the agent."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,5 +43,5 @@ class OperatorPort:
         return None
 
     async def spans(self, task_id: str) -> str:
-        """Return the spans of a task that changes have brought, cut off at the limit."""
+        """Return the spans that changes have added to a task, cut off at the limit."""
         return ""

@@ -33,7 +33,7 @@ from .webhooks import (
 )
 
 MAX_BYTES_PER_OWNER = 256 * 1024 * 1024
-"""Bytes that the pending notifications of one owner may take."""
+"""Maximum size of the pending notifications of one owner, in bytes."""
 
 
 @dataclass(slots=True)
@@ -158,7 +158,7 @@ class Outbox:
             was_empty = not queue.events
             for event in events:
                 self._append(queue, event, record.task)
-            if self._is_too_much(queue.owner):
+            if self._exceeds_limits(queue.owner):
                 self._fail(queue, TOO_MANY)
             elif was_empty:
                 self._schedule(queue, 0)
@@ -174,7 +174,7 @@ class Outbox:
             if event.version not in pending_versions:
                 self._append(queue, event, None)
         queue.events.sort(key=lambda event: event.version)
-        if self._is_too_much(queue.owner):
+        if self._exceeds_limits(queue.owner):
             self._fail(queue, TOO_MANY)
         else:
             self._restart(queue)
@@ -216,8 +216,8 @@ class Outbox:
             # Even if all busy hosts come first, enough others follow to fill the free slots.
             for host in [*islice(queues_by_host, free_slots + len(busy_hosts))]:
                 if free_slots and (owner, host) not in busy_hosts:
-                    most = min(request.per_host, free_slots)
-                    claimed_now = self._claim_from(queues_by_host, host, most, request.seconds)
+                    limit = min(request.per_host, free_slots)
+                    claimed_now = self._claim_from(queues_by_host, host, limit, request.seconds)
                     free_slots -= len(claimed_now)
                     claimed += claimed_now
             if not queues_by_host:
@@ -242,7 +242,7 @@ class Outbox:
             self._schedule(queue, seconds)
 
     def fail(self, notification: Notification, reason: str, attempt: Attempt | None = None) -> int:
-        """Mark a webhook as failed, unless it was replaced; return the dropped notifications."""
+        """Mark a webhook as failed, unless it was replaced; return the number of dropped events."""
         for queue in self._queues.get(notification.task_id, ()):
             if queue.webhook is notification.webhook and not queue.failure:
                 self._record(queue, attempt)
@@ -259,7 +259,7 @@ class Outbox:
         attempts = () if history is None else attempts_from(history.attempts)
         return WebhookStatus(task_id, record.owner, webhook, pending, due, attempts)
 
-    def first_given_up(self, task_id: str, config_id: str) -> int:
+    def first_given_up_version(self, task_id: str, config_id: str) -> int:
         """Return the version of the first notification of a webhook that was given up, or 0."""
         history = self._histories.get(task_id, {}).get(config_id)
         return 0 if history is None else history.given_up
@@ -288,7 +288,7 @@ class Outbox:
                 self._schedule(queue, 0)
 
     def abandon(self) -> list[tuple[Notification, int]]:
-        """Drop all; return the first notification of each webhook, and how many it had."""
+        """Drop all notifications; return the first of each webhook, and how many it had."""
         abandoned: list[tuple[Notification, int]] = []
         for queue in [*self._pending_queues()]:
             abandoned.append((queue.head(), self._clear(queue)))
@@ -357,7 +357,7 @@ class Outbox:
             history.attempts = with_attempt(history.attempts, attempt)
             self.bytes += len(history.attempts) - size
 
-    def _is_too_much(self, owner: str) -> bool:
+    def _exceeds_limits(self, owner: str) -> bool:
         """Return whether an owner has too many pending notifications, or too large ones."""
         is_many = self._pending[owner] > self._max_pending
         return is_many or self._bytes[owner] > MAX_BYTES_PER_OWNER
@@ -367,8 +367,8 @@ class Outbox:
         is_task = isinstance(event.payload, Task)
         snapshot = task if queue.webhook.version == "0.3" and not is_task else None
         size = size_of(event.payload) + (0 if snapshot is None else size_of(snapshot))
-        queued = QueuedEvent(event.version, event.payload, snapshot, size, time.monotonic())
-        queue.events.append(queued)
+        queued_event = QueuedEvent(event.version, event.payload, snapshot, size, time.monotonic())
+        queue.events.append(queued_event)
         self._pending[queue.owner] += 1
         self._bytes[queue.owner] += size
         self.bytes += size
@@ -382,7 +382,7 @@ class Outbox:
             self._on_due()
             return
         heappush(self._scheduled, (queue.due, queue.ticket, queue))
-        # Outdated entries stay in the heap until they are due: drop them when they may be the most.
+        # Outdated entries stay in the heap until they are due: drop them if most may be outdated.
         if len(self._scheduled) > self._compact_at:
             self._scheduled = [entry for entry in self._scheduled if entry[2].ticket == entry[1]]
             heapify(self._scheduled)
@@ -410,11 +410,11 @@ class Outbox:
                 self._add_due(queue)
 
     def _claim_from(
-        self, queues_by_host: QueuesByHost, host: str, most: int, seconds: float
+        self, queues_by_host: QueuesByHost, host: str, limit: int, seconds: float
     ) -> list[Notification]:
-        """Claim up to *most* due notifications for a host."""
+        """Claim up to *limit* due notifications for a host."""
         due_queues, claimed = queues_by_host[host], list[Notification]()
-        while due_queues and len(claimed) < most:
+        while due_queues and len(claimed) < limit:
             ticket, queue = due_queues.popleft()
             if queue.ticket == ticket:
                 queue.attempts += 1

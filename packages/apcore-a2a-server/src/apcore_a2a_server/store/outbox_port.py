@@ -1,4 +1,4 @@
-"""The part of the interface of a store that delivers notifications."""
+"""The part of a store's interface for the delivery of notifications."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -68,7 +68,7 @@ class OutboxPort(ABC):
 
     @abstractmethod
     async def redeliver(self, task_id: str, config_id: str) -> int | None:
-        """Make a failed webhook work again, and its dead letters due.
+        """Make a failed webhook active again, and its dead letters due.
 
         The states that its task has reached since they were given up become notifications too, if
         the store still has their events.
@@ -92,7 +92,7 @@ class OutboxPort(ABC):
         """
 
     async def mark_due(self) -> None:  # noqa: B027 - durable stores leave it to other replicas
-        """Make all notifications due now that no other process can deliver."""
+        """Make those notifications due now that no other process can deliver."""
 
     async def abandon_notifications(self) -> Sequence[tuple[Notification, int]]:
         """Drop all notifications that no other process can deliver.

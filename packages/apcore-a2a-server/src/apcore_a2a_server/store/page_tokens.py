@@ -1,6 +1,6 @@
 """Page tokens: sealed positions in a list of tasks.
 
-A store numbers the tasks of all owners, so a bare number would tell how many tasks others have.
+A store numbers the tasks of all owners, so a bare number would reveal how many tasks others have.
 """
 
 import hmac
@@ -15,7 +15,7 @@ TAG_SIZE, POSITION_SIZE = 16, 8  # bytes
 
 
 class PageTokens:
-    """Seals positions so that clients can neither read nor choose them, and opens them again.
+    """Tokens for positions in a list, which clients can neither read nor choose.
 
     A token is the tag of its position, and the position masked with a value derived from the tag.
     It is valid for one owner and one order, at every replica with the same key.
@@ -48,7 +48,7 @@ class PageTokens:
         """Return the position in the token of *query*; None if it has no token.
 
         Raises:
-            InvalidParamsError: The token is not from this store, or of another owner or order.
+            InvalidParamsError: The token is not from this store, or is for another owner or order.
         """
         if query.cursor is None:
             return None

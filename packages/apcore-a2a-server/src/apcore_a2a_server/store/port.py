@@ -46,7 +46,7 @@ class Event(Struct, frozen=True):
     payload: Payload
 
     def without_large(self) -> "Event":
-        """Return the event with gaps for the large messages of its task, if it has a task."""
+        """Return the event with gaps for the large messages of its task, if its payload is one."""
         if not isinstance(self.payload, Task):
             return self
         task = without_large(self.payload)
@@ -100,12 +100,12 @@ def pack_payload(payload: Payload) -> bytes:
 
 
 def unpack_payload(data: bytes) -> Payload:
-    """Return the payload that `pack_payload` made *data* from."""
+    """Return the payload that `pack_payload` has converted to *data*."""
     return read_json(_PAYLOAD_TYPES[data[0]], data[1:])
 
 
 OnChange: TypeAlias = Callable[[str, int], None]
-"""Takes the id of a task that another replica has changed, and the task's new version."""
+"""Callback that takes the id of a task that another replica has changed, and its new version."""
 
 
 class Lease(Struct, frozen=True):
@@ -187,8 +187,8 @@ class Change(Struct):
         run: whether the writer runs the task from now on, under a new lease.
         webhook: a webhook to add to the task; it replaces the one with the same id.
         restart: whether the writer starts the task's module again, under a lease that it claimed.
-        known_messages: how many messages the task had before, as far as the writer knows: a store
-            need not read these.
+        known_messages: how many messages the task had before the change, if the writer knows that:
+            a store need not add these.
         spans: spans to add to those of the task, as text; only with a change of state.
     """
 
@@ -228,7 +228,7 @@ class Retention:
 
 
 Renew: TypeAlias = Callable[[Sequence[Lease]], Awaitable[Sequence[Lease]]]
-"""Renews leases; returns those that are lost."""
+"""Function that renews leases, and returns those that are lost."""
 
 
 class Store(OperatorPort, OutboxPort):
@@ -244,7 +244,7 @@ class Store(OperatorPort, OutboxPort):
         counts_tasks: whether `kept_bytes` includes all tasks.
         lease_seconds: seconds after which a lease expires unless it is renewed.
         restart_pauses: seconds from each start of a module to the next one, if its replica is
-            lost. There is one start more than pauses; after the last one the task fails.
+            lost. After the last of these starts the task fails.
         retention: how much history is kept.
     """
 
@@ -262,7 +262,7 @@ class Store(OperatorPort, OutboxPort):
         """Open the store; a second call does no harm.
 
         Args:
-            retention: How much history to keep; None for what was set before.
+            retention: How much history to keep; None to leave the setting as it is.
             on_change: Callback for changes made by other replicas. Callers must poll as well: a
                 store may never call it, and none calls it for every change.
         """
@@ -398,7 +398,7 @@ class Store(OperatorPort, OutboxPort):
 
         Args:
             size: How many bytes.
-            owner: Whose ended tasks go first, unless those of an owner exceed its share.
+            owner: The owner whose ended tasks go first, unless others exceed their shares.
             kept_ids: Ended tasks that stay.
             share: The bytes of ended tasks above which an owner's go before those of others;
                 None for no share.
@@ -439,7 +439,7 @@ class Store(OperatorPort, OutboxPort):
         after the last start of its module lasts.
 
         Args:
-            limit: The most tasks to claim.
+            limit: Maximum number of tasks to claim.
             running: The ids of tasks that this process runs. A store that is not shared leaves
                 them out, even if their leases have expired.
         """

@@ -1,4 +1,4 @@
-"""Bodies up to version 3 of the durable stores' schemas, which are protobuf, as JSON.
+"""Conversion to JSON of the protobuf bodies of durable stores up to schema version 3.
 
 Only migrations import this module.
 """
@@ -25,7 +25,7 @@ TABLES = (*KINDS, "events", "outbox")
 
 
 def as_json(table: str, body: bytes) -> bytes:
-    """Return a body of a table as later versions of the schema have it.
+    """Convert a body of a table to JSON, which later versions of the schema contain.
 
     Example:
         ```python

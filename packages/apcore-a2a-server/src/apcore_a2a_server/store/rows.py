@@ -71,7 +71,7 @@ def event_columns(event: Event) -> dict[str, Any]:
 
 
 def missing_messages(task: Task, first: int = 0) -> dict[str, Any] | None:
-    """Return the parameters of a query for the messages that a history lacks; None if for none.
+    """Return the parameters of a query for the messages that a history lacks; None if it has all.
 
     Args:
         task: The task.
@@ -85,7 +85,7 @@ def missing_messages(task: Task, first: int = 0) -> dict[str, Any] | None:
 
 
 def fill_gaps(task: Task, bodies: Sequence[bytes]) -> None:
-    """Put the messages into a history that the query of `missing_messages` has returned."""
+    """Put the messages that the query of `missing_messages` has returned into a history."""
     fill(task, bodies, gaps(task)[0])
 
 
@@ -94,7 +94,7 @@ def webhook_columns(webhook: Webhook, attempts: Mapping[bytes, str]) -> dict[str
 
     Args:
         webhook: The webhook.
-        attempts: Attempts by the body of their webhook, from which it takes its own.
+        attempts: The attempts of webhooks as text, by the body of the webhook.
     """
     body = dump_json(webhook.config)
     return {
@@ -109,7 +109,7 @@ def webhook_columns(webhook: Webhook, attempts: Mapping[bytes, str]) -> dict[str
 
 
 def column_arrays(rows: Iterable[Mapping[str, Any]], **columns: str) -> dict[str, list[Any]]:
-    """Return the values of columns in all rows, as `array_name="column_name"` asks for them."""
+    """Return arrays with the columns of all rows; arguments are `array_name="column_name"`."""
     all_rows = list(rows)
     return {name: [row[column] for row in all_rows] for name, column in columns.items()}
 
@@ -150,7 +150,7 @@ def notification_columns(
 ) -> dict[str, Any]:
     """Return the columns that identify a notification, its webhook and its latest attempt.
 
-    With the result of this *attempt*, they also have its line and the limit of all lines.
+    With an *attempt*, they also have its line, and the maximum size of all lines.
     """
     return {
         "line": "" if attempt is None else attempt.line(),
@@ -208,7 +208,7 @@ def sql_conditions(
 
     Args:
         query: The query.
-        encode_owner: Converts an owner to the form in which the store keeps it.
+        encode_owner: Converts an owner to the type of the store's column.
         position: The position after which the page begins; None for the first page.
     """
     filters = {
@@ -249,7 +249,7 @@ def prefix_end(prefix: str) -> str:
 
 @cache
 def with_conditions(block: str, conditions: tuple[str, ...], order: str) -> str:
-    """Return a block that lists or counts tasks with its conditions and its order."""
+    """Return the SQL of *block*, which lists or counts tasks, with its conditions and order."""
     return block.format(conditions=" AND ".join(conditions) or "TRUE", order=order)
 
 

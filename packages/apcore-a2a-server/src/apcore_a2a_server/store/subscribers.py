@@ -16,7 +16,7 @@ from .live import LiveTasks, Waiter
 from .port import Event
 
 Events: TypeAlias = AsyncGenerator[Sequence[Event]]
-"""The events of a stream: each item has all that are known by then, and does not wait for more.
+"""The events of a stream: each item has all new events that are known when it is yielded.
 
 An empty item is a keep-alive, after a time without events.
 """
@@ -98,7 +98,7 @@ async def _state_at(tasks: LiveTasks, task_id: str, after: int) -> TaskState | N
     return record.task.status.state if record.version <= after else WORKING
 
 
-async def ending(record: TaskRecord) -> Events:
+async def last_status(record: TaskRecord) -> Events:
     """Yield the last status of a task that has ended (FR-MSG-006.4)."""
     task = record.task
     status = TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=task.status)

@@ -16,10 +16,10 @@ from msgspec import Struct
 from .queries import Query
 
 MAX_UNLISTED = 100
-"""Number of tasks up to which all are searched one by one: lists would take more memory."""
+"""Number of tasks up to which they are searched one by one: lists would take more memory."""
 
 MAX_BLOCK = 512
-"""The most items in a block, and so the most that adding or removing one has to move."""
+"""Maximum number of items in a block, and so of items that adding or removing one has to move."""
 
 END = 2**63 - 1
 """A position after all tasks."""
@@ -164,7 +164,7 @@ class Listing(Generic[T]):
     def _block_before(self, value: float, key: Callable[[T], float]) -> int:
         """Return the index of the last block that begins below *value*; 0 if none does."""
         blocks = self._blocks
-        if len(blocks) == 1 or key(blocks[-1][0]) < value:  # as for most items that are added
+        if len(blocks) == 1 or key(blocks[-1][0]) < value:  # true of most items that are added
             return len(blocks) - 1
         return bisect_left(blocks, value, 1, key=lambda block: key(block[0])) - 1
 
@@ -243,7 +243,7 @@ class TaskIndex(Struct, gc=False):
     def _lists(self, state: TaskState | None = None) -> list[EndedTasks]:
         """Return the lists of a state, or of all states."""
         lists = (self.listed or {}).items()
-        return [each for its_state, each in lists if state in (None, its_state)]
+        return [each for list_state, each in lists if state in (None, list_state)]
 
     def remove(self, task: StoredTask) -> None:
         """Remove a task that was added."""
@@ -252,17 +252,17 @@ class TaskIndex(Struct, gc=False):
             if not self.listed[task.state].updated:
                 del self.listed[task.state]
 
-    def ended(self) -> Iterator[StoredTask]:
+    def ended_tasks(self) -> Iterator[StoredTask]:
         """Return the tasks that have ended, oldest end first."""
         listed = merge(*(ended.updated for ended in self._lists()), key=_updated)
         return chain(listed, filter(_has_ended, self.unlisted.values()))
 
     def find(self, query: Query, position: int) -> tuple[Iterable[StoredTask], int]:
-        """Return the tasks with a state and a time, newest first, and how many there are in all.
+        """Return the tasks that match a query's state and time, newest first, and their number.
 
         Args:
             query: The query, whose owner and context these tasks have.
-            position: The number below which tasks are returned; all are counted.
+            position: The position before which tasks are returned; all are counted.
         """
         number_of, since = attrgetter(query.order), query.after or 0
         ended = self._lists(query.state)

@@ -1,4 +1,4 @@
-"""Push configs of tasks, and what an outbox keeps for them: notifications and attempts."""
+"""Push configs of tasks, and their notifications and attempts, which an outbox keeps."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,19 +15,19 @@ TOO_MANY = "too many pending notifications"
 WEBHOOK_GONE = "the webhook was deleted"
 """Failure of a notification whose webhook was deleted."""
 MAX_WEBHOOKS = 10
-"""Webhooks that a task may have."""
+"""Maximum number of webhooks of a task."""
 MAX_ATTEMPTS = 20
-"""Attempts of a webhook that are kept."""
+"""Maximum number of attempts of a webhook that are kept."""
 MAX_ATTEMPTS_SIZE = 1600
-"""Characters that they take as text: a line has at most 80."""
+"""Maximum size of these attempts as text, in characters: a line has at most 80."""
 
 AttemptResult: TypeAlias = Literal["delivered", "retried", "failed"]
 AttemptReason: TypeAlias = Literal[
     "", "status", "timeout", "unresolved", "not_allowed", "connection", "not_encoded"
 ]
-"""Why an attempt has not delivered its notification, without any text of the receiver.
+"""The reason why an attempt has not delivered its notification, without text from the receiver.
 
-`status` is any status but 2xx, `connection` also a TLS error or a broken response.
+`status` is any status but 2xx; `connection` includes TLS errors and broken responses.
 """
 WebhookFilter: TypeAlias = Literal["all", "active", "failed"]
 
@@ -127,7 +127,7 @@ class Attempt(NamedTuple):
     reason: AttemptReason = ""
 
     def line(self) -> str:
-        """Return it as a line of text, which stores put before those of earlier attempts."""
+        """Return the attempt as a line of text, which stores put before earlier lines."""
         return f"{self.at:.3f} {self.seconds:.6f} {self.result} {self.status} {self.reason}\n"
 
 
@@ -153,9 +153,9 @@ class WebhookQuery:
     Attributes:
         task_id: the task; None for all tasks.
         owner: the owner of the tasks; None for all owners.
-        owner_prefix: how the owners begin, if no owner is given.
-        state: which of the webhooks.
-        limit: the most webhooks to return.
+        owner_prefix: the prefix of the owners, if no owner is given.
+        state: the state of the webhooks: active, failed, or all for any.
+        limit: the maximum number of webhooks to return.
     """
 
     task_id: str | None = None
@@ -171,7 +171,7 @@ class WebhookQuery:
 
 @dataclass(frozen=True, slots=True)
 class WebhookStatus:
-    """A webhook, with what is pending for it and the attempts that were made.
+    """A webhook, with its pending notifications and its last attempts.
 
     Attributes:
         task_id: the id of its task.
@@ -196,9 +196,9 @@ class ClaimRequest:
     """Limits on the notifications that a replica claims at once.
 
     Attributes:
-        limit: the most notifications to claim in all.
-        per_host: the most notifications to claim of one owner for one host.
-        per_owner: the most notifications to claim of one owner.
+        limit: the maximum number of notifications to claim.
+        per_host: the maximum of one owner for one host.
+        per_owner: the maximum of one owner.
         hosts: pairs of owner and host to claim nothing for, as they have no free slot.
         owners: owners to claim nothing for, as they have no free slot.
         seconds: how long the claimed notifications are leased.

@@ -54,7 +54,7 @@ class BatchedStatement:
                 [{**parameters, "call_index": i} for i, (parameters, _) in enumerate(calls)]
             )
         except Exception as error:  # any error belongs to the callers
-            # One call may have failed all: run each alone, unless the database is unavailable.
+            # One call may have made all fail: run each alone, unless the database is unavailable.
             if len(calls) > 1 and not isinstance(error, UnavailableError):
                 await asyncio.gather(*(self._run_calls([call]) for call in calls))
                 return

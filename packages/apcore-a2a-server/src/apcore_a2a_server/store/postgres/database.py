@@ -113,7 +113,7 @@ class Session(Queries):
 
 
 class Database(Queries):
-    """A pool of connections, of which any runs a statement.
+    """A pool of connections; a statement runs on any of them.
 
     Args:
         url: The database's URL.

@@ -78,7 +78,7 @@ class ChangeNotifier:
                 connection = await self._connect()
                 try:
                     await connection.add_listener(CHANNEL, self._receive)
-                    await _until_lost(connection)
+                    await _wait_until_lost(connection)
                 finally:
                     connection.terminate()
             except Exception as error:  # the database may be unavailable for now
@@ -92,8 +92,8 @@ class ChangeNotifier:
                 self._on_change(task_id, int(version))
 
 
-async def _until_lost(connection: Any) -> None:
-    """Return, or raise, when a connection is lost.
+async def _wait_until_lost(connection: Any) -> None:
+    """Wait until a connection is lost; then return or raise an exception.
 
     A connection that the network has dropped looks like one without notifications, so it is
     tested with a statement.

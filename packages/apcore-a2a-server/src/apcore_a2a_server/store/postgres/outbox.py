@@ -76,7 +76,7 @@ class DatabaseOutbox(Store):
         return payload
 
     async def add_large_messages(self, task: Task, first: int) -> None:
-        """Put the large messages into a history that *first* messages came before."""
+        """Put the large messages into a history; *first* is the number of earlier messages."""
         parameters = missing_messages(task, first)
         if parameters is not None:
             rows = await self._database.fetch(sql.get_messages, **parameters)
@@ -119,7 +119,7 @@ class DatabaseOutbox(Store):
         return [webhook_status_from(row, owner_text(row["owner"])) for row in rows]
 
     async def redeliver(self, task_id: str, config_id: str) -> int | None:
-        """Make a failed webhook work again, and its dead letters and later states due."""
+        """Make a failed webhook active again, and its dead letters and later states due."""
         webhook = {"task_id": task_id, "config_id": config_id}
         async with self._database.transaction() as session:
             await session.execute(sql.lock_webhooks, task_id=task_id)
@@ -186,7 +186,7 @@ async def add_webhook(session: Session, task_id: str, webhook: Webhook) -> None:
 async def _replace(
     session: Session, task_id: str, existing: Sequence[Webhook], webhooks: Sequence[Webhook]
 ) -> None:
-    # those of a webhook that is only moved, or works again, stay with it
+    # a webhook that is only moved, or active again, keeps its attempts
     attempts = dict(await session.fetch(sql.get_attempts, task_id=task_id)) if existing else {}
     await session.execute(sql.delete_webhooks, task_id=task_id)
     arrays = webhook_arrays(webhooks, attempts)

@@ -48,7 +48,7 @@ from .rows import (
 )
 from .schema import is_latest, migrate
 
-TIMEOUT_FRACTION_OF_LEASE = 0.2  # of a statement: a renewal must leave time to retry
+TIMEOUT_FRACTION_OF_LEASE = 0.2  # timeout of a statement, so that a renewal can be retried
 SHORTEST_TIMEOUT = 3.0  # seconds
 PRUNE_BATCH = 500  # tasks deleted at a time, so that other statements need not wait long
 

@@ -57,7 +57,7 @@ def _connect(path: Path) -> Connection:
 
 
 class ProcessLock:
-    """A lock that keeps other processes from a file, under whatever name they know it.
+    """A lock that keeps other processes from using a file, under any of its names.
 
     The lock file beside the real file also keeps out other names that lead there by symbolic
     links. A lock on the file itself keeps out hard links; Windows has no such lock.

@@ -124,7 +124,7 @@ class FileOutbox(FileStore):
 
     @writes
     def redeliver(self, connection: Connection, task_id: str, config_id: str) -> int | None:
-        """Make a failed webhook work again, and its dead letters and later states due."""
+        """Make a failed webhook active again, and its dead letters and later states due."""
         webhook = {"task_id": task_id, "config_id": config_id, "now": time.time()}
         row = connection.execute(sql.get_webhook, webhook).fetchone()
         if row is None or not row["has_failed"]:
@@ -172,7 +172,7 @@ def replace_webhooks(
 ) -> None:
     """Replace the *existing* webhooks of a task."""
     task = {"task_id": task_id}
-    # those of a webhook that is only moved, or works again, stay with it
+    # a webhook that is only moved, or active again, keeps its attempts
     attempts: dict[bytes, str] = {}
     if existing:
         attempts = dict(connection.execute(sql.get_attempts, task).fetchall())
@@ -229,7 +229,7 @@ def complete_payload(connection: Connection, body: bytes) -> Payload:
 
 
 def add_large_messages(connection: Connection, task: Task, first: int) -> None:
-    """Put the large messages into a history that *first* messages came before."""
+    """Put the large messages into a history; *first* is the number of earlier messages."""
     parameters = missing_messages(task, first)
     if parameters is not None:
         rows = connection.execute(sql.get_messages, parameters)
@@ -239,9 +239,9 @@ def add_large_messages(connection: Connection, task: Task, first: int) -> None:
 def _free_pairs(
     request: ClaimRequest, now: float, connection: Connection
 ) -> Iterator[tuple[float, str, str]]:
-    """Yield each owner and host with a free slot and due notifications, and since when.
+    """Yield each owner and host with a free slot and due notifications, after the due time.
 
-    Each pair takes one index lookup. All hosts of an owner without a free slot are skipped.
+    Each pair takes one index lookup. If an owner has no free slot, all its hosts are skipped.
     """
     pair = connection.execute(sql.first_pair).fetchone()
     while pair is not None:
@@ -260,9 +260,9 @@ def _within_limits(
     request: ClaimRequest, notifications: Iterable[Notification]
 ) -> list[Notification]:
     claimed: list[Notification] = []
-    of_owner: Counter[str] = Counter()
+    owner_counts: Counter[str] = Counter()
     for notification in notifications:
-        if len(claimed) < request.limit and of_owner[notification.owner] < request.per_owner:
-            of_owner[notification.owner] += 1
+        if len(claimed) < request.limit and owner_counts[notification.owner] < request.per_owner:
+            owner_counts[notification.owner] += 1
             claimed.append(notification)
     return claimed

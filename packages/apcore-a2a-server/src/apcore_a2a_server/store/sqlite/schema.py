@@ -30,7 +30,7 @@ ADVICE = {
         "run this as a user who may write there, or on a copy of all files"
     ),
 }
-"""Advice for result codes whose own texts help little."""
+"""Advice for result codes whose messages do not help users."""
 STOP_CHECK_INTERVAL = 10_000  # instructions of SQLite's virtual machine
 
 

@@ -153,7 +153,7 @@ class Worker(threading.Thread):
 
 
 def _touch(connection: sqlite3.Connection) -> None:
-    """Write something that changes nothing."""
+    """Write to the file without changing its contents."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     connection.execute(f"PRAGMA user_version = {version}")
 

@@ -26,11 +26,11 @@ async def open_tasks_are_counted_by_state(store: Store) -> None:
             if state == INPUT_REQUIRED:
                 change.record.resume, change.record.deadline = b"{}", time.time() + 60
             await store.change(change)
-    found = await store.open_tasks()
-    assert found is not None
-    assert found.counts == {WORKING: 2, INPUT_REQUIRED: 1}
-    assert found.oldest.keys() == found.counts.keys()
-    assert all(before <= oldest <= time.time() + 1 for oldest in found.oldest.values())
+    figures = await store.open_tasks()
+    assert figures is not None
+    assert figures.counts == {WORKING: 2, INPUT_REQUIRED: 1}
+    assert figures.oldest.keys() == figures.counts.keys()
+    assert all(before <= oldest <= time.time() + 1 for oldest in figures.oldest.values())
 
 
 @check

@@ -329,20 +329,21 @@ async def webhooks_are_found_by_task_owner_and_state(store: Store) -> None:
     failed = ("t1", failing.webhook.config.id)
     active = ("t1", "w2" if failed[1] == "w1" else "w1")
 
-    async def found(**query: Any) -> list[tuple[str, str]]:
+    async def find(**query: Any) -> list[tuple[str, str]]:
         statuses = await store.webhook_statuses(WebhookQuery(**query))
         return [(each.task_id, each.webhook.config.id) for each in statuses]
 
-    every = [(task_id, config_id) for task_id in ("t2", "t1", "t0") for config_id in ("w1", "w2")]
-    assert await found() == every
-    assert await found(limit=3) == every[:3]
-    assert await found(state="failed") == [failed]
-    assert await found(owner="bob", state="active") == [active]
-    assert await found(owner="eve") == []
-    assert await found(owner_prefix="bo") == every[:4]
-    assert await found(task_id="t0") == every[4:]
-    assert await found(task_id="t0", owner="bob") == []
-    assert await found(task_id="none") == []
+    config_ids = ("w1", "w2")
+    all_webhooks = [(task_id, each) for task_id in ("t2", "t1", "t0") for each in config_ids]
+    assert await find() == all_webhooks
+    assert await find(limit=3) == all_webhooks[:3]
+    assert await find(state="failed") == [failed]
+    assert await find(owner="bob", state="active") == [active]
+    assert await find(owner="eve") == []
+    assert await find(owner_prefix="bo") == all_webhooks[:4]
+    assert await find(task_id="t0") == all_webhooks[4:]
+    assert await find(task_id="t0", owner="bob") == []
+    assert await find(task_id="none") == []
 
 
 @check
