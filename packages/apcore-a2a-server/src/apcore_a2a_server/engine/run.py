@@ -482,8 +482,7 @@ class Run:
 
     def _new_record(self) -> TaskRecord:
         call, message = self.call, self.call.message
-        # without a skill, the client is asked for one
-        skill = {"skillId": call.skill.id} if call.skill.id else {}
+        skill = {"skillId": call.skill.id} if call.skill.id else {}  # else the client is asked
         new_task = Task(
             id=message.task_id,
             context_id=message.context_id,
