@@ -132,7 +132,7 @@ def is_count(value: object) -> TypeGuard[int]:
 
 
 REPORTS = (Progress, Usage)
-"""Types of values that a streaming module may yield besides chunks."""
+"""Types of values that a streaming module may yield in addition to chunks."""
 
 
 def add_usage(earlier: object, reported: object) -> object:
@@ -210,7 +210,7 @@ class Services(Protocol):
         """The authenticated caller, in a form that no other caller has; empty if anonymous.
 
         Unlike `context.identity.id`, it differs between callers with the same id whom two
-        authenticators know. Use it as the key of what a module keeps for a caller.
+        authenticators know. Use it as the key of data that a module keeps for a caller.
         """
         ...
 

@@ -122,7 +122,7 @@ def surplus(sizes: Sequence[int]) -> int:
 
 
 LARGE_MESSAGE = 4096
-"""Bytes from which a message is stored only once, with a gap in the history of its task.
+"""Size in bytes from which a message is stored only once, with a gap in its task's history.
 
 Smaller ones are cheaper to store twice than to look up.
 """

@@ -23,7 +23,7 @@ MAX_DEPTH = 30
 protobuf accept 100 nested messages; an object costs three (Value, Struct, map entry)."""
 
 MAX_BITS = 14_284
-"""Bits of an integer of 4,300 digits, the longest that Python converts to and from text."""
+"""Maximum size of an integer, in bits: 4,300 digits, which Python converts to and from text."""
 
 MAX_KEYS = 5000
 """Maximum number of object keys in one input: apcore's redaction takes 24 us for each."""

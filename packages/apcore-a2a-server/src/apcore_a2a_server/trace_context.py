@@ -19,7 +19,7 @@ TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]
 MEMBER = re.compile(r"[a-z0-9][a-z0-9_\-*/@]{0,255}=[\x20-\x7e]{0,255}[\x21-\x7e]", re.A)
 """A member of `tracestate`; a comma or a second `=` in its value is refused separately."""
 MAX_STATE = 512
-"""Bytes of `tracestate` that are kept; the specification asks for at least as many."""
+"""Maximum size of `tracestate` that is kept, in bytes; the specification asks for at least that."""
 MAX_MEMBERS = 32
 """Maximum number of members of `tracestate`; with more it is invalid."""
 KNOWN_FLAGS = 0x03

@@ -17,11 +17,11 @@ VARINT, LENGTH_DELIMITED = 0, 2
 FIXED_SIZES = {1: 8, 5: 4}
 """Wire types, and the bytes of fields of a fixed size (protobuf.dev, "Encoding")."""
 MAX_VARINT_SIZE = 10
-"""Bytes of the longest number."""
+"""Size of the longest number, in bytes."""
 MIN_FIELD_SIZE = 2
-"""Bytes of the smallest field: a tag, and a length or a number."""
+"""Size of the smallest field, in bytes: a tag, and a length or a number."""
 MIN_NESTED_SIZE = 10
-"""Bytes from which the fields of a nested message are counted too; a JSON number takes nine."""
+"""Size in bytes from which a nested message's fields are counted too; a JSON number takes nine."""
 FIELDS_PER_VALUE = 2
 """Fields allowed for each value: an array item takes one or two. An object member takes three to
 five, but inputs have few of these; see `apcore_a2a_core.values.MAX_KEYS`."""

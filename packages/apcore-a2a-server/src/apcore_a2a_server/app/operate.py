@@ -33,7 +33,7 @@ OPEN_STATES = {
 }
 """The states that are not final."""
 SKILLS_PER_TURN = 20
-"""Skills whose figures are added up at a time: one takes up to a fifth of a millisecond."""
+"""Number of skills whose figures are added up at a time: each takes up to 0.2 ms."""
 
 
 def own_routes(agent: Agent, settings: Settings) -> list[OwnRoute]:

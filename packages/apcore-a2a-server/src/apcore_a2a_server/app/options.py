@@ -1,6 +1,6 @@
 """The options of `serve`, `async_serve` and `create_app`, each declared once.
 
-`fields` describes what is derived from a declaration: keywords, flags, help texts and docs.
+`fields` derives keywords, flags, help texts and docs from the declarations.
 """
 
 import math

@@ -36,7 +36,7 @@ Clock: TypeAlias = Callable[[], float]
 BUCKETS = (0.005, 0.025, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300)
 """Upper bounds of the histogram for Prometheus in seconds; the last is the default timeout."""
 MAX_SKILLS = 512
-"""Skills that have a place of their own; all further ones share one."""
+"""Maximum number of skills that have a place of their own; all further skills share one."""
 OTHER = "(other)"
 """The name of the shared place, for further skills and for tasks without a skill."""
 OTHER_CODE = "OTHER"
@@ -330,7 +330,7 @@ class SkillFigures:
         return SkillRecorder(self, worker, clock)
 
     def clear(self, worker: int) -> None:
-        """Forget what runs in a worker that has ended; its counts stay."""
+        """Forget the running tasks of a worker that has ended; its counts stay."""
         for place in self.places(worker):
             place.totals[_RUNNING] = 0
 

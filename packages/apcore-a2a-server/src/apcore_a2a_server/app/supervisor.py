@@ -23,7 +23,7 @@ logger = logging.getLogger("apcore_a2a_server")
 REPEATED_SIGNAL_WINDOW = 0.1
 """Seconds within which a second signal counts as a repetition of the first."""
 RESTART_PAUSES = (0.5, 1, 2, 5, 10, 30, 60)
-"""Seconds before a worker is started again; the last one also before all further starts."""
+"""Seconds before a worker is started again; the last pause is repeated for all further starts."""
 STABLE_AFTER = 60  # seconds of work, after which the pauses start over
 DRAIN_MARGIN = 10  # seconds beyond the shutdown timeout before a worker is killed
 ABORT_TIMEOUT = 5  # seconds before a worker that should abort is killed
@@ -102,7 +102,7 @@ class _Process:
         id: The id of the process.
         link: The connection to it.
         started_at: When it was started, by `time.monotonic`.
-        report: What it has reported so far.
+        report: The part of its report that has arrived so far.
         serves: Whether it has reported that it serves.
     """
 

@@ -68,11 +68,11 @@ MIN_PING_INTERVAL = 10
 PING_TIMEOUT = 20
 """Seconds after which a connection without an answer to a ping is closed."""
 IDLE_TIMEOUT = 300
-"""Seconds after which a connection without calls is closed; clients connect again by themselves."""
+"""Seconds after which a connection without calls is closed; clients reconnect automatically."""
 MAX_DETAILS = 2048
-"""Bytes of a status with its details: clients accept 8 KB of metadata by default."""
+"""Maximum size of a status with its details, in bytes: clients accept 8 KB of metadata."""
 MAX_MESSAGE = 300
-"""Characters of the message of a status, each of which may take twelve bytes of metadata."""
+"""Maximum length of a status message, in characters; each may take twelve bytes of metadata."""
 EXTENSIONS_KEY = "a2a-extensions"
 """The metadata with the extensions that a client requests, and in responses those in use."""
 DETAILS_KEY = "grpc-status-details-bin"

@@ -11,7 +11,7 @@ from apcore_a2a_server.middleware.errors import TENANT
 from .http import respond
 
 MAX_NAME = 200
-"""Characters of the agent's name that are shown."""
+"""Maximum length of the agent's name on the page, in characters."""
 TEMPLATE = """\
 <!doctype html>
 <html lang="en">

@@ -31,7 +31,7 @@ from apcore_a2a_server.store import DiskFullError, UnavailableError
 from .http import Stream, dump
 
 LARGE_PAGE = 1024 * 1024  # bytes
-"""Size of a page from which its further tasks are encoded in a thread."""
+"""Size of the encoded tasks of a page above which further tasks are encoded in a thread."""
 
 Operation: TypeAlias = Callable[[Handler, Request], Awaitable[Any]]
 
@@ -164,7 +164,7 @@ def _dump_task(dialect: V1, task: Task, length: int | None, *, artifacts: bool) 
 
 
 def _page_members(dialect: V1, page: ListTasksResponse) -> Json:
-    """Return the members of a page besides its tasks; in 1.0 they are always present."""
+    """Return the members of a page except its tasks; in 1.0 they are always present."""
     if dialect.version == "0.3":
         return {"nextCursor": page.next_page_token} if page.next_page_token else {}
     return {

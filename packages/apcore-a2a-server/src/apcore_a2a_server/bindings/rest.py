@@ -78,7 +78,7 @@ STATUSES: dict[type[Exception], tuple[int, str]] = {
 """The HTTP status and the name of `google.rpc.Code` for each error (§11.6).
 
 For media types, the protocol specifies 415 in 1.0.0 and 400 in 1.0.1. HTTP has 415 for them (RFC
-9110 §15.5.16), and the reason in the error tells clients of 1.0.1 the same.
+9110 §15.5.16), and clients of 1.0.1 can read the reason in the error.
 """
 
 

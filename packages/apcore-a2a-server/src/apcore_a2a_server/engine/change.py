@@ -246,7 +246,7 @@ def add_decision(record: TaskRecord, decision: Decision) -> None:
 
 
 MAX_CHANGE_ATTEMPTS = 10
-"""Number of times that a change is tried while other replicas change the same task."""
+"""Maximum number of times that a change is tried while other replicas change the same task."""
 
 
 async def create(

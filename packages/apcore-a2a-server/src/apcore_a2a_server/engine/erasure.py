@@ -22,7 +22,7 @@ Cancel: TypeAlias = Callable[[TaskRecord], Awaitable[None]]
 """Cancels a task; raises StaleTaskError if it has ended."""
 
 PAGE = 200
-"""Open tasks that are read at a time."""
+"""Number of open tasks that are read at a time."""
 NOTICE_TIME = 1.0
 """Seconds for readers and other replicas to notice cancellations, before tasks are deleted."""
 

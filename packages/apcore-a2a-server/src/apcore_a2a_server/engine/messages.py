@@ -1,4 +1,4 @@
-"""Messages: ids, parts as JSON, and the options that a send carries besides its message."""
+"""Messages: ids, parts as JSON, and the options of a send in addition to its message."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """Operators and approvers: callers who may see, answer or cancel tasks of other principals.
 
-Each such access goes into the audit log, and streams and results are cut down to what the caller
-may read.
+Each such access goes into the audit log, and streams and results contain only what the caller may
+read.
 """
 
 import logging

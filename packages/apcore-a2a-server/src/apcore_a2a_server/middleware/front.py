@@ -52,7 +52,7 @@ class FrontMiddleware:
         app: The wrapped application.
         public: Paths that monitoring reads often.
         allowed_hosts: Names of hosts that are served; empty for all. See `AllowedHosts`.
-        allowed_origins: Allowed origins besides the agent's own; "*" for all.
+        allowed_origins: Allowed origins in addition to the agent's own; "*" for all.
         access_log: Whether each request is logged.
         on_response: Function to call with the status of each response.
 
@@ -182,7 +182,7 @@ def is_foreign(scope: Scope, allowed: Collection[str]) -> bool:
 
     Args:
         scope: The ASGI scope of the request.
-        allowed: Allowed origins besides the agent's own; "*" for all.
+        allowed: Allowed origins in addition to the agent's own; "*" for all.
     """
     if scope["method"] in CROSS_ORIGIN_METHODS or b"origin" not in [
         name for name, _ in scope["headers"]

@@ -12,17 +12,17 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from apcore_a2a_server.fields import OptionError
 
 MAX_HEAD = 64 * 1024
-"""Bytes of a request's first line and headers, or of trailers; checked after each read."""
+"""Maximum size of a request's first line and headers, or of trailers, in bytes."""
 MAX_FRAMING_PER_BYTE = 8
-"""Bytes of framing that a chunked body may have for each byte of content."""
+"""Maximum bytes of framing in a chunked body for each byte of content."""
 MAX_FRAMING = 2 * 1024 * 1024
-"""Bytes of framing that a chunked body may have in total."""
+"""Maximum bytes of framing in a chunked body in total."""
 MAX_PIPELINE = 32
-"""Requests that may wait on a connection while one is answered."""
+"""Maximum number of requests that wait on a connection while one is answered."""
 TICK = 0.05
 """Seconds between two checks of how late the event loop is."""
 MAX_SECONDS = 3600
-"""Longest request timeout."""
+"""Maximum request timeout, in seconds."""
 MIN_BYTES_PER_SECOND = 64 * 1024
 """Bytes that extend the timeout of a request by a second."""
 TIMED_OUT = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"

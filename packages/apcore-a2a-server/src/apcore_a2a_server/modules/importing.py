@@ -20,7 +20,7 @@ FORMATS = (
 
 
 class TargetError(ValueError):
-    """A target that can't be served; the message says what was given, and what is expected."""
+    """A target that can't be served; the message names the target, and what is expected."""
 
 
 def import_file(file: Path, name: str) -> ModuleType:

@@ -138,7 +138,7 @@ class Document:
         return node
 
     def path_item(self, path: str) -> Json:
-        """Return the operations of a path with what they share; empty if it can't be used."""
+        """Return the path item, which has the operations of a path; empty if it is unusable."""
         item: Any = self._document["paths"][path]
         try:
             return self.resolve(item)

@@ -436,7 +436,7 @@ def _is_plain(step: Any) -> bool:
 
 
 class _Outcome(BaseStep):
-    """A step that has run already: it raises or returns what the step did."""
+    """Stand-in for a step that has run already: it raises or returns the outcome of that step."""
 
     def __init__(
         self, step: Step, result: StepResult | None = None, error: Exception | None = None

@@ -60,7 +60,7 @@ def let_others_run(value: Any) -> Any:
 LISTS = frozenset({"list", "tuple", "set", "frozenset"})
 """Types of core schemas that can end with their first invalid item."""
 NAMED = frozenset({"model", "dataclass", "typed-dict", "definition-ref"})
-"""Types of core schemas whose name in an error does not show the types inside."""
+"""Types of core schemas whose names in the paths of errors do not contain the types inside."""
 
 
 def stepwise_validator(model: type[BaseModel]) -> SchemaValidator:

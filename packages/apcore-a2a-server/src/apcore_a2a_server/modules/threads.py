@@ -27,9 +27,9 @@ _inside: ContextVar[bool] = ContextVar("apcore_a2a_in_thread", default=False)
 WINDOW = 0.02
 """Seconds over which the CPU time of a thread is measured."""
 COMPUTING_SHARE = 0.02
-"""Part of a window that a thread must use the CPU to count as computing."""
+"""Fraction of a window for which a thread must use the CPU to count as computing."""
 COMPUTING_MEMORY = 0.16
-"""Seconds that a thread counts as computing after such a window.
+"""Seconds for which a thread counts as computing after such a window.
 
 Threads that compute take turns of 5 ms, so that one of them may well get none in a window.
 """

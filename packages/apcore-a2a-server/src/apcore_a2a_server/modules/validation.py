@@ -37,14 +37,14 @@ from .stepwise import OutOfTimeError, limited_time, stepwise_schema
 logger = logging.getLogger("apcore_a2a.skills")
 
 BACKTRACK_LIMIT = 10_000
-"""Steps in which a pattern with look-around or back-references must match, about 1 ms."""
+"""Maximum number of steps to match a pattern with look-around or back-references, about 1 ms."""
 MAX_VIOLATIONS = 100
-"""Number of violations in an error; clients get no more."""
+"""Maximum number of violations in an error."""
 CHILD = Path(__file__).with_name("validation_child.py")
 MAX_SECONDS = 1.0
 """CPU time that pydantic may take for a value once its patterns have been matched elsewhere."""
 CHILD_TIMEOUT = 5.0
-"""Seconds that the process of a check may take to start and to end."""
+"""Seconds after which the process of a check is killed, the start of Python included."""
 
 DICT_SCHEMA = "_DictSchemaAdapter"
 """Name of the class in which apcore wraps a schema that is a dict."""

@@ -31,7 +31,7 @@ Resolve: TypeAlias = Callable[[str, int, str], Awaitable[list[str]]]
 MAX_URL = 2048
 """Maximum length of a URL, in characters."""
 CACHE_SIZE = 1000
-"""Entries of each cache of decisions; resolved addresses are never cached."""
+"""Number of entries of each cache of decisions; resolved addresses are never cached."""
 DEFAULT_PORTS = (443, 8443)
 URL_CHARACTERS = re.compile(r"[\x21-\x5b\x5d-\x7e]*")
 """Visible ASCII (RFC 3986 §2) without the backslash, which some parsers take for a slash."""
@@ -45,9 +45,9 @@ NOT_PUBLIC = "The webhook's host must have public addresses only"
 LOOKUP_TIMEOUT = 5.0
 """Seconds to wait for a free slot, and then for the addresses."""
 MAX_LOOKUPS = 64
-"""Lookups that may run at a time; one that times out keeps its slot until it ends."""
+"""Maximum number of lookups at a time; one that times out keeps its slot until it ends."""
 MAX_LOOKUPS_PER_PRINCIPAL = 8
-"""Lookups for one principal that may run at a time."""
+"""Maximum number of lookups for one principal at a time."""
 
 
 class RefusedError(ValueError):

@@ -24,11 +24,11 @@ from .settings import PushSettings
 logger = logging.getLogger("apcore_a2a.push")
 
 PER_HOST = 8
-"""Notifications of one owner that are sent to one host at a time."""
+"""Maximum number of notifications of one owner that are sent to one host at a time."""
 PER_OWNER = 32
-"""Notifications of one owner that are sent to all hosts at a time."""
+"""Maximum number of notifications of one owner that are sent to all hosts at a time."""
 MAX_CLAIMED = 512
-"""Notifications that a process holds at a time, including those that wait for a slot."""
+"""Maximum number of notifications that a process holds, including those that wait for a slot."""
 PREFETCH_FACTOR = 2
 """Claimed notifications per delivery slot, so that a free slot need not wait for the store."""
 POLL_INTERVAL = 1.0
@@ -36,7 +36,7 @@ POLL_INTERVAL = 1.0
 COUNT_INTERVAL = 2.0
 """Seconds between two counts of pending notifications."""
 STORE_TIMEOUT = 1.0
-"""Seconds that statements of the store may take at shutdown."""
+"""Maximum seconds that statements of the store may take at shutdown."""
 CLAIM_MARGIN = 5.0
 """Seconds that a claim lasts beyond the waits and the attempt that it must cover."""
 

@@ -15,7 +15,7 @@ from apcore_a2a_server.fields import DAY, KINDS, LIST_TYPES, OptionError, check,
 Secrets: TypeAlias = Sequence[str] | Mapping[str, str | Sequence[str]]
 """Secrets for all receivers, or by their origins."""
 MIN_SECRET = 24
-"""Bytes of a secret (Standard Webhooks, "Symmetric keys")."""
+"""Minimum size of a secret, in bytes (Standard Webhooks, "Symmetric keys")."""
 SECRET_RULE = "whsec_ and base64 of at least 24 bytes, for example from `openssl rand -base64 32`"
 ANY_RECEIVER = "*"
 """Key of the master secrets, from which the secrets of all other receivers are derived."""

@@ -23,9 +23,9 @@ MAX_WAIT = 3600
 KEEP_ALIVE = 15.0
 """Seconds until an idle connection is closed."""
 READ_SIZE = 1024
-"""Bytes of one read, which are parsed without a switch to other asyncio tasks."""
+"""Maximum size of one read, in bytes, which is parsed without a switch to other asyncio tasks."""
 MAX_READ = 64 * 1024
-"""Bytes to read of one response, including headers and framing."""
+"""Maximum number of bytes that are read of a response, including headers and framing."""
 
 _principal: ContextVar[str] = ContextVar("apcore_a2a_push_principal")
 """The principal of the current post; httpcore passes no context to its network backend."""

@@ -48,7 +48,7 @@ from .webhooks import (
 logger = logging.getLogger("apcore_a2a.store")
 
 PAGE_SIZE = 200
-"""Records that are read at a time when a store is scanned."""
+"""Number of records that are read at a time when a store is scanned."""
 
 
 class InProcessStore(Store):

@@ -2,8 +2,8 @@
 
 Each webhook has its own queue. Only the first event of a queue can be claimed, which keeps the
 order. Queues that are not due yet are in a heap, by due time; due queues are grouped by owner and
-host. A claim therefore looks only at what it takes and at the few busy owners and hosts, however
-many events wait for a slow receiver.
+host. A claim therefore looks only at the queues that it claims and at a few busy owners and hosts,
+however many events wait for a slow receiver.
 """
 
 import sys

@@ -56,7 +56,7 @@ async def _convert_bodies(connection: Any) -> None:
     for table in TABLES:
         update = f"UPDATE apcore_a2a.{table} SET body = $2 WHERE ctid = $1::text::tid"
         rows = connection.cursor(f"SELECT ctid::text, body FROM apcore_a2a.{table}")
-        async for row in rows:  # an open cursor does not see what is changed meanwhile
+        async for row in rows:  # an open cursor does not see later updates
             await connection.execute(update, row["ctid"], as_json(table, row["body"]))
 
 

@@ -130,7 +130,7 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
         return _begin_to_read(path, "mode=ro")
     except sqlite3.OperationalError as error:
         reason = error.sqlite_errorcode
-        # A process was killed in a transaction: SQLite must undo what it has left of it.
+        # A process was killed in a transaction: SQLite must roll this back first.
         if reason == sqlite3.SQLITE_READONLY_ROLLBACK:
             return _begin_to_read(path, "mode=rw")
         # In a folder that can only be read, SQLite can't create the index of a log. Without a
