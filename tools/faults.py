@@ -162,9 +162,9 @@ FAULTS = (
         "engine-missing-await-on-owner",
         "An await is missing, so every caller can read and set the webhooks of every task.",
         f"{SERVER}/engine/handler.py",
-        "        record = await self.admission.own_task(params.task_id, request.caller)\n"
+        "        record = await self.admission.get_own_task(params.task_id, request.caller)\n"
         "        trace = Trace.of_task(record.task.metadata)\n",
-        "        self.admission.own_task(params.task_id, request.caller)\n        trace = None\n",
+        "        self.admission.get_own_task(params.task_id, request.caller)\n        trace = None\n",
         (
             "tests/server/test_isolation.py"
             "::test_a_foreign_id_gets_the_same_response_as_an_unknown_one",
@@ -247,8 +247,8 @@ FAULTS = (
         "push-newest-first",
         "A webhook is notified of later events before earlier ones.",
         f"{SERVER}/store/outbox.py",
-        "        queue.events.append(queued)\n",
-        "        queue.events.insert(0, queued)\n",
+        "        queue.events.append(queued_event)\n",
+        "        queue.events.insert(0, queued_event)\n",
         ("tests/store/test_conformance.py::test_the_memory_store_conforms",),
     ),
     Fault(
