@@ -318,7 +318,7 @@ class Services(Protocol):
         raise ApprovalRequired(question, data, state=state, parts=parts)
 
     def progress(self, text: str, data: Any = None) -> Awaitable[None]:
-        """Tell readers of the task's stream about the work so far.
+        """Report the work so far to readers of the task's stream.
 
         An asynchronous module awaits it. In a synchronous module, which runs in a thread, the
         event is written when the method returns.

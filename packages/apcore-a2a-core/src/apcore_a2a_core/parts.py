@@ -110,8 +110,8 @@ class PartConverter:
             case {"text": str(text)}:
                 return self._text_to_input(text, schema)
             case {"uri": str(uri)} | {"url": str(uri)} as file:
-                named = {"name": basename(urlsplit(uri).path), **file}
-                return as_file(uri, ("uri", "url"), named, schema)
+                with_name = {"name": basename(urlsplit(uri).path), **file}
+                return as_file(uri, ("uri", "url"), with_name, schema)
             case {"bytes": str(raw)} | {"raw": str(raw)} as file:
                 return as_file(raw, ("bytes", "data"), file, schema)
             case _:

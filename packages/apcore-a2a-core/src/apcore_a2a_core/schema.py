@@ -198,8 +198,8 @@ def types_of(schema: object) -> set[str]:
     root = object_at(schema) or {}
     if branches := root.get("anyOf"):
         return {kind for branch in branches for kind in types_of(branch)}
-    named = root.get("type", "object" if "properties" in root else [])
-    return {*(named if is_array(named) else [named])} - {"null"}
+    declared = root.get("type", "object" if "properties" in root else [])
+    return {*(declared if is_array(declared) else [declared])} - {"null"}
 
 
 def properties_of(schema: Schema) -> Json:

@@ -347,9 +347,10 @@ def configured_by(
             return function(source, settings(*args, **options))
 
         source = Parameter("source", Parameter.POSITIONAL_ONLY, annotation=Any)
-        returned = signature(function).return_annotation
-        signed: Any = configured
-        signed.__signature__ = Signature([source, *keywords.values()], return_annotation=returned)
+        return_type = signature(function).return_annotation
+        decorated: Any = configured
+        parameters = [source, *keywords.values()]
+        decorated.__signature__ = Signature(parameters, return_annotation=return_type)
         return configured
 
     return decorate

@@ -62,10 +62,10 @@ class Trace(Struct, frozen=True):
     @classmethod
     def of_task(cls, metadata: Mapping[str, Any]) -> "Trace | None":
         """Return the trace of the task with this metadata; None if it names none."""
-        own: Mapping[str, Any] = metadata.get("apcore", {})
-        if "traceId" not in own:  # the task is of an earlier version
+        members: Mapping[str, Any] = metadata.get("apcore", {})
+        if "traceId" not in members:  # the task is of an earlier version
             return None
-        return cls(own["traceId"], flags=own.get("traceFlags", SAMPLED))
+        return cls(members["traceId"], flags=members.get("traceFlags", SAMPLED))
 
     def __str__(self) -> str:
         return " ".join(self.headers().values())

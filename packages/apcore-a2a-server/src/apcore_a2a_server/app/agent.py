@@ -287,10 +287,10 @@ def _tenants(setup: Setup, settings: Settings) -> Tenants | None:
     declared = read_tenants(settings.tenants)
     if declared is None:
         return None
-    named = None if isinstance(declared, str) else declared
-    tenants = Tenants(setup.skills, setup.access, named)
+    skill_ids = None if isinstance(declared, str) else declared
+    tenants = Tenants(setup.skills, setup.access, skill_ids)
     reserved = reserved_paths(settings)
-    for name in setup.skills.list() if named is None else named:
+    for name in setup.skills.list() if skill_ids is None else skill_ids:
         check_name(name)
         if name in reserved:
             problem = f"can't have the name {name!r}, which is a path of the agent"

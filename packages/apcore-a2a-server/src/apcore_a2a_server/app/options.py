@@ -111,10 +111,10 @@ def _check_rule(name: str, rule: Any, *, is_authenticated: bool) -> None:
 
 def _check_memory(memory: int, max_body: int) -> None:
     """Check that the memory has room for the largest body, and an eighth for other clients."""
-    least = math.ceil(max_body * 8 / 7)
-    if memory < least:
-        needed = f"must be {least} or more, for one request of max_body ({max_body} bytes)"
-        raise OptionError("memory", f"{needed}, not {memory}; raise it, or lower max_body")
+    minimum = math.ceil(max_body * 8 / 7)
+    if memory < minimum:
+        problem = f"must be {minimum} or more, for one request of max_body ({max_body} bytes)"
+        raise OptionError("memory", f"{problem}, not {memory}; raise it, or lower max_body")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

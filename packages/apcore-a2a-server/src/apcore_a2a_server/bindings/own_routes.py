@@ -152,11 +152,11 @@ class OwnRoutes(Endpoint):
         """Return the route and the parameters in its path; refuse with 403, 404 or 405."""
         verb = "GET" if scope["method"] == "HEAD" else scope["method"]
         path = operation_path(scope)
-        found = find_route(verb, path, self._patterns)
-        if found is None:
+        match = find_route(verb, path, self._patterns)
+        if match is None:
             await self._refuse_path(path, send)
             return None
-        name, params = found
+        name, params = match
         route = self._routes[name]
         log_context(operation=name)
         if route.for_operators and not self._is_operator(caller_of(scope)[1]):

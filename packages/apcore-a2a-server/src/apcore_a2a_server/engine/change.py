@@ -170,7 +170,7 @@ class Restart(Update, frozen=True):
     resume: bytes | None
 
     def apply(self, record: TaskRecord) -> TaskStatusUpdateEvent:
-        """Drop the artifacts, put the message into the status, and tell readers to start over."""
+        """Drop the artifacts, set the status, and return an event that makes readers start over."""
         record.task.artifacts = []
         event = set_status(record, NewState(WORKING, self.message, resume=self.resume))
         event.metadata = {"apcore": {"restarted": True}}

@@ -105,8 +105,8 @@ class Memory:
             client: The client, a principal or an address.
             size: Bytes to add to them.
         """
-        kept = self._bodies_of[client] + self._tasks.bytes_of(client)
-        return self._share is not None and kept + size > self._share
+        used_bytes = self._bodies_of[client] + self._tasks.bytes_of(client)
+        return self._share is not None and used_bytes + size > self._share
 
     def _excess(self, client: str, size: int) -> int:
         """Return the bytes in excess of the limits if a client used *size* bytes more."""

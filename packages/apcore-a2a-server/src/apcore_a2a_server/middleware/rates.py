@@ -54,7 +54,7 @@ class RateLimiter:
     def __init__(self, rate: str, storage: str = MEMORY, option: str = "rate_limit") -> None:
         from limits import aio, parse_many, strategies
 
-        counts = storage_of(storage)
+        backend = storage_of(storage)
         try:
             self._items = parse_many(rate)
         except ValueError:
@@ -63,7 +63,7 @@ class RateLimiter:
             raise OptionError(option, f"must look like 10/second;100/minute, not {rate!r}")
         # Not the asynchronous memory storage: at every hit, it checks all keys for expiry.
         library: Any = aio.strategies if storage.startswith(ASYNC) else strategies
-        self._strategy = library.SlidingWindowCounterRateLimiter(counts)
+        self._strategy = library.SlidingWindowCounterRateLimiter(backend)
 
     async def wait(self, *key: str) -> int:
         """Count a use by *key* and return 0, or return the seconds until one is allowed."""

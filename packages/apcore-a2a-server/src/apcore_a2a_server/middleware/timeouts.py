@@ -172,7 +172,7 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
         self._timer = None
         if self._is_busy():
             return
-        now, cycle = self._clock.time(), self._unanswered()
+        now, cycle = self._clock.time(), self._unanswered_cycle()
         awaits_continue = cycle is not None and cycle.waiting_for_100_continue
         # Time does not count while the client waits for 100 Continue, or while the server does not
         # read because of earlier requests or a full buffer. The wait may have ended just before
@@ -189,11 +189,11 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
 
     def _is_busy(self) -> bool:
         """Return whether a request is being answered, or uvicorn's keep-alive timer runs."""
-        cycle = self._unanswered()
+        cycle = self._unanswered_cycle()
         is_answering = cycle is not None and not cycle.more_body
         return is_answering or self.timeout_keep_alive_task is not None
 
-    def _unanswered(self) -> Any:
+    def _unanswered_cycle(self) -> Any:
         """Return uvicorn's object for the request without a complete response, if any."""
         cycle: Any = self.cycle  # None before the first request
         return None if cycle is None or cycle.response_complete else cycle

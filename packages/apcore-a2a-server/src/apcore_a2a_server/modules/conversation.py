@@ -125,7 +125,7 @@ class Conversation:
     approve = Services.approve
 
     def progress(self, text: str, data: Any = None) -> Awaitable[None]:
-        """Tell readers of the task's stream about the work so far; see `Services.progress`."""
+        """Report the work so far to readers of the task's stream; see `Services.progress`."""
         return self.report(text, data)
 
     def data(self) -> dict[str, Any]:

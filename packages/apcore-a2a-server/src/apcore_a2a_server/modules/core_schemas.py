@@ -93,8 +93,8 @@ def union_depth(schema: Any) -> int | None:
         for node in nodes
         if node["type"] == "union"
     ]
-    most = max(branches, default=0)
-    return int(log(MAX_TRIES, most)) if most > 1 else None
+    max_branches = max(branches, default=0)
+    return int(log(MAX_TRIES, max_branches)) if max_branches > 1 else None
 
 
 def _references(schema: Any) -> set[str]:

@@ -72,8 +72,9 @@ class CachedSchema(SchemaStandIn):
     def _stepwise(self) -> SchemaValidator | None:
         """The validator for large values; None if the model has its own validation methods."""
         names, model = ("model_validate", "model_validate_json"), self._model
-        own = [vars(each) for each in model.__mro__ if each is not BaseModel]
-        if not issubclass(model, BaseModel) or any(name in each for each in own for name in names):
+        class_members = [vars(each) for each in model.__mro__ if each is not BaseModel]
+        is_custom = any(name in members for members in class_members for name in names)
+        if not issubclass(model, BaseModel) or is_custom:
             return None
         return stepwise_validator(model)
 

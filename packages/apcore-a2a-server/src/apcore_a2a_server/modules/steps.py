@@ -403,8 +403,8 @@ class DirectEngine(PipelineEngine):
                     continue
                 outcome = _Outcome(step, result=result)
             steps = [outcome, *strategy.steps[index + 1 :]]
-            rest = ExecutionStrategy(strategy.name, steps, validate_dependencies=False)
-            return await super().run(rest, ctx)
+            remaining = ExecutionStrategy(strategy.name, steps, validate_dependencies=False)
+            return await super().run(remaining, ctx)
         return ctx.output, PipelineTrace(ctx.module_id, strategy.name)
 
     def _has_plain_steps(self, strategy: ExecutionStrategy) -> bool:

@@ -449,14 +449,14 @@ def without_hooks(module: Any) -> Generator[None]:
     """
     hidden: dict[str, Any] = dict.fromkeys(("on_load", "on_unload"))
     attributes = getattr(module, "__dict__", {})
-    own = {name: attributes[name] for name in hidden.keys() & attributes}
+    instance_hooks = {name: attributes[name] for name in hidden.keys() & attributes}
     attributes |= hidden
     try:
         yield
     finally:
         for name in hidden:
             del attributes[name]
-        attributes |= own
+        attributes |= instance_hooks
 
 
 def _executor_of(source: Any) -> Any:

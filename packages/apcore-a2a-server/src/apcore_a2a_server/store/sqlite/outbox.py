@@ -150,13 +150,16 @@ class FileOutbox(FileStore):
         return connection.execute(sql.count_pending, {"now": time.time()}).fetchall()
 
     @writes
-    def dead_letter(self, connection: Connection, owners: Sequence[str] = (), most: int = 0) -> int:
+    def dead_letter(
+        self, connection: Connection, owners: Sequence[str] = (), max_pending: int = 0
+    ) -> int:
         """Dead-letter notifications whose webhook has failed or is gone; return the count.
 
-        Before that, fail the webhooks of *owners* that have notifications beyond the first *most*
-        of their owner.
+        Before that, fail the webhooks of *owners* that have notifications beyond the first
+        *max_pending* of their owner.
         """
-        parameters = [{"owner": owner, "most": most, "reason": TOO_MANY} for owner in owners]
+        limit = {"most": max_pending, "reason": TOO_MANY}
+        parameters = [{"owner": owner, **limit} for owner in owners]
         connection.executemany(sql.fail_surplus, parameters)
         return connection.execute(sql.dead_letter_all, {"gone": WEBHOOK_GONE}).rowcount
 

@@ -227,9 +227,9 @@ async def an_answer_resets_the_number_of_starts(store: Store) -> None:
     await store.change(again)
     paused = state_change(again.record, INPUT_REQUIRED, lease)
     await store.change(paused)
-    answered = state_change(paused.record, WORKING, run=True)
-    answered.record.resume = b"the packed call"
-    new_lease = await store.change(answered)
+    resumed = state_change(paused.record, WORKING, run=True)
+    resumed.record.resume = b"the packed call"
+    new_lease = await store.change(resumed)
     assert new_lease is not None
     await store.release([new_lease])
     (claim,) = await store.claim(10)
