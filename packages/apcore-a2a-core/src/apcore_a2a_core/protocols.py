@@ -133,7 +133,7 @@ class Companion(Protocol):
         ...
 
     def figures(self) -> Mapping[str, float]:
-        """Return numbers for the metrics by name; companions with equal names are added up.
+        """Return numbers for the metrics by name; numbers of equal names are added up.
 
         The names must always be the same.
         """

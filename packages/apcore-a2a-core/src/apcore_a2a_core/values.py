@@ -49,7 +49,7 @@ LARGE = 500
 """Number of values above which checking a value takes too long for the event loop."""
 
 DIGITS = re.compile(r"\.?[0-9]+")
-"""Digits of a number; with a point before them, they are the fraction of one."""
+"""Digits of a number; those after a point are a fraction, not an integer."""
 NO_BRACKETS = re.compile(r"[^\[\]{}]+")
 
 KEY_COST = 20

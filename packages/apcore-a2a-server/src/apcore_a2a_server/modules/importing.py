@@ -44,7 +44,7 @@ def import_file(file: Path, name: str) -> ModuleType:
 
 
 def import_module_of(name: str, target: str) -> ModuleType:
-    """Import the Python module *name*, which a target names.
+    """Import the Python module *name* of a target.
 
     Raises:
         TargetError: There is none, or its code raises an exception.

@@ -166,7 +166,7 @@ class Operation:
         return request | ({"params": values["query"]} if values["query"] else {})
 
     def _path(self, values: Mapping[str, str]) -> str:
-        """Return the path with these values, which can't change which operation it is.
+        """Return the path with these values, which can't turn it into that of another operation.
 
         Many servers decode a path before they look for its operation, so an encoded slash acts as a
         slash: `/items/{id}` with the id `5/secrets` could become `/items/{id}/secrets`.

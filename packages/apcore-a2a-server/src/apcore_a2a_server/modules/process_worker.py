@@ -118,7 +118,7 @@ class PortableError:
 
     @classmethod
     def of(cls, error: BaseException) -> "PortableError":
-        """Convert *error*."""
+        """Convert *error* to this type."""
         trace, error_class = "".join(traceback.format_exception(error)), type(error)
         if isinstance(error, ModuleError):
             error_class = next(each for each in error_class.__mro__ if _is_restorable(each))

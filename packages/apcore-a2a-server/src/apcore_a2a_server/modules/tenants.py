@@ -25,7 +25,8 @@ class Tenants:
     Args:
         skills: The skills.
         access: The access rules.
-        skill_ids: The skill of each tenant, by name; None if each skill is a tenant of its own id.
+        skill_ids: The skill of each tenant, by name; None if each skill is a tenant with its id as
+            the name.
     """
 
     def __init__(

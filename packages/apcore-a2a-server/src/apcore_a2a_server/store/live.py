@@ -34,7 +34,7 @@ SETTLED_RECHECK = 3600
 """Seconds after which a blocking send checks whether another replica has deleted its task."""
 
 OnState: TypeAlias = Callable[[TaskRecord | None, TaskRecord], None]
-"""Callback that takes a task before and after a change of its state; before is None at first."""
+"""Callback that takes a task before and after a change of its state; None before its creation."""
 
 
 class Waiter:

@@ -63,8 +63,8 @@ class ProcessLock:
     links. A lock on the file itself keeps out hard links; Windows has no such lock.
 
     Args:
-        path: The file. It is created if it does not exist, readable for its owner only, as it holds
-            data of callers. SQLite gives its other files the same permissions.
+        path: The file. It is created if it does not exist, accessible to its owner only, as it
+            holds data of callers. SQLite gives its other files the same permissions.
     """
 
     def __init__(self, path: Path) -> None:

@@ -242,7 +242,7 @@ def add_large_messages(connection: Connection, task: Task, first: int) -> None:
 def _free_pairs(
     request: ClaimRequest, now: float, connection: Connection
 ) -> Iterator[tuple[float, str, str]]:
-    """Yield each owner and host with a free slot and due notifications, after the due time.
+    """Yield due time, owner and host of each pair with a free slot and due notifications.
 
     Each pair takes one index lookup. If an owner has no free slot, all its hosts are skipped.
     """
