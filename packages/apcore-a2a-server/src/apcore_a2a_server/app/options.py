@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 MIB = 1024 * 1024  # bytes
 NOT_A_HOST_NAME = re.compile(r"[/@?#\s]|^[^:]*:[^:]*$|\]:|^$")
-"""Matches URLs and names with a port, but not IPv6 addresses, which have several colons."""
+"""Pattern of URLs and names with a port, but not of IPv6 addresses, which have several colons."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 GRPC_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s/:\[\]]+):\d{1,5}")
 AUTH_RATE_LIMIT = "100/minute"

@@ -392,7 +392,7 @@ def _cells(kind: Literal["d", "I", "B"], number: int) -> Any:
 
 
 class SkillRecorder:
-    """Records the changes of tasks in one worker.
+    """Recorder of the changes of tasks in one worker.
 
     Args:
         figures: The figures of all workers.

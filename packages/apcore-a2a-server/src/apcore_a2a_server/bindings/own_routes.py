@@ -65,7 +65,7 @@ class OwnRequest(Struct, frozen=True):
 
 
 Respond: TypeAlias = Callable[[OwnRequest], Awaitable[Any]]
-"""Returns the JSON document for a request; any A2AError or OwnError becomes an error response."""
+"""Function that returns the JSON for a request; an A2AError or OwnError becomes the response."""
 
 
 class OwnRoute(NamedTuple):

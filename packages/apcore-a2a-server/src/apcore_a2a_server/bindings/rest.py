@@ -49,7 +49,7 @@ ROUTES: Routes = [
     )
 ]
 ENCODED_SLASH = "\udc2f"
-"""Stands for `%2F` in a path, which servers decode into a slash that would end the segment.
+"""Placeholder for `%2F` in a path, which servers decode into a slash that would end the segment.
 
 No client can send this character, since UTF-8 cannot encode it.
 """

@@ -19,7 +19,7 @@ from .change import NewState, change
 from .messages import agent_message
 
 Cancel: TypeAlias = Callable[[TaskRecord], Awaitable[None]]
-"""Cancels a task; raises StaleTaskError if it has ended."""
+"""Function that cancels a task, and raises StaleTaskError if it has ended."""
 
 PAGE = 200
 """Number of open tasks that are read at a time."""

@@ -17,7 +17,7 @@ from .errors import TENANT, Refusal, is_public, refuse
 from .logs import log_context
 
 ClientKey: TypeAlias = Callable[[Mapping[str, str], Identity | None], str | None]
-"""Takes the headers of a request and the identity of its caller; returns the client behind it."""
+"""Function of a request's headers and its caller's identity that returns the client behind it."""
 
 
 def declared_schemes(authenticator: object) -> dict[str, a2a.SecurityScheme]:

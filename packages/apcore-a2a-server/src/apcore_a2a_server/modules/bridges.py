@@ -16,8 +16,9 @@ from .importing import FORMATS, TargetError, make_importable
 from .loading import reason_of
 
 ENTRY_POINT_GROUP, ENTRY_POINT = "apcore_a2a.modules", "module_of"
-"""Entry points of functions that make modules of other objects, such as agents of frameworks. They
-take an object, or the config of an agent, and return a module, or None if they do not know it."""
+"""Entry points of functions that make modules from other objects, such as agents of frameworks.
+They take an object, or the config of an agent, and return a module, or None if they do not know
+it."""
 HINT = "Agents of other frameworks need the bridges part: pip install 'apcore-a2a[bridges]'"
 AGENTS = "agents"
 """The key of a file that describes several agents, by the ids of their skills."""

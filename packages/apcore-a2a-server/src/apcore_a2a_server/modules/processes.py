@@ -33,7 +33,7 @@ START = (
 EXIT_TIMEOUT = 5.0  # seconds for a process that has closed its socket to end
 
 Begin: TypeAlias = Callable[[], Awaitable[None]]
-"""Called when a process is free, just before the module is called."""
+"""Callback for the moment when a process is free, just before the module is called."""
 
 
 class ModuleProcessError(ModuleError):

@@ -26,7 +26,7 @@ from .addresses import Address, is_forbidden, is_public
 from .settings import HOST_NAME, PushSettings
 
 Resolve: TypeAlias = Callable[[str, int, str], Awaitable[list[str]]]
-"""Resolves a host, a port and a principal to the addresses of the host."""
+"""Function that takes a host, a port and a principal, and returns the addresses of the host."""
 
 MAX_URL = 2048
 """Maximum length of a URL, in characters."""

@@ -394,7 +394,7 @@ class Store(OperatorPort, OutboxPort):
     def evict(
         self, size: int, owner: str, kept_ids: Container[str], share: int | None = None
     ) -> None:
-        """Free *size* bytes of memory, as far as possible. Durable stores need free none.
+        """Free *size* bytes of memory, as far as possible. Durable stores need not free any.
 
         Args:
             size: How many bytes.
