@@ -559,7 +559,7 @@ def test_a_document_that_can_not_be_read_says_why(url: str, tmp_path: Path) -> N
     ("operation", "problem"),
     [
         ({"requestBody": body({"$ref": "#/components/schemas/No"})}, "points to nothing"),
-        ({"requestBody": body({"$ref": "other.yaml#/X"})}, "not into the document itself"),
+        ({"requestBody": body({"$ref": "other.yaml#/X"})}, "points outside of the document"),
         ({"requestBody": body({"$ref": "#/components/schemas/Me"})}, "has no end"),
         ({"requestBody": body(TEXT, "multipart/form-data")}, "multipart/form-data"),
         ({"parameters": [parameter("a", "query", style="matrix")]}, "style matrix"),
