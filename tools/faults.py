@@ -164,7 +164,8 @@ FAULTS = (
         f"{SERVER}/engine/handler.py",
         "        record = await self.admission.get_own_task(params.task_id, request.caller)\n"
         "        trace = Trace.of_task(record.task.metadata)\n",
-        "        self.admission.get_own_task(params.task_id, request.caller)\n        trace = None\n",
+        "        self.admission.get_own_task(params.task_id, request.caller)\n"
+        "        trace = None\n",
         (
             "tests/server/test_isolation.py"
             "::test_a_foreign_id_gets_the_same_response_as_an_unknown_one",

@@ -37,7 +37,7 @@ write an integer grows with the square of its digits, and is 0.1 ms for 4,300.""
 
 LONG_TEXT = 64 * 1024
 """Length in characters up to which a text is short: the integers of a JSON text are not counted,
-since they take 2 ms at most (see `MAX_DIGIT_COST`), and other texts are checked in less than 1 ms."""
+since they take 2 ms at most (see `MAX_DIGIT_COST`), and other texts are checked in under 1 ms."""
 
 MAX_NESTING = 64
 """Maximum depth of nested objects and arrays in a JSON text."""

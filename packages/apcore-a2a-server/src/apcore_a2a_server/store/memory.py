@@ -18,7 +18,6 @@ from apcore_a2a_core.records import (
     MAX_BYTES,
     TaskListResult,
     TaskRecord,
-    is_large_message,
     surplus,
     without_large,
 )
@@ -27,6 +26,7 @@ from msgspec import Struct, field
 
 from .exceptions import StoreFullError
 from .inprocess import InProcessStore
+from .large_messages import Encoded, LargeMessages, large_messages
 from .page_tokens import KEY_SIZE, PageTokens
 from .queries import Page, Query, parse_cursor
 from .task_index import END, ContextKey, Listing, StoredTask, TaskIndex
@@ -34,8 +34,6 @@ from .webhooks import Webhook
 
 _Message: TypeAlias = tuple[str, bytes]
 """The id of a task, and one of its messages."""
-_Encoded: TypeAlias = tuple[Message, bytes]
-"""A message, and its JSON."""
 
 
 class _Context(Struct, gc=False):
@@ -57,31 +55,6 @@ class _Context(Struct, gc=False):
 
     def has_expired(self) -> bool:
         return self.expires is not None and self.expires <= time.monotonic()
-
-
-class _LargeMessages:
-    """Counter of large messages, each of which a task and its conversation may share.
-
-    Attributes:
-        bytes: the number of bytes of all messages that are in use.
-    """
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self._uses: Counter[int] = Counter()
-
-    def replace(self, old: Iterable[bytes], new: Iterable[bytes]) -> None:
-        """Count the *new* messages of a task or a conversation instead of its *old* ones."""
-        for body in new:
-            if len(body) >= LARGE_MESSAGE:
-                self.bytes += 0 if self._uses[id(body)] else len(body)
-                self._uses[id(body)] += 1
-        for body in old:
-            if len(body) >= LARGE_MESSAGE:
-                self._uses[id(body)] -= 1
-                if not self._uses[id(body)]:
-                    del self._uses[id(body)]
-                    self.bytes -= len(body)
 
 
 class InMemoryTaskStore(InProcessStore):
@@ -139,8 +112,8 @@ class InMemoryTaskStore(InProcessStore):
         """Conversations whose tasks have all ended, in the order in which they expire."""
         self._webhooks: dict[str, Sequence[Webhook]] = {}
         self._bytes = 0
-        self._large = _LargeMessages()
-        self._encoded: dict[str, Sequence[_Encoded]] = {}
+        self._large = LargeMessages()
+        self._encoded: dict[str, Sequence[Encoded]] = {}
         """The large messages of each task that has not ended, as objects and as bytes."""
         self._clock = count(1)
         self._sweep: asyncio.TimerHandle | None = None
@@ -343,8 +316,8 @@ class InMemoryTaskStore(InProcessStore):
         return context
 
     def _encode(
-        self, task: Task, added: Sequence[_Encoded], kept: Sequence[bytes]
-    ) -> tuple[bytes, Sequence[_Encoded]]:
+        self, task: Task, added: Sequence[Encoded], kept: Sequence[bytes]
+    ) -> tuple[bytes, Sequence[Encoded]]:
         """Return the bytes of a task without large messages, and those of each large message."""
         if (
             not any(len(body) >= LARGE_MESSAGE for _, body in added)
@@ -353,12 +326,12 @@ class InMemoryTaskStore(InProcessStore):
             data = dump_json(task)
             if len(data) < LARGE_MESSAGE:
                 return data, ()
-        large = _large_messages(task, [*self._encoded.get(task.id, ()), *added], kept)
+        large = large_messages(task, [*self._encoded.get(task.id, ()), *added], kept)
         return dump_json(without_large(task)), large
 
     def _add_messages(
         self, context: _Context, record: TaskRecord, known_count: int
-    ) -> Sequence[_Encoded]:
+    ) -> Sequence[Encoded]:
         """Add the task's new messages to its conversation, and return them with their bytes.
 
         Args:
@@ -510,17 +483,3 @@ class InMemoryTaskStore(InProcessStore):
 def _size(messages: Sequence[_Message], limit: float = inf) -> int:
     """Return the total size of the messages that are smaller than *limit*, in bytes."""
     return sum(len(body) for _, body in messages if len(body) < limit)
-
-
-def _large_messages(task: Task, known: Sequence[_Encoded], kept: Sequence[bytes]) -> list[_Encoded]:
-    """Return the large messages of a history as bytes; equal ones that are kept.
-
-    A message is not converted again if it is known: that takes some 2 ms for each megabyte are reused.
-    """
-    found: list[_Encoded] = []
-    for message in filter(is_large_message, task.history):
-        body = next((body for each, body in known if each is message), None)
-        if body is None:
-            body = dump_json(message)
-        found.append((message, next((same for same in kept if same == body), body)))
-    return found
