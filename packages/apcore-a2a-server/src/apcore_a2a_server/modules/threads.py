@@ -137,8 +137,8 @@ class ThreadPool:
     At most `limit` modules run at a time, so that many can wait for a network or a disk. If as many
     computed, they would starve the event loop, since all threads share the interpreter lock.
     Therefore, another call starts only while fewer threads than the number of cores + 2 have
-    recently used the CPU, or fewer than
-    two if they hold up the event loop. Modules that compute without the lock do not.
+    recently used the CPU, or fewer than two while the event loop is late. Modules that release the
+    lock while they compute do not make it late.
 
     Clients with waiting calls take turns, and the calls of each start in their order. While one
     client has more than its share of the places, the others still get theirs, so that more than
