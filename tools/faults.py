@@ -231,7 +231,7 @@ FAULTS = (
     Fault(
         "push-private-range-open",
         "A webhook can lead into private networks, such as 10.0.0.0/8.",
-        f"{SERVER}/push/addresses.py",
+        f"{CORE}/addresses.py",
         "return address.is_global and not any(",
         "return not any(",
         ("tests/push/test_addresses.py::test_a_host_with_an_internal_address_is_refused",),

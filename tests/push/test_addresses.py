@@ -10,8 +10,8 @@ from ipaddress import (
 )
 
 import pytest
+from apcore_a2a_core.addresses import is_forbidden, is_public
 from apcore_a2a_server.push import PushSettings, RefusedError
-from apcore_a2a_server.push.addresses import is_forbidden, is_public
 from apcore_a2a_server.push.guard import Guard
 from hypothesis import example, given
 from hypothesis import strategies as st

@@ -17,12 +17,13 @@ import threading
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from functools import lru_cache
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_address
 from typing import TypeAlias
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
-from .addresses import Address, is_forbidden, is_public
+from apcore_a2a_core.addresses import Address, HostList, is_forbidden, is_public, literal_address
+
 from .settings import HOST_NAME, PushSettings
 
 Resolve: TypeAlias = Callable[[str, int, str], Awaitable[list[str]]]
@@ -89,11 +90,7 @@ class Guard:
         self._any_port = settings.dev and not settings.ports
         self._ports = settings.ports or DEFAULT_PORTS
         self._proxied = settings.proxy is not None
-        hosts = [host.lower().rstrip(".") for host in settings.allowed_hosts]
-        self._any_host = "*" in hosts
-        networks = [host for host in hosts if "/" in host or _literal(host)]
-        self._names = frozenset({*hosts} - {*networks, "*"})
-        self._networks = [ip_network(host) for host in networks]
+        self._hosts = HostList(settings.allowed_hosts)
         self._resolve = resolve or Resolver()
         self._allows = lru_cache(CACHE_SIZE)(self._is_allowed)
         self.target = lru_cache(CACHE_SIZE)(self._target)
@@ -130,7 +127,7 @@ class Guard:
             raise RefusedError("Webhook URL must use HTTPS in production mode")
         if "@" in url_parts.netloc:
             raise RefusedError("The webhook's URL must not contain a user or a password")
-        if not (HOST_NAME.fullmatch(host) or _literal(host)):
+        if not (HOST_NAME.fullmatch(host) or literal_address(host)):
             raise RefusedError("The webhook's URL must have a host")
         port = port if port is not None else 443 if url_parts.scheme == "https" else 80
         if not self._any_port and port not in self._ports:
@@ -148,8 +145,9 @@ class Guard:
         Raises:
             RefusedError: An address is not allowed, or the host has no address.
         """
+        is_literal = literal_address(host) is not None
         try:
-            addresses = [host] if _literal(host) else await self._resolve(host, port, principal)
+            addresses = [host] if is_literal else await self._resolve(host, port, principal)
         except OSError:
             raise RefusedError(NOT_PUBLIC) from None
         if not addresses or not all(self._allows(host, ip_address(each)) for each in addresses):
@@ -159,24 +157,19 @@ class Guard:
     def _is_allowed(self, host: str, address: Address) -> bool:
         if is_forbidden(address):
             return False
-        if self._is_allowed_by_name(host) or any(address in network for network in self._networks):
+        if self._hosts.has_name(host) or self._hosts.has_address(address):
             return True
-        return self._any_host and (is_public(address) or (self._dev and address.is_loopback))
-
-    def _is_allowed_by_name(self, host: str) -> bool:
-        labels = host.rstrip(".").split(".")
-        wildcards = {"*." + ".".join(labels[start:]) for start in range(1, len(labels))}
-        return not self._names.isdisjoint({host.rstrip("."), *wildcards})
+        return self._hosts.has_any and (is_public(address) or (self._dev and address.is_loopback))
 
     def _check_proxied(self, host: str) -> None:
         """Check a host that the proxy will resolve, as far as its name permits."""
         host = host.lower().rstrip(".")
-        literal = _literal(host)
+        literal = literal_address(host)
         labels = host.split(".")
         top_label = labels[-1]
         if literal is not None:
             is_allowed = self._allows(host, literal)
-        elif self._is_allowed_by_name(host) or (self._dev and host == "localhost"):
+        elif self._hosts.has_name(host) or (self._dev and host == "localhost"):
             is_allowed = True
         else:
             is_single = len(labels) == 1
@@ -184,18 +177,9 @@ class Guard:
             # Some resolvers read names with a numeric last label, such as 127.1 and 0x7f000001,
             # as IPv4 addresses.
             is_numeric = NUMERIC_LABEL.fullmatch(top_label) is not None
-            is_allowed = self._any_host and not is_internal and not is_numeric
+            is_allowed = self._hosts.has_any and not is_internal and not is_numeric
         if not is_allowed:
             raise RefusedError(NOT_PUBLIC)
-
-
-@lru_cache(CACHE_SIZE)
-def _literal(host: str) -> Address | None:
-    """Return *host* as an address, or None if it is a name; scope ids are not supported."""
-    try:
-        return None if "%" in host else ip_address(host)
-    except ValueError:
-        return None
 
 
 class Resolver:

@@ -1,5 +1,10 @@
-"""Classification of IP addresses: public, or forbidden for webhooks (NFR-SEC-004)."""
+"""Classification of IP addresses, and lists of hosts (NFR-SEC-004).
 
+Webhooks and remote agents name hosts to connect to. Neither may lead into internal networks.
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 
@@ -52,6 +57,8 @@ IPV4_EMBEDDING_NETWORKS = tuple(map(IPv6Network, ("::/96", "64:ff9b::/96", "64:f
 """Networks whose addresses end with an IPv4 address (RFC 4291 §2.5.5, RFC 6052)."""
 NAT64_LOCAL_USE = IPv6Network("64:ff9b:1::/48")
 """The NAT64 prefix that networks may use locally (RFC 8215)."""
+CACHE_SIZE = 1000
+"""Number of texts whose addresses are kept."""
 ISATAP_IDENTIFIERS = (0x00005EFE, 0x02005EFE)
 """Bits 64 to 95 of an ISATAP address, before its IPv4 address (RFC 5214 §6.1)."""
 
@@ -63,7 +70,7 @@ def is_public(address: Address) -> bool:
         ```python
         from ipaddress import ip_address
 
-        from apcore_a2a_server.push.addresses import is_public
+        from apcore_a2a_core.addresses import is_public
 
         print(is_public(ip_address("93.184.215.14")), is_public(ip_address("::ffff:10.0.0.1")))
         #> True False
@@ -101,3 +108,54 @@ def embedded_ipv4(address: Address) -> list[Address]:
 
 def _is_isatap(address: IPv6Address) -> bool:
     return (int(address) >> 32) & 0xFFFFFFFF in ISATAP_IDENTIFIERS
+
+
+@lru_cache(CACHE_SIZE)
+def literal_address(host: str) -> Address | None:
+    """Return the address that *host* spells out, if it does; scope ids are not supported."""
+    try:
+        return None if "%" in host else ip_address(host)
+    except ValueError:
+        return None
+
+
+class HostList:
+    """A list of hosts: names, addresses and networks.
+
+    Args:
+        hosts: Names, of which the first label may be `*`; addresses and networks; or `*` for any.
+
+    Attributes:
+        has_any: Whether `*` is in the list.
+
+    Raises:
+        ValueError: A network is not valid.
+
+    Example:
+        ```python
+        from ipaddress import ip_address
+
+        from apcore_a2a_core.addresses import HostList
+
+        hosts = HostList(["*.internal.example", "10.1.0.0/16"])
+        print(hosts.has_name("db.internal.example"), hosts.has_address(ip_address("10.1.2.3")))
+        #> True True
+        ```
+    """
+
+    def __init__(self, hosts: Iterable[str]) -> None:
+        names = [host.lower().rstrip(".") for host in hosts]
+        self.has_any = "*" in names
+        networks = [name for name in names if "/" in name or literal_address(name)]
+        self._names = frozenset({*names} - {*networks, "*"})
+        self._networks = [ip_network(network) for network in networks]
+
+    def has_name(self, host: str) -> bool:
+        """Return whether a name, in lower case, is in the list."""
+        labels = host.rstrip(".").split(".")
+        wildcards = {"*." + ".".join(labels[start:]) for start in range(1, len(labels))}
+        return not self._names.isdisjoint({host.rstrip("."), *wildcards})
+
+    def has_address(self, address: Address) -> bool:
+        """Return whether an address, or its network, is in the list."""
+        return any(address in network for network in self._networks)
