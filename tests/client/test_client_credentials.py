@@ -440,6 +440,26 @@ def test_the_secret_is_not_sent_to_an_origin_that_only_the_card_names(kind: str)
 
 
 @kinds
+def test_an_issuer_in_the_card_leads_to_no_other_origin(kind: str) -> None:
+    issuer = Issuer()
+    issuer.metadata_paths = ["/.well-known/openid-configuration"]
+    with issuing(Issuer()) as elsewhere, issuing(issuer) as login:
+        issuer.metadata = {"token_endpoint": elsewhere.url + TOKEN_PATH}
+        url = login.url + "/.well-known/openid-configuration"
+        schemes = {"oidc": {"openIdConnectSecurityScheme": {"openIdConnectUrl": url}}}
+        options = {"auth": credentials("", token_url=None), "credentials_for": [login.url]}
+        with (
+            raw(agent(answer, securitySchemes=schemes)) as server,
+            Client(kind, server.url, **options) as client,
+        ):
+            with pytest.raises(CredentialsRefusedError) as caught:
+                client.do("get_task", "t-1")
+            assert caught.value.foreign == elsewhere.url
+            assert not elsewhere.requests
+            assert not server.calls
+
+
+@kinds
 def test_a_passed_endpoint_is_used_whatever_the_card_says(kind: str) -> None:
     with (
         issuing(Issuer()) as login,

@@ -11,6 +11,7 @@ from .cards import (
     SecurityScheme,
 )
 from .client import A2AClient
+from .destinations import Destination
 from .errors import (
     A2AAuthError,
     A2AConnectionError,
@@ -22,6 +23,7 @@ from .errors import (
     CardRefusedError,
     ContentTypeNotSupportedError,
     CredentialsRefusedError,
+    DestinationRefusedError,
     ExtendedAgentCardNotConfiguredError,
     ExtensionSupportRequiredError,
     InputRequired,
@@ -80,6 +82,8 @@ __all__ = [
     "ClientCredentials",
     "ContentTypeNotSupportedError",
     "CredentialsRefusedError",
+    "Destination",
+    "DestinationRefusedError",
     "Event",
     "ExtendedAgentCardNotConfiguredError",
     "ExtensionSupportRequiredError",

@@ -9,8 +9,9 @@ from typing import Generic, ParamSpec, TypeVar
 
 import httpx
 
-from .agent_urls import agent_url, origins
+from .agent_urls import agent_url, origin, origins
 from .auth import Credentials, has_credentials, httpx_auth
+from .destinations import DestinationCheck, DestinationGuard
 from .discovery import VERSIONS, CardCheck, Discovery
 from .exchange import Exchange
 from .headers import Headers, HeaderSource, check_headers
@@ -45,6 +46,7 @@ class Client(Generic[HttpClient]):
         max_bytes: int = 64 * 2**20,
         credentials_for: Iterable[str] = (),
         verify_card: CardCheck | None = None,
+        check_destination: DestinationCheck | None = None,
     ) -> None:
         if protocol not in (None, *VERSIONS):
             raise ValueError(f"protocol must be one of {', '.join(VERSIONS)}, not {protocol!r}")
@@ -56,6 +58,8 @@ class Client(Generic[HttpClient]):
             )
         if verify_card is not None and not callable(verify_card):
             raise TypeError("verify_card must be a function")
+        if check_destination is not None and not callable(check_destination):
+            raise TypeError("check_destination must be a function")
         self._owns_http = http_client is None
         self._url, trusted_origins = agent_url(url), origins(credentials_for)
         self._http: HttpClient = http_client or self._http_type(limits=LIMITS)
@@ -68,6 +72,10 @@ class Client(Generic[HttpClient]):
             max_bytes,
             partial(has_credentials, self._http),
         )
+        if check_destination is not None:
+            trusted = {origin(self._url), *trusted_origins}
+            is_async = isinstance(self._http, httpx.AsyncClient)
+            exchange.guard = DestinationGuard(check_destination, trusted, is_async=is_async)
         discovery = Discovery(
             exchange,
             self._url,

@@ -23,6 +23,7 @@ from .errors import (
     A2ATimeoutError,
     CardRefusedError,
     CredentialsRefusedError,
+    DestinationRefusedError,
     Json,
     is_object,
 )
@@ -132,6 +133,8 @@ class Discovery:
         card, data = self._parse(url, response, ", ".join(outcomes))
         card = (yield from self.verify(data, url)) or card
         kept_etag = self._etag if response.status == 304 else ""
+        if self.exchange.guard and response.status == 200:
+            self.exchange.guard.card_source = response.source
         self.last_card, self._etag = card, response.headers.get("etag", kept_etag)
         self._last_data = data if self.verify_card else None
         self._fresh_until = monotonic() + self.ttl
@@ -201,6 +204,7 @@ class Discovery:
                 fetched over https.
             CredentialsRefusedError: All supported interfaces, or the token endpoint in the card,
                 are at other origins, and the client has credentials.
+            DestinationRefusedError: All supported interfaces are at addresses that are not allowed.
             TokenUnavailableError: Neither the card nor the client has a token endpoint.
         """
         try:
@@ -232,6 +236,8 @@ class Discovery:
     def _choose(self, card: AgentCard, headers: Headers) -> Binding:
         offered: list[str] = []
         foreign_urls: list[httpx.URL] = []
+        refused_urls: list[httpx.URL] = []
+        guard = self.exchange.guard
         for interface in card.supported_interfaces:
             url = self._absolute_url(interface.url)
             location = redacted(url) if url else "an invalid URL"
@@ -239,11 +245,16 @@ class Discovery:
             offered.append(f"{name} at {location}")
             binding = self._binding_for(interface, url) if url else None
             if binding and self.protocol in (None, binding.version):
-                if self._may_call(binding.url, headers):
+                if guard and not guard.allows(binding.url, guard.card_source):
+                    refused_urls.append(binding.url)
+                elif self._may_call(binding.url, headers):
                     return binding
-                foreign_urls.append(binding.url)
+                else:
+                    foreign_urls.append(binding.url)
         if foreign_urls:
             raise CredentialsRefusedError(origin_text(self.base), origin_text(foreign_urls[0]))
+        if refused_urls:
+            raise DestinationRefusedError(origin_text(refused_urls[0]), refused_urls[0].host)
         if self.protocol:
             return JSONRPC(self.base, self.protocol)
         interfaces = ", ".join(offered)[:MAX_QUOTED] or "none"

@@ -7,6 +7,7 @@ A2AError
 │   └── CardRefusedError                    the caller's function refused the card
 ├── A2AProtocolError                        the response is not A2A
 ├── CredentialsRefusedError                 the card names a foreign origin; `agent`, `foreign`
+├── DestinationRefusedError                 the agent leads to a host that is not allowed; `foreign`
 ├── TokenUnavailableError                   no OAuth 2 token; `error`, `status_code`
 ├── A2AAuthError                            HTTP 401 or 403; `status_code`, `challenge`
 ├── A2AServerError                          refused; `code`, `data`, `reason`, `status_code`
@@ -109,6 +110,22 @@ class CredentialsRefusedError(A2AError):
         )
         self.agent = agent
         self.foreign = foreign
+
+
+class DestinationRefusedError(A2AError):
+    """The agent's card or a redirect leads to a host that `check_destination` does not allow.
+
+    Nothing was sent there.
+
+    Attributes:
+        foreign: The origin in the card or the redirect.
+        address: The IP address of its host.
+    """
+
+    def __init__(self, foreign: str, address: str) -> None:
+        super().__init__(f"The agent leads to {foreign}, whose address {address} is not allowed")
+        self.foreign = foreign
+        self.address = address
 
 
 class TokenUnavailableError(A2AError):

@@ -29,6 +29,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeAlias, TypeVar
 import httpx
 
 from .agent_urls import is_agent_url, origin, redacted
+from .destinations import DestinationGuard
 from .errors import A2AConnectionError, A2AError, A2AProtocolError, A2ATimeoutError
 from .headers import (
     NO_HEADERS,
@@ -113,12 +114,17 @@ AnySteps: TypeAlias = Generator[Step | Item[Any], Any, Any]
 
 
 class BufferedResponse(NamedTuple):
-    """A response whose body has been read."""
+    """A response whose body has been read.
+
+    Attributes:
+        source: The IP address that it came from; empty if it is not known, or not guarded.
+    """
 
     status: int
     headers: httpx.Headers
     body: bytes
     url: httpx.URL
+    source: str = ""
 
 
 AnyResponse: TypeAlias = httpx.Response | BufferedResponse
@@ -162,6 +168,7 @@ class Exchange:
         retries: How many times a failed request is retried, where that is safe.
         max_bytes: Size limit of a response.
         client_has_credentials: Whether the httpx client has credentials of its own.
+        guard: Checks connections to hosts that the agent has chosen; None to connect to any.
     """
 
     build_request: Callable[..., httpx.Request]
@@ -171,6 +178,7 @@ class Exchange:
     retries: int
     max_bytes: int
     client_has_credentials: Callable[[], bool] = bool
+    guard: DestinationGuard | None = None
 
     @property
     def has_credentials(self) -> bool:
@@ -228,11 +236,15 @@ class Exchange:
             # Connecting may take half of the time: the rest is for a second attempt.
             timeout=httpx.Timeout(timeout, connect=timeout and timeout / 2),
         )
+        source = self.guard.card_source if self.guard else ""
         auth: Any = httpx.USE_CLIENT_DEFAULT if self.auth is None else self.auth
         if "authorization" in spec.headers:
             auth = None  # this request has its own credentials: send no other ones with it
         for _ in range(MAX_REDIRECTS + 1):
+            if self.guard:
+                request.extensions |= self.guard.extensions(request.url, source)
             response: httpx.Response = yield Send(request, auth, time_left(deadline))
+            source = self.guard.source_of(response) if self.guard else ""
             if response.headers.get("content-encoding", "identity") != "identity":
                 raise A2AProtocolError("The response is compressed, which the client did not allow")
             is_stream = media_type(response.headers) == "text/event-stream"
@@ -243,7 +255,8 @@ class Exchange:
             body = yield from self._read(response, spec.max_bytes or self.max_bytes, deadline)
             target = response.next_request
             if target is None:
-                return BufferedResponse(response.status_code, response.headers, body, response.url)
+                status, headers = response.status_code, response.headers
+                return BufferedResponse(status, headers, body, response.url, source)
             if not is_agent_url(target.url):
                 raise A2AProtocolError("Redirected to a URL that is not valid for an agent")
             if (request.url.scheme, target.url.scheme) == ("https", "http"):

@@ -133,6 +133,7 @@ class ClientCredentials(httpx.Auth):
         self._issuer_url = _parse_endpoint(issuer, "issuer") if issuer else None
         self._token_url = _parse_endpoint(token_url, "token_url") if token_url else None
         self._uses_card = not (token_url or issuer)
+        self._agent, self._trusted = httpx.URL(), frozenset[Origin]()
         self._token, self._expires_at = "", 0.0
         self._failure: tuple[float, TokenUnavailableError | A2AConnectionError] | None = None
         self._thread_lock = Lock()
@@ -168,6 +169,7 @@ class ClientCredentials(httpx.Auth):
         """
         if not self._uses_card:
             return
+        self._agent, self._trusted = agent, frozenset(trusted)
         declared = _find_declared_source(card)
         try:
             url = _parse_endpoint(declared.location, "token URL in the agent's card")
@@ -329,6 +331,8 @@ class ClientCredentials(httpx.Auth):
             raise TokenUnavailableError(str(error)) from None
         if (self._issuer_url.scheme, token_url.scheme) == ("https", "http"):
             raise TokenUnavailableError("The issuer has https, but its token endpoint http")
+        if self._uses_card and origin(token_url) not in self._trusted:
+            raise CredentialsRefusedError(origin_text(self._agent), origin_text(token_url))
         methods = metadata.get("token_endpoint_auth_methods_supported")
         supported = methods if is_list(methods) else []
         method = self._auth_method

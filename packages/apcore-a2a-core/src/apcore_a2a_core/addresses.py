@@ -91,6 +91,24 @@ def is_forbidden(address: Address) -> bool:
     return is_no_host or not METADATA_ADDRESSES.isdisjoint(aliases)
 
 
+def network_level(address: Address) -> int:
+    """Return how far inside *address* is: 0 if public, 1 if private, 2 if on this machine.
+
+    Example:
+        ```python
+        from ipaddress import ip_address
+
+        from apcore_a2a_core.addresses import network_level
+
+        print([network_level(ip_address(each)) for each in ("1.1.1.1", "10.0.0.1", "::1")])
+        #> [0, 1, 2]
+        ```
+    """
+    if any(alias.is_loopback for alias in (address, *embedded_ipv4(address))):
+        return 2
+    return 0 if is_public(address) else 1
+
+
 def embedded_ipv4(address: Address) -> list[Address]:
     """Return the IPv4 addresses that an IPv6 address may lead to: mapped, translated, tunnelled."""
     if isinstance(address, IPv4Address):

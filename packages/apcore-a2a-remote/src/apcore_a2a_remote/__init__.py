@@ -2,12 +2,14 @@
 
 from .agent import RemoteAgent
 from .config import remote_agents
+from .destinations import DestinationRules
 from .errors import RemoteFailedError, RemoteInputError, RemoteQuestion
 from .receiver import WebhookReceiver
 from .skills import RemoteSkill
 from .tools import Tool, Tools, as_langchain_tool, tools
 
 __all__ = [
+    "DestinationRules",
     "RemoteAgent",
     "RemoteFailedError",
     "RemoteInputError",

@@ -63,6 +63,9 @@ class RemoteAgent(Connection):
         wait: How the end of a task is awaited: on its stream, by polling, or by a notification.
         receiver: Receives the notifications.
         user_agent: The header `User-Agent` of requests.
+        private_hosts: Names, addresses and networks inside of yours to which the card of a public
+            agent may lead; `*` for any. The host of *url*, and those of `credentials_for`, are
+            always allowed.
         client: Further arguments of `A2AClient`.
 
     Raises:
@@ -106,6 +109,7 @@ class RemoteAgent(Connection):
         wait: Literal["stream", "poll", "webhook"] = "stream",
         receiver: WebhookReceiver | None = None,
         user_agent: str | None = None,
+        private_hosts: Sequence[str] = (),
         **client: Any,
     ) -> None:
         if not NAME.fullmatch(name):
@@ -134,6 +138,7 @@ class RemoteAgent(Connection):
             wait=wait,
             receiver=receiver,
             user_agent=user_agent,
+            private_hosts=private_hosts,
             **client,
         )
         self._card_ttl = card_ttl

@@ -17,6 +17,7 @@ KEYS: dict[str, Any] = {
     "server_url": str,
     "timeout": (int, float, str),
     "user_agent": str,
+    "private_hosts": (str, list),
     "token": str,
     "api_key": str,
     "client_id": str,
@@ -119,6 +120,8 @@ def _new_agent(members: dict[str, Any], *, expose: bool) -> RemoteAgent:
         members["verify_card"] = _card_verifier(members.pop("card_keys"), members.get("trust"))
     if "timeout" in members:
         members["timeout"] = seconds_of(members["timeout"])
+    if "private_hosts" in members:
+        members["private_hosts"] = _texts(members["private_hosts"])
     webhook_url = members.pop("webhook_url", None)
     if webhook_url is not None:
         members["receiver"] = WebhookReceiver(webhook_url)
@@ -173,8 +176,13 @@ def _card_verifier(files: str | list[Any], trust: str | None) -> Any:
     """
     if trust not in ("warn", "require"):
         raise ValueError("needs trust: require or warn for card_keys")
-    names = [files] if isinstance(files, str) else files
-    return import_auth("card_keys").CardVerifier([Path(str(name)).expanduser() for name in names])
+    paths = [Path(name).expanduser() for name in _texts(files)]
+    return import_auth("card_keys").CardVerifier(paths)
+
+
+def _texts(given: str | list[Any]) -> list[str]:
+    """Return one text, or a list of them, as a list."""
+    return [given] if isinstance(given, str) else [str(each) for each in given]
 
 
 def seconds_of(duration: float | str) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, TypeAlias
@@ -16,6 +16,7 @@ from apcore.trace_context import TraceContext
 from apcore_a2a_client import A2AClient, A2AError, AgentCard, Event, Message
 from apcore_a2a_core import EXTENSION_URI, clean
 
+from .destinations import DestinationRules
 from .receiver import WebhookReceiver
 from .waiting import poll_events
 
@@ -55,6 +56,7 @@ class Connection:
         wait: str,
         receiver: WebhookReceiver | None,
         user_agent: str | None,
+        private_hosts: Sequence[str],
         **client: Any,
     ) -> None:
         self.url = url
@@ -75,6 +77,7 @@ class Connection:
             **({"user-agent": user_agent} if user_agent else {}),
         }
         self._options: dict[str, Any] = {
+            "check_destination": DestinationRules(private_hosts),
             **client,
             "auth": auth,
             # `watch` refreshes the card before this time is over, so that calls never wait for it

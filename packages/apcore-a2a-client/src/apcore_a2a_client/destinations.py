@@ -1,0 +1,148 @@
+"""Guard of connections to hosts that the agent has chosen, in its card or by a redirect.
+
+A caller whose network has internal hosts must not send requests there because an agent says so.
+What decides is the address of the connection itself, before anything is sent on it: a lookup
+beforehand could have another result than the one that connects (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from ipaddress import ip_address
+from typing import Any, NamedTuple, TypeAlias
+
+import httpx
+
+from .agent_urls import Origin, origin, origin_text
+from .errors import DestinationRefusedError
+
+
+class Destination(NamedTuple):
+    """A host that the agent has chosen.
+
+    Attributes:
+        host: The host in the URL.
+        address: Its IP address.
+        source: The IP address that the agent's card, or the redirect, came from; empty if it is
+            not known, as behind a proxy.
+    """
+
+    host: str
+    address: str
+    source: str
+
+
+MAX_ORIGINS = 100
+"""Origins of which a client knows whether it reaches them through a proxy."""
+DestinationCheck: TypeAlias = Callable[[Destination], bool]
+"""Returns whether the client may connect to a host that the agent has chosen."""
+
+
+class DestinationGuard:
+    """A guard of the connections of one client.
+
+    Behind a proxy, which connects in place of the client, only addresses in URLs are checked.
+
+    Args:
+        check: The function of the caller.
+        trusted: The origins that the caller has named, which are not checked.
+        is_async: Whether the client is asynchronous.
+
+    Attributes:
+        card_source: The IP address that the last card came from; empty if it is not known.
+    """
+
+    def __init__(
+        self, check: DestinationCheck, trusted: Collection[Origin], *, is_async: bool
+    ) -> None:
+        self._check, self._trusted, self._is_async = check, trusted, is_async
+        self._is_direct: dict[Origin, bool] = {}
+        self.card_source = ""
+
+    def source_of(self, response: httpx.Response) -> str:
+        """Return the IP address that a response came from; empty if it is not known."""
+        stream = response.extensions.get("network_stream")
+        is_direct = self._is_direct.get(origin(response.url), False)
+        return _peer(stream) if is_direct and stream is not None else ""
+
+    def allows(self, url: httpx.URL, source: str) -> bool:
+        """Return whether requests to *url* may be sent, as far as the URL itself tells."""
+        if origin(url) in self._trusted:
+            return True
+        with suppress(ValueError):
+            return self._check(Destination(url.host, str(ip_address(url.host)), source))
+        return True  # a name: its address is checked when it is connected to
+
+    def extensions(self, url: httpx.URL, source: str) -> dict[str, Any]:
+        """Return the extensions of a request to *url*, with which its connection is checked.
+
+        Raises:
+            DestinationRefusedError: Its host is an address that is not allowed.
+        """
+        if not self.allows(url, source):
+            raise DestinationRefusedError(origin_text(url), url.host)
+        if origin(url) in self._trusted and origin(url) in self._is_direct:
+            return {}
+        watch = _ConnectionWatch(self, url, source)
+        return {"trace": watch.watch_async if self._is_async else watch.watch}
+
+    def connecting(self, url: httpx.URL, *, is_direct: bool) -> None:
+        """Remember whether connections for *url* go to its host itself, or to a proxy."""
+        if len(self._is_direct) >= MAX_ORIGINS:
+            self._is_direct.clear()
+        self._is_direct[origin(url)] = is_direct
+
+    def check_address(self, url: httpx.URL, address: str, source: str) -> None:
+        """Check the address of a connection.
+
+        Raises:
+            DestinationRefusedError: It is not allowed.
+        """
+        if origin(url) not in self._trusted and not self._check(
+            Destination(url.host, address, source)
+        ):
+            raise DestinationRefusedError(origin_text(url), address)
+
+
+class _ConnectionWatch:
+    """The `trace` extension of a request: httpx calls it at each step of a connection.
+
+    Args:
+        guard: The guard.
+        url: The URL of the request.
+        source: The IP address that the URL came from; empty if it is not known.
+    """
+
+    def __init__(self, guard: DestinationGuard, url: httpx.URL, source: str) -> None:
+        self._guard, self._url, self._source = guard, url, source
+        self._is_direct = False
+
+    def watch(self, event: str, info: dict[str, Any]) -> None:
+        """Check a new connection, and close it if its address is not allowed."""
+        try:
+            self._look_at(event, info)
+        except DestinationRefusedError:
+            info["return_value"].close()
+            raise
+
+    async def watch_async(self, event: str, info: dict[str, Any]) -> None:
+        """Do the same as `watch`, in an event loop."""
+        try:
+            self._look_at(event, info)
+        except DestinationRefusedError:
+            await info["return_value"].aclose()
+            raise
+
+    def _look_at(self, event: str, info: dict[str, Any]) -> None:
+        if event == "connection.connect_tcp.started":
+            self._is_direct = info["host"] == self._url.raw_host.decode("ascii")
+            self._guard.connecting(self._url, is_direct=self._is_direct)
+        elif event == "connection.connect_tcp.complete" and self._is_direct:
+            self._guard.check_address(self._url, _peer(info["return_value"]), self._source)
+
+
+def _peer(stream: Any) -> str:
+    """Return the IP address at the other end of a network stream; empty if it has none."""
+    address = stream.get_extra_info("server_addr")
+    return str(address[0]).partition("%")[0] if isinstance(address, tuple) else ""

@@ -1,0 +1,90 @@
+"""Hosts that an agent chooses: the caller's function decides about connections to them."""
+
+from collections.abc import Iterable
+
+import pytest
+from apcore_a2a_client import Destination, DestinationRefusedError
+from apcore_a2a_client.destinations import MAX_ORIGINS
+
+from .raw import KINDS, Client, Request, Step, agent, card, raw, reply, rpc, task
+
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+def answer(request: Request) -> Iterable[Step]:
+    return rpc(request, result=task())
+
+
+@kinds
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_the_function_gets_the_host_its_address_and_where_it_came_from(
+    kind: str, host: str
+) -> None:
+    seen: list[Destination] = []
+
+    def check(destination: Destination) -> bool:
+        seen.append(destination)
+        return True
+
+    with raw(answer) as elsewhere:
+        url = elsewhere.url.replace("127.0.0.1", host)
+        with (
+            raw(lambda _: reply(card(url))) as server,
+            Client(kind, server.url, check_destination=check) as client,
+        ):
+            client.do("get_task", "t-1")
+    assert {*seen} == {Destination(host, "127.0.0.1", "127.0.0.1")}
+
+
+@kinds
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_nothing_is_sent_to_a_host_that_is_not_allowed(kind: str, host: str) -> None:
+    with raw(answer) as elsewhere:
+        url = elsewhere.url.replace("127.0.0.1", host)
+        with (
+            raw(lambda _: reply(card(url))) as server,
+            Client(kind, server.url, check_destination=lambda _: False) as client,
+            pytest.raises(DestinationRefusedError, match=host) as caught,
+        ):
+            client.do("get_task", "t-1")
+        assert elsewhere.requests == []
+    assert caught.value.foreign == url
+
+
+@kinds
+def test_the_agent_s_own_origin_is_not_checked(kind: str) -> None:
+    with (
+        raw(agent(answer)) as server,
+        Client(kind, server.url, check_destination=lambda _: False) as client,
+    ):
+        assert client.do("get_task", "t-1").id == "t-1"
+        assert client.do("get_task", "t-1").id == "t-1"
+
+
+@kinds
+def test_a_redirect_is_checked(kind: str) -> None:
+    with raw(agent(answer)) as elsewhere:
+        with (
+            raw(lambda _: reply(status=302, location=elsewhere.url)) as server,
+            Client(kind, server.url, check_destination=lambda _: False) as client,
+            pytest.raises(DestinationRefusedError),
+        ):
+            client.do("get_card")
+        assert elsewhere.requests == []
+
+
+@kinds
+def test_a_card_that_leads_elsewhere_each_time_does_not_fill_the_memory(kind: str) -> None:
+    targets = (f"http://localhost:{port}/" for port in range(1, 200))
+    with (
+        raw(lambda _: reply(status=302, location=next(targets))) as server,
+        Client(kind, server.url, check_destination=lambda _: True) as client,
+    ):
+        for _ in range(MAX_ORIGINS + 10):
+            with pytest.raises(Exception, match="connect"):
+                client.do("get_card", refresh=True)
+
+
+def test_check_destination_is_a_function() -> None:
+    with pytest.raises(TypeError, match="check_destination"):
+        Client("sync", "http://agent.example", check_destination=["localhost"])

@@ -1,0 +1,48 @@
+"""An internet of its own for a client: hosts have any addresses, and are servers of the test."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import httpcore
+import httpx
+
+
+class PlacedStream(httpcore.AsyncNetworkStream):
+    """A network stream that has another address than its own at the other end."""
+
+    def __init__(self, inner: httpcore.AsyncNetworkStream, address: str, port: int) -> None:
+        self._inner, self._peer = inner, (address, port)
+        self.read, self.write, self.aclose = inner.read, inner.write, inner.aclose  # type: ignore[method-assign] - passed on as they are
+        self.start_tls = inner.start_tls  # type: ignore[method-assign] - as above
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._peer if info == "server_addr" else self._inner.get_extra_info(info)
+
+
+class Internet(httpcore.AsyncNetworkBackend):
+    """Hosts with addresses.
+
+    Args:
+        names: The addresses of names; with several, each connection gets the next one.
+        servers: The URLs of the servers at the addresses.
+    """
+
+    def __init__(self, names: Mapping[str, Iterable[str]], servers: Mapping[str, str]) -> None:
+        self._names = {name: iter(addresses) for name, addresses in names.items()}
+        self._servers = {address: httpx.URL(url).port for address, url in servers.items()}
+        self._inner = httpcore.AnyIOBackend()
+        self.connected: list[str] = []
+
+    async def connect_tcp(self, host: str, port: int, *args: Any, **options: Any) -> PlacedStream:
+        address = next(self._names[host]) if host in self._names else host
+        if address not in self._servers:
+            raise httpcore.ConnectError(address)
+        self.connected.append(address)
+        stream = await self._inner.connect_tcp("127.0.0.1", self._servers[address] or 0)
+        return PlacedStream(stream, address, port)
+
+    def client(self) -> httpx.AsyncClient:
+        """Return a client in this internet."""
+        transport = httpx.AsyncHTTPTransport(verify=False)
+        transport._pool = httpcore.AsyncConnectionPool(network_backend=self)
+        return httpx.AsyncClient(transport=transport)
