@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 from apcore import Identity
@@ -95,6 +96,8 @@ def test_a_gateway_signs_the_identity_of_the_caller_and_the_agent_verifies_it(
             "mint": {"key": "minting.pem", "audience": AUDIENCE, "issuer": ISSUER},
         }
         gateway = start(stack, tmp_path, entry)
+        published = httpx.get(f"{gateway.url}/.well-known/jwks.json", trust_env=False).json()
+        assert published == {"keys": [SigningKey(P256.private_pem).public_jwk]}
         with SyncA2AClient(gateway.url, auth=f"Bearer {user_token()}", timeout=PATIENCE) as client:
             identity = client.call("remote.tools.whoami", {})
             assert identity == {"id": "ada", "roles": ["operator"]}

@@ -13,6 +13,7 @@ from contextlib import (
 )
 from contextvars import Context as Variables
 from dataclasses import dataclass
+from socket import socket
 from typing import Any, cast
 
 import httpx
@@ -305,16 +306,21 @@ async def serving(source: Any, dialect: str = "1.0", **options: Any) -> AsyncIte
 
 
 @asynccontextmanager
-async def listening(app: Starlette) -> AsyncIterator[str]:
-    """Run uvicorn without its main loop, whose ticks would delay the end of every test."""
+async def listening(app: Starlette, sock: socket | None = None) -> AsyncIterator[str]:
+    """Run uvicorn without its main loop, whose ticks would delay the end of every test.
+
+    Args:
+        app: The application.
+        sock: The socket to listen on, if not a new one.
+    """
     config = uvicorn.Config(app, log_level="warning", lifespan="on")
     config.load()
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)
-    with listener() as sock:
-        await server.startup([sock])
+    with sock or listener() as bound:
+        await server.startup([bound])
         try:
-            yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+            yield f"http://127.0.0.1:{bound.getsockname()[1]}"
         finally:
             for each in server.servers:
                 each.close()

@@ -1,14 +1,17 @@
 """Tokens that tell a remote agent on whose behalf a request is made."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 import jwt
-from apcore import Identity
+from apcore import Context, Identity
+from apcore_a2a_core.data import Json
 
 from .claims import RESERVED_TYPE, TECHNICAL, ClaimMapping, is_valid_id
+from .errors import ConfigurationError
 from .keys import Source
 from .signing_keys import SigningKey, cached_signing_key, read_source
 
@@ -77,8 +80,7 @@ def mint(
         raise ValueError(f"lifetime must be more than 0 and at most {MAX_LIFETIME:.0f} seconds")
     if not audience:
         raise ValueError("audience must not be empty: any agent would accept the token")
-    if not isinstance(key, SigningKey):
-        key = cached_signing_key(read_source(key), key_id, algorithm)
+    key = _signing_key(key, key_id, algorithm)
     now = int(time.time())
     technical = {"aud": audience, "iat": now, "exp": now + lifetime, "jti": uuid4().hex}
     payload = _claims_of(identity, claim_mapping or ClaimMapping()) | technical
@@ -90,29 +92,57 @@ def mint(
     return jwt.encode({**(claims or {}), **payload}, key.private, key.algorithm, headers)
 
 
+class IdentityForwarder:
+    """Headers with a token for the caller of a call; `forward_identity` makes it.
+
+    Args:
+        mint: Returns a token for an identity.
+        keys: The keys, the first of which signs.
+    """
+
+    def __init__(
+        self, mint: Callable[[Identity], str], keys: Sequence[SigningKey | Source]
+    ) -> None:
+        self._mint, self._keys = mint, keys
+
+    def __call__(self, context: Any) -> dict[str, str]:
+        """Return the headers for an apcore Context; none if its caller has no identity."""
+        identity = context.identity
+        return {} if identity is None else {"authorization": f"Bearer {self._mint(identity)}"}
+
+    def public_keys(self) -> list[Json]:
+        """Return the public keys as JSON Web Keys, as they are now; secrets have none.
+
+        Raises:
+            ConfigurationError: A file can't be read any more.
+        """
+        keys = map(_signing_key, self._keys)
+        return [key.public_jwk for key in keys if not key.is_secret]
+
+
 def forward_identity(
     audience: str,
     *,
-    key: SigningKey | Source,
+    key: SigningKey | Source | Sequence[SigningKey | Source],
     issuer: str | None = None,
     lifetime: float = LIFETIME,
     claim_mapping: ClaimMapping | None = None,
-) -> Callable[[Any], dict[str, str]]:
+) -> IdentityForwarder:
     """Return a function for `forward=` of `RemoteAgent` that mints a token for the caller.
 
     It returns no headers for a caller without an identity, so that the request has the credentials
-    of this agent itself.
+    of this agent itself. A server with that `RemoteAgent` publishes the public keys.
 
     Args:
         audience: The agent that the tokens are for: its `JWTAuthenticator` has the same audience.
-        key: The key; see `mint`.
+        key: The key; see `mint`. In a list, the first one signs, and all are published.
         issuer: Name of this agent, which the remote agent can require.
         lifetime: Seconds until a token expires; each request gets a new one.
         claim_mapping: Names of the claims, as the remote agent reads them.
 
     Raises:
         ValueError: The audience is empty, or the lifetime is too short or too long.
-        ConfigurationError: The key is not usable.
+        ConfigurationError: There is no key, or one of them is not usable.
 
     Example:
         ```python
@@ -125,24 +155,31 @@ def forward_identity(
         #> Bearer eyJ
         ```
     """
-
-    def mint_for(identity: Identity) -> str:
-        return mint(
-            identity,
-            audience,
-            key=key,
+    keys = [*key] if isinstance(key, list | tuple) else [key]
+    if not keys:
+        raise ConfigurationError("Give at least one key")
+    forwarder = IdentityForwarder(
+        partial(
+            mint,
+            audience=audience,
+            key=keys[0],
             issuer=issuer,
             lifetime=lifetime,
             claim_mapping=claim_mapping,
-        )
+        ),
+        keys,
+    )
+    forwarder(Context.create(identity=Identity("check")))  # reports invalid arguments now
+    forwarder.public_keys()
+    return forwarder
 
-    mint_for(Identity("check"))  # reports invalid arguments now
 
-    def forward(context: Any) -> dict[str, str]:
-        identity = context.identity
-        return {} if identity is None else {"authorization": f"Bearer {mint_for(identity)}"}
-
-    return forward
+def _signing_key(
+    key: SigningKey | Source, key_id: str | None = None, algorithm: str | None = None
+) -> SigningKey:
+    if isinstance(key, SigningKey):
+        return key
+    return cached_signing_key(read_source(key), key_id, algorithm)
 
 
 def _claims_of(identity: Identity, mapping: ClaimMapping) -> dict[str, Any]:

@@ -99,7 +99,8 @@ class Companion(Protocol):
     ended. A companion that is not ready does not keep the agent from running.
 
     It may also have a method `routes()` that returns ASGI applications by their paths. They are
-    served without authentication, so they must check requests themselves.
+    served without authentication, so they must check requests themselves. A method `public_keys()`
+    returns JSON Web Keys, which are published with those that sign the cards.
 
     >>> class Clock:
     ...     name = "clock"

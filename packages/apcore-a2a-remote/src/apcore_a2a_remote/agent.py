@@ -247,6 +247,12 @@ class RemoteAgent(Connection):
         """Return the ASGI application that receives notifications, by its path, if there is one."""
         return {} if self.receiver is None else {self.receiver.path: self.receiver}
 
+    def public_keys(self) -> Sequence[Mapping[str, Any]]:
+        """Return the public keys of tokens that `forward` mints, which our server publishes."""
+        declared: Any = getattr(self._forward, "public_keys", tuple[Mapping[str, Any]])
+        keys: Sequence[Mapping[str, Any]] = declared()
+        return keys
+
     async def send(
         self,
         skill: str,

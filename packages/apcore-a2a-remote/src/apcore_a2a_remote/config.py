@@ -38,7 +38,7 @@ KEYS: dict[str, Any] = {
 }
 """Keys of a remote agent in the config file, and the types of their values."""
 MINT_KEYS: dict[str, Any] = {
-    "key": str,
+    "key": (str, list),
     "audience": str,
     "issuer": str,
     "lifetime": (int, float, str),
@@ -160,10 +160,10 @@ def _forward_function(entry: Mapping[str, Any], url: str) -> Any:
     """
     members = _check_members(entry, MINT_KEYS, "mint.")
     if "key" not in members:
-        raise ValueError("needs mint.key, the file of a private key in PEM, or of a secret")
+        raise ValueError("needs mint.key, a file with a private key in PEM, or with a secret")
     if "lifetime" in members:
         members["lifetime"] = seconds_of(members["lifetime"])
-    key = Path(members.pop("key")).expanduser()
+    key = [Path(name).expanduser() for name in _texts(members.pop("key"))]
     audience = members.pop("audience", url)
     return import_auth("mint").forward_identity(audience, key=key, **members)
 

@@ -233,9 +233,11 @@ def _companion_routes(agent: Agent, others: Sequence[Route]) -> list[Route]:
 
 
 def _key_pages(agent: Agent) -> list[Route]:
-    """Return the page of the keys that sign the cards; none if they are not signed."""
-    signer = agent.cards.signer
-    return [] if signer is None else [Route(KEYS_PATH, KeySetPage(signer).show)]
+    """Return the page of public keys, if the agent signs cards or mints tokens."""
+    signer, companions = agent.cards.signer, agent.companions
+    if signer is None and not companions.public_keys():
+        return []
+    return [Route(KEYS_PATH, KeySetPage(signer, companions).show)]
 
 
 def _direct_routes(routes: Sequence[Route]) -> DirectRoutes:

@@ -1,5 +1,6 @@
-"""The keys that sign Agent Cards (A2A 1.0 §8.4), and the page with their public halves."""
+"""The keys that sign Agent Cards (A2A 1.0 §8.4), and the page with public keys."""
 
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -10,6 +11,7 @@ from starlette.responses import Response
 
 from apcore_a2a_server.fields import LIST_TYPES, OptionError
 
+from .companions import Companions
 from .options import Settings
 
 ENTRY_POINT_GROUP, ENTRY_POINT = "apcore_a2a.cards", "signer"
@@ -47,12 +49,20 @@ def _is_signer(value: Any) -> bool:
 
 
 class KeySetPage:
-    """The page with the public keys of *signer* (RFC 7517 §8.5.2)."""
+    """The page with the public keys of this agent (RFC 7517 §8.5.2).
 
-    def __init__(self, signer: CardSigner) -> None:
-        self._body = dump_json(signer.jwks())
+    Args:
+        signer: Signs the cards; None if they are not signed.
+        companions: Their keys are published, too, such as those of tokens for remote agents.
+    """
+
+    def __init__(self, signer: CardSigner | None, companions: Companions) -> None:
+        self._card_keys: Sequence[Mapping[str, Any]] = signer.jwks()["keys"] if signer else ()
+        self._companions = companions
 
     async def show(self, request: Request) -> Response:
-        """Respond with the key set."""
+        """Respond with the key set; a key that is used for several purposes is in it once."""
+        keys = {dump_json(key): key for key in (*self._card_keys, *self._companions.public_keys())}
+        body = dump_json({"keys": [*keys.values()]})
         headers = {"cache-control": "max-age=300"}
-        return Response(self._body, media_type="application/jwk-set+json", headers=headers)
+        return Response(body, media_type="application/jwk-set+json", headers=headers)

@@ -57,6 +57,11 @@ class Companions:
                     raise OptionError("companions", f"has two applications at {path}")
         return routes
 
+    def public_keys(self) -> list[Mapping[str, Any]]:
+        """Return the public keys of the companions as JSON Web Keys."""
+        declared: list[Any] = [getattr(each, "public_keys", list[Any]) for each in self._companions]
+        return [key for public_keys in declared for key in public_keys()]
+
     def _sum(self, name: str) -> float:
         return sum((Counter(each.figures())[name] for each in self._companions), 0.0)
 
