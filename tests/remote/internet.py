@@ -12,8 +12,15 @@ class PlacedStream(httpcore.AsyncNetworkStream):
 
     def __init__(self, inner: httpcore.AsyncNetworkStream, address: str, port: int) -> None:
         self._inner, self._peer = inner, (address, port)
-        self.read, self.write, self.aclose = inner.read, inner.write, inner.aclose  # type: ignore[method-assign] - passed on as they are
-        self.start_tls = inner.start_tls  # type: ignore[method-assign] - as above
+
+    async def read(self, *args: Any, **options: Any) -> bytes:
+        return await self._inner.read(*args, **options)
+
+    async def write(self, *args: Any, **options: Any) -> None:
+        await self._inner.write(*args, **options)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
 
     def get_extra_info(self, info: str) -> Any:
         return self._peer if info == "server_addr" else self._inner.get_extra_info(info)

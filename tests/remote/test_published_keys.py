@@ -83,7 +83,7 @@ async def test_an_agent_verifies_tokens_with_the_keys_that_the_gateway_publishes
 
 def test_the_first_of_several_keys_signs() -> None:
     keys = [P256.private_pem, ED25519.private_pem]
-    context = Context.create(identity=Identity("ada"))
+    context: Context[Any] = Context.create(identity=Identity("ada"))
     for order, algorithm in ((keys, "ES256"), (keys[::-1], "EdDSA")):
         token = forward_identity(AUDIENCE, key=order)(context)["authorization"].split()[1]
         assert jwt.get_unverified_header(token)["alg"] == algorithm

@@ -3,11 +3,12 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from os import PathLike
 from typing import Any
 from uuid import uuid4
 
 import jwt
-from apcore import Context, Identity
+from apcore import Identity
 from apcore_a2a_core.data import Json
 
 from .claims import RESERVED_TYPE, TECHNICAL, ClaimMapping, is_valid_id
@@ -155,21 +156,19 @@ def forward_identity(
         #> Bearer eyJ
         ```
     """
-    keys = [*key] if isinstance(key, list | tuple) else [key]
+    keys = [key] if isinstance(key, SigningKey | str | bytes | PathLike) else [*key]
     if not keys:
         raise ConfigurationError("Give at least one key")
-    forwarder = IdentityForwarder(
-        partial(
-            mint,
-            audience=audience,
-            key=keys[0],
-            issuer=issuer,
-            lifetime=lifetime,
-            claim_mapping=claim_mapping,
-        ),
-        keys,
+    minted = partial(
+        mint,
+        audience=audience,
+        key=keys[0],
+        issuer=issuer,
+        lifetime=lifetime,
+        claim_mapping=claim_mapping,
     )
-    forwarder(Context.create(identity=Identity("check")))  # reports invalid arguments now
+    minted(Identity("check"))  # reports invalid arguments now
+    forwarder = IdentityForwarder(minted, keys)
     forwarder.public_keys()
     return forwarder
 

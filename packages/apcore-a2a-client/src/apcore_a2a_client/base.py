@@ -9,7 +9,7 @@ from typing import Generic, ParamSpec, TypeVar
 
 import httpx
 
-from .agent_urls import agent_url, origin, origins
+from .agent_urls import agent_url, origins
 from .auth import Credentials, has_credentials, httpx_auth
 from .destinations import DestinationCheck, DestinationGuard
 from .discovery import VERSIONS, CardCheck, Discovery
@@ -31,6 +31,7 @@ class Client(Generic[HttpClient]):
     """Base class of both clients; `A2AClient` documents the arguments."""
 
     _http_type: type[HttpClient]
+    _is_async = False
 
     def __init__(
         self,
@@ -56,10 +57,10 @@ class Client(Generic[HttpClient]):
             raise ValueError(
                 f"timeout must be more than 0 and at most {MAX_TIMEOUT} seconds, not {timeout!r}"
             )
-        if verify_card is not None and not callable(verify_card):
-            raise TypeError("verify_card must be a function")
-        if check_destination is not None and not callable(check_destination):
-            raise TypeError("check_destination must be a function")
+        functions = {"verify_card": verify_card, "check_destination": check_destination}
+        for name, function in functions.items():
+            if function is not None and not callable(function):
+                raise TypeError(f"{name} must be a function")
         self._owns_http = http_client is None
         self._url, trusted_origins = agent_url(url), origins(credentials_for)
         self._http: HttpClient = http_client or self._http_type(limits=LIMITS)
@@ -72,10 +73,6 @@ class Client(Generic[HttpClient]):
             max_bytes,
             partial(has_credentials, self._http),
         )
-        if check_destination is not None:
-            trusted = {origin(self._url), *trusted_origins}
-            is_async = isinstance(self._http, httpx.AsyncClient)
-            exchange.guard = DestinationGuard(check_destination, trusted, is_async=is_async)
         discovery = Discovery(
             exchange,
             self._url,
@@ -84,6 +81,9 @@ class Client(Generic[HttpClient]):
             trusted_origins,
             verify_card,
         )
+        if check_destination is not None:
+            trusted = discovery.trusted_origins
+            exchange.guard = DestinationGuard(check_destination, trusted, is_async=self._is_async)
         self._operations = Operations(discovery)
 
     def __repr__(self) -> str:

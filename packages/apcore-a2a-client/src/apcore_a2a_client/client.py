@@ -127,6 +127,7 @@ class A2AClient(Client[httpx.AsyncClient]):
     """
 
     _http_type = httpx.AsyncClient
+    _is_async = True
 
     get_card = async_method(Operations.get_card)
     extended_card = async_method(Operations.extended_card)

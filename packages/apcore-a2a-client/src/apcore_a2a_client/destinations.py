@@ -144,5 +144,5 @@ class _ConnectionWatch:
 
 def _peer(stream: Any) -> str:
     """Return the IP address at the other end of a network stream; empty if it has none."""
-    address = stream.get_extra_info("server_addr")
-    return str(address[0]).partition("%")[0] if isinstance(address, tuple) else ""
+    address: tuple[str, int] | None = stream.get_extra_info("server_addr")
+    return address[0].partition("%")[0] if address else ""
