@@ -122,7 +122,7 @@ def _test(name: str, environment: Path, *, is_lowest: bool) -> str:
 
 
 def _coverage(environment: Path) -> str:
-    """Return the coverage of the bridge's lines and branches in percent; say if it is too low."""
+    """Return the bridge's coverage of lines and branches in percent; report if it is too low."""
     command = [*_coverage_command(environment, "report"), f"--fail-under={MIN_COVERAGE}"]
     run = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     if run.returncode:

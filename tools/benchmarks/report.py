@@ -44,7 +44,7 @@ class Table:
         """Return the table in aligned columns."""
         lines = [self.header, *self.rows]
         widths = [max(len(line[i]) for line in lines) for i in range(len(self.header))]
-        body = ("  ".join(_aligned(line, widths)).rstrip() for line in lines)
+        body = ("  ".join(_align(line, widths)).rstrip() for line in lines)
         return "\n".join([self.title, *body])
 
     def markdown(self) -> str:
@@ -54,7 +54,7 @@ class Table:
         return "\n".join([f"### {self.title}", "", *lines])
 
 
-def _aligned(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+def _align(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
     for i, (cell, width) in enumerate(zip(line, widths, strict=True)):
         yield cell.ljust(width) if i < 2 else cell.rjust(width)
 

@@ -135,7 +135,7 @@ def _measure_served(
         agents[ECHO] = _Agent(bare, Place(""), kinds=(SEND,), expect=b'"jsonrpc"')
         for agent in agents.values():
             agent.server.wait_until_up()
-            for kind in agent.measured():
+            for kind in agent.measured_kinds():
                 agent.sample(
                     runner, kind, kind.busy, plan.seconds
                 )  # warm up, so that imports do not count
@@ -144,7 +144,7 @@ def _measure_served(
             for kind in KINDS:
                 for connections in (1, kind.busy):
                     for name, agent in agents.items():
-                        if kind not in agent.measured():
+                        if kind not in agent.measured_kinds():
                             continue
                         sample = agent.sample(runner, kind, connections, plan.seconds)
                         yield Key(kind.name, name, connections), sample
@@ -180,7 +180,7 @@ class _Agent:
     kinds: Sequence[str] = ()
     expect: bytes = b'"completed"'
 
-    def measured(self) -> list[Kind]:
+    def measured_kinds(self) -> list[Kind]:
         """Return the kinds of requests that are measured."""
         return [kind for kind in KINDS if not self.kinds or kind.name in self.kinds]
 

@@ -88,7 +88,7 @@ def _process_checks(results: Results) -> Iterator[Check]:
     for name, limit, unit in ((CARD_BUILD, 0.1, "ms"), (START, 2.0, "s")):
         seconds = results.facts.get(Fact("", "ours", name))
         scale = 1e3 if unit == "ms" else 1.0
-        yield Check(name, "", _scaled(seconds, scale), limit * scale, unit)
+        yield Check(name, "", _scale(seconds, scale), limit * scale, unit)
 
 
 def _cpu_checks(results: Results, stack: str) -> Iterator[Check]:
@@ -144,7 +144,7 @@ class _Reader:
     def limit(
         self, what: str, seconds: float | None, limit: float, scale: float = 1e3, unit: str = "ms"
     ) -> Check:
-        return Check(what, self.stack, _scaled(seconds, scale), limit, unit)
+        return Check(what, self.stack, _scale(seconds, scale), limit, unit)
 
 
 def _latency_checks(read: _Reader) -> Iterator[Check]:
@@ -182,5 +182,5 @@ def _capacity_checks(read: _Reader) -> Iterator[Check]:
     yield Check(LEFTOVER, read.stack, read.fact(LEFTOVER), 0.0, "")
 
 
-def _scaled(value: float | None, scale: float) -> float | None:
+def _scale(value: float | None, scale: float) -> float | None:
     return None if value is None else value * scale

@@ -56,12 +56,12 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     names = f"by default all: {', '.join(CLIENTS)}"
-    parser.add_argument("client", nargs="*", type=_known, metavar="CLIENT", help=names)
+    parser.add_argument("client", nargs="*", type=_check_client, metavar="CLIENT", help=names)
     parser.add_argument("--full", action="store_true", help="install the packages again")
     return parser
 
 
-def _known(name: str) -> str:
+def _check_client(name: str) -> str:
     if name not in CLIENTS:
         raise argparse.ArgumentTypeError(f"there is no client {name}")
     return name
@@ -76,7 +76,7 @@ def _run(name: str, urls: Sequence[str], deadline: float) -> Outcome:
     except (pytest.skip.Exception, subprocess.TimeoutExpired) as failure:
         return Outcome(name, not_run=str(failure))
     with TemporaryDirectory() as folder:
-        # Whatever a library keeps in the home folder is not the user's.
+        # A library must not read or write its files in the user's own home folder.
         environment = {**os.environ, "HOME": folder, "no_proxy": "127.0.0.1"}
         try:
             result = subprocess.run(

@@ -20,7 +20,7 @@ async def ask(url: str, *texts: str) -> list[str]:
         return [(await agent.run(text, session=session)).text for text in texts]
 
 
-async def pieces(url: str, text: str) -> list[str]:
+async def stream_pieces(url: str, text: str) -> list[str]:
     async with await remote(url) as agent:
         return [update.text async for update in agent.run(text, stream=True)]
 
@@ -34,7 +34,7 @@ async def send(url: str) -> list[str]:
 
 
 async def stream(url: str) -> list[str]:
-    return await pieces(f"{url}/count/", "go")
+    return await stream_pieces(f"{url}/count/", "go")
 
 
 async def question(url: str) -> list[str]:
@@ -47,7 +47,7 @@ async def result(url: str) -> list[str]:
 
 async def refusal(url: str) -> list[str]:
     # Without `stream=True` it shows the request of a task that failed, not the reason.
-    failed = "".join(await pieces(f"{url}/order/", "50"))
+    failed = "".join(await stream_pieces(f"{url}/order/", "50"))
     many = await error(ask(f"{url}/order/", "many"))
     return [failed, many, await error(ask(LOCKED, "hello"))]
 

@@ -26,7 +26,7 @@ async def error(call: Awaitable[Any]) -> str:
 
 
 async def run_step(step: Callable[[str], Awaitable[Any]]) -> dict[str, Any]:
-    """Run a step; return the texts that the user sees, or why there are none."""
+    """Run a step; return the texts that the user sees, or the reason why there are none."""
     try:
         return {"seen": await asyncio.wait_for(step(URL), TIMEOUT)}
     except Unsupported as reason:

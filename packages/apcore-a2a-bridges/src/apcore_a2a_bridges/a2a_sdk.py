@@ -264,7 +264,7 @@ class ExecutorAgent(Agent):
             parts = [{TEXT: mapped} if isinstance(mapped, str) else {"data": mapped}, *turn.parts]
         else:
             parts = [*turn.answer_parts]
-        return await self.converted(parts, turn)
+        return await self.convert_parts(parts, turn)
 
     @staticmethod
     def _add_metadata(turn: Turn, task: Task) -> None:

@@ -162,7 +162,7 @@ class Agent:
 
     @property
     def metadata(self) -> Json:
-        """How the skill is shown over A2A."""
+        """The presentation of the skill over A2A."""
         return {"display": {"a2a": {"alias": self.name, "files": self.takes_text}}}
 
     @property
@@ -248,10 +248,10 @@ class Agent:
         The text is what `mapped_input` returns; other values become JSON.
         """
         text = parts.text_of(await self.mapped_input(turn))
-        first = await self.converted([{"text": text}] if text else [], turn)
-        return first + await self.converted(turn.parts, turn)
+        first = await self.convert_parts([{"text": text}] if text else [], turn)
+        return first + await self.convert_parts(turn.parts, turn)
 
-    async def converted(self, a2a_parts: Iterable[Mapping[str, Any]], turn: Turn) -> list[Any]:
+    async def convert_parts(self, a2a_parts: Iterable[Mapping[str, Any]], turn: Turn) -> list[Any]:
         """Convert parts of A2A for the framework, by `part_in`."""
         for_framework = [await maybe_await(self.part_in(part, turn)) for part in a2a_parts]
         return [content for content in for_framework if content is not None]
@@ -264,8 +264,8 @@ class Agent:
 
     async def _chunks(self, event: Any, turn: Turn) -> list[Any]:
         """Convert an event to chunks, by the callbacks."""
-        converted = await maybe_await(self.part_out(event, turn))
-        chunks: list[Any] = converted if is_array(converted) else [converted]
+        result = await maybe_await(self.part_out(event, turn))
+        chunks: list[Any] = result if is_array(result) else [result]
         if self.on_event is not None:
             chunks = [
                 await maybe_await(self.on_event(turn, event, chunk))
@@ -292,7 +292,7 @@ def first_paragraph(docstring: str | None) -> str:
 
 
 async def _as_generator(values: Any) -> AsyncGenerator[Any]:
-    """Yield from whatever `run` returns, and close that at the end."""
+    """Yield the values that `run` returns in any form, and close a generator at the end."""
     if inspect.isawaitable(values):  # `async def run` with a return, instead of a yield
         yield await values
         return

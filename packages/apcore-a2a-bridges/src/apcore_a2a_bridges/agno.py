@@ -160,7 +160,7 @@ class AgnoAgent(Agent):
             contents = await self.contents(turn)
         else:
             texts.append(await self.mapped_input(turn))
-            contents = await self.converted(turn.parts, turn)
+            contents = await self.convert_parts(turn.parts, turn)
         for content in contents:
             if isinstance(content, str):
                 texts.append(content)

@@ -22,7 +22,7 @@ from .turn import Turn
 THREADS = 64
 """Number of threads for functions that block; further calls wait."""
 TEXT_TYPES = (str, inspect.Parameter.empty, Any)
-"""Annotations of a parameter that takes what the user says."""
+"""Annotations of a parameter that takes the user's text."""
 STREAMS = ("AsyncGenerator", "AsyncIterable", "AsyncIterator", "Generator", "Iterable", "Iterator")
 """Names of return types of generators."""
 ALLOW_EXTRA = ConfigDict(extra="allow")
@@ -30,7 +30,7 @@ ALLOW_EXTRA = ConfigDict(extra="allow")
 
 @cache
 def threads() -> ThreadPoolExecutor:
-    """Return the threads for functions that block; asyncio's own are only a few."""
+    """Return the threads for functions that block; asyncio's own pool has only a few."""
     return ThreadPoolExecutor(THREADS, thread_name_prefix="apcore-a2a-bridges")
 
 
@@ -215,7 +215,7 @@ def _code_of(function: Any) -> Any:
 
 
 def _kind_of_extra(name: str, hints: Mapping[str, Any]) -> str:
-    """Return which object a parameter gets besides the inputs: the turn, the context or none."""
+    """Return the kind of object that a parameter gets besides inputs: turn, context or none."""
     hint = hints.get(name)
     if hint is Turn or name == "turn" or hint == "Turn":
         return "turn"
@@ -225,7 +225,7 @@ def _kind_of_extra(name: str, hints: Mapping[str, Any]) -> str:
 def _find_text_parameter(
     parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]
 ) -> inspect.Parameter | None:
-    """Return the parameter that takes what the user says; None if the inputs are typed."""
+    """Return the parameter that takes the user's text; None if the inputs are typed."""
     required = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if len(required) == 1 and hints.get(required[0].name, inspect.Parameter.empty) in TEXT_TYPES:
         return required[0]

@@ -159,7 +159,7 @@ class CodexAgent(CommandAgent):
         return value
 
     def failure_in(self, value: Any) -> str:
-        """Return why the turn has failed; empty if it has not."""
+        """Return the reason why the turn has failed; empty if it has not."""
         if value.get("type") != "turn.failed":  # after an "error", it may connect again
             return ""
         return str(object_at(value, "error").get("message", "no reason given"))

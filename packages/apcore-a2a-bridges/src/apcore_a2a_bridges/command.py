@@ -178,7 +178,7 @@ class CommandAgent(Agent):
         return value
 
     def failure_in(self, value: Any) -> str:
-        """Return why the program has failed, if its output says so; empty otherwise."""
+        """Return the reason for a failure in the program's output; empty if there is none."""
         return ""
 
     def is_text(self, value: Any) -> bool:
@@ -215,7 +215,7 @@ class CommandAgent(Agent):
             await program.end()
 
     async def _values(self, program: Program) -> AsyncGenerator[Any]:
-        """Yield what a program writes, in the format of its output."""
+        """Yield the output of a program, parsed in its format."""
         if self._output == "text":
             decoder = codecs.getincrementaldecoder("utf-8")("replace")
             while data := await program.read():

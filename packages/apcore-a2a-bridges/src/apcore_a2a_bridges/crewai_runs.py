@@ -83,7 +83,7 @@ class Run:
         """Start the run, and yield its events.
 
         Raises:
-            BaseException: Whatever the run has raised.
+            BaseException: The exception that the run has raised.
         """
         context = copy_context()
         Thread(target=context.run, args=(self._main,), name="crewai", daemon=True).start()

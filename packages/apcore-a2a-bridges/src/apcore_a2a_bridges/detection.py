@@ -208,7 +208,7 @@ def import_object(address: str) -> Any:
 
 
 def _make_module(make: Callable[..., Any], args: list[Any], options: Mapping[str, Any]) -> Any:
-    """Make a module with a function; say which of its options are wrong."""
+    """Make a module with a function; report the options that are wrong."""
     try:
         return make(*args, **options)
     except TypeError as error:

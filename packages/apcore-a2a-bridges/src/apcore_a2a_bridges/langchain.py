@@ -74,8 +74,8 @@ def chunks_of(message: Any) -> list[str | File]:
     """Return the texts and files of a message; thoughts and calls of tools are left out."""
     if isinstance(message.content, str):
         return [message.content] if message.content else []
-    converted = [_chunk_of(block) for block in message.content_blocks]
-    return [chunk for chunk in converted if chunk]
+    chunks = [_chunk_of(block) for block in message.content_blocks]
+    return [chunk for chunk in chunks if chunk]
 
 
 def to_plain(value: Any) -> Any:
@@ -105,7 +105,7 @@ async def new_message(agent: Agent, turn: Turn) -> Any:
     from langchain_core.messages import HumanMessage
 
     text = [{"text": turn.text}] if turn.text else []
-    contents = await agent.converted([*text, *turn.parts], turn)
+    contents = await agent.convert_parts([*text, *turn.parts], turn)
     is_text = len(contents) == 1 and contents[0] == {"type": "text", "text": turn.text}
     return HumanMessage(turn.text if is_text or not contents else contents)
 

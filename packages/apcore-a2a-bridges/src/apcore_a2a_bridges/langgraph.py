@@ -271,7 +271,7 @@ class LangGraphAgent(Agent):
         model = _model_of(self._graph, "input")
         schema = model.model_json_schema()
         if schema.get("type") == "string":
-            return  # a function of one text takes what the user says
+            return  # a function with one text parameter takes the user's text
         self.input_schema = model
 
     def _set_output_schema(self) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ATTEMPTS = 4
 """Maximum number of requests for one turn."""
 CONNECT_TIMEOUT = 10.0
-"""Seconds to connect; how long a workflow may run is up to the time limit of the turn."""
+"""Seconds to connect; the workflow itself is only limited by the time limit of the turn."""
 MAX_DELAY = 30.0
 """Maximum number of seconds between two attempts."""
 REFUSED = frozenset({429, 503})
@@ -36,7 +36,7 @@ UNAVAILABLE = frozenset({429, 502, 503, 504})
 STILL_RUNNING = 409
 """Status for a resume URL whose workflow has not reached its Wait node yet."""
 TEXT_KEYS = ("output", TEXT, "response", "message")
-"""Members of an answer that are its text: that of n8n's AI Agent node, and other usual ones."""
+"""Members of an answer that are its text: that of n8n's AI Agent node, and other common names."""
 QUESTION_KEYS = ("question", *TEXT_KEYS)
 EVENT_TYPES = frozenset({"begin", "item", "end", "error"})
 
@@ -87,7 +87,7 @@ def _text_key(answer: Mapping[str, Any], keys: Iterable[str] = TEXT_KEYS) -> str
 class N8nAgent(Agent):
     """A workflow of n8n that starts with a Webhook or Chat Trigger node.
 
-    The workflow gets `chatInput` with what the user says, `sessionId` and `action`, as the chat of
+    The workflow gets `chatInput` with the user's text, `sessionId` and `action`, as the chat of
     n8n sends them, and the other inputs; files come as `files` of a multipart form. A JSON answer
     with `resumeUrl` is a question: the user's answer is sent to the Wait node of the workflow.
 
@@ -217,7 +217,7 @@ class N8nAgent(Agent):
         return self.annotations.idempotent
 
     def _retry_delay(self, response: Response, turn: Turn, delay: float) -> float | None:
-        """Return the seconds after which to send a request again; None if it need not be."""
+        """Return the seconds after which to send a request again; None not to send it again."""
         status, retry_after = response.status_code, response.headers.get("retry-after", "")
         seconds = float(retry_after) if re.fullmatch(r"\d{1,6}", retry_after) else None
         if turn.state is not None and status == STILL_RUNNING:
@@ -231,7 +231,9 @@ class N8nAgent(Agent):
     async def _content(self, turn: Turn) -> Json:
         """Return the body of a request, as options of httpx: JSON, or a form with the files."""
         body = await self._body(turn)
-        files = [part for part in await self.converted(turn.parts, turn) if isinstance(part, File)]
+        files = [
+            part for part in await self.convert_parts(turn.parts, turn) if isinstance(part, File)
+        ]
         uploads = [_upload_of(file) for file in files if file.data is not None]
         links = [file.url for file in files if file.url is not None]
         if links:
@@ -256,8 +258,8 @@ class N8nAgent(Agent):
     def _resume_url(self, url: str) -> str:
         """Return the URL of a Wait node at the address of the webhook.
 
-        n8n makes the URL from its public address. At the address of the webhook, the node is surely
-        reachable, and a workflow can't have answers and headers sent to another host.
+        n8n makes the URL from its public address. At the address of the webhook, the node can be
+        reached, and a workflow can't have answers and headers sent to another host.
         """
         own, path = urlsplit(self._url), urlsplit(url)
         return urlunsplit((own.scheme, own.netloc, path.path, path.query, ""))
@@ -301,7 +303,7 @@ async def _answers(response: Response) -> AsyncIterator[Any]:
     text = "\n".join(lines)
     if text.strip():
         value: Any = json.loads(text) if media_type.endswith("json") else text
-        # a workflow answers with a list of items, mostly of one
+        # a workflow answers with a list of items, usually only one
         yield value[0] if is_array(value) and len(value) == 1 else value
 
 
@@ -320,7 +322,7 @@ def _event_in(line: str) -> StreamEvent | None:
 
 
 async def _reason_in(response: Response) -> str:
-    """Return why n8n has refused a request, for the log."""
+    """Return the reason why n8n has refused a request, for the log."""
     reason = f"n8n answered with the status {response.status_code}"
     with suppress(ValueError, KeyError, TypeError):
         reason += f": {json.loads(await response.aread())['message']}"

@@ -166,7 +166,7 @@ def _divide_options(
 
 @contextmanager
 def _needing_server(feature: str) -> Generator[None]:
-    """Say how to install the server if an import in the block fails because it is missing."""
+    """Explain how to install the server if an import in the block fails because it is missing."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -65,7 +65,7 @@ class WebhookOperations:
     def redeliver_webhook(
         self, task_id: str, id: str, *, headers: Headers | None = None
     ) -> Steps[int]:
-        """Make a failed webhook work again; return how many notifications will be sent again.
+        """Reactivate a failed webhook; return the number of notifications that will be sent again.
 
         Raises:
             A2AServerError: The agent has no such task or webhook, or no such operation.
@@ -83,7 +83,7 @@ class WebhookOperations:
             A2AProtocolError: The response has none of the members that these operations return.
         """
         request_headers = check_headers(headers)
-        # the binding is not used, but finding it also finds out where credentials go
+        # the binding is not used, but finding it also determines where credentials go
         yield from self._discovery.binding(inf, request_headers)
         binding = bindings.HTTPJSON(self._discovery.base, "1.0")
         request = binding.request(operation, params).with_headers(request_headers)

@@ -158,6 +158,6 @@ def text_of(message: Message | None) -> str:
 
 
 def log_failure(module_id: str, reason: str) -> None:
-    """Log why a call has failed, because the caller does not get the agent's text."""
+    """Log the reason why a call has failed, because the caller does not get the agent's text."""
     extra = {"event": "remote_call_failed"}
     logger.warning("%s failed: %s", module_id, clean(reason, MAX_LOGGED), extra=extra)

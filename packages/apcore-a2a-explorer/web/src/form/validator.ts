@@ -7,7 +7,7 @@ import { messageOf, relevantErrors } from "./errors";
 /** Validate *data*; return the errors by field. An invalid schema allows everything. */
 export function validate(schema: JsonObject, data: Json): FieldError[] {
   const units = unitsOf(schema, data);
-  // errors inside an object say more than the error of the object itself
+  // errors inside an object are more specific than the error of the object itself
   const relevant = relevantErrors(units.filter((unit) => !CONTAINERS.has(unit.keyword)));
   return relevant.map((unit) => ({ field: fieldOf(unit), message: messageOf(unit, schema) }));
 }

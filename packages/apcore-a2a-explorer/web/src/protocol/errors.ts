@@ -7,7 +7,7 @@ export class RpcError extends Error {
     readonly code: number,
     message: string,
     readonly data?: Json,
-    /** Seconds to wait before trying again; 0 if the agent does not say. */
+    /** Seconds to wait before trying again; 0 if the agent does not specify them. */
     readonly retryAfter = 0,
   ) {
     super(message);
@@ -21,7 +21,7 @@ export class HttpError extends Error {
     message: string,
     /** The value of `WWW-Authenticate`. */
     readonly challenge = "",
-    /** Seconds to wait before trying again; 0 if the agent does not say. */
+    /** Seconds to wait before trying again; 0 if the agent does not specify them. */
     readonly retryAfter = 0,
   ) {
     super(message);

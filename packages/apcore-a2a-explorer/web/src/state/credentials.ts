@@ -4,7 +4,7 @@ import { agentUrl } from "./proxied";
 
 export interface Credentials {
   scheme: string;
-  /** Where requests carry the secret. */
+  /** The place of the secret in requests. */
   location: "header" | "query";
   name: string;
   value: string;

@@ -96,7 +96,7 @@ class Printer:
         self._print_json({"attempt": attempt})
 
     def requeued(self, count: int) -> None:
-        """Print how many notifications will be delivered again."""
+        """Print the number of notifications that will be delivered again."""
         self._print_json({"requeued": count})
 
     def result(self, task: Task) -> None:
@@ -112,13 +112,13 @@ class Printer:
         """End the line after the last chunk, if necessary."""
 
     def check(self, name: str, outcome: str, details: str) -> None:
-        """Print the result of a check as it is made."""
+        """Take the result of a check; `verdict` prints it with all others."""
 
     def verdict(self, text: str, checks: Sequence[tuple[str, str, str]]) -> None:
         """Print the results of all checks, and the verdict."""
         names = ("name", "outcome", "details")
-        listed = [dict(zip(names, check, strict=True)) for check in checks]
-        self._print_json({"verdict": text, "checks": listed})
+        entries = [dict(zip(names, check, strict=True)) for check in checks]
+        self._print_json({"verdict": text, "checks": entries})
 
     def saved(self, path: Path) -> None:
         """Print the path of a file that was written."""

@@ -20,7 +20,7 @@ class Question:
     Attributes:
         parts: The parts to show; without the data that is shown as choices or prompts.
         choices: The choices that the parts do not show.
-        schema: JSON Schema of an answer with several values; empty for an answer in one text.
+        schema: JSON Schema of an answer with several values; empty if the answer is a single text.
     """
 
     parts: tuple[Part, ...]
@@ -37,8 +37,9 @@ class Question:
         data = pending.get("data")
         extra = data if is_object(data) else Json()
         texts = " ".join(part.text for part in parts if part.text)
-        listed: list[Any] = pending.get("choices") or extra.get("choices") or []
-        choices = tuple(_choice_text(choice) for choice in (listed if type(listed) is list else ()))
+        declared_choices: list[Any] = pending.get("choices") or extra.get("choices") or []
+        is_list = type(declared_choices) is list
+        choices = tuple(map(_choice_text, declared_choices if is_list else ()))
         schema: Any = pending.get("schema") or extra.get("schema")
         schema = schema if is_object(schema) else Json()
         is_form = is_object(schema.get("properties")) and "field" not in pending
@@ -56,7 +57,7 @@ def fill(schema: Json, read: Callable[[str], str], show: Callable[[str], None]) 
     Args:
         schema: JSON Schema of an object.
         read: Asks for a text with a prompt, and returns it.
-        show: Shows why a text is not valid for its member.
+        show: Shows the reason why a text is not valid for its member.
     """
     from apcore_a2a_core import PartError  # slow to import, and few questions have a schema
     from apcore_a2a_core.text_values import kind_of, value_of_text

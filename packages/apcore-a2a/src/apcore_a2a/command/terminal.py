@@ -130,7 +130,7 @@ class Terminal(Printer):
         self._out.print(Text(_format_attempt(attempt)))
 
     def requeued(self, count: int) -> None:
-        """Print how many notifications will be delivered again."""
+        """Print the number of notifications that will be delivered again."""
         if count:
             text = f"{format_count(count, 'notification')} will be delivered again."
         else:
@@ -163,13 +163,13 @@ class Terminal(Printer):
         self._is_line_open = False
 
     def check(self, name: str, outcome: str, details: str) -> None:
-        """Print the result of a check as it is made."""
+        """Print the result of a check as soon as it is known."""
         color = {"ok": "green", "FAILED": "red"}.get(outcome, "dim")
         line = Text.assemble((f"{outcome:<8}", color), (f"{name:<12}", "bold"), clean(details))
         self._out.print(line, soft_wrap=True)
 
     def verdict(self, text: str, checks: Sequence[tuple[str, str, str]]) -> None:
-        """Print what the checks mean together."""
+        """Print a verdict on all checks."""
         self._out.print("", Text(text, "bold"), sep="\n")
 
     def question(self, task: Task, url: str, skill: str | None) -> None:
@@ -318,7 +318,7 @@ def _format_time(value: Any) -> str:
 
 
 def _format_attempt(attempt: Any) -> str:
-    """Return an attempt as one line: when, its result, status, reason and duration."""
+    """Return an attempt as one line: its time, result, status, reason and duration."""
     details = cast("dict[str, Any]", attempt) if isinstance(attempt, dict) else {}
     words = [_format_time(details.get("at")), *map(_plain, map(details.get, ("result", "status")))]
     if details.get("status") is None:
