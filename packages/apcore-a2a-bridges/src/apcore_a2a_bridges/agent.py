@@ -69,7 +69,7 @@ class Agent:
 
     Args:
         name: The name of the agent, from which the id of its skill is made.
-        description: What the agent does; by default, its docstring or name.
+        description: A description of the agent; by default, its docstring or name.
         version: The version of the agent.
         tags: The tags of its skill.
         examples: Example messages, for its Agent Card.
@@ -87,8 +87,8 @@ class Agent:
             list of chunks; None drops it.
         approval: Whether each call needs the user's approval.
         timeout: Time limit of a turn, in seconds.
-        annotations: How the module behaves; set `idempotent` if a turn may be repeated after the
-            loss of its replica.
+        annotations: The behavior of the module; set `idempotent` if a turn may be repeated after
+            the loss of its replica.
 
     Attributes:
         module_id: The id of the skill, unless the module is registered with another.
@@ -172,7 +172,7 @@ class Agent:
         return self.input_key in fields
 
     def run(self, turn: Turn) -> AsyncIterator[Any]:
-        """Yield what the agent says: text, dicts, `File`, `Usage` and `Progress`.
+        """Yield the answer of the agent: text, dicts, `File`, `Usage` and `Progress`.
 
         Subclasses define this one method, as an asynchronous generator. Whatever it yields goes
         through `part_out`, so it may be an event of a framework that `part_out` converts.
@@ -209,7 +209,7 @@ class Agent:
                         elif chunk:
                             output.add(as_output(chunk))
                             yield as_output(chunk)
-        except Exception as error:  # frameworks raise anything, and `after` gets it
+        except Exception as error:  # frameworks may raise any exception, and `after` gets it
             if self.after is not None:
                 await maybe_await(self.after(turn, None, error))
             raise

@@ -75,8 +75,8 @@ def openclaw_part_out(event: Any, turn: Turn) -> Any:
     urls = [payload["mediaUrl"] for payload in payloads if payload.get("mediaUrl")]
     # others are paths on the machine that OpenClaw runs on
     files = [File(url=url) for url in urls if url.startswith(("https://", "http://"))]
-    used = object_at(event.value, "meta", "agentMeta", "usage")
-    usage = [Usage(used.get("input") or 0, used.get("output") or 0)] if used else []
+    counts = object_at(event.value, "meta", "agentMeta", "usage")
+    usage = [Usage(counts.get("input") or 0, counts.get("output") or 0)] if counts else []
     return [*([SEPARATOR.join(texts)] if texts else ()), *files, *usage]
 
 
@@ -164,10 +164,10 @@ class CommandAgent(Agent):
         return [Command(arguments, text)]
 
     async def prompt(self, turn: Turn, paths: Sequence[Path]) -> str:
-        """Return the text for the program: that of the user, and the places of the files."""
+        """Return the text for the program: the user's text, and the paths and URLs of the files."""
         text = parts.text_of(await self.mapped_input(turn))
         links = [file.url for file in turn.files if file.url is not None]
-        lines = [f"- {place}" for place in (*paths, *links)]
+        lines = [f"- {location}" for location in (*paths, *links)]
         return "\n".join([text, "", "Files:", *lines]).lstrip() if lines else text
 
     def take_value(self, value: Any, turn: Turn) -> Any:

@@ -25,7 +25,7 @@ from .turn import Turn
 ACCEPTED = frozenset(
     ["", "accept", "accepted", "approve", "approved", "fine", "good", "ok", "okay", "y", "yes"]
 )
-"""Answers that accept a result; every other one says what to change."""
+"""Answers that accept a result; any other answer is feedback."""
 CHAT = "crew_chat_messages"
 """The input of a crew in which CrewAI expects the conversation."""
 ROLES = {"user": "user", "agent": "assistant"}
@@ -161,7 +161,7 @@ class CrewAIAgent(Agent):
         mapped = await self.mapped_input(turn)
         inputs = {**mapped} if is_mapping(mapped) else {self.input_key: mapped}
         if self.input_mapper is None:
-            inputs.pop(CHAT, None)  # callers must not make up the conversation
+            inputs.pop(CHAT, None)  # callers must not forge the conversation
         chat = [{"role": ROLES[m.role], "content": m.text} for m in turn.messages]
         if not self._has_placeholders:  # the text of the user has no other place
             chat.append({"role": "user", "content": turn.text})
@@ -223,7 +223,7 @@ def _stream_models(crew: Any, overrides: ExitStack) -> None:
 
 
 def _add_feedback(tasks: list[Any], number: int, result: str, feedback: str) -> None:
-    """Let a task run again with its former result and the user's feedback as its context."""
+    """Let a task run again with its previous result and the user's feedback as its context."""
     from crewai import Task
     from crewai.tasks.task_output import TaskOutput
 
@@ -231,8 +231,8 @@ def _add_feedback(tasks: list[Any], number: int, result: str, feedback: str) -> 
     review = Task(description="Review the result", expected_output="Feedback")
     review.output = TaskOutput(description="Review", raw=text, agent="User")
     context = tasks[number].context
-    former = context if isinstance(context, list) else tasks[:number] if context else []
-    tasks[number].context = [*former, review]
+    earlier_tasks = context if isinstance(context, list) else tasks[:number] if context else []
+    tasks[number].context = [*earlier_tasks, review]
 
 
 def _json_of(output: Any) -> Json:

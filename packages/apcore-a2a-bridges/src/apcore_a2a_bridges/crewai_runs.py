@@ -65,7 +65,7 @@ class Run:
             context that emits the event.
 
     Attributes:
-        result: What the coroutine has returned.
+        result: The value that the coroutine has returned.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class _NoTerminal:
 
 
 class _FeedbackProvider:
-    """A `HumanFeedbackProvider` that pauses the flows of this module; others ask as before."""
+    """A `HumanFeedbackProvider` that pauses the flows of this module; others ask in the terminal."""
 
     def request_feedback(self, context: Any, flow: Any) -> Any:
         """Pause the flow, or ask in the terminal."""
@@ -198,7 +198,7 @@ def _drop_telemetry() -> None:
 def input_files(turn: Turn) -> dict[str, Any] | None:
     """Return the files of the message as those of CrewAI, by their names.
 
-    Links are left out: CrewAI would load them, from wherever the client wants.
+    Links are left out: CrewAI would load them, from any host that the client chooses.
 
     Raises:
         CrewAIError: The package for files is missing.

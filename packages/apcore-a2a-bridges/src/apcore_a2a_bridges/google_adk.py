@@ -71,9 +71,9 @@ def part_out(event: Any, turn: Turn) -> Any:
         elif link and link.file_uri:
             name, media_type = link.display_name or "", link.mime_type or ""
             chunks.append(File(url=link.file_uri, name=name, media_type=media_type))
-    used = event.usage_metadata
-    if used is not None and not event.partial:
-        chunks.append(Usage(used.prompt_token_count or 0, used.candidates_token_count or 0))
+    usage = event.usage_metadata
+    if usage is not None and not event.partial:
+        chunks.append(Usage(usage.prompt_token_count or 0, usage.candidates_token_count or 0))
     return chunks
 
 
@@ -214,7 +214,7 @@ class ADKAgent(Agent):
             await service.append_event(session, Event(author=author, content=content))
 
     async def _pause(self, runner: Any, turn: Turn, calls: list[Any]) -> None:
-        """Ask for the answers to function calls, or whether a tool may run."""
+        """Ask for the answers to function calls, or for the approval of a tool."""
         state: Json = {"calls": [{"id": call.id, "tool": call.name} for call in calls]}
         if self._is_in_memory:
             session = await runner.session_service.get_session(
@@ -230,7 +230,7 @@ class ADKAgent(Agent):
         turn.ask(question, data, state=state, parts=parts)
 
     def _add_metadata(self, turn: Turn, event: Any) -> None:
-        """Add the metadata that clients of ADK look for to that of the task."""
+        """Add the metadata that clients of ADK expect to that of the task."""
         details = {
             "app_name": self._app_name,
             "user_id": user_id_of(turn),
@@ -279,7 +279,7 @@ def _long_running_calls(event: Any) -> dict[str, Any]:
 
 
 def _part_of(call: Any) -> Json:
-    """Return a function call as clients of ADK look for it: a part with metadata."""
+    """Return a function call as clients of ADK expect it: a part with metadata."""
     metadata = {meta_key("adk", "type"): FUNCTION_CALL, meta_key("adk", "is_long_running"): True}
     members = call.model_dump(mode="json", exclude_none=True, by_alias=True)
     return {"data": members, "mediaType": "application/json", "metadata": metadata}

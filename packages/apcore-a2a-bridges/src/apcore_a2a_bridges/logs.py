@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 _counts: dict[tuple[str, logging.Filter], int] = {}
-"""Number of loggers that there were when those of a framework got a filter."""
+"""Number of all loggers when those of a framework last got a filter."""
 
 
 class ExceptionTextFilter(logging.Filter):
@@ -33,7 +33,7 @@ class ExceptionTextFilter(logging.Filter):
 
 
 class DebugFilter(logging.Filter):
-    """A filter that logs the records of a package at DEBUG, whatever their level was.
+    """A filter that logs all records of a package at DEBUG, regardless of their level.
 
     Some frameworks write the text of an exception into the message, where no filter can tell it
     from the rest, and log it with functions such as `logging.error`, that is, as the root logger.
@@ -86,7 +86,7 @@ def log_at_debug(framework: str, folder: str) -> None:
 
 
 def _add_filter(framework: str, new_filter: logging.Filter) -> None:
-    """Add a filter to the loggers of a framework; it does nothing for those that have it."""
+    """Add a filter to the loggers of a framework; those that have it already stay unchanged."""
     loggers = logging.root.manager.loggerDict
     if _counts.get((framework, new_filter)) == len(loggers):
         return

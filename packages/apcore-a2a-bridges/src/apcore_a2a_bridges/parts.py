@@ -38,7 +38,7 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
 
 
 def part_out(event: Any, turn: Turn) -> Any:
-    """Convert what an agent yields to chunks; values that are chunks already stay as they are.
+    """Convert a value that an agent yields to chunks; one that is a chunk already is not changed.
 
     Models and dataclasses become data, bytes become files, and other values ``{"result": …}``.
 
@@ -50,7 +50,7 @@ def part_out(event: Any, turn: Turn) -> Any:
     if isinstance(event, bytes | bytearray):
         return File(event)
     if isinstance(event, BaseModel):
-        return event.model_dump()  # apcore checks the values of Python, such as dates
+        return event.model_dump()  # apcore validates Python values, such as dates
     if is_dataclass(event) and not isinstance(event, type):
         return asdict(event)
     if is_mapping(event):

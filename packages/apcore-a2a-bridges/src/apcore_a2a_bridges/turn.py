@@ -162,7 +162,7 @@ class Turn:
 
     @property
     def approved(self) -> bool | None:
-        """The user's answer to `approve`; None in a turn that does not follow one."""
+        """The user's answer to `approve`; None if this turn does not follow an `approve`."""
         approved: bool | None = self._services.approved
         return approved
 
