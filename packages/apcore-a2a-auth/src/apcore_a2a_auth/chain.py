@@ -87,7 +87,7 @@ class ChainAuthenticator:
         return None
 
     def security_schemes(self) -> Mapping[str, SecurityScheme]:
-        """Return all schemes for the Agent Card (FR-AUT-003); callers need any one of them.
+        """Return all schemes for the Agent Card (FR-AUT-003); any one of them suffices.
 
         If a different scheme already has its name, a scheme is renamed, for example to `bearer2`.
         """

@@ -36,11 +36,11 @@ def claude_part_out(event: Any, turn: Turn) -> Any:
         uses = [block for block in content if is_object(block) and block.get("type") == "tool_use"]
         return [Progress(f"Using {use.get('name')}") for use in uses]
     if value.get("type") == "result":
-        used = object_at(value, "usage")
-        inputs = sum(used.get(name) or 0 for name in CLAUDE_INPUTS)
+        counts = object_at(value, "usage")
+        inputs = sum(counts.get(name) or 0 for name in CLAUDE_INPUTS)
         # the answers of its own commands, such as /cost, are in no other event
         text = None if event.follows_text else value.get("result")
-        return [text, Usage(inputs, used.get("output_tokens") or 0)]
+        return [text, Usage(inputs, counts.get("output_tokens") or 0)]
     return None
 
 
@@ -56,8 +56,8 @@ def codex_part_out(event: Any, turn: Turn) -> Any:
         details = item.get("command") or item.get("tool") or item.get("query")
         return Progress(f"{item.get('type')}: {details}" if details else str(item.get("type")))
     if value.get("type") == "turn.completed":
-        used = object_at(value, "usage")
-        return Usage(used.get("input_tokens") or 0, used.get("output_tokens") or 0)
+        counts = object_at(value, "usage")
+        return Usage(counts.get("input_tokens") or 0, counts.get("output_tokens") or 0)
     return None
 
 
@@ -178,12 +178,12 @@ class _CodexSession:
     """A session of Codex, and the tokens that it has used."""
 
     thread_id: str
-    used: dict[str, int] = field(default_factory=dict[str, int])
+    usage: dict[str, int] = field(default_factory=dict[str, int])
 
-    def count_new(self, used: Json) -> dict[str, int]:
+    def count_new(self, usage: Json) -> dict[str, int]:
         """Return the tokens since the last turn; Codex counts those of the whole session."""
-        now = {name: count for name, count in used.items() if isinstance(count, int)}
-        before, self.used = self.used, now
+        now = {name: count for name, count in usage.items() if isinstance(count, int)}
+        before, self.usage = self.usage, now
         return {name: max(0, count - before.get(name, 0)) for name, count in now.items()}
 
 

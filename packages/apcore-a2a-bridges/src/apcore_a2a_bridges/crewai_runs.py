@@ -146,7 +146,7 @@ class _NoTerminal:
 
 
 class _FeedbackProvider:
-    """A `HumanFeedbackProvider` that pauses the flows of this module; others ask in the terminal."""
+    """A `HumanFeedbackProvider` that pauses flows of this module; others ask in the terminal."""
 
     def request_feedback(self, context: Any, flow: Any) -> Any:
         """Pause the flow, or ask in the terminal."""

@@ -76,8 +76,8 @@ def part_out(event: Any, turn: Turn) -> Any:
     if isinstance(event.get("data"), str):
         return event["data"]
     if is_object(inner := event.get("event")):
-        used = inner.get("metadata", {}).get("usage", {})
-        return Usage(used["inputTokens"], used["outputTokens"]) if used else None
+        counts = inner.get("metadata", {}).get("usage", {})
+        return Usage(counts["inputTokens"], counts["outputTokens"]) if counts else None
     if is_object(message := event.get("message")) and message.get("role") == "assistant":
         blocks = message.get("content", ())
         used_tools = [Progress(f"Using {b['toolUse']['name']}") for b in blocks if "toolUse" in b]

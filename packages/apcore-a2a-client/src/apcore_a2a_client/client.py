@@ -94,7 +94,7 @@ class A2AClient(Client[httpx.AsyncClient]):
         card_ttl: Seconds for which the card is cached.
         headers: Headers of every request, or a function (async or not) that returns them for
             each request.
-        retries: How many times a failed request is retried, where that is safe.
+        retries: Maximum number of retries of a failed request, where they are safe.
         http_client: The httpx client to use; closing this client leaves it open.
         protocol: `"1.0"` or `"0.3"` to require that version, whatever the card says.
         max_bytes: Size limit of a response, and of an event of a stream.

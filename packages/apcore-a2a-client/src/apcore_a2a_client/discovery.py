@@ -89,7 +89,7 @@ class Discovery:
 
         Args:
             refresh: Fetch the card even if the cached one has not expired.
-            deadline: When to give up, on the monotonic clock.
+            deadline: Time to give up, on the monotonic clock.
             headers: Further headers of the request, if there is one.
 
         Raises:
@@ -101,15 +101,15 @@ class Discovery:
             return self.last_card  # even while another call refreshes it
         # Concurrent calls share one fetch and its outcome. They poll for it, since no step waits
         # for a lock; the `finally` below runs even if the fetching caller is cancelled.
-        waited = False
+        has_waited = False
         while self._fetching:
-            waited = True
+            has_waited = True
             if monotonic() > deadline:
                 raise A2ATimeoutError("The agent's card did not arrive in time", sent=False)
             yield Sleep(FETCH_POLL_INTERVAL)
-        if waited and self._fetch_error:
+        if has_waited and self._fetch_error:
             raise self._fetch_error
-        if self.last_card and monotonic() < self._fresh_until and waited:
+        if self.last_card and monotonic() < self._fresh_until and has_waited:
             return self.last_card
         self._fetching, self._fetch_error = True, None
         try:

@@ -165,7 +165,7 @@ class Exchange:
         headers: Headers of every request, or a function that returns them for each attempt.
         timeout: Seconds for a whole response with all attempts; for a stream, seconds until it
             starts and between its chunks. None for no limit.
-        retries: How many times a failed request is retried, where that is safe.
+        retries: Maximum number of retries of a failed request, where they are safe.
         max_bytes: Size limit of a response.
         client_has_credentials: Whether the httpx client has credentials of its own.
         guard: Checks connections to hosts that the agent has chosen; None to connect to any.
@@ -195,7 +195,7 @@ class Exchange:
 
         Args:
             spec: The request.
-            deadline: When to give up, on the monotonic clock.
+            deadline: Time to give up, on the monotonic clock.
 
         Raises:
             A2AConnectionError: The last attempt failed.

@@ -66,7 +66,7 @@ class EventStream:
         task: The last known state of the task.
         last_event_id: The id of the event after which to start.
         answered: The status of a pause that has been answered, and so does not end the stream.
-        deadline: When to give up, on the monotonic clock.
+        deadline: Time to give up, on the monotonic clock.
         headers: Headers of each request, or a function that returns them.
     """
 

@@ -26,7 +26,7 @@ from .page import routes
 
 LOOPBACK = "127.0.0.1"
 LOOPBACK_HOSTS = ("localhost", LOOPBACK, "::1", "0.0.0.0", "::")
-"""Names of this machine: an agent that listens on all interfaces may call itself by any."""
+"""Names of this machine: an agent that listens on all interfaces may use any of them."""
 CARD_PATHS = (".well-known/agent-card.json", ".well-known/agent.json")
 """The paths of the card in A2A 1.0 and 0.3, and in earlier versions."""
 MISSING_STATUSES = (404, 405, 410)
@@ -156,10 +156,10 @@ class AgentProxy:
             return response
         card = parse_object(response.content) if response.is_success else None
         if card is None:
-            where = self.agent.join(CARD_PATHS[0])
-            got = "no JSON object" if response.is_success else f"HTTP {response.status_code}"
+            card_url = self.agent.join(CARD_PATHS[0])
+            content = "no JSON object" if response.is_success else f"HTTP {response.status_code}"
             raise AgentUnreachableError(
-                f"{self.agent} is not an A2A agent: {where} has no Agent Card, but {got}"
+                f"{self.agent} is not an A2A agent: {card_url} has no Agent Card, but {content}"
             )
         self._card = card
         return response
@@ -189,7 +189,7 @@ class AgentProxy:
         for url, interface_version in interfaces(self._card or {}):
             if interface_version.startswith(version):
                 endpoint = self._check_origin(self.agent.join(url), "The Agent Card")
-                # the given host, since a card may call this machine 0.0.0.0
+                # keep the host of the agent, since a card may call this machine 0.0.0.0
                 return endpoint.copy_with(host=self.agent.host)
         name = "1.0" if version == "1" else "0.3"
         raise AgentUnreachableError(f"{self.agent} has no JSON-RPC interface of A2A {name}")

@@ -129,8 +129,8 @@ class Call:
         self._status: TaskStatus | None = None
         self._metadata: dict[str, Any] = {}
         self._has_yielded = False
-        self._answered = self._take_pending()
-        self._hops = self._answered.hops if self._answered else next_hop(context, agent.max_open)
+        self._pending = self._take_pending()
+        self._hops = self._pending.hops if self._pending else next_hop(context, agent.max_open)
         self._seconds = self._time_limit()
 
     async def output(self) -> Json:
@@ -170,7 +170,7 @@ class Call:
                             yield chunk
             except A2AError as error:
                 await self._cancel()
-                is_new = self._answered is None and not self._task_id
+                is_new = self._pending is None and not self._task_id
                 seconds = self._seconds
                 raise error_of(error, self._module_id, is_new=is_new, seconds=seconds) from error
             except BaseException:  # whatever ends this call, its task must not continue
@@ -191,7 +191,7 @@ class Call:
 
     async def _events(self) -> AsyncGenerator[Event]:
         """Yield the events of the task; answer a request for approval that was given here."""
-        message, task_id = self._new_message(), self._answered.task if self._answered else None
+        message, task_id = self._new_message(), self._pending.task if self._pending else None
         while True:
             async with aclosing(self._events_of(message, task_id)) as events:
                 async for event in events:
@@ -221,7 +221,7 @@ class Call:
                     raise
 
     def _send(self, message: Message, task_id: str | None) -> AsyncGenerator[Event]:
-        answered = self._answered.question if self._answered and task_id else ""
+        question_id = self._pending.question if self._pending and task_id else ""
         return self._agent.events(
             message,
             skill=self._skill.remote_id or None,
@@ -229,12 +229,12 @@ class Call:
             context_id=self._conversation(),
             metadata=self._request_metadata(),
             headers=self._headers,
-            answered=answered,
+            question_id=question_id,
         )
 
     def _new_message(self) -> Message:
         """Return the message that starts the task, or the answer as it came."""
-        pending = self._answered
+        pending = self._pending
         if pending is not None and pending.approval is not None:
             approved = self._services.approved is True
             return Message.of({"approved": approved, "approvalId": pending.approval})
@@ -265,11 +265,11 @@ class Call:
     def _conversation(self) -> str | None:
         """Return the id of the conversation at the agent; None for a new one.
 
-        The agent sees one principal, the gateway, whoever calls it. So the id depends on the
+        The agent sees one principal, the gateway, for all callers. So the id depends on the
         caller: another caller who sends the same id gets another conversation.
         """
-        if self._answered is not None:
-            return self._answered.context
+        if self._pending is not None:
+            return self._pending.context
         return self._agent.conversation_of(self._context)
 
     async def _process(self, event: Event) -> list[Json]:
@@ -318,7 +318,7 @@ class Call:
             self._pause(status)
         if status.state != TaskState.COMPLETED:
             approved = getattr(self._services, "approved", None)
-            was_refused = self._answered is not None and approved is False
+            was_refused = self._pending is not None and approved is False
             raise error_of_status(status, self._module_id, was_refused=was_refused)
         return self._output.add_message(status.message)
 
@@ -330,9 +330,9 @@ class Call:
         others = {k: v for k, v in self._metadata.items() if k not in OWN_METADATA}
         if size_of(others) <= MAX_METADATA:
             metadata |= others
-        earlier = self._answered.usage if self._answered else None
-        if used := added_since(earlier, self._metadata.get(USAGE)):
-            metadata[USAGE] = add_usage(metadata.get(USAGE), used)
+        earlier = self._pending.usage if self._pending else None
+        if usage := added_since(earlier, self._metadata.get(USAGE)):
+            metadata[USAGE] = add_usage(metadata.get(USAGE), usage)
 
     def _pause(self, status: TaskStatus) -> NoReturn:
         """Pass the agent's question on to the caller.
@@ -360,13 +360,14 @@ class Call:
         if approval is not None:
             data = approval.get("arguments")
             raise RemoteQuestion(question, data=data, state=state, approval=True)
-        asked = document.get("input")
-        if not is_object(asked):
+        request = document.get("input")
+        if not is_object(request):
             data = document or None
             raise RemoteQuestion(question, data=data, state=state)
-        members = {name: asked[name] for name in ("field", "choices", "schema") if name in asked}
-        question = bare_question(question, asked)
-        raise RemoteQuestion(question, data=asked.get("data"), state=state, **members)
+        names = request.keys() & {"field", "choices", "schema"}
+        members = {name: request[name] for name in names}
+        question = bare_question(question, request)
+        raise RemoteQuestion(question, data=request.get("data"), state=state, **members)
 
     def _approval(self) -> Json | None:
         """Return the agent's request for a yes or a no, if it waits for that."""
@@ -380,8 +381,8 @@ class Call:
     def _is_approved_here(self, approval: Json) -> bool:
         """Return whether the request is for the very call that was approved here before it ran."""
         is_gated = self._skill.is_gated
-        is_this = approval.get("skill") == self._skill.remote_id
-        return is_gated and is_this and approval.get("arguments") == dict(self._inputs)
+        is_for_skill = approval.get("skill") == self._skill.remote_id
+        return is_gated and is_for_skill and approval.get("arguments") == dict(self._inputs)
 
     def _take_pending(self) -> Pending | None:
         """Return the paused task that the caller has answered; None if it is another call's."""
@@ -425,7 +426,7 @@ def _data_of(message: Message | None) -> Any:
     return next((part.data for part in parts if part.data is not None), None)
 
 
-def bare_question(text: str, asked: Mapping[str, Any]) -> str:
+def bare_question(text: str, request: Mapping[str, Any]) -> str:
     r"""Return the text of a question without the problem and the choices that surround it.
 
     Agents of this project add these to the text for people, and our own server adds them again.
@@ -434,12 +435,12 @@ def bare_question(text: str, asked: Mapping[str, Any]) -> str:
     'Which day?'
     """
     lines = text.split("\n")
-    if asked.get("problem") and len(lines) > 1:
+    if request.get("problem") and len(lines) > 1:
         lines = lines[1:]
-    choices: Any = asked.get("choices")
+    choices: Any = request.get("choices")
     if is_array(choices):
-        shown = min(len(choices), MAX_CHOICES) + (len(choices) > MAX_CHOICES)
-        lines = lines[:-shown] if len(lines) > shown else lines
+        line_count = min(len(choices), MAX_CHOICES) + (len(choices) > MAX_CHOICES)
+        lines = lines[:-line_count] if len(lines) > line_count else lines
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""The connection to a remote agent: its clients, and what each call needs of the agent."""
+"""The connection to a remote agent, which all calls of its skills share."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Connection:
         return conversation_id(self.url, context.identity, context_id) if context_id else None
 
     def headers_for(self, context: Any) -> dict[str, str]:
-        """Return the headers of a request of a call: its trace, and what `forward` returns.
+        """Return the headers of a request of a call: its trace, and those that `forward` returns.
 
         They are made for each request: a token that `forward` returns may expire before the call
         has ended.
@@ -150,16 +150,16 @@ class Connection:
             raise ModuleNotFoundError(module_id)
 
     def events(
-        self, message: Message, *, answered: str, headers: HeaderSource, **options: Any
+        self, message: Message, *, question_id: str, headers: HeaderSource, **options: Any
     ) -> AsyncGenerator[Event]:
-        """Send a message, and yield the events of its task, in the way that `wait` says."""
+        """Send a message, and yield the events of its task, as `wait` specifies."""
         if self.wait == "stream":
             return self.client.stream_message(message, headers=headers, **options)
         return poll_events(
             self.client,
             message,
             receiver=self.receiver if self.wait == "webhook" else None,
-            answered=answered,
+            question_id=question_id,
             headers=headers,
             **options,
         )

@@ -32,7 +32,7 @@ async def poll_events(
     context_id: str | None,
     metadata: Mapping[str, Any],
     headers: Callable[[], Mapping[str, str]],
-    answered: str,
+    question_id: str,
     receiver: WebhookReceiver | None,
 ) -> AsyncGenerator[Event]:
     """Send a message without waiting, and yield its task each time it has been fetched.
@@ -45,7 +45,7 @@ async def poll_events(
         context_id: The conversation.
         metadata: The metadata of the request.
         headers: Returns the headers of a request.
-        answered: The id of the question that the message answers; empty if it starts a task.
+        question_id: The id of the question that the message answers; empty if it starts a task.
         receiver: Receives notifications; None to poll.
     """
     push_config, notified = None, None
@@ -72,7 +72,7 @@ async def poll_events(
             yield task.status.message or message
             return
         interval = FIRST_POLL if notified is None else NOTIFIED_POLL
-        while not task.status.state.is_settled or _is_question(task, answered):
+        while not task.status.state.is_settled or _is_question(task, question_id):
             yield task
             await _wait(notified, interval)
             interval = min(interval * POLL_GROWTH, LAST_POLL) if notified is None else interval
