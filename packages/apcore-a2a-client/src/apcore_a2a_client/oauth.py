@@ -88,8 +88,8 @@ class ClientCredentials(httpx.Auth):
         scope: The scopes to request, separated by spaces; by default those that the card requires,
             if the card names the token endpoint.
         parameters: Further parameters of the token request, such as `audience` or `resource`.
-        auth_method: The way to send the secret: `"basic"` in the `Authorization` header, `"post"` in
-            the body; by default as the issuer's metadata specifies, or else `"basic"`.
+        auth_method: The way to send the secret: `"basic"` in the `Authorization` header, `"post"`
+            in the body; by default as the issuer's metadata specifies, or else `"basic"`.
 
     Raises:
         ValueError: A URL is not valid, or an argument is missing or contradicts another one.
