@@ -84,11 +84,11 @@ STEADY = [
 """Run on each server for a duration, first over one connection, then over many."""
 
 
-def _nap(target: Target) -> Requests:
+def _sleep_requests(target: Target) -> Requests:
     return messages.send("bench.sleep", in_message=target.in_message, seconds=0.1)
 
 
-def _paced(target: Target) -> Requests:
+def _paced_streams(target: Target) -> Requests:
     return messages.stream("bench.chunks", in_message=target.in_message, count=10.0, pause=0.05)
 
 
@@ -96,9 +96,9 @@ BURSTS = [
     Scenario(
         PARALLEL, lambda target: messages.send(in_message=target.in_message), _COMPLETED, (100,)
     ),
-    Scenario(SLEEPING_ALONE, _nap, _COMPLETED, (1,)),
-    Scenario(SLEEPING, _nap, _COMPLETED, (100,)),
-    Scenario(STREAMS, _paced, _COMPLETED, (50,)),
+    Scenario(SLEEPING_ALONE, _sleep_requests, _COMPLETED, (1,)),
+    Scenario(SLEEPING, _sleep_requests, _COMPLETED, (100,)),
+    Scenario(STREAMS, _paced_streams, _COMPLETED, (50,)),
 ]
 """One request on each connection, all at once."""
 

@@ -20,7 +20,7 @@ Record = dict[str, dict[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outcome of a client: of its steps, or why it did not run."""
+    """The outcomes of a client's steps, or the reason why it did not run."""
 
     client: str
     steps: Mapping[str, str] = field(default_factory=dict)
@@ -81,11 +81,11 @@ def faults(outcomes: Sequence[Outcome], record: Record) -> Iterator[str]:
         before = record.get(outcome.client, {})
         if outcome.not_run and before:
             yield f"{outcome.client} ran before, and did not run now"
-        for step, now in outcome.steps.items():
+        for step, result in outcome.steps.items():
             if step in outcome.failed:
-                yield f"{outcome.client}, {step}: {now}"
-            elif now != OK and before.get(step) == OK:
-                yield f"{outcome.client}, {step}: it worked before, now {now}"
+                yield f"{outcome.client}, {step}: {result}"
+            elif result != OK and before.get(step) == OK:
+                yield f"{outcome.client}, {step}: it worked before, now {result}"
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
@@ -104,10 +104,10 @@ def _row(outcome: Outcome, notes: list[str]) -> list[str]:
 
 
 def _cell(outcome: Outcome, step: str, notes: list[str]) -> str:
-    now = outcome.steps[step]
-    if now == OK:
-        return now
-    verdict, _, reason = now.partition(": ")
+    result = outcome.steps[step]
+    if result == OK:
+        return result
+    verdict, _, reason = result.partition(": ")
     notes.append(f"[{len(notes) + 1}] {outcome.client}, {step}: {reason}")
     return f"{verdict} [{len(notes)}]"
 
