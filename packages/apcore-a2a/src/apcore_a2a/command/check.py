@@ -50,9 +50,9 @@ class Check(NamedTuple):
     """The result of one check.
 
     Attributes:
-        name: What was tried, such as `1.0 send`.
+        name: The operation that was tried, such as `1.0 send`.
         outcome: Whether it worked.
-        details: What happened, in a sentence.
+        details: The result or the problem, in a sentence.
     """
 
     name: str
@@ -129,8 +129,8 @@ def check_card(document: Any) -> Iterator[Check]:
     for version, find_problems in (("1.0", _find_problems_1_0), ("0.3", _find_problems_0_3)):
         if claims[version]:
             problems = find_problems(document)
-            listed = "; ".join(problems[:MAX_PROBLEMS])
-            details = listed or f"valid by the schema of {version}"
+            summary = "; ".join(problems[:MAX_PROBLEMS])
+            details = summary or f"valid by the schema of {version}"
             yield Check(f"{version} card", "FAILED" if problems else "ok", details)
 
 

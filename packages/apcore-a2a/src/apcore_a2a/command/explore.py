@@ -20,7 +20,7 @@ Exit codes: 0 interrupted, 1 wrong arguments, 2 there is no agent at URL, or the
 
 
 @click.command(epilog=EPILOG)
-@click.argument("url", type=remote.agent_url)
+@click.argument("url", type=remote.complete_url)
 @click.option(
     "--port",
     metavar="PORT",

@@ -26,18 +26,18 @@ HOST_AND_PORT = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\]):\d{1,5}(?=/|$)")
 """The beginning of a URL without a scheme."""
 
 
-def content(text: str) -> Any:
+def parse_content(text: str) -> Any:
     """Parse the value of --input: text that looks like JSON must be JSON.
 
     Example:
         ```python
-        from apcore_a2a.command.remote import content
+        from apcore_a2a.command.remote import parse_content
 
-        print(content('{"n": 1}'), content("two words"))
+        print(parse_content('{"n": 1}'), parse_content("two words"))
         #> {'n': 1} two words
         ```
     """
-    value = read(text)
+    value = read_text(text)
     if not value.lstrip().startswith(("{", "[", '"')):
         return value
     try:
@@ -46,9 +46,9 @@ def content(text: str) -> Any:
         raise click.BadParameter(f"this is not JSON: {error}") from None
 
 
-def secret(text: str) -> str:
+def read_secret(text: str) -> str:
     """Return the secret in *text*, or in the file FILE if *text* is `@FILE`."""
-    value = (read(text) if text.startswith("@") else text).strip()
+    value = (read_text(text) if text.startswith("@") else text).strip()
     if not value:
         raise click.BadParameter(f"{text or 'the value'} is empty")
     return value
@@ -60,7 +60,7 @@ def secret_option(ctx: click.Context, param: click.Parameter, value: str | None)
         return None
     if is_on_command_line(ctx, param) and not value.startswith("@"):
         warn_about_secret(param.opts[0], getattr(param, "envvar", ""))
-    return secret(value)
+    return read_secret(value)
 
 
 def is_on_command_line(ctx: click.Context, param: click.Parameter) -> bool:
@@ -69,7 +69,7 @@ def is_on_command_line(ctx: click.Context, param: click.Parameter) -> bool:
 
 
 def warn_about_secret(flag: str, variable: str) -> None:
-    """Print that a secret is on the command line, and which variable to set instead."""
+    """Warn that a secret is on the command line, and name the variable to set instead."""
     print(
         f"apcore-a2a: Other users of this machine can read {flag} in the process list: "
         f"set {variable} instead",
@@ -77,7 +77,7 @@ def warn_about_secret(flag: str, variable: str) -> None:
     )
 
 
-def origin(text: str) -> str:
+def check_origin(text: str) -> str:
     """Check that *text* is an origin such as `https://agent.example.com`, and return it."""
     from apcore_a2a_client.agent_urls import parse_origin
 
@@ -88,14 +88,14 @@ def origin(text: str) -> str:
     return text
 
 
-def agent_url(text: str) -> str:
+def complete_url(text: str) -> str:
     """Return the URL of an agent; `host:port` gets http:// on this machine, and https:// elsewhere.
 
     Example:
         ```python
-        from apcore_a2a.command.remote import agent_url
+        from apcore_a2a.command.remote import complete_url
 
-        print(agent_url("localhost:8000"), agent_url("agent.example.com:8443"))
+        print(complete_url("localhost:8000"), complete_url("agent.example.com:8443"))
         #> http://localhost:8000 https://agent.example.com:8443
         ```
     """
@@ -106,7 +106,7 @@ def agent_url(text: str) -> str:
     return f"{'http' if is_local else 'https'}://{text}"
 
 
-def folder(path: str) -> Path:
+def make_folder(path: str) -> Path:
     """Return the path of a folder, which is created if necessary."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ def folder(path: str) -> Path:
     return Path(path)
 
 
-def read(text: str) -> str:
+def read_text(text: str) -> str:
     """Return *text*, the content of FILE if *text* is `@FILE`, or of stdin if it is `-`."""
     try:
         if text == "-":
@@ -126,7 +126,7 @@ def read(text: str) -> str:
         raise click.BadParameter(f"can't read {text}: {reason}") from None
 
 
-def attachment(path: str) -> Any:
+def read_attachment(path: str) -> Any:
     """Return the file at *path* as a part of a message."""
     from mimetypes import guess_type
 
@@ -140,7 +140,7 @@ def attachment(path: str) -> Any:
     return Part(raw=raw, filename=Path(path).name, media_type=media_type)
 
 
-def header(text: str) -> tuple[str, str]:
+def parse_header(text: str) -> tuple[str, str]:
     """Parse a header of the form `NAME:VALUE`."""
     name, colon, value = text.partition(":")
     if not colon or not name.strip():
@@ -189,14 +189,14 @@ COMMON = (
         "ORIGIN",
         "Another origin to send the credentials to, if the Agent Card points there; may be "
         "repeated.",
-        type=origin,
+        type=check_origin,
         multiple=True,
     ),
     flag(
         "--header headers",
         "NAME:VALUE",
         "HTTP header to send; may be repeated.",
-        type=header,
+        type=parse_header,
         multiple=True,
     ),
     flag(
@@ -227,11 +227,11 @@ def _run(ctx: click.Context, /, **arguments: Any) -> int:
 
 def agent_command(name: str, help: str, *own: click.Parameter) -> click.Command:
     """Return a command for the agent at a URL, with its own and the common options."""
-    params = [click.Argument(["url"], metavar="URL", type=agent_url), *own, *COMMON]
+    params = [click.Argument(["url"], metavar="URL", type=complete_url), *own, *COMMON]
     return click.Command(name, callback=_run, params=params, help=help, epilog=EPILOG)
 
 
-output = flag("--output", "DIR", "Folder to save the artifacts of the task in.", type=folder)
+output = flag("--output", "DIR", "Folder to save the artifacts of the task in.", type=make_folder)
 card = agent_command(
     "card",
     "Show the Agent Card of the agent at URL.",
@@ -243,9 +243,18 @@ call = agent_command(
     "skill is called, or the one that the agent chooses.",
     click.Argument(["skill"], metavar="[SKILL]", required=False),
     flag(
-        "--input", "JSON|@FILE|-", "Input as JSON or text (default: {} if no files).", type=content
+        "--input",
+        "JSON|@FILE|-",
+        "Input as JSON or text (default: {} if no files).",
+        type=parse_content,
     ),
-    flag("--file files", "FILE", "File to send; may be repeated.", multiple=True, type=attachment),
+    flag(
+        "--file files",
+        "FILE",
+        "File to send; may be repeated.",
+        multiple=True,
+        type=read_attachment,
+    ),
     _switch("--stream", "Print chunks of the result as they arrive."),
     flag("--context", "ID", "Conversation that the call belongs to."),
     flag("--task", "ID", "Paused task to answer with the input."),
@@ -256,7 +265,7 @@ check = agent_command(
     "Check whether the agent at URL conforms to the protocol: its card, and calls of SKILL with "
     "--input, by default of its only skill with an example.",
     click.Argument(["skill"], metavar="[SKILL]", required=False),
-    flag("--input", "JSON|@FILE|-", "Input as JSON or text.", type=content),
+    flag("--input", "JSON|@FILE|-", "Input as JSON or text.", type=parse_content),
 )
 tasks = agent_command(
     "tasks",
