@@ -225,12 +225,12 @@ class Exchange:
         client_headers = self.headers
         if callable(client_headers):
             client_headers = check_headers((yield Invoke(client_headers)))
-        timeout, headers = time_left(deadline), {**client_headers, **spec.headers}
-        trace = NO_HEADERS if "traceparent" in headers else current_trace()
+        timeout, own_headers = time_left(deadline), {**client_headers, **spec.headers}
+        trace = NO_HEADERS if "traceparent" in own_headers else current_trace()
         request = self.build_request(
             spec.method,
             spec.url,
-            headers={**HEADERS, **trace, **headers},
+            headers={**HEADERS, **trace, **own_headers},
             params=spec.params,
             content=spec.content,
             # Connecting may take half of the time: the rest is for a second attempt.
