@@ -34,8 +34,8 @@ def hook(config_id: str = "w1", host: str = "a.example", task_id: str = "t1") ->
 
 
 async def claim_due(store: Store, **request: Any) -> Sequence[Notification]:
-    """Claim all due notifications for `LEASE` seconds, unless *request* says otherwise."""
-    default: dict[str, Any] = {"limit": 100, "per_host": 100, "per_owner": 100, "seconds": LEASE}
+    """Claim all due notifications for a minute, unless *request* says otherwise."""
+    default: dict[str, Any] = {"limit": 100, "per_host": 100, "per_owner": 100, "seconds": 60}
     return await store.claim_notifications(ClaimRequest(**{**default, **request}))
 
 
@@ -108,15 +108,24 @@ async def webhooks_are_not_notified_of_chunks(store: Store) -> None:
 @check
 async def a_notification_that_is_not_settled_is_due_again(store: Store) -> None:
     await begun(store, webhooks=[hook()])
-    (first,) = await claim_due(store)
+    (first,) = await claim_due(store, seconds=LEASE)
     await asyncio.sleep(2 * LEASE)
     (reclaimed,) = await claim_due(store)
     assert (reclaimed.version, reclaimed.attempts) == (1, 2)
     await store.settle(first)  # it was claimed again since
-    await store.postpone(reclaimed, LEASE)
-    assert not await claim_due(store)
-    await asyncio.sleep(2 * LEASE)
+    await store.postpone(reclaimed, 0)
     assert [notification.attempts for notification in await claim_due(store)] == [3]
+
+
+@check
+async def a_postponed_notification_is_due_after_the_pause(store: Store) -> None:
+    await begun(store, webhooks=[hook("w1"), hook("w2")])
+    for notification in await claim_due(store):
+        is_first = notification.webhook.config.id == "w1"
+        await store.postpone(notification, LEASE if is_first else 60)
+    await asyncio.sleep(2 * LEASE)
+    (due,) = await claim_due(store)
+    assert (due.webhook.config.id, due.attempts) == ("w1", 2)
 
 
 @check
@@ -143,7 +152,7 @@ async def a_replaced_webhook_is_notified_at_once(store: Store) -> None:
     await store.postpone(first, 60)
     replacement = hook(host="b.example")
     await store.save_webhooks("t1", [replacement])
-    (reclaimed,) = await claim_due(store, seconds=60)
+    (reclaimed,) = await claim_due(store)
     assert (reclaimed.webhook, reclaimed.attempts) == (replacement, 1)
     assert await store.give_up(first, "it was the old one") == 0
     await store.settle(first)
@@ -181,8 +190,8 @@ async def the_host_that_has_waited_longest_is_served_first(store: Store) -> None
         webhook = hook(host=f"{task_id}.example", task_id=task_id)
         await begun(store, new_record(task_id), [webhook])
     await begun(store, new_record("other", "bob"), [hook(task_id="other")])
-    assert [each.owner for each in await claim_due(store, owners=["ada"], seconds=60)] == ["bob"]
-    claims = [await claim_due(store, per_owner=2, seconds=60) for _ in range(2)]
+    assert [each.owner for each in await claim_due(store, owners=["ada"])] == ["bob"]
+    claims = [await claim_due(store, per_owner=2) for _ in range(2)]
     assert [[each.task_id for each in claimed] for claimed in claims] == [["c", "b"], ["a"]]
 
 
@@ -277,7 +286,7 @@ async def the_last_attempts_of_a_webhook_are_kept(store: Store) -> None:
     for number in range(MAX_ATTEMPTS + 2):
         (first, *_) = [each for each in await claim_due(store) if each.webhook == hook("w1")]
         await store.postpone(first, 0, attempt(number, "retried"))
-    (first,) = [each for each in await claim_due(store, seconds=60) if each.webhook == hook("w1")]
+    (first,) = [each for each in await claim_due(store) if each.webhook == hook("w1")]
     await store.settle(first, attempt(99))
     await store.settle(first, attempt(100))  # it is settled already
     kept = [*(await status(store)).attempts]
