@@ -359,6 +359,7 @@ def test_without_postgresql_the_other_stores_are_measured(
     assert capsys.readouterr().out.startswith("PostgreSQL is missing")
 
 
+@pytest.mark.process
 def test_a_single_store_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
     address = f"sqlite:///{tmp_path / 'agent.db'}"
     sample = Sample(**inprocess.measure_store("asyncio", address, callers=4, seconds=0.1))
@@ -401,6 +402,8 @@ def plan_of_sends(*servers: str, **programs: peers.Program) -> Plan:
     )
 
 
+@pytest.mark.process
+@pytest.mark.smoke
 def test_servers_are_compared_under_load() -> None:
     results = Results()
     run_plan(results, plan_of_sends("ours"))
@@ -488,14 +491,18 @@ def test_the_limits_of_bridges_are_checked() -> None:
     assert not any(check.missed for check in bridges.checks(results))
 
 
+@pytest.mark.process
 def test_the_memory_of_open_streams_is_measured() -> None:
     assert 1024 < inprocess.measure_streams(100) < 1024**2
 
 
+@pytest.mark.process
 def test_building_the_application_is_measured() -> None:
     assert 0 < inprocess.measure_create() < 60
 
 
+@pytest.mark.process
+@pytest.mark.smoke
 def test_imports_are_compared_with_a_library_that_they_need() -> None:
     seconds, ratio = import_ratio("json.tool", 1, "json")
     assert 0 < seconds < 60
@@ -509,6 +516,7 @@ def test_this_server_is_compared_with_the_sdks() -> None:
     assert [check.verdict for check in peers.checks(results)] == ["met by 0 %", "missed by 50 %"]
 
 
+@pytest.mark.process
 def test_agents_with_stores_and_stores_alone_are_measured() -> None:
     messages_printed: list[str] = []
     plan = stores.Plan([MEMORY], STACKS["asyncio"], rounds=1, seconds=0.05)

@@ -123,25 +123,25 @@ async def test_only_the_signed_members_of_a_card_are_used() -> None:
             assert agent.card.extra["note"] == "added on the way"
 
 
-@pytest.mark.parametrize("feature", ["trust", "card_keys", "mint"])
-def test_without_the_auth_part_the_error_says_how_to_install_it(feature: str) -> None:
+def test_without_the_auth_part_the_error_says_how_to_install_it() -> None:
     entry: dict[str, Any] = {"name": "c", "server_url": "https://agent.example.com"}
-    members: dict[str, Any] = {
-        "trust": {"trust": "require"},
-        "card_keys": {"trust": "warn", "card_keys": ["key.pem"]},
-        "mint": {"mint": {"key": "key.pem"}},
+    entries: dict[str, dict[str, Any]] = {
+        "trust": {**entry, "trust": "require"},
+        "card_keys": {**entry, "trust": "warn", "card_keys": ["key.pem"]},
+        "mint": {**entry, "mint": {"key": "key.pem"}},
     }
-    entry |= members[feature]
     code = f"""
 import sys
 sys.modules["apcore_a2a_auth"] = None
 from apcore_a2a_remote import remote_agents
-try:
-    remote_agents([{entry!r}], expose=False)
-except ImportError as error:
-    print(error)
+for entry in {[*entries.values()]!r}:
+    try:
+        remote_agents([entry], expose=False)
+    except ImportError as error:
+        print(error)
 """
     command = [sys.executable, "-c", code]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert feature in printed
-    assert "pip install 'apcore-a2a-remote[auth]'" in printed
+    for feature, line in zip(entries, printed.splitlines(), strict=True):
+        assert feature in line
+        assert "pip install 'apcore-a2a-remote[auth]'" in line

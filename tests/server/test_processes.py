@@ -22,7 +22,7 @@ from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs, Module
 from .principals import Headers, acting_as
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 
 class ComputingModule(Module):
@@ -143,6 +143,7 @@ async def wait_for_process_id(path: Path) -> int:
     return read_process_id(path)
 
 
+@pytest.mark.smoke
 async def test_a_module_that_computes_runs_in_a_process_that_is_kept_until_the_end() -> None:
     async with serving({"work": ComputingModule()}) as peer:
         value = {"text": "é" * 100_000, "number": 2**50, "none": None}
@@ -175,6 +176,7 @@ async def test_a_module_that_forks_fails_and_later_calls_get_their_own_output() 
             assert (await output(peer, "return", value=value))["value"] == value
 
 
+@pytest.mark.smoke
 async def test_a_module_in_a_process_sees_the_conversation_but_no_services() -> None:
     async with serving({"work": ComputingModule()}) as peer:
         answer = await peer.send("work", part(peer, "see"), peer.wire.part(text="more"))
@@ -185,6 +187,7 @@ async def test_a_module_in_a_process_sees_the_conversation_but_no_services() -> 
         assert seen["services"] is None
 
 
+@pytest.mark.smoke
 async def test_a_cancel_ends_the_process(tmp_path: Path) -> None:
     path = tmp_path / "id"
     async with serving({"work": ComputingModule(path)}) as peer:
@@ -215,7 +218,7 @@ async def test_a_timeout_ends_the_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("do", "reason"),
     [
-        ("exit", "exited with 3"),
+        pytest.param("exit", "exited with 3", marks=pytest.mark.smoke),
         ("die", "was ended by SIGKILL"),
         ("die of a signal without a name", "was ended by signal 40"),
     ],
@@ -231,6 +234,7 @@ async def test_a_process_that_ends_fails_only_its_task(
     )
 
 
+@pytest.mark.smoke
 async def test_errors_mean_the_same_as_in_the_server(caplog: pytest.LogCaptureFixture) -> None:
     async with serving({"work": ComputingModule()}) as peer:
         assert await failure(peer, "refuse") == "Invalid input: n is odd"
@@ -279,6 +283,7 @@ def release(path: Path) -> None:
     Path(f"{path}.go").touch()
 
 
+@pytest.mark.smoke
 async def test_clients_take_turns_at_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,6 +393,7 @@ class Unloadable(ComputingModule):
         raise OSError("not here")
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "module", [Unpicklable(), Asynchronous(), Unloadable()], ids=lambda each: type(each).__name__
 )
@@ -406,7 +412,6 @@ async def test_a_module_that_cannot_run_in_a_process_runs_in_the_server_and_is_l
     )
 
 
-@pytest.mark.process
 def test_a_process_ends_with_its_server(tmp_path: Path) -> None:
     folder, path = tmp_path / "extensions", tmp_path / "id"
     folder.mkdir()
