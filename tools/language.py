@@ -21,10 +21,19 @@ EXCEPTIONS = {
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def documented(tree: ast.Module) -> Iterator[Documented]:
+    """Yield *tree* and all its classes and functions, without a look at expressions."""
+    nodes: list[ast.AST] = [tree]
+    for node in nodes:
+        if isinstance(node, Documented):
+            yield node
+        nodes += (child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
+
+
+def docstrings(nodes: list[Documented]) -> Iterator[tuple[int, str]]:
     """Yield the line and the text of each docstring, including those of attributes."""
-    for node in ast.walk(tree):
-        for statement in getattr(node, "body", []) if isinstance(node, Documented) else []:
+    for node in nodes:
+        for statement in node.body:
             match statement:
                 case ast.Expr(value=ast.Constant(value=str(text))):
                     yield statement.lineno, text
@@ -32,11 +41,11 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 def find_problems(source: str) -> Iterator[tuple[int, str]]:
     """Yield the line number and a description of each problem in *source*."""
-    tree = ast.parse(source)
-    for line, text in docstrings(tree):
+    nodes = [*documented(ast.parse(source))]
+    for line, text in docstrings(nodes):
         if PRONOUN.match(text):
             yield line, f"the docstring begins with {text.split()[0]!r}"
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 if name.startswith("test_") and PRONOUN.match(name):

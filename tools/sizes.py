@@ -86,14 +86,21 @@ def code_lines(source: str, tree: ast.Module) -> set[int]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in NO_CODE:
             lines.update(range(token.start[0], token.end[0] + 1))
-    docstrings = [n for n in ast.walk(tree) if isinstance(n, ast.Expr) and is_inert(n)]
+    docstrings = [n for n in nodes_below(tree) if isinstance(n, ast.Expr) and is_inert(n)]
     return lines - lines_of(*docstrings)
+
+
+def nodes_below(tree: ast.AST) -> list[ast.AST]:
+    """Return all nodes below *tree*, at any depth, except expressions and their parts."""
+    nodes = [tree]
+    for node in nodes:
+        nodes += (n for n in ast.iter_child_nodes(node) if not isinstance(n, ast.expr))
+    return nodes[1:]
 
 
 def functions_in(tree: ast.AST) -> list[FunctionNode]:
     """Return all functions below *tree*, at any depth."""
-    nodes = (n for n in ast.walk(tree) if n is not tree)
-    return [n for n in nodes if isinstance(n, FunctionNode)]
+    return [n for n in nodes_below(tree) if isinstance(n, FunctionNode)]
 
 
 def own_nodes(function: FunctionNode) -> Iterator[ast.AST]:
