@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from apcore_a2a_server.store import Lease
 from apcore_a2a_server.store.port import Renew
+from apcore_a2a_server.store.replicas import Replica
 from apcore_a2a_server.store.sqlite import SqliteStore
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
@@ -190,7 +191,7 @@ async def test_stuck_threads_are_counted() -> None:
 async def test_the_age_of_leases_grows_while_they_are_not_renewed(tmp_path: Path) -> None:
     may_renew = threading.Event()
 
-    async def renew(leases: Sequence[Lease]) -> Sequence[Lease]:
+    async def renew(leases: Sequence[Lease], replica: Replica) -> Sequence[Lease]:
         while not may_renew.is_set():  # noqa: ASYNC110  # it is set in another event loop
             await asyncio.sleep(0.01)
         return ()

@@ -1,11 +1,14 @@
 """The agent's own routes below `/apcore/`: access, errors, who the caller is, and figures."""
 
 import asyncio
+import os
 import re
+import socket
 import threading
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +48,7 @@ from .test_metrics import FINAL
 pytestmark = pytest.mark.anyio
 
 WHOAMI, SKILLS, NOW = "/apcore/whoami", "/apcore/skills", "/apcore/now"
+LEASES = "/apcore/leases"
 ADA, OP, BOSS, BOTH = (
     {"x-api-key": f"the key of {name}"} for name in ("ada", "op", "boss", "both")
 )
@@ -277,11 +281,11 @@ async def test_without_authentication_figures_need_the_page_or_metrics() -> None
     for option, status in (("access_log", 404), ("explorer", 200), ("metrics", 200)):
         options: Json = {option: True}
         async with serving(modules(), **options) as peer:
-            statuses = {(await peer.client.get(path)).status_code for path in (SKILLS, NOW)}
+            statuses = {(await peer.client.get(path)).status_code for path in (SKILLS, NOW, LEASES)}
             assert statuses == {status}
 
 
-@pytest.mark.parametrize("path", [SKILLS, NOW])
+@pytest.mark.parametrize("path", [SKILLS, NOW, LEASES])
 async def test_with_authentication_only_operators_see_figures(path: str) -> None:
     settings: list[Json] = [{"operators": "operator"}, {"explorer": True, "metrics": True}]
     for options in settings:
@@ -339,7 +343,47 @@ async def test_the_figures_of_now_count_what_runs_and_has_ended(store: str, tmp_
     assert all(0 <= seconds < 60 for seconds in document["oldest"].values())
     assert document["memory"]["bytes"] > empty["memory"]["bytes"]
     assert document["memory"]["limit"] == 256 * 1024 * 1024
-    assert (document["webhooks"], document["replicas"]) == (None, None)
+    assert document["webhooks"] is None
+    (idle,), (replica,) = empty["replicas"], document["replicas"]
+    assert (idle["leases"], idle["running"], idle["draining"]) == (0, 0, False)
+    assert replica == {**idle, "leases": 2, "running": 2, "lastSeenAt": replica["lastSeenAt"]}
+    assert (replica["pid"], replica["self"]) == (os.getpid(), True)
+    assert f"-{os.getpid()}-" in replica["id"]
+    assert replica["host"] == socket.gethostname()
+    assert idle["startedAt"] < idle["lastSeenAt"] < replica["lastSeenAt"]
+    assert replica["version"] == version("apcore-a2a-server")
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+async def test_the_leases_of_tasks_name_the_process_while_they_run(
+    store: str, tmp_path: Path
+) -> None:
+    gate = Gate()
+    sources = {**modules(), "gate": ActionModule(gate)}
+    address = {"sqlite": f"sqlite:///{tmp_path}/agent.db"}.get(store)
+    async with serving(sources, explorer=True, task_store=address) as peer:
+        ended = (await peer.send()).task["id"]
+        running = await peer.start("gate")
+        document = await read(peer, f"{LEASES}?tasks={ended},{running},none")
+        (replica,) = (await read(peer, NOW))["replicas"]
+        gate.opened.set()
+        await peer.until(running, "completed")
+        empty = [await read(peer, f"{LEASES}?tasks={running}"), await read(peer, LEASES)]
+    assert document == {
+        "shared": False,
+        "leases": [{"taskId": running, "replica": replica["id"]}],
+    }
+    assert empty == [{"shared": False, "leases": []}] * 2
+
+
+async def test_leases_of_too_many_tasks_are_refused() -> None:
+    async with serving(modules(), explorer=True) as peer:
+        answers = [
+            await peer.client.get(f"{LEASES}?tasks={','.join(['t'] * number)}")
+            for number in (200, 201)
+        ]
+    assert [answer.status_code for answer in answers] == [200, 400]
+    assert answers[1].json()["error"]["code"] == "BAD_REQUEST"
 
 
 async def test_the_figures_of_now_count_threads() -> None:

@@ -23,13 +23,15 @@ TIMEOUT = 60
 ENDED = ("completed", "failed", "canceled", "rejected")
 
 SERVE = """
+import json
 import sys
 from apcore_a2a_server import serve
 from apcore_a2a_server.store import open_store
 
 store = open_store(sys.argv[2])
 store.lease_seconds = float(sys.argv[3])
-serve(sys.argv[1], host="127.0.0.1", port=0, task_store=store, shutdown_timeout=1)
+options = {"shutdown_timeout": 1, **json.loads(sys.argv[4])}
+serve(sys.argv[1], host="127.0.0.1", port=0, task_store=store, **options)
 """
 
 MODULE = """
@@ -243,9 +245,10 @@ def _events(lines: Iterator[str]) -> Iterator[tuple[int, Json]]:
 
 
 @contextmanager
-def replica(home: Path, store: str, lease: float = LEASE) -> Iterator[Replica]:
+def replica(home: Path, store: str, lease: float = LEASE, **options: Any) -> Iterator[Replica]:
     """Run a replica that serves the modules of *home* with a store."""
-    command = [sys.executable, "-c", SERVE, str(modules(home)), store, str(lease)]
+    arguments = [str(modules(home)), store, str(lease), json.dumps(options)]
+    command = [sys.executable, "-c", SERVE, *arguments]
     with process(command, home) as server:
         agent = Replica(server, home)
         with agent.client:

@@ -11,6 +11,7 @@ from apcore_a2a_server.store import Claim, InMemoryTaskStore, Lease, Store
 from apcore_a2a_server.store.leases import LeaseKeeper
 from apcore_a2a_server.store.live import LiveTasks
 from apcore_a2a_server.store.postgres import PostgresStore
+from apcore_a2a_server.store.replicas import this_process
 from apcore_a2a_server.store.sqlite import SqliteStore
 from apcore_a2a_server.store.testing.samples import begun, new_record
 
@@ -53,7 +54,7 @@ async def test_a_lease_is_given_up_before_it_expires_when_the_store_never_answer
     payloads: list[Payload] = [record.task]
     lease = await tasks.create(record, payloads)
     at = time.monotonic()
-    keeper = LeaseKeeper(tasks, lost.put_nowait, unexpected_claim)
+    keeper = LeaseKeeper(tasks, this_process, lost.put_nowait, unexpected_claim)
     keeper.start()
     try:
         assert await asyncio.wait_for(lost.get(), TIMEOUT) == lease
@@ -80,7 +81,10 @@ async def test_later_leases_are_given_up_later() -> None:
     tasks, lost = LiveTasks(store), asyncio.Queue[tuple[str, float]]()
     begun: dict[str, float] = {}
     keeper = LeaseKeeper(
-        tasks, lambda lease: lost.put_nowait((lease.task_id, time.monotonic())), unexpected_claim
+        tasks,
+        this_process,
+        lambda lease: lost.put_nowait((lease.task_id, time.monotonic())),
+        unexpected_claim,
     )
     keeper.start()
     try:
@@ -120,7 +124,7 @@ async def test_each_outage_is_logged_once(caplog: pytest.LogCaptureFixture) -> N
     tasks = LiveTasks(store)
     record = new_record()
     await tasks.create(record, [record.task])
-    keeper = LeaseKeeper(tasks, lambda lease: None, unexpected_claim)
+    keeper = LeaseKeeper(tasks, this_process, lambda lease: None, unexpected_claim)
     keeper.start()
     try:
         async with asyncio.timeout(TIMEOUT):
@@ -146,7 +150,7 @@ async def test_a_task_that_failed_to_resume_is_claimed_again(server: Database) -
         for _ in failures:
             raise OSError("the database is gone just now")
 
-    keeper = LeaseKeeper(tasks, lambda lease: None, take)
+    keeper = LeaseKeeper(tasks, this_process, lambda lease: None, take)
     keeper.start()
     try:
         claimed = [await asyncio.wait_for(claims.get(), TIMEOUT) for _ in range(2)]
@@ -173,7 +177,7 @@ async def test_a_held_up_event_loop_costs_no_lease(
     tasks, lost = LiveTasks(store), list[Lease]()
     record = new_record()
     lease = await tasks.create(record, [record.task])
-    keeper = LeaseKeeper(tasks, lost.append, unexpected_claim)
+    keeper = LeaseKeeper(tasks, this_process, lost.append, unexpected_claim)
     keeper.start()
     try:
         for _ in range(2):
@@ -201,7 +205,7 @@ async def test_a_task_that_cannot_be_resumed_does_not_block_others(tmp_path: Pat
             raise ValueError("its record is broken")
         claimed_ids.put_nowait(claim.lease.task_id)
 
-    keeper = LeaseKeeper(tasks, lambda lease: None, take)
+    keeper = LeaseKeeper(tasks, this_process, lambda lease: None, take)
     keeper.start()
     try:
         resumed = {await asyncio.wait_for(claimed_ids.get(), TIMEOUT) for _ in range(4)}

@@ -17,7 +17,7 @@ from apcore_a2a_core.values import read_json
 from apcore_a2a_server.store import Store, open_store
 from apcore_a2a_server.store.exceptions import SchemaError
 from apcore_a2a_server.store.maintenance import check, migrate
-from apcore_a2a_server.store.port import unpack_payload
+from apcore_a2a_server.store.port import Lease, unpack_payload
 from apcore_a2a_server.store.postgres import PostgresStore
 from apcore_a2a_server.store.postgres.database import CONNECTION_OPTIONS, driver
 from apcore_a2a_server.store.postgres.schema import MIGRATION_LOCK
@@ -91,7 +91,7 @@ async def test_bodies_in_protobuf_become_json_in_a_file(tmp_path: Path) -> None:
             file.execute(f"ALTER TABLE webhooks DROP COLUMN {column}")
         file.execute("ALTER TABLE tasks DROP COLUMN spans")
         file.execute("PRAGMA user_version = 3")
-    assert await migrate(address) == (3, 8)
+    assert await migrate(address) == (3, 9)
     await verify(open_store(address), record)
     assert (await check(address)).tasks == {"working": 1}
 
@@ -119,10 +119,38 @@ async def test_bodies_in_protobuf_become_json_in_a_database(
     await connection.execute("DROP INDEX apcore_a2a.webhooks_failed_idx")
     for column in ("trace", "attempts"):
         await connection.execute(f"ALTER TABLE apcore_a2a.webhooks DROP COLUMN {column}")
-    await connection.execute("ALTER TABLE apcore_a2a.tasks DROP COLUMN spans")
-    assert await migrate(server.url) == (3, 8)
+    await connection.execute("ALTER TABLE apcore_a2a.tasks DROP COLUMN spans, DROP COLUMN holder")
+    await connection.execute("DROP TABLE apcore_a2a.replicas")
+    assert await migrate(server.url) == (3, 9)
     await verify(open_store(server.url), record)
     assert (await check(server.url)).tasks["working"] == 1
+
+
+async def test_version_8_of_a_file_is_migrated(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    record = await fill(f"sqlite:///{path}")
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("PRAGMA user_version = 8")
+    assert await migrate(f"sqlite:///{path}") == (8, 9)
+    await verify(open_store(f"sqlite:///{path}"), record)
+
+
+async def test_tasks_of_version_8_have_no_known_replica_until_they_are_claimed(
+    server: Database, connection: Any
+) -> None:
+    record = await fill(server.url)
+    await connection.execute("DELETE FROM apcore_a2a.migrations WHERE version > 8")
+    await connection.execute("ALTER TABLE apcore_a2a.tasks DROP COLUMN holder")
+    await connection.execute("DROP TABLE apcore_a2a.replicas")
+    assert await migrate(server.url) == (8, 9)
+    await verify(open_store(server.url), record)
+    store = PostgresStore(server.url)
+    await store.start(replica_id="r1")
+    assert await store.lease_holders(["t1"]) == {}
+    await store.release([Lease("t1", 1)])
+    assert len(await store.claim(1)) == 1
+    assert await store.lease_holders(["t1"]) == {"t1": "r1"}
+    await store.close()
 
 
 async def test_a_migration_may_take_longer_than_other_statements(

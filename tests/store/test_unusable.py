@@ -19,6 +19,7 @@ from apcore_a2a_server.store.leases import LeaseKeeper
 from apcore_a2a_server.store.live import LiveTasks
 from apcore_a2a_server.store.port import Claim, SendKey
 from apcore_a2a_server.store.postgres import PostgresStore
+from apcore_a2a_server.store.replicas import this_process
 from apcore_a2a_server.store.sqlite import SqliteStore, file
 from apcore_a2a_server.store.sqlite.worker import Worker
 from apcore_a2a_server.store.testing.samples import begun, new_record, state_change
@@ -124,7 +125,7 @@ async def test_a_task_whose_takeover_failed_is_claimed_again(store: SqliteStore)
         resumed.set()
 
     tasks = LiveTasks(store)
-    keeper = LeaseKeeper(tasks, lambda lease: None, take)
+    keeper = LeaseKeeper(tasks, this_process, lambda lease: None, take)
     keeper.start()
     async with asyncio.timeout(20):
         await resumed.wait()

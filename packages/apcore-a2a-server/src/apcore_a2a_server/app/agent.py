@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from a2a.utils.errors import MethodNotFoundError
 from apcore_a2a_core import ErrorMapper, Executor, PartConverter, SchemaConverter
+from msgspec.structs import replace
 
 from apcore_a2a_server.engine.admission import Admission
 from apcore_a2a_server.engine.clients import Places, Streams, Watchers
@@ -33,6 +34,7 @@ from apcore_a2a_server.store import InMemoryTaskStore, Retention
 from apcore_a2a_server.store.custom_stores import store_of
 from apcore_a2a_server.store.leases import LeaseKeeper
 from apcore_a2a_server.store.live import LiveTasks
+from apcore_a2a_server.store.replicas import Replica, this_process
 
 from .cards import CardPages
 from .companions import Companions, names_of
@@ -84,9 +86,12 @@ class Agent:
         self.engine = Engine(setup)
         self.push = _push(setup.tasks, settings, self.metrics, setup.spans)
         self.keeper: LeaseKeeper | None = None
+        self._replica: Replica | None = None
         if setup.tasks.store.is_durable:  # other replicas may take over our tasks
             recovery = Recovery(setup, self.engine)
-            self.keeper = LeaseKeeper(setup.tasks, self.engine.on_lease_lost, recovery.take)
+            self.keeper = LeaseKeeper(
+                setup.tasks, self.replica, self.engine.on_lease_lost, recovery.take
+            )
         self.health = HealthPage(setup, self.figures, self.companions)
         self.cards = CardPages(setup.skills, setup.access, settings)
         limits = settings.limits
@@ -123,7 +128,11 @@ class Agent:
             max_events=self.settings.limits.max_events,
         )
         on_change = None if self.keeper is None else self.keeper.on_change
-        await self.setup.tasks.store.start(retention=retention, on_change=on_change)
+        if self._replica is None:  # not before: workers are forked
+            self._replica = this_process()
+        await self.setup.tasks.store.start(
+            retention=retention, on_change=on_change, replica_id=self._replica.id
+        )
 
     async def start(self) -> None:
         """Open the store and accept messages; may be called again after `drain` and `close`.
@@ -160,6 +169,17 @@ class Agent:
         if self.push is not None:
             remaining = max(deadline - loop.time(), min(MIN_WEBHOOK_DRAIN, timeout))
             await self.push.queue.drain(remaining)
+
+    def replica(self) -> Replica:
+        """Return this process as a replica, with its current figures; any thread may call this."""
+        assert self._replica is not None  # `open` has made it
+        return replace(
+            self._replica,
+            seen_at=time.time(),
+            is_draining=self.setup.state.is_draining,
+            leases=len(self.setup.tasks.leases()),
+            running=len(self.engine.runs),
+        )
 
     def publish(self) -> None:
         """Write the current figures, for requests that reach other workers."""

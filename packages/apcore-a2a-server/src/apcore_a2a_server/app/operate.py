@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from operator import add
+from operator import add, attrgetter
 from typing import Any
 
 from apcore_a2a_core import Identity
@@ -19,6 +19,7 @@ from apcore_a2a_server.bindings.own_routes import OwnError, OwnRequest, OwnRoute
 from apcore_a2a_server.engine.erasure import delete_tasks_of
 from apcore_a2a_server.engine.operators import Operators, audit, matches
 from apcore_a2a_server.store import UnavailableError
+from apcore_a2a_server.store.replicas import Replica
 
 from .agent import Agent
 from .figures import Figures
@@ -32,6 +33,8 @@ OPEN_STATES = {
     TaskState.TASK_STATE_AUTH_REQUIRED: "authRequired",
 }
 """The states that are not final."""
+MAX_LEASES = 200
+"""Tasks in a request for their leases, at most."""
 SKILLS_PER_TURN = 20
 """Number of skills whose figures are added up at a time: each takes up to 0.2 ms."""
 
@@ -49,6 +52,8 @@ def own_routes(agent: Agent, settings: Settings) -> list[OwnRoute]:
         routes.append(OwnRoute("GET", "skills", skills_page.show, for_operators=True))
         now_page = NowPage(agent)
         routes.append(OwnRoute("GET", "now", now_page.show, for_operators=True))
+        leases_page = LeasesPage(agent)
+        routes.append(OwnRoute("GET", "leases", leases_page.show, for_operators=True))
     return routes
 
 
@@ -180,8 +185,19 @@ class NowPage:
             "perMinute": {"started": started, "failed": ended[FAILED]},
             **self._capacity(),
             **await self._stored(now),
-            "replicas": None,
+            "replicas": await self._replicas(),
         }
+
+    async def _replicas(self) -> list[dict[str, Any]] | None:
+        """Return this replica and those that share its store; None while it can't be used."""
+        own = self._agent.replica()
+        try:
+            stored = await self._agent.setup.tasks.store.replicas()
+        except UnavailableError:
+            return None
+        others = [replica for replica in stored if replica.id != own.id]
+        replicas = sorted([own, *others], key=attrgetter("started_at", "id"))
+        return [_replica_document(replica, is_own=replica is own) for replica in replicas]
 
     async def _stored(self, now: float) -> dict[str, Any]:
         """Return the figures that the store has; they are unknown while it can't be used."""
@@ -222,6 +238,50 @@ class NowPage:
                 "limit": workers * settings.limits.memory,
             },
         }
+
+
+class LeasesPage:
+    """`GET /apcore/leases?tasks=ID,ID`: which replicas run these tasks.
+
+    Args:
+        agent: The agent.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        self._tasks = agent.setup.tasks
+
+    async def show(self, request: OwnRequest) -> dict[str, Any]:
+        """Return the leases of these tasks; tasks that do not run have none.
+
+        Raises:
+            OwnError: There are too many tasks.
+        """
+        task_ids = [*filter(None, str(request.query.get("tasks", "")).split(","))]
+        if len(task_ids) > MAX_LEASES:
+            raise OwnError(400, f"tasks must be at most {MAX_LEASES} ids, separated by commas")
+        holders = await self._tasks.lease_holders(task_ids)
+        return {
+            "shared": self._tasks.store.is_shared,
+            "leases": [
+                {"taskId": task_id, "replica": replica_id}
+                for task_id, replica_id in holders.items()
+            ],
+        }
+
+
+def _replica_document(replica: Replica, *, is_own: bool) -> dict[str, Any]:
+    return {
+        "id": replica.id,
+        "host": replica.host,
+        "pid": replica.pid,
+        "version": replica.version,
+        "startedAt": timestamp(replica.started_at),
+        "lastSeenAt": timestamp(replica.seen_at),
+        "draining": replica.is_draining,
+        "leases": replica.leases,
+        "running": replica.running,
+        "self": is_own,
+    }
 
 
 def _age(moment: float | None, now: float) -> float | None:

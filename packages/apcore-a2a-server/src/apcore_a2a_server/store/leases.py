@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from .live import LiveTasks
 from .port import Claim, Lease
+from .replicas import Replica
 
 logger = logging.getLogger("apcore_a2a.store")
 
@@ -31,25 +32,30 @@ CLAIM_INTERVAL = 1.0
 """Seconds between claims of orphaned tasks."""
 CLAIM_LIMIT = 50
 """Maximum number of tasks that are claimed at a time."""
+REMOVAL_TIMEOUT = 1.0  # seconds; a replica that is not removed is left out later
 
 
 OnRenewed: TypeAlias = Callable[[Sequence[Lease], Sequence[Lease], float], None]
+Describe: TypeAlias = Callable[[], Replica]
+"""Returns this process as a replica; called from any thread."""
 
 
 class Heartbeat:
-    """A thread that renews leases, with an event loop and a connection of its own.
+    """A thread that renews leases and reports this replica, with its own event loop and connection.
 
     A module that computes, or a large commit, holds up the server's loop for seconds. The
     server's leases must not expire meanwhile, or another replica would run its tasks again.
 
     Args:
         tasks: The live tasks of this process.
+        describe: Returns what is reported.
         on_renewed: Callback in the server's loop after each renewal. It takes the leases, those
             of them that are lost, and the `time.monotonic()` just before the call to the store.
     """
 
-    def __init__(self, tasks: LiveTasks, on_renewed: OnRenewed) -> None:
+    def __init__(self, tasks: LiveTasks, describe: Describe, on_renewed: OnRenewed) -> None:
         self._tasks = tasks
+        self._describe = describe
         self._store = tasks.store
         self._on_renewed = on_renewed
         self._server_loop = asyncio.get_running_loop()
@@ -70,7 +76,7 @@ class Heartbeat:
         self._loop.close()
 
     async def _renew_leases(self) -> None:
-        """Renew all leases, several times before they expire."""
+        """Renew all leases, several times before they expire, and report this replica."""
         is_failing = False
         interval = self._store.lease_seconds / RENEWALS_PER_LEASE
         async with self._store.renewing() as renew:
@@ -79,7 +85,7 @@ class Heartbeat:
                 pause, started_at, leases = interval, time.monotonic(), self._tasks.leases()
                 try:
                     async with asyncio.timeout(interval):
-                        lost_leases = await renew(leases) if leases else ()
+                        lost_leases = await renew(leases, self._describe())
                 except Exception as error:  # a store may raise anything, and may be back soon
                     if not is_failing:  # log an outage once
                         reason, extra = type(error).__name__, {"event": "lease_renewal_failed"}
@@ -107,13 +113,17 @@ class LeaseKeeper:
 
     Args:
         tasks: The live tasks of this process.
+        describe: Returns this process as a replica, with its current figures.
         on_lost: Callback for each lease that this process has lost.
         on_claim: Resumes or ends a task that this process has claimed.
     """
 
-    def __init__(self, tasks: LiveTasks, on_lost: OnLeaseLost, on_claim: OnClaim) -> None:
+    def __init__(
+        self, tasks: LiveTasks, describe: Describe, on_lost: OnLeaseLost, on_claim: OnClaim
+    ) -> None:
         self._store = tasks.store
         self._tasks = tasks
+        self._describe = describe
         self._on_lost = on_lost
         self._on_claim = on_claim
         self._loops: list[asyncio.Task[None]] = []
@@ -129,7 +139,7 @@ class LeaseKeeper:
         self._renewed_at, self._last_renewal = {}, time.monotonic()
         loops = [self._claim_orphans, self._poll_changes, self._prune]
         if self._store.is_shared:
-            self._heartbeat = Heartbeat(self._tasks, self._on_renewed)
+            self._heartbeat = Heartbeat(self._tasks, self._describe, self._on_renewed)
             loops.append(self._expire_leases)
         self._loops = [asyncio.create_task(loop()) for loop in loops]
 
@@ -142,9 +152,15 @@ class LeaseKeeper:
         """Stop; leases that are still held expire by themselves."""
         if self._heartbeat is not None:
             await self._heartbeat.stop()
+            await self._remove_replica()
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
+
+    async def _remove_replica(self) -> None:
+        with suppress(Exception):  # a store may raise anything; the replica is left out later
+            async with asyncio.timeout(REMOVAL_TIMEOUT):
+                await self._store.remove_replica(self._describe().id)
 
     async def _expire_leases(self) -> None:
         """Stop runs whose lease could not be renewed, before it expires.

@@ -403,6 +403,13 @@ class LiveTasks:
         live = self._live.get(task_id)
         return None if live is None else live.lease
 
+    async def lease_holders(self, task_ids: Sequence[str]) -> dict[str, str]:
+        """Return the ids of the replicas that run these tasks, by task id; others are left out."""
+        own_id = self.store.replica_id
+        holders = {task_id: own_id for task_id in task_ids if self.lease_of(task_id) is not None}
+        others = [task_id for task_id in task_ids if task_id not in holders]
+        return {**await self.store.lease_holders(others), **holders} if others else holders
+
     def leases(self) -> list[Lease]:
         """Return the leases of all tasks that this process runs."""
         # a copy, made in one step: the heartbeat calls this from its own thread

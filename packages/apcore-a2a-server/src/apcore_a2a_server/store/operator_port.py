@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from apcore_a2a_core.data import TaskState
 
+from .replicas import Replica
+
 
 @dataclass(frozen=True, slots=True)
 class OpenTasks:
@@ -45,3 +47,14 @@ class OperatorPort:
     async def spans(self, task_id: str) -> str:
         """Return the spans that changes have added to a task, cut off at the limit."""
         return ""
+
+    async def replicas(self) -> Sequence[Replica]:
+        """Return the replicas that share the store, without those that have not reported lately."""
+        return ()
+
+    async def remove_replica(self, replica_id: str) -> None:
+        """Remove a replica that ends; it reports itself no more."""
+
+    async def lease_holders(self, task_ids: Sequence[str]) -> Mapping[str, str]:
+        """Return the ids of the replicas that have a lease of these tasks, by task id."""
+        return {}

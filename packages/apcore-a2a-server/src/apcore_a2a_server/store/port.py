@@ -36,6 +36,7 @@ from .exceptions import KeyReusedError, RepeatedError, StaleError
 from .operator_port import OperatorPort
 from .outbox_port import OutboxPort
 from .queries import Page, Query
+from .replicas import Replica
 from .webhooks import EditWebhooks, Webhook
 
 
@@ -227,8 +228,8 @@ class Retention:
     max_events: int = 1000
 
 
-Renew: TypeAlias = Callable[[Sequence[Lease]], Awaitable[Sequence[Lease]]]
-"""Function that renews leases, and returns those that are lost."""
+Renew: TypeAlias = Callable[[Sequence[Lease], Replica], Awaitable[Sequence[Lease]]]
+"""Function that renews the leases of a replica, and saves what it reports, and returns the leases that are lost."""
 
 
 class Store(OperatorPort, OutboxPort):
@@ -246,6 +247,7 @@ class Store(OperatorPort, OutboxPort):
         restart_pauses: seconds from each start of a module to the next one, if its replica is
             lost. After the last of these starts the task fails.
         retention: how much history is kept.
+        replica_id: the id of this replica, which the leases of a shared store name.
     """
 
     is_durable: ClassVar[bool] = False
@@ -254,10 +256,15 @@ class Store(OperatorPort, OutboxPort):
     lease_seconds: float = 15
     restart_pauses: Sequence[float] = (1, 10, 60)
     retention: Retention = Retention()
+    replica_id: str = ""
     _on_change: OnChange | None = None
 
     async def start(
-        self, *, retention: Retention | None = None, on_change: OnChange | None = None
+        self,
+        *,
+        retention: Retention | None = None,
+        on_change: OnChange | None = None,
+        replica_id: str | None = None,
     ) -> None:
         """Open the store; a second call does no harm.
 
@@ -265,9 +272,11 @@ class Store(OperatorPort, OutboxPort):
             retention: How much history to keep; None to leave the setting as it is.
             on_change: Callback for changes made by other replicas. Callers must poll as well: a
                 store may never call it, and none calls it for every change.
+            replica_id: The id of this replica; None for the one that was set before.
         """
         self.retention = retention or self.retention
         self._on_change = on_change or self._on_change
+        self.replica_id = replica_id or self.replica_id
         await self.open()
 
     async def open(self) -> None:
@@ -425,11 +434,16 @@ class Store(OperatorPort, OutboxPort):
 
     @asynccontextmanager
     async def renewing(self) -> AsyncGenerator[Renew]:
-        """Yield `renew` for the event loop of another thread.
+        """Yield a function that renews leases in the event loop of another thread.
 
-        A shared store whose connections belong to one event loop opens others here.
+        A shared store whose connections belong to one event loop opens others here. This default
+        saves no replica.
         """
-        yield self.renew
+
+        async def renew(leases: Sequence[Lease], replica: Replica) -> Sequence[Lease]:
+            return await self.renew(leases) if leases else ()
+
+        yield renew
 
     @abstractmethod
     async def claim(self, limit: int, running: Collection[str] = ()) -> Sequence[Claim]:

@@ -8,9 +8,9 @@
 -- create: Insert a task with its first events, messages, webhooks and notifications, and its key.
 WITH task AS (
     INSERT INTO apcore_a2a.tasks (id, owner, context_id, skill, state, status_at, version,
-        messages, body, body_version, resume, expires)
+        messages, body, body_version, resume, holder, expires)
     VALUES (:task_id, :owner, :context_id, :skill, :state, :status_at, :version,
-        :messages, :body, :version, :resume,
+        :messages, :body, :version, :resume, :holder,
         clock_timestamp() + make_interval(secs => :lease_seconds))
 ), event AS (
     INSERT INTO apcore_a2a.events (task_id, version, body)
@@ -57,6 +57,7 @@ WITH known AS (
         expires = CASE WHEN :settled THEN to_timestamp(:deadline)
             WHEN :run::int = 1 THEN clock_timestamp() + make_interval(secs => :lease_seconds)
             ELSE expires END,
+        holder = CASE :run::int WHEN 1 THEN :holder ELSE holder END,
         ended = CASE WHEN :terminal THEN clock_timestamp() END, deadline = :deadline,
         spans = CASE WHEN :spans::text = '' THEN spans
             ELSE left(spans || :spans::text, :max_spans) END
@@ -252,7 +253,7 @@ WITH expired AS (
     )
     ORDER BY expires LIMIT :limit FOR UPDATE SKIP LOCKED
 )
-UPDATE apcore_a2a.tasks t SET epoch = epoch + 1,
+UPDATE apcore_a2a.tasks t SET epoch = epoch + 1, holder = :holder,
     expires = clock_timestamp() + make_interval(secs => :lease_seconds)
 FROM expired WHERE t.id = expired.id
 RETURNING t.owner, t.skill, t.version, t.resume, t.messages, t.deadline, t.body,
@@ -260,6 +261,33 @@ RETURNING t.owner, t.skill, t.version, t.resume, t.messages, t.deadline, t.body,
         (SELECT array_agg(e.body ORDER BY e.version) FROM apcore_a2a.events e
          WHERE e.task_id = t.id AND e.version > t.body_version)
     END AS later_events, t.id, t.epoch, t.attempts + 1 AS attempts;
+
+-- lease_holders: Return the replicas that have a lease of these tasks.
+SELECT id, holder FROM apcore_a2a.tasks
+WHERE id = ANY(:ids::text[]) AND expires > clock_timestamp() AND deadline IS NULL AND holder <> '';
+
+-- save_replica: Save what a replica reports about itself.
+INSERT INTO apcore_a2a.replicas (id, host, pid, version, started, draining, leases, running, seen)
+VALUES (:replica_id, :host, :pid, :version, :started, :draining, :leases, :running,
+    clock_timestamp())
+ON CONFLICT (id) DO UPDATE SET draining = excluded.draining, leases = excluded.leases,
+    running = excluded.running, seen = excluded.seen;
+
+-- replicas: Return the replicas that have reported lately, and how many seconds ago.
+SELECT id, host, pid, version, started, draining, leases, running,
+    extract(epoch FROM clock_timestamp() - seen)::float8 AS age
+FROM apcore_a2a.replicas WHERE seen > clock_timestamp() - make_interval(secs => :seconds)
+ORDER BY started, id;
+
+-- remove_replica: Remove a replica that ends.
+DELETE FROM apcore_a2a.replicas WHERE id = :replica_id;
+
+-- prune_replicas: Delete the replicas that have not reported lately.
+-- Rows that another replica is deleting are skipped, so that no two can deadlock.
+DELETE FROM apcore_a2a.replicas WHERE id IN (
+    SELECT id FROM apcore_a2a.replicas
+    WHERE seen <= clock_timestamp() - make_interval(secs => :seconds) FOR UPDATE SKIP LOCKED
+);
 
 -- now: Return the time by the database's clock, in seconds since 1970.
 SELECT extract(epoch FROM clock_timestamp())::float8;

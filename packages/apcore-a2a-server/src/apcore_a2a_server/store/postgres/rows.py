@@ -1,5 +1,6 @@
 """Rows of PostgreSQL: conversion of records and changes to SQL parameters, and of rows back."""
 
+import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -8,6 +9,7 @@ from apcore_a2a_core.records import TaskRecord
 from apcore_a2a_core.values import dump_json
 
 from apcore_a2a_server.store.port import Change, Event, NewTask
+from apcore_a2a_server.store.replicas import Replica
 from apcore_a2a_server.store.rows import (
     change_columns,
     column_arrays,
@@ -82,6 +84,30 @@ def webhook_arrays(
         traces="trace",
         configs="body",
         attempts="attempts",
+    )
+
+
+def replica_parameters(replica: Replica) -> dict[str, Any]:
+    """Return the parameters of the statement that saves a replica."""
+    return {
+        "replica_id": replica.id,
+        "host": replica.host,
+        "pid": replica.pid,
+        "version": replica.version,
+        "started": replica.started_at,
+        "draining": replica.is_draining,
+        "leases": replica.leases,
+        "running": replica.running,
+    }
+
+
+def replica_from(row: Any) -> Replica:
+    """Return the replica of a row, whose age is by the database's clock."""
+    return Replica(
+        **{name: row[name] for name in ("id", "host", "pid", "version", "leases", "running")},
+        started_at=row["started"],
+        seen_at=time.time() - row["age"],
+        is_draining=row["draining"],
     )
 
 

@@ -106,3 +106,17 @@ CREATE INDEX webhooks_failed_idx ON apcore_a2a.webhooks (task_id) WHERE failure 
 
 -- version_8: The spans of a task, for its trace.
 ALTER TABLE apcore_a2a.tasks ADD COLUMN spans TEXT NOT NULL DEFAULT '';
+
+-- version_9: The replicas that share the database, and the replica that has the lease of a task.
+ALTER TABLE apcore_a2a.tasks ADD COLUMN holder TEXT COLLATE "C" NOT NULL DEFAULT '';
+CREATE TABLE apcore_a2a.replicas (
+    id TEXT COLLATE "C" PRIMARY KEY,
+    host TEXT NOT NULL,
+    pid BIGINT NOT NULL,
+    version TEXT NOT NULL,
+    started DOUBLE PRECISION NOT NULL,
+    draining BOOLEAN NOT NULL,
+    leases INTEGER NOT NULL,
+    running INTEGER NOT NULL,
+    seen TIMESTAMPTZ NOT NULL
+);

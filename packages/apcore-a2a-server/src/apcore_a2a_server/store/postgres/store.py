@@ -25,6 +25,7 @@ from apcore_a2a_server.store.port import (
     pack_payload,
 )
 from apcore_a2a_server.store.queries import Page, Query
+from apcore_a2a_server.store.replicas import MISSED_LEASE_TIMES, Replica
 from apcore_a2a_server.store.retry import retry_while_unavailable
 from apcore_a2a_server.store.rows import (
     open_tasks_from,
@@ -44,6 +45,8 @@ from .rows import (
     owner_bytes,
     owner_text,
     record_of,
+    replica_from,
+    replica_parameters,
     state_parameters,
 )
 from .schema import is_latest, migrate
@@ -136,7 +139,7 @@ class PostgresStore(DatabaseOutbox):
         """Store a new task with everything that belongs to it."""
         parameters = create_parameters(new_task)
         try:
-            await self._creates.fetch_row({**parameters, "lease_seconds": self.lease_seconds})
+            await self._creates.fetch_row({**parameters, **self._new_lease()})
         except asyncpg.UniqueViolationError:
             if new_task.key is not None:
                 await self._check_key(new_task.record.owner, new_task.key)
@@ -144,6 +147,10 @@ class PostgresStore(DatabaseOutbox):
         if new_task.webhooks:
             self.wake_listener()
         return Lease(new_task.record.task.id, 1)
+
+    def _new_lease(self) -> dict[str, Any]:
+        """Return the parameters of a lease of this replica."""
+        return {"lease_seconds": self.lease_seconds, "holder": self.replica_id}
 
     async def _check_key(self, owner: str, send_key: SendKey) -> None:
         """Raise the error for a key that another task has."""
@@ -184,7 +191,7 @@ class PostgresStore(DatabaseOutbox):
         """Store a change; return its row, or None if it is stale."""
         if not change.state_events:
             return await self._chunks.fetch_row(chunk_parameters(change))
-        parameters = {**state_parameters(change), "lease_seconds": self.lease_seconds}
+        parameters = {**state_parameters(change), **self._new_lease()}
         if change.webhook is None:
             return await self._changes.fetch_row(parameters)
         with suppress(StaleError):  # the transaction is rolled back, with the added webhook
@@ -289,6 +296,7 @@ class PostgresStore(DatabaseOutbox):
         ttl, kept = float(self.retention.log_ttl), self.retention.max_logs
         total = 0
         await self.dead_letter()
+        await self._database.execute(sql.prune_replicas, seconds=self._replica_ttl())
         while True:
             async with self._database.session(BACKGROUND_TIMEOUT) as session:
                 pruned = await session.fetch_value(sql.prune, ttl=ttl, kept=kept, limit=PRUNE_BATCH)
@@ -318,19 +326,41 @@ class PostgresStore(DatabaseOutbox):
 
     @asynccontextmanager
     async def renewing(self) -> AsyncGenerator[Renew]:
-        """Yield `renew` for the event loop of another thread, with a connection of its own."""
+        """Yield a function that renews leases, with a connection of its own."""
         database = Database(self._url, 1, self._timeout)
         await database.open()
+
+        async def renew(leases: Sequence[Lease], replica: Replica) -> Sequence[Lease]:
+            lost = await _extend(database, leases, self.lease_seconds) if leases else ()
+            await database.execute(sql.save_replica, **replica_parameters(replica))
+            return lost
+
         try:
-            yield lambda leases: _extend(database, leases, self.lease_seconds)
+            yield renew
         finally:
             await database.close()
+
+    def _replica_ttl(self) -> float:
+        return float(MISSED_LEASE_TIMES * self.lease_seconds)
+
+    async def replicas(self) -> Sequence[Replica]:
+        """Return the replicas that share the database, the longest running first."""
+        rows = await self._database.fetch(sql.replicas, seconds=self._replica_ttl())
+        return [replica_from(row) for row in rows]
+
+    async def remove_replica(self, replica_id: str) -> None:
+        """Remove a replica that ends."""
+        await self._database.execute(sql.remove_replica, replica_id=replica_id)
+
+    async def lease_holders(self, task_ids: Sequence[str]) -> Mapping[str, str]:
+        """Return the ids of the replicas that have a lease of these tasks, by task id."""
+        return dict(await self._database.fetch(sql.lease_holders, ids=task_ids))
 
     async def claim(self, limit: int, running: Collection[str] = ()) -> Sequence[Claim]:
         """Lease up to *limit* orphaned tasks, and paused tasks whose deadline has passed."""
         pauses = [float(seconds) for seconds in self.restart_pauses]
         rows = await self._database.fetch(
-            sql.claim, limit=limit, lease_seconds=self.lease_seconds, pauses=pauses
+            sql.claim, limit=limit, pauses=pauses, **self._new_lease()
         )
         return [
             Claim(await self._record(row), Lease(row["id"], row["epoch"]), row["attempts"])

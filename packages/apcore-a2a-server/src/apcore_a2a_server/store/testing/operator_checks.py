@@ -6,8 +6,9 @@ from apcore_a2a_core.states import CANCELED, COMPLETED, INPUT_REQUIRED, WORKING
 from msgspec.structs import replace
 
 from apcore_a2a_server.store.exceptions import RepeatedError
-from apcore_a2a_server.store.port import SendKey, Store
+from apcore_a2a_server.store.port import Change, Lease, SendKey, Store
 from apcore_a2a_server.store.queries import Query
+from apcore_a2a_server.store.replicas import this_process
 from apcore_a2a_server.trace_context import MAX_SPANS_SIZE
 
 from .samples import begun, check, chunk_change, new_record, raises, state_change, stored
@@ -85,6 +86,59 @@ async def owners_are_found_by_the_beginning_of_their_names(store: Store) -> None
         await begun(store, new_record(f"t{number}", owner, f"c{number}"))
     assert sorted(await store.owners("%t|")) == ["%t|a|ada", "%t|b|\x00é"]
     assert [*await store.owners("%v")] == []
+
+
+@check
+async def replicas_are_those_that_report_until_they_end(store: Store) -> None:
+    if not store.is_shared:
+        assert not await store.replicas()
+        return
+    first, second = (
+        replace(this_process(), host="a", leases=3, running=number) for number in (1, 2)
+    )
+    lease = (await begun(store))[1]
+    async with store.renewing() as renew:
+        assert not await renew([lease], first)
+        lost_lease = Lease("t1", lease.epoch + 1)
+        assert await renew([lost_lease], second) == [lost_lease]
+        assert not await renew([], replace(first, is_draining=True))
+    found = {replica.id: replica for replica in await store.replicas()}
+    assert found == {
+        replica.id: replace(replica, seen_at=found[replica.id].seen_at)
+        for replica in (replace(first, is_draining=True), second)
+    }
+    assert all(
+        abs(time.time() - replica.seen_at) < store.lease_seconds for replica in found.values()
+    )
+    await store.remove_replica(first.id)
+    assert [replica.id for replica in await store.replicas()] == [second.id]
+    await store.remove_replica(second.id)
+
+
+@check
+async def a_shared_store_names_the_replicas_that_have_a_lease(store: Store) -> None:
+    leases: dict[str, Lease] = {}
+    changes: dict[str, Change] = {}
+    for number, state in enumerate((None, None, INPUT_REQUIRED, COMPLETED)):
+        store.replica_id = f"r{number}"
+        record, leases[f"t{number}"] = await begun(store, new_record(f"t{number}"))
+        if state is not None:
+            changes[f"t{number}"] = change = state_change(record, state, leases[f"t{number}"])
+            if state == INPUT_REQUIRED:
+                change.record.resume, change.record.deadline = b"{}", time.time() + 60
+            await store.change(change)
+    task_ids = [*leases, "none"]
+    holders = await store.lease_holders(task_ids)
+    if not store.is_shared:
+        assert not holders
+        return
+    assert holders == {"t0": "r0", "t1": "r1"}
+    await store.release([leases["t0"]])
+    assert await store.lease_holders(task_ids) == {"t1": "r1"}
+    store.replica_id = "r4"
+    assert [claim.record.task.id for claim in await store.claim(10)] == ["t0"]
+    await store.change(state_change(changes["t2"].record, WORKING, run=True))
+    assert await store.lease_holders(task_ids) == {"t0": "r4", "t1": "r1", "t2": "r4"}
 
 
 @check

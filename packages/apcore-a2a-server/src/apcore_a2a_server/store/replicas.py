@@ -1,0 +1,64 @@
+"""Replicas: the processes that serve an agent, as they report themselves to a shared store."""
+
+import os
+import re
+import socket
+import time
+from importlib.metadata import version
+from secrets import token_hex
+
+from msgspec import Struct
+
+MAX_HOST = 60
+"""Characters of a host's name in the id of a replica."""
+MISSED_LEASE_TIMES = 4
+"""Times of a lease without a report after which a replica counts as gone."""
+
+
+class Replica(Struct, frozen=True, kw_only=True):
+    """A process that serves the agent.
+
+    Attributes:
+        id: the name of its host, its process id and random digits; no other process ever has it.
+        host: the name of its host.
+        pid: its process id.
+        version: its version of apcore-a2a-server.
+        started_at: when it started, in seconds since 1970 by its own clock.
+        seen_at: when it last reported itself, in seconds since 1970.
+        is_draining: whether it is shutting down.
+        leases: how many tasks it has a lease of.
+        running: how many runs it has.
+    """
+
+    id: str
+    host: str
+    pid: int
+    version: str
+    started_at: float
+    seen_at: float
+    is_draining: bool = False
+    leases: int = 0
+    running: int = 0
+
+
+def this_process() -> Replica:
+    """Return this process as a replica with a new id.
+
+    Example:
+        ```python
+        from apcore_a2a_server.store.replicas import this_process
+
+        print(this_process().id == this_process().id)
+        #> False
+        ```
+    """
+    host, pid, now = socket.gethostname()[:MAX_HOST], os.getpid(), time.time()
+    name = re.sub(r"[^A-Za-z0-9.-]", "-", host) or "host"
+    return Replica(
+        id=f"{name}-{pid}-{token_hex(3)}",
+        host=host,
+        pid=pid,
+        version=version("apcore-a2a-server"),
+        started_at=now,
+        seen_at=now,
+    )
