@@ -1,17 +1,40 @@
-"""Task stores for the agents: in memory, and in a file."""
+"""Task stores for the agents: in memory, in a file, and in a database."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.store.conftest import server as server
+from tests.store.postgresql import Database
 
 from .agents import STORE
 
 
 @pytest.fixture(params=["memory", "file"])
 def each_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Run the test with either task store."""
+    """Run the test with the task store in memory and with that in a file."""
+    with using_store(request, tmp_path) as kind:
+        yield kind
+
+
+@pytest.fixture(params=["memory", "file", pytest.param("database", marks=pytest.mark.database)])
+def every_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Run the test with each task store."""
+    with using_store(request, tmp_path) as kind:
+        yield kind
+
+
+@contextmanager
+def using_store(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
+    """Let the agents of a test use the store that its parameter names."""
     kind: str = request.param
-    token = STORE.set("memory" if kind == "memory" else f"sqlite:///{tmp_path / 'agent.db'}")
+    address = {"memory": "memory", "file": f"sqlite:///{folder / 'agent.db'}"}.get(kind)
+    if address is None:
+        server: Database = request.getfixturevalue("server")
+        server.clear()
+        address = server.url
+    token = STORE.set(address)
     yield kind
     STORE.reset(token)

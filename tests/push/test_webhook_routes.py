@@ -12,7 +12,7 @@ from tests.server.conftest import eventually
 from .agents import Caller, agent, verify
 from .receiver import Delivery, Json, Reply, receiving, script
 
-pytestmark = pytest.mark.usefixtures("each_store")
+pytestmark = pytest.mark.usefixtures("every_store")
 
 QUICK = (0.05, 0.1)
 ADA, BOB, OP, BOSS = ({"x-api-key": f"the key of {name}"} for name in ("ada", "bob", "op", "boss"))
@@ -237,7 +237,7 @@ def test_owners_and_operators_have_access_and_others_see_nothing(
     assert audited_operations(caplog) == [(action, "apikey|op") for action in acts]
 
 
-def test_attempts_and_dead_letters_survive_a_restart(each_store: str) -> None:
+def test_attempts_and_dead_letters_survive_a_restart(every_store: str) -> None:
     works: list[bool] = []
 
     def answer(delivery: Delivery) -> Reply:
@@ -250,7 +250,7 @@ def test_attempts_and_dead_letters_survive_a_restart(each_store: str) -> None:
             before = webhook(caller, task)
         works.append(True)
         with agent() as caller:
-            if each_store == "memory":
+            if every_store == "memory":
                 assert caller.get("webhooks").json() == {"webhooks": []}
                 return
             assert webhook(caller, task) == before

@@ -12,6 +12,8 @@ from apcore_a2a_server.push import PushSettings
 from apcore_a2a_server.trace_context import MAX_SPANS, SpanLog, stored_spans
 
 from tests.push.receiver import receiving
+from tests.store.conftest import server as server
+from tests.store.postgresql import Database
 
 from .asking import Json
 from .inloop import (
@@ -116,11 +118,21 @@ def world() -> Iterator[World]:
         yield made
 
 
-@pytest.fixture(params=["memory", "file"])
+DURABLE = ["file", pytest.param("database", marks=pytest.mark.database)]
+
+
+@pytest.fixture(params=["memory", *DURABLE])
 def options(request: pytest.FixtureRequest, tmp_path: Path) -> Json:
-    return {
-        "task_store": "memory" if request.param == "memory" else f"sqlite:///{tmp_path}/agent.db"
-    }
+    """Return the options of an agent with each task store."""
+    stores = {"memory": "memory", "file": f"sqlite:///{tmp_path}/agent.db"}
+    return {"task_store": stores.get(request.param) or database_url(request)}
+
+
+def database_url(request: pytest.FixtureRequest) -> str:
+    """Return the URL of an empty database."""
+    server: Database = request.getfixturevalue("server")
+    server.clear()
+    return server.url
 
 
 async def sent(peer: Peer, skill: str, **members: Any) -> Json:
@@ -268,8 +280,8 @@ async def test_only_owners_and_operators_see_a_trace(options: Json, world: World
         assert (await peer.client.get("/apcore/tasks/none/trace", headers=OP)).status_code == 404
 
 
-async def test_a_trace_survives_a_restart(tmp_path: Path, world: World) -> None:
-    options = {"task_store": f"sqlite:///{tmp_path}/agent.db"}
+@pytest.mark.parametrize("options", DURABLE, indirect=True)
+async def test_a_trace_survives_a_restart(options: Json, world: World) -> None:
     async with serving(world.executor, **options) as peer:
         task = await sent(peer, "pays")
     async with serving(world.executor, **options) as peer:
