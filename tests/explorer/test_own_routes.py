@@ -89,6 +89,58 @@ def test_figures_are_updated(visit: Visit) -> None:
     expect(figure(page, "Queued")).to_contain_text("unknown")
 
 
+def replica(number: int, **members: Any) -> Json:
+    """Return a replica as the agent shows it."""
+    return {
+        "id": f"host-{number}-4711-abcdef",
+        "host": f"host-{number}",
+        "pid": 4711,
+        "version": "0.9.0",
+        "startedAt": "2026-01-01T00:00:00Z",
+        "lastSeenAt": "2026-01-01T00:00:05Z",
+        "draining": False,
+        "leases": number,
+        "running": number + 1,
+        "self": False,
+        **members,
+    }
+
+
+def test_replicas_and_the_tasks_that_they_run_are_shown(open_visit: OpenVisit) -> None:
+    tasks = [task_of("WORKING", id="task-1"), task_of("COMPLETED", id="task-2")]
+    with running(FakeAgent(ListTasks=lambda params: {"tasks": tasks}).app()) as url:
+        visit = open_visit(url)
+        page = visit.page
+        answer(page, "whoami", {"operator": True})
+        replicas = [replica(1, self=True), replica(2, draining=True)]
+        answer(page, "now", {"status": "healthy", "scope": "store", "replicas": replicas})
+        leases = [{"taskId": "task-1", "replica": replicas[1]["id"]}]
+        answer(page, "leases", {"shared": True, "leases": leases})
+        visit.go("now")
+        rows = page.get_by_role("row").filter(has=page.get_by_role("cell"))
+        expect(rows).to_have_count(2)
+        expect(rows.first).to_contain_text("host-1-4711-abcdef this one")
+        expect(rows.last).to_contain_text("Shutting down")
+        expect(rows.last.get_by_role("cell")).to_contain_text(["host-2", "2", "3", "0.9.0"])
+        assert visit.accessibility_violations() == []
+        with page.expect_request(re.compile(r"/apcore/leases\?tasks=task-1$")):
+            visit.go("tasks")
+        expect(page.get_by_role("columnheader", name="Replica")).to_be_visible()
+        expect(page.get_by_role("row", name="working")).to_contain_text(replicas[1]["id"])
+        assert visit.accessibility_violations() == []
+
+
+def test_one_process_shows_itself_and_no_column_of_replicas(visit: Visit) -> None:
+    page = visit.go("now")
+    rows = page.get_by_role("row").filter(has=page.get_by_role("cell"))
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("this one")
+    with page.expect_response(re.compile("/apcore/leases")):
+        visit.go("tasks")
+    expect(page.get_by_role("row", name="completed").first).to_be_visible()
+    expect(page.get_by_role("columnheader", name="Replica")).to_have_count(0)
+
+
 def test_skills_are_compared_by_their_runs_errors_and_latencies(visit: Visit) -> None:
     page = visit.go()
     entry(page, "Performance").click()
@@ -237,7 +289,12 @@ def hostile_answers(text: str) -> dict[str, Json]:
     figures = {"id": text, "errors": {text: text}, "slowest": [notable], "failures": [notable]}
     return {
         "whoami": {"authenticated": True, "principal": text, "roles": [text], "operator": True},
-        "now": {"status": text, "scope": text, "replicas": [{"id": text, "leases": text}]},
+        "now": {
+            "status": text,
+            "scope": text,
+            "replicas": [dict.fromkeys(replica(1), text)],
+        },
+        "leases": {"shared": True, "leases": [{"taskId": "task-1", "replica": text}]},
         "skills": {"scope": text, "skills": [{**figures, "runs": 3, "perMinute": [text, 5, None]}]},
         "webhooks": {"webhooks": [{**webhook, "attempts": [attempt, text]}]},
         r"tasks/[^/]+/trace": {
@@ -248,7 +305,7 @@ def hostile_answers(text: str) -> dict[str, Json]:
 
 def test_hostile_answers_are_shown_as_text(open_visit: OpenVisit) -> None:
     task = task_of("WORKING", history=[])
-    fake = FakeAgent(ListTasks=lambda params: {"tasks": []}, GetTask=lambda params: task)
+    fake = FakeAgent(ListTasks=lambda params: {"tasks": [task]}, GetTask=lambda params: task)
     with running(fake.app()) as url:
         hostile = HostileVisit(open_visit(url))
         page = hostile.page
@@ -268,6 +325,9 @@ def test_hostile_answers_are_shown_as_text(open_visit: OpenVisit) -> None:
             hostile.go("webhooks")
             expect(page.get_by_role("button", name="Redeliver")).to_be_visible()
             hostile.open_all()
+            assert hostile.harm() == []
+            hostile.go("tasks")
+            expect(page.get_by_role("columnheader", name="Replica")).to_be_visible()
             assert hostile.harm() == []
             hostile.go("tasks", "task-1")
             expect(page.get_by_role("region", name="Trace")).to_be_visible()

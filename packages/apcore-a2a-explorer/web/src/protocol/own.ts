@@ -30,10 +30,17 @@ export function readWhoAmI(source: unknown): WhoAmI {
   };
 }
 
+/** A process that serves the agent. */
 export interface Replica {
   id: string;
+  host: string;
+  pid?: number;
+  version: string;
+  startedAt?: string;
+  lastSeenAt?: string;
+  isDraining: boolean;
   leases: number;
-  expiresAt?: string;
+  running: number;
   isSelf: boolean;
 }
 
@@ -88,11 +95,30 @@ export function readNow(source: unknown): Now {
     webhooks: webhooks && { pending: number(webhooks.pending), failed: number(webhooks.failed) },
     replicas: objects(answer.replicas).map((each) => ({
       id: text(each.id) ?? "",
+      host: text(each.host) ?? "",
+      pid: number(each.pid),
+      version: text(each.version) ?? "",
+      startedAt: text(each.startedAt),
+      lastSeenAt: text(each.lastSeenAt),
+      isDraining: each.draining === true,
       leases: count(each.leases),
-      expiresAt: text(each.expiresAt),
+      running: count(each.running),
       isSelf: each.self === true,
     })),
   };
+}
+
+export interface Leases {
+  /** Whether several replicas may run tasks of the agent. */
+  isShared: boolean;
+  /** The id of the replica that runs a task, by the id of the task. */
+  holders: Map<string, string>;
+}
+
+export function readLeases(source: unknown): Leases {
+  const answer = object(source) ?? {};
+  const leases = objects(answer.leases).map((each): [string, string] => [text(each.taskId) ?? "", text(each.replica) ?? ""]);
+  return { isShared: answer.shared === true, holders: new Map(leases) };
 }
 
 /** A task of a skill that was slow, or has failed. */

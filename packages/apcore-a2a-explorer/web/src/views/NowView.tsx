@@ -110,24 +110,29 @@ function Replicas({ now }: { now: Now }) {
   return (
     <section aria-labelledby="replicas">
       <h2 id="replicas">Replicas</h2>
-      <table class="figures">
-        <thead>
-          <tr>
-            <th scope="col">Replica</th>
-            <th scope="col">Leases</th>
-            <th scope="col">Last lease expires</th>
+      <table class="figures replicas" role="table">
+        <thead role="rowgroup">
+          <tr role="row">
+            <th scope="col" role="columnheader">Replica</th>
+            <th scope="col" role="columnheader">Leases</th>
+            <th scope="col" role="columnheader">Runs</th>
+            <th scope="col" role="columnheader">Version</th>
+            <th scope="col" role="columnheader">Started</th>
+            <th scope="col" role="columnheader">Last report</th>
           </tr>
         </thead>
-        <tbody>
+        <tbody role="rowgroup">
           {now.replicas.map((each) => (
-            <tr key={each.id}>
-              <td class="mono breakable">
-                {each.id} {each.isSelf && <span class="tag">this one</span>}
+            <tr key={each.id} role="row">
+              <td role="cell" class="name-cell mono breakable" title={`Host ${each.host}, process ${each.pid ?? "unknown"}`}>
+                {each.id} {each.isSelf && <span class="tag">this one</span>}{" "}
+                {each.isDraining && <span class="state warning">Shutting down</span>}
               </td>
-              <td class="number">{each.leases}</td>
-              <td>
-                <When time={each.expiresAt} />
-              </td>
+              <td role="cell" class="number" data-name="Leases">{each.leases}</td>
+              <td role="cell" class="number" data-name="Runs">{each.running}</td>
+              <td role="cell" class="number" data-name="Version">{each.version}</td>
+              <td role="cell" data-name="Started"><When time={each.startedAt} /></td>
+              <td role="cell" data-name="Last report"><When time={each.lastSeenAt} /></td>
             </tr>
           ))}
         </tbody>

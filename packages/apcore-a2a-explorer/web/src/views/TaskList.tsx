@@ -9,6 +9,7 @@ import { CopyView } from "./CopyView";
 import { Failure } from "./Errors";
 import { FilterChips } from "./FilterChips";
 import { TaskTable } from "./TaskTable";
+import { useLeases } from "./useLeases";
 import { usePages } from "./usePages";
 
 const PAGE_SIZE = 100;
@@ -18,6 +19,7 @@ export function TaskList({ query }: { query: URLSearchParams }) {
   const listQuery = queryOf(query);
   const { tasks: listed, next, total, error, busy, load } = usePages(listQuery);
   const tasks = listed?.filter(usesSkill(query.get("skill") ?? "")) ?? null;
+  const holders = useLeases(tasks ?? []);
   const [chosen, setChosen] = useState(new Set<string>());
   const cancelable = tasks?.filter((task) => chosen.has(task.id) && !isTerminal(task.status.state)) ?? [];
   return (
@@ -42,7 +44,7 @@ export function TaskList({ query }: { query: URLSearchParams }) {
           {query.size ? "No tasks match these filters." : "No tasks yet. Try a skill to create one."}
         </p>
       )}
-      {tasks && tasks.length > 0 && <TaskTable tasks={tasks} chosen={chosen} choose={setChosen} />}
+      {tasks && tasks.length > 0 && <TaskTable tasks={tasks} chosen={chosen} choose={setChosen} holders={holders} />}
       {next && (
         <button type="button" disabled={busy} onClick={() => void load(next)}>
           Show older tasks

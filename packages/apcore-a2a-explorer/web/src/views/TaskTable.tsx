@@ -12,10 +12,12 @@ interface Props {
   /** The ids of the chosen tasks. */
   chosen: Set<string>;
   choose: (ids: Set<string>) => void;
+  /** The replica that runs a task, by the id of the task, if there may be several. */
+  holders?: Map<string, string>;
 }
 
 /** A table of tasks; on phones a list of cards. Columns that no task has a value for are left out. */
-export function TaskTable({ tasks, chosen, choose }: Props) {
+export function TaskTable({ tasks, chosen, choose, holders }: Props) {
   const facts = tasks.map(taskFacts);
   const hasPrincipal = facts.some((each) => each.principal);
   const hasAttempts = facts.some((each) => (each.attempts ?? 1) > 1);
@@ -35,6 +37,7 @@ export function TaskTable({ tasks, chosen, choose }: Props) {
           {hasPrincipal && <th scope="col" role="columnheader">Principal</th>}
           <th scope="col" role="columnheader">Updated</th>
           <th scope="col" role="columnheader">Duration</th>
+          {holders && <th scope="col" role="columnheader">Replica</th>}
           {hasAttempts && <th scope="col" role="columnheader">Attempts</th>}
           <th scope="col" role="columnheader" class="talk-cell">Conversation</th>
         </tr>
@@ -57,6 +60,7 @@ export function TaskTable({ tasks, chosen, choose }: Props) {
               <When time={task.status.timestamp} />
             </td>
             <td role="cell" class="duration-cell number"><Duration task={task} /></td>
+            {holders && <td role="cell" class="replica-cell mono" title={holders.get(task.id)}>{holders.get(task.id)}</td>}
             {hasAttempts && <td role="cell" class="attempts-cell number">{facts[index]!.attempts}</td>}
             <td role="cell" class="talk-cell">
               <a class="mono" href={href("conversations", task.contextId)} title={task.contextId}>

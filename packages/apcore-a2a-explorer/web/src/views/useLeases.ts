@@ -1,0 +1,35 @@
+import { useRef, useState } from "preact/hooks";
+import { readLeases, type Leases } from "../protocol/own";
+import { isSettled } from "../protocol/states";
+import type { Task } from "../protocol/types";
+import { askOwn } from "../state/agent";
+import { credentials } from "../state/credentials";
+import { isHidden, ownViews } from "../state/operate";
+import { usePoll } from "./usePoll";
+
+const INTERVAL = 4_000; // milliseconds
+const MAX_TASKS = 200; // of one request
+
+/** The replica that runs each of the tasks, by task id; undefined if there is only one process. */
+export function useLeases(tasks: Task[]): Map<string, string> | undefined {
+  const [leases, setLeases] = useState<Leases | null>(null);
+  const running = tasks.filter((task) => !isSettled(task.status.state)).slice(0, MAX_TASKS);
+  const ids = running.map((task) => encodeURIComponent(task.id)).join(",");
+  const latest = useRef(ids);
+  latest.current = ids;
+  const isOperator = ownViews.value.has("now");
+  const load = async () => {
+    if (!isOperator || leases?.isShared === false) return false;
+    try {
+      const answer = readLeases(await askOwn(`leases?tasks=${ids}`));
+      if (latest.current !== ids) return false;
+      setLeases(answer);
+      return answer.isShared;
+    } catch (error) {
+      setLeases(null);
+      return !isHidden(error);
+    }
+  };
+  usePoll(load, INTERVAL, [ids, isOperator, credentials.value]);
+  return leases?.isShared ? leases.holders : undefined;
+}
