@@ -1,9 +1,10 @@
 """`apcore-a2a explore`: the page for any agent, through a proxy on this machine."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -14,10 +15,12 @@ import pytest
 import trustme
 import uvicorn
 from apcore import Registry
+from apcore_a2a_server import create_app
 from playwright.sync_api import Page, expect
 from starlette.applications import Starlette
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tests.facade.processes import COMMAND, Process, environment, free_port, process
 from tests.serving import PATIENCE, Server, listener, running
@@ -25,6 +28,7 @@ from tests.serving import PATIENCE, Server, listener, running
 from .agent import registry
 from .browsing import Visit, press_run
 from .fake import FakeAgent, refusal, task_of
+from .other_client import OtherClient
 from .scripted import ScriptedModule
 
 OpenVisit = Callable[..., Visit]
@@ -48,6 +52,36 @@ def get(url: str, **headers: str) -> httpx.Response:
 
 def state(page: Page) -> Any:
     return page.get_by_role("region", name="Result").get_by_role("status").first
+
+
+class OneInterface:
+    """An application whose Agent Cards list one interface of A2A 1.0 alone.
+
+    Args:
+        app: The application.
+        binding: The binding of the interface.
+    """
+
+    def __init__(self, app: ASGIApp, binding: str) -> None:
+        self._app = app
+        self._binding = binding
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].endswith(CARD):
+            return await self._app(scope, receive, send)
+        body = bytearray()
+
+        async def collect(message: Message) -> None:
+            body.extend(message.get("body", b""))
+
+        await self._app(scope, receive, collect)
+        card = json.loads(body)
+        card["supportedInterfaces"] = [
+            each
+            for each in card["supportedInterfaces"]
+            if (each["protocolBinding"], each["protocolVersion"]) == (self._binding, "1.0")
+        ]
+        return await JSONResponse(card)(scope, receive, send)
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +129,72 @@ def test_an_agent_of_the_sdk_is_called_and_its_requests_are_copied(
             ["bash", "-c", code.inner_text()], capture_output=True, check=True, timeout=PATIENCE
         )
         assert b"completed" in output.stdout.lower()
+
+
+@pytest.mark.parametrize(
+    ("base", "version", "path"),
+    [("rest", "1.0", "/rest/message:stream"), ("rest03", "0.3", "/rest03/v1/message:stream")],
+)
+def test_an_agent_of_the_sdk_that_only_has_http_json_is_called(
+    open_visit: OpenVisit, sdk_agent: str, tmp_path: Path, base: str, version: str, path: str
+) -> None:
+    with exploring(f"{sdk_agent}/{base}", tmp_path) as (address, _):
+        visit = open_visit(address)
+        page = visit.go("skills/echo")
+        expect(page.get_by_label("Protocol version")).to_have_value(version)
+        page.get_by_role("textbox", name="Text", exact=True).fill("count 3")
+        press_run(page)
+        expect(state(page)).to_have_text("completed")
+        artifact = page.get_by_role("region", name="Artifact numbers")
+        expect(artifact.locator("pre")).to_have_text("123")
+        code = page.get_by_role("group").filter(has_text="Copy this request").locator("pre")
+        expect(code).to_contain_text(f"'{sdk_agent}{path}'")
+        output = subprocess.run(
+            ["bash", "-c", code.inner_text()], capture_output=True, check=True, timeout=PATIENCE
+        )
+        assert b"completed" in output.stdout.lower()
+        page.get_by_role("textbox", name="Text", exact=True).fill("ask")
+        press_run(page, "wait")
+        expect(state(page)).to_have_text("input-required")
+        page.get_by_role("region", name="Result").get_by_role("textbox").fill("that one")
+        page.get_by_role("region", name="Result").get_by_role("button", name="Reply").click()
+        expect(state(page)).to_have_text("completed")
+        visit.go("tasks/unknown")
+        expect(page.get_by_text("This task doesn't exist, or you can't access it.")).to_be_visible()
+
+
+@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
+def test_requests_to_a_tenant_name_it(open_visit: OpenVisit, tmp_path: Path, binding: str) -> None:
+    app = create_app(registry(), tenants={"counting": "text.stats"}, shutdown_timeout=0)
+    with running(OneInterface(app, binding)) as agent:
+        with exploring(f"{agent}/counting", tmp_path) as (address, _):
+            visit = open_visit(address)
+            page = visit.go("skills/text.stats")
+            page.get_by_text("Fill in an example:").locator("..").get_by_role(
+                "button"
+            ).first.click()
+            press_run(page)
+            expect(state(page)).to_have_text("completed")
+            visit.go("tasks")
+            expect(page.get_by_role("row", name="completed")).to_be_visible()
+        with closing(OtherClient(agent)) as client:
+            assert client.call("ListTasks")["tasks"] == []
+            assert len(client.call("ListTasks", tenant="counting")["tasks"]) == 1
+
+
+def test_an_agent_with_grpc_alone_is_shown_and_says_what_is_missing(
+    open_visit: OpenVisit, fake: FakeAgent, fake_agent: str, tmp_path: Path
+) -> None:
+    fake.card["supportedInterfaces"] = [
+        {"url": "127.0.0.1:1", "protocolBinding": "GRPC", "protocolVersion": "1.0"}
+    ]
+    with exploring(fake_agent, tmp_path) as (address, _):
+        page = open_visit(address).go("skills/work")
+        press_run(page, "wait")
+        failure = page.get_by_role("region", name="Result").get_by_role("alert")
+        expect(failure).to_contain_text("no interface of A2A 1.0 that this page speaks")
+        expect(failure).to_contain_text("Its card lists GRPC of A2A 1.0.")
+        assert fake.received == []
 
 
 def test_an_agent_of_this_project_is_explored_as_by_its_own_page(

@@ -1,7 +1,7 @@
-"""Agent of a2a-sdk 1.x: JSON-RPC 1.0, REST 1.0, and its JSON-RPC for clients of 0.3.
+"""Agent of a2a-sdk 1.x: JSON-RPC 1.0, REST 1.0, and both for clients of 0.3.
 
-`python sdk1.py PORT` serves it on loopback. The card at the base URL lists all three interfaces,
-which share their tasks; `/jsonrpc`, `/rest` and `/v03` are base URLs whose cards list only one.
+`python sdk1.py PORT` serves it on loopback. The card at the base URL lists three interfaces, which
+share their tasks; `/jsonrpc`, `/rest`, `/v03` and `/rest03` are base URLs whose cards list one.
 
 The first word of a message selects the action: echo, count, slow, ask, fail, message; or it is a
 data part. Any other word makes the agent raise an error.
@@ -31,6 +31,7 @@ from a2a.types import (
     TaskState,
 )
 from starlette.applications import Starlette
+from starlette.routing import BaseRoute, Mount
 
 PORT = sys.argv[1]
 URL = f"http://127.0.0.1:{PORT}"
@@ -40,6 +41,9 @@ INTERFACES = {
     ),
     "rest": AgentInterface(protocol_binding="HTTP+JSON", protocol_version="1.0", url=f"{URL}/rest"),
     "v03": AgentInterface(protocol_binding="JSONRPC", protocol_version="0.3", url=f"{URL}/v03"),
+    "rest03": AgentInterface(
+        protocol_binding="HTTP+JSON", protocol_version="0.3", url=f"{URL}/rest03"
+    ),
 }
 
 
@@ -137,9 +141,15 @@ class Agent(AgentExecutor):
         await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
 
 
+def rest_routes_for_03(handler: DefaultRequestHandler) -> list[BaseRoute]:
+    """Return the routes of REST for 0.3, without that of tenants, which takes all paths."""
+    routes = create_rest_routes(handler, path_prefix="/rest03", enable_v0_3_compat=True)
+    return [route for route in routes if not isinstance(route, Mount)]
+
+
 def application() -> Starlette:
     """Return the application of the agent with all its interfaces."""
-    everything = card(*INTERFACES)
+    everything = card("jsonrpc", "rest", "v03")
     handler = DefaultRequestHandler(Agent(), InMemoryTaskStore(), everything)
     cards = [
         route
@@ -154,6 +164,7 @@ def application() -> Starlette:
             *cards,
             *create_jsonrpc_routes(handler, "/jsonrpc"),
             *create_jsonrpc_routes(handler, "/v03", enable_v0_3_compat=True),
+            *rest_routes_for_03(handler),
             *create_rest_routes(handler, path_prefix="/rest"),
         ]
     )

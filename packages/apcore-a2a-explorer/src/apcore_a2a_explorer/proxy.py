@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, M
 from contextlib import asynccontextmanager
 from hmac import compare_digest
 from secrets import token_urlsafe
-from typing import Any, cast
 
 import httpx
 import uvicorn
@@ -35,14 +34,11 @@ CARD_TIMEOUT = 30.0  # seconds
 MAX_CARD = 10 * 1024 * 1024
 """Maximum size of an Agent Card after decompression, in bytes."""
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+INTERFACE_HEADER = "x-agent-interface"
+"""Names the URL of the agent's interface that a request of the page goes to."""
 NOT_FORWARDED = {
-    "host",
-    "origin",
-    "referer",
-    "cookie",
-    "content-length",
-    "accept-encoding",
-    "user-agent",
+    *("host", "origin", "referer", "cookie", "content-length", "accept-encoding", "user-agent"),
+    INTERFACE_HEADER,
 }
 """Header fields of the browser that the agent does not get: they would reveal this proxy."""
 NOT_RETURNED = {"set-cookie", "content-length", "server", "date", "content-security-policy"}
@@ -71,7 +67,6 @@ class AgentProxy:
     def __init__(self, agent: str, token: str) -> None:
         self.agent = httpx.URL(agent if agent.endswith("/") else f"{agent}/")
         self.token = token
-        self._card: dict[str, Any] | None = None
         self._client = new_client()
 
     def app(self, port: int) -> ASGIApp:
@@ -106,10 +101,7 @@ class AgentProxy:
         try:
             if path in CARD_PATHS:
                 return await self._show_card(request)
-            is_call = request.method == "POST" and not path
-            url = await self._endpoint(request) if is_call else self.agent.join(path)
-            self._check_origin(url, "The request")
-            return await self._send(request, url)
+            return await self._send(request, self._target(request))
         except (AgentUnreachableError, httpx.HTTPError) as error:
             return JSONResponse(
                 {"error": {"message": explain(self.agent, error)}}, 502, SAFE_HEADERS
@@ -154,14 +146,12 @@ class AgentProxy:
         assert response is not None  # there are paths
         if response.status_code in (401, 403, 429, 503):
             return response
-        card = parse_object(response.content) if response.is_success else None
-        if card is None:
+        if not (response.is_success and is_object(response.content)):
             card_url = self.agent.join(CARD_PATHS[0])
             content = "no JSON object" if response.is_success else f"HTTP {response.status_code}"
             raise AgentUnreachableError(
                 f"{self.agent} is not an A2A agent: {card_url} has no Agent Card, but {content}"
             )
-        self._card = card
         return response
 
     async def _read(self, url: httpx.URL, headers: Mapping[str, str]) -> httpx.Response:
@@ -181,31 +171,29 @@ class AgentProxy:
             plain = [(n, v) for n, v in response.headers.items() if n != "content-encoding"]
             return httpx.Response(response.status_code, headers=plain, content=bytes(body))
 
-    async def _endpoint(self, request: Request) -> httpx.URL:
-        """Return the URL of the agent's JSON-RPC interface for the version of a request."""
-        if self._card is None:
-            await self.fetch_card(dict(forwarded_headers(request.headers)), request.url.query)
-        version = "1" if request.headers.get("a2a-version", "").startswith("1") else "0"
-        for url, interface_version in interfaces(self._card or {}):
-            if interface_version.startswith(version):
-                endpoint = self._check_origin(self.agent.join(url), "The Agent Card")
-                # keep the host of the agent, since a card may call this machine 0.0.0.0
-                return endpoint.copy_with(host=self.agent.host)
-        name = "1.0" if version == "1" else "0.3"
-        raise AgentUnreachableError(f"{self.agent} has no JSON-RPC interface of A2A {name}")
-
-    def _check_origin(self, url: httpx.URL, source: str) -> httpx.URL:
-        """Return *url*.
+    def _target(self, request: Request) -> httpx.URL:
+        """Return the URL for a request: below that of its interface, or of the agent.
 
         Raises:
             AgentUnreachableError: It has another origin, which must not get the credentials.
         """
+        interface = request.headers.get(INTERFACE_HEADER)
+        try:
+            url = self.agent if interface is None else self.agent.join(interface)
+        except httpx.InvalidURL as error:
+            message = f"The Agent Card has an interface without a valid URL: {error}"
+            raise AgentUnreachableError(message) from None
         if origin_of(url) != origin_of(self.agent):
             raise AgentUnreachableError(
-                f"{source} points to {url}, which is not at {self.agent.netloc.decode()}: "
+                f"The Agent Card points to {url}, which is not at {self.agent.netloc.decode()}: "
                 "nothing is sent there. Explore that URL instead"
             )
-        return url
+        # as the page has written it: ids may have encoded slashes
+        path = request.scope["raw_path"].partition(self.token.encode() + b"/")[2]
+        if path:
+            url = url.copy_with(raw_path=url.raw_path.partition(b"?")[0].rstrip(b"/") + b"/" + path)
+        # the given host, since a card may call this machine 0.0.0.0
+        return url.copy_with(host=self.agent.host)
 
 
 class Gate:
@@ -269,32 +257,12 @@ def origin_of(url: httpx.URL) -> tuple[str, str, int | None]:
     return url.scheme, host, url.port or {"http": 80, "https": 443}.get(url.scheme)
 
 
-def interfaces(card: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the URL and the protocol version of each JSON-RPC interface on a card."""
-    for interface in objects(card.get("supportedInterfaces")):
-        if interface.get("protocolBinding") == "JSONRPC":
-            yield str(interface.get("url", "")), str(interface.get("protocolVersion", ""))
-    if isinstance(card.get("url"), str):  # a card of 0.3, or of both versions
-        if card.get("preferredTransport", "JSONRPC") == "JSONRPC":
-            yield card["url"], "0.3"
-        for interface in objects(card.get("additionalInterfaces")):
-            if interface.get("transport") == "JSONRPC":
-                yield str(interface.get("url", "")), "0.3"
-
-
-def objects(value: Any) -> list[dict[str, Any]]:
-    """Return the objects in a list; none if it is not a list."""
-    items = cast("list[object]", value) if isinstance(value, list) else []
-    return [cast("dict[str, Any]", item) for item in items if isinstance(item, dict)]
-
-
-def parse_object(body: bytes) -> dict[str, Any] | None:
-    """Return the JSON object in a body; None if there is none."""
+def is_object(body: bytes) -> bool:
+    """Return whether a body is a JSON object."""
     try:
-        value: Any = json.loads(body)
+        return isinstance(json.loads(body), dict)
     except (ValueError, RecursionError):
-        return None
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+        return False
 
 
 def forwarded_headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -36,6 +36,7 @@ export interface AgentInterface {
   url: string;
   binding: string;
   version: string;
+  tenant: string;
 }
 
 export interface Extension {
@@ -107,16 +108,35 @@ function interfaces(source: JsonObject): AgentInterface[] {
     url: text(each.url) ?? "",
     binding: text(each.protocolBinding) ?? "",
     version: text(each.protocolVersion) ?? "",
+    tenant: text(each.tenant) ?? "",
   }));
   if (interfaces.length || !source.url) return interfaces;
   const version = text(source.protocolVersion) ?? "0.3";
-  const binding = text(source.preferredTransport) ?? "JSONRPC";
-  return [{ url: String(source.url), binding, version }];
+  const preferred = { url: String(source.url), binding: text(source.preferredTransport) ?? "JSONRPC" };
+  const others = objects(source.additionalInterfaces).map((each) => ({
+    url: text(each.url) ?? "",
+    binding: text(each.transport) ?? "",
+  }));
+  const isRepeated = (each: { url: string; binding: string }) =>
+    each.url === preferred.url && each.binding === preferred.binding;
+  return [preferred, ...others.filter((each) => !isRepeated(each))].map((each) => ({ ...each, version, tenant: "" }));
 }
 
-/** The URL of the JSON-RPC interface for a version; undefined if the card has none. */
-export const jsonRpcUrl = ({ interfaces: all }: AgentCard, version: Version) =>
-  all.find((each) => each.binding === "JSONRPC" && each.version.startsWith(version.slice(0, 1)))?.url;
+/** The bindings that the page speaks, the best first. */
+const BINDINGS = ["JSONRPC", "HTTP+JSON"];
+
+/** The interface to use for a version; undefined if the card has none that the page speaks. */
+export function interfaceOf({ interfaces: all }: AgentCard, version: Version): AgentInterface | undefined {
+  const ofVersion = all.filter((each) => each.version.startsWith(version.slice(0, 1)));
+  return BINDINGS.map((binding) => ofVersion.find((each) => each.binding === binding)).find(Boolean);
+}
+
+/** Why the page can't call an agent in a version. */
+export function unsupported({ interfaces: all }: AgentCard, version: Version): string {
+  const offered = all.map((each) => `${each.binding || "an unnamed binding"} of A2A ${each.version}`);
+  const list = [...new Set(offered)].join(", ") || "no interface";
+  return `The agent has no interface of A2A ${version} that this page speaks: JSON-RPC or HTTP+JSON. Its card lists ${list}.`;
+}
 
 /** The names of the security schemes that the card accepts; any one of them suffices. */
 function requirements(source: JsonObject): string[] {

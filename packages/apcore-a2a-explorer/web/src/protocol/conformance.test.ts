@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { checkRequest, checkResponse } from "./conformance";
 import type { Operation } from "./types";
-import { envelope } from "./rpc";
+import { envelope } from "./binding";
 import { v03 } from "./v03";
 import { v1 } from "./v1";
 

@@ -1,12 +1,17 @@
 /** Requests to copy, as curl commands, Python, JavaScript or JSON. None of them contains credentials. */
 
+import { jsonRpc, type Binding } from "./binding";
 import type { Dialect } from "./dialect";
-import { hasLargeIntegers, toJson } from "./json";
-import { envelope } from "./rpc";
+import { hasLargeIntegers, parseJson, toJson } from "./json";
 import type { Json, Operation, Part } from "./types";
 
 export interface Target {
+  /** The URL of the interface. */
   url: string;
+  /** The URL of the agent, if it is another one. */
+  agent?: string;
+  /** The binding of the interface; JSON-RPC if it is not given. */
+  binding?: Binding;
   /** The query parameter for the credentials. */
   queryKey?: string;
   /** The header for the credentials, with a variable in their place. */
@@ -16,28 +21,41 @@ export interface Target {
 
 const quote = (source: string) => `'${source.replaceAll("'", `'\\''`)}'`;
 
-export const asJson = (dialect: Dialect, operation: Operation) =>
-  toJson(envelope(dialect.request(operation), 1), 2);
+const CONTENT_TYPE = ["Content-Type", "application/json"] as const;
+
+/** A request as it is sent, with a body that is easy to read. */
+function requestOf(dialect: Dialect, operation: Operation, { url, binding = jsonRpc() }: Target) {
+  const { verb, path, body } = binding.request(dialect, operation, 1);
+  return { verb, url: path ? url.replace(/\/$/, "") + path : url, body: body && toJson(parseJson(body), 2) };
+}
+
+/** The body of a request, or its first line if it has none. */
+export function asJson(dialect: Dialect, operation: Operation, target: Target): string {
+  const { verb, url, body } = requestOf(dialect, operation, target);
+  return body || `${verb} ${url}`;
+}
 
 export function asCurl(dialect: Dialect, operation: Operation, target: Target): string {
   const streams = operation.name === "stream" || operation.name === "subscribe";
-  const headers = Object.entries({ "Content-Type": "application/json", ...dialect.headers });
+  const { verb, url, body } = requestOf(dialect, operation, target);
+  const headers = [...(body ? [CONTENT_TYPE] : []), ...Object.entries(dialect.headers)];
   if (target.lastEventId !== undefined) headers.push(["Last-Event-ID", target.lastEventId]);
+  const method = verb === (body ? "POST" : "GET") ? "" : `-X ${verb} `;
   const lines = [
-    `curl -s${streams ? "N" : ""} ${quote(target.url)}${queryOf(target)}`,
+    `curl -s${streams ? "N" : ""} ${method}${quote(url)}${queryOf(target, url)}`,
     ...headers.map(([name, value]) => `-H ${quote(`${name}: ${value}`)}`),
     // in double quotes, so that the shell expands the variable
     ...(target.credentials
       ? [`-H "${target.credentials.header}: ${target.credentials.value}"`]
       : []),
-    `-d ${quote(asJson(dialect, operation))}`,
+    ...(body ? [`-d ${quote(body)}`] : []),
   ];
   return lines.join(" \\\n  ");
 }
 
 /** The query after the quoted URL, with a variable in double quotes for the shell to expand. */
-const queryOf = ({ queryKey }: Target) =>
-  queryKey ? `${quote(`?${encodeURIComponent(queryKey)}=`)}"$A2A_TOKEN"` : "";
+const queryOf = ({ queryKey }: Target, url: string) =>
+  queryKey ? `${quote(`${url.includes("?") ? "&" : "?"}${encodeURIComponent(queryKey)}=`)}"$A2A_TOKEN"` : "";
 
 export function asPython(dialect: Dialect, operation: Operation, target: Target): string {
   const { imports, lines } = pythonOf(operation, target);
@@ -49,7 +67,7 @@ export function asPython(dialect: Dialect, operation: Operation, target: Target)
     "",
     `from apcore_a2a_client import ${names.join(", ")}`,
     "",
-    `with SyncA2AClient(${python(target.url)}, protocol="${dialect.version}"${auth}) as client:`,
+    `with SyncA2AClient(${python(target.agent ?? target.url)}, protocol="${dialect.version}"${auth}) as client:`,
     ...lines.map((line) => line && `    ${line}`),
   ];
   return source.join("\n").trimStart();
@@ -58,27 +76,29 @@ export function asPython(dialect: Dialect, operation: Operation, target: Target)
 /** A module for Node.js and other runtimes with fetch. */
 export function asJavaScript(dialect: Dialect, operation: Operation, target: Target): string {
   const { credentials, queryKey, lastEventId } = target;
+  const { verb, url } = requestOf(dialect, operation, target);
   const token = "${process.env.A2A_TOKEN}";
   const address = queryKey
-    ? `\`${target.url}?${encodeURIComponent(queryKey)}=\${encodeURIComponent(process.env.A2A_TOKEN)}\``
-    : JSON.stringify(target.url);
-  const headers = Object.entries({ "Content-Type": "application/json", ...dialect.headers });
+    ? `\`${url}${url.includes("?") ? "&" : "?"}${encodeURIComponent(queryKey)}=\${encodeURIComponent(process.env.A2A_TOKEN)}\``
+    : JSON.stringify(url);
+  const { body, files } = javaScriptBody(dialect, operation, target);
+  const headers = [...(body ? [CONTENT_TYPE] : []), ...Object.entries(dialect.headers)];
   if (lastEventId !== undefined) headers.push(["Last-Event-ID", lastEventId]);
   const lines = headers.map(([name, value]) => `${JSON.stringify(name)}: ${JSON.stringify(value)},`);
   if (credentials) {
     lines.push(`${JSON.stringify(credentials.header)}: \`${credentials.value.replace("$A2A_TOKEN", () => token)}\`,`);
   }
-  const { body, files } = javaScriptBody(dialect, operation);
+  const isStream = operation.name === "stream" || operation.name === "subscribe";
   return [
     ...(files ? ['import { readFile } from "node:fs/promises";', ""] : []),
     `const response = await fetch(${address}, {`,
-    '  method: "POST",',
+    `  method: "${verb}",`,
     "  headers: {",
     ...lines.map((line) => `    ${line}`),
     "  },",
-    `  body: ${body.replaceAll("\n", "\n  ")},`,
+    ...(body ? [`  body: ${body.replaceAll("\n", "\n  ")},`] : []),
     "});",
-    ...(operation.name === "stream" || operation.name === "subscribe" ? READ_STREAM : READ_RESULT),
+    ...(isStream ? READ_STREAM : url === target.url ? READ_RESULT : READ_BODY),
   ].join("\n");
 }
 
@@ -86,6 +106,12 @@ const READ_RESULT = [
   "const { result, error } = await response.json();",
   "if (error) throw new Error(`${error.message} (${error.code})`);",
   "console.log(JSON.stringify(result, null, 2));",
+];
+
+const READ_BODY = [
+  "const body = await response.text();",
+  "if (!response.ok) throw new Error(body);",
+  "console.log(body);",
 ];
 
 const READ_STREAM = [
@@ -101,8 +127,9 @@ const READ_STREAM = [
 ];
 
 /** The body as JavaScript; the contents of files are read, not included. */
-function javaScriptBody(dialect: Dialect, operation: Operation): { body: string; files: boolean } {
-  const source = asJson(dialect, operation);
+function javaScriptBody(dialect: Dialect, operation: Operation, target: Target): { body: string; files: boolean } {
+  const source = requestOf(dialect, operation, target).body;
+  if (!source) return { body: "", files: false };
   // JavaScript would round large integers
   if (hasLargeIntegers(source)) return { body: JSON.stringify(source), files: false };
   const names = new Map<string, string>();
@@ -116,7 +143,7 @@ function javaScriptBody(dialect: Dialect, operation: Operation): { body: string;
     "message" in operation
       ? { ...operation, message: { ...operation.message, parts: operation.message.parts.map(withMarkers) } }
       : operation;
-  let body = `JSON.stringify(${asJson(dialect, markedOperation)})`;
+  let body = `JSON.stringify(${requestOf(dialect, markedOperation, target).body})`;
   for (const [marker, name] of names) {
     body = body.replace(`"${marker}"`, () => `await readFile(${JSON.stringify(name)}, "base64")`);
   }

@@ -1,18 +1,24 @@
-import type { RpcRequest } from "./dialect";
-import { ConnectionError, HttpError, RpcError, secondsOf } from "./errors";
-import { parseJson, toJson } from "./json";
+import type { Binding } from "./binding";
+import type { Dialect } from "./dialect";
+import { ConnectionError, HttpError, secondsOf } from "./errors";
+import { parseJson } from "./json";
 import { EventParser } from "./sse";
-import type { JsonObject } from "./types";
+import type { Operation } from "./types";
 import { isObject, object, text } from "./values";
 
 export interface Endpoint {
-  url: string;
+  /** Return the URL of a path below that of the interface. */
+  url: (path: string) => string;
+  binding: Binding;
+  dialect: Dialect;
   headers: Record<string, string>;
+  /** Header fields for the proxy to the agent, which are not recorded. */
+  proxyHeaders: Record<string, string>;
 }
 
 /** Records requests and responses as they are sent and received. */
 export interface Recorder {
-  request(headers: Record<string, string>, body: string): void;
+  request(headers: Record<string, string>, body: string, start?: string): void;
   response(status: number, headers: Headers): void;
   /** A piece of the response's body. */
   piece(text: string): void;
@@ -30,29 +36,23 @@ export interface Exchange {
 
 let lastId = 0;
 
-export const envelope = (request: RpcRequest, id: number) => ({
-  jsonrpc: "2.0" as const,
-  id,
-  ...request,
-});
-
 /** Send a request; return the result in the response. */
-export async function call(endpoint: Endpoint, request: RpcRequest, exchange: Exchange = {}) {
-  const response = await post(endpoint, request, exchange, "application/json");
-  return resultOf(await readJson(response, exchange));
+export async function call(endpoint: Endpoint, operation: Operation, exchange: Exchange = {}) {
+  const response = await send(endpoint, operation, exchange, "application/json");
+  return resultOf(endpoint, operation, await readJson(response, exchange));
 }
 
 /** Send a request; yield the events of the response as they arrive. */
 export async function* stream(
   endpoint: Endpoint,
-  request: RpcRequest,
+  operation: Operation,
   exchange: Exchange = {},
   onOpen: () => void = () => {},
 ): AsyncGenerator<{ id?: string; result: unknown }> {
-  const response = await post(endpoint, request, exchange, "text/event-stream");
+  const response = await send(endpoint, operation, exchange, "text/event-stream");
   if (!response.headers.get("content-type")?.includes("text/event-stream")) {
     onOpen();
-    yield { result: resultOf(await readJson(response, exchange)) };
+    yield { result: resultOf(endpoint, operation, await readJson(response, exchange)) };
     return;
   }
   onOpen();
@@ -64,7 +64,7 @@ export async function* stream(
       if (done) return;
       exchange.recorder?.piece(value);
       for (const event of parser.feed(value)) {
-        yield { id: event.id, result: resultOf(parse(event.data)) };
+        yield { id: event.id, result: resultOf(endpoint, operation, parse(event.data)) };
       }
     }
   } finally {
@@ -72,33 +72,40 @@ export async function* stream(
   }
 }
 
-async function post(
+async function send(
   endpoint: Endpoint,
-  request: RpcRequest,
+  operation: Operation,
   exchange: Exchange,
   accept: string,
 ): Promise<Response> {
+  const { verb, path, body } = endpoint.binding.request(endpoint.dialect, operation, ++lastId);
   const headers: Record<string, string> = {
-    "Content-Type": "application/json",
+    ...(body ? { "Content-Type": "application/json" } : {}),
     Accept: accept,
     ...endpoint.headers,
   };
   if (exchange.lastEventId !== undefined) headers["Last-Event-ID"] = exchange.lastEventId;
   if (exchange.traceId) headers.traceparent = `00-${exchange.traceId}-${exchange.traceId.slice(16)}-01`;
-  const body = toJson(envelope(request, ++lastId));
-  exchange.recorder?.request(headers, body);
-  const init = { method: "POST", headers, body, signal: exchange.signal };
+  exchange.recorder?.request(headers, body, path ? `${verb} ${path}` : verb);
+  const init = {
+    method: verb,
+    headers: { ...headers, ...endpoint.proxyHeaders },
+    body: body || undefined,
+    signal: exchange.signal,
+  };
   const response = await withConnectionErrors(
-    () => fetch(endpoint.url, init),
+    () => fetch(endpoint.url(path), init),
     "The agent can't be reached, or the connection was lost before it responded. Try again.",
   );
   exchange.recorder?.response(response.status, response.headers);
   if (response.ok) return response;
   const content = await response.text().catch(() => "");
   exchange.recorder?.piece(content);
-  const { jsonrpc, error } = object(parse(content, null)) ?? {};
+  const source = object(parse(content, null));
   const wait = secondsOf(response.headers.get("retry-after"));
-  if (jsonrpc && isObject(error) && response.status !== 401) throw refusal(error, wait);
+  const refusal = response.status === 401 ? undefined : endpoint.binding.refusal(source, response.status, wait);
+  if (refusal) throw refusal;
+  const error = source?.error;
   throw new HttpError(
     response.status,
     (isObject(error) && text(error.message)) || response.statusText || "no reason given",
@@ -110,7 +117,7 @@ async function post(
 async function readJson(response: Response, { recorder }: Exchange): Promise<unknown> {
   const content = await withConnectionErrors(() => response.text());
   recorder?.piece(content);
-  return parse(content);
+  return content.trim() ? parse(content) : {};
 }
 
 function parse(source: string, fallback?: null): unknown {
@@ -122,16 +129,13 @@ function parse(source: string, fallback?: null): unknown {
   }
 }
 
-function resultOf(response: unknown): unknown {
-  const source = object(response) ?? {};
-  const error = source.error;
-  if (isObject(error)) throw refusal(error);
-  if (!("result" in source)) throw new HttpError(200, "the response is not JSON-RPC. Check the agent, and any proxy in front of it.");
-  return source.result;
+function resultOf({ binding }: Endpoint, operation: Operation, source: unknown): unknown {
+  const error = isObject(object(source)?.error) ? binding.refusal(source, 200, 0) : undefined;
+  if (error) throw error;
+  const result = isObject(source) ? binding.result(operation, source) : undefined;
+  if (result === undefined) throw new HttpError(200, "the response is not A2A. Check the agent, and any proxy in front of it.");
+  return result;
 }
-
-const refusal = (error: JsonObject, retryAfter = 0) =>
-  new RpcError(Number(error.code), text(error.message) ?? "No reason given", error.data, retryAfter);
 
 /** Run *action*; replace fetch's TypeError for a broken connection by a ConnectionError. */
 async function withConnectionErrors<T>(

@@ -1,5 +1,6 @@
 import { batch, computed, signal } from "@preact/signals";
-import { jsonRpcUrl, readCard, type AgentCard } from "../protocol/card";
+import { bindingOf, jsonRpc } from "../protocol/binding";
+import { interfaceOf, readCard, unsupported, type AgentCard } from "../protocol/card";
 import type { Target } from "../protocol/copy";
 import type { Dialect } from "../protocol/dialect";
 import { ConnectionError, describe, HttpError } from "../protocol/errors";
@@ -48,10 +49,10 @@ async function refusalReason(response: Response): Promise<string> {
   return message || response.statusText || "no Agent Card";
 }
 
-/** Choose the other version if the agent has no JSON-RPC interface for the chosen one. */
+/** Choose the other version if the agent has no interface for the chosen one. */
 function adaptVersion(shown: AgentCard): void {
   const other = version.value === "1.0" ? "0.3" : "1.0";
-  if (!jsonRpcUrl(shown, version.value) && jsonRpcUrl(shown, other)) version.value = other;
+  if (!interfaceOf(shown, version.value) && interfaceOf(shown, other)) version.value = other;
 }
 
 /** Show the card, or the extended one alone, so that skills do not appear and disappear. */
@@ -69,8 +70,23 @@ async function show(publicCard: AgentCard): Promise<void> {
 /** The extended card, or undefined if it is refused; `perform` opens the sign-in on a 401. */
 const extendedCard = () => perform({ name: "extendedCard" }).catch(() => undefined);
 
+/** Tells the proxy the URL of the interface that a request goes to. */
+const INTERFACE_HEADER = "X-Agent-Interface";
+
+/**
+ * The endpoint for a version: JSON-RPC of the agent whose page this is, or behind a proxy the
+ * interface of the card. Throws an Error if the card has none.
+ */
 function endpoint(chosenDialect: Dialect): Endpoint {
-  return { url: withSecret(new URL(base)), headers: { ...chosenDialect.headers, ...secretHeaders() } };
+  const common = {
+    url: (path: string) => withSecret(new URL(`.${path}`, base)),
+    dialect: chosenDialect,
+    headers: { ...chosenDialect.headers, ...secretHeaders() },
+  };
+  if (!agentUrl || !card.value) return { ...common, binding: jsonRpc(), proxyHeaders: {} };
+  const chosen = interfaceOf(card.value, chosenDialect.version);
+  if (!chosen) throw new Error(unsupported(card.value, chosenDialect.version));
+  return { ...common, binding: bindingOf(chosen), proxyHeaders: { [INTERFACE_HEADER]: new URL(chosen.url, agentUrl).href } };
 }
 
 /** The target of copied requests in a version, without the secret. */
@@ -78,8 +94,11 @@ export function target(forVersion: Version, lastEventId?: string): Target {
   const secret = credentials.value;
   const header = secret?.location === "header" ? secret.name : "";
   const prefix = /^(Bearer|Basic) /.exec(secret?.value ?? "")?.[0] ?? "";
+  const chosen = agentUrl && card.value ? interfaceOf(card.value, forVersion) : undefined;
   return {
-    url: agentUrl ? ((card.value && jsonRpcUrl(card.value, forVersion)) ?? agentUrl) : base,
+    url: chosen?.url ?? (agentUrl || base),
+    agent: agentUrl || base,
+    binding: chosen ? bindingOf(chosen) : jsonRpc(),
     lastEventId,
     queryKey: secret?.location === "query" ? secret.name : undefined,
     credentials: header ? { header, value: `${prefix}$A2A_TOKEN` } : undefined,
@@ -112,10 +131,7 @@ export async function perform(
 ): Promise<unknown> {
   const entry = exchange?.isPoll ? UNLOGGED : recorded(operation, chosenDialect);
   try {
-    const result = await call(endpoint(chosenDialect), chosenDialect.request(operation), {
-      ...exchange,
-      recorder: entry,
-    });
+    const result = await call(endpoint(chosenDialect), operation, { ...exchange, recorder: entry });
     entry.ended();
     return result;
   } catch (error) {
@@ -152,7 +168,7 @@ export async function* listen(
   const entry = recorded(operation, chosenDialect, exchange.lastEventId);
   const recording = { ...exchange, recorder: entry };
   try {
-    yield* stream(endpoint(chosenDialect), chosenDialect.request(operation), recording, opened);
+    yield* stream(endpoint(chosenDialect), operation, recording, opened);
     entry.ended();
   } catch (error) {
     entry.ended(error);

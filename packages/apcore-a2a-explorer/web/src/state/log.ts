@@ -59,11 +59,11 @@ export function logged(
     log.value = log.value.map((each) => (each.id === entry.id ? { ...each, ...changes } : each));
   };
   return {
-    request(headers, body) {
+    request(headers, body, start = "POST") {
       const shown = Object.entries(headers).map(([name, value]) =>
         `${name}: ${name === secret ? "$A2A_TOKEN" : value}`,
       );
-      wire.request = ["POST", ...shown].join("\n");
+      wire.request = [start, ...shown].join("\n");
       wire.body = body;
       wire.size += wire.request.length + body.length;
       dropOldest();

@@ -35,7 +35,8 @@ interface Mismatches {
 
 /** What the protocol's definition does not allow in an entry; null if it does not say. */
 function mismatchesIn({ wire, version, operation, took }: LogEntry): Mismatches | null {
-  if (took === undefined || wire.isCut || !wire.body) return null;
+  // requests of HTTP+JSON have a path
+  if (took === undefined || wire.isCut || !wire.request.startsWith("POST\n")) return null;
   const { method } = DIALECTS[version].request(operation);
   const request = checkRequest(version, method, wire.body);
   const body = wire.pieces.map(({ text }) => text).join("");

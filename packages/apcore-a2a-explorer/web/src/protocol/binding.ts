@@ -1,0 +1,56 @@
+/** The bindings of the protocol to HTTP, as the dialects of JSON-RPC need them. */
+
+import type { AgentInterface } from "./card";
+import type { Dialect, RpcRequest } from "./dialect";
+import { RpcError } from "./errors";
+import { httpJson } from "./httpJson";
+import { toJson } from "./json";
+import type { Operation } from "./types";
+import { isObject, object, text } from "./values";
+
+/** An operation as an HTTP request. */
+export interface WireRequest {
+  verb: "GET" | "POST" | "DELETE";
+  /** The path and query below the URL of the interface, with a slash at its beginning; "" for none. */
+  path: string;
+  /** "" for none. */
+  body: string;
+}
+
+export interface Binding {
+  /** *id* is the number of the request. */
+  request(dialect: Dialect, operation: Operation, id: number): WireRequest;
+  /** The result in the body of a response, or in an event of a stream, as JSON-RPC would have it. */
+  result(operation: Operation, source: unknown): unknown;
+  /** The error in the body of a refused request; undefined if it has none of the protocol. */
+  refusal(source: unknown, status: number, retryAfter: number): RpcError | undefined;
+}
+
+export const envelope = (request: RpcRequest, id: number) => ({
+  jsonrpc: "2.0" as const,
+  id,
+  ...request,
+});
+
+/** JSON-RPC over HTTP, for the *tenant* of an interface of A2A 1.0. */
+export const jsonRpc = (tenant = ""): Binding => ({
+  request(dialect, operation, id) {
+    const { method, params } = dialect.request(operation);
+    const request = { method, params: tenant ? { tenant, ...params } : params };
+    return { verb: "POST", path: "", body: toJson(envelope(request, id)) };
+  },
+  result(_, source) {
+    const response = object(source);
+    return isObject(response?.error) || !response || !("result" in response) ? undefined : response.result;
+  },
+  refusal(source, status, retryAfter) {
+    const { jsonrpc, error } = object(source) ?? {};
+    // a response with another status may be that of a proxy
+    if (!isObject(error) || (!jsonrpc && status !== 200)) return undefined;
+    return new RpcError(Number(error.code), text(error.message) ?? "No reason given", error.data, retryAfter);
+  },
+});
+
+/** The binding of an interface. */
+export const bindingOf = ({ binding, tenant, version }: AgentInterface): Binding =>
+  binding === "HTTP+JSON" ? httpJson(version.startsWith("0") ? "0.3" : "1.0", tenant) : jsonRpc(tenant);

@@ -1,0 +1,165 @@
+/** HTTP+JSON: A2A 1.0 §11, and 0.3 with the JSON of its protocol buffers, as the SDKs write it. */
+
+import type { Binding, WireRequest } from "./binding";
+import { RpcError } from "./errors";
+import { toJson } from "./json";
+import type { JsonObject, Operation, Version } from "./types";
+import { isObject, object, objects, text, withoutUndefined } from "./values";
+
+/** The codes that JSON-RPC has for the reasons of errors (§11.6), and for the codes of gRPC. */
+const CODES: Record<string, number> = {
+  TASK_NOT_FOUND: -32001,
+  TASK_NOT_CANCELABLE: -32002,
+  PUSH_NOTIFICATION_NOT_SUPPORTED: -32003,
+  UNSUPPORTED_OPERATION: -32004,
+  CONTENT_TYPE_NOT_SUPPORTED: -32005,
+  INVALID_AGENT_RESPONSE: -32006,
+  EXTENDED_AGENT_CARD_NOT_CONFIGURED: -32007,
+  EXTENSION_SUPPORT_REQUIRED: -32008,
+  VERSION_NOT_SUPPORTED: -32009,
+  INVALID_ARGUMENT: -32602,
+  UNIMPLEMENTED: -32601,
+  RESOURCE_EXHAUSTED: -32029,
+};
+/** The codes for HTTP statuses, if the error says no more. */
+const CODES_OF_STATUS: Record<number, number> = { 400: -32602, 404: -32001, 405: -32601, 501: -32004 };
+const INTERNAL = -32603;
+
+/** HTTP+JSON of a version, for the *tenant* of an interface of A2A 1.0. */
+export function httpJson(version: Version, tenant = ""): Binding {
+  const isOld = version === "0.3";
+  const prefix = isOld ? "/v1" : tenant && `/${encodeURIComponent(tenant)}`;
+  return {
+    request(dialect, operation) {
+      const { verb, path, hasBody } = targetOf(operation, isOld);
+      const { params } = dialect.request(operation);
+      if (hasBody) {
+        const { taskId: _, ...content } = params; // the path has it
+        return { verb, path: prefix + path, body: toJson(isOld ? oldBody(operation, params) : content) };
+      }
+      const query = operation.name === "list" ? `?${queryOf(params)}` : "";
+      return { verb, path: prefix + path + query, body: "" };
+    },
+    result: (operation, source) => (isOld ? oldResult(operation, source) : source),
+    refusal(source, status, retryAfter) {
+      const error = object(object(source)?.error) ?? (isOld ? object(source) : undefined);
+      if (!error || text(error.message) === undefined) return undefined;
+      return new RpcError(codeOf(error, status), text(error.message)!, error.details ?? error.data, retryAfter);
+    },
+  };
+}
+
+function targetOf(operation: Operation, isOld: boolean): Omit<WireRequest, "body"> & { hasBody: boolean } {
+  const task = (id: string) => `/tasks/${encodeURIComponent(id)}`;
+  const configs = (taskId: string) => `${task(taskId)}/pushNotificationConfigs`;
+  const get = (path: string) => ({ verb: "GET" as const, path, hasBody: false });
+  const post = (path: string, hasBody = false) => ({ verb: "POST" as const, path, hasBody });
+  switch (operation.name) {
+    case "send":
+      return post("/message:send", true);
+    case "stream":
+      return post("/message:stream", true);
+    case "get":
+      return get(task(operation.id));
+    case "list":
+      return get("/tasks");
+    case "cancel":
+      return post(`${task(operation.id)}:cancel`);
+    case "subscribe":
+      return post(`${task(operation.id)}:subscribe`);
+    case "setPush":
+      return post(configs(operation.taskId), true);
+    case "listPush":
+      return get(configs(operation.taskId));
+    case "deletePush":
+      return { verb: "DELETE", path: `${configs(operation.taskId)}/${encodeURIComponent(operation.id)}`, hasBody: false };
+    case "extendedCard":
+      return get(isOld ? "/card" : "/extendedAgentCard");
+  }
+}
+
+const queryOf = (params: JsonObject) =>
+  new URLSearchParams(Object.entries(params).map(([name, value]): [string, string] => [name, String(value)]));
+
+function codeOf(error: JsonObject, status: number): number {
+  const info = objects(error.details).find((each) => String(each["@type"]).endsWith("ErrorInfo"));
+  const named = CODES[text(info?.reason) ?? ""] ?? CODES[text(error.status) ?? ""];
+  // servers of 0.3 repeat the code of JSON-RPC, those of 1.0 the HTTP status
+  const given = typeof error.code === "number" && error.code < 0 ? error.code : undefined;
+  return named ?? given ?? CODES_OF_STATUS[status] ?? INTERNAL;
+}
+
+/** The body of a request of 0.3, from the params of JSON-RPC. */
+function oldBody(operation: Operation, params: JsonObject): JsonObject {
+  if (operation.name === "setPush") {
+    const parent = `tasks/${operation.taskId}`;
+    const configId = operation.config.id || "default";
+    const name = `${parent}/pushNotificationConfigs/${configId}`;
+    return { parent, configId, config: { name, pushNotificationConfig: params.pushNotificationConfig! } };
+  }
+  const { kind: _, parts, ...message } = object(params.message) ?? {};
+  const { pushNotificationConfig, ...configuration } = object(params.configuration) ?? {};
+  return withoutUndefined({
+    ...params,
+    message: {
+      ...message,
+      role: message.role === "agent" ? "ROLE_AGENT" : "ROLE_USER",
+      content: objects(parts).map(oldPart),
+    },
+    configuration: withoutUndefined({ ...configuration, pushNotification: pushNotificationConfig }),
+  });
+}
+
+function oldPart({ kind: _, ...part }: JsonObject): JsonObject {
+  const file = object(part.file);
+  if ("data" in part) return { ...part, data: { data: part.data! } };
+  if (!file) return part;
+  const { uri, bytes, ...more } = file;
+  return { ...part, file: withoutUndefined({ ...more, fileWithUri: uri, fileWithBytes: bytes }) };
+}
+
+/** The result of JSON-RPC 0.3, from a response or an event. */
+function oldResult(operation: Operation, source: unknown): unknown {
+  const response = object(source) ?? {};
+  if (operation.name === "extendedCard") return response;
+  if (operation.name === "list") return { ...response, tasks: objects(response.tasks).map(task) };
+  if (operation.name === "listPush") {
+    return objects(response.configs).map((each) => ({ taskId: operation.taskId, ...each }));
+  }
+  const { statusUpdate, artifactUpdate } = response;
+  const sent = object(response.msg) ?? object(response.message);
+  if (isObject(statusUpdate)) {
+    return { ...statusUpdate, kind: "status-update", status: status(statusUpdate.status) };
+  }
+  if (isObject(artifactUpdate)) {
+    const artifact = withParts(object(artifactUpdate.artifact) ?? {});
+    return { ...artifactUpdate, kind: "artifact-update", artifact };
+  }
+  return sent ? { ...withParts(sent), kind: "message" } : task(object(response.task) ?? response);
+}
+
+const task = (source: JsonObject): JsonObject => ({
+  ...source,
+  kind: "task",
+  status: status(source.status),
+  artifacts: objects(source.artifacts).map(withParts),
+  history: objects(source.history).map(withParts),
+});
+
+function status(source: unknown): JsonObject {
+  const { message, update, ...given } = object(source) ?? {};
+  const sent = object(message) ?? object(update);
+  const state = given.state === "TASK_STATE_CANCELLED" ? "canceled" : given.state;
+  return withoutUndefined({ ...given, state, message: sent && withParts(sent) });
+}
+
+/** A message or an artifact, whose parts are in the form of JSON-RPC. */
+const withParts = ({ content, parts, ...source }: JsonObject): JsonObject => ({
+  ...source,
+  parts: objects(content ?? parts).map((part) => {
+    const file = object(part.file);
+    const data = object(part.data);
+    if (file) return { ...part, file: withoutUndefined({ uri: file.fileWithUri, bytes: file.fileWithBytes, ...file }) };
+    return data && isObject(data.data) ? { ...part, data: data.data } : part;
+  }),
+});
