@@ -154,6 +154,8 @@ def test_a_task_is_started_and_approved_by_keyboard_alone(visit: Visit) -> None:
     tab_to(page.get_by_label("Result").get_by_role("link", name="Task"))
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="History")).to_be_visible()
+    tab_to(page.get_by_label("Type files.delete to approve it"))
+    page.keyboard.type("files.delete")
     tab_to(page.get_by_role("button", name="Approve"))
     page.keyboard.press("Enter")
     expect(page.get_by_role("status").first).to_have_text("failed")

@@ -18,7 +18,7 @@ from tests.serving import PATIENCE, running
 
 from . import forms
 from .browsing import Visit, press_run
-from .fake import FakeAgent, stream_of, task_of
+from .fake import FakeAgent, card_of, stream_of, task_of
 from .posted_requests import Json, PostedRequests
 
 OpenVisit = Callable[..., Visit]
@@ -332,3 +332,37 @@ def test_mismatches_with_the_protocol_are_shown_with_their_paths(open_visit: Ope
         row.get_by_role("button", name="Request", exact=True).click()
         expect(errors).to_have_count(0)
         assert visit.accessibility_violations() == []
+
+
+def test_members_that_the_protocol_does_not_know_are_marked(open_visit: OpenVisit) -> None:
+    card = {**card_of(), "supportedInterfaces": [], "colour": "red", "skills": [{"id": "work"}]}
+    fake = FakeAgent(card)
+    fake.replies["SendMessage"] = lambda params: {"task": {**task_of(), "kind": "task"}}
+    with running(fake.app()) as url:
+        visit = open_visit(url)
+        press_run(visit.go("skills/work"), "wait")
+        visit.page.get_by_role("region", name="Result").get_by_text("completed").first.wait_for()
+        page = visit.go("requests")
+        for name, label, path in (
+            ("SendMessage", "valid A2A 1.0", "result.task.kind"),
+            ("agent-card.json", "3 mismatches", "card.colour"),
+        ):
+            row = page.get_by_role("listitem").filter(has=page.get_by_text(name))
+            expect(row).to_contain_text(label)
+            expect(row).to_contain_text("1 unknown member")
+            row.get_by_text("Request and response").click()
+            expect(row.locator(".unknown").get_by_role("listitem")).to_have_text(path)
+        errors = row.locator(".failure").get_by_role("listitem")
+        expect(errors.first).to_have_text("1.0: card.skills[0].name: is missing")
+        assert visit.accessibility_violations() == []
+
+
+def test_the_card_of_the_agent_is_valid_in_both_versions(visit: Visit) -> None:
+    page = visit.go("requests")
+    row = page.get_by_role("listitem").filter(has_text="agent-card.json")
+    expect(row).to_contain_text("valid A2A 1.0 and 0.3")
+    expect(row).not_to_contain_text("unknown")
+    row.get_by_text("Request and response").click()
+    expect(row.locator(".wire")).to_contain_text('"supportedInterfaces"')
+    row.get_by_role("button", name="Request", exact=True).click()
+    expect(row.locator(".wire")).to_contain_text("GET")

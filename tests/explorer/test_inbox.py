@@ -14,7 +14,7 @@ from tests.server.inloop import NEEDS_APPROVAL, ActionModule, give_back, registr
 from tests.serving import running
 
 from .browsing import Visit
-from .fake import FakeAgent, task_of
+from .fake import FakeAgent, card_of, refusal, task_of
 from .other_client import OtherClient
 
 OpenVisit = Callable[..., Visit]
@@ -54,7 +54,7 @@ def test_a_destructive_call_is_approved_by_typing_its_name(
 ) -> None:
     task = other.send({"data": {"path": "<b>old</b>", "deep": {"n": [1]}}}, "wipe")
     entry = item(visit.go("inbox"), task)
-    expect(entry.get_by_role("row", name="path <b>old</b>")).to_be_visible()
+    expect(entry.get_by_role("row", name='path "<b>old</b>"')).to_be_visible()
     expect(entry.get_by_role("row", name="deep")).to_contain_text("n: [ 1 ]")
     entry.get_by_role("button", name="Approve").click()
     expect(entry.get_by_text("Type the name first.")).to_be_visible()
@@ -79,6 +79,61 @@ def test_a_denial_takes_a_reason(visit: Visit, other: OtherClient) -> None:
     expect(entry.get_by_role("status")).to_have_text("Answer sent. Task state: rejected")
     denied = other.call("GetTask", id=task["id"])
     assert "not today" in str(denied)
+
+
+def test_several_calls_are_approved_together_except_for_destructive_ones(
+    visit: Visit, other: OtherClient
+) -> None:
+    tasks = [other.send({"data": {"n": n}}, "ask.first") for n in range(3)]
+    wipe = other.send({"data": {"path": "old"}}, "wipe")
+    page = visit.go("inbox")
+    expect(item(page, wipe)).to_be_visible()
+    expect(item(page, wipe).get_by_role("checkbox")).to_have_count(0)
+    page.get_by_label("Select all approvals").check()
+    item(page, tasks[1]).get_by_role("checkbox").uncheck()
+    expect(page.get_by_text("2 calls selected")).to_be_visible()
+    page.get_by_role("button", name="Approve selected calls").click()
+    assert visit.accessibility_violations() == []
+    page.get_by_role("button", name="Yes, approve 2 calls").click()
+    expect(page.get_by_text("2 answers sent.")).to_be_visible()
+    for task in (tasks[0], tasks[2]):
+        expect(item(page, task)).to_contain_text("Task state: completed")
+    for task in (tasks[1], wipe):
+        expect(item(page, task)).to_contain_text("Waiting for your approval")
+
+
+def test_several_calls_are_denied_with_one_reason(visit: Visit, other: OtherClient) -> None:
+    tasks = [other.send({"data": {"n": n}}, "ask.first") for n in range(2)]
+    page = visit.go("inbox")
+    for task in tasks:
+        item(page, task).focus()
+        page.keyboard.press("x")
+    page.get_by_role("button", name="Deny selected calls…").click()
+    expect(page.get_by_label("Reason")).to_be_focused()
+    page.keyboard.type("closed today")
+    page.get_by_role("button", name="Deny 2 calls").click()
+    expect(page.get_by_text("2 answers sent.")).to_be_visible()
+    for task in tasks:
+        expect(item(page, task)).to_contain_text("Task state: rejected")
+        assert "closed today" in str(other.call("GetTask", id=task["id"]))
+
+
+def test_an_answer_that_is_refused_with_others_is_reported(open_visit: OpenVisit) -> None:
+    tasks = [approval(f"task {number}", "2036-01-01T00:00:00Z") for number in range(2)]
+    fake = FakeAgent(
+        card_of(capabilities={"streaming": False}),
+        ListTasks=lambda params: {"tasks": tasks if "INPUT" in params.get("status", "") else []},
+    )
+    fake.replies["SendMessage"] = lambda params: (
+        {"task": task_of(id="task 0")} if params["message"]["taskId"] == "task 0" else refusal(503)
+    )
+    with running(fake.app()) as url:
+        page = open_visit(url).go("inbox")
+        page.get_by_label("Select all approvals").check()
+        page.get_by_role("button", name="Approve selected calls").click()
+        page.get_by_role("button", name="Yes, approve 2 calls").click()
+        expect(page.get_by_text("1 answer sent. 1 refused:")).to_contain_text("Refused with 503")
+        expect(page.get_by_role("article", name="task 1")).to_contain_text("Waiting for your")
 
 
 def test_the_inbox_is_worked_through_with_keys(visit: Visit, other: OtherClient) -> None:

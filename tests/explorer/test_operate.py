@@ -421,7 +421,7 @@ def test_an_answered_task_leaves_the_inbox(visit: Visit, other: OtherClient) -> 
     expect(inbox_link(page)).to_have_text(f"Inbox{waiting_before + 1} waiting")
     inbox_link(page).click()
     card = page.get_by_role("article", name=f"Task {task['id']}")
-    expect(card.get_by_role("row", name="text mine")).to_be_visible()
+    expect(card.get_by_role("row", name='text "mine"')).to_be_visible()
     card.get_by_role("button", name="Approve").click()
     expect(card.get_by_role("status")).to_have_text("Answer sent. Task state: completed")
     expect(card.get_by_role("status")).to_be_focused()

@@ -247,6 +247,26 @@ def test_an_open_copy_panel_follows_the_chosen_version(visit: Visit) -> None:
     expect(code).to_contain_text('"SendStreamingMessage"')
 
 
+def test_the_code_stays_beside_the_form_and_the_result_is_not_lost(visit: Visit) -> None:
+    page = open_skill(visit, "mirror")
+    beside = page.get_by_role("group", name="Beside the input")
+    code = page.get_by_role("group", name="Copy this request").locator("pre")
+    expect(code).to_contain_text('"SendStreamingMessage"')
+    press_run(page, "wait")
+    expect_state(page, "completed")
+    page.get_by_role("listbox", name="Events").press("End")
+    expect(code).to_have_count(0)
+    beside.get_by_role("button", name="Code").click()
+    expect(result(page)).to_be_hidden()
+    page.get_by_role("textbox", name="JSON", exact=True).fill('{"word": "later"}')
+    expect(code).to_contain_text('"word":"later"')
+    beside.get_by_role("button", name="Result").click()
+    expect(code).to_have_count(0)
+    expect(
+        page.get_by_role("listbox", name="Events").get_by_role("option", selected=True)
+    ).to_be_visible()
+
+
 def test_a_run_of_a_slow_task_is_followed_after_two_reloads(
     visit: Visit, scripted: ScriptedModule
 ) -> None:

@@ -124,6 +124,18 @@ def request_deletion(visit: Visit) -> Page:
     return page
 
 
+def approve(page: Page) -> None:
+    """Approve the deletion by the name of its skill."""
+    question(page).get_by_label("Type files.delete to approve it").fill("files.delete")
+    question(page).get_by_role("button", name="Approve").click()
+
+
+def deny(page: Page, reason: str = "") -> None:
+    question(page).get_by_role("button", name="Deny…").click()
+    question(page).get_by_label("Reason").fill(reason)
+    question(page).get_by_role("button", name="Deny", exact=True).click()
+
+
 def state(page: Page) -> Locator:
     return page.get_by_role("region", name="Result").get_by_role("status").first
 
@@ -220,7 +232,7 @@ def test_a_stray_message_does_not_hide_the_call_to_approve(
     task_link(page).click()
     expect(question(page)).to_contain_text("Run files.delete with these arguments?")
     expect(question(page)).not_to_contain_text("Please answer yes or no")
-    question(page).get_by_role("button", name="Deny").click()
+    deny(page)
     expect(page.get_by_role("main").get_by_role("status").first).to_have_text("rejected")
 
 
@@ -237,6 +249,9 @@ def test_an_approved_call_is_made(visit: Visit, report: Path) -> None:
     page = request_deletion(visit)
     assert report.exists()
     question(page).get_by_role("button", name="Approve").click()
+    expect(question(page).get_by_text("Type the name first.")).to_be_visible()
+    assert report.exists()
+    approve(page)
     expect(state(page)).to_have_text("completed")
     expect(page.get_by_text('deleted: "report.txt"')).to_be_visible()
     expect(question(page)).to_have_count(0)
@@ -245,8 +260,7 @@ def test_an_approved_call_is_made(visit: Visit, report: Path) -> None:
 
 def test_a_denied_call_is_not_made(visit: Visit, report: Path) -> None:
     page = request_deletion(visit)
-    question(page).get_by_label("Comment").fill("Not yet")
-    question(page).get_by_role("button", name="Deny").click()
+    deny(page, "Not yet")
     expect(state(page)).to_have_text("rejected")
     expect(page.get_by_role("region", name="Message from the agent")).to_contain_text(
         "Rejected by client"
@@ -267,7 +281,7 @@ def test_a_late_approval_is_reported_as_late(
     expect(conversation_tasks(page).get_by_text("input-required")).to_be_visible()
     [task] = other.call("ListTasks", contextId=page.url.rpartition("/")[2])["tasks"]
     other.send({"text": "no"}, taskId=task["id"])
-    question(page).get_by_role("button", name="Approve").click()
+    approve(page)
     expect(page.get_by_text(LATE)).to_be_visible()
     expect(conversation_tasks(page)).to_contain_text("rejected")
     expect(question(page)).to_have_count(0)

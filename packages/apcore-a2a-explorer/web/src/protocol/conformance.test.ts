@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { checkRequest, checkResponse } from "./conformance";
+import { checkCard, checkRequest, checkResponse } from "./conformance";
 import type { Operation } from "./types";
 import { envelope } from "./binding";
 import { v03 } from "./v03";
@@ -22,9 +22,10 @@ const OPERATIONS: Operation[] = [
 describe.each([v1, v03])("A2A $version", (dialect) => {
   it.each(OPERATIONS)("requests of the page are right: $name", (operation) => {
     const request = dialect.request(operation);
-    const errors = checkRequest(dialect.version, request.method, JSON.stringify(envelope(request, 1)));
+    const findings = checkRequest(dialect.version, request.method, JSON.stringify(envelope(request, 1)));
     // A2A 0.3 has no method to list tasks
-    expect(errors).toEqual(operation.name === "list" && dialect === v03 ? null : []);
+    const isUndefined = operation.name === "list" && dialect === v03;
+    expect(findings).toEqual(isUndefined ? null : { errors: [], unknown: [] });
   });
 });
 
@@ -46,11 +47,11 @@ describe("a mismatch is named with its path", () => {
     ],
     ["a text", "completed", ['result: Task expected, not "completed"']],
   ])("%s", (_, task, errors) => {
-    expect(checkResponse("1.0", "GetTask", response(task), false)).toEqual(errors);
+    expect(checkResponse("1.0", "GetTask", response(task), false)).toEqual({ errors, unknown: [] });
   });
 
   it("a state of the other version", () => {
-    const [error] = checkResponse("1.0", "GetTask", response({ ...TASK, status: { state: "completed" } }), false)!;
+    const [error] = checkResponse("1.0", "GetTask", response({ ...TASK, status: { state: "completed" } }), false)!.errors;
     expect(error).toContain(`result.status.state: one of ${state}`);
     expect(error).toContain('not "completed"');
   });
@@ -67,7 +68,7 @@ describe("a mismatch is named with its path", () => {
     ],
     ["nothing after a deletion", "tasks/pushNotificationConfig/delete", null, []],
   ])("of 0.3: %s", (_, method, result, errors) => {
-    expect(checkResponse("0.3", method, response(result), false)).toEqual(errors);
+    expect(checkResponse("0.3", method, response(result), false)).toEqual({ errors, unknown: [] });
   });
 
   it.each([
@@ -78,15 +79,85 @@ describe("a mismatch is named with its path", () => {
     [response(undefined, { error: { code: "x" } }), ["error.code: integer expected", "error.message: string expected"]],
     [response(undefined, { error: { code: -32001, message: "gone" } }), []],
   ])("of JSON-RPC in %s", (body, errors) => {
-    expect(checkResponse("1.0", "GetTask", body, false)).toEqual(errors);
+    expect(checkResponse("1.0", "GetTask", body, false)).toEqual({ errors, unknown: [] });
   });
 
   it("each frame of a stream", () => {
     const frames = [{ task: TASK }, {}, { task: TASK, message: null }, { task: TASK, message: [] }].map((each) => `data: ${response(each)}\n\n`);
-    expect(checkResponse("1.0", "SendStreamingMessage", frames.join(""), true)).toEqual([
+    expect(checkResponse("1.0", "SendStreamingMessage", frames.join(""), true)?.errors).toEqual([
       "frame 2: result: exactly one of task, message, statusUpdate, artifactUpdate is needed",
       "frame 4: result: exactly one of task, message, statusUpdate, artifactUpdate is needed",
       "frame 4: result.message: Message expected, not []",
     ]);
+  });
+});
+
+describe("members that the version does not know are marked", () => {
+  it("in a request", () => {
+    const body = { jsonrpc: "2.0", id: 1, method: "GetTask", params: { id: "t", verbose: true }, extra: 1 };
+    expect(checkRequest("1.0", "GetTask", JSON.stringify(body))).toEqual({
+      errors: [],
+      unknown: ["extra", "params.verbose"],
+    });
+  });
+
+  it.each<[string, unknown, string[]]>([
+    ["a member of the other version", { ...TASK, kind: "task" }, ["result.kind"]],
+    ["a misspelt one", { ...TASK, artefacts: [] }, ["result.artefacts"]],
+    ["one in a list", { ...TASK, history: [{ ...MESSAGE, role: "ROLE_USER", sender: 1 }] }, ["result.history[0].sender"]],
+    ["one of the names of objects", { ...TASK, constructor: 1 }, ["result.constructor"]],
+    ["none in what is free", { ...TASK, metadata: { any: { thing: 1 } } }, []],
+  ])("in a response: %s", (_, result, unknown) => {
+    expect(checkResponse("1.0", "GetTask", response(result), false)?.unknown).toEqual(unknown);
+  });
+
+  it("even one that is called as the definition calls a choice", () => {
+    expect(checkResponse("1.0", "SendMessage", response({ task: TASK, "?": 1 }), false)?.unknown).toEqual(["result.?"]);
+  });
+
+  it("by the kind of a part in 0.3", () => {
+    const parts = [{ kind: "text", text: "x", mimeType: "text/plain" }];
+    const message = { kind: "message", messageId: "m", role: "agent", parts };
+    expect(checkResponse("0.3", "message/send", response(message), false)).toEqual({
+      errors: [],
+      unknown: ["result.parts[0].mimeType"],
+    });
+  });
+
+  it("in an error, and in each frame", () => {
+    const error = { code: 1, message: "x", hint: "y" };
+    const body = `data: ${response({ task: TASK })}\n\ndata: ${response(undefined, { error })}\n\n`;
+    expect(checkResponse("1.0", "SendStreamingMessage", body, true)?.unknown).toEqual(["frame 2: error.hint"]);
+  });
+});
+
+const CARD = {
+  name: "n",
+  description: "d",
+  version: "1",
+  capabilities: {},
+  defaultInputModes: [],
+  defaultOutputModes: [],
+  skills: [{ id: "s", name: "S", description: "d", tags: [] }],
+};
+const NEW = { supportedInterfaces: [{ url: "https://a.example", protocolBinding: "JSONRPC", protocolVersion: "1.0" }] };
+const OLD = { url: "https://a.example", protocolVersion: "0.3.0" };
+
+describe("cards are checked by the versions whose form they have", () => {
+  it.each<[string, object, string[], string[]]>([
+    ["1.0", { ...CARD, ...NEW }, [], []],
+    ["0.3", { ...CARD, ...OLD }, [], []],
+    ["both", { ...CARD, ...NEW, ...OLD }, [], []],
+    ["neither", CARD, ["1.0: card.supportedInterfaces: is missing"], []],
+    ["1.0 without tags", { ...CARD, ...NEW, skills: [{ id: "s", name: "S", description: "d" }] }, ["1.0: card.skills[0].tags: is missing"], []],
+    ["both, with a wrong list", { ...CARD, ...NEW, ...OLD, skills: 5 }, ["1.0: card.skills: list expected, not 5", "0.3: card.skills: list expected, not 5"], []],
+    ["both, with a member of neither", { ...CARD, ...NEW, ...OLD, colour: "red" }, [], ["card.colour"]],
+    ["1.0, with a member of 0.3", { ...CARD, ...NEW, preferredTransport: "JSONRPC" }, [], ["card.preferredTransport"]],
+  ])("%s", (_, card, errors, unknown) => {
+    expect(checkCard(card)).toEqual({ errors, unknown });
+  });
+
+  it("even what is no card", () => {
+    expect(checkCard([])).toEqual({ errors: ["not a JSON object"], unknown: [] });
   });
 });

@@ -11,61 +11,105 @@ interface Definition {
   types: Record<string, string | Record<string, string | string[]>>;
 }
 const DEFINITIONS = wireTypes as unknown as Record<Version, Definition>;
-const MAX_MISMATCHES = 20;
+const MAX_MISMATCHES = 20; // of each kind that are shown
+const MAX_UNKNOWN = 1_000; // of one object
+/** The key of the members of which exactly one is present. */
+const ONE_OF = "?";
 
-/** What is wrong in a request; null if the definition does not have its method. */
-export function checkRequest(version: Version, method: string, body: string): string[] | null {
+/** What a check has found: texts that begin with the path of a member. */
+export interface Findings {
+  /** What is wrong. */
+  errors: string[];
+  /** Members that the definition does not have; receivers ignore them. */
+  unknown: string[];
+}
+
+/** Check a request; null if the definition does not have its method. */
+export function checkRequest(version: Version, method: string, body: string): Findings | null {
   const definition = DEFINITIONS[version];
   if (!Object.hasOwn(definition.methods, method)) return null;
   const request = parsed(body);
-  if (!isObject(request)) return ["not a JSON object"];
-  return [
-    ...envelopeErrors(request),
-    ...new Checker(definition).check(request.params ?? {}, definition.methods[method]![0]!, "params"),
-  ];
+  if (!isObject(request)) return NOT_AN_OBJECT;
+  return bounded([
+    checkEnvelope(request, ["method", "params"]),
+    new Checker(definition).check(request.params ?? {}, definition.methods[method]![0]!, "params"),
+  ]);
 }
 
-/** What is wrong in a response, or in the frames of a stream; null if its method is unknown. */
-export function checkResponse(
-  version: Version,
-  method: string,
-  body: string,
-  isStream: boolean,
-): string[] | null {
+/** Check a response, or the frames of a stream; null if its method is unknown. */
+export function checkResponse(version: Version, method: string, body: string, isStream: boolean): Findings | null {
   const definition = DEFINITIONS[version];
   if (!Object.hasOwn(definition.methods, method)) return null;
   const type = definition.methods[method]![1]!;
-  if (!isStream) return responseErrors(definition, type, body);
+  if (!isStream) return bounded(responseFindings(definition, type, body));
   const frames = new EventParser().feed(body);
-  return frames
-    .flatMap(({ data }, index) => responseErrors(definition, type, data).map((each) => `frame ${index + 1}: ${each}`))
-    .slice(0, MAX_MISMATCHES);
+  return bounded(
+    frames.flatMap(({ data }, index) =>
+      responseFindings(definition, type, data).map(({ errors, unknown }) => ({
+        errors: errors.map((each) => `frame ${index + 1}: ${each}`),
+        unknown: unknown.map((each) => `frame ${index + 1}: ${each}`),
+      })),
+    ),
+  );
 }
 
-function responseErrors(definition: Definition, type: string, body: string): string[] {
+/** The versions whose form an Agent Card has; 1.0 if it has neither. */
+export function versionsOfCard(card: Record<string, unknown>): Version[] {
+  const versions: Version[] = [];
+  if (Object.hasOwn(card, "supportedInterfaces") || !Object.hasOwn(card, "url")) versions.push("1.0");
+  if (Object.hasOwn(card, "url")) versions.push("0.3");
+  return versions;
+}
+
+/** Check an Agent Card by each version whose form it has: a member is known if one of them has it. */
+export function checkCard(card: unknown): Findings {
+  if (!isObject(card)) return NOT_AN_OBJECT;
+  const versions = versionsOfCard(card);
+  const findings = versions.map((version) => new Checker(DEFINITIONS[version]).check(card, "AgentCard", "card"));
+  const errors = findings.flatMap((each, index) => each.errors.map((error) => `${versions[index]}: ${error}`));
+  const [first, ...others] = findings;
+  const unknown = first!.unknown.filter((path) => others.every((each) => each.unknown.includes(path)));
+  return bounded([{ errors, unknown }]);
+}
+
+const NOT_AN_OBJECT: Findings = { errors: ["not a JSON object"], unknown: [] };
+
+/** All findings as one, with the first of each kind. */
+const bounded = (all: Findings[]): Findings => ({
+  errors: all.flatMap((each) => each.errors).slice(0, MAX_MISMATCHES),
+  unknown: all.flatMap((each) => each.unknown).slice(0, MAX_MISMATCHES),
+});
+
+function responseFindings(definition: Definition, type: string, body: string): Findings[] {
   const response = parsed(body);
-  if (!isObject(response)) return ["not a JSON object"];
-  const errors = envelopeErrors(response);
-  const checker = new Checker(definition);
-  if ("error" in response === "result" in response) return [...errors, "exactly one of result and error is needed"];
-  if (!("error" in response)) return [...errors, ...checker.check(response.result, type, "result")];
+  if (!isObject(response)) return [NOT_AN_OBJECT];
+  const envelope = checkEnvelope(response, ["result", "error"]);
+  if ("error" in response === "result" in response) {
+    return [envelope, { errors: ["exactly one of result and error is needed"], unknown: [] }];
+  }
+  if (!("error" in response)) return [envelope, new Checker(definition).check(response.result, type, "result")];
   const { error } = response;
-  if (!isObject(error)) return [...errors, "error: object expected"];
-  return [
-    ...errors,
+  if (!isObject(error)) return [envelope, { errors: ["error: object expected"], unknown: [] }];
+  const errors = [
     ...(Number.isInteger(error.code) ? [] : ["error.code: integer expected"]),
     ...(typeof error.message === "string" ? [] : ["error.message: string expected"]),
   ];
+  const unknown = namesBeside(error, ["code", "message", "data"]).map((name) => `error.${name}`);
+  return [envelope, { errors, unknown }];
 }
 
-/** What JSON-RPC 2.0 asks of requests and responses. */
-function envelopeErrors(source: Record<string, unknown>): string[] {
+/** Check what JSON-RPC 2.0 asks of requests and responses; *members* are those of one of them. */
+function checkEnvelope(source: Record<string, unknown>, members: string[]): Findings {
   const hasId = source.id === null || ["string", "number"].includes(typeof source.id);
-  return [
+  const errors = [
     ...(source.jsonrpc === "2.0" ? [] : ['jsonrpc: "2.0" expected']),
     ...(hasId ? [] : ["id: string, number or null expected"]),
   ];
+  return { errors, unknown: namesBeside(source, ["jsonrpc", "id", ...members]) };
 }
+
+const namesBeside = (source: Record<string, unknown>, known: string[]) =>
+  Object.keys(source).filter((name) => !known.includes(name));
 
 function parsed(source: string): unknown {
   try {
@@ -87,13 +131,13 @@ const KINDS: Record<string, (value: unknown) => boolean> = {
 
 class Checker {
   #errors: string[] = [];
+  #unknown: string[] = [];
 
   constructor(private readonly definition: Definition) {}
 
-  /** Return what is wrong in *value*, each with its path. */
-  check(value: unknown, type: string, path: string): string[] {
+  check(value: unknown, type: string, path: string): Findings {
     this.#value(value, type, path);
-    return this.#errors.slice(0, MAX_MISMATCHES);
+    return { errors: this.#errors, unknown: this.#unknown };
   }
 
   #value(value: unknown, type: string, path: string): void {
@@ -128,6 +172,9 @@ class Checker {
         this.#value(value[member], type.replace(/!$/, ""), `${path}.${member}`);
       } else if (type.endsWith("!")) this.#add(`${path}.${member}: is missing`);
     }
+    const isKnown = (member: string) => member !== ONE_OF && Object.hasOwn(members, member);
+    const unknown = Object.keys(value).filter((member) => !isKnown(member));
+    this.#unknown.push(...unknown.slice(0, MAX_UNKNOWN).map((member) => `${path}.${member}`));
   }
 
   /** Whether a member is present; in 1.0, null is as good as none (ProtoJSON). */
@@ -144,9 +191,15 @@ class Checker {
       return;
     }
     const results = types.map((each) => new Checker(this.definition).check(value, each, path));
-    const wrongKind = (errors: string[]) => errors.filter((each) => each.startsWith(`${path}.kind:`)).length;
-    const [best] = results.sort((one, other) => wrongKind(one) - wrongKind(other) || one.length - other.length);
-    best!.forEach((each) => this.#add(each));
+    const wrongKind = ({ errors }: Findings) => errors.filter((each) => each.startsWith(`${path}.kind:`)).length;
+    const [best] = results.sort(
+      (one, other) =>
+        wrongKind(one) - wrongKind(other) ||
+        one.errors.length - other.errors.length ||
+        one.unknown.length - other.unknown.length,
+    );
+    best!.errors.forEach((each) => this.#add(each));
+    this.#unknown.push(...best!.unknown);
   }
 
   #expect(expected: string, value: unknown, path: string): void {

@@ -22,23 +22,40 @@ export const cardError = signal("");
 export const extended = signal(false);
 export const skillsById = computed(() => new Map(card.value?.skills.map((each) => [each.id, each])));
 
+/** Whether a skill destroys what can't be restored, as far as the card says. */
+export const isDestructive = (skillId: string) => skillsById.value.get(skillId)?.annotations.destructive === true;
+
 /** The schema of a skill's results, if the card has it. */
 export const outputSchemaOf = (skillId: string | undefined) =>
   skillsById.value.get(skillId ?? "")?.outputSchema;
 
 export async function loadCard(): Promise<void> {
+  const entry = recorded(null, dialect());
   try {
-    const response = await fetch(withSecret(new URL(".well-known/agent-card.json", base)), {
-      headers: secretHeaders(),
-    });
-    if (!response.ok) throw new HttpError(response.status, await refusalReason(response));
-    const source = await response.text().then(parseJson).catch(() => null);
+    const source = await fetchCard(entry);
     if (!isObject(source)) throw new Error("The Agent Card is not a JSON object. Check the agent's server.");
+    entry.ended();
     await show(readCard(source));
   } catch (error) {
+    entry.ended(error);
     signInIfRefused(error);
     cardError.value =
       error instanceof TypeError ? "The agent can't be reached. Check that it is running." : describe(error);
+  }
+}
+
+async function fetchCard(entry: Logging): Promise<unknown> {
+  const headers = secretHeaders();
+  entry.request(headers, "");
+  const response = await fetch(withSecret(new URL(".well-known/agent-card.json", base)), { headers });
+  entry.response(response.status, response.headers);
+  if (!response.ok) throw new HttpError(response.status, await refusalReason(response));
+  const source = await response.text();
+  entry.piece(source);
+  try {
+    return parseJson(source);
+  } catch {
+    return null;
   }
 }
 
@@ -119,7 +136,7 @@ function withSecret(url: URL): string {
 const ignore = () => {};
 const UNLOGGED: Logging = { request: ignore, response: ignore, piece: ignore, ended: ignore };
 
-function recorded(operation: Operation, { version }: Dialect, lastEventId?: string): Logging {
+function recorded(operation: Operation | null, { version }: Dialect, lastEventId?: string): Logging {
   return logged(operation, version, lastEventId, Object.keys(secretHeaders())[0]);
 }
 

@@ -33,6 +33,18 @@ export function answer(
   return run;
 }
 
+/** Wait until the agent has taken an answer, or has refused it: then the run has an error. */
+export function isTaken(run: Run): Promise<void> {
+  const before = run.events.length;
+  return new Promise((resolve) => {
+    const stop = run.changed.subscribe(() => {
+      if (run.events.length === before && run.active) return;
+      queueMicrotask(() => stop());
+      resolve();
+    });
+  });
+}
+
 async function afterReply(run: Run, messageId: string, replied: (next: Run) => void) {
   const { id } = run.task!;
   inbox.value = inbox.value?.filter((each) => each.id !== id) ?? null;

@@ -21,7 +21,8 @@ export interface Wire {
 
 export interface LogEntry {
   id: number;
-  operation: Operation;
+  /** Null for the request for the Agent Card. */
+  operation: Operation | null;
   version: Version;
   lastEventId?: string;
   at: number;
@@ -47,7 +48,7 @@ export interface Logging extends Recorder {
 
 /** Log a request. *secret* is the name of the header with the credentials. */
 export function logged(
-  operation: Operation,
+  operation: Operation | null,
   version: Version,
   lastEventId?: string,
   secret?: string,
@@ -59,7 +60,7 @@ export function logged(
     log.value = log.value.map((each) => (each.id === entry.id ? { ...each, ...changes } : each));
   };
   return {
-    request(headers, body, start = "POST") {
+    request(headers, body, start = operation ? "POST" : "GET") {
       const shown = Object.entries(headers).map(([name, value]) =>
         `${name}: ${name === secret ? "$A2A_TOKEN" : value}`,
       );

@@ -2,8 +2,7 @@ import { useState } from "preact/hooks";
 import { counted } from "../parts/counted";
 import { describe } from "../protocol/errors";
 import { perform } from "../state/agent";
-
-const PARALLEL = 4; // requests at a time
+import { inParallel } from "./inParallel";
 
 /** A bar that cancels the chosen tasks, after a second press. */
 export function BulkCancel({ ids, done }: { ids: string[]; done: () => void }) {
@@ -43,13 +42,9 @@ export function BulkCancel({ ids, done }: { ids: string[]; done: () => void }) {
 
 /** Cancel tasks; return the reasons of those that could not be canceled. */
 async function cancelAll(ids: string[]): Promise<string[]> {
-  const rest = [...ids];
   const refusals: string[] = [];
-  const work = async () => {
-    for (let id = rest.shift(); id !== undefined; id = rest.shift()) {
-      await perform({ name: "cancel", id }).catch((error: unknown) => refusals.push(describe(error)));
-    }
-  };
-  await Promise.all(Array.from({ length: PARALLEL }, work));
+  await inParallel(ids, (id) =>
+    perform({ name: "cancel", id }).catch((error: unknown) => refusals.push(describe(error))),
+  );
   return refusals;
 }

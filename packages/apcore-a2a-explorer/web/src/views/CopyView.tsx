@@ -9,27 +9,37 @@ import { DIALECTS, version } from "../state/settings";
 const FORMATS = { curl: asCurl, Python: asPython, JavaScript: asJavaScript, JSON: asJson };
 type Format = keyof typeof FORMATS;
 
-interface Props {
+interface CopiesProps {
   operation: Operation;
   lastEventId?: string;
   used?: Version;
-  title?: string;
-  /** Whether it is open at first. */
-  open?: boolean;
 }
 
-/** A request to copy, in each format and version. */
-export function CopyView({ operation, lastEventId, used, title = "Copy this request", open = false }: Props) {
-  const [opened, setOpened] = useState(open);
+interface Props extends CopiesProps {
+  title?: string;
+}
+
+/** A request to copy, folded away until it is wanted. */
+export function CopyView({ title = "Copy this request", ...copied }: Props) {
+  const [opened, setOpened] = useState(false);
   return (
-    <details class="copy" open={opened} onToggle={(event) => setOpened(event.currentTarget.open)}>
+    <details class="copy" onToggle={(event) => setOpened(event.currentTarget.open)}>
       <summary>{title}</summary>
-      {opened && <Copies operation={operation} lastEventId={lastEventId} used={used} />}
+      {opened && <CopyBox {...copied} />}
     </details>
   );
 }
 
-function Copies({ operation, lastEventId, used }: Props) {
+/** A request to copy, always shown. */
+export const Copies = (copied: CopiesProps) => (
+  <div class="copy" role="group" aria-labelledby="copies">
+    <h3 id="copies">Copy this request</h3>
+    <CopyBox {...copied} />
+  </div>
+);
+
+/** A request in each format and version. */
+function CopyBox({ operation, lastEventId, used }: CopiesProps) {
   const [format, setFormat] = useState<Format>("curl");
   const [choice, setChoice] = useState(used);
   const chosen = choice ?? version.value;

@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { questionOf } from "../protocol/question";
 import { skillOf, taskFacts } from "../protocol/taskFacts";
 import type { Task } from "../protocol/types";
-import { skillsById } from "../state/agent";
+import { isDestructive, skillsById } from "../state/agent";
 import { credentials } from "../state/credentials";
 import { notifying, toggleNotifying } from "../state/notify";
 import { href } from "../state/route";
@@ -11,9 +11,8 @@ import type { Run } from "../state/run";
 import { rememberRun } from "../state/runs";
 import { version } from "../state/settings";
 import { inbox, inboxError, inboxIsFull, loadInbox } from "../state/tasks";
-import { ApprovalView } from "./ApprovalView";
 import { StateBadge } from "./Badges";
-import { Countdown } from "./Countdown";
+import { BulkDecision } from "./BulkDecision";
 import { Failure } from "./Errors";
 import { QuestionView } from "./QuestionView";
 import { Late } from "./RunView";
@@ -27,6 +26,8 @@ export function Inbox() {
   const waiting = new Map(tasks?.map((task) => [task.id, task]));
   const ids = useOrder(tasks ?? []);
   const list = useRef<HTMLElement>(null);
+  const [chosen, setChosen] = useState(new Set<string>());
+  const selectable = tasks?.filter(isSelectable) ?? [];
   useKeys(list);
   const replied = (next: Run) => {
     const { id } = next.task!;
@@ -44,17 +45,68 @@ export function Inbox() {
       </header>
       {Boolean(tasks?.length) && (
         <p class="muted keys">
-          <kbd>j</kbd> next, <kbd>k</kbd> previous, <kbd>a</kbd> approve, <kbd>d</kbd> deny
+          <kbd>j</kbd> next, <kbd>k</kbd> previous, <kbd>a</kbd> approve, <kbd>d</kbd> deny, <kbd>x</kbd> select
         </p>
       )}
+      {selectable.length > 1 && <SelectAll ids={selectable.map((task) => task.id)} chosen={chosen} choose={setChosen} />}
+      <BulkDecision tasks={selectable.filter((task) => chosen.has(task.id))} replied={replied} />
       <Failure error={inboxError.value} />
       {tasks === null && !inboxError.value && <p class="muted">Loading paused tasks…</p>}
       {tasks?.length === 0 && !inboxError.value && <p class="empty">No tasks are waiting for your input.</p>}
       {ids.map((id) => (
-        <Entry key={id} task={waiting.get(id)} run={answered.get(id)} replied={replied} />
+        <Entry
+          key={id}
+          task={waiting.get(id)}
+          run={answered.get(id)}
+          replied={replied}
+          select={
+            waiting.has(id) && isSelectable(waiting.get(id)!) && (
+              <Select isChosen={chosen.has(id)} toggle={() => setChosen(toggled(chosen, id))} id={id} />
+            )
+          }
+        />
       ))}
       {inboxIsFull.value && <p class="muted">Only the latest paused tasks are shown. More are waiting.</p>}
     </section>
+  );
+}
+
+/** Whether a task waits for an approval that may be given with others: not of what is or may be destructive. */
+function isSelectable(task: Task): boolean {
+  const question = questionOf(task);
+  const skill = skillsById.value.get(question?.skill ?? "");
+  const isApproval = question?.kind === "approval" && question.decidedBy !== "server";
+  return isApproval && skill !== undefined && !isDestructive(skill.id);
+}
+
+function toggled(chosen: Set<string>, id: string): Set<string> {
+  const next = new Set(chosen);
+  if (!next.delete(id)) next.add(id);
+  return next;
+}
+
+function Select({ id, isChosen, toggle }: { id: string; isChosen: boolean; toggle: () => void }) {
+  return (
+    <label class="tick">
+      <span class="sr">Select task {id}</span>
+      <input type="checkbox" data-key="x" checked={isChosen} onChange={toggle} />
+    </label>
+  );
+}
+
+interface SelectAllProps {
+  ids: string[];
+  chosen: Set<string>;
+  choose: (ids: Set<string>) => void;
+}
+
+function SelectAll({ ids, chosen, choose }: SelectAllProps) {
+  const isAll = ids.every((id) => chosen.has(id));
+  return (
+    <label class="select-all">
+      <input type="checkbox" checked={isAll} onChange={() => choose(new Set(isAll ? [] : ids))} /> Select all
+      approvals except for destructive calls
+    </label>
   );
 }
 
@@ -69,18 +121,18 @@ function useOrder(tasks: Task[]): string[] {
   return [...places.current].sort(([, a], [, b]) => a[0] - b[0] || a[1] - b[1]).map(([id]) => id);
 }
 
-/** Decide with `a` and `d`, and move with `j` and `k`, unless the user is typing. */
+/** Decide with `a` and `d`, select with `x`, and move with `j` and `k`, unless the user is typing. */
 function useKeys(list: { current: HTMLElement | null }): void {
   useEffect(() => {
     const press = (event: KeyboardEvent) => {
       const { target, key } = event;
-      const isTyping = target instanceof HTMLElement && target.matches("input, textarea, select");
+      const isTyping = target instanceof HTMLElement && target.matches("input:not([type=checkbox]), textarea, select");
       if (isTyping || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
       const items = [...(list.current?.querySelectorAll<HTMLElement>("article") ?? [])];
       const at = items.findIndex((each) => each.contains(document.activeElement));
       if (key === "j" || key === "k") {
         items[Math.max(0, key === "j" ? Math.min(at + 1, items.length - 1) : at - 1)]?.focus();
-      } else if (key === "a" || key === "d") {
+      } else if (["a", "d", "x"].includes(key)) {
         items[at]?.querySelector<HTMLElement>(`[data-key=${key}]`)?.click();
       } else return;
       event.preventDefault();
@@ -106,35 +158,28 @@ interface EntryProps {
   /** The run of the latest answer. */
   run?: Run;
   replied: (next: Run) => void;
+  /** A checkbox to decide it with others. */
+  select: ComponentChildren;
 }
 
-function Entry({ task, run, replied }: EntryProps) {
+function Entry({ task, run, replied, select }: EntryProps) {
   if (task) {
     return (
-      <Item task={task}>
-        <Ask task={task} replied={replied} />
+      <Item task={task} select={select}>
+        <QuestionView task={task} replied={replied} />
       </Item>
     );
   }
   return run ? <Answered run={run} /> : null;
 }
 
-function Ask({ task, replied }: { task: Task; replied: (next: Run) => void }) {
-  const question = questionOf(task);
-  if (question?.kind !== "approval" || question.decidedBy === "server") {
-    return <QuestionView task={task} replied={replied} />;
-  }
-  return <ApprovalView task={task} question={question} replied={replied} />;
-}
-
-function Item({ task, children }: { task: Task; children: ComponentChildren }) {
-  const expiresAt = questionOf(task)?.expiresAt;
+function Item({ task, select, children }: { task: Task; select?: ComponentChildren; children: ComponentChildren }) {
   const { principal } = taskFacts(task);
   return (
     <article class="card" aria-label={`Task ${task.id}`} tabIndex={-1}>
       <header class="row">
+        {select}
         <h2 class="breakable">{skillsById.value.get(skillOf(task))?.name ?? (skillOf(task) || "Task")}</h2>
-        {expiresAt && <Countdown time={expiresAt} />}
         {principal && <span class="breakable">Requested by {principal}</span>}
         <a href={href("tasks", task.id)}>Open task</a>
         <a href={href("conversations", task.contextId)}>Open conversation</a>

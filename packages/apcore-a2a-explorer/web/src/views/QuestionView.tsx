@@ -12,8 +12,9 @@ import { fieldErrors, type FieldError } from "../protocol/errors";
 import type { JsonObject, Part, Task } from "../protocol/types";
 import { answer } from "../state/answer";
 import type { Run } from "../state/run";
+import { Countdown } from "./Countdown";
+import { Decision } from "./Decision";
 import { Failure } from "./Errors";
-import { When } from "./When";
 
 interface Props {
   task: Task;
@@ -32,7 +33,10 @@ export function QuestionView({ task, run, replied }: Props) {
   };
   return (
     <section class="question" aria-label={`Input requested by task ${task.id}`}>
-      <h3>{TITLES[question.kind]}</h3>
+      <header class="row">
+        <h3>{TITLES[question.kind]}</h3>
+        {question.expiresAt && <Countdown time={question.expiresAt} />}
+      </header>
       {question.text ? (
         <p class="asked">{question.text}</p>
       ) : (
@@ -47,9 +51,12 @@ export function QuestionView({ task, run, replied }: Props) {
           <JsonTree value={question.data} />
         </div>
       )}
-      {question.expiresAt && <p class="hint">Expires <When time={question.expiresAt} />.</p>}
       {question.kind === "approval" && question.decidedBy !== "server" ? (
-        <Approval question={question} answer={reply} />
+        <Decision
+          id={task.id}
+          skill={question.skill ?? ""}
+          decide={(isApproved, reason) => reply({ data: approvalAnswer(question, isApproved, reason) })}
+        />
       ) : question.schema && !question.choices.length ? (
         <FormReply question={question} schema={question.schema} answer={reply} refused={fieldErrors(sent?.error)} />
       ) : (
@@ -71,29 +78,6 @@ const TITLES: Record<Question["kind"], string> = {
 interface AnswerProps {
   question: Question;
   answer: (part: Part) => void;
-}
-
-function Approval({ question, answer }: AnswerProps) {
-  const [comment, setComment] = useState("");
-  const say = (approved: boolean) => answer({ data: approvalAnswer(question, approved, comment) });
-  return (
-    <>
-      <label for={`comment-${question.id}`}>Comment (optional)</label>
-      <input
-        id={`comment-${question.id}`}
-        value={comment}
-        onInput={(event) => setComment(event.currentTarget.value)}
-      />
-      <div class="bar">
-        <button type="button" class="primary" onClick={() => say(true)}>
-          Approve
-        </button>
-        <button type="button" class="danger" onClick={() => say(false)}>
-          Deny
-        </button>
-      </div>
-    </>
-  );
 }
 
 interface FormProps extends AnswerProps {

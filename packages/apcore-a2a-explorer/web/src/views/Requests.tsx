@@ -2,8 +2,9 @@ import { useMemo, useState } from "preact/hooks";
 import { Choice } from "../parts/Choice";
 import { counted } from "../parts/counted";
 import { LongText } from "../parts/LongText";
-import { checkRequest, checkResponse } from "../protocol/conformance";
+import { checkCard, checkRequest, checkResponse, versionsOfCard, type Findings } from "../protocol/conformance";
 import { indented, log, type LogEntry, type Wire } from "../state/log";
+import { isObject } from "../protocol/values";
 import { DIALECTS } from "../state/settings";
 import { CopyView } from "./CopyView";
 import { clock, duration } from "./times";
@@ -18,7 +19,9 @@ export function Requests() {
         The last 100 requests from this page to the agent, newest first, without the polls for
         changes of tasks.
       </p>
-      {!entries.length && <p class="empty">No requests yet, except for the Agent Card.</p>}
+      {!entries.some((entry) => entry.operation) && (
+        <p class="empty">No requests yet, except for the Agent Card.</p>
+      )}
       <ul class="bare">
         {entries.map((entry) => (
           <Entry key={entry.id} entry={entry} />
@@ -28,65 +31,90 @@ export function Requests() {
   );
 }
 
-interface Mismatches {
-  request: string[];
-  response: string[];
+interface Checked {
+  request: Findings;
+  response: Findings;
+  /** The versions by which they were checked. */
+  versions: string;
 }
 
-/** What the protocol's definition does not allow in an entry; null if it does not say. */
-function mismatchesIn({ wire, version, operation, took }: LogEntry): Mismatches | null {
-  // requests of HTTP+JSON have a path
-  if (took === undefined || wire.isCut || !wire.request.startsWith("POST\n")) return null;
+const NOTHING: Findings = { errors: [], unknown: [] };
+
+/** An entry checked by the protocol's definition; null if it says nothing about it. */
+function checked(entry: LogEntry): Checked | null {
+  const { wire, version, operation, took } = entry;
+  const body = wire.pieces.map(({ text }) => text).join("");
+  if (took === undefined || wire.isCut) return null;
+  if (!operation) return body ? checkedCard(body) : null;
+  if (!wire.request.startsWith("POST\n")) return null; // requests of HTTP+JSON have a path
   const { method } = DIALECTS[version].request(operation);
   const request = checkRequest(version, method, wire.body);
-  const body = wire.pieces.map(({ text }) => text).join("");
   // other responses, such as those of a proxy, are not JSON-RPC
-  const response = body ? checkResponse(version, method, body, isStream(wire)) : [];
-  return request && response && { request, response };
+  const response = body ? checkResponse(version, method, body, isStream(wire)) : NOTHING;
+  return request && response && { request, response, versions: version };
+}
+
+function checkedCard(body: string): Checked {
+  let source: unknown;
+  try {
+    source = JSON.parse(body);
+  } catch {
+    source = undefined;
+  }
+  const versions = isObject(source) ? versionsOfCard(source).join(" and ") : "";
+  return { request: NOTHING, response: checkCard(source), versions };
 }
 
 const isStream = (wire: Wire) => wire.head.includes("text/event-stream");
 
 function Entry({ entry }: { entry: LogEntry }) {
-  const mismatches = useMemo(() => mismatchesIn(entry), [entry]);
+  const found = useMemo(() => checked(entry), [entry]);
+  const { operation, version } = entry;
   return (
     <li class="card">
       <div class="row">
-        <strong class="mono">{DIALECTS[entry.version].request(entry.operation).method}</strong>
+        <strong class="mono">
+          {operation ? DIALECTS[version].request(operation).method : "GET /.well-known/agent-card.json"}
+        </strong>
         {entry.status !== undefined && (
           <span class={`badge ${entry.status < 400 ? "good" : "danger"}`}>{entry.status}</span>
         )}
         <span class="muted">
-          A2A {entry.version}, {clock(entry.at)}
+          {operation && `A2A ${version}, `}
+          {clock(entry.at)}
         </span>
         {entry.took === undefined ? (
           <span class="badge busy">pending</span>
         ) : (
           <span class="muted number">{duration(entry.took)}</span>
         )}
-        <Conformance entry={entry} mismatches={mismatches} />
+        <Conformance found={found} />
         {entry.error && <span class="badge danger breakable">{entry.error}</span>}
       </div>
-      <WireView entry={entry} mismatches={mismatches} />
-      <CopyView operation={entry.operation} lastEventId={entry.lastEventId} used={entry.version} />
+      <WireView entry={entry} found={found} />
+      {operation && <CopyView operation={operation} lastEventId={entry.lastEventId} used={version} />}
     </li>
   );
 }
 
-function Conformance({ entry, mismatches }: { entry: LogEntry; mismatches: Mismatches | null }) {
-  if (!mismatches) return null;
-  const count = mismatches.request.length + mismatches.response.length;
-  return count ? (
-    <span class="badge warning">{count === 1 ? "1 mismatch" : `${count} mismatches`}</span>
-  ) : (
-    <span class="badge plain">valid A2A {entry.version}</span>
+function Conformance({ found }: { found: Checked | null }) {
+  if (!found) return null;
+  const { request, response, versions } = found;
+  const mismatches = request.errors.length + response.errors.length;
+  const unknown = request.unknown.length + response.unknown.length;
+  return (
+    <>
+      {mismatches > 0 && <span class="badge warning">{mismatches === 1 ? "1 mismatch" : `${mismatches} mismatches`}</span>}
+      {mismatches === 0 && <span class="badge plain">valid A2A {versions}</span>}
+      {unknown > 0 && <span class="badge warning">{counted(unknown, "unknown member")}</span>}
+    </>
   );
 }
 
 type Side = "Response" | "Request";
 
 /** What was sent and received, byte by byte but for the credentials. */
-function WireView({ entry, mismatches }: { entry: LogEntry; mismatches: Mismatches | null }) {
+function WireView({ entry, found }: { entry: LogEntry; found: Checked | null }) {
   const [opened, setOpened] = useState(false);
   const [side, setSide] = useState<Side>("Response");
   const { wire } = entry;
@@ -96,7 +124,9 @@ function WireView({ entry, mismatches }: { entry: LogEntry; mismatches: Mismatch
       {opened && (
         <>
           <Choice label="Show" options={["Response", "Request"]} value={side} onChange={setSide} />
-          <MismatchList errors={(side === "Request" ? mismatches?.request : mismatches?.response) ?? []} version={entry.version} />
+          {found && (
+            <FindingList found={side === "Request" ? found.request : found.response} versions={found.versions} />
+          )}
           {side === "Request" ? <LongText text={`${wire.request}\n\n${indented(wire.body)}`} code /> : <Response wire={wire} start={entry.at} />}
           {wire.isCut && <p class="muted">Too large: a part is not kept.</p>}
         </>
@@ -105,21 +135,34 @@ function WireView({ entry, mismatches }: { entry: LogEntry; mismatches: Mismatch
   );
 }
 
-function MismatchList({ errors, version }: { errors: string[]; version: string }) {
-  if (!errors.length) return null;
+function FindingList({ found: { errors, unknown }, versions }: { found: Findings; versions: string }) {
   return (
-    <div class="failure">
-      <strong>Not as A2A {version} defines it:</strong>
-      <ul class="errors">
-        {errors.map((error) => (
-          <li key={error} class="breakable">
-            {error}
-          </li>
-        ))}
-      </ul>
-    </div>
+    <>
+      {errors.length > 0 && (
+        <div class="failure">
+          <strong>Not as A2A {versions} defines it:</strong>
+          <PathList paths={errors} />
+        </div>
+      )}
+      {unknown.length > 0 && (
+        <div class="notice unknown">
+          <strong>Members that A2A {versions} does not define, and that receivers ignore:</strong>
+          <PathList paths={unknown} />
+        </div>
+      )}
+    </>
   );
 }
+
+const PathList = ({ paths }: { paths: string[] }) => (
+  <ul class="errors">
+    {paths.map((path, index) => (
+      <li key={index} class="breakable">
+        {path}
+      </li>
+    ))}
+  </ul>
+);
 
 function Response({ wire, start }: { wire: Wire; start: number }) {
   if (!wire.head && !wire.pieces.length) return <p class="muted">No response.</p>;

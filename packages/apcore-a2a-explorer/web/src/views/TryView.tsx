@@ -19,11 +19,13 @@ import { href } from "../state/route";
 import type { Run } from "../state/run";
 import { addRun, operationOf, runs, start, type SendParams } from "../state/runs";
 import { chosenMode } from "../state/settings";
-import { CopyView } from "./CopyView";
+import { Copies } from "./CopyView";
 import { Errors } from "./Errors";
 import { HistoryView } from "./HistoryView";
 import { InputView } from "./InputView";
 import { RunView } from "./RunView";
+
+type Shown = "Result" | "Code";
 
 const LABELS: Record<InputKind, string> = { data: "Data", text: "Text", files: "Files" };
 
@@ -31,6 +33,7 @@ export function TryView({ skill, query }: { skill: Skill; query: URLSearchParams
   const draft = useMemo(() => draftOf(skill), [skill]);
   const mode = modeOf(chosenMode.value);
   const result = useRef<HTMLDivElement>(null);
+  const [shown, setShown] = useState<Shown>(runs.peek().has(skill.id) ? "Result" : "Code");
   useEffect(() => takeSharedInput(draft, query), [draft, query]);
   useEffect(
     () =>
@@ -43,6 +46,7 @@ export function TryView({ skill, query }: { skill: Skill; query: URLSearchParams
   void run?.changed.value;
   const begin = (action: () => Run | undefined) => {
     if (run?.active || !action()) return;
+    setShown("Result");
     // after the view has rendered the result
     setTimeout(() => reveal(result.current), 0);
   };
@@ -65,23 +69,33 @@ export function TryView({ skill, query }: { skill: Skill; query: URLSearchParams
         <RunBar skill={skill} draft={draft} isRunning={run?.active ?? false} run={() => send()} />
       </div>
       <div class="pane" ref={result}>
-        {run && (
-          <RunView
-            key={run.startedAt}
-            run={run}
-            replied={(next) => addRun(skill.id, next)}
-            rerun={() => rerun(run)}
-          />
-        )}
-        <HistoryView skillId={skill.id} rerun={rerun} />
-        {draft.kind.value === "data" && draft.jsonError.value ? (
-          <p class="muted">Fix the JSON to copy the request.</p>
-        ) : (
-          <CopyView operation={operationOf(mode, partsOf(draft), sendingOf(skill, draft))} open />
-        )}
+        <Choice label="Beside the input" options={["Result", "Code"]} value={shown} onChange={setShown} />
+        {/* hidden instead of removed, so that what was opened and chosen in it stays so */}
+        <div hidden={shown !== "Result"}>
+          {run ? (
+            <RunView
+              key={run.startedAt}
+              run={run}
+              replied={(next) => addRun(skill.id, next)}
+              rerun={() => rerun(run)}
+            />
+          ) : (
+            <p class="empty">Run the skill to see its result here.</p>
+          )}
+          <HistoryView skillId={skill.id} rerun={rerun} />
+        </div>
+        {shown === "Code" && <Code skill={skill} draft={draft} mode={mode} />}
       </div>
     </section>
   );
+}
+
+/** The request that *Run* would send, as code. It follows the form as one types. */
+function Code({ skill, draft, mode }: { skill: Skill; draft: Draft; mode: SendMode }) {
+  if (draft.kind.value === "data" && draft.jsonError.value) {
+    return <p class="muted">Fix the JSON to copy the request.</p>;
+  }
+  return <Copies operation={operationOf(mode, partsOf(draft), sendingOf(skill, draft))} />;
 }
 
 /** The way to run a skill: the chosen one, if the agent can do it. */

@@ -1,0 +1,79 @@
+import { useState } from "preact/hooks";
+import { counted } from "../parts/counted";
+import { describe } from "../protocol/errors";
+import { approvalAnswer, questionOf } from "../protocol/question";
+import type { Task } from "../protocol/types";
+import { answer, isTaken } from "../state/answer";
+import type { Run } from "../state/run";
+import { Denial } from "./Decision";
+import { inParallel } from "./inParallel";
+
+interface Props {
+  /** The tasks whose approvals are selected. */
+  tasks: Task[];
+  replied: (next: Run) => void;
+}
+
+/** A bar that approves the selected calls after a second press, or denies them with one reason. */
+export function BulkDecision({ tasks, replied }: Props) {
+  const [step, setStep] = useState<"" | "approve" | "deny">("");
+  const [outcome, setOutcome] = useState("");
+  const [isBusy, setBusy] = useState(false);
+  const decide = async (isApproved: boolean, reason = "") => {
+    setBusy(true);
+    const refusals = await decideAll(tasks, isApproved, reason, replied);
+    setBusy(false);
+    setStep("");
+    const sent = `${counted(tasks.length - refusals.length, "answer")} sent.`;
+    setOutcome(refusals.length ? `${sent} ${refusals.length} refused: ${refusals[0]}` : sent);
+  };
+  const calls = counted(tasks.length, "call");
+  return (
+    <div class="bulk">
+      <div class="row">
+        <p role="status">{tasks.length ? `${calls} selected` : outcome}</p>
+        {tasks.length > 0 && step === "" && (
+          <>
+            <button type="button" class="primary" onClick={() => setStep("approve")}>
+              Approve selected calls
+            </button>
+            <button type="button" onClick={() => setStep("deny")}>
+              Deny selected calls…
+            </button>
+          </>
+        )}
+        {tasks.length > 0 && step === "approve" && (
+          <>
+            <button type="button" class="primary" disabled={isBusy} onClick={() => void decide(true)}>
+              Yes, approve {calls}
+            </button>
+            <button type="button" class="quiet" onClick={() => setStep("")}>
+              Not now
+            </button>
+          </>
+        )}
+      </div>
+      {tasks.length > 0 && step === "deny" && (
+        <Denial id="selected" calls={calls} deny={(reason) => void decide(false, reason)} back={() => setStep("")} />
+      )}
+    </div>
+  );
+}
+
+/** Answer the approvals of tasks; return the reasons of the answers that were refused. */
+async function decideAll(
+  tasks: Task[],
+  isApproved: boolean,
+  reason: string,
+  replied: (next: Run) => void,
+): Promise<string[]> {
+  const refusals: string[] = [];
+  await inParallel(tasks, async (task) => {
+    const question = questionOf(task);
+    if (!question) return;
+    const run = answer(task, { data: approvalAnswer(question, isApproved, reason) }, [], replied);
+    await isTaken(run);
+    if (run.error) refusals.push(describe(run.error));
+  });
+  return refusals;
+}

@@ -1,0 +1,108 @@
+import { useEffect, useRef, useState } from "preact/hooks";
+import { isDestructive } from "../state/agent";
+
+interface Props {
+  /** A part of the ids of the fields. */
+  id: string;
+  /** The skill that is called. */
+  skill: string;
+  decide: (isApproved: boolean, reason: string) => void;
+}
+
+/** The buttons of an approval. To approve a destructive skill, its id is typed; a denial may have a reason. */
+export function Decision({ id, skill, decide }: Props) {
+  const [isDenying, setDenying] = useState(false);
+  if (isDenying) return <Denial id={id} deny={(reason) => decide(false, reason)} back={() => setDenying(false)} />;
+  return (
+    <Approval
+      id={id}
+      name={isDestructive(skill) ? skill : ""}
+      approve={() => decide(true, "")}
+      deny={() => setDenying(true)}
+    />
+  );
+}
+
+interface ApprovalProps {
+  id: string;
+  /** The name to type before an approval; empty if none is needed. */
+  name: string;
+  approve: () => void;
+  deny: () => void;
+}
+
+function Approval({ id, name, approve, deny }: ApprovalProps) {
+  const [typed, setTyped] = useState("");
+  const [isMissing, setMissing] = useState(false);
+  const field = useRef<HTMLInputElement>(null);
+  const submit = (event: Event) => {
+    event.preventDefault();
+    if (typed.trim() === name) return approve();
+    setMissing(true);
+    field.current?.focus();
+  };
+  return (
+    <form onSubmit={submit}>
+      {name && (
+        <>
+          <label for={`confirm-${id}`}>
+            This can't be undone. Type <strong class="mono breakable">{name}</strong> to approve it.
+          </label>
+          <input
+            ref={field}
+            id={`confirm-${id}`}
+            class="mono"
+            autocomplete="off"
+            aria-invalid={isMissing}
+            value={typed}
+            onInput={(event) => (setTyped(event.currentTarget.value), setMissing(false))}
+          />
+        </>
+      )}
+      <div class="bar">
+        <button type="submit" class={name ? "danger" : "primary"} data-key="a">
+          Approve
+        </button>
+        <button type="button" data-key="d" onClick={deny}>
+          Deny…
+        </button>
+        <span role="status">{isMissing && "Type the name first."}</span>
+      </div>
+    </form>
+  );
+}
+
+interface DenialProps {
+  id: string;
+  deny: (reason: string) => void;
+  back: () => void;
+  /** What is denied, if that is more than one call. */
+  calls?: string;
+}
+
+/** Asks for the reason of a denial. */
+export function Denial({ id, deny, back, calls = "" }: DenialProps) {
+  const [reason, setReason] = useState("");
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => field.current?.focus(), []);
+  return (
+    <form onSubmit={(event) => (event.preventDefault(), deny(reason.trim()))}>
+      <label for={`reason-${id}`}>Reason (optional; the requester sees it)</label>
+      <input
+        id={`reason-${id}`}
+        ref={field}
+        value={reason}
+        onInput={(event) => setReason(event.currentTarget.value)}
+        onKeyDown={(event) => event.key === "Escape" && back()}
+      />
+      <div class="bar">
+        <button type="submit" class="danger">
+          Deny {calls}
+        </button>
+        <button type="button" class="quiet" onClick={back}>
+          Back
+        </button>
+      </div>
+    </form>
+  );
+}
