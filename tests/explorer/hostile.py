@@ -214,5 +214,5 @@ def hostile_task(text: str, state: str = "COMPLETED", **members: Any) -> Json:
     """Return a task with *text* everywhere."""
     ids = {"id": text, "contextId": text, "metadata": {"skillId": text, text: text}}
     task = task_of(state, **ids, history=[message_of(text)], **members)
-    task["status"] |= {"timestamp": text, "message": message_of(text)}
+    task["status"] |= {"timestamp": text, "message": message_of(text), text: text}
     return task

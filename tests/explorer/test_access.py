@@ -51,7 +51,11 @@ def layout_shift(page: Page) -> float:
     return float(page.evaluate("window.shifts.reduce((sum, each) => sum + each, 0)"))
 
 
-def test_no_view_has_serious_accessibility_violations(visit: Visit) -> None:
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_no_view_has_serious_accessibility_violations(
+    open_visit: OpenVisit, agent: str, colours: str
+) -> None:
+    visit = open_visit(agent, color_scheme=colours)
     violations = {view: visit.accessibility_violations() for view in tour(visit)}
     assert violations == {view: [] for view in violations}
 

@@ -259,7 +259,7 @@ def test_the_code_stays_beside_the_form_and_the_result_is_not_lost(visit: Visit)
     beside.get_by_role("button", name="Code").click()
     expect(result(page)).to_be_hidden()
     page.get_by_role("textbox", name="JSON", exact=True).fill('{"word": "later"}')
-    expect(code).to_contain_text('"word":"later"')
+    expect(code).to_contain_text('"word": "later"')
     beside.get_by_role("button", name="Result").click()
     expect(code).to_have_count(0)
     expect(

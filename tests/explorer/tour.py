@@ -32,6 +32,9 @@ def tour(visit: Visit) -> Iterator[str]:
     page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
     expect(page.get_by_role("button", name="Copy").first).to_be_visible()
     yield "finished"
+    page.get_by_role("group", name="Beside the input").get_by_role("button", name="Code").click()
+    expect(page.get_by_role("heading", name="Copy this request")).to_be_visible()
+    yield "code"
     open_with_example(visit, "files.delete")
     send(page, "input-required")
     yield "paused"
@@ -54,9 +57,16 @@ def tour(visit: Visit) -> Iterator[str]:
     expect(page.get_by_role("listbox", name="Commands")).to_be_visible()
     yield "palette"
     page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    yield "keys"
+    page.keyboard.press("Escape")
     visit.go("requests")
     expect(page.get_by_role("heading", name="Requests")).to_be_visible()
     yield "requests"
+    page.get_by_text("Request and response").first.click()
+    expect(page.get_by_text("HTTP 200").first).to_be_visible()
+    yield "wire"
     visit.go("nowhere")
     yield "nowhere"
 

@@ -12,10 +12,12 @@ interface Props {
   /** The tasks whose approvals are selected. */
   tasks: Task[];
   replied: (next: Run) => void;
+  /** Called when all have been answered or refused. */
+  done: () => void;
 }
 
 /** A bar that approves the selected calls after a second press, or denies them with one reason. */
-export function BulkDecision({ tasks, replied }: Props) {
+export function BulkDecision({ tasks, replied, done }: Props) {
   const [step, setStep] = useState<"" | "approve" | "deny">("");
   const [outcome, setOutcome] = useState("");
   const [isBusy, setBusy] = useState(false);
@@ -26,6 +28,7 @@ export function BulkDecision({ tasks, replied }: Props) {
     setStep("");
     const sent = `${counted(tasks.length - refusals.length, "answer")} sent.`;
     setOutcome(refusals.length ? `${sent} ${refusals.length} refused: ${refusals[0]}` : sent);
+    done();
   };
   const calls = counted(tasks.length, "call");
   return (

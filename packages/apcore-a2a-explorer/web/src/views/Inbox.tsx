@@ -49,7 +49,11 @@ export function Inbox() {
         </p>
       )}
       {selectable.length > 1 && <SelectAll ids={selectable.map((task) => task.id)} chosen={chosen} choose={setChosen} />}
-      <BulkDecision tasks={selectable.filter((task) => chosen.has(task.id))} replied={replied} />
+      <BulkDecision
+        tasks={selectable.filter((task) => chosen.has(task.id))}
+        replied={replied}
+        done={() => setChosen(new Set())}
+      />
       <Failure error={inboxError.value} />
       {tasks === null && !inboxError.value && <p class="muted">Loading paused tasks…</p>}
       {tasks?.length === 0 && !inboxError.value && <p class="empty">No tasks are waiting for your input.</p>}

@@ -1,0 +1,230 @@
+"""A busy shop: an agent with nested calls, questions, failures, and webhooks that fail."""
+
+import asyncio
+from base64 import b64encode
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+from apcore import Executor, ModuleAnnotations, Registry
+from apcore_a2a_server.push import PushSettings
+
+from tests.push.receiver import Delivery, Receiver, Reply, receiving
+from tests.server.asking import Json
+from tests.server.inloop import NEEDS_APPROVAL, ActionModule, Streams, give_back
+from tests.server.modules import Inputs
+from tests.serving import running
+
+from .other_client import OtherClient
+from .test_watch import PNG
+
+DESTRUCTIVE = ModuleAnnotations(requires_approval=True, destructive=True)
+QUICK = PushSettings(dev=True, retries=[0.02, 0.02])
+
+REPORT = """# October
+
+Sales are **up by 12 %** since September.
+
+1. Tea leads with 980 orders.
+2. Mugs follow.
+"""
+
+PLACE: Json = {
+    "type": "object",
+    "description": "An order of a customer.",
+    "properties": {
+        "customer": {
+            "type": "object",
+            "title": "Customer",
+            "properties": {
+                "name": {"type": "string", "title": "Name", "examples": ["Ada"]},
+                "email": {"type": "string", "format": "email", "title": "Email"},
+                "member": {"type": "boolean", "title": "Member", "default": False},
+            },
+            "required": ["name"],
+        },
+        "lines": {
+            "type": "array",
+            "title": "Lines",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "sku": {"type": "string", "description": "Number of the article"},
+                    "quantity": {"type": "integer", "minimum": 1, "default": 1},
+                },
+                "required": ["sku"],
+            },
+        },
+        "shipping": {"enum": ["post", "courier", "pick up"], "default": "post"},
+        "deliver_on": {"type": "string", "format": "date"},
+        "notes": {"type": "object", "additionalProperties": {"type": "string"}},
+    },
+    "required": ["customer", "lines"],
+    "propertyOrder": ["customer", "lines", "shipping", "deliver_on", "notes"],
+}
+ORDER: Json = {
+    "customer": {"name": "Ada Lovelace", "email": "ada@example.com"},
+    "lines": [{"sku": "tea-green", "quantity": 2}, {"sku": "mug", "quantity": 1}],
+}
+RESERVE: Json = {
+    "type": "object",
+    "properties": {
+        "nights": {"type": "integer", "minimum": 1},
+        "view": {"enum": ["garden", "sea"]},
+    },
+    "required": ["nights"],
+}
+
+
+def schema_of(**properties: Json) -> Json:
+    """Return the schema of an object with some members, the first of which is required."""
+    return {"type": "object", "properties": properties, "required": [*properties][:1]}
+
+
+TEXT: Json = {"type": "string"}
+NUMBER: Json = {"type": "integer"}
+SCHEMAS: dict[str, Json] = {
+    "orders.place": PLACE,
+    "orders.refund": schema_of(order=NUMBER, cents=NUMBER, reason=TEXT),
+    "orders.purge": schema_of(year=NUMBER, including={"type": "array", "items": TEXT}),
+    "reports.monthly": schema_of(month={**NUMBER, "minimum": 1, "maximum": 12}),
+    "imports.run": schema_of(file=TEXT),
+    "rooms.reserve": schema_of(room=TEXT),
+    "jobs.rest": {"type": "object", "properties": {"seconds": NUMBER}},
+}
+
+
+def shop() -> Executor:
+    """Return the modules of the shop, some of which call others."""
+    modules = Registry()
+    executor = Executor(modules)
+
+    async def place(inputs: Inputs, context: Any) -> Inputs:
+        await executor.call_async("stock.reserve", {"lines": inputs.get("lines", [])}, context)
+        await executor.call_async("payments.charge", {"cents": 3132}, context)
+        return {
+            "order": 4711,
+            "total_cents": 3132,
+            "lines": [
+                {"sku": "tea-green", "quantity": 2, "cents": 980},
+                {"sku": "mug", "quantity": 1, "cents": 2152},
+            ],
+            "receipt": REPORT,
+        }
+
+    async def reserve(inputs: Inputs, context: Any) -> Inputs:
+        await executor.call_async("stock.count", {"sku": "tea-green"}, context)
+        return {"reserved": True}
+
+    async def charge(inputs: Inputs, context: Any) -> Inputs:
+        await asyncio.sleep(0.05)
+        return {"paid": True}
+
+    async def report(inputs: Inputs, context: Any) -> Inputs:
+        chart = {"bytes": b64encode(PNG).decode(), "mimeType": "image/png", "name": "chart.png"}
+        return {
+            "text": REPORT,
+            "rows": [{"week": n, "orders": 100 * n, "growth": n / 4} for n in range(1, 9)],
+            "chart": chart,
+        }
+
+    async def fail(inputs: Inputs, context: Any) -> Inputs:
+        raise ValueError("The file has no header")
+
+    async def ask(inputs: Inputs, context: Any) -> Inputs:
+        if "nights" not in inputs:
+            context.services.ask("For how many nights?", schema=RESERVE)
+        return {"booked": inputs}
+
+    async def words(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
+        for word in REPORT.split(" "):
+            yield {"text": f"{word} "}
+
+    async def rest(inputs: Inputs, context: Any) -> Inputs:
+        await asyncio.sleep(inputs.get("seconds", 3600))
+        return {"rested": True}
+
+    actions: dict[str, tuple[Any, dict[str, Any]]] = {
+        "orders.place": (
+            place,
+            {
+                "description": "Place an order, and charge the customer for it",
+            },
+        ),
+        "orders.refund": (
+            give_back,
+            {"annotations": NEEDS_APPROVAL, "description": "Pay the price of an order back"},
+        ),
+        "orders.purge": (
+            give_back,
+            {"annotations": DESTRUCTIVE, "description": "Delete the orders of a year for good"},
+        ),
+        "stock.reserve": (reserve, {"description": "Put articles aside for an order"}),
+        "stock.count": (
+            give_back,
+            {
+                "annotations": ModuleAnnotations(readonly=True),
+                "description": "Count the articles in the warehouse",
+            },
+        ),
+        "payments.charge": (charge, {"description": "Charge a card"}),
+        "reports.monthly": (
+            report,
+            {
+                "annotations": ModuleAnnotations(readonly=True, cacheable=True),
+                "description": "Write the report of a month, with a table and a chart",
+            },
+        ),
+        "imports.run": (fail, {"description": "Import orders from a file"}),
+        "rooms.reserve": (ask, {"description": "Reserve a meeting room, after a question"}),
+        "jobs.rest": (rest, {"description": "Run until it is canceled"}),
+    }
+    for name, (action, attributes) in actions.items():
+        schema = SCHEMAS.get(name, {"type": "object"})
+        modules.register(name, ActionModule(action, input_schema=schema, **attributes))
+    modules.register(
+        "reports.tell",
+        Streams(
+            words,
+            description="Tell the report word by word",
+            annotations=ModuleAnnotations(streaming=True),
+        ),
+    )
+    return executor
+
+
+def failing(delivery: Delivery) -> Reply:
+    """Refuse a notification."""
+    return Reply(503)
+
+
+@contextmanager
+def busy_shop(**options: Any) -> Iterator[tuple[str, Receiver]]:
+    """Serve the shop with some tasks; yield its URL, and the receiver of its webhooks."""
+    defaults: dict[str, Any] = {"name": "Tea shop", "explorer": True, "push_notifications": QUICK}
+    with receiving(failing) as receiver, running(shop(), **{**defaults, **options}) as url:
+        yield url, receiver
+
+
+def fill(url: str, receiver: Receiver, key: str = "") -> dict[str, Json]:
+    """Give the shop tasks in every state; return one for each skill that was called."""
+    with closing(OtherClient(url, key)) as client:
+        tasks = {
+            skill: client.send({"data": data}, skill)
+            for skill, data in {
+                "orders.refund": {"order": 4711, "cents": 980, "reason": "The mug is broken"},
+                "orders.purge": {"year": 2019, "including": ["invoices", "letters"]},
+                "rooms.reserve": {"room": "garden"},
+                "imports.run": {"file": "orders.csv"},
+                "reports.monthly": {"month": 10},
+                "orders.place": ORDER,
+            }.items()
+        }
+        hook = {"url": receiver.url, "token": "t-1"}
+        client.call("CreateTaskPushNotificationConfig", taskId=tasks["orders.refund"]["id"], **hook)
+        later = {"configuration": {"returnImmediately": True}}
+        message = {"messageId": "rest", "role": "ROLE_USER", "parts": [{"data": {}}]}
+        resting = client.call(
+            "SendMessage", message=message, metadata={"skillId": "jobs.rest"}, **later
+        )
+        return {**tasks, "jobs.rest": resting["task"]}

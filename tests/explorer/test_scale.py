@@ -1,0 +1,167 @@
+"""Thousands of tasks, hundreds of skills and large results of a real agent stay usable."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.server.asking import Json
+from tests.server.inloop import ActionModule, give_back, registry_of
+from tests.serving import PATIENCE, running
+
+from .browsing import Visit
+from .other_client import OtherClient
+from .test_busy import SIGNED_IN, key_of, keys, sign_in
+from .test_load import LAY_OUT_ALL, MODULES, RECORD_FRAMES, check_responsive, count_elements
+
+pytestmark = pytest.mark.clock
+
+OpenVisit = Callable[..., Visit]
+TASKS = 2_000
+SKILLS = 300
+PAGE_SIZE = 100
+"""Tasks that the page loads at once."""
+MAX_ELEMENTS_OF_SKILLS = 9_000
+"""Elements of a page that shows every skill."""
+
+
+async def send_many(url: str, count: int) -> None:
+    """Let Ada send messages, 20 at a time."""
+    headers = {"A2A-Version": "1.0", "X-API-Key": key_of("ada")}
+    numbers = iter(range(count))
+    async with httpx.AsyncClient(
+        base_url=url, headers=headers, trust_env=False, timeout=PATIENCE
+    ) as client:
+
+        async def send() -> None:
+            for number in numbers:
+                message: Json = {
+                    "messageId": f"m{number}",
+                    "role": "ROLE_USER",
+                    "parts": [{"data": {"n": number}}],
+                }
+                params = {"message": message, "metadata": {"skillId": f"area{number % 20}.skill0"}}
+                body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
+                answer = await client.post("/", json=body)
+                assert "result" in answer.json(), answer.text
+
+        await asyncio.gather(*(send() for _ in range(20)))
+
+
+@pytest.fixture(scope="module")
+def agent() -> Iterator[str]:
+    """Serve an agent with many skills, on which Ada has run many tasks."""
+    skills = {
+        f"area{number % 20}.skill{number // 20}": ActionModule(give_back)
+        for number in range(SKILLS)
+    }
+    modules = registry_of({**skills, **MODULES})
+    options: dict[str, Any] = {
+        "auth": keys(ada="clerk", bob="clerk", grace="operator"),
+        "explorer": True,
+        "max_body": 50_000_000,
+        **SIGNED_IN,
+    }
+    with running(modules, name="Large agent", **options) as url:
+        asyncio.run(send_many(url, TASKS))
+        yield url
+
+
+@pytest.fixture(scope="module")
+def large(agent: str) -> dict[str, str]:
+    """Return the ids of tasks with thousands of events, and with megabytes."""
+    with closing(OtherClient(agent, key_of("ada"))) as ada:
+        return {name: ada.send({"data": {}}, name)["id"] for name in MODULES}
+
+
+def watch(page: Page) -> None:
+    """Record the longest wait for a frame from now on."""
+    page.evaluate(f"window.layoutTime = ({LAY_OUT_ALL})()")
+    page.evaluate(RECORD_FRAMES)
+
+
+def go(page: Page, view: str) -> None:
+    """Go to another view of the open page."""
+    page.evaluate("(view) => location.hash = `#/${view}`", view)
+
+
+@pytest.mark.parametrize("who", ["ada", "grace"])
+def test_thousands_of_tasks_are_shown_page_by_page(
+    open_visit: OpenVisit, agent: str, large: dict[str, str], who: str
+) -> None:
+    page = sign_in(open_visit(agent), who)
+    watch(page)
+    go(page, "tasks")
+    rows = page.get_by_role("row")
+    expect(rows).to_have_count(PAGE_SIZE + 1)
+    expect(page.get_by_text(f"{TASKS + len(large):,} tasks")).to_be_visible()
+    check_responsive(page)
+    page.get_by_role("button", name="Show older tasks").click()
+    expect(rows).to_have_count(2 * PAGE_SIZE + 1)
+    page.get_by_label("State").select_option("failed")
+    expect(page.get_by_text("No tasks match these filters.")).to_be_visible()
+    go(page, "conversations")
+    expect(page.get_by_role("main").get_by_role("link").nth(1)).to_be_visible()
+    check_responsive(page)
+
+
+@pytest.mark.parametrize("who", ["ada", "grace"])
+def test_hundreds_of_skills_are_searched(open_visit: OpenVisit, agent: str, who: str) -> None:
+    page = sign_in(open_visit(agent), who)
+    watch(page)
+    go(page, "skills")
+    search = page.get_by_role("searchbox")
+    search.fill("area7.skill1")
+    links = page.get_by_role("main").get_by_role("link", name="area7.skill1")
+    expect(links.first).to_be_visible()
+    assert count_elements(page) < MAX_ELEMENTS_OF_SKILLS
+    page.keyboard.press("Control+k")
+    page.keyboard.type("area3.skill14")
+    options = page.get_by_role("listbox", name="Commands").get_by_role("option")
+    expect(options.first).to_contain_text("area3.skill14")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Try it")).to_be_visible()
+    check_responsive(page)
+
+
+def test_the_figures_of_many_skills_are_bounded(open_visit: OpenVisit, agent: str) -> None:
+    page = sign_in(open_visit(agent), "grace")
+    watch(page)
+    go(page, "performance")
+    expect(page.get_by_role("row").nth(20)).to_be_visible()
+    assert count_elements(page) < MAX_ELEMENTS_OF_SKILLS
+    go(page, "now")
+    expect(page.get_by_role("img", name="Runs started")).to_be_visible()
+    check_responsive(page)
+
+
+@pytest.mark.parametrize("who", ["ada", "grace"])
+@pytest.mark.parametrize(
+    ("name", "shown"), [("flood", "line 7"), ("tree", "key 10"), ("table", "row 7")]
+)
+def test_a_large_task_is_opened(
+    open_visit: OpenVisit, agent: str, large: dict[str, str], who: str, name: str, shown: str
+) -> None:
+    page = sign_in(open_visit(agent), who)
+    watch(page)
+    go(page, f"tasks/{large[name]}")
+    expect(page.get_by_role("region", name="Artifact")).to_contain_text(shown)
+    expect(page.get_by_role("region", name="Trace")).to_be_visible()
+    check_responsive(page)
+
+
+def test_a_stranger_gets_none_of_it(
+    open_visit: OpenVisit, agent: str, large: dict[str, str]
+) -> None:
+    page = sign_in(open_visit(agent), "bob")
+    watch(page)
+    go(page, "tasks")
+    expect(page.get_by_text("No tasks yet.")).to_be_visible()
+    for task_id in large.values():
+        go(page, f"tasks/{task_id}")
+        expect(page.get_by_role("alert")).to_contain_text("This task doesn't exist, or you can't")
+    check_responsive(page)
