@@ -186,6 +186,7 @@ def shop() -> Executor:
         "reports.tell",
         Streams(
             words,
+            input_schema={"type": "object"},
             description="Tell the report word by word",
             annotations=ModuleAnnotations(streaming=True),
         ),
@@ -207,24 +208,26 @@ def busy_shop(**options: Any) -> Iterator[tuple[str, Receiver]]:
 
 
 def fill(url: str, receiver: Receiver, key: str = "") -> dict[str, Json]:
-    """Give the shop tasks in every state; return one for each skill that was called."""
+    """Give the shop a task of each kind, with a webhook; return them by their skills."""
+    inputs: dict[str, Json] = {
+        "orders.refund": {"order": 4711, "cents": 980, "reason": "The mug is broken"},
+        "orders.purge": {"year": 2019, "including": ["invoices", "letters"]},
+        "rooms.reserve": {"room": "garden"},
+        "imports.run": {"file": "orders.csv"},
+        "reports.monthly": {"month": 10},
+        "orders.place": ORDER,
+        "jobs.rest": {},
+    }
     with closing(OtherClient(url, key)) as client:
-        tasks = {
-            skill: client.send({"data": data}, skill)
-            for skill, data in {
-                "orders.refund": {"order": 4711, "cents": 980, "reason": "The mug is broken"},
-                "orders.purge": {"year": 2019, "including": ["invoices", "letters"]},
-                "rooms.reserve": {"room": "garden"},
-                "imports.run": {"file": "orders.csv"},
-                "reports.monthly": {"month": 10},
-                "orders.place": ORDER,
-            }.items()
+        return {
+            skill: client.call(
+                "SendMessage",
+                message={"messageId": skill, "role": "ROLE_USER", "parts": [{"data": data}]},
+                metadata={"skillId": skill},
+                configuration={
+                    "returnImmediately": skill == "jobs.rest",
+                    "taskPushNotificationConfig": {"url": receiver.url, "id": "hook"},
+                },
+            )["task"]
+            for skill, data in inputs.items()
         }
-        hook = {"url": receiver.url, "token": "t-1"}
-        client.call("CreateTaskPushNotificationConfig", taskId=tasks["orders.refund"]["id"], **hook)
-        later = {"configuration": {"returnImmediately": True}}
-        message = {"messageId": "rest", "role": "ROLE_USER", "parts": [{"data": {}}]}
-        resting = client.call(
-            "SendMessage", message=message, metadata={"skillId": "jobs.rest"}, **later
-        )
-        return {**tasks, "jobs.rest": resting["task"]}

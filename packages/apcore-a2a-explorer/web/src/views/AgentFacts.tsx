@@ -97,7 +97,7 @@ function Security() {
     <ul class="bare">
       {schemes.map((scheme) => (
         <li key={scheme.name}>
-          <span class="mono">{scheme.name}</span>: {scheme.hint}
+          <span class="mono">{scheme.name}</span>: {scheme.hint}{" "}
           {security.includes(scheme.name) && <span class="badge warning">required</span>}
           {scheme.description && <div class="muted">{scheme.description}</div>}
         </li>

@@ -13,7 +13,7 @@ import { start } from "../state/runs";
 import { getTask, listTasks } from "../state/tasks";
 import { StateBadge } from "./Badges";
 import { Failure } from "./Errors";
-import { MessageView } from "./MessageView";
+import { authorOf, MessageView } from "./MessageView";
 import { QuestionView } from "./QuestionView";
 import { Late, RunView } from "./RunView";
 import { short } from "./times";
@@ -134,7 +134,7 @@ function Turn({ task, replied }: { task: Task; replied: (run: Run) => void }) {
         <StateBadge state={task.status.state} />
       </header>
       {messages.map((message, index) => (
-        <MessageView key={index} message={message} />
+        <MessageView key={index} message={message} author={authorOf(task)} />
       ))}
       {question && <QuestionView task={task} replied={replied} />}
       {task.artifacts.map((artifact) => (

@@ -1,11 +1,20 @@
 import { PartView } from "../parts/PartView";
-import type { Message, Part } from "../protocol/types";
+import { taskFacts } from "../protocol/taskFacts";
+import type { Message, Part, Task } from "../protocol/types";
+import { whoami } from "../state/operate";
+
+/** The author of the user's messages of a task: you, unless the task is another principal's. */
+export function authorOf(task: Task): string {
+  const { principal } = taskFacts(task);
+  const own = whoami.value?.principal;
+  return principal && own && principal !== own ? "User" : "You";
+}
 
 /** A message. Data that an agent sends beside a text is meant for programs, and is collapsed. */
-export function MessageView({ message }: { message: Message }) {
+export function MessageView({ message, author = "You" }: { message: Message; author?: string }) {
   return (
     <article class={`message ${message.role}`}>
-      <h3>{message.role === "agent" ? "Agent" : "You"}</h3>
+      <h3>{message.role === "agent" ? "Agent" : author}</h3>
       <MessageParts message={message} />
     </article>
   );

@@ -7,6 +7,7 @@ const KEYS: [string[], string][] = [
   [["↓", "↑"], "Move through skills"],
   [["Ctrl", "Enter"], "Run the skill, or send the answer"],
   [["j", "k"], "Next and previous task of the inbox"],
+  [["x"], "Select it, to decide several together"],
   [["a", "d"], "Approve or deny it"],
   [["?"], "Show these keys"],
   [["Esc"], "Close"],

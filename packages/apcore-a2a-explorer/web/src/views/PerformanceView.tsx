@@ -64,7 +64,7 @@ export function PerformanceView() {
   );
 }
 
-const seconds = (value: number | undefined) => (value === undefined ? "" : duration(value * 1000));
+const seconds = (value: number | undefined) => (value === undefined ? "–" : duration(value * 1000));
 
 function Row({ figures }: { figures: SkillFigures }) {
   const [isOpen, setOpen] = useState(false);
@@ -84,7 +84,7 @@ function Row({ figures }: { figures: SkillFigures }) {
         </td>
         <td role="cell" class="number" data-name="Runs">{runs}</td>
         <td role="cell" class={`number ${failed ? "bad" : ""}`} data-name="Failed">
-          {failed > 0 && runs > 0 ? `${failed} (${Math.round((100 * failed) / runs)} %)` : failed}
+          {failed > 0 && runs > 0 ? `${failed} (${Math.round((100 * failed) / runs)}\u00a0%)` : failed}
         </td>
         <td role="cell" class="number" data-name="p50">{seconds(figures.p50)}</td>
         <td role="cell" class="number" data-name="p95">{seconds(figures.p95)}</td>

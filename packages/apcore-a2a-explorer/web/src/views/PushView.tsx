@@ -1,4 +1,6 @@
+import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import { RpcError } from "../protocol/errors";
 import { readWebhooks } from "../protocol/own";
 import type { PushConfig } from "../protocol/types";
 import { perform } from "../state/agent";
@@ -9,17 +11,24 @@ import { Failure } from "./Errors";
 import { useOwn } from "./useOwn";
 import { WebhookList } from "./WebhookList";
 
+/** Error code: there is no such task, or it is not the caller's. */
+const NOT_FOUND = -32001;
+
 /** The deliveries to the webhooks of a task, if the agent tells of them. */
-function Deliveries({ taskId }: { taskId: string }) {
+function Deliveries({ taskId, title }: { taskId: string; title: ComponentChildren }) {
   const { data, load } = useOwn(`tasks/${encodeURIComponent(taskId)}/webhooks`, readWebhooks);
   if (!data?.length) return null;
   return (
     <>
-      <h3>Deliveries</h3>
+      {title}
       <WebhookList webhooks={data} reload={load} />
     </>
   );
 }
+
+/** Whether the agent hides the webhooks of a task from an operator, who sees their deliveries alone. */
+const isOfAnother = (error: unknown) =>
+  Boolean(whoami.value?.isOperator) && error instanceof RpcError && error.code === NOT_FOUND;
 
 /** The webhooks of a task. */
 export function PushView({ taskId }: { taskId: string }) {
@@ -37,6 +46,7 @@ export function PushView({ taskId }: { taskId: string }) {
     }
   };
   useEffect(() => void attempt(async () => {}), [version.value]);
+  if (isOfAnother(error)) return <Deliveries taskId={taskId} title={<h2>Webhooks</h2>} />;
   const add = (event: Event) => {
     event.preventDefault();
     void attempt(async () => {
@@ -70,7 +80,7 @@ export function PushView({ taskId }: { taskId: string }) {
           </li>
         ))}
       </ul>
-      {whoami.value && Boolean(configs?.length) && <Deliveries key={configs!.length} taskId={taskId} />}
+      {whoami.value && Boolean(configs?.length) && <Deliveries key={configs!.length} taskId={taskId} title={<h3>Deliveries</h3>} />}
       <form class="filters" onSubmit={add}>
         <label>
           URL

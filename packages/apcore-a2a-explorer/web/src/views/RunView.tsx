@@ -1,6 +1,5 @@
 import { useEffect } from "preact/hooks";
 import { ArtifactView } from "../parts/ArtifactView";
-import { CopyButton } from "../parts/CopyButton";
 import { failureOf, HttpError, RpcError, taskErrors } from "../protocol/errors";
 import { isSettled, isTerminal } from "../protocol/states";
 import { object, text } from "../protocol/values";
@@ -8,6 +7,7 @@ import { card, outputSchemaOf } from "../state/agent";
 import { href } from "../state/route";
 import type { Run } from "../state/run";
 import { StateBadge } from "./Badges";
+import { CopyButton } from "./CopyButton";
 import { CopyView } from "./CopyView";
 import { Errors, Failure } from "./Errors";
 import { MessageParts } from "./MessageView";
@@ -63,7 +63,7 @@ function Head({ run }: { run: Run }) {
   const now = useClock(running);
   return (
     <header class="row">
-      <h3>Result</h3>
+      <h3 class="sr">Result</h3>
       <span role="status">
         {run.isLost ? (
           <span class="badge danger">lost</span>
@@ -218,7 +218,7 @@ const Id = ({ name, id }: { name: string; id: string }) => (
   <>
     <dt>{name}</dt>
     <dd class="row">
-      <span class="mono breakable">{id}</span> <CopyButton text={id} label={`Copy ${name.toLowerCase()}`} />
+      <span class="mono breakable">{id}</span> <CopyButton text={id} label={`Copy ${name}`} iconOnly />
     </dd>
   </>
 );

@@ -53,7 +53,7 @@ export function SkillView({ skill, query }: { skill: Skill; query: URLSearchPara
 }
 
 /** The skill's tags, without those shown as badges. */
-const tagsOf = (skill: Skill) => skill.tags.filter((tag) => skill.annotations[tag] !== true);
+const tagsOf = (skill: Skill) => skill.tags.filter((tag) => skill.annotations[tag.replaceAll("-", "_")] !== true);
 
 function Schema({ title, schema }: { title: string; schema?: JsonObject }) {
   const [kind, setKind] = useState<"Table" | "JSON">("Table");

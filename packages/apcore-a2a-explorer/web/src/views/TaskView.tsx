@@ -17,7 +17,7 @@ import { StateBadge } from "./Badges";
 import { CopyButton } from "./CopyButton";
 import { CopyView } from "./CopyView";
 import { Failure } from "./Errors";
-import { MessageView } from "./MessageView";
+import { authorOf, MessageView } from "./MessageView";
 import { PushView } from "./PushView";
 import { Cancel, RunView } from "./RunView";
 import { TraceView } from "./TraceView";
@@ -194,7 +194,7 @@ function History({ task }: { task: Task }) {
       <ol class="messages">
         {task.history.map((message, index) => (
           <li key={index}>
-            <MessageView message={message} />
+            <MessageView message={message} author={authorOf(task)} />
           </li>
         ))}
       </ol>

@@ -1,8 +1,10 @@
+import { Fragment } from "preact";
 import { useState } from "preact/hooks";
 import { JsonTree } from "../parts/JsonTree";
 import { isTerminal } from "../protocol/states";
 import { readTrace, type Span, type Trace } from "../protocol/own";
 import type { TaskState } from "../protocol/types";
+import { now } from "../state/clock";
 import { duration } from "./times";
 import { useOwn } from "./useOwn";
 
@@ -27,8 +29,8 @@ function Waterfall({ trace }: { trace: Trace }) {
   const start = Math.min(...spans.map((each) => each.start));
   const known = Math.max(...spans.map((each) => each.start + (each.seconds ?? 0) * 1000), start + 1);
   const isRunning = spans.some((each) => each.seconds === undefined);
-  // room for what runs: the agent's clock may differ from the browser's
-  const end = isRunning ? known + (known - start) / 20 : known;
+  // what runs has room even if the agent's clock is ahead of the browser's
+  const end = isRunning ? Math.max(now.value, known + (known - start) / 20) : known;
   return (
     <>
       <table class="figures waterfall" role="table">
@@ -42,7 +44,7 @@ function Waterfall({ trace }: { trace: Trace }) {
               <span class="axis">
                 <span>0</span>
                 <span>
-                  {duration(known - start)}
+                  {duration((isRunning ? end : known) - start)}
                   {isRunning && " so far"}
                 </span>
               </span>
@@ -73,14 +75,16 @@ function Row({ span, start, length }: { span: Span; start: number; length: numbe
         <td role="cell" class="span-name" style={{ paddingLeft: `${0.7 + Math.min(depth, 8) * 0.9}rem` }}>
           {hasAttributes ? (
             <button type="button" class="quiet small breakable" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
-              {isOpen ? "▾" : "▸"} {name}
+              {isOpen ? "▾" : "▸"} <Dotted name={name} />
             </button>
           ) : (
-            <span class="breakable">{name}</span>
+            <span class="breakable">
+              <Dotted name={name} />
+            </span>
           )}
           {status === "error" && <span class="state danger">error</span>}
         </td>
-        <td role="cell">{kind}</td>
+        <td role="cell" class="kind-cell" title={kind}>{kind}</td>
         <td role="cell" class="number">+{duration(span.start - start)}</td>
         <td role="cell" class="number">{took}</td>
         <td role="cell" class="axis-cell" aria-hidden="true">
@@ -104,5 +108,17 @@ function Row({ span, start, length }: { span: Span; start: number; length: numbe
     </>
   );
 }
+
+/** A name that may break after its dots. */
+const Dotted = ({ name }: { name: string }) => (
+  <>
+    {name.split(/(?<=\.)/).map((step, index) => (
+      <Fragment key={index}>
+        {index > 0 && <wbr />}
+        {step}
+      </Fragment>
+    ))}
+  </>
+);
 
 const KINDS = new Set(["queue", "check", "module", "call", "remote", "wait", "webhook"]);
