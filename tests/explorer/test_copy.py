@@ -362,11 +362,11 @@ def test_the_card_of_the_agent_is_valid_in_both_versions(visit: Visit) -> None:
     row = page.get_by_role("listitem").filter(has_text="agent-card.json")
     expect(row).to_contain_text("valid A2A 1.0 and 0.3")
     row.get_by_text("Request and response").click()
-    # which this project adds to skills, for clients that do not read the card's extension
+    # which this project adds to skills, for their annotations
     added = re.compile(r"card\.skills\[\d+\]\.extensions")
     expect(
         row.locator(".unknown").get_by_role("listitem").filter(has_not_text=added)
     ).to_have_count(0)
-    expect(row.locator(".wire")).to_contain_text('"supportedInterfaces"')
+    expect(row.locator(".wire")).to_contain_text('"capabilities"')
     row.get_by_role("button", name="Request", exact=True).click()
     expect(row.locator(".wire")).to_contain_text("GET")

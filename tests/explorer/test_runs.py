@@ -194,7 +194,7 @@ def test_a_failure_shows_its_code_and_the_ids_to_look_it_up_by(
     expect(facts.nth(2)).to_contain_text(TRACES[-1])
     expect(result(page)).to_contain_text(f"Search it for trace_id={TRACES[-1]}")
     result(page).get_by_role("button", name="Copy trace id").click()
-    expect(facts.nth(2).get_by_role("status")).to_have_text("Copied.")
+    expect(facts.nth(2).get_by_role("status")).to_have_text("Copied")
     assert page.evaluate("navigator.clipboard.readText()") == TRACES[-1]
     calls = len(TRACES)
     result(page).get_by_role("button", name="Run again").click()
