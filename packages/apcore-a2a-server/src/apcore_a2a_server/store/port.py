@@ -229,7 +229,7 @@ class Retention:
 
 
 Renew: TypeAlias = Callable[[Sequence[Lease], Replica], Awaitable[Sequence[Lease]]]
-"""Function that renews the leases of a replica, and saves what it reports, and returns the leases that are lost."""
+"""Function that renews the leases of a replica, saves what it reports, and returns lost leases."""
 
 
 class Store(OperatorPort, OutboxPort):
