@@ -131,32 +131,32 @@ RESULT = {"jsonrpc": "2.0", "id": 1, "result": {}}
         (
             {"NoSuchMethodOfApcoreA2aCheck": RESULT},
             "unknown method: ProtocolViolation: expected the error -32601, "
-            "seen a result (HTTP 200)",
+            "got a result (HTTP 200)",
         ),
         (
             {"malformed": error(-32603)},
             "malformed json: ProtocolViolation: expected the error -32700, "
-            "seen the error -32603 (HTTP 200)",
+            "got the error -32603 (HTTP 200)",
         ),
         (
             {"malformed": PlainTextResponse("<h1>Oops\x1b[31m", 500)},
             "malformed json: ProtocolViolation: expected the error -32700, "
-            "seen HTTP 500 with text/plain that is not JSON",
+            "got HTTP 500 with text/plain that is not JSON",
         ),
         (
             {"SubscribeToTask": [RESULT]},
             "refused stream: ProtocolViolation: expected the error -32001, "
-            "seen a result (HTTP 200)",
+            "got a result (HTTP 200)",
         ),
         (
             {"SendStreamingMessage": [{}]},
             "refused stream: ProtocolViolation: expected the error -32602, "
-            "seen neither a result nor an error (HTTP 200)",
+            "got neither a result nor an error (HTTP 200)",
         ),
         (
             {"SendStreamingMessage": []},
             "refused stream: ProtocolViolation: expected the error -32602, "
-            "seen HTTP 200 with text/event-stream that is not JSON",
+            "got HTTP 200 with text/event-stream that is not JSON",
         ),
     ],
 )
