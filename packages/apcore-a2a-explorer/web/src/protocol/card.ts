@@ -131,7 +131,7 @@ export function interfaceOf({ interfaces: all }: AgentCard, version: Version): A
   return BINDINGS.map((binding) => ofVersion.find((each) => each.binding === binding)).find(Boolean);
 }
 
-/** Why the page can't call an agent in a version. */
+/** The reason why the page can't call an agent in a version. */
 export function unsupported({ interfaces: all }: AgentCard, version: Version): string {
   const offered = all.map((each) => `${each.binding || "an unnamed binding"} of A2A ${each.version}`);
   const list = [...new Set(offered)].join(", ") || "no interface";

@@ -1,4 +1,4 @@
-/** Whether requests and responses are what the definition of their protocol version says. */
+/** Checks of requests and responses against the definition of their protocol version. */
 
 import { EventParser } from "./sse";
 import type { Version } from "./types";
@@ -16,9 +16,9 @@ const MAX_UNKNOWN = 1_000; // of one object
 /** The key of the members of which exactly one is present. */
 const ONE_OF = "?";
 
-/** What a check has found: texts that begin with the path of a member. */
+/** The findings of a check: texts that begin with the path of a member. */
 export interface Findings {
-  /** What is wrong. */
+  /** Violations of the definition. */
   errors: string[];
   /** Members that the definition does not have; receivers ignore them. */
   unknown: string[];
@@ -177,7 +177,7 @@ class Checker {
     this.#unknown.push(...unknown.slice(0, MAX_UNKNOWN).map((member) => `${path}.${member}`));
   }
 
-  /** Whether a member is present; in 1.0, null is as good as none (ProtoJSON). */
+  /** Whether a member is present; in 1.0, null counts as absent (ProtoJSON). */
   #isGiven(value: Record<string, unknown>, member: string, type: unknown): boolean {
     const mayBeNull = this.definition !== DEFINITIONS["1.0"] || type === "any";
     return Object.hasOwn(value, member) && (value[member] !== null || mayBeNull);
@@ -193,10 +193,10 @@ class Checker {
     const results = types.map((each) => new Checker(this.definition).check(value, each, path));
     const wrongKind = ({ errors }: Findings) => errors.filter((each) => each.startsWith(`${path}.kind:`)).length;
     const [best] = results.sort(
-      (one, other) =>
-        wrongKind(one) - wrongKind(other) ||
-        one.errors.length - other.errors.length ||
-        one.unknown.length - other.unknown.length,
+      (left, right) =>
+        wrongKind(left) - wrongKind(right) ||
+        left.errors.length - right.errors.length ||
+        left.unknown.length - right.unknown.length,
     );
     best!.errors.forEach((each) => this.#add(each));
     this.#unknown.push(...best!.unknown);

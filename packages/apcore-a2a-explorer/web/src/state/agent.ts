@@ -59,7 +59,7 @@ async function fetchCard(entry: Logging): Promise<unknown> {
   }
 }
 
-/** Why the card is not shown: the words of the proxy to the agent, or those of HTTP. */
+/** The reason why the card is not shown: the message of the proxy, or the status text of HTTP. */
 async function refusalReason(response: Response): Promise<string> {
   const body: unknown = agentUrl ? await response.json().catch(() => null) : null;
   const message = isObject(body) && isObject(body.error) ? text(body.error.message) : undefined;

@@ -76,7 +76,7 @@ interface DenialProps {
   id: string;
   deny: (reason: string) => void;
   back: () => void;
-  /** What is denied, if that is more than one call. */
+  /** A description of the calls that are denied, if there are several. */
   calls?: string;
 }
 

@@ -114,7 +114,7 @@ function SelectAll({ ids, chosen, choose }: SelectAllProps) {
   );
 }
 
-/** The ids by deadline, then by age, with those of tasks that were answered here where they were. */
+/** The ids by deadline, then by age; those of tasks that were answered here keep their places. */
 function useOrder(tasks: Task[]): string[] {
   const places = useRef(new Map<string, [deadline: number, since: number]>());
   for (const task of tasks) {

@@ -14,7 +14,7 @@ import { WebhookList } from "./WebhookList";
 /** Error code: there is no such task, or it is not the caller's. */
 const NOT_FOUND = -32001;
 
-/** The deliveries to the webhooks of a task, if the agent tells of them. */
+/** The deliveries to the webhooks of a task, if the agent reports them. */
 function Deliveries({ taskId, title }: { taskId: string; title: ComponentChildren }) {
   const { data, load } = useOwn(`tasks/${encodeURIComponent(taskId)}/webhooks`, readWebhooks);
   if (!data?.length) return null;

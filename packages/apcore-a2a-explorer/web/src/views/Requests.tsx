@@ -113,7 +113,7 @@ function Conformance({ found }: { found: Checked | null }) {
 
 type Side = "Response" | "Request";
 
-/** What was sent and received, byte by byte but for the credentials. */
+/** The request and the response exactly as they were sent, but without the credentials. */
 function WireView({ entry, found }: { entry: LogEntry; found: Checked | null }) {
   const [opened, setOpened] = useState(false);
   const [side, setSide] = useState<Side>("Response");
@@ -128,7 +128,7 @@ function WireView({ entry, found }: { entry: LogEntry; found: Checked | null }) 
             <FindingList found={side === "Request" ? found.request : found.response} versions={found.versions} />
           )}
           {side === "Request" ? <LongText text={`${wire.request}\n\n${indented(wire.body)}`} code /> : <Response wire={wire} start={entry.at} />}
-          {wire.isCut && <p class="muted">Too large: a part is not kept.</p>}
+          {wire.isCut && <p class="muted">Too large: only a part was kept.</p>}
         </>
       )}
     </details>

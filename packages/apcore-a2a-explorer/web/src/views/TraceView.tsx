@@ -29,7 +29,7 @@ function Waterfall({ trace }: { trace: Trace }) {
   const start = Math.min(...spans.map((each) => each.start));
   const known = Math.max(...spans.map((each) => each.start + (each.seconds ?? 0) * 1000), start + 1);
   const isRunning = spans.some((each) => each.seconds === undefined);
-  // what runs has room even if the agent's clock is ahead of the browser's
+  // running spans have room even if the agent's clock is ahead of the browser's
   const end = isRunning ? Math.max(now.value, known + (known - start) / 20) : known;
   return (
     <>

@@ -296,7 +296,7 @@ function submit(skill: Skill, draft: Draft, mode: SendMode, unchecked: boolean) 
     focusFirstError();
     return undefined;
   }
-  return begun(skill, draft, start(mode, partsOf(draft), sendingOf(skill, draft)));
+  return addAndWatch(skill, draft, start(mode, partsOf(draft), sendingOf(skill, draft)));
 }
 
 /** Run with the input of an earlier run, and show that input if the form can. */
@@ -306,11 +306,11 @@ function runAgain(skill: Skill, draft: Draft, { sent }: Run): Run | undefined {
   showParts(draft, message.parts);
   const mode = sent.name === "stream" ? "stream" : options?.returnImmediately ? "later" : "send";
   const sending = { skillId: skill.id, contextId: message.contextId, options };
-  return begun(skill, draft, start(mode, message.parts, sending));
+  return addAndWatch(skill, draft, start(mode, message.parts, sending));
 }
 
-/** Add a run to the history, and show the errors with which it ends at the fields. */
-function begun(skill: Skill, draft: Draft, run: Run): Run {
+/** Add a run to the history; when it ends, show its errors at the fields. */
+function addAndWatch(skill: Skill, draft: Draft, run: Run): Run {
   addRun(skill.id, run);
   const stop = run.changed.subscribe(() => {
     if (run.connection !== "ended") return;
