@@ -15,6 +15,7 @@ from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
 from tests.middleware.storms import Credentials, Hosts, hosts, storms
+from tests.server.bodies import Bodies, bodies
 from tests.server.fuzzing import KINDS, cases
 from tests.server.test_fuzz import Defect, Fuzzed
 
@@ -22,8 +23,9 @@ ROUND = 1000
 """Cases per run of hypothesis, which keeps all cases of a run in memory."""
 
 
-Target: TypeAlias = Fuzzed | Hosts | Credentials
-STORMS: dict[str, tuple[type[Hosts | Credentials], SearchStrategy[Any]]] = {
+Target: TypeAlias = Fuzzed | Bodies | Hosts | Credentials
+STORMS: dict[str, tuple[type[Bodies | Hosts | Credentials], SearchStrategy[Any]]] = {
+    "bodies": (Bodies, bodies),
     "hosts": (Hosts, hosts),
     "credentials": (Credentials, storms()),
 }
@@ -70,8 +72,8 @@ def _parser() -> argparse.ArgumentParser:
         "--kind",
         choices=["requests", *STORMS],
         default="requests",
-        help="what to generate: requests, Host headers, or many requests with valid, wrong "
-        "and no credentials; default: requests",
+        help="what to generate: requests, bodies of up to 10 MB that are costly to read, Host "
+        "headers, or many requests with valid, wrong and no credentials; default: requests",
     )
     add("--seed", type=int, metavar="N", help="repeat the cases of an earlier run")
     return parser

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -18,8 +19,9 @@ from apcore import Registry
 from apcore_a2a_server import create_app
 from playwright.sync_api import Page, expect
 from starlette.applications import Starlette
-from starlette.responses import HTMLResponse, JSONResponse
-from starlette.routing import Route
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tests.facade.processes import COMMAND, Process, environment, free_port, process
@@ -48,6 +50,13 @@ def exploring(agent: str, home: Path, **variables: str) -> Iterator[tuple[str, P
 
 def get(url: str, **headers: str) -> httpx.Response:
     return httpx.get(url, headers=headers, trust_env=False, timeout=PATIENCE)
+
+
+def raw_get(host: str, path: str) -> int:
+    """Get a path as it is, which other clients would normalize; return the status."""
+    with closing(HTTPConnection(host, timeout=PATIENCE)) as connection:
+        connection.request("GET", path)
+        return connection.getresponse().status
 
 
 def state(page: Page) -> Any:
@@ -292,14 +301,49 @@ def test_redirects_are_not_followed(tmp_path: Path, fake: FakeAgent, fake_agent:
 
 def test_the_browser_runs_nothing_that_the_agent_sends(tmp_path: Path) -> None:
     """Its pages are at the origin of the proxy."""
-    page = HTMLResponse("<script>alert(1)</script>", headers={"set-cookie": "a=b"})
+    hostile = {
+        "set-cookie": "a=b",
+        "refresh": "0; url=https://evil.example/",
+        "link": "<https://evil.example/>; rel=preload",
+        "content-security-policy-report-only": "img-src 'none'; report-uri https://evil.example/",
+        "referrer-policy": "unsafe-url",
+    }
+    page = HTMLResponse("<script>alert(1)</script>", headers=hostile)
     fake = FakeAgent()
     routes = [*fake.app().routes, Route("/page", lambda request: page)]
     with running(Starlette(routes=routes)) as agent, exploring(agent, tmp_path) as (address, _):
         answer = get(f"{address}/page")
         assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
         assert answer.headers["x-content-type-options"] == "nosniff"
-        assert "set-cookie" not in answer.headers
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert {*hostile} & {*answer.headers} == {"referrer-policy"}
+
+
+def test_no_path_leads_out_of_the_agent(tmp_path: Path) -> None:
+    """Other applications at the same host must not get the credentials of the agent."""
+    paths = list[bytes]()
+
+    def note_path(request: Request) -> PlainTextResponse:
+        paths.append(request.scope["raw_path"])
+        return PlainTextResponse("")
+
+    fake = FakeAgent()
+    mounted = Starlette(routes=[*fake.app().routes, Route("/{path:path}", note_path)])
+    site = Starlette(routes=[Mount("/agents/a", mounted), Route("/{path:path}", note_path)])
+    with running(site) as url, exploring(f"{url}/agents/a", tmp_path) as (address, _):
+        host, token = urlsplit(address).netloc, urlsplit(address).path
+        for path in (
+            *("../../secret", "..%2f..%2fsecret", "%2e%2e/%2E%2E/secret", "x/../../../secret"),
+            *("..%5c..%5csecret", "..", "%2e%2e", "tasks/..%2f..%2f..%2fsecret"),
+        ):
+            assert raw_get(host, f"{token}/{path}") == 502, path
+        assert paths == []
+        for path in ("/secret", "//evil.example/secret", "http://evil.example/", f"{url}/secret"):
+            assert raw_get(host, f"{token}/{path}") == 200, path
+        assert {path[:10] for path in paths} == {b"/agents/a/"}
+        paths.clear()
+        get(f"{address}/tasks/a%2Fb?x=1")
+        assert paths == [b"/agents/a/tasks/a%2Fb"]
 
 
 def test_the_page_says_that_the_agent_is_down(open_visit: OpenVisit, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, M
 from contextlib import asynccontextmanager
 from hmac import compare_digest
 from secrets import token_urlsafe
+from urllib.parse import unquote
 
 import httpx
 import uvicorn
@@ -41,13 +42,19 @@ NOT_FORWARDED = {
     INTERFACE_HEADER,
 }
 """Header fields of the browser that the agent does not get: they would reveal this proxy."""
-NOT_RETURNED = {"set-cookie", "content-length", "server", "date", "content-security-policy"}
+NOT_RETURNED = {
+    *("set-cookie", "content-length", "server", "date", "content-security-policy"),
+    # a browser would go elsewhere, or report there, and name the address with the token
+    *("refresh", "link", "content-security-policy-report-only", "referrer-policy"),
+    *("report-to", "reporting-endpoints", "nel", "clear-site-data", "service-worker-allowed"),
+}
 """Header fields of the agent that the browser does not get."""
 HOP_BY_HOP = {"connection", "keep-alive", "trailer", "transfer-encoding", "upgrade"}
 SAFE_HEADERS = {
     "content-security-policy": "default-src 'none'; sandbox",
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",
+    "referrer-policy": "no-referrer",
 }
 """Header fields of all responses, so that the browser runs nothing that the agent has sent."""
 
@@ -189,7 +196,10 @@ class AgentProxy:
                 "nothing is sent there. Explore that URL instead"
             )
         # as the page has written it: ids may have encoded slashes
-        path = request.scope["raw_path"].partition(self.token.encode() + b"/")[2]
+        path: bytes = request.scope["raw_path"].partition(self.token.encode() + b"/")[2]
+        steps = unquote(path.decode("latin-1")).replace("\\", "/").split("/")
+        if not {".", ".."}.isdisjoint(steps):
+            raise AgentUnreachableError(f"A path leads out of {self.agent}: nothing is sent there")
         if path:
             url = url.copy_with(raw_path=url.raw_path.partition(b"?")[0].rstrip(b"/") + b"/" + path)
         # the given host, since a card may call this machine 0.0.0.0

@@ -354,6 +354,6 @@ def token_expiry(headers: Mapping[str, str]) -> float | None:
         claims: Any = json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
         expiry: float = claims["exp"]
         timestamp(expiry)
-    except (ValueError, LookupError, TypeError, OverflowError, OSError):  # no claims, or no time
-        return None
+    except (ValueError, LookupError, TypeError, OverflowError, OSError, RecursionError):
+        return None  # no claims, or no time
     return expiry

@@ -1,5 +1,6 @@
 """The routes of webhooks below `/apcore/`: attempts, tests, and redelivery."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from .options import Settings
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 200
 """Number of webhooks in a list if the request names none, and the maximum."""
+LIMIT = re.compile("[0-9]{1,9}")
 STATES: dict[str, WebhookFilter] = {"all": "all", "active": "active", "failed": "failed"}
 NO_WEBHOOK = "The task has no webhook with this id"
 
@@ -63,7 +65,7 @@ class WebhookPages:
         state, limit = request.query.get("state", "all"), str(request.query.get("limit", ""))
         if state not in STATES:
             raise OwnError(400, f"state must be one of {', '.join(STATES)}")
-        if limit and not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= MAX_LIMIT):
+        if limit and not (LIMIT.fullmatch(limit) and 1 <= int(limit) <= MAX_LIMIT):
             raise OwnError(400, f"limit must be from 1 to {MAX_LIMIT}")
         count = int(limit or DEFAULT_LIMIT)
         statuses = await self._operations.list_all(request.caller, STATES[state], count)

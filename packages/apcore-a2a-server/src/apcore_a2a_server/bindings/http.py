@@ -8,12 +8,13 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from a2a.utils.errors import A2AError
 from apcore_a2a_core import EXTENSION_URI, ErrorMapper
-from apcore_a2a_core.data import Task, TaskArtifactUpdateEvent
+from apcore_a2a_core.data import Artifact, Message, Task, TaskStatusUpdateEvent
 from apcore_a2a_core.dialects import BodySizeError, Document
-from apcore_a2a_core.values import dump_json
+from apcore_a2a_core.values import dump_json, text_size
 from msgspec import Struct
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Message as AsgiMessage
 
 from apcore_a2a_server.engine.clients import Caller, ClientDisconnectedError, Connection
 from apcore_a2a_server.engine.handler import Handler
@@ -131,7 +132,7 @@ def with_extension_headers(scope: Scope, send: Send) -> Send:
         if supported := requested & EXTENSIONS:
             headers.append((header, b", ".join(sorted(supported))))
 
-    async def send_with_extensions(message: Message) -> None:
+    async def send_with_extensions(message: AsgiMessage) -> None:
         if message["type"] == "http.response.start":
             message = {**message, "headers": [*message["headers"], *headers]}
         await send(message)
@@ -164,7 +165,7 @@ async def respond(
     await send({"type": "http.response.body", "body": body})
 
 
-def event_stream_start() -> Message:
+def event_stream_start() -> AsgiMessage:
     """Return the start of a response with events."""
     # a list for each response, since a user's middleware may add to it
     return {"type": "http.response.start", "status": 200, "headers": [*EVENT_STREAM_HEADERS]}
@@ -245,7 +246,7 @@ async def _send_batch(send: Send, batch: Sequence[Event], stream: Stream) -> Non
             frames.clear()
             size = 0
         payload = event.payload
-        if _part_count(payload) > MANY_PARTS:
+        if _is_large(payload):
             document = await dump(stream.encode, payload, stream.client)
         else:  # `dump` would do the same, but a coroutine for each event is costly
             document = dump_json(stream.encode(payload))
@@ -258,28 +259,37 @@ async def _send_batch(send: Send, batch: Sequence[Event], stream: Stream) -> Non
 
 MANY_PARTS = 1000
 """Number of parts above which a task is converted in a thread: it takes milliseconds."""
+LONG_TEXT = 256 * 1024
+"""Characters from which the texts of a task take as long."""
 
 
 async def dump(encode: Callable[[Payload], Document], payload: Payload, client: str) -> bytes:
-    """Return a task or an event as JSON, converted in a thread if it has many parts.
+    """Return a task or an event as JSON, converted in a thread if it is large.
 
     Args:
         encode: Converts it to a dialect.
         payload: The task or the event.
         client: The client that it is for.
     """
-    if _part_count(payload) > MANY_PARTS:
+    if _is_large(payload):
         return await large_values.call(lambda: dump_json(encode(payload)), client=client)
     return dump_json(encode(payload))
 
 
-def _part_count(payload: Payload) -> int:
-    if isinstance(payload, TaskArtifactUpdateEvent):
-        return len(payload.artifact.parts)
+def _is_large(payload: Payload) -> bool:
+    """Return whether a task or an artifact has many parts, or long texts."""
+    if isinstance(payload, TaskStatusUpdateEvent):
+        return False
+    holders: list[Artifact | Message] = []
     if isinstance(payload, Task):
-        artifact_parts = sum(len(each.parts) for each in payload.artifacts)
-        return artifact_parts + sum(len(each.parts) for each in payload.history)
-    return 0
+        holders += [*payload.artifacts, *payload.history]
+    else:
+        holders.append(payload.artifact)
+    if sum(len(each.parts) for each in holders) > MANY_PARTS:
+        return True
+    parts = (part for each in holders for part in each.parts)
+    contents = [content for part in parts for content in (part.text, part.raw, part.data)]
+    return text_size(contents, LONG_TEXT) >= LONG_TEXT
 
 
 class Endpoint(ABC):

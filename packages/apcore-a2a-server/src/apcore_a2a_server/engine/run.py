@@ -24,7 +24,7 @@ from apcore_a2a_core.states import (
     SUBMITTED,
     WORKING,
 )
-from apcore_a2a_core.values import is_large, size_of
+from apcore_a2a_core.values import is_large_or_long, size_of
 from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
 
@@ -334,7 +334,8 @@ class Run:
         """
         skill = self.call.skill
         arguments = output, skill.descriptor, skill.text_field
-        if is_large(output):
+        is_slow = is_large_or_long(output)
+        if is_slow:
             artifact = await large_values.call(artifact_of, *arguments, client=self.client)
         else:
             artifact = artifact_of(*arguments)
@@ -346,7 +347,11 @@ class Run:
             # chunks of text are joined, so each JSON has its own lines
             end = "\n" if self.call.streaming and skill.streams else ""
             artifact.parts = with_texts(artifact.parts, only=self.call.wants_text, end=end)
-        size = size_of(artifact.parts)
+        parts = artifact.parts
+        if is_slow:
+            size = await large_values.call(size_of, parts, client=self.client)
+        else:
+            size = size_of(parts)
         self._artifact_size += size
         if self._artifact_size > self._setup.max_artifact:
             raise OutputError(f"more than {self._setup.max_artifact} bytes")

@@ -319,14 +319,12 @@ class InMemoryTaskStore(InProcessStore):
         self, task: Task, added: Sequence[Encoded], kept: Sequence[bytes]
     ) -> tuple[bytes, Sequence[Encoded]]:
         """Return the bytes of a task without large messages, and those of each large message."""
-        if (
-            not any(len(body) >= LARGE_MESSAGE for _, body in added)
-            and task.id not in self._encoded
-        ):
+        known = [*self._encoded.get(task.id, ()), *added]
+        if not any(len(body) >= LARGE_MESSAGE for _, body in known):
             data = dump_json(task)
-            if len(data) < LARGE_MESSAGE:
+            if len(data) < LARGE_MESSAGE or without_large(task) is task:
                 return data, ()
-        large = large_messages(task, [*self._encoded.get(task.id, ()), *added], kept)
+        large = large_messages(task, known, kept)
         return dump_json(without_large(task)), large
 
     def _add_messages(

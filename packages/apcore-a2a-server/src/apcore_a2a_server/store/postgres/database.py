@@ -33,6 +33,8 @@ CONNECTION_OPTIONS: dict[str, Any] = {
     "command_timeout": BACKGROUND_TIMEOUT,
     "server_settings": {"application_name": "apcore-a2a"},
 }
+REPLACEMENT = "\ufffd"
+"""The character for what can't be represented (Unicode)."""
 PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")  # `:name`, but no cast such as `::int`
 driver: Any = asyncpg
 """The driver as Any: its types are partly unknown."""
@@ -60,8 +62,15 @@ class Statement:
         self.names = tuple(numbers)
 
     def arguments(self, parameters: Mapping[str, Any]) -> list[Any]:
-        """Return the values of the parameters in the order of their numbers."""
-        return [parameters[name] for name in self.names]
+        """Return the values of the parameters in the order of their numbers.
+
+        PostgreSQL's texts can't have NUL. No id has it, so that a search for one finds nothing.
+        """
+        values = [parameters[name] for name in self.names]
+        return [
+            value.replace("\0", REPLACEMENT) if value.__class__ is str and "\0" in value else value
+            for value in values
+        ]
 
 
 sql = Statements("apcore_a2a_server.store.postgres", Statement)

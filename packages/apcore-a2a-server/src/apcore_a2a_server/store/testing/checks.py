@@ -396,6 +396,15 @@ async def a_cursor_is_valid_for_its_owner_only(store: Store) -> None:
 
 
 @check
+async def an_id_that_no_text_can_have_belongs_to_no_task(store: Store) -> None:
+    await begun(store)
+    for task_id in ("a\x00b", "\x00", ""):
+        assert await store.get(task_id) is None
+        assert not await store.webhooks(task_id)
+        assert (await store.query(Query("ada", context_id=task_id or "\x00"))).records == []
+
+
+@check
 async def a_query_can_begin_at_a_time(store: Store) -> None:
     record, _ = await begun(store)
     assert len((await store.query(Query("ada", after=record.status_at))).records) == 1
