@@ -130,8 +130,7 @@ RESULT = {"jsonrpc": "2.0", "id": 1, "result": {}}
         ({}, None),
         (
             {"NoSuchMethodOfApcoreA2aCheck": RESULT},
-            "unknown method: ProtocolViolation: expected the error -32601, "
-            "got a result (HTTP 200)",
+            "unknown method: ProtocolViolation: expected the error -32601, got a result (HTTP 200)",
         ),
         (
             {"malformed": error(-32603)},
@@ -145,8 +144,7 @@ RESULT = {"jsonrpc": "2.0", "id": 1, "result": {}}
         ),
         (
             {"SubscribeToTask": [RESULT]},
-            "refused stream: ProtocolViolation: expected the error -32001, "
-            "got a result (HTTP 200)",
+            "refused stream: ProtocolViolation: expected the error -32001, got a result (HTTP 200)",
         ),
         (
             {"SendStreamingMessage": [{}]},

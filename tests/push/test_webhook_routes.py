@@ -197,8 +197,9 @@ def test_lists_are_filtered_and_bounded() -> None:
         assert tasks() == [failing_id, *reversed(active_ids)]
         assert tasks(state="failed") == [failing_id]
         assert tasks(state="active", limit=2) == [*reversed(active_ids)][:2]
-        limits = [0, 201, "x", "000000001999", f"000000001{'9' * 5000}"]
-        for params in ({"state": "lost"}, *({"limit": limit} for limit in limits)):
+        limits: list[Any] = [0, 201, "x", "000000001999", f"000000001{'9' * 5000}"]
+        invalid: list[Json] = [{"state": "lost"}, *({"limit": limit} for limit in limits)]
+        for params in invalid:
             response = caller.get("webhooks", **params)
             assert (response.status_code, response.json()["error"]["code"]) == (400, "BAD_REQUEST")
 
