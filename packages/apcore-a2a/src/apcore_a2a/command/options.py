@@ -53,6 +53,8 @@ REMOTE_CREDENTIALS = (
 """Prefixes of the variables with credentials for remote agents; the name of the agent follows."""
 URL_OPTIONS = ("openapi", "store", "rate_limit_storage", "push_proxy")
 """Secret options whose values are URLs: only a URL with a password causes a warning."""
+FILE_OPTIONS = ("auth_key", "card_key")
+"""Secret options whose values may be paths of files: only other values are warned about."""
 SEQUENCE: type[Any] = list
 MAPPING: type[Any] = dict
 
@@ -247,13 +249,14 @@ def warn_about_secrets() -> None:
 
 
 def _has_secret(name: str, value: Any) -> bool:
-    """Return whether *value* contains a secret, and not just the path of a file or a bare URL."""
+    """Return whether *value* contains a secret, and not just paths of files or a bare URL."""
     if name in URL_OPTIONS:
         return PASSWORD.search(value) is not None
-    if name == "auth_key":
-        # the text may be too long for a path, have a NUL, or have the ~ of an unknown user
+    if name in FILE_OPTIONS:
+        texts: list[str] = [value] if isinstance(value, str) else [*value]
+        # a text may be too long for a path, have a NUL, or have the ~ of an unknown user
         with suppress(OSError, ValueError, RuntimeError):
-            return not Path(value).expanduser().is_file()
+            return not all(Path(text).expanduser().is_file() for text in texts)
     return True
 
 
