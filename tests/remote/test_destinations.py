@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 from apcore import Executor, Registry
-from apcore_a2a_client import DestinationRefusedError
-from apcore_a2a_remote import RemoteAgent, RemoteFailedError, remote_agents
+from apcore_a2a_client import Destination, DestinationRefusedError
+from apcore_a2a_remote import DestinationRules, RemoteAgent, RemoteFailedError, remote_agents
 
 from tests.client.raw import CLOSE, RawServer, Request, Step, card, raw, reply, rpc, task
 from tests.server.inloop import anyio_backend as anyio_backend
@@ -215,6 +215,10 @@ def test_private_hosts_are_read_from_the_config_file() -> None:
     assert remote_agents([entry], expose=False)[0].name == "c"
     with pytest.raises(ValueError, match=r"10\.0\.0\.0/99"):
         remote_agents([{**entry, "private_hosts": ["10.0.0.0/99"]}], expose=False)
+
+
+def test_a_host_whose_address_is_not_known_is_not_allowed() -> None:
+    assert not DestinationRules(["*"])(Destination("agent.example", "", OUTSIDE))
 
 
 def test_private_hosts_are_a_list() -> None:

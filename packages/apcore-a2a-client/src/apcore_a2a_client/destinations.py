@@ -80,10 +80,11 @@ class DestinationGuard:
         Raises:
             DestinationRefusedError: Its host is an address that is not allowed.
         """
+        target = origin(url)
+        if target in self._trusted and target in self._is_direct:
+            return {}
         if not self.allows(url, source):
             raise DestinationRefusedError(origin_text(url), url.host)
-        if origin(url) in self._trusted and origin(url) in self._is_direct:
-            return {}
         watch = _ConnectionWatch(self, url, source)
         return {"trace": watch.watch_async if self._is_async else watch.watch}
 

@@ -244,7 +244,6 @@ class Exchange:
             if self.guard:
                 request.extensions |= self.guard.extensions(request.url, source)
             response: httpx.Response = yield Send(request, auth, time_left(deadline))
-            source = self.guard.source_of(response) if self.guard else ""
             if response.headers.get("content-encoding", "identity") != "identity":
                 raise A2AProtocolError("The response is compressed, which the client did not allow")
             is_stream = media_type(response.headers) == "text/event-stream"
@@ -253,6 +252,7 @@ class Exchange:
             if spec.stream and response.status_code == 200 and is_stream:
                 return response
             body = yield from self._read(response, spec.max_bytes or self.max_bytes, deadline)
+            source = self.guard.source_of(response) if self.guard else ""
             target = response.next_request
             if target is None:
                 status, headers = response.status_code, response.headers
