@@ -1,5 +1,6 @@
 """Questions and approvals of remote skills, through one and two agents."""
 
+from collections.abc import Iterable
 from contextlib import aclosing
 from typing import Any
 
@@ -8,6 +9,8 @@ from apcore import Executor, Registry
 from apcore_a2a_client import InputRequired, Message, Part, Task
 from apcore_a2a_remote import RemoteAgent, RemoteQuestion
 
+from tests.client.raw import Request, Step, raw, rpc, task
+from tests.client.raw import agent as scripted
 from tests.server.inloop import NEEDS_APPROVAL, ActionModule, give_back
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.modules import Inputs
@@ -187,3 +190,43 @@ async def test_a_stream_that_resumes_after_an_answer_has_the_output() -> None:
         async with aclosing(answer) as events:
             kinds = [type(event).__name__ async for event in events]
         assert "TaskArtifactUpdateEvent" in kinds
+
+
+async def test_an_agent_that_requires_a_sign_in_pauses_here_with_its_words() -> None:
+    answers: list[Any] = []
+
+    def script(request: Request) -> Iterable[Step]:
+        message = request.json["params"]["message"]
+        if "taskId" in message:
+            answers.append(message["parts"])
+            return rpc(request, result={"task": task()})
+        words = {"messageId": "m-1", "role": "ROLE_AGENT", "parts": [{"text": "Sign in first"}]}
+        status = {"state": "TASK_STATE_AUTH_REQUIRED", "message": words}
+        return rpc(request, result={"task": task(status=status)})
+
+    with raw(scripted(script, skills=[{"id": "work", "name": "Work"}])) as server:
+        remote = RemoteAgent(server.url, name="c", expose=True)
+        async with serving({}, remote) as gateway:
+            paused = await gateway.client.send_message("hello", skill=skill_of("c"))
+            assert paused.status.state == "input-required"
+            assert paused.status.message
+            assert paused.status.message.parts[0].text == "Sign in first"
+            ended = await gateway.client.reply(paused, "done")
+            assert ended.status.state == "completed"
+    assert answers == [[{"text": "done"}]]
+
+
+async def test_a_message_instead_of_a_task_is_the_result() -> None:
+    def script(request: Request) -> Iterable[Step]:
+        words = {"messageId": "m-1", "role": "ROLE_AGENT", "parts": [{"text": "Hello"}]}
+        return rpc(request, result={"message": words})
+
+    with raw(scripted(script, skills=[{"id": "work", "name": "Work"}])) as server:
+        for wait in WAITS:
+            options: dict[str, Any] = {"wait": wait}
+            async with RemoteAgent(server.url, name="c", **options) as remote:
+                registry = Registry()
+                await remote.register(registry)
+                executor = Executor(registry)
+                output = await executor.call_async(skill_of("c"), {"text": "hi"})
+                assert output == {"text": "Hello"}
