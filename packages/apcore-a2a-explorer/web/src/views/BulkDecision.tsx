@@ -22,6 +22,7 @@ export function BulkDecision({ tasks, replied, done }: Props) {
   const [outcome, setOutcome] = useState("");
   const [isBusy, setBusy] = useState(false);
   const decide = async (isApproved: boolean, reason = "") => {
+    if (isBusy) return;
     setBusy(true);
     const refusals = await decideAll(tasks, isApproved, reason, replied);
     setBusy(false);
