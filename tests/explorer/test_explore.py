@@ -130,7 +130,9 @@ def test_an_agent_of_the_sdk_is_called_and_its_requests_are_copied(
         expect(state(page)).to_have_text("completed")
         artifact = page.get_by_role("region", name="Artifact numbers")
         expect(artifact.locator("pre")).to_have_text("123")
-        code = page.get_by_role("group").filter(has_text="Copy this request").locator("pre")
+        beside = page.get_by_role("group", name="Beside the input")
+        beside.get_by_role("button", name="Code").click()
+        code = page.get_by_role("group", name="Copy this request").locator("pre")
         path = "jsonrpc" if version == "1.0" else "v03"
         expect(code).to_contain_text(f"'{sdk_agent}/{path}'")
         assert urlsplit(address).path not in code.inner_text()
