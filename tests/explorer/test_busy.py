@@ -138,6 +138,7 @@ def test_a_stranger_sees_nothing_of_a_task_of_others(
 def test_a_webhook_that_fails_is_tested_and_delivered_again(open_visit: OpenVisit) -> None:
     with guarded_shop() as (url, receiver), closing(OtherClient(url, key_of("ada"))) as ada:
         hook = {"url": receiver.url, "id": "hook"}
+        origin = receiver.url.removesuffix("/hook")  # operators see no more of others' webhooks
         sending = {"configuration": {"taskPushNotificationConfig": hook}}
         message = {"messageId": "1", "role": "ROLE_USER", "parts": [{"data": {"month": 3}}]}
         skill = {"skillId": "reports.monthly"}
@@ -146,7 +147,7 @@ def test_a_webhook_that_fails_is_tested_and_delivered_again(open_visit: OpenVisi
         page = sign_in(visit, "grace")
         page.get_by_role("link", name="Webhooks").click()
         webhook = page.get_by_role("main").get_by_role("listitem").first
-        expect(webhook).to_contain_text(receiver.url)
+        expect(webhook).to_contain_text(origin)
         expect(webhook.locator(".state").first).to_have_text("failed")
         webhook.get_by_text("attempts, newest first").click()
         attempts = webhook.locator("details").get_by_role("listitem")
@@ -164,7 +165,7 @@ def test_a_webhook_that_fails_is_tested_and_delivered_again(open_visit: OpenVisi
         expect(webhook.get_by_role("status")).to_have_text("Test delivered with status 200")
         expect(attempts.first).to_contain_text("delivered")
         page.get_by_role("link", name="Task ").click()
-        shown = page.get_by_role("main").get_by_role("listitem").filter(has_text=receiver.url)
+        shown = page.get_by_role("main").get_by_role("listitem").filter(has_text=origin)
         expect(shown.first).to_contain_text("attempts, newest first")
 
 
@@ -191,7 +192,8 @@ def test_hostile_texts_of_real_callers_are_shown_as_text(open_visit: OpenVisit) 
                 for skill in modules:
                     data = {text: text, "deep": {text: [text]}}
                     task = person.send({"data": data}, skill, contextId=text[:100])
-                hook = {"url": "http://127.0.0.1:9/", "id": text[:60], "token": "t"}
+                config_id = re.sub(r"[^!-~]", "", text)[:200]
+                hook = {"url": "http://127.0.0.1:9/", "id": config_id, "token": "t"}
                 person.call("CreateTaskPushNotificationConfig", taskId=task["id"], **hook)
         visit = open_visit(url)
         hostile = HostileVisit(visit)

@@ -177,7 +177,7 @@ def test_the_result_is_in_view_after_control_enter(
     page = open_skill(open_visit(agent, **options), "mirror")
     json_editor(page).fill(json.dumps({"lines": list(range(60))}))
     json_editor(page).press("Control+Enter")
-    expect(result(page).get_by_role("heading", name="Result", exact=True)).to_be_in_viewport()
+    expect(result(page).get_by_role("status").first).to_be_in_viewport()
     expect_state(page, "completed")
 
 
