@@ -31,7 +31,8 @@ def _file_type(schema: object) -> str:
         return ""
     branches = schema.get("anyOf")  # an optional property has them
     if is_array(branches):
-        return next(filter(None, map(_file_type, branches)), "")
+        media_types = [_file_type(branch) for branch in branches]
+        return next(filter(None, media_types), "")
     media_type = schema.get("contentMediaType", "")
     is_encoded = "contentEncoding" in schema or schema.get("format") in FILE_FORMATS
     if is_encoded or media_type not in ("", JSON):  # JSON as text is not a file

@@ -53,7 +53,6 @@ logger = logging.getLogger(__name__)
 
 EVENTS_PER_YIELD = 10
 """Number of chunks and messages after which a run yields to the event loop, for its readers."""
-
 MAX_PROGRESS = 10_000
 """Maximum length of a progress message, in characters; the rest is not sent."""
 MAX_REPLY = 32 * 1024
@@ -332,11 +331,10 @@ class Run:
         Raises:
             OutputError: It is not JSON, or makes the artifact too large.
         """
-        skill = self.call.skill
+        skill, client = self.call.skill, self.client
         arguments = output, skill.descriptor, skill.text_field
-        is_slow = is_large_or_long(output)
-        if is_slow:
-            artifact = await large_values.call(artifact_of, *arguments, client=self.client)
+        if is_slow := is_large_or_long(output):
+            artifact = await large_values.call(artifact_of, *arguments, client=client)
         else:
             artifact = artifact_of(*arguments)
         for part in artifact.parts:
@@ -348,10 +346,7 @@ class Run:
             end = "\n" if self.call.streaming and skill.streams else ""
             artifact.parts = with_texts(artifact.parts, only=self.call.wants_text, end=end)
         parts = artifact.parts
-        if is_slow:
-            size = await large_values.call(size_of, parts, client=self.client)
-        else:
-            size = size_of(parts)
+        size = await large_values.call(size_of, parts, client=client) if is_slow else size_of(parts)
         self._artifact_size += size
         if self._artifact_size > self._setup.max_artifact:
             raise OutputError(f"more than {self._setup.max_artifact} bytes")

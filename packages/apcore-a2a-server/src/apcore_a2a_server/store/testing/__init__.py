@@ -18,7 +18,13 @@ print(len(CHECKS) > 20)
 With pytest it is `@pytest.mark.parametrize("check", CHECKS)`.
 """
 
-from apcore_a2a_server.store.testing import checks, message_checks, operator_checks, webhook_checks
+from apcore_a2a_server.store.testing import (
+    checks,
+    lease_checks,
+    message_checks,
+    operator_checks,
+    webhook_checks,
+)
 
 from .samples import CHECKS, LEASE, Check, begun, chunk_change, new_record, state_change
 
@@ -29,6 +35,7 @@ __all__ = [
     "begun",
     "checks",
     "chunk_change",
+    "lease_checks",
     "message_checks",
     "new_record",
     "operator_checks",
