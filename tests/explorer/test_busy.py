@@ -164,7 +164,7 @@ def test_a_webhook_that_fails_is_tested_and_delivered_again(open_visit: OpenVisi
         webhook.get_by_role("button", name="Send test").click()
         expect(webhook.get_by_role("status")).to_have_text("Test delivered with status 200")
         expect(attempts.first).to_contain_text("delivered")
-        page.get_by_role("link", name="Task ").click()
+        webhook.get_by_role("link", name="Task ").click()
         shown = page.get_by_role("main").get_by_role("listitem").filter(has_text=origin)
         expect(shown.first).to_contain_text("attempts, newest first")
 
