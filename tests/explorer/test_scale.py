@@ -1,17 +1,15 @@
 """Thousands of tasks, hundreds of skills and large results of a real agent stay usable."""
 
-import asyncio
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
-import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.server.asking import Json
 from tests.server.inloop import ActionModule, give_back, registry_of
-from tests.serving import PATIENCE, running
+from tests.serving import running
 
 from .browsing import Visit
 from .other_client import OtherClient
@@ -23,33 +21,24 @@ pytestmark = pytest.mark.clock
 OpenVisit = Callable[..., Visit]
 TASKS = 2_000
 SKILLS = 300
+SENDERS = 8
+"""Messages that are sent at a time."""
 PAGE_SIZE = 100
 """Tasks that the page loads at once."""
 MAX_ELEMENTS_OF_SKILLS = 9_000
 """Elements of a page that shows every skill."""
 
 
-async def send_many(url: str, count: int) -> None:
-    """Let Ada send messages, 20 at a time."""
-    headers = {"A2A-Version": "1.0", "X-API-Key": key_of("ada")}
-    numbers = iter(range(count))
-    async with httpx.AsyncClient(
-        base_url=url, headers=headers, trust_env=False, timeout=PATIENCE
-    ) as client:
+def send_many(url: str, count: int) -> None:
+    """Let Ada send messages, several at a time."""
 
-        async def send() -> None:
+    def send(numbers: range) -> None:
+        with closing(OtherClient(url, key_of("ada"))) as ada:
             for number in numbers:
-                message: Json = {
-                    "messageId": f"m{number}",
-                    "role": "ROLE_USER",
-                    "parts": [{"data": {"n": number}}],
-                }
-                params = {"message": message, "metadata": {"skillId": f"area{number % 20}.skill0"}}
-                body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
-                answer = await client.post("/", json=body)
-                assert "result" in answer.json(), answer.text
+                ada.send({"data": {"n": number}}, f"area{number % 20}.skill0")
 
-        await asyncio.gather(*(send() for _ in range(20)))
+    with ThreadPoolExecutor(SENDERS) as pool:
+        list(pool.map(send, [range(first, count, SENDERS) for first in range(SENDERS)]))
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +56,7 @@ def agent() -> Iterator[str]:
         **SIGNED_IN,
     }
     with running(modules, name="Large agent", **options) as url:
-        asyncio.run(send_many(url, TASKS))
+        send_many(url, TASKS)
         yield url
 
 
