@@ -5,11 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
+import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.server.asking import Json
 from tests.server.inloop import ActionModule, give_back, registry_of
-from tests.serving import running
+from tests.serving import PATIENCE, running
 
 from .browsing import Visit
 from .other_client import OtherClient
@@ -41,6 +43,15 @@ def send_many(url: str, count: int) -> None:
         list(pool.map(send, [range(first, count, SENDERS) for first in range(SENDERS)]))
 
 
+def stream(url: str, skill: str) -> None:
+    """Let Ada run a skill, and read its events until it has ended."""
+    message: Json = {"messageId": skill, "role": "ROLE_USER", "parts": [{"data": {}}]}
+    params: Json = {"message": message, "metadata": {"skillId": skill}}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": params}
+    headers = {"A2A-Version": "1.0", "X-API-Key": key_of("ada")}
+    httpx.post(url, json=request, headers=headers, trust_env=False, timeout=PATIENCE)
+
+
 @pytest.fixture(scope="module")
 def agent() -> Iterator[str]:
     """Serve an agent with many skills, on which Ada has run many tasks."""
@@ -64,7 +75,10 @@ def agent() -> Iterator[str]:
 def large(agent: str) -> dict[str, str]:
     """Return the ids of tasks with thousands of events, and with megabytes."""
     with closing(OtherClient(agent, key_of("ada"))) as ada:
-        return {name: ada.send({"data": {}}, name)["id"] for name in MODULES}
+        tasks = {name: ada.send({"data": {}}, name)["id"] for name in MODULES if name != "flood"}
+        stream(agent, "flood")
+        [flooded] = ada.call("ListTasks", pageSize=1)["tasks"]
+        return {**tasks, "flood": flooded["id"]}
 
 
 def watch(page: Page) -> None:

@@ -28,7 +28,8 @@ const MIN_ID = 6; // characters of a text that may be the id of a task
 export function commandsFor(query: string): Command[] {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
   const matches = ({ label }: Command) => words.every((word) => label.toLowerCase().includes(word));
-  return [...tasks(query.trim()), ...skills(query), ...[...views(), ...actions()].filter(matches)];
+  const [known, guessed] = tasks(query.trim());
+  return [...known, ...skills(query), ...guessed, ...[...views(), ...actions()].filter(matches)];
 }
 
 /** The skills that match *query*: first those whose name or id begins with it, then those whose name or id has its words. */
@@ -43,19 +44,20 @@ function skills(query: string): Command[] {
   return found.slice(0, MAX_SKILLS).map(({ id, name }) => ({ kind: "Skill", label: name, detail: id, run: () => go(href("skills", id)) }));
 }
 
-/** Known tasks whose ids begin with *text*, and *text* itself if it may be an id. */
-function tasks(text: string): Command[] {
-  if (text.length < 2 || /\s/.test(text)) return [];
+/** Known tasks whose ids begin with *text*; if there are none, *text* itself if it may be an id. */
+function tasks(text: string): [known: Command[], guessed: Command[]] {
+  if (text.length < 2 || /\s/.test(text)) return [[], []];
   const tasksOfRuns = [...histories.value.values()].flat().flatMap(({ task, skillId }) => (task ? [[task.id, skillId] as const] : []));
   const waitingTasks = (inbox.value ?? []).map((task) => [task.id, skillOf(task)] as const);
   const known = new Map([...tasksOfRuns, ...waitingTasks].filter(([id]) => id.startsWith(text)).slice(0, MAX_TASKS));
-  if (!known.size && text.length >= MIN_ID && /\d/.test(text)) known.set(text, undefined);
-  return [...known].map(([id, skill]) => ({
+  const command = (id: string, skill?: string): Command => ({
     kind: "Task",
     label: `Open task ${id}`,
     detail: skill,
     run: () => go(href("tasks", id)),
-  }));
+  });
+  const mayBeId = !known.size && text.length >= MIN_ID && /\d/.test(text);
+  return [[...known].map(([id, skill]) => command(id, skill)), mayBeId ? [command(text)] : []];
 }
 
 function views(): Command[] {
