@@ -277,7 +277,7 @@ def test_only_the_printed_address_is_served(fake_agent: str, tmp_path: Path) -> 
         assert get(f"{address}/{CARD}", origin=root).status_code == 200
 
 
-def test_a_card_that_points_elsewhere_gets_no_request_there(
+def test_no_request_goes_to_another_host_that_a_card_names(
     open_visit: OpenVisit, fake: FakeAgent, fake_agent: str, tmp_path: Path
 ) -> None:
     elsewhere = FakeAgent()

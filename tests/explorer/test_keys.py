@@ -1,4 +1,4 @@
-"""The palette of commands, the list of keys, and who is signed in."""
+"""The palette of commands, the list of keys, and the name of the signed-in user."""
 
 import time
 from collections.abc import Callable
@@ -102,7 +102,9 @@ def test_the_keys_are_listed(visit: Visit) -> None:
 @pytest.mark.parametrize(
     ("minutes", "shown"), [(58.5, "58 min left"), (-1, "expired"), (300.5, "5 h left")]
 )
-def test_a_token_tells_who_is_signed_in(open_visit: OpenVisit, minutes: float, shown: str) -> None:
+def test_the_page_shows_the_user_of_a_token(
+    open_visit: OpenVisit, minutes: float, shown: str
+) -> None:
     schemes = {"jwt": {"httpAuthSecurityScheme": {"scheme": "bearer"}}}
     claims = {"sub": "ada", "roles": ["operator"], "exp": int(time.time() + 60 * minutes)}
     token = jwt.encode(claims, "a secret that is long enough for HS256")

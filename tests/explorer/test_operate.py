@@ -215,7 +215,7 @@ def test_a_refused_cancellation_is_reported(visit: Visit, other: OtherClient) ->
     expect(page.get_by_text("0 tasks canceled. 1 refused:")).to_be_visible()
 
 
-def test_an_agent_that_keeps_former_states_tells_durations(
+def test_the_duration_of_a_task_is_shown_if_the_agent_keeps_former_states(
     open_visit: Callable[..., Visit],
 ) -> None:
     with (

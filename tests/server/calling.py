@@ -78,7 +78,7 @@ async def calling(
     """Serve *source* over HTTP and gRPC in this event loop, and yield a caller.
 
     Args:
-        source: Modules by their ids, or what `create_app` takes.
+        source: Modules by their ids, or any other source of `create_app`.
         metadata: The metadata of all calls.
         options: For `serve`.
     """

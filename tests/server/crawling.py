@@ -174,7 +174,7 @@ def serving_app(app: Any) -> Iterator[str]:
 
 @dataclass
 class Evidence:
-    """All responses and logs of a case, and how many secrets it has issued."""
+    """All responses and logs of a case, and the number of secrets it has issued."""
 
     answers: list[str]
     log: Log

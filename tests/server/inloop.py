@@ -287,7 +287,7 @@ async def serving(source: Any, dialect: str = "1.0", **options: Any) -> AsyncIte
     """Serve *source* in this event loop, for as long as a test may take.
 
     Args:
-        source: Modules by their ids, what `create_app` takes, or an application.
+        source: Modules by their ids, any other source of `create_app`, or an application.
         dialect: The dialect of the peer.
         options: For `create_app`.
     """

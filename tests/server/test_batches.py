@@ -1,4 +1,4 @@
-"""Open streams: how pending events are written, how readers wait, and what a stream costs."""
+"""Open streams: writing pending events, waiting readers, and the memory of a stream."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Clients that disconnect: which tasks are canceled, and that nothing leaks."""
+"""Clients that disconnect: some of their tasks are canceled, others continue, and nothing leaks."""
 
 import asyncio
 import logging

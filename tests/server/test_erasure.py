@@ -17,7 +17,7 @@ from .inloop import NEEDS_APPROVAL, ActionModule, Gate, Peer, give_back, serving
 from .inloop import anyio_backend as anyio_backend
 from .principals import Headers
 from .test_custom_stores import DictStore
-from .test_operators import ADA, BOB, OP, audited, by, keys, sent
+from .test_operators import ADA, BOB, OP, audited_operations, by, keys, send_as
 
 pytestmark = pytest.mark.anyio
 
@@ -62,8 +62,8 @@ async def test_nothing_is_left_of_the_tasks_of_a_principal(
     options: Json = {"task_store": stores[kind], "push_notifications": push}
     async with serving(modules(gate), auth=keys(), tenants="skills", **RULES, **options) as peer:
         key = {"Idempotency-Key": "k"}
-        first = (await sent(peer, "work", {**ADA, **key}, contextId="c")).task
-        paused = (await sent(peer, "pay", ADA)).task
+        first = (await send_as(peer, "work", {**ADA, **key}, contextId="c")).task
+        paused = (await send_as(peer, "pay", ADA)).task
         params = {**peer.wire.params("wait"), "configuration": {"returnImmediately": True}}
         running = (await peer.ask("send", params, by(ADA))).task
         await gate.reached.wait()
@@ -74,20 +74,20 @@ async def test_nothing_is_left_of_the_tasks_of_a_principal(
         )
         assert in_tenant.status_code == 200
         await peer.ask("push set", {"taskId": paused["id"], **HOOK}, by(ADA))
-        others = (await sent(peer, "work", BOB)).task
+        others = (await send_as(peer, "work", BOB)).task
         with caplog.at_level(logging.INFO, "apcore_a2a.audit"):
             response = await delete(peer, "apikey|ada", OP)
 
         assert (response.status_code, response.json()) == (200, {"deleted": 4})
-        assert audited(caplog)[0] == ("DeleteTasks", "apikey|op", "apikey|ada")
+        assert audited_operations(caplog)[0] == ("DeleteTasks", "apikey|op", "apikey|ada")
         await asyncio.wait_for(gate.canceled.wait(), 60)
         for task in (first, paused, running):
             assert (await peer.ask("get", {"id": task["id"]}, by(ADA))).code == -32001
         assert await listed(peer, by(ADA)) == []
         assert [task["id"] for task in await listed(peer, by(BOB))] == [others["id"]]
-        again = (await sent(peer, "work", {**ADA, **key}, contextId="c")).task
+        again = (await send_as(peer, "work", {**ADA, **key}, contextId="c")).task
         assert again["id"] != first["id"]
-        recalled = await sent(peer, "recall", ADA, contextId="c")
+        recalled = await send_as(peer, "recall", ADA, contextId="c")
         (part,) = recalled.task["artifacts"][0]["parts"]
         assert is_object(part["data"])
         assert part["data"]["earlier"] == 1  # the message after the deletion
@@ -100,7 +100,7 @@ async def test_a_principal_may_contain_characters_of_paths() -> None:
     headers = {"x-name": "ada", "x-issuer": issuer}
     options: Json = {"auth": Headers(), "operators": lambda identity: identity.id == "op"}
     async with serving(modules(Gate()), **options) as peer:
-        await sent(peer, "work", headers)
+        await send_as(peer, "work", headers)
         operator = {"x-name": "op"}
         assert (await delete(peer, "ada", operator)).json() == {"deleted": 0}
         assert (await delete(peer, f"|{issuer}|ada", operator)).json() == {"deleted": 1}
@@ -108,7 +108,7 @@ async def test_a_principal_may_contain_characters_of_paths() -> None:
 
 async def test_only_operators_delete_tasks() -> None:
     async with serving(modules(Gate()), auth=keys(), **RULES) as peer:
-        await sent(peer, "work", ADA)
+        await send_as(peer, "work", ADA)
         for headers, status in ((ADA, 403), (BOB, 403), ({}, 401)):
             assert (await delete(peer, "apikey|ada", headers)).status_code == status
         wrong = await peer.client.post("/apcore/principals/apikey%7Cada/tasks", headers=OP)

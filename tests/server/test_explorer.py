@@ -1,4 +1,4 @@
-"""The explorer's page of an agent: its path, who may read it, and invalid options."""
+"""The explorer's page of an agent: its path, its readers, and invalid options."""
 
 import logging
 from collections.abc import Iterator

@@ -544,7 +544,9 @@ def test_a_broken_document_says_what_is_wrong(tmp_path: Path, text: str, problem
         load_api(file, None)
 
 
-def test_a_document_that_can_not_be_read_says_why(url: str, tmp_path: Path) -> None:
+def test_a_document_that_cannot_be_read_is_refused_with_the_reason(
+    url: str, tmp_path: Path
+) -> None:
     for source, problem in (
         (f"{url}/nothing.json", "HTTP 404"),
         ("http://127.0.0.1:9/api.json", "can't be loaded: .*refused"),
@@ -568,7 +570,7 @@ def test_a_document_that_can_not_be_read_says_why(url: str, tmp_path: Path) -> N
         ({"security": [{"digest": []}]}, "scheme digest .http digest. is not supported"),
     ],
 )
-def test_operations_that_can_not_be_called_are_left_out(
+def test_operations_that_cannot_be_called_are_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, operation: Json, problem: str
 ) -> None:
     components = {
@@ -711,7 +713,7 @@ def test_credentials_are_not_in_the_log(
     assert not re.search("s3cret|private-input", caplog.text)
 
 
-def test_a_credential_that_can_not_be_sent_is_named(
+def test_a_credential_that_cannot_be_sent_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("APCORE_A2A_OPENAPI_TOKEN", "a\nb")

@@ -1,4 +1,4 @@
-"""Operators and approvers have access to tasks of others; strangers can not tell these exist."""
+"""Operators and approvers have access to tasks of others; strangers cannot detect them."""
 
 import asyncio
 import logging
@@ -52,7 +52,7 @@ def keys() -> APIKeyAuthenticator:
     )
 
 
-class World:
+class RecordingModules:
     """Modules that record the identity of their caller."""
 
     def __init__(self) -> None:
@@ -81,17 +81,17 @@ def by(headers: Mapping[str, str]) -> Json:
     return dict(headers)
 
 
-async def sent(peer: Peer, skill: str, headers: Mapping[str, str], **members: Any) -> Answer:
+async def send_as(peer: Peer, skill: str, headers: Mapping[str, str], **members: Any) -> Answer:
     params = peer.wire.params(skill, peer.part(data={"text": SECRET}), **members)
     return await peer.ask("send", params, by(headers))
 
 
 async def answer(peer: Peer, task: Json, headers: Mapping[str, str], **content: Any) -> Answer:
-    params = answering(peer, task, **content)
+    params = answer_params(peer, task, **content)
     return await peer.ask("send", params, by(headers))
 
 
-def answering(peer: Peer, task: Json, **content: Any) -> Json:
+def answer_params(peer: Peer, task: Json, **content: Any) -> Json:
     params = peer.wire.params("", peer.part(**content), taskId=task["id"])
     return {"message": params["message"]}
 
@@ -101,7 +101,7 @@ def tasks_of(listed: Answer) -> list[Json]:
     return tasks
 
 
-def audited(caplog: pytest.LogCaptureFixture) -> list[tuple[Any, ...]]:
+def audited_operations(caplog: pytest.LogCaptureFixture) -> list[tuple[Any, ...]]:
     return [
         tuple(vars(record).get(name) for name in ("operation", "operator", "owner"))
         for record in caplog.records
@@ -114,8 +114,8 @@ async def test_an_operator_lists_and_reads_tasks_of_others_without_their_content
     dialect: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     options: Json = {"auth": keys(), "operators": "operator", "state_history": True}
-    async with serving(World().modules(), dialect, **options) as peer:
-        task = (await sent(peer, "work", ADA)).task
+    async with serving(RecordingModules().modules(), dialect, **options) as peer:
+        task = (await send_as(peer, "work", ADA)).task
         with caplog.at_level(logging.INFO, "apcore_a2a.audit"):
             seen = (await peer.ask("get", {"id": task["id"]}, by(OP))).task
             (listed,) = tasks_of(await peer.ask("list", {}, by(OP)))
@@ -124,31 +124,34 @@ async def test_an_operator_lists_and_reads_tasks_of_others_without_their_content
         assert each["id"] == task["id"]
         assert state_of(each) == "completed"
         assert each["status"]["timestamp"] == task["status"]["timestamp"]
-        own = {"principal": "apikey|ada"}
-        assert metadata_of(each) == {"skillId": "work", "apcore": own}
+        owner = {"principal": "apikey|ada"}
+        assert metadata_of(each) == {"skillId": "work", "apcore": owner}
         assert SECRET not in str(each)
         assert not each.get("history")
         assert not each.get("artifacts")
     name = "apikey|op"
-    assert audited(caplog) == [("GetTask", name, "apikey|ada"), ("ListTasks", name, None)]
+    assert audited_operations(caplog) == [
+        ("GetTask", name, "apikey|ada"),
+        ("ListTasks", name, None),
+    ]
 
 
 async def test_an_operator_reads_content_only_if_the_option_says_so() -> None:
     options: Json = {"auth": keys(), "operators": "operator", "operators_read": "content"}
-    async with serving(World().modules(), **options) as peer:
-        task = (await sent(peer, "work", ADA)).task
+    async with serving(RecordingModules().modules(), **options) as peer:
+        task = (await send_as(peer, "work", ADA)).task
         seen = (await peer.ask("get", {"id": task["id"]}, by(OP))).task
-    own = {**task["metadata"]["apcore"], "principal": "apikey|ada"}
-    metadata = {**task["metadata"], "apcore": own}
+    owner = {**task["metadata"]["apcore"], "principal": "apikey|ada"}
+    metadata = {**task["metadata"], "apcore": owner}
     assert seen == {**task, "metadata": metadata}
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_others_can_not_tell_that_a_task_exists(dialect: str) -> None:
+async def test_others_cannot_detect_that_a_task_exists(dialect: str) -> None:
     options: Json = {"auth": keys(), "operators": "operator", "approvers": "boss"}
-    async with serving(World().modules(), dialect, **options) as peer:
-        task = (await sent(peer, "work", ADA)).task
-        paused = (await sent(peer, "ask", ADA)).task
+    async with serving(RecordingModules().modules(), dialect, **options) as peer:
+        task = (await send_as(peer, "work", ADA)).task
+        paused = (await send_as(peer, "ask", ADA)).task
         for headers in (BOB, BOSS):
             for task_id in (task["id"], paused["id"], "another"):
                 for operation in ("get", "cancel"):
@@ -173,39 +176,44 @@ async def test_a_stream_of_an_operator_has_states_alone_and_keeps_no_task_alive(
     options: Json = {"auth": keys(), "operators": "operator"}
     async with serving({"work": Streams(chunks)}, dialect, **options) as peer:
         params = peer.wire.params("work", peer.part(data={}))
-        async with peer.streaming("stream", params, by(ADA)) as own:
-            task_id = (await own.next()).body["id"]
+        async with peer.streaming("stream", params, by(ADA)) as owners_stream:
+            task_id = (await owners_stream.next()).body["id"]
             async with peer.streaming(
                 "subscribe", {"id": task_id}, {**OP, "Last-Event-ID": "0"}
             ) as stream:
                 first = await stream.next()
                 release.set()
                 frames = [first, *await stream.rest()]
-            assert str((await own.rest())[-1]) in ("status completed", "status-update completed")
+            assert str((await owners_stream.rest())[-1]) in (
+                "status completed",
+                "status-update completed",
+            )
     assert [frame.kind for frame in frames] == ["task", "status", "status"]
     assert frames[-1].state == "completed"
     assert SECRET not in str([frame.body for frame in frames])
 
 
 async def test_an_operator_that_leaves_its_stream_cancels_nothing() -> None:
-    world = World()
+    recorder = RecordingModules()
     options: Json = {"auth": keys(), "operators": "operator", "shutdown_timeout": 1}
-    async with serving(world.modules(), **options) as peer:
+    async with serving(recorder.modules(), **options) as peer:
         params = {**peer.wire.params("wait"), "configuration": {"returnImmediately": True}}
         task_id = (await peer.ask("send", params, by(ADA))).task["id"]
-        await world.gate.reached.wait()
+        await recorder.gate.reached.wait()
         async with peer.streaming("subscribe", {"id": task_id}, by(OP)) as stream:
             await stream.next()
             assert task_id not in peer.served.handler.watchers._watchers
-        world.gate.opened.set()
+        recorder.gate.opened.set()
         record = await peer.served.setup.tasks.wait_until_settled(task_id)
     assert record.task.status.state == COMPLETED
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_lists_tell_when_each_task_was_created(dialect: str) -> None:
-    async with serving(World().modules(), dialect, auth=keys(), operators="operator") as peer:
-        paused = (await sent(peer, "ask", ADA)).task
+async def test_lists_have_the_creation_time_of_each_task(dialect: str) -> None:
+    async with serving(
+        RecordingModules().modules(), dialect, auth=keys(), operators="operator"
+    ) as peer:
+        paused = (await send_as(peer, "ask", ADA)).task
         resumed = (await answer(peer, paused, ADA, text="Ada")).task
         assert state_of(resumed) == "completed"
         listed = [
@@ -217,49 +225,49 @@ async def test_lists_tell_when_each_task_was_created(dialect: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_an_operator_cancels_a_task_and_the_task_says_who_did(dialect: str) -> None:
-    world = World()
-    async with serving(world.modules(), dialect, auth=keys(), operators="operator") as peer:
-        paused = (await sent(peer, "ask", ADA)).task
+async def test_a_task_that_an_operator_cancels_names_the_operator(dialect: str) -> None:
+    recorder = RecordingModules()
+    async with serving(recorder.modules(), dialect, auth=keys(), operators="operator") as peer:
+        paused = (await send_as(peer, "ask", ADA)).task
         canceled = (await peer.ask("cancel", {"id": paused["id"]}, by(OP))).task
-        own = (await peer.ask("get", {"id": paused["id"]}, by(ADA))).task
+        owners_task = (await peer.ask("get", {"id": paused["id"]}, by(ADA))).task
     assert state_of(canceled) == "canceled"
     assert SECRET not in str(canceled)
-    (decision,) = own["metadata"]["apcore"]["decisions"]
+    (decision,) = owners_task["metadata"]["apcore"]["decisions"]
     assert (decision["principal"], decision["act"]) == ("apikey|op", "canceled")
-    assert "operator" in str(own["status"]["message"])
+    assert "operator" in str(owners_task["status"]["message"])
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_an_answer_of_an_operator_resumes_the_run_as_its_requester(dialect: str) -> None:
-    world = World()
-    async with serving(world.modules(), dialect, auth=keys(), operators="operator") as peer:
-        paused = (await sent(peer, "ask", ADA)).task
+    recorder = RecordingModules()
+    async with serving(recorder.modules(), dialect, auth=keys(), operators="operator") as peer:
+        paused = (await send_as(peer, "ask", ADA)).task
         ended = (await answer(peer, paused, OP, text="Grace")).task
-        own = (await peer.ask("get", {"id": paused["id"]}, by(ADA))).task
-    assert world.callers == [("ada", "apikey|ada")]
+        owners_task = (await peer.ask("get", {"id": paused["id"]}, by(ADA))).task
+    assert recorder.callers == [("ada", "apikey|ada")]
     assert state_of(ended) == "completed"
     assert "Grace" not in str(ended)
-    assert "Grace" in str(own["artifacts"])
-    assert own["metadata"]["apcore"]["decisions"][0]["act"] == "answered"
+    assert "Grace" in str(owners_task["artifacts"])
+    assert owners_task["metadata"]["apcore"]["decisions"][0]["act"] == "answered"
 
 
-async def test_a_refused_answer_does_not_tell_an_operator_what_was_asked() -> None:
+async def test_a_refused_answer_does_not_reveal_the_question_to_an_operator() -> None:
     async def choose(inputs: Any, context: Any) -> Any:
         context.services.ask("Which?", field="name", choices=[SECRET, "another"])
 
     async with serving({"ask": ActionModule(choose)}, auth=keys(), operators="operator") as peer:
-        paused = (await sent(peer, "ask", ADA)).task
+        paused = (await send_as(peer, "ask", ADA)).task
         refused = await answer(peer, paused, OP, data={"name": "neither"})
-        own = await answer(peer, paused, ADA, data={"name": "neither"})
-    assert (refused.code, own.code) == (-32602, -32602)
-    assert SECRET in own.response.text
+        owners_answer = await answer(peer, paused, ADA, data={"name": "neither"})
+    assert (refused.code, owners_answer.code) == (-32602, -32602)
+    assert SECRET in owners_answer.response.text
     assert SECRET not in refused.response.text
 
 
 async def test_an_operator_has_the_same_access_over_grpc() -> None:
     options: Json = {"auth": keys(), "operators": "operator"}
-    async with calling(World().modules(), ADA, **options) as ada:
+    async with calling(RecordingModules().modules(), ADA, **options) as ada:
         task, paused = await ada.send("work", text=SECRET), await ada.send("ask", text=SECRET)
         async with connected(ada.peer, ada.address, OP) as op:
             seen = await op.get(task.id)
@@ -281,47 +289,50 @@ async def test_an_operator_has_the_same_access_over_grpc() -> None:
 
 async def test_the_rules_are_checked_again_for_the_requester() -> None:
     """An operator that may not call the skill may answer; the requester's rights decide."""
-    world = World()
+    recorder = RecordingModules()
     allowed = ["payer"]
 
     acl = ACL(
         [ACLRule(callers=["*"], targets=["*"], effect="allow", conditions={"roles": allowed})],
         default_effect="deny",
     )
-    executor = Executor(registry_of(world.modules()), acl=acl)
+    executor = Executor(registry_of(recorder.modules()), acl=acl)
     async with serving(executor, auth=keys(), operators="operator") as peer:
-        first, second = [(await sent(peer, "ask", ADA)).task for _ in range(2)]
-        assert (await sent(peer, "ask", OP)).code == -32001
+        first, second = [(await send_as(peer, "ask", ADA)).task for _ in range(2)]
+        assert (await send_as(peer, "ask", OP)).code == -32001
         ended = await answer(peer, first, OP, text="Grace")
         assert state_of(ended.task) == "completed"
         allowed[:] = ["operator"]
         refused = await answer(peer, second, OP, text="Grace")
         assert refused.code is not None or state_of(refused.task) == "failed"
     executor.close()  # else apcore leaves the event loop of its checks open
-    assert world.callers == [("ada", "apikey|ada")]
+    assert recorder.callers == [("ada", "apikey|ada")]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_an_operator_approves_nothing(dialect: str) -> None:
-    world = World()
-    async with serving(world.modules(), dialect, auth=keys(), operators="operator") as peer:
-        paused = (await sent(peer, "pay", ADA)).task
+    recorder = RecordingModules()
+    async with serving(recorder.modules(), dialect, auth=keys(), operators="operator") as peer:
+        paused = (await send_as(peer, "pay", ADA)).task
         assert (await answer(peer, paused, OP, text="yes")).code == -32004
         assert state_of((await answer(peer, paused, ADA, text="yes")).task) == "completed"
-    assert world.callers == [("ada", "apikey|ada")]
+    assert recorder.callers == [("ada", "apikey|ada")]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_an_approver_sees_and_decides_a_request_and_its_requester_does_not(
     dialect: str,
 ) -> None:
-    world = World()
+    recorder = RecordingModules()
     options: Json = {"auth": keys(), "operators": "operator", "approvers": "boss"}
-    async with serving(world.modules(), dialect, **options) as peer:
-        paused, own = (await sent(peer, "pay", ADA)).task, (await sent(peer, "pay", BOTH)).task
-        for task, headers in ((paused, ADA), (paused, OP), (own, BOTH)):
+    async with serving(recorder.modules(), dialect, **options) as peer:
+        paused, task_of_both = (
+            (await send_as(peer, "pay", ADA)).task,
+            (await send_as(peer, "pay", BOTH)).task,
+        )
+        for task, headers in ((paused, ADA), (paused, OP), (task_of_both, BOTH)):
             assert (await answer(peer, task, headers, text="yes")).code == -32004
-        assert world.callers == []
+        assert recorder.callers == []
         request = (await peer.ask("get", {"id": paused["id"]}, by(BOSS))).task
         assert request["status"]["message"] == paused["status"]["message"]
         assert not request.get("history")
@@ -332,8 +343,8 @@ async def test_an_approver_sees_and_decides_a_request_and_its_requester_does_not
         assert SECRET not in str(ended)
         assert (await peer.ask("get", {"id": paused["id"]}, by(BOSS))).code == -32001
         task = (await peer.ask("get", {"id": paused["id"]}, by(ADA))).task
-        rejected = (await answer(peer, own, BOSS, text="no")).task
-    assert world.callers == [("ada", "apikey|ada")]
+        rejected = (await answer(peer, task_of_both, BOSS, text="no")).task
+    assert recorder.callers == [("ada", "apikey|ada")]
     (decision,) = task["metadata"]["apcore"]["decisions"]
     assert (decision["principal"], decision["act"]) == ("apikey|boss", "approved")
     assert state_of(rejected) == "rejected"
@@ -342,27 +353,27 @@ async def test_an_approver_sees_and_decides_a_request_and_its_requester_does_not
 async def test_an_answer_survives_a_restart_with_the_identity_of_the_requester(
     tmp_path: Any,
 ) -> None:
-    world = World()
+    recorder = RecordingModules()
     store = f"sqlite:///{tmp_path / 'agent.db'}"
     options: Json = {"auth": keys(), "operators": "operator", "task_store": store}
-    async with serving(world.modules(), **options) as peer:
-        paused = (await sent(peer, "ask", ADA)).task
-    async with serving(world.modules(), **options) as peer:
+    async with serving(recorder.modules(), **options) as peer:
+        paused = (await send_as(peer, "ask", ADA)).task
+    async with serving(recorder.modules(), **options) as peer:
         listed = tasks_of(await peer.ask("list", {}, by(OP)))
         assert [task["id"] for task in listed] == [paused["id"]]
         assert state_of((await answer(peer, paused, OP, text="Grace")).task) == "completed"
-    assert world.callers == [("ada", "apikey|ada")]
+    assert recorder.callers == [("ada", "apikey|ada")]
 
 
 async def test_a_task_paused_before_there_were_operators_is_answered_by_its_requester_only(
     tmp_path: Any,
 ) -> None:
-    world = World()
+    recorder = RecordingModules()
     store = f"sqlite:///{tmp_path / 'agent.db'}"
-    async with serving(world.modules(), auth=keys(), task_store=store) as peer:
-        paused = (await sent(peer, "ask", ADA)).task
+    async with serving(recorder.modules(), auth=keys(), task_store=store) as peer:
+        paused = (await send_as(peer, "ask", ADA)).task
     options: Json = {"auth": keys(), "operators": "operator", "task_store": store}
-    async with serving(world.modules(), **options) as peer:
+    async with serving(recorder.modules(), **options) as peer:
         assert (await answer(peer, paused, OP, text="Grace")).code == -32004
         assert state_of((await answer(peer, paused, ADA, text="Grace")).task) == "completed"
 
@@ -373,9 +384,9 @@ async def test_an_operator_neither_sees_nor_sets_webhooks_of_others(dialect: str
     options: Json = {"auth": keys(), "operators": "operator", "push_notifications": push}
     options["operators_read"] = "content"
     hook = {"url": "http://127.0.0.1:9/hook", "id": "hook"}
-    async with serving(World().modules(), dialect, **options) as peer:
-        paused = (await sent(peer, "ask", ADA)).task
-        params = answering(peer, paused, text="Grace")
+    async with serving(RecordingModules().modules(), dialect, **options) as peer:
+        paused = (await send_as(peer, "ask", ADA)).task
+        params = answer_params(peer, paused, text="Grace")
         name = "taskPushNotificationConfig" if peer.wire.modern else "pushNotificationConfig"
         params["configuration"] = {name: hook}
         assert (await peer.ask("send", params, by(OP))).code == -32004
@@ -387,7 +398,7 @@ async def test_an_operator_neither_sees_nor_sets_webhooks_of_others(dialect: str
 async def test_in_a_tenant_an_operator_sees_the_tasks_of_that_tenant() -> None:
     tenants = {"tea": "work", "coffee": "work"}
     options: Json = {"auth": keys(), "operators": "operator", "tenants": tenants}
-    async with serving(World().modules(), **options) as peer:
+    async with serving(RecordingModules().modules(), **options) as peer:
         body = {"message": peer.wire.params("", peer.part(data={"text": SECRET}))["message"]}
         ids = {}
         for path in ("/", "/tea", "/coffee"):
@@ -421,8 +432,8 @@ async def test_a_rule_can_be_a_function_and_only_true_counts() -> None:
     def rule(identity: Any) -> Any:
         return True if identity.id == "op" else "no"
 
-    async with serving(World().modules(), auth=keys(), operators=rule) as peer:
-        task_id = (await sent(peer, "work", ADA)).task["id"]
+    async with serving(RecordingModules().modules(), auth=keys(), operators=rule) as peer:
+        task_id = (await send_as(peer, "work", ADA)).task["id"]
         assert (await peer.ask("get", {"id": task_id}, by(OP))).task["id"] == task_id
         assert (await peer.ask("get", {"id": task_id}, by(BOB))).code == -32001
 

@@ -1,4 +1,4 @@
-"""The agent's own routes below `/apcore/`: access, errors, who the caller is, and figures."""
+"""The agent's own routes below `/apcore/`: access, errors, identities and figures."""
 
 import asyncio
 import os
@@ -82,13 +82,13 @@ async def read(peer: Peer, path: str, headers: Mapping[str, str] | None = None) 
     return document
 
 
-async def who(peer: Peer, headers: Mapping[str, str] | None = None) -> Json:
+async def read_identity(peer: Peer, headers: Mapping[str, str] | None = None) -> Json:
     return await read(peer, WHOAMI, headers)
 
 
-async def test_without_authentication_everybody_is_an_operator() -> None:
+async def test_without_authentication_every_caller_is_an_operator() -> None:
     async with serving(modules()) as peer:
-        assert await who(peer) == {
+        assert await read_identity(peer) == {
             "authenticated": False,
             "principal": None,
             "roles": [],
@@ -108,25 +108,25 @@ async def test_without_authentication_everybody_is_an_operator() -> None:
         (BOTH, ("both", ["operator", "boss"], True, "state", True)),
     ],
 )
-async def test_callers_are_told_who_they_are_and_what_they_may_do(
+async def test_callers_learn_their_identity_and_their_rights(
     headers: Mapping[str, str], expected: tuple[Any, ...]
 ) -> None:
     name, *rest = expected
     async with serving(modules(), auth=keys(), operators="operator", approvers="boss") as peer:
-        identity = await who(peer, headers)
+        identity = await read_identity(peer, headers)
     members = ("principal", "roles", "operator", "operatorReads", "approver")
     assert [identity[member] for member in members] == [f"apikey|{name}", *rest]
     assert (identity["authenticated"], identity["expiresAt"]) == (True, None)
 
 
-async def test_operators_are_told_that_they_read_content() -> None:
+async def test_operators_learn_that_they_may_read_content() -> None:
     options: Json = {"auth": keys(), "operators": "operator", "operators_read": "content"}
     async with serving(modules(), **options) as peer:
-        assert (await who(peer, OP))["operatorReads"] == "content"
-        assert (await who(peer, ADA))["operatorReads"] is None
+        assert (await read_identity(peer, OP))["operatorReads"] == "content"
+        assert (await read_identity(peer, ADA))["operatorReads"] is None
 
 
-async def test_callers_are_told_when_their_token_expires() -> None:
+async def test_callers_learn_when_their_token_expires() -> None:
     expiry = int(time.time()) + 60
     authenticator = JWTAuthenticator(SECRET, audience="agent", required_claims=())
     claims = {"sub": "ada", "aud": "agent"}
@@ -134,7 +134,9 @@ async def test_callers_are_told_when_their_token_expires() -> None:
         jwt.encode({**claims, **more}, SECRET, algorithm="HS256") for more in ({"exp": expiry}, {})
     ]
     async with serving(modules(), auth=authenticator) as peer:
-        answers = [await who(peer, {"authorization": f"Bearer {token}"}) for token in tokens]
+        answers = [
+            await read_identity(peer, {"authorization": f"Bearer {token}"}) for token in tokens
+        ]
     stated = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(expiry))
     assert [answer["expiresAt"] for answer in answers] == [stated, None]
 
@@ -158,7 +160,9 @@ async def test_the_expiry_of_another_kind_of_token_is_unknown(claims: str) -> No
     payload = urlsafe_b64encode(claims.encode("latin-1")).decode().rstrip("=")
     async with serving(modules(), auth=AnyToken()) as peer:
         for token in (f"a.{payload}.c", f"opaque{payload}"):
-            assert (await who(peer, {"authorization": f"Bearer {token}"}))["expiresAt"] is None
+            assert (await read_identity(peer, {"authorization": f"Bearer {token}"}))[
+                "expiresAt"
+            ] is None
 
 
 async def test_a_request_without_credentials_is_refused_as_anywhere() -> None:
@@ -217,7 +221,7 @@ async def test_the_routes_are_below_the_path_at_which_the_agent_is_mounted() -> 
 
 async def test_the_routes_belong_to_the_agent_and_not_to_its_tenants() -> None:
     async with serving(modules(), tenants={"work": "work"}, auth=keys()) as peer:
-        assert (await who(peer, ADA))["principal"] == "apikey|ada"
+        assert (await read_identity(peer, ADA))["principal"] == "apikey|ada"
         response = await peer.client.get("/work/apcore/whoami", headers=ADA)
     assert response.status_code == 404
 
@@ -295,7 +299,10 @@ async def test_with_authentication_only_operators_see_figures(path: str) -> None
     settings: list[Json] = [{"operators": "operator"}, {"explorer": True, "metrics": True}]
     for options in settings:
         async with serving(modules(), auth=keys(), **options) as peer:
-            responses = [await peer.client.get(path, headers=who) for who in (ADA, OP, {})]
+            responses = [
+                await peer.client.get(path, headers=read_identity)
+                for read_identity in (ADA, OP, {})
+            ]
         own = 200 if "operators" in options else 403
         assert [response.status_code for response in responses] == [403, own, 401]
         assert responses[0].json()["error"]["code"] == "FORBIDDEN"
@@ -313,7 +320,7 @@ async def test_an_operator_sees_the_figures_of_all_callers() -> None:
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite", "a user's"])
-async def test_the_figures_of_now_count_what_runs_and_has_ended(store: str, tmp_path: Path) -> None:
+async def test_the_figures_of_now_count_running_and_ended_tasks(store: str, tmp_path: Path) -> None:
     gate = Gate()
     sources = {
         **modules(),

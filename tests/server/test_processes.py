@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 
 class ComputingModule(Module):
-    """A module that does what its input says, and returns the id of its process."""
+    """A module that carries out the action in its input, and returns the id of its process."""
 
     resources: Any = {"cpu": True}  # noqa: RUF012  # some instances have their own
 
