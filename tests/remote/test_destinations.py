@@ -138,7 +138,7 @@ async def test_hosts_that_are_named_may_be_private(hosts: list[str]) -> None:
         assert len(requests) == 1
 
 
-async def test_metadata_services_can_not_be_allowed() -> None:
+async def test_metadata_services_cannot_be_allowed() -> None:
     async with leading_to(f"http://{METADATA}/", private_hosts=["*"]) as (executor, requests):
         with pytest.raises(RemoteFailedError):
             await call(executor)
