@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from a2a.types import Task as SdkTask
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from .data import (
     Message,
+    Part,
     Task,
     TaskArtifactUpdateEvent,
     TaskPushNotificationConfig,
@@ -133,19 +135,30 @@ GAP = Message()
 
 def is_large_message(message: Message) -> bool:
     """Return whether a message takes LARGE_MESSAGE bytes as JSON."""
-    # a very large one need not be converted to find out
-    is_long = text_size(_contents(message), LARGE_MESSAGE) >= LARGE_MESSAGE
-    return is_long or size_of(message) >= LARGE_MESSAGE
+    # a very long one need not be converted to find out
+    return _is_long(message) or size_of(message) >= LARGE_MESSAGE
+
+
+def _is_long(message: Message) -> bool:
+    """Return whether the content of a part has LARGE_MESSAGE characters."""
+    return any(content_size(part, LARGE_MESSAGE) >= LARGE_MESSAGE for part in message.parts)
+
+
+def content_size(part: Part, limit: float = inf) -> int:
+    """Return the number of characters in the content of a part; see `text_size` for data."""
+    if part.data is UNSET:
+        return len(part.text or part.raw or "")
+    return text_size(part.data, limit)
 
 
 def about_size(task: Task) -> int:
-    """Return the size of a task as JSON, in bytes; of large messages only about the size."""
-    slim = without_large(task)
-    size = size_of(slim)
-    if slim is not task:
-        large = (message for message in task.history if is_large_message(message))
-        size += sum(_about_size(_contents(message)) for message in large)
-    return size
+    """Return the size of a task as JSON, in bytes; of long messages only about the size."""
+    long_messages = [message for message in task.history if _is_long(message)]
+    if not long_messages:
+        return size_of(task)
+    others = [message for message in task.history if not _is_long(message)]
+    sizes = (_about_size(_contents(message)) for message in long_messages)
+    return size_of(replace(task, history=others)) + sum(sizes)
 
 
 def _about_size(contents: list[Any]) -> int:

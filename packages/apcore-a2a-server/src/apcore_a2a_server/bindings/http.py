@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from a2a.utils.errors import A2AError
 from apcore_a2a_core import EXTENSION_URI, ErrorMapper
-from apcore_a2a_core.data import Artifact, Message, Task, TaskStatusUpdateEvent
+from apcore_a2a_core.data import Task, TaskStatusUpdateEvent
 from apcore_a2a_core.dialects import BodySizeError, Document
-from apcore_a2a_core.values import dump_json, text_size
+from apcore_a2a_core.records import content_size
+from apcore_a2a_core.values import dump_json
 from msgspec import Struct
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -280,16 +281,18 @@ def _is_large(payload: Payload) -> bool:
     """Return whether a task or an artifact has many parts, or long texts."""
     if isinstance(payload, TaskStatusUpdateEvent):
         return False
-    holders: list[Artifact | Message] = []
     if isinstance(payload, Task):
-        holders += [*payload.artifacts, *payload.history]
+        parts = [part for artifact in payload.artifacts for part in artifact.parts]
+        for message in payload.history:
+            parts += message.parts
     else:
-        holders.append(payload.artifact)
-    if sum(len(each.parts) for each in holders) > MANY_PARTS:
+        parts = payload.artifact.parts
+    if len(parts) > MANY_PARTS:
         return True
-    parts = (part for each in holders for part in each.parts)
-    contents = [content for part in parts for content in (part.text, part.raw, part.data)]
-    return text_size(contents, LONG_TEXT) >= LONG_TEXT
+    size = 0
+    for part in parts:
+        size += content_size(part, LONG_TEXT)
+    return size >= LONG_TEXT
 
 
 class Endpoint(ABC):

@@ -133,7 +133,7 @@ class FrontMiddleware:
 
 
 def _trace_of(scope: Scope) -> Trace | None:
-    is_traced = b"traceparent" in [name for name, _ in scope["headers"]]
+    is_traced = b"traceparent" in dict(scope["headers"])
     # a repeated header is joined with commas, and so invalid
     return received_trace(headers_of(scope)) if is_traced else None
 
@@ -184,9 +184,7 @@ def is_foreign(scope: Scope, allowed: Collection[str]) -> bool:
         scope: The ASGI scope of the request.
         allowed: Allowed origins in addition to the agent's own; "*" for all.
     """
-    if scope["method"] in CROSS_ORIGIN_METHODS or b"origin" not in [
-        name for name, _ in scope["headers"]
-    ]:
+    if scope["method"] in CROSS_ORIGIN_METHODS or b"origin" not in dict(scope["headers"]):
         return False
     headers = headers_of(scope)
     origin = headers["origin"]
