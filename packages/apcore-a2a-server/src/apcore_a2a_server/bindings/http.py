@@ -19,7 +19,7 @@ from starlette.types import Message as AsgiMessage
 
 from apcore_a2a_server.engine.clients import Caller, ClientDisconnectedError, Connection
 from apcore_a2a_server.engine.handler import Handler
-from apcore_a2a_server.engine.limits import BodyBytes, Memory
+from apcore_a2a_server.engine.limits import UNCOUNTED_BODY, BodyBytes, Memory
 from apcore_a2a_server.errors import TooMuchError
 from apcore_a2a_server.middleware import caller_of, client_of
 from apcore_a2a_server.middleware.auth import headers_of
@@ -96,12 +96,14 @@ async def read_body(
     Raises:
         ClientDisconnectedError: The client disconnected.
     """
+    message = await receive()
+    is_last = message["type"] == "http.request" and not message.get("more_body", False)
+    if is_last and len(message.get("body", b"")) <= min(limit, UNCOUNTED_BODY):
+        return message.get("body", b""), True  # the usual case
     body = bytearray()
     size = 0
-    has_more = True
     refusal: A2AError | None = None
-    while has_more and size <= limit * DRAIN_FACTOR:
-        message = await receive()
+    while True:
         if message["type"] == "http.disconnect":
             raise ClientDisconnectedError
         chunk = message.get("body", b"")
@@ -116,6 +118,9 @@ async def read_body(
             body.clear()
             body_bytes.release()
         has_more = message.get("more_body", False)
+        if not has_more or size > limit * DRAIN_FACTOR:
+            break
+        message = await receive()
     if size > limit:
         refusal = BodySizeError(f"The body is larger than {limit} bytes")
     return refusal or bytes(body), not has_more
