@@ -24,7 +24,15 @@ from apcore_a2a_core import (
 )
 from apcore_a2a_core.data import Artifact, Message, Part, Task, TaskStatus
 from apcore_a2a_core.records import LARGE_MESSAGE, about_size, is_large_message
-from apcore_a2a_core.values import MAX_DEPTH, MAX_SAFE, dump_json, load_json, text_size
+from apcore_a2a_core.values import (
+    LONG_TEXT,
+    MAX_DEPTH,
+    MAX_SAFE,
+    dump_json,
+    is_large_or_long,
+    load_json,
+    text_size,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
@@ -267,6 +275,13 @@ def test_a_message_is_large_if_its_json_is(data: list[Any], text: str) -> None:
 @given(CONTENTS)
 def test_a_value_has_at_least_as_many_bytes_as_characters_and_items(value: Any) -> None:
     assert text_size(value) <= len(dump_json(value))
+
+
+@pytest.mark.parametrize("value", [{1: "a"}, {1: ["a"]}, [{None: {"b": 2}}]])
+def test_the_size_of_an_output_that_is_not_json_can_be_asked_for(value: Any) -> None:
+    assert text_size(value) > 0
+    assert not is_large_or_long(value)
+    assert is_large_or_long([value, "x" * LONG_TEXT])
 
 
 def test_about_the_size_of_a_task_is_known_without_its_json() -> None:
