@@ -310,7 +310,7 @@ async def test_approval_and_time_limit_are_options() -> None:
     agent = AnsweringAgent(talk, approval=True, timeout=0.2)
     async with serving_agent(agent) as url, client_of(url) as client:
         with pytest.raises(InputRequired) as asked:
-            await client.call("answering_agent", "Go")
+            await client.call("answeringagent", "Go")
         task = await client.reply(asked.value.task, "yes")
     assert task.status.state == "failed"
     assert "time" in str(task.status.message).lower()
@@ -428,4 +428,4 @@ async def test_failures_name_the_task_and_nothing_else() -> None:
 
     async with serving_agent(AnsweringAgent(talk)) as url, client_of(url) as client:
         with pytest.raises(TaskFailedError, match="Internal error"):
-            await client.call("answering_agent", "Go")
+            await client.call("answeringagent", "Go")

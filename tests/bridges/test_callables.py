@@ -194,7 +194,7 @@ async def test_an_object_with_invoke_alone_is_an_agent() -> None:
             return user_input
 
     assert await answer_of(MinimalAgent()) == "Hi"
-    assert bridge(MinimalAgent()).description == "Knows one method."
+    assert bridge(MinimalAgent()).description == "Has only one method."
 
 
 async def test_the_methods_of_an_adapter_are_used() -> None:

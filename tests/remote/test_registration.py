@@ -380,5 +380,5 @@ def test_an_object_without_the_methods_of_a_companion_is_refused() -> None:
         def figures(self) -> dict[str, float]:
             return {}
 
-    with pytest.raises(TypeError, match="Lame lacks"):
+    with pytest.raises(TypeError, match="IncompleteCompanion lacks"):
         app_of(Registry(), companions=[IncompleteCompanion()])
