@@ -158,12 +158,15 @@ def test_an_agent_of_the_sdk_that_only_has_http_json_is_called(
         expect(state(page)).to_have_text("completed")
         artifact = page.get_by_role("region", name="Artifact numbers")
         expect(artifact.locator("pre")).to_have_text("123")
-        code = page.get_by_role("group").filter(has_text="Copy this request").locator("pre")
+        beside = page.get_by_role("group", name="Beside the input")
+        beside.get_by_role("button", name="Code").click()
+        code = page.get_by_role("group", name="Copy this request").locator("pre")
         expect(code).to_contain_text(f"'{sdk_agent}{path}'")
         output = subprocess.run(
             ["bash", "-c", code.inner_text()], capture_output=True, check=True, timeout=PATIENCE
         )
         assert b"completed" in output.stdout.lower()
+        beside.get_by_role("button", name="Result").click()
         page.get_by_role("textbox", name="Text", exact=True).fill("ask")
         press_run(page, "wait")
         expect(state(page)).to_have_text("input-required")

@@ -123,6 +123,7 @@ def test_hundreds_of_skills_are_searched(open_visit: OpenVisit, agent: str, who:
     expect(links.first).to_be_visible()
     assert count_elements(page) < MAX_ELEMENTS_OF_SKILLS
     page.keyboard.press("Control+k")
+    expect(page.get_by_role("combobox", name="Command")).to_be_focused()
     page.keyboard.type("area3.skill14")
     options = page.get_by_role("listbox", name="Commands").get_by_role("option")
     expect(options.first).to_contain_text("area3.skill14")
