@@ -34,7 +34,7 @@ OPEN_STATES = {
 }
 """The states that are not final."""
 MAX_LEASES = 200
-"""Tasks in a request for their leases, at most."""
+"""Maximum number of tasks in one request to `/apcore/leases`."""
 SKILLS_PER_TURN = 20
 """Number of skills whose figures are added up at a time: each takes up to 0.2 ms."""
 
@@ -82,7 +82,7 @@ class IdentityPage:
         caller, rules = request.caller, self._rules
         identity = caller.identity
         is_operator = counts_as_operator(self._settings, rules, identity)
-        # without authentication, there is no content of others
+        # without authentication, all callers are one principal: no content belongs to others
         reads_content = rules.read_content or self._settings.auth is None
         reads = "content" if reads_content else "state"
         roles = () if identity is None else identity.roles or ()
@@ -126,7 +126,7 @@ class Erasure:
 
 
 class SkillsPage:
-    """`GET /apcore/skills`: the last hour of each skill, of all workers of this replica together.
+    """`GET /apcore/skills`: each skill's last hour, summed over the workers of this replica.
 
     Args:
         figures: The figures of all workers.
@@ -165,7 +165,7 @@ class NowPage:
         self._agent = agent
 
     async def show(self, request: OwnRequest) -> dict[str, Any]:
-        """Return the figures; those of the hour are of this replica, even with a shared store."""
+        """Return the figures; the last hour covers only this replica, even with a shared store."""
         agent, figures = self._agent, self._agent.figures
         status, _ = await agent.health.status()
         agent.publish()
@@ -189,7 +189,7 @@ class NowPage:
         }
 
     async def _replicas(self) -> list[dict[str, Any]] | None:
-        """Return this replica and those that share its store; None while it can't be used."""
+        """Return this replica and those that share its store; None if the store can't be used."""
         own = self._agent.replica()
         try:
             stored = await self._agent.setup.tasks.store.replicas()
@@ -342,8 +342,8 @@ def timestamp(seconds: float) -> str:
 def token_expiry(headers: Mapping[str, str]) -> float | None:
     """Return when the bearer token of a request expires, in seconds since 1970; None if unknown.
 
-    If the authenticator takes such tokens, it has verified this one. Here it is only read, for the
-    caller who has sent it.
+    The token is not verified here: an authenticator that accepts bearer tokens has done that, and
+    only the caller who sent the token gets the result.
     """
     scheme, _, token = headers.get("authorization", "").partition(" ")
     parts = token.strip().split(".")

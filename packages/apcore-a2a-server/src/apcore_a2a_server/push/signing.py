@@ -109,7 +109,7 @@ class Signer:
 
 
 def receiver_secret(master: str, origin: str) -> str:
-    """Return the secret of the receivers at *origin*: HMAC-SHA256 of the master secret over it.
+    """Return the secret of the receivers at *origin*: its HMAC-SHA256, keyed with *master*.
 
     Example:
         ```python

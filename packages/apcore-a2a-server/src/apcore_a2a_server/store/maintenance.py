@@ -101,7 +101,7 @@ async def migrate(address: str) -> tuple[int, int]:
 async def prune(address: str, retention: Retention) -> int:
     """Delete the tasks that *retention* does not keep; return how many.
 
-    No agent may be using an SQLite file.
+    Agents that use an SQLite file must be stopped first.
 
     Args:
         address: The store's address, as `open_store` takes it.
