@@ -22,7 +22,7 @@ export const cardError = signal("");
 export const extended = signal(false);
 export const skillsById = computed(() => new Map(card.value?.skills.map((each) => [each.id, each])));
 
-/** Whether a skill destroys what can't be restored, as far as the card says. */
+/** Whether a skill is destructive, according to the card. */
 export const isDestructive = (skillId: string) => skillsById.value.get(skillId)?.annotations.destructive === true;
 
 /** The schema of a skill's results, if the card has it. */
@@ -72,7 +72,7 @@ function adaptVersion(shown: AgentCard): void {
   if (!interfaceOf(shown, version.value) && interfaceOf(shown, other)) version.value = other;
 }
 
-/** Show the card, or the extended one alone, so that skills do not appear and disappear. */
+/** Show the extended card if there is one, else the public one; never both, so that skills do not come and go. */
 async function show(publicCard: AgentCard): Promise<void> {
   adaptVersion(publicCard);
   const hasExtended = credentials.value && publicCard.capabilities.extendedCard;
@@ -91,8 +91,8 @@ const extendedCard = () => perform({ name: "extendedCard" }).catch(() => undefin
 const INTERFACE_HEADER = "X-Agent-Interface";
 
 /**
- * The endpoint for a version: JSON-RPC of the agent whose page this is, or behind a proxy the
- * interface of the card. Throws an Error if the card has none.
+ * The endpoint for a version: the JSON-RPC endpoint of the agent that serves this page, or if the
+ * page is a proxy's, the interface in the card. Throws an Error if the card has none.
  */
 function endpoint(chosenDialect: Dialect): Endpoint {
   const common = {

@@ -1,6 +1,6 @@
 import { signal } from "@preact/signals";
 
-/** A filter of the list of tasks: the query of its address. */
+/** A filter of the list of tasks: the query of the URL that shows the filtered list. */
 export interface SavedFilter {
   name: string;
   query: string;
@@ -9,7 +9,7 @@ export interface SavedFilter {
 const KEY = "a2a-explorer.filters";
 const MAX_FILTERS = 20;
 
-/** Filters that every list offers. */
+/** Filters that are always offered. */
 export const COMMON_FILTERS: SavedFilter[] = [
   { name: "All", query: "" },
   { name: "Running", query: "state=working" },
