@@ -106,7 +106,7 @@ def test_a_private_key_is_refused_and_not_shown(pair: KeyPair) -> None:
 
 
 @pytest.mark.parametrize("secret", ["", "x", "s3cr3t" * 5, b"\0" * 31])
-def test_the_error_for_a_short_secret_says_how_to_make_one(secret: Any) -> None:
+def test_the_error_for_a_short_secret_says_how_to_make_a_longer_one(secret: Any) -> None:
     text = refusal(secret)
     assert f"{len(secret)} bytes" in text
     assert "32" in text
@@ -114,7 +114,7 @@ def test_the_error_for_a_short_secret_says_how_to_make_one(secret: Any) -> None:
     assert not secret or "s3cr3t" not in text
 
 
-def test_the_error_for_a_short_rsa_key_has_the_required_length() -> None:
+def test_the_error_for_a_short_rsa_key_states_the_required_length() -> None:
     assert "2048" in refusal(WEAK.pem)
 
 

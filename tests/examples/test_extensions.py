@@ -246,7 +246,7 @@ class TestTextStats:
         assert whole == {"paragraphs": paragraphs, **pieces[-1]}
         assert whole["common"]["fish"] == 4
 
-    async def test_text_without_words_has_none(self, executor: Executor) -> None:
+    async def test_text_without_words_has_empty_stats(self, executor: Executor) -> None:
         stats = await executor.call_async("text.stats", {"text": "?!"})
         assert (stats["total"]["words"], stats["longest"], stats["common"]) == (0, "", {})
 
@@ -401,7 +401,9 @@ class TestUnitsConvert:
         assert answer.data == {"text": "2 kg = 4.40925 lb", "amount": 4.40925, "unit": "lb"}
 
     @pytest.mark.parametrize("answer", ["hello", "kg", "km"])
-    async def test_an_unhelpful_answer_is_asked_for_again(self, peer: Peer, answer: str) -> None:
+    async def test_after_an_unhelpful_answer_the_unit_is_asked_for_again(
+        self, peer: Peer, answer: str
+    ) -> None:
         paused = await self.say(peer, "2 kg")
         task_id = paused.task["id"]
         assert (await self.say(peer, answer, taskId=task_id)).state == "input-required"
@@ -409,7 +411,9 @@ class TestUnitsConvert:
         assert answered.task["id"] == task_id
         assert answered.data["text"] == "2 kg = 2000 g"
 
-    async def test_missing_parts_are_taken_from_earlier_messages(self, peer: Peer) -> None:
+    async def test_a_missing_amount_or_unit_is_taken_from_earlier_messages(
+        self, peer: Peer
+    ) -> None:
         answers = {
             "5 km in mi": "5 km = 3.10686 mi",
             "8 km": "8 km = 4.97097 mi",

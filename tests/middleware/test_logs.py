@@ -47,8 +47,8 @@ PLACES = [
     "task",
     "message",
     "tenant",
-    "identity",
-    "id",
+    "issuer",
+    "subject",
 ]
 
 
@@ -87,9 +87,9 @@ def send_text(client: httpx.Client, place: str, text: str) -> None:
     params["message"] |= {"messageId": text, "contextId": text} if place == "message" else {}
     call = {"jsonrpc": "2.0", "id": text, "method": "SendMessage", "params": params}
     call |= {"method": text} if place == "method" else {}
-    if place == "identity":
+    if place == "issuer":
         auth_headers = bearer_headers(token(iss=head))
-    elif place == "id":
+    elif place == "subject":
         auth_headers = bearer_headers(token(head))
     elif place == "header":
         auth_headers["X-Any"] = auth_headers["User-Agent"] = head.translate(
@@ -105,7 +105,7 @@ def send_text(client: httpx.Client, place: str, text: str) -> None:
 
 @contextmanager
 def logging_agent(home: Path, *options: str) -> Iterator[tuple[httpx.Client, list[str]]]:
-    """Yield a client of a real agent, and a list that has its log after its end."""
+    """Yield a client of a real agent, and a list that gets the agent's log when it has ended."""
     rules = home / "acl.yaml"
     deny_rule = {"callers": ["*"], "targets": ["nap"], "effect": "deny"}
     rules.write_text(
@@ -221,7 +221,9 @@ def test_a_denied_call_is_a_warning_with_principal_and_skill(structured: Log) ->
 
 @pytest.mark.process
 @pytest.mark.smoke
-def test_a_stack_trace_is_in_one_record_without_messages(structured: Log) -> None:
+def test_a_stack_trace_is_in_one_record_without_the_message_of_its_exception(
+    structured: Log,
+) -> None:
     (record,) = (r for r in structured.records if r["message"].startswith("Skill failed"))
     assert (record["level"], record["principal"], record["skill"]) == ("ERROR", "jwt|ada", "breaks")
     assert len(record["exc_info"].splitlines()) > 5

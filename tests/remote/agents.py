@@ -15,6 +15,9 @@ from starlette.applications import Starlette
 from tests.server.inloop import app_of, listening, registry_of
 from tests.serving import PATIENCE
 
+CHAINS = ["c", "bc"]
+"""Names of the remote agents, one letter each: an agent, and one behind another."""
+
 
 @dataclass(frozen=True)
 class Agent:
@@ -55,7 +58,7 @@ async def chain(
 
     Args:
         modules: The modules of the last agent.
-        names: The name that each agent but the first has for the one before it.
+        names: The names of the remote agents, one letter each, in the order of the calls.
         options: Arguments of each `RemoteAgent`.
 
     Yields:

@@ -24,12 +24,9 @@ from tests.server.inloop import ActionModule, Gate, Streams, give_back, wait_unt
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.modules import Inputs
 
-from .agents import chain, serving
+from .agents import CHAINS, chain, serving
 
 pytestmark = pytest.mark.anyio
-
-NAMES = ["c", "bc"]
-"""One remote agent, and one behind another."""
 
 
 def skill_of(names: str, skill: str = "work") -> str:
@@ -52,7 +49,7 @@ class Forecast:
         return inputs
 
 
-@pytest.mark.parametrize("names", NAMES)
+@pytest.mark.parametrize("names", CHAINS)
 async def test_a_remote_skill_is_as_typed_as_a_local_one(names: str) -> None:
     async with chain({"work": Forecast()}, names) as agents:
         skill = skill_of(names)
@@ -72,7 +69,7 @@ async def test_a_remote_skill_is_as_typed_as_a_local_one(names: str) -> None:
             assert shown[0][member] == shown[1][member]
 
 
-@pytest.mark.parametrize("names", NAMES)
+@pytest.mark.parametrize("names", CHAINS)
 async def test_chunks_are_passed_on_one_by_one(names: str) -> None:
     steps = [asyncio.Event() for _ in range(4)]
 
@@ -91,7 +88,7 @@ async def test_chunks_are_passed_on_one_by_one(names: str) -> None:
         assert seen == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("names", NAMES)
+@pytest.mark.parametrize("names", CHAINS)
 async def test_a_text_skill_takes_and_streams_text(names: str) -> None:
     async def tell(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
         for word in (inputs["text"], " and", " more"):
@@ -105,7 +102,7 @@ async def test_a_text_skill_takes_and_streams_text(names: str) -> None:
 
 
 @pytest.mark.parametrize("is_stream", [True, False])
-@pytest.mark.parametrize("names", NAMES)
+@pytest.mark.parametrize("names", CHAINS)
 async def test_a_cancel_reaches_the_remote_module(names: str, is_stream: bool) -> None:
     gate = Gate()
     async with chain({"work": ActionModule(gate)}, names) as agents:
@@ -156,7 +153,7 @@ async def test_a_timeout_cancels_the_remote_task() -> None:
             assert await states(remote.client) == ["canceled"]
 
 
-@pytest.mark.parametrize("names", NAMES)
+@pytest.mark.parametrize("names", CHAINS)
 async def test_the_text_of_a_remote_error_is_only_in_the_log(
     names: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -208,7 +205,7 @@ async def test_an_agent_that_is_down_fails_its_calls() -> None:
     await agent.aclose()
 
 
-@pytest.mark.parametrize("names", NAMES)
+@pytest.mark.parametrize("names", CHAINS)
 async def test_files_usage_progress_and_metadata_pass_through(names: str) -> None:
     parts_received: list[Any] = []
 

@@ -15,11 +15,10 @@ from tests.server.inloop import NEEDS_APPROVAL, ActionModule, give_back
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.modules import Inputs
 
-from .agents import Agent, Asker, chain, serving
+from .agents import CHAINS, Agent, Asker, chain, serving
 
 pytestmark = pytest.mark.anyio
 
-NAMES = ["c", "bc"]
 WAITS = ["stream", "poll"]
 
 
@@ -49,7 +48,7 @@ async def states(agents: list[Agent]) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("wait", WAITS)
-@pytest.mark.parametrize("names", NAMES)
+@pytest.mark.parametrize("names", CHAINS)
 async def test_a_remote_question_pauses_the_local_task_with_its_text_and_data(
     names: str, wait: Any
 ) -> None:
@@ -72,7 +71,7 @@ async def test_a_remote_question_pauses_the_local_task_with_its_text_and_data(
         assert await states(agents) == [["completed"]] * len(agents)
 
 
-@pytest.mark.parametrize("names", NAMES)
+@pytest.mark.parametrize("names", CHAINS)
 async def test_an_answer_is_passed_on_unchanged(names: str) -> None:
     asker = Asker()
     parts = [Part(data={"day": "Friday"}), Part(raw=b"%PDF-1.4", filename="a.pdf"), Part(text="ok")]
@@ -83,8 +82,8 @@ async def test_an_answer_is_passed_on_unchanged(names: str) -> None:
     assert [Part.from_dict(part) for part in asker.answers[1]] == parts
 
 
-@pytest.mark.parametrize("names", NAMES)
-async def test_an_answer_that_does_not_fit_is_asked_for_again(names: str) -> None:
+@pytest.mark.parametrize("names", CHAINS)
+async def test_after_an_answer_that_does_not_fit_the_question_is_asked_again(names: str) -> None:
     asker = Asker(field="day", schema={"type": "integer"})
     async with chain({"work": asker}, names) as agents:
         task = await ask(agents[0], names, {})
@@ -96,7 +95,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again(names: str) -> Non
 
 
 @pytest.mark.parametrize("answer", ["yes", "no"])
-@pytest.mark.parametrize("names", NAMES)
+@pytest.mark.parametrize("names", CHAINS)
 async def test_an_approval_is_asked_for_locally_and_given_to_the_remote_agent(
     names: str, answer: str
 ) -> None:
@@ -118,7 +117,7 @@ async def test_an_approval_is_asked_for_locally_and_given_to_the_remote_agent(
         assert calls == ([{"path": "a.txt"}] if answer == "yes" else [])
 
 
-@pytest.mark.parametrize("names", NAMES)
+@pytest.mark.parametrize("names", CHAINS)
 async def test_canceling_a_paused_task_ends_the_remote_task(names: str) -> None:
     asker = Asker()
     async with chain({"work": asker}, names) as agents:
@@ -192,7 +191,7 @@ async def test_a_stream_that_resumes_after_an_answer_has_the_output() -> None:
         assert "TaskArtifactUpdateEvent" in kinds
 
 
-async def test_an_agent_that_requires_a_sign_in_pauses_here_with_its_words() -> None:
+async def test_a_remote_task_that_requires_sign_in_pauses_the_local_task_with_its_message() -> None:
     answers: list[Any] = []
 
     def script(request: Request) -> Iterable[Step]:
@@ -200,8 +199,8 @@ async def test_an_agent_that_requires_a_sign_in_pauses_here_with_its_words() -> 
         if "taskId" in message:
             answers.append(message["parts"])
             return rpc(request, result={"task": task()})
-        words = {"messageId": "m-1", "role": "ROLE_AGENT", "parts": [{"text": "Sign in first"}]}
-        status = {"state": "TASK_STATE_AUTH_REQUIRED", "message": words}
+        prompt = {"messageId": "m-1", "role": "ROLE_AGENT", "parts": [{"text": "Sign in first"}]}
+        status = {"state": "TASK_STATE_AUTH_REQUIRED", "message": prompt}
         return rpc(request, result={"task": task(status=status)})
 
     with raw(scripted(script, skills=[{"id": "work", "name": "Work"}])) as server:
@@ -218,8 +217,8 @@ async def test_an_agent_that_requires_a_sign_in_pauses_here_with_its_words() -> 
 
 async def test_a_message_instead_of_a_task_is_the_result() -> None:
     def script(request: Request) -> Iterable[Step]:
-        words = {"messageId": "m-1", "role": "ROLE_AGENT", "parts": [{"text": "Hello"}]}
-        return rpc(request, result={"message": words})
+        message = {"messageId": "m-1", "role": "ROLE_AGENT", "parts": [{"text": "Hello"}]}
+        return rpc(request, result={"message": message})
 
     with raw(scripted(script, skills=[{"id": "work", "name": "Work"}])) as server:
         for wait in WAITS:

@@ -51,8 +51,10 @@ CONTRACT = {
 """The error types that clients may see (SRS §3.7, A2A 1.0 §3.3), and one that a user adds."""
 
 ROOT = re.escape(str(Path(__file__).parents[2]))
-OWN = {type(failure("?")).__name__ for failure in FAILURES.values()} - CONTRACT
-INSIDE = re.compile(rf"{LEAK.pattern}|\b(?:{'|'.join(OWN)})\b|ACL_DENIED|{ROOT}|leaky")
+INTERNAL_ERRORS = {type(failure("?")).__name__ for failure in FAILURES.values()} - CONTRACT
+INTERNALS = re.compile(
+    rf"{LEAK.pattern}|\b(?:{'|'.join(INTERNAL_ERRORS)})\b|ACL_DENIED|{ROOT}|leaky"
+)
 METRIC = re.compile(r"\bapcore_a2a_[a-z_]+(?=[ {])")
 SECRET = re.compile(rf"{FRAGMENTS}|c0ffee", re.IGNORECASE)
 NOT_LOGGED = re.compile(rf"{SECRET.pattern}|{INPUT}|{OUTPUT}", re.IGNORECASE)
@@ -69,7 +71,7 @@ PAGES = ("/health", "/metrics", *CARDS)
 
 def leak_in_answer(answer: str) -> str | None:
     """Return the first text in *answer* that clients must not see."""
-    leak = INSIDE.search(METRIC.sub("", answer)) or SECRET.search(answer)
+    leak = INTERNALS.search(METRIC.sub("", answer)) or SECRET.search(answer)
     return leak and leak.group()
 
 
@@ -80,7 +82,7 @@ def leak_in_log(text: str) -> str | None:
 
 
 def forged_line_in(text: str) -> str | None:
-    """Return the first line of a log record that no logger writes."""
+    """Return the first forged line of a log record: one that no logger would write."""
     first, *rest = text.splitlines()
     if first.startswith("{"):
         return rest[0] if rest else None if isinstance(json.loads(first), dict) else first
@@ -202,7 +204,7 @@ class Crawler(Agent):
         refused = not answer.response.is_success or answer.error
         return [] if refused else list(answer.result["tasks"])
 
-    def look_at(self, task_id: str) -> None:
+    def crawl_task(self, task_id: str) -> None:
         """Call every operation on a task."""
         for operation in ("get", "cancel", "subscribe"):
             self.ask(operation, {"id": task_id})
@@ -231,17 +233,17 @@ class Site:
         self.answers.append(f"{status} {response.content.decode('utf-8', 'replace')}")
 
     def visit(self, act: Callable[["Site"], object]) -> Evidence:
-        """Run a case, then read its tasks and a page again."""
+        """Run a case, then crawl one of its tasks and a page."""
         self.visits += 1
-        answers, secrets = len(self.answers), len(leaky.issued)
+        answers_before, secrets_before = len(self.answers), len(leaky.issued)
         fault = None
         try:
             act(self)
-            self.look_again([PAGES[self.visits % len(PAGES)]])
+            self.crawl([PAGES[self.visits % len(PAGES)]])
         except httpx.HTTPError as error:
             fault = error
-        issued = len(leaky.issued) - secrets
-        return Evidence(self.answers[answers:], self._capture.take(), issued, fault)
+        issued = len(leaky.issued) - secrets_before
+        return Evidence(self.answers[answers_before:], self._capture.take(), issued, fault)
 
     @property
     def context(self) -> str:
@@ -254,11 +256,11 @@ class Site:
         part = agent.part(data={"note": NOTE, **inputs})
         agent.ask(operation, agent.params(skill, part, contextId=self.context))
 
-    def look_again(self, pages: Iterable[str] = PAGES) -> None:
+    def crawl(self, pages: Iterable[str] = PAGES) -> None:
         """List the tasks of the case, call every operation on one of them, and read *pages*."""
         agent = self.agents[self.visits // 3 % 3]
         if tasks := agent.tasks(self.context):
-            agent.look_at(tasks[self.visits % len(tasks)]["id"])
+            agent.crawl_task(tasks[self.visits % len(tasks)]["id"])
         for page in pages:
             self.client.get(page, headers={"Connection": "close"})
 
@@ -296,7 +298,7 @@ class LeakyRegistry(Breakable, Registry):
 
 
 class LeakyStore(Breakable, DictStore):
-    """A user's task store with one method that raises, or only for tasks that have ended."""
+    """A user's task store with one method that raises; `save` can raise for ended tasks only."""
 
     async def save(self, record: TaskRecord) -> None:
         if record.task.status.state in TERMINAL:
@@ -312,7 +314,7 @@ class LeakyACL(Breakable, ACL):
 
 
 class LeakyAuthenticator(Breakable):
-    """An authenticator that raises with its headers, rejects everyone, or returns a string."""
+    """An authenticator that raises an error with headers, rejects everyone, or returns a string."""
 
     def authenticate(self, headers: Json) -> Any:
         member, number = self.broken
@@ -341,7 +343,7 @@ def asks(*calls: str, **inputs: Any) -> Act:
     return act
 
 
-def forgets(site: Site) -> None:
+def fails_in_background(site: Site) -> None:
     """Have a module start an asyncio task that fails unobserved."""
     asks("in_background", what=0)(site)
     gc.collect()
@@ -358,7 +360,7 @@ def cancels(site: Site) -> None:
         options = {"returnImmediately": True} if agent.modern else {"blocking": False}
         task = agent.ask("send", {**params, "configuration": options}).task
         eventually(lambda: leaky.waiting)
-        agent.look_at(task["id"])
+        agent.crawl_task(task["id"])
 
 
 def breaks(member: str, number: int, then: Act = WORKS) -> Act:
@@ -366,22 +368,22 @@ def breaks(member: str, number: int, then: Act = WORKS) -> Act:
 
     def act(site: Site) -> None:
         site.ask("works")
-        before = site.agents[0].tasks(site.context)[0]["id"]
+        earlier_task_id = site.agents[0].tasks(site.context)[0]["id"]
         site.component.broken = (member, number)
         try:
             then(site)
             site.ask(f"new_{site.visits}")
             for agent in site.agents:
-                agent.look_at(before)
-            site.look_again()
+                agent.crawl_task(earlier_task_id)
+            site.crawl()
         finally:
             site.component.broken = ("", 0)
 
     return act
 
 
-def shows(broken: str = "", **members: Any) -> Act:
-    """Return an act that registers a module with *members*, one *broken*, and calls it."""
+def registers(broken: str = "", **members: Any) -> Act:
+    """Return an act that registers and calls a module with *members* and a *broken* attribute."""
 
     def act(site: Site) -> None:
         module = LeakyModule(leaky.works, **members)
@@ -389,7 +391,7 @@ def shows(broken: str = "", **members: Any) -> Act:
         module.broken = (broken, 0)
         try:
             asks("broken", "~broken")(site)
-            site.look_again()
+            site.crawl()
         finally:
             module.broken = ("", 0)
             site.component.unregister("broken")
@@ -418,8 +420,8 @@ def executor_of(registry: Any, server: str, acl: ACL) -> Any:
     if server == "duck":
         return leaky.DuckExecutor(registry)
     options: dict[str, Json] = {
-        "meddler": {"middlewares": [leaky.LeakyMiddleware()]},
-        "desk": {"approval_handler": leaky.LeakyApprovalHandler()},
+        "middleware": {"middlewares": [leaky.LeakyMiddleware()]},
+        "approval": {"approval_handler": leaky.LeakyApprovalHandler()},
         "acl": {"acl": acl},
     }
     return Executor(registry, **options.get(server, {}))

@@ -23,9 +23,9 @@ from .conftest import eventually
 from .crawling import (
     CREDENTIALS,
     INPUT,
+    INTERNAL_ERRORS,
     MARK,
     NOTE,
-    OWN,
     PAGES,
     RULES,
     Case,
@@ -41,12 +41,12 @@ from .crawling import (
     cancels,
     capturing_output,
     executor_of,
+    fails_in_background,
     forged_line_in,
-    forgets,
     leak_in_answer,
     leak_in_log,
+    registers,
     serving_app,
-    shows,
 )
 from .leaky import ADVICE, MISFITS, NUMBERS, SECRETS, UNCARRIED, log_injection
 
@@ -259,17 +259,19 @@ STAGES = ("before", "after", "on_error")
 CASES: dict[str, Case] = {
     "is out of time": Case("plain", asks("in_timeout", "~in_timeout", what=0), 2),
     "is canceled": Case("plain", cancels),
-    "fails in the background": Case("plain", forgets),
+    "fails in the background": Case("plain", fails_in_background),
     "fails in a callback": Case("plain", asks("in_callback", what=0)),
     "fails when it is approved": Case("plain", asks("gated", "gated", what=0, approved=True)),
     "refuses the input": Case("plain", asks("strict", "~strict", amount=NOTE), 0),
     "passes on what is refused": Case("plain", asks("in_wrong_call", "~in_wrong_call")),
     "gets and gives no date": Case("plain", asks("dated", "~dated", date=NOTE), 0),
     "can't store what is canceled": Case("store", breaks("save_end", 0, cancels)),
-    "fails for a caller": Case("porter", asks(*EVERYWHERE, what=0), 4),
-    "rejects everyone": Case("porter", breaks("none", 0)),
-    "lets a text in": Case("porter", breaks("a text", 0)),
-    "is skipped": Case("registry", shows(display={"a2a": {"tags": leaky.UnreadableList("?")}}), 0),
+    "fails for a caller": Case("auth", asks(*EVERYWHERE, what=0), 4),
+    "rejects everyone": Case("auth", breaks("none", 0)),
+    "lets a text in": Case("auth", breaks("a text", 0)),
+    "is skipped": Case(
+        "registry", registers(display={"a2a": {"tags": leaky.UnreadableList("?")}}), 0
+    ),
     "can't be allowed": Case("acl", asks("strict", "~strict")),
     "gets odd bodies": Case("odd", bodies, 0),
     "gets wrong values": Case("odd", wrong_values, 0),
@@ -289,23 +291,23 @@ for name in UNCARRIED:
         "plain", asks("returns_output", "~streams_output", what=name), 2
     )
 for name in ("rejected", "timeout", "pending", "another"):
-    CASES[f"decides: {name}"] = Case("desk", asks("gated", "gated", verdict=name))
+    CASES[f"decides: {name}"] = Case("approval", asks("gated", "gated", verdict=name))
 for name in ("schema", "acl", "module_lookup", "another"):
     CASES[f"validates: {name}"] = Case("duck", asks("works", "~works", verdict=name))
 for name in ("input_schema", "output_schema", "annotations", "display", "resources"):
-    CASES[f"shows no {name}"] = Case("registry", shows(name), 1)
+    CASES[f"shows no {name}"] = Case("registry", registers(name), 1)
 for name, shown in SHOWN.items():
-    CASES[f"shows a bad {name}"] = Case("registry", shows(**{name: shown}), 0)
+    CASES[f"shows a bad {name}"] = Case("registry", registers(**{name: shown}), 0)
 for name in SOME:
     what = NUMBERS[name]
     act = asks("works", "~works", "~misfits_in_stream", stage="before", what=what)
-    CASES[f"meddles before with {name}"] = Case("meddler", act)
+    CASES[f"meddles before with {name}"] = Case("middleware", act)
     act = asks("works", "~works", "~puts_in_stream", stage="after", what=what)
-    CASES[f"meddles after with {name}"] = Case("meddler", act)
+    CASES[f"meddles after with {name}"] = Case("middleware", act)
     act = asks("in_loop", "~in_stream", stage="on_error", what=what)
-    CASES[f"meddles on_error with {name}"] = Case("meddler", act, 3)
-    CASES[f"decides with {name}"] = Case("desk", asks("gated", verdict="raises", what=what))
-    CASES[f"lets in with {name}"] = Case("porter", breaks("raises", what))
+    CASES[f"meddles on_error with {name}"] = Case("middleware", act, 3)
+    CASES[f"decides with {name}"] = Case("approval", asks("gated", verdict="raises", what=what))
+    CASES[f"lets in with {name}"] = Case("auth", breaks("raises", what))
     for step in ("raises", "passes"):
         act = asks("works", "~works", verdict=step, what=what)
         CASES[f"a duck {step} {name}"] = Case("duck", act)
@@ -335,7 +337,7 @@ ADVISED.add("validates: schema")
 @cache
 def crawled(server: str) -> dict[str, Evidence]:
     """Run all cases of a server and return their evidence."""
-    registry, store, porter, acl = (
+    registry, store, authenticator, acl = (
         LeakyRegistry(),
         LeakyStore(),
         LeakyAuthenticator(),
@@ -345,8 +347,8 @@ def crawled(server: str) -> dict[str, Evidence]:
         registry.register(skill, module)
     options: dict[str, Json] = {
         "store": {"task_store": store},
-        "porter": {"auth": porter},
-        "acl": {"auth": porter},
+        "auth": {"auth": authenticator},
+        "acl": {"auth": authenticator},
         "webhooks": {"push_notifications": PushSettings(dev=True, retries=())},
         "odd": {"cors_origins": ["https://friend.example"], "allowed_hosts": ["127.0.0.1"]},
     }
@@ -359,7 +361,7 @@ def crawled(server: str) -> dict[str, Evidence]:
             stack.enter_context(closing(executor))
         app = create_app(executor, url="http://agent", **limits, **options.get(server, {}))
         with serving_app(app) as url:
-            parts: Json = {"store": store, "porter": porter, "acl": acl}
+            parts: Json = {"store": store, "auth": authenticator, "acl": acl}
             site = Site(url, capture, parts.get(server, registry))
             stack.enter_context(closing(site.client))
             evidence = {
@@ -468,7 +470,15 @@ def test_the_crawl_detects_a_forged_line(text: str) -> None:
     assert forged_line_in(text)
 
 
-MARKS = {*SECRETS, *OWN, *CREDENTIALS.values(), 'File "x"', "x.py", "site-packages", __file__}
+MARKS = {
+    *SECRETS,
+    *INTERNAL_ERRORS,
+    *CREDENTIALS.values(),
+    'File "x"',
+    "x.py",
+    "site-packages",
+    __file__,
+}
 
 
 def test_the_crawl_detects_each_secret_and_each_internal() -> None:

@@ -17,18 +17,18 @@ pytestmark = pytest.mark.anyio
 
 
 class SlowStore(InMemoryTaskStore):
-    """A user's store whose reads and writes wait while it is held, and can fail."""
+    """A user's store whose reads and writes wait until it is released, and can fail."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.moves = asyncio.Event()
-        self.moves.set()
+        self.released = asyncio.Event()
+        self.released.set()
         self.waiting = 0
         self.fails = False
 
     async def _wait(self) -> None:
         self.waiting += 1
-        await self.moves.wait()
+        await self.released.wait()
         self.waiting -= 1
         if self.fails:
             raise ConnectionError
@@ -53,24 +53,24 @@ class SlowStore(InMemoryTaskStore):
 
 
 async def wait_for_waiting_calls(inner: SlowStore, count: int = 1) -> None:
-    """Wait until *count* calls wait in the store, which is held."""
+    """Wait until *count* calls wait for the store to be released."""
     async with asyncio.timeout(60):
         while inner.waiting < count:  # noqa: ASYNC110  # there is no event
             await asyncio.sleep(0)
 
 
-async def test_the_key_of_a_deleted_task_is_given_to_one_of_two_new_ones() -> None:
+async def test_only_one_of_two_new_tasks_gets_the_key_of_a_deleted_task() -> None:
     inner, key = SlowStore(), SendKey("key", b"body")
     store = ScannedStore(inner)
     record, lease = await begun(store, key=key)
     await store.change(state_change(record, COMPLETED, lease))
     await inner.delete("t1")
-    inner.moves.clear()
+    inner.released.clear()
     sends = [
         asyncio.create_task(begun(store, new_record(task_id), key=key)) for task_id in ("t2", "t3")
     ]
     await wait_for_waiting_calls(inner, 2)
-    inner.moves.set()
+    inner.released.set()
     outcomes = await asyncio.gather(*sends, return_exceptions=True)
     assert [isinstance(outcome, RepeatedError) for outcome in outcomes].count(True) == 1
 
@@ -82,12 +82,12 @@ async def test_a_task_that_is_answered_while_it_is_claimed_is_left_alone() -> No
     paused = state_change(record, INPUT_REQUIRED, lease)
     paused.record.deadline = 1.0
     await store.change(paused)
-    inner.moves.clear()
+    inner.released.clear()
     claiming = asyncio.create_task(store.claim(10))
     await wait_for_waiting_calls(inner)
     answering = asyncio.create_task(store.change(state_change(paused.record, WORKING, run=True)))
     await wait_for_waiting_calls(inner, 2)
-    inner.moves.set()
+    inner.released.set()
     new_lease = await answering
     assert not await claiming
     assert new_lease is not None
@@ -98,13 +98,13 @@ async def test_a_change_that_is_cancelled_while_it_is_saved_can_be_made_again() 
     inner = SlowStore()
     store = ScannedStore(inner)
     record, lease = await begun(store)
-    inner.moves.clear()
+    inner.released.clear()
     change = state_change(record, INPUT_REQUIRED, lease)
     changing = asyncio.create_task(store.change(change))
     await wait_for_waiting_calls(inner)
     changing.cancel()
     await asyncio.wait([changing])
-    inner.moves.set()
+    inner.released.set()
     await store.change(change)
 
 
