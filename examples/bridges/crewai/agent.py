@@ -1,4 +1,4 @@
-"""A crew of CrewAI, with OPENAI_API_KEY; run `apcore-a2a serve agent.py:crew`."""
+"""A CrewAI crew; set OPENAI_API_KEY and run `apcore-a2a serve agent.py:crew`."""
 
 from crewai import Agent, Crew, Task
 
