@@ -1,6 +1,6 @@
-"""Hook of MkDocs: show examples in docstrings as code.
+"""MkDocs hook that shows the examples in docstrings as code.
 
-They begin with `>>>`, or have a fence with options for the tests.
+An example begins with `>>>`, or is in a fence, which may have options for the tests.
 """
 
 import re
@@ -11,7 +11,7 @@ from markdown.preprocessors import Preprocessor
 
 
 def on_config(config: Any) -> Any:
-    """Add the extension of Markdown."""
+    """Register the Markdown extension."""
     config.markdown_extensions.append(Doctests())
     return config
 
@@ -20,15 +20,15 @@ FENCE_OPTIONS = re.compile(r'(```\w+)(?: \w+="[^"]*")+ *$')
 
 
 class Doctests(Extension):
-    """Fences, without options, around all examples."""
+    """A Markdown extension that puts all examples in fences without options."""
 
     def extendMarkdown(self, md: Any) -> None:
-        """Run before fences are parsed, whose priority is 25."""
+        """Register the preprocessor to run before the one that parses fences (priority 25)."""
         md.preprocessors.register(Fences(md), "doctests", 30)
 
 
 class Fences(Preprocessor):
-    """Put a fence around each paragraph that begins with `>>>`."""
+    """Put fences around paragraphs that begin with `>>>`; remove test options from other fences."""
 
     def run(self, lines: list[str]) -> list[str]:
         """Return the lines with fences."""
