@@ -31,7 +31,7 @@ from .text_values import fields_of, scalar_property, takes_nothing, value_of_tex
 from .values import dump_json, is_array, is_object, load_json, narrow, object_of, to_json
 
 Parts = Sequence[Mapping[str, Any] | Part | SdkPart]
-"""Parts as our data or the SDK's, or JSON as in A2A 1.0, 0.3 or the specification (SRS)."""
+"""Parts in our type or the SDK's, or JSON objects as in A2A 1.0, A2A 0.3 or the SRS."""
 
 FILE_TYPES = (bytes, bytearray, File)
 """Types of values that become file parts."""
@@ -60,7 +60,7 @@ class PartConverter:
 
         Texts at the beginning are joined by line feeds. Files fill the file members of the schema.
         A module without inputs accepts any text, which is then one of the other parts; one that
-        takes text and reads files may get files only. Defined by FR-MSG-003.
+        takes text and reads files also accepts a message of files only. Defined by FR-MSG-003.
 
         Args:
             parts: Parts in our type or the SDK's, or JSON objects.
@@ -110,8 +110,8 @@ class PartConverter:
             case {"text": str(text)}:
                 return self._text_to_input(text, schema)
             case {"uri": str(uri)} | {"url": str(uri)} as file:
-                with_name = {"name": basename(urlsplit(uri).path), **file}
-                return as_file(uri, ("uri", "url"), with_name, schema)
+                named_file = {"name": basename(urlsplit(uri).path), **file}
+                return as_file(uri, ("uri", "url"), named_file, schema)
             case {"bytes": str(raw)} | {"raw": str(raw)} as file:
                 return as_file(raw, ("bytes", "data"), file, schema)
             case _:
@@ -190,7 +190,7 @@ def as_inputs(value: object) -> Json:
     apcore reads the approval token from the inputs; clients may never set it, so it is removed.
 
     Raises:
-        PartError: *value* is not an object, too large, or nested too deep.
+        PartError: *value* is not an object, or is too large or nested too deeply.
     """
     if not is_object(value):
         raise PartError("Part must hold a JSON object")
@@ -230,7 +230,7 @@ def as_file(content: str, keys: Sequence[str], file: Mapping[str, Any], schema: 
     """Return the inputs for a file, with *content* under the first of *keys* that the schema has.
 
     Its `name` and `mimeType` are added unless the schema excludes them. If the schema has none of
-    *keys*, a file in base64 becomes the first property for such files.
+    *keys*, a file in base64 goes into the first property that accepts it.
 
     Raises:
         MediaTypeError: The module takes no such file.
@@ -249,9 +249,9 @@ def as_file(content: str, keys: Sequence[str], file: Mapping[str, Any], schema: 
 
 
 def name_and_type(content: str, keys: Sequence[str], file: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the name and media type of a file; the type defaults to one guessed from its content.
+    """Return the name and media type of a file.
 
-    Without known first bytes, the type is that of the name.
+    A missing type is guessed from the first bytes of the content, or else from the name.
     """
     name = str(file.get("filename") or file.get("name", ""))
     first_bytes = b""
@@ -287,7 +287,7 @@ def media_type_of(part: Mapping[str, Any]) -> str:
 
 
 def check_json(media_type: str) -> None:
-    """Check that *media_type*, that of a data part, is JSON or empty.
+    """Check that the media type of a data part is JSON or empty.
 
     Raises:
         MediaTypeError: It is another media type.
@@ -302,7 +302,7 @@ def check_json(media_type: str) -> None:
 def unwrap(output: object, descriptor: object) -> object:
     """Return *output* without the `{"result": …}` that apcore puts around values.
 
-    If apcore generated the schema from a function, clients are promised the object, so only text
+    If apcore generated the schema from a function, it promises clients the object, so only text
     and files are unwrapped. With other schemas, values are unwrapped unless the root is an object.
     """
     if not is_object(output) or list(output) != ["result"]:
