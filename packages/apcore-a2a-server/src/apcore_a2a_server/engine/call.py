@@ -56,7 +56,7 @@ class Call(Struct, frozen=True):
         metadata: The metadata of the request, overridden by that of its message.
         resumption: The answer that resumes the task, for its module; None for a new task.
         wants_text: Whether the client accepts results as text only.
-        question: A question to the client instead of a call; None for a call.
+        question: The question to ask the client instead of calling the module; None to call it.
         is_text_answer: Whether the message answers in text, so that its sender is asked again if
             the answer does not fit.
         problem: Why the answer does not fit; empty if it does.
@@ -105,7 +105,7 @@ class Ticket(Struct, frozen=True):
 def members_of(instance: Any) -> dict[str, Any]:
     """Return the fields of a dataclass by name.
 
-    Unlike `asdict`, it does not copy their values, which takes 0.2 s for 90,000 numbers.
+    Unlike `asdict`, it does not copy their values: to copy 90,000 numbers takes 0.2 s.
     """
     return {each.name: getattr(instance, each.name) for each in fields(instance)}
 
@@ -137,7 +137,7 @@ def pack(call: Call, converter: PartConverter) -> bytes | None:
         "text": call.wants_text,
         "trace": str(call.trace),
     }
-    if is_large_message(call.message) and _has_inputs(call, converter):
+    if is_large_message(call.message) and _message_has_inputs(call, converter):
         document |= {"inputs": None, "rest": None}
     try:
         return json.dumps(document).encode()
@@ -150,10 +150,10 @@ def unpack_identity(packed: Mapping[str, Any]) -> Identity:
     return Identity(packed["id"], packed["type"], tuple(packed["roles"]), packed["attrs"])
 
 
-def _has_inputs(call: Call, converter: PartConverter) -> bool:
-    """Return whether the call's message gives the same inputs and other parts.
+def _message_has_inputs(call: Call, converter: PartConverter) -> bool:
+    """Return whether the inputs and other parts of *call* can be read from its message again.
 
-    It does not if it is an answer, whose inputs are added to earlier ones.
+    They cannot if the message is an answer: its inputs were added to earlier ones.
     """
     try:
         from_message = split_parts(converter, call.message.parts, call.skill)
@@ -169,7 +169,7 @@ def unpack(packed_call: bytes, skill: Skill, record: TaskRecord, converter: Part
         ValueError: The call was made from a message that the task does not have any more.
     """
     document: dict[str, Any] = json.loads(packed_call)
-    task, user = record.task, document["identity"]
+    task, packed_identity = record.task, document["identity"]
     inputs, other_parts = document["inputs"], document["rest"]
     if inputs is None:
         # clients reuse message ids: the call came from the latest
@@ -178,11 +178,12 @@ def unpack(packed_call: bytes, skill: Skill, record: TaskRecord, converter: Part
             raise ValueError("The message of the call is gone")
         inputs, other_parts = split_parts(converter, messages[-1].parts, skill)
     principal, tenant = principal_and_tenant(record.owner, record.skill)
+    identity = packed_identity and unpack_identity(packed_identity)
     return Call(
         skill,
         inputs,
         Message(message_id=document["message"], task_id=task.id, context_id=task.context_id),
-        Caller(principal, user and unpack_identity(user), tenant=tenant, client=principal),
+        Caller(principal, identity, tenant=tenant, client=principal),
         streaming=document["streaming"],
         other_parts=other_parts,
         has_history=document["continues"],
@@ -192,6 +193,6 @@ def unpack(packed_call: bytes, skill: Skill, record: TaskRecord, converter: Part
         metadata=document["metadata"],
         resumption=document["resumption"] and Resumption(**document["resumption"]),
         wants_text=document["text"],
-        # calls that an earlier release has stored have none
+        # calls stored by an earlier release have no trace
         trace=Trace.read(document.get("trace", "")) or new_trace(),
     )
