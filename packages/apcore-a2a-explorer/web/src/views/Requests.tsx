@@ -34,13 +34,13 @@ export function Requests() {
 interface Checked {
   request: Findings;
   response: Findings;
-  /** The versions by which they were checked. */
+  /** The versions of A2A that they were checked against. */
   versions: string;
 }
 
 const NOTHING: Findings = { errors: [], unknown: [] };
 
-/** An entry checked by the protocol's definition; null if it says nothing about it. */
+/** Check an entry against the protocol's definition; return null if it cannot be checked. */
 function checked(entry: LogEntry): Checked | null {
   const { wire, version, operation, took } = entry;
   const body = wire.pieces.map(({ text }) => text).join("");
