@@ -37,8 +37,8 @@ def builder() -> AgentCardBuilder:
 def build(builder: AgentCardBuilder) -> Callable[..., AgentCard]:
     def build_card(registry: Any, **options: Any) -> AgentCard:
         options.setdefault("capabilities", AgentCapabilities(streaming=True))
-        empty = {"name": "", "description": "", "version": "", "url": "http://localhost:8000/"}
-        return builder.build(registry, **{**empty, **options})
+        defaults = {"name": "", "description": "", "version": "", "url": "http://localhost:8000/"}
+        return builder.build(registry, **{**defaults, **options})
 
     return build_card
 
@@ -125,8 +125,8 @@ def test_schemas_that_cannot_be_converted_are_left_out_but_the_skill_is_listed(
     build: Build, registry: Registry
 ) -> None:
     dangling = {"$ref": "#/$defs/A", "$defs": {}}
-    endless = {"type": "object", "default": float("inf")}
-    registry.register("odd.one", module_with(input_schema=dangling, output_schema=endless))
+    infinite = {"type": "object", "default": float("inf")}
+    registry.register("odd.one", module_with(input_schema=dangling, output_schema=infinite))
     card = build(registry)
     assert "odd.one" in [skill.id for skill in card.skills]
     assert details(card)["odd.one"] == {}
@@ -347,6 +347,7 @@ def test_the_merged_card_is_a_valid_card_of_protocol_0_3(
 def test_the_merged_card_reads_back_as_the_same_card_of_protocol_1(agent_card: AgentCard) -> None:
     read = ParseDict(card_to_dict(agent_card), AgentCard(), ignore_unknown_fields=True)
     expected = copy.deepcopy(agent_card)
+    # the JSON has every flag, and protobuf tells an unset flag from a false one: set them all
     for flag in ("streaming", "push_notifications", "extended_agent_card"):
         setattr(expected.capabilities, flag, getattr(expected.capabilities, flag))
     assert read == expected
@@ -404,6 +405,7 @@ def test_the_merged_card_has_every_flag_and_the_required_annotations(
     assert result["additionalInterfaces"] == [
         {"url": result["url"], "transport": transport} for transport in ("JSONRPC", "HTTP+JSON")
     ]
+    # protobuf keeps all numbers of an extension as floats; the JSON has integers again
     assert ".0," not in json.dumps(result["capabilities"])
 
 

@@ -34,29 +34,29 @@ async def send(peer: Peer, text: str = "hello", headers: Any = None, **message: 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_repeated_send_returns_the_existing_task(dialect: str) -> None:
-    counts = CountingAction()
-    async with serving({"work": ActionModule(counts)}, dialect) as peer:
+    action = CountingAction()
+    async with serving({"work": ActionModule(action)}, dialect) as peer:
         first, again = await send(peer, headers=KEY), await send(peer, headers=KEY)
         assert again.task == first.task
         assert again.state == "completed"
-        assert counts.calls == 1
+        assert action.calls == 1
 
 
 async def test_the_key_can_be_in_the_messages_metadata() -> None:
-    counts = CountingAction()
-    async with serving({"work": ActionModule(counts)}) as peer:
+    action = CountingAction()
+    async with serving({"work": ActionModule(action)}) as peer:
         metadata = {"idempotencyKey": "order-66"}
         first = await send(peer, metadata=metadata)
         assert (await send(peer, headers=KEY)).task["id"] == first.task["id"]
-        assert counts.calls == 1
+        assert action.calls == 1
 
 
 async def test_without_a_key_every_send_creates_a_task() -> None:
-    counts = CountingAction()
-    async with serving({"work": ActionModule(counts)}) as peer:
+    action = CountingAction()
+    async with serving({"work": ActionModule(action)}) as peer:
         first, again = await send(peer), await send(peer)
         assert first.task["id"] != again.task["id"]
-        assert counts.calls == 2
+        assert action.calls == 2
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -68,11 +68,11 @@ async def test_a_key_cannot_be_reused_for_another_message(dialect: str) -> None:
 
 @pytest.mark.parametrize("key", ["", "a b", "ü", "x" * 257])
 async def test_an_invalid_key_is_refused(key: str) -> None:
-    counts = CountingAction()
-    async with serving({"work": ActionModule(counts)}) as peer:
+    action = CountingAction()
+    async with serving({"work": ActionModule(action)}) as peer:
         assert (await send(peer, metadata={"idempotencyKey": key})).code == -32602
         assert (await send(peer, metadata={"idempotencyKey": 7})).code == -32602
-        assert counts.calls == 0
+        assert action.calls == 0
 
 
 async def test_sends_repeated_during_the_run_wait_for_it() -> None:
@@ -103,8 +103,8 @@ async def test_a_repeated_stream_has_all_of_its_events() -> None:
 
 
 async def test_a_key_whose_send_was_refused_can_be_used_again() -> None:
-    counts = CountingAction()
-    async with serving({"work": ActionModule(counts)}, max_tasks=1) as peer:
+    action = CountingAction()
+    async with serving({"work": ActionModule(action)}, max_tasks=1) as peer:
         params = peer.wire.params("nothing", peer.part(data={}))
         assert (await peer.ask("send", params, KEY)).code == -32601
         assert (await send(peer, headers=KEY)).state == "completed"

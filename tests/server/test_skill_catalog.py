@@ -144,10 +144,10 @@ def test_a_change_while_a_descriptor_is_loaded_is_not_lost(registry: Registry) -
             return ["shop.order"]
 
         def get_definition(self, module_id: str) -> object:
-            described = registry.get_definition(module_id)
+            descriptor = registry.get_definition(module_id)
             loading.set()
             assert changed.wait(10)
-            return described
+            return descriptor
 
     skills = Skills(Slow())
     reader = threading.Thread(target=skills.get_definition, args=["shop.order"])
@@ -157,8 +157,8 @@ def test_a_change_while_a_descriptor_is_loaded_is_not_lost(registry: Registry) -
     registry.register("shop.order", module_with(description="Changed"))
     changed.set()
     reader.join()
-    described: Any = skills.get_definition("shop.order")
-    assert described.description == "Changed"
+    descriptor: Any = skills.get_definition("shop.order")
+    assert descriptor.description == "Changed"
 
 
 def test_cards_are_built_while_other_threads_change_the_registry(

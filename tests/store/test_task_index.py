@@ -1,4 +1,4 @@
-"""Lists in the memory store: pages and totals as a plain search finds them, in constant time."""
+"""Lists of tasks: pages and totals match those of a plain search, and take constant time."""
 
 import asyncio
 import sqlite3
@@ -41,8 +41,8 @@ def record(task_id: str, owner: str, context: str, state: TaskState, seconds: fl
 
 
 @dataclass
-class Expected:
-    """A task as the plain search knows it."""
+class ModelTask:
+    """A task in the model."""
 
     record: TaskRecord
     created: int
@@ -60,9 +60,9 @@ class Expected:
 
 @dataclass
 class Model:
-    """A store that searches all of its tasks each time."""
+    """A model of the store that searches all of its tasks each time."""
 
-    tasks: dict[str, Expected] = field(default_factory=dict)
+    tasks: dict[str, ModelTask] = field(default_factory=dict)
     now: float = 0.0
     saves: int = 0
 
@@ -79,7 +79,7 @@ class Model:
             del self.tasks[ended[0].record.task.id]
         self.saves += 1
         created = known.created if known else self.saves
-        self.tasks[record.task.id] = Expected(record, created, self.saves, self.now)
+        self.tasks[record.task.id] = ModelTask(record, created, self.saves, self.now)
 
     def expire(self) -> None:
         """Delete the conversations that ended long ago."""
@@ -156,7 +156,7 @@ async def compare(model: Model, steps: list[tuple[Any, ...]]) -> None:
     store = InMemoryTaskStore(ttl=TTL, max_capacity=CAPACITY)
     seconds = 100.0
     for step in steps:
-        await store.query(Query("ada"))  # as the timer does, deletes what has expired
+        await store.query(Query("ada"))  # deletes expired tasks, as the timer does
         model.expire()
         match step:
             case "save", number, state, later:
@@ -197,7 +197,7 @@ def restart_expiry(model: Model, key: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("order", get_args(Order))
-def test_totals_are_right_while_a_clock_was_set_back(order: Order) -> None:
+def test_totals_are_right_after_the_clock_was_set_back(order: Order) -> None:
     async def totals() -> list[int]:
         store = InMemoryTaskStore()
         for number in range(1000):
@@ -245,7 +245,7 @@ def test_a_page_takes_no_longer_among_many_tasks() -> None:
 
 
 @pytest.mark.parametrize("query", [Query(**each) for each in queries() if each["owner"] == "ada"])
-def test_lists_in_a_file_are_read_in_the_order_of_an_index(tmp_path: Path, query: Query) -> None:
+def test_sqlite_reads_lists_in_the_order_of_an_index(tmp_path: Path, query: Query) -> None:
     """No statement scans the tasks of others, and none sorts; totals are counted in an index."""
 
     async def create() -> None:
@@ -255,10 +255,11 @@ def test_lists_in_a_file_are_read_in_the_order_of_an_index(tmp_path: Path, query
 
     asyncio.run(create())
     _, conditions, parameters = sql_conditions(query, str, 17)
-    with closing(sqlite3.connect(tmp_path / "agent.db")) as file:
+    with closing(sqlite3.connect(tmp_path / "agent.db")) as connection:
         plans = [
             "".join(
-                detail for *_, detail in file.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
+                detail
+                for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
             )
             for statement in (
                 with_conditions(statements.list_tasks, conditions, query.order),

@@ -30,7 +30,8 @@ def cancel_delays(trial: Trial, runner: Agent, caller: Agent, rounds: int) -> li
     requested: dict[str, float] = {}
     for _ in range(rounds):
         task_id = runner.start("once", seconds=TIMEOUT)
-        time.sleep(trial.random.uniform(0.05, 0.15))  # spread over the polling interval
+        # cancel at various points of the polling interval
+        time.sleep(trial.random.uniform(0.05, 0.15))
         requested[task_id] = time.time()
         caller.ask("CancelTask", id=task_id)
     deadline = time.monotonic() + TIMEOUT
