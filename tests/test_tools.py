@@ -217,7 +217,9 @@ def test_the_fuzzer_prints_its_seed_and_results(tmp_path: Path) -> None:
     assert last == "nothing found"
 
 
-@pytest.mark.parametrize("kind", ["bodies", "hosts", "credentials"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("bodies", marks=pytest.mark.clock), "hosts", "credentials"]
+)
 def test_the_fuzzer_generates_other_kinds_of_cases(
     kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,8 +11,8 @@ from ipaddress import (
 
 import pytest
 from apcore_a2a_core.addresses import is_forbidden, is_public
-from apcore_a2a_server.push import PushSettings, RefusedError
-from apcore_a2a_server.push.guard import Guard
+from apcore_a2a_server.push import PushSettings
+from apcore_a2a_server.push.guard import Guard, RefusedError
 from hypothesis import example, given
 from hypothesis import strategies as st
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import trustme
-from apcore_a2a_server.push import PushSettings, RefusedError
-from apcore_a2a_server.push.guard import BusyError, Guard
+from apcore_a2a_server.push import PushSettings
+from apcore_a2a_server.push.guard import BusyError, Guard, RefusedError
 from apcore_a2a_server.push.transport import WebhookResponse, WebhookTransport
 
 from tests.client.raw import (

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 import pytest
-from apcore_a2a_server.push import PushSettings, RefusedError
-from apcore_a2a_server.push.guard import MAX_URL, NOT_PUBLIC, Guard, Resolve
+from apcore_a2a_server.push import PushSettings
+from apcore_a2a_server.push.guard import MAX_URL, NOT_PUBLIC, Guard, RefusedError, Resolve
 
 from tests.server.inloop import anyio_backend as anyio_backend
 

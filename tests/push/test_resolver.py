@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from apcore_a2a_server.push import PushSettings, RefusedError
+from apcore_a2a_server.push import PushSettings
 from apcore_a2a_server.push import guard as guard_module
-from apcore_a2a_server.push.guard import BusyError, Guard, Resolver
+from apcore_a2a_server.push.guard import BusyError, Guard, RefusedError, Resolver
 
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.serving import PATIENCE

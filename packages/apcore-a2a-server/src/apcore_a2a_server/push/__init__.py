@@ -1,6 +1,5 @@
 """Webhook delivery: signed, retried, in order, and only to addresses that the guard allows."""
 
-from .guard import RefusedError
 from .settings import PushSettings
 
-__all__ = ["PushSettings", "RefusedError"]
+__all__ = ["PushSettings"]

@@ -26,10 +26,18 @@ from msgspec import Struct, field
 
 from .exceptions import StoreFullError
 from .inprocess import InProcessStore
-from .large_messages import Encoded, LargeMessages, large_messages
 from .page_tokens import KEY_SIZE, PageTokens
 from .queries import Page, Query, parse_cursor
-from .task_index import END, ContextKey, Listing, StoredTask, TaskIndex
+from .task_index import (
+    END,
+    ContextKey,
+    Encoded,
+    LargeMessages,
+    Listing,
+    StoredTask,
+    TaskIndex,
+    large_messages,
+)
 from .webhooks import Webhook
 
 _Message: TypeAlias = tuple[str, bytes]

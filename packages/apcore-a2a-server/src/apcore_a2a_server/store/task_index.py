@@ -1,19 +1,23 @@
-"""Tasks in memory, and the index that lists those of an owner or of a conversation."""
+"""Tasks in memory, the index that lists those of an owner or a conversation, large messages."""
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import chain, islice, takewhile
 from operator import attrgetter
 from typing import Generic, TypeAlias, TypeVar
 
 from apcore_a2a_core.data import Message, Task, TaskState
-from apcore_a2a_core.records import TaskRecord, gaps
+from apcore_a2a_core.records import LARGE_MESSAGE, TaskRecord, gaps, is_large_message
 from apcore_a2a_core.states import TERMINAL
-from apcore_a2a_core.values import read_json
+from apcore_a2a_core.values import dump_json, read_json
 from msgspec import Struct
 
 from .queries import Query
+
+Encoded: TypeAlias = tuple[Message, bytes]
+"""A message, and its JSON."""
 
 MAX_UNLISTED = 100
 """Number of tasks up to which they are searched one by one: lists would take more memory."""
@@ -286,3 +290,46 @@ class TaskIndex(Struct, gc=False):
 
 def _has_ended(task: StoredTask) -> bool:
     return task.has_ended
+
+
+class LargeMessages:
+    """Counter of large messages, each of which a task and its conversation may share.
+
+    Attributes:
+        bytes: the number of bytes of all messages that are in use.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._uses: Counter[int] = Counter()
+
+    def replace(self, old: Iterable[bytes], new: Iterable[bytes]) -> None:
+        """Count the *new* messages of a task or a conversation instead of its *old* ones."""
+        for body in new:
+            if len(body) >= LARGE_MESSAGE:
+                self.bytes += 0 if self._uses[id(body)] else len(body)
+                self._uses[id(body)] += 1
+        for body in old:
+            if len(body) >= LARGE_MESSAGE:
+                self._uses[id(body)] -= 1
+                if not self._uses[id(body)]:
+                    del self._uses[id(body)]
+                    self.bytes -= len(body)
+
+
+def large_messages(task: Task, known: Sequence[Encoded], kept: Sequence[bytes]) -> list[Encoded]:
+    """Return the large messages of a history as bytes; kept messages that are equal are reused.
+
+    Args:
+        task: The task with the history.
+        known: Messages of the history that are converted already: to convert one takes some 2 ms
+            for each megabyte.
+        kept: Messages that are kept in memory already.
+    """
+    found: list[Encoded] = []
+    for message in filter(is_large_message, task.history):
+        body = next((body for each, body in known if each is message), None)
+        if body is None:
+            body = dump_json(message)
+        found.append((message, next((same for same in kept if same == body), body)))
+    return found
