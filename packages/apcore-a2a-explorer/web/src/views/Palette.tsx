@@ -92,7 +92,7 @@ function Commands({ close }: { close: () => void }) {
       <ul id="commands" ref={list} role="listbox" aria-label="Commands">
         {commands.map((command, index) => (
           <li
-            key={index}
+            key={`${command.kind} ${command.label} ${command.detail}`}
             id={`command-${index}`}
             role="option"
             aria-selected={index === chosen}
