@@ -25,7 +25,10 @@ from .fake import FakeAgent, card_of, refusal
 KEY = "ada-key-S3CRET"
 SECRET = "a secret that is long enough for HS256"
 EXPOSED_STATE = """() => JSON.stringify([
-    document.documentElement.outerHTML,
+    [...document.documentElement.querySelectorAll("*:not(script, style)")].map((element) => [
+        [...element.attributes].map(({ name, value }) => [name, value]),
+        [...element.childNodes].filter(({ nodeType }) => nodeType === 3).map(({ data }) => data),
+    ]),
     [...document.querySelectorAll("input, textarea")].map((field) => field.value),
     {...localStorage}, document.cookie, location.href, history.state, document.title,
 ])"""
