@@ -203,7 +203,11 @@ def failing(delivery: Delivery) -> Reply:
 def busy_shop(**options: Any) -> Iterator[tuple[str, Receiver]]:
     """Serve the shop with some tasks; yield its URL, and the receiver of its webhooks."""
     defaults: dict[str, Any] = {"name": "Tea shop", "explorer": True, "push_notifications": QUICK}
-    with receiving(failing) as receiver, running(shop(), **{**defaults, **options}) as url:
+    with (
+        closing(shop()) as executor,
+        receiving(failing) as receiver,
+        running(executor, **{**defaults, **options}) as url,
+    ):
         yield url, receiver
 
 

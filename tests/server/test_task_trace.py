@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,9 @@ from .inloop import anyio_backend as anyio_backend
 from .test_operators import ADA, BOB, BOSS, OP, keys
 
 pytestmark = pytest.mark.anyio
+
+ROUNDING = 4e-6
+"""Seconds by which the times of spans are rounded: each has microseconds."""
 
 
 class World:
@@ -110,6 +114,12 @@ def shape(trace: Json) -> list[tuple[Any, ...]]:
     ]
 
 
+def times_of(span: Json) -> tuple[float, float]:
+    """Return when a span began and ended, in seconds since 1970."""
+    start = datetime.fromisoformat(span["startedAt"]).timestamp()
+    return start, start + span["seconds"]
+
+
 @pytest.fixture
 def world() -> Iterator[World]:
     """Return the modules, with an executor that is closed after the test."""
@@ -160,6 +170,12 @@ async def test_a_trace_has_checks_the_module_and_nested_calls(options: Json, wor
     starts = [span["startedAt"] for span in trace["spans"]]
     assert starts == sorted(starts)
     assert all(span["seconds"] >= 0 for span in trace["spans"])
+    spans = {span["id"]: span for span in trace["spans"]}
+    for span in trace["spans"]:
+        if span["parentId"]:
+            start, end = times_of(span)
+            outer_start, outer_end = times_of(spans[span["parentId"]])
+            assert outer_start - ROUNDING <= start <= end <= outer_end + ROUNDING
 
 
 async def test_an_approval_is_a_wait_between_two_runs(options: Json, world: World) -> None:

@@ -203,10 +203,16 @@ export interface Trace {
   dropped: number;
 }
 
+/** Return an RFC 3339 time in milliseconds since 1970, with its microseconds, which `Date.parse` drops. */
+function milliseconds(time: string): number {
+  const [, microseconds = ""] = /\.\d{3}(\d{1,3})/.exec(time) ?? [];
+  return Date.parse(time) + Number(`0.${microseconds}`);
+}
+
 export function readTrace(source: unknown): Trace {
   const answer = object(source) ?? {};
   const spans = objects(answer.spans).flatMap((each): Span[] => {
-    const start = Date.parse(text(each.startedAt) ?? "");
+    const start = milliseconds(text(each.startedAt) ?? "");
     if (Number.isNaN(start)) return [];
     return [
       {

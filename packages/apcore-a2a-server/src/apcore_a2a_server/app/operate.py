@@ -329,13 +329,17 @@ def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 6)
 
 
-def timestamp(seconds: float) -> str:
+def timestamp(seconds: float, precision: str = "milliseconds") -> str:
     """Return a time in seconds since 1970 as text (RFC 3339).
+
+    Args:
+        seconds: The time.
+        precision: "milliseconds" or "microseconds".
 
     >>> timestamp(1.5)
     '1970-01-01T00:00:01.500Z'
     """
-    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec=precision)
     return text.replace("+00:00", "Z")
 
 

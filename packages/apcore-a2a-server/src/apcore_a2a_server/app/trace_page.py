@@ -55,7 +55,7 @@ class ShownSpan(NamedTuple):
             "parentId": self.parent_id,
             "name": self.name,
             "kind": self.kind,
-            "startedAt": timestamp(self.start),
+            "startedAt": timestamp(self.start, "microseconds"),
             "seconds": self.seconds,
             "status": self.status,
             "attributes": self.attributes,
