@@ -6,7 +6,7 @@ from .destinations import DestinationRules
 from .errors import RemoteFailedError, RemoteInputError, RemoteQuestion
 from .receiver import WebhookReceiver
 from .skills import RemoteSkill
-from .tools import Tool, Tools, as_langchain_tool, tools
+from .tools import Tool, Tools, as_adk_tool, as_langchain_tool, tools
 
 __all__ = [
     "DestinationRules",
@@ -18,6 +18,7 @@ __all__ = [
     "Tool",
     "Tools",
     "WebhookReceiver",
+    "as_adk_tool",
     "as_langchain_tool",
     "remote_agents",
     "tools",

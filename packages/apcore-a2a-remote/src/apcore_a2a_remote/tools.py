@@ -256,3 +256,31 @@ def as_langchain_tool(offered: Tools, name: str, context: Any = None) -> Any:
     return structured.from_function(
         coroutine=call, name=name, description=tool.description, args_schema=tool.schema
     )
+
+
+def as_adk_tool(offered: Tools, name: str, context: Any = None) -> Any:
+    """Return a tool as a `BaseTool` of Google's ADK, which must be installed.
+
+    Args:
+        offered: The tools.
+        name: The name of the tool.
+        context: The apcore Context of its calls, with the caller's identity.
+
+    Raises:
+        KeyError: There is no such tool.
+        ImportError: `google-adk` is not installed.
+    """
+    tool = offered[name]
+    declaration = import_module("google.genai.types").FunctionDeclaration(
+        name=name, description=tool.description, parameters_json_schema=tool.schema
+    )
+    base: Any = import_module("google.adk.tools").BaseTool
+
+    class ModuleTool(base):  # type: ignore[misc]  # ADK is imported only here
+        def _get_declaration(self) -> Any:
+            return declaration
+
+        async def run_async(self, *, args: dict[str, Any], tool_context: Any) -> Any:
+            return await offered.call(name, args, context)
+
+    return ModuleTool(name=name, description=tool.description)
