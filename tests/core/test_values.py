@@ -284,6 +284,11 @@ def test_the_size_of_an_output_that_is_not_json_can_be_asked_for(value: Any) -> 
     assert is_large_or_long([value, "x" * LONG_TEXT])
 
 
+@pytest.mark.parametrize("value", [{"x" * LONG_TEXT: 1}, {"a": [{"x" * LONG_TEXT: 1}]}])
+def test_a_long_name_counts_like_a_long_text(value: Any) -> None:
+    assert is_large_or_long(value)
+
+
 def test_about_the_size_of_a_task_is_known_without_its_json() -> None:
     messages = [Message(parts=[Part(text="x" * 100_000), Part(data={"a": ["y" * 50_000]})])]
     task = Task(id="t1", history=messages)

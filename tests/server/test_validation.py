@@ -728,6 +728,8 @@ ATTACKS: dict[str, tuple[str, Callable[[], str]]] = {
     "the last alternative": ("alternatives", lambda: listed([{"k": 49}] * 4500)),
     "no alternative": ("alternatives", lambda: listed([{"k": 50}] * 4500)),
     "keys": ("any", lambda: json.dumps({f"k{n}": n for n in range(4900)})),
+    "a name of 9 MB": ("any", lambda: json.dumps({"a-b " * 2_250_000: 1})),
+    "a name of 9 MB that comes back": ("echo", lambda: json.dumps({"a-b " * 2_250_000: 1})),
     "texts": ("any", lambda: listed(["x" * 95] * MANY)),
     "nested arrays": ("any", lambda: "[" * 4_900_000 + "]" * 4_900_000),
     "arrays": ("any", lambda: '{"list":[' + "[]," * 3_300_000 + "0]}"),

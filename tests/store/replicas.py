@@ -31,7 +31,7 @@ from apcore_a2a_server.store import open_store
 store = open_store(sys.argv[2])
 store.lease_seconds = float(sys.argv[3])
 options = {"shutdown_timeout": 1, **json.loads(sys.argv[4])}
-serve(sys.argv[1], host="127.0.0.1", port=0, task_store=store, **options)
+serve(sys.argv[1], host="127.0.0.1", task_store=store, **options)
 """
 
 MODULE = """
@@ -244,12 +244,16 @@ def _events(lines: Iterator[str]) -> Iterator[tuple[int, Json]]:
             yield number, json.loads(line[5:])["result"]
 
 
+def replica_command(folder: Path, store: str, lease: float = LEASE, **options: Any) -> list[str]:
+    """Return the command that serves the modules of a folder with a store."""
+    arguments = [str(folder), store, str(lease), json.dumps({"port": 0, **options})]
+    return [sys.executable, "-c", SERVE, *arguments]
+
+
 @contextmanager
 def replica(home: Path, store: str, lease: float = LEASE, **options: Any) -> Iterator[Replica]:
     """Run a replica that serves the modules of *home* with a store."""
-    arguments = [str(modules(home)), store, str(lease), json.dumps(options)]
-    command = [sys.executable, "-c", SERVE, *arguments]
-    with process(command, home) as server:
+    with process(replica_command(modules(home), store, lease, **options), home) as server:
         agent = Replica(server, home)
         with agent.client:
             yield agent

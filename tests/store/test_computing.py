@@ -1,6 +1,5 @@
 """Replicas keep their tasks while modules compute, and modules that wait run in parallel."""
 
-import sys
 import threading
 import time
 from collections import Counter
@@ -18,7 +17,7 @@ from apcore_a2a_server.app.health import PATIENCE
 from tests.facade.processes import process
 
 from .postgresql import Database
-from .replicas import SERVE, Replica
+from .replicas import Replica, replica_command
 
 LEASE = 10
 """Seconds that a lease lasts: less than all modules compute together."""
@@ -62,8 +61,7 @@ def agent(home: Path, store: str, resources: str = "{}") -> Iterator[Replica]:
     folder = home / "computing"
     folder.mkdir(exist_ok=True)
     (folder / "works.py").write_text(MODULE.format(resources=resources))
-    command = [sys.executable, "-c", SERVE, str(folder), store, str(LEASE)]
-    with process(command, home) as server:
+    with process(replica_command(folder, store, LEASE), home) as server:
         replica = Replica(server, home)
         with replica.client:
             yield replica

@@ -1,7 +1,6 @@
 """An agent with a SQLite file that is killed, stopped, and started again."""
 
 import signal
-import sys
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from tests.client.foreign import free_port
 from tests.facade.processes import Process, process
 from tests.server.conftest import eventually
 
-from .replicas import SERVE, check_log, modules, replica, status_texts
+from .replicas import check_log, modules, replica, replica_command, status_texts
 
 pytestmark = pytest.mark.process
 
@@ -73,9 +72,7 @@ def test_a_stream_that_runs_again_replaces_its_artifact(tmp_path: Path, store: s
 @contextmanager
 def replica_at_port(port: int, home: Path, store: str) -> Iterator[Process]:
     """Run a replica at a port that a client knows."""
-    serve = SERVE.replace("port=0", f"port={port}")
-    command = [sys.executable, "-c", serve, str(modules(home)), store, "1.5"]
-    with process(command, home) as server:
+    with process(replica_command(modules(home), store, port=port), home) as server:
         assert server.url.endswith(f":{port}")  # it listens
         yield server
         server.end(signal.SIGTERM)
@@ -141,8 +138,7 @@ def test_a_reader_of_a_released_task_is_disconnected_without_an_error_log(
 
 def test_a_second_process_is_refused_with_the_reason(tmp_path: Path, store: str) -> None:
     with replica(tmp_path, store):
-        command = [sys.executable, "-c", SERVE, str(modules(tmp_path)), store, "1"]
-        with process(command, tmp_path) as second:
+        with process(replica_command(modules(tmp_path), store), tmp_path) as second:
             assert second.end() != 0
         assert "is in use by another process" in second.log
         assert "skills at" not in second.log

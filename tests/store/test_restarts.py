@@ -169,8 +169,9 @@ async def test_the_metrics_are_right_after_a_lease_has_moved(server: Database) -
             await released.wait()  # the module takes its time to end
         return inputs
 
-    running, entered = "apcore_a2a_active_tasks", 'apcore_a2a_tasks_total{state="working"}'
-    ended = 'apcore_a2a_tasks_total{state="completed"}'
+    running = "apcore_a2a_active_tasks"
+    entered = 'apcore_a2a_tasks_total{skill="work",state="working"}'
+    ended = 'apcore_a2a_tasks_total{skill="work",state="completed"}'
     other_gate = Gate()
     async with replica(server, ActionModule(stubborn, annotations=REPEATABLE)) as loser:
         task_id = await loser.start()
