@@ -217,7 +217,7 @@ function AfterFailure({ run, rerun }: { run: Run; rerun?: () => void }) {
 const Id = ({ name, id }: { name: string; id: string }) => (
   <>
     <dt>{name}</dt>
-    <dd class="row">
+    <dd>
       <span class="mono breakable">{id}</span> <CopyButton text={id} label={`Copy ${name}`} iconOnly />
     </dd>
   </>

@@ -22,6 +22,7 @@ import { chosenMode } from "../state/settings";
 import { Copies } from "./CopyView";
 import { Errors } from "./Errors";
 import { HistoryView } from "./HistoryView";
+import { Icon } from "./Icon";
 import { InputView } from "./InputView";
 import { RunView } from "./RunView";
 
@@ -255,8 +256,9 @@ function ShareLink({ skill, draft }: { skill: Skill; draft: Draft }) {
       <span role="status" class="muted">
         {copied}
       </span>
-      <button type="button" class="quiet" onClick={() => void copy()}>
-        Copy link
+      <button type="button" class="quiet share-button" title="Copy link" onClick={() => void copy()}>
+        <Icon name="link" />
+        <span>Copy link</span>
       </button>
     </span>
   );
