@@ -78,7 +78,7 @@ def _parser(scenarios: Mapping[str, Scenario]) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Break agents, databases and connections while tasks run, then compare the\n"
         "database with the responses that clients got: no task may be lost, run twice or\n"
-        "left count_unfinished. The scenarios:\n\n" + "\n".join(lines),
+        "left unfinished. The scenarios:\n\n" + "\n".join(lines),
         epilog="Prints the measurements, and exits with 1 if a scenario fails. The tests run the\n"
         "same scenarios with smaller numbers. Needs PostgreSQL, and starts its own server.",
     )

@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 FOREIGN = re.compile(r"\s*(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
-LOADED = {"src", "srcset", "data", "poster", "background"}
-NOT_LOADED = {"canonical", "alternate", "author", "license", "next", "prev"}
+LOADING_ATTRIBUTES = {"src", "srcset", "data", "poster", "background"}
+RELATIONS_NOT_LOADED = {"canonical", "alternate", "author", "license", "next", "prev"}
 CSS_URL = re.compile(r"(?:url\(|@import\s+)\s*[\"']?([^\"')\s]+)", re.IGNORECASE)
 SCRIPT_URL = re.compile(r"[\"'`](https?:)?(//[\w-]+\.[\w.-]+)")
 ON_DEMAND = {
@@ -20,7 +20,7 @@ ON_DEMAND = {
     "//gitlab.com": 'data-md-component="source"',
 }
 """Hosts in the theme's script, which it calls only for pages with this element."""
-NAMES = {"//www.w3.org"}
+NAMESPACE_HOSTS = {"//www.w3.org"}
 """Hosts in names of XML namespaces."""
 
 
@@ -39,11 +39,11 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Collect the addresses in a tag."""
         values = {name: value or "" for name, value in attrs}
-        for name in LOADED & values.keys():
+        for name in LOADING_ATTRIBUTES & values.keys():
             self.addresses += (
                 re.split(r",\s+", values[name]) if name == "srcset" else [values[name]]
             )
-        if tag == "link" and not NOT_LOADED & set(values.get("rel", "").split()):
+        if tag == "link" and not RELATIONS_NOT_LOADED & set(values.get("rel", "").split()):
             self.addresses.append(values.get("href", ""))
         self.addresses += CSS_URL.findall(values.get("style", ""))
 
@@ -68,7 +68,7 @@ def foreign_addresses(path: Path, pages: str) -> Iterator[str]:
             yield from filter(FOREIGN.match, CSS_URL.findall(text))
         case ".js":
             for _, host in SCRIPT_URL.findall(text):
-                if host not in NAMES and ON_DEMAND.get(host, "<html") in pages:
+                if host not in NAMESPACE_HOSTS and ON_DEMAND.get(host, "<html") in pages:
                     yield host
 
 

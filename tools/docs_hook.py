@@ -47,6 +47,6 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
 
 
 def keep_title(match: re.Match[str]) -> str:
-    """Keep of a fence's options only the title; the others are for the tests."""
+    """Remove all options of a fence but its title; the other options are for the tests."""
     titles = re.findall(r' title="[^"]*"', match.group(2))
     return match.group(1) + "".join(titles)

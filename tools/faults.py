@@ -1,9 +1,9 @@
 """Seed faults, to see whether the tests find them: `uv run tools/faults.py run`.
 
 Each fault changes one place in the code so that one promise of the project is broken. Run them
-before and after removing or rewriting tests: a fault that was found before and is missed after is
-no longer tested. When code moves, update its fault: `breaks` says what it must break, and the
-snippets are only the current way to do so.
+before and after removing or rewriting tests: if a fault was found before and is missed afterwards,
+the tests no longer protect that promise. When code moves, update its fault: `breaks` says what it
+must break, and the snippets are only the current way to do so.
 
 A run seeds one fault after the other, runs its tests with pytest, and removes the fault again. It
 runs only those tests that `tools/test` runs by default, or all of them with `--full`. Arguments
@@ -96,7 +96,7 @@ FAULTS = (
     ),
     Fault(
         "auth-takes-expired-tokens",
-        "A token is accepted although it has expired.",
+        "An expired token is accepted.",
         JWT,
         "            options=self._options,\n",
         '            options={**self._options, "verify_exp": False},\n',
@@ -345,7 +345,7 @@ def parser() -> argparse.ArgumentParser:
 def default_selection() -> str:
     """Return the marker expression of the tests that `tools/test` runs by default."""
     text = (ROOT / "tools" / "test").read_text(encoding="utf-8")
-    (expression,) = re.findall(r'^WIRED="(.+)"$', text, re.MULTILINE)
+    (expression,) = re.findall(r'^DEFAULT_TESTS="(.+)"$', text, re.MULTILINE)
     return str(expression)
 
 

@@ -233,8 +233,12 @@ def entries() -> Iterator[dict[str, Any]]:
             model.model_validate_json(json.dumps(valid_input))
         yield {"name": name, "schema": model.model_json_schema(), "inputs": inputs}
     for name, schema, values in HAND_WRITTEN:
-        whole = {"type": "object", "properties": {"value": schema}, "required": ["value"]}
-        yield {"name": name, "schema": whole, "inputs": [{"value": value} for value in values]}
+        wrapped_schema = {"type": "object", "properties": {"value": schema}, "required": ["value"]}
+        yield {
+            "name": name,
+            "schema": wrapped_schema,
+            "inputs": [{"value": value} for value in values],
+        }
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The command line of `tools/frameworks`: the tests of each bridge with its framework.
 
 Each framework is installed into an environment of its own in `.cache/frameworks`, since some of
-them can't be installed together. A later run uses it again. The versions are the newest ones, or
-with `--lowest` those that the extras of the bridges name.
+them can't be installed together. Later runs reuse it. The versions are the newest ones, or with
+`--lowest` those that the extras of the bridges name.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".cache" / "frameworks"
 UV = os.environ.get("UV", "uv")
-PARTS = ("core", "client", "server", "auth", "bridges", "remote")
+DISTRIBUTIONS = ("core", "client", "server", "auth", "bridges", "remote")
 TEST_TOOLS = ("anyio", "coverage", "filelock", "httpx", "pytest", "trustme")
 MIN_COVERAGE = 90
 """Lines and branches of a bridge that its tests must run, in percent."""
@@ -35,7 +35,7 @@ FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "pydantic-ai": ("pydantic-ai-slim",),
     "strands": ("strands-agents",),
 }
-"""The packages of each framework, the one whose version is shown first."""
+"""The packages of each framework; the version of the first one is shown."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,20 +52,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := {*options.names} - FRAMEWORKS.keys():
         parser.error(f"there is no {min(unknown)}; choose {', '.join(FRAMEWORKS)}")
     names = options.names or FRAMEWORKS
-    rows = [_test_framework(name, again=options.full, is_lowest=options.lowest) for name in names]
+    rows = [
+        _test_framework(name, reinstalls=options.full, is_lowest=options.lowest) for name in names
+    ]
     print(f"\n{'framework':<16}{'version':<12}{'seconds':>8}  result")
     for name, version, seconds, result in rows:
         print(f"{name:<16}{version:<12}{seconds:>8.0f}  {result}")
     return int(any(" passed" not in result or " failed" in result for *_, result in rows))
 
 
-def _test_framework(name: str, *, again: bool, is_lowest: bool) -> tuple[str, str, float, str]:
+def _test_framework(name: str, *, reinstalls: bool, is_lowest: bool) -> tuple[str, str, float, str]:
     """Install a framework, run the tests of its bridge, and return a row of the table."""
     print(f"── {name}", flush=True)
     started_at = time.monotonic()
     environment = FOLDER / (f"{name}-lowest" if is_lowest else name)
     try:
-        _install(name, environment, again=again, is_lowest=is_lowest)
+        _install(name, environment, reinstalls=reinstalls, is_lowest=is_lowest)
     except subprocess.CalledProcessError:
         return name, "-", time.monotonic() - started_at, "can't be installed"
     result = _test(name, environment, is_lowest=is_lowest)
@@ -74,10 +76,10 @@ def _test_framework(name: str, *, again: bool, is_lowest: bool) -> tuple[str, st
     return name, _version(name, environment), time.monotonic() - started_at, result
 
 
-def _install(name: str, environment: Path, *, again: bool, is_lowest: bool) -> None:
-    clear = ["--clear"] if again else ["--allow-existing"]
+def _install(name: str, environment: Path, *, reinstalls: bool, is_lowest: bool) -> None:
+    clear = ["--clear"] if reinstalls else ["--allow-existing"]
     subprocess.run([UV, "venv", "--quiet", *clear, str(environment)], check=True)
-    folders = [f"packages/apcore-a2a-{part}" for part in PARTS]
+    folders = [f"packages/apcore-a2a-{distribution}" for distribution in DISTRIBUTIONS]
     own_packages = [word for folder in folders for word in ("--editable", folder)]
     required = [
         *own_packages,

@@ -18,19 +18,19 @@ EXCEPTIONS = {
     "tools/language.py": "names the words",
 }
 
-Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+DocumentedNode = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def documented(tree: ast.Module) -> Iterator[Documented]:
-    """Yield *tree* and all its classes and functions, without a look at expressions."""
+def documented_nodes(tree: ast.Module) -> Iterator[DocumentedNode]:
+    """Yield *tree* and all classes and functions in it."""
     nodes: list[ast.AST] = [tree]
     for node in nodes:
-        if isinstance(node, Documented):
+        if isinstance(node, DocumentedNode):
             yield node
         nodes += (child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
 
 
-def docstrings(nodes: list[Documented]) -> Iterator[tuple[int, str]]:
+def docstrings(nodes: list[DocumentedNode]) -> Iterator[tuple[int, str]]:
     """Yield the line and the text of each docstring, including those of attributes."""
     for node in nodes:
         for statement in node.body:
@@ -41,7 +41,7 @@ def docstrings(nodes: list[Documented]) -> Iterator[tuple[int, str]]:
 
 def find_problems(source: str) -> Iterator[tuple[int, str]]:
     """Yield the line number and a description of each problem in *source*."""
-    nodes = [*documented(ast.parse(source))]
+    nodes = [*documented_nodes(ast.parse(source))]
     for line, text in docstrings(nodes):
         if PRONOUN.match(text):
             yield line, f"the docstring begins with {text.split()[0]!r}"

@@ -38,8 +38,8 @@ def _keyword(option: Option) -> str:
         return f"`limits=Limits({option.field}=…)`"
     if option in options_of(PushSettings, "push_"):
         return f"`PushSettings({option.field}=…)`"
-    of_command = (*options_of(CommandOptions), *options_of(AuthOptions))
-    return "" if option in of_command else f"`{option.field}`"
+    command_options = (*options_of(CommandOptions), *options_of(AuthOptions))
+    return "" if option in command_options else f"`{option.field}`"
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from tests.serving import running
 
 FOLDER = Path(__file__).parents[1] / "docs" / "explorer"
 WIDE = {"width": 1440, "height": 860}
-TO_TOP = "(element) => element.scrollIntoView()"
+SCROLL_TO_TOP = "(element) => element.scrollIntoView()"
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def show_run(visit: Visit) -> None:
     page.get_by_role("button", name="Run", exact=True).click()
     expect(page.get_by_role("status").get_by_text("completed")).to_be_visible()
     page.get_by_role("button", name="Run", exact=True).scroll_into_view_if_needed()
-    page.get_by_role("heading", name="Result", exact=True).evaluate(TO_TOP)
+    page.get_by_role("heading", name="Result", exact=True).evaluate(SCROLL_TO_TOP)
 
 
 def show_question(visit: Visit) -> None:
@@ -67,7 +67,7 @@ def show_question(visit: Visit) -> None:
     fill_in(page, "Remove an old report")
     press_run(page, "wait")
     expect(page.get_by_role("button", name="Approve")).to_be_visible()
-    page.get_by_role("heading", name="Result", exact=True).evaluate(TO_TOP)
+    page.get_by_role("heading", name="Result", exact=True).evaluate(SCROLL_TO_TOP)
 
 
 def show_tasks(visit: Visit) -> None:

@@ -33,7 +33,7 @@ NAME_FOLDERS = (
 )
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
-NO_CODE = {
+NON_CODE_TOKENS = {
     tokenize.COMMENT,
     tokenize.DEDENT,
     tokenize.ENCODING,
@@ -84,7 +84,7 @@ def code_lines(source: str, tree: ast.Module) -> set[int]:
     """Return the numbers of the lines in *source* that hold code."""
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in NO_CODE:
+        if token.type not in NON_CODE_TOKENS:
             lines.update(range(token.start[0], token.end[0] + 1))
     docstrings = [n for n in nodes_below(tree) if isinstance(n, ast.Expr) and is_inert(n)]
     return lines - lines_of(*docstrings)

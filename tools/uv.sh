@@ -1,6 +1,6 @@
 # shellcheck shell=sh
 # Shared by the tools in this folder: `. tools/uv.sh; prepare` in the root of the checkout sets $uv and
-# $venv, and `become MODULE ARGUMENT...` runs a module of the checkout at $root from any directory.
+# $venv, and `run_module MODULE ARGUMENT...` runs a module of the checkout at $root from any directory.
 # Everything is installed inside the checkout, from PyPI.
 
 unset VIRTUAL_ENV # an environment activated in the caller's shell belongs to another project
@@ -13,8 +13,8 @@ fail() {
     exit 1
 }
 
-# Print the interpreters from 3.11 on: those up to 3.13 first, the newest of them at the top. Each is run once,
-# since a name in PATH may be a shim for a version that is not installed.
+# Print the interpreters from 3.11 on, newest first, but 3.14 after those up to 3.13. Each is run once, since a
+# name in PATH may be a shim for a version that is not installed.
 pythons() {
     for name in python3 python3.11 python3.12 python3.13 python3.14; do
         "$name" 2>/dev/null -c '
@@ -61,7 +61,7 @@ prepare() {
     [ -x "$venv/bin/python" ] || export UV_PYTHON="${UV_PYTHON:-$python}"
 }
 
-become() {
+run_module() {
     python=$root/.venv/bin/python
     if ! "$python" -c 'import pytest' 2>/dev/null; then (cd -- "$root" && prepare && "$uv" sync --quiet --locked); fi
     PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} exec "$python" -m "$@"

@@ -39,7 +39,7 @@ def types_1_0() -> tuple[Types, Types]:
 
 
 def _add_message(message: Any, types: Types) -> str:
-    """Add a message, and those in it, to *types*; return its name."""
+    """Add the type of a message, and the types of its members, to *types*; return its name."""
     if message.full_name == "google.protobuf.Empty":
         return "object|null"
     name: str = message.name
@@ -96,7 +96,7 @@ def types_0_3() -> tuple[Types, Types]:
 
 
 def _schema_type(schema: Any, definitions: Any, types: Types) -> str:
-    """Return the type of a schema; add those that it refers to."""
+    """Return the type of a schema; add the types that it refers to."""
     if "$ref" in schema:
         name = str(schema["$ref"].rpartition("/")[2])
         if name not in types:

@@ -106,7 +106,7 @@ def _executor() -> Any:
 
 
 async def _answer(context: Any, updater: Any) -> None:
-    """Do with the SDK what the modules of the benchmark do."""
+    """Answer as the modules of the benchmark do."""
     from a2a.helpers import get_data_parts, new_data_part
 
     (inputs,) = get_data_parts(context.message.parts)

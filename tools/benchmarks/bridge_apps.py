@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 SLOWLY = "slowly"
 """The message that is answered at the pace of a model."""
 PAUSE = 0.05
-"""Seconds between two words that are said slowly."""
+"""Seconds between two words of a slow answer."""
 WORDS = [f"word{number} " for number in range(10)]
 
 

@@ -100,8 +100,9 @@ def _row(results: Results, agent: str, name: str) -> list[str]:
     cells = [agent, name, f"{ours.cpu * 1e6:.0f}", f"{ours.cpu / theirs.cpu:.2f} x"]
     if name == SEND:
         return [*cells, "", "", ""]
-    first, other = ours.first_p50, theirs.first_p50
-    return [*cells, _ms(first), _ms(other), "" if math.isnan(other) else f"{first / other:.2f}"]
+    our_first, their_first = ours.first_p50, theirs.first_p50
+    ratio = "" if math.isnan(their_first) else f"{our_first / their_first:.2f}"
+    return [*cells, _ms(our_first), _ms(their_first), ratio]
 
 
 def _ms(seconds: float) -> str:

@@ -31,7 +31,7 @@ IMPORTS = ("apcore_a2a_client", "a2a.client")
 IMPORT_LIMIT = 1.25
 """Longest import time of our client, in multiples of `import httpx`."""
 SKILL, INPUT = "text.stats", {"text": "hello"}
-IMPORT = """
+IMPORT_SCRIPT = """
 import sys, time
 if {base!r} == "httpx":
     sys.modules["click"] = None  # httpx imports its own command if click is installed
@@ -65,7 +65,7 @@ def import_ratio(module: str, times: int, base: str = "httpx") -> tuple[float, f
         inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         environment = {**inherited, "PYTHONPYCACHEPREFIX": folder}
         for _ in range(times + 1):  # the first run compiles
-            code = IMPORT.format(module=module, base=base)
+            code = IMPORT_SCRIPT.format(module=module, base=base)
             command = [sys.executable, "-c", code]
             result = subprocess.run(command, env=environment, capture_output=True, check=False)
             if result.returncode:

@@ -84,10 +84,10 @@ class Results:
         earlier = self.figures.get(key)
         self.figures[key] = figures if earlier is None else earlier.best(figures)
 
-    def ratio(self, key: Key, floors: Iterable[Key]) -> float | None:
-        """Return CPU per answer in multiples of the least of *floors*, if both were measured."""
+    def ratio(self, key: Key, baselines: Iterable[Key]) -> float | None:
+        """Return CPU per answer in multiples of the least of *baselines*; None if not measured."""
         figures = self.figures.get(key)
-        costs = [self.figures[floor].cpu for floor in floors if floor in self.figures]
+        costs = [self.figures[baseline].cpu for baseline in baselines if baseline in self.figures]
         return figures.cpu / min(costs) if figures and costs and min(costs) else None
 
     def stacks(self) -> list[str]:

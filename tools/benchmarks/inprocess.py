@@ -176,28 +176,28 @@ async def _measure_create(_: int) -> dict[str, float]:
 
 
 async def _measure_streams(count: int) -> dict[str, float]:
-    """Open a hundred streams, then *count* more, and measure what these add to the memory."""
+    """Open a hundred streams, then *count* more, and measure the memory that these add."""
     from apcore_a2a_server import Limits, create_app
 
     from tools.benchmarks.modules import registry
 
-    first = 100
-    total = count + first
+    warm_up = 100
+    total = count + warm_up
     limits = Limits(max_streams_per_client=total, client_share=1.0)
     app = create_app(
         registry(), limits=limits, max_streams=total, max_runs=total, shutdown_timeout=0.0
     )
     async with app.router.lifespan_context(app):
-        streams = await _open_streams(app, first)
+        streams = await _open_streams(app, warm_up)
         gc.collect()
-        before = resident_bytes()
+        bytes_before = resident_bytes()
         streams += await _open_streams(app, count)
         gc.collect()
-        grown = resident_bytes() - before
+        growth = resident_bytes() - bytes_before
         for stream in streams:
             stream.cancel()
         await asyncio.wait(streams)
-    return {"bytes": grown / count}
+    return {"bytes": growth / count}
 
 
 async def _open_streams(app: Any, count: int) -> "list[asyncio.Task[None]]":
@@ -229,7 +229,7 @@ async def _open_stream(app: Any, request: bytes) -> "asyncio.Task[None]":
 
 
 async def _first_card(app: Any) -> bytes:
-    """Start the application as a server would, and get its card, which the client has to parse."""
+    """Start the application as a server would, and return the JSON of its card."""
     import httpx
 
     from tools.benchmarks.apps import CARD_PATH

@@ -1,6 +1,6 @@
 // Serve a no-op agent with the JavaScript SDK on express, controlled like child.py: it prints
-// {"port": ...} when it is up, and its state for each line that it reads. It ends with its input.
-// Argument: the folder with the packages. Further ones, which are for Python, are ignored.
+// {"port": ...} when it is up, and its state for each line that it reads. It stops when its input ends.
+// Argument: the folder with the packages. Further arguments, which are for Python, are ignored.
 
 import { createRequire } from "node:module";
 import { join } from "node:path";

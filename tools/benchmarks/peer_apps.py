@@ -50,6 +50,6 @@ async def a2a_adapter() -> Starlette:
     async def noop(inputs: dict[str, Any]) -> str:
         return "hello"
 
-    # It warns of messages without text, such as those of this benchmark.
+    # a2a-adapter warns about messages without text, such as those of this benchmark
     logging.getLogger("a2a_adapter").setLevel(logging.ERROR)
     return to_a2a(CallableAdapter(noop, name="noop"))

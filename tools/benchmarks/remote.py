@@ -110,22 +110,22 @@ class _Bench:
 
     async def _memory(self) -> Table:
         """Measure the memory of the gateway before calls, and while they are open."""
-        before = _resident_bytes(self.gateway.process_id)
+        bytes_before = _resident_bytes(self.gateway.process_id)
         requests = send_v1(f"remote.{NAME}.{LONG_SKILL}", seconds=OPEN_SECONDS, step=OPEN_SECONDS)
         load = Load(self.gateway.port, requests, DONE, PARALLEL, limit=PARALLEL)
         calls = asyncio.create_task(run_load(load))
-        during = 0
+        bytes_during = 0
         async with httpx.AsyncClient(trust_env=False) as http:
-            while not (calls.done() or during):
+            while not (calls.done() or bytes_during):
                 url = f"http://127.0.0.1:{self.gateway.port}/metrics"
                 if (await http.get(url)).json()["open_remote_calls"] == PARALLEL:
-                    during = _resident_bytes(self.gateway.process_id)
+                    bytes_during = _resident_bytes(self.gateway.process_id)
                 await asyncio.sleep(0.05)
         if failures := (await calls).failures:
             raise ServerFailed(failures[0])
-        if not during:
+        if not bytes_during:
             raise ServerFailed(f"{PARALLEL} calls were never open at once")
-        kib = (during - before) / PARALLEL / 1024
+        kib = (bytes_during - bytes_before) / PARALLEL / 1024
         header = ["open calls", "KiB of the gateway for each"]
         return Table("Memory of open calls", header, [[str(PARALLEL), f"{kib:.0f}"]])
 

@@ -39,7 +39,7 @@ class Plan:
     """The programs of servers that need another environment."""
     scenarios: Sequence[Scenario] = tuple(STEADY)
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Names of the scenarios of servers that run only these, and no bursts."""
+    """For servers that run only some scenarios and no bursts, the names of these scenarios."""
     warm_up: int = 20
     """Number of requests of each kind before the first round on a server."""
 
@@ -133,7 +133,7 @@ class Bench:
         return any(scenario.name == GET for scenario in self._plan.scenarios)
 
     def _store_task(self, subject: Subject) -> bool:
-        """Store a task to read; return whether the server could."""
+        """Store a task to read; return whether the server stored it."""
         requests = messages.send(in_message=subject.target.in_message)
         tally = self._run_load(subject, requests, _COMPLETED, limit=1, keep=1)
         for task in task_ids(tally.bodies):
@@ -231,8 +231,8 @@ class Bench:
         tally = self._run_load(subject, messages.send(), _COMPLETED, BUSY, limit=count, keep=1000)
         if tally.failures:
             raise ServerFailed(f"filling the store: {tally.failures[0]}")
-        grown = subject.server.state("collect").resident - before.resident
-        self._results.facts[Fact(subject.stack, subject.name, TASK_BYTES)] = grown / count
+        growth = subject.server.state("collect").resident - before.resident
+        self._results.facts[Fact(subject.stack, subject.name, TASK_BYTES)] = growth / count
         self._results.facts[Fact(subject.stack, subject.name, STORED)] = self._plan.stored
         return task_ids(tally.bodies)
 

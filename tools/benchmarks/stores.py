@@ -24,11 +24,11 @@ from tools.benchmarks.stored import MEMORY, POSTGRESQL, SQLITE, Place, places
 from tools.benchmarks.targets import Check
 
 GOAL = 500.0
-"""Tasks per second over a durable store, with two cores shared by all processes."""
+"""Least tasks per second over a durable store, with two cores shared by all processes."""
 MIN_RATE = {POSTGRESQL: 0.6, SQLITE: 0.5}
-"""The same, in multiples of the rate over the memory store."""
+"""Least tasks per second over a durable store, in multiples of those over the memory store."""
 MAX_ADDED = {POSTGRESQL: 2.0, SQLITE: 3.0}
-"""CPU that a durable store adds to a send, in multiples of a bare echo."""
+"""Most CPU that a durable store may add to a send, in multiples of a bare echo."""
 ECHO = "bare echo"
 CHUNKS = 100  # of a stream
 SEND, STREAM, ALONE = "message/send", f"chunk of {CHUNKS} in a stream", "create and change, no HTTP"
@@ -109,13 +109,13 @@ def measure(plan: Plan, say: Callable[[str], None]) -> list[Table]:
         ServerFailed: A server did not start, or gave wrong answers.
     """
     samples: dict[Key, list[Sample]] = {}
-    busy = "load average before: {:.2f}, {:.2f}, {:.2f}".format(*os.getloadavg())
+    load_average = "load average before: {:.2f}, {:.2f}, {:.2f}".format(*os.getloadavg())
     with places(plan.stores, say) as locations:
         for key, sample in _measure_served(plan, locations, say):
             samples.setdefault(key, []).append(sample)
         for key, sample in _measure_alone(plan, locations, say):
             samples.setdefault(key, []).append(sample)
-    title = f"Stores, {plan.stack.name} ({busy}; {plan.rounds} rounds)"
+    title = f"Stores, {plan.stack.name} ({load_average}; {plan.rounds} rounds)"
     return [table(title, samples), check_table(checks(samples, plan.stack))]
 
 
@@ -171,7 +171,7 @@ class _Agent:
     Attributes:
         server: The server.
         place: The store.
-        kinds: The names of the kinds of requests that are measured; all if there are none.
+        kinds: The names of the kinds of requests that are measured; all kinds if empty.
         expect: Bytes that each answer contains.
     """
 

@@ -122,8 +122,8 @@ class _CpuDifference:
 
     def check(self, what: str, results: Results, limit: float, count: int = 1) -> Check:
         """Return a check of the difference divided by *count*, in multiples of a bare echo."""
-        floors = echoes(self.more.stack)
-        more, less = (results.ratio(key, floors) for key in (self.more, self.less))
+        baselines = echoes(self.more.stack)
+        more, less = (results.ratio(key, baselines) for key in (self.more, self.less))
         measured = None if more is None or less is None else (more - less) / count
         return Check(what, self.more.stack, measured, limit, "x")
 

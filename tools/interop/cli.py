@@ -17,13 +17,13 @@ from tools.interop.clients import CLIENTS
 from tools.interop.outcomes import Outcome, faults, outcome_of, read, table, write
 
 RECORD = Path(__file__).with_name("record.json")
-LAST_START = 15 * 60.0  # seconds after which no client is started: one takes up to 15 minutes
+LAST_START = 15 * 60.0  # seconds after which no client is started; a client takes up to 15 minutes
 SCRIPT_TIMEOUT = 300.0  # seconds
 
 DESCRIPTION = """\
 Call an agent with clients of other projects, each installed into an environment of its own,
-and check what their users see: the agent's card, a result, a stream, a question and the answer
-to it in words, a result that is data, and the reasons of three refusals.
+and check what their users see: the agent's card, a result, a stream, a question and its answer as
+text, a result that is data, and the reasons for three refusals.
 
 Fails if a step fails, if more than two clients can't be installed, or if a client or a step
 that worked before (tools/interop/record.json) does not work now. The environments are cached

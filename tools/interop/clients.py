@@ -37,8 +37,8 @@ class Client:
         """Return the command that runs the script, with the packages installed.
 
         Raises:
-            pytest.skip.Exception: They can't be installed.
-            subprocess.TimeoutExpired: Their installation takes too long.
+            pytest.skip.Exception: The packages can't be installed.
+            subprocess.TimeoutExpired: The installation takes too long.
         """
         script = str(SCRIPTS / self.script)
         if self.environment == "node":

@@ -12,7 +12,7 @@ from tools.interop.clients import STEPS
 
 OK = "ok"
 MAX_NOT_RUN = 2  # clients
-REASON = 100  # characters
+MAX_REASON = 100  # characters
 
 Record = dict[str, dict[str, str]]
 """For each client, the outcome of each of its steps."""
@@ -89,7 +89,7 @@ def faults(outcomes: Sequence[Outcome], record: Record) -> Iterator[str]:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """Return the outcomes as a table, and below it the reasons for all others than ok."""
+    """Return the outcomes as a table, and below it the reasons for all that are not ok."""
     notes: list[str] = []
     rows = [_row(outcome, notes) for outcome in outcomes]
     lines = Table("Clients of other projects", ["client", *STEPS], rows).text()
@@ -98,7 +98,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 def _row(outcome: Outcome, notes: list[str]) -> list[str]:
     if outcome.not_run:
-        notes.append(f"[{len(notes) + 1}] {outcome.client}: {shorten(outcome.not_run, REASON)}")
+        notes.append(f"[{len(notes) + 1}] {outcome.client}: {shorten(outcome.not_run, MAX_REASON)}")
         return [outcome.client, f"not run [{len(notes)}]", *[""] * (len(STEPS) - 1)]
     return [outcome.client, *(_cell(outcome, step, notes) for step in STEPS)]
 

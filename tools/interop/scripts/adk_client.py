@@ -52,8 +52,8 @@ async def send(url: str) -> list[str]:
 
 
 async def stream(url: str) -> list[str]:
-    # A session does not keep pieces. To have it keep the answers of skills that stream, give the
-    # agent `a2a_client_factory=ClientFactory(ClientConfig(streaming=False))`.
+    # A session does not keep pieces of a stream. To make it keep the answers of streaming skills,
+    # give the agent `a2a_client_factory=ClientFactory(ClientConfig(streaming=False))`.
     (events,) = await talk(remote(f"{url}/count"), "go")
     return [words(event) for event in events if event.partial]
 

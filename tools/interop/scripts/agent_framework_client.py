@@ -47,9 +47,9 @@ async def result(url: str) -> list[str]:
 
 async def refusal(url: str) -> list[str]:
     # Without `stream=True` it shows the request of a task that failed, not the reason.
-    failed = "".join(await stream_pieces(f"{url}/order/", "50"))
-    many = await error(ask(f"{url}/order/", "many"))
-    return [failed, many, await error(ask(LOCKED, "hello"))]
+    task_failure = "".join(await stream_pieces(f"{url}/order/", "50"))
+    input_refusal = await error(ask(f"{url}/order/", "many"))
+    return [task_failure, input_refusal, await error(ask(LOCKED, "hello"))]
 
 
 run(card, send, stream, question, result, refusal)

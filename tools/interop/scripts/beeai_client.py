@@ -51,12 +51,12 @@ async def result(url: str) -> list[str]:
 
 
 async def refusal(url: str) -> list[str]:
-    (failed,) = await ask(f"{url}/order/", "50")
-    many = await error(ask(f"{url}/order/", "many"))
+    (task_failure,) = await ask(f"{url}/order/", "50")
+    input_refusal = await error(ask(f"{url}/order/", "many"))
     try:
         await ask(LOCKED, "hello")
     except FrameworkError as locked:
-        return [failed, many, locked.explain()]
+        return [task_failure, input_refusal, locked.explain()]
 
 
 run(card, send, stream, question, result, refusal)

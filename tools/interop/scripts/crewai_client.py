@@ -31,7 +31,7 @@ class ScriptedModel(BaseLLM):
 async def delegate(url: str, *texts: str) -> tuple[str, list[str]]:
     """Return the result of a crew, and the prompts that its model gets."""
     model = ScriptedModel(model="scripted", texts=list(texts))
-    # Only a trusted result becomes that of the task: the model sees messages, not artifacts.
+    # Only a trusted result becomes the result of the task: the model sees messages, not artifacts.
     remote = A2AClientConfig(
         endpoint=f"{url}/.well-known/agent-card.json", trust_remote_completion_status=True
     )
@@ -67,8 +67,10 @@ async def result(url: str) -> str:
 
 
 async def refusal(url: str) -> list[str]:
-    failed, many = [(await delegate(f"{url}/order", text))[1][-1] for text in ("50", "many")]
-    return [failed, many, await error(delegate(LOCKED, "hello"))]
+    task_failure, input_refusal = [
+        (await delegate(f"{url}/order", text))[1][-1] for text in ("50", "many")
+    ]
+    return [task_failure, input_refusal, await error(delegate(LOCKED, "hello"))]
 
 
 run(card, send, stream, question, result, refusal)

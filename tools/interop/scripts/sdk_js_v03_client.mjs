@@ -48,9 +48,9 @@ async function result(url) {
 }
 
 async function refusal(url) {
-  const failed = await ask(`${url}/order/`, "50");
-  const many = await error(ask(`${url}/order/`, "many"));
-  return [words(failed.status.message.parts), many, await error(ask(LOCKED, "hello"))];
+  const failedTask = await ask(`${url}/order/`, "50");
+  const inputRefusal = await error(ask(`${url}/order/`, "many"));
+  return [words(failedTask.status.message.parts), inputRefusal, await error(ask(LOCKED, "hello"))];
 }
 
 await run(card, send, stream, question, result, refusal);

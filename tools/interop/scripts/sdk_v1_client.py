@@ -55,9 +55,13 @@ async def result(url: str) -> str:
 
 
 async def refusal(url: str) -> list[str]:
-    failed = await ask(f"{url}/order/", "50")
-    many = await error(ask(f"{url}/order/", "many"))
-    return [get_message_text(failed.status.message), many, await error(ask(LOCKED, "hello"))]
+    failed_task = await ask(f"{url}/order/", "50")
+    input_refusal = await error(ask(f"{url}/order/", "many"))
+    return [
+        get_message_text(failed_task.status.message),
+        input_refusal,
+        await error(ask(LOCKED, "hello")),
+    ]
 
 
 run(card, send, stream, question, result, refusal)

@@ -45,9 +45,9 @@ async def result(url: str) -> str:
 
 
 async def refusal(url: str) -> list[str]:
-    failed = await ask(f"{url}/order/", "50")
-    many = await error(ask(f"{url}/order/", "many"))
-    return [failed, many, await error(ask(LOCKED, "hello"))]
+    task_failure = await ask(f"{url}/order/", "50")
+    input_refusal = await error(ask(f"{url}/order/", "many"))
+    return [task_failure, input_refusal, await error(ask(LOCKED, "hello"))]
 
 
 run(card, send, stream, question, result, refusal)
