@@ -8,7 +8,7 @@ import { discover } from "./state/operate";
 import { loadInbox } from "./state/tasks";
 import { App } from "./views/App";
 
-// at once, since agents cancel tasks soon after their last client is gone
+// at once, since agents cancel tasks soon after their last client has disconnected
 restoreRuns();
 void loadCard().then(() => {
   startPolling();

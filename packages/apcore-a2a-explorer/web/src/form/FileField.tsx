@@ -65,8 +65,8 @@ function FileDrop({ id, aria, several = false, write }: FileDropProps) {
   const take = async (list: FileList | undefined | null) => {
     const files = Array.from(list ?? []);
     if (!files.length) return;
-    const spare = several ? 0 : files.length - 1;
-    setNote(spare ? `Only ${files[0]!.name} is used: this field takes one file.` : "");
+    const ignoredCount = several ? 0 : files.length - 1;
+    setNote(ignoredCount ? `Only ${files[0]!.name} is used: this field takes one file.` : "");
     await write(several ? files : files.slice(0, 1));
   };
   return (
@@ -138,7 +138,7 @@ const NAMES = ["name", "filename", "fileName"];
 export function FileMembers({ field, schema, object, change }: FileMembersProps) {
   const members = propertiesOf(schema);
   const bytes = resolve(members.bytes, schema);
-  const name = NAMES.find((each) => Object.hasOwn(members, each));
+  const name = NAMES.find((candidate) => Object.hasOwn(members, candidate));
   const path = [...field.path, "bytes"];
   const member: FieldProps = { ...field, path, label: text(bytes.title) ?? "File", value: object.bytes };
   const write = async ([file]: File[]) => {
@@ -148,7 +148,7 @@ export function FileMembers({ field, schema, object, change }: FileMembersProps)
   };
   const remove = () => {
     const { bytes: _, mimeType: __, ...rest } = object;
-    change(name ? Object.fromEntries(Object.entries(rest).filter(([each]) => each !== name)) : rest);
+    change(name ? Object.fromEntries(Object.entries(rest).filter(([key]) => key !== name)) : rest);
   };
   return (
     <Frame field={member} schema={bytes}>

@@ -105,8 +105,8 @@ function isHidden(name: string, object: JsonObject, constants: JsonObject): bool
 /** A copy of *object* with a changed member, a new one in its place of *order*, or without it. */
 export function withMember(object: JsonObject, name: string, value: Json | undefined, order: string[]): JsonObject {
   const entries = Object.entries(object);
-  const index = entries.findIndex(([each]) => each === name);
-  if (value === undefined) return Object.fromEntries(entries.filter(([each]) => each !== name));
+  const index = entries.findIndex(([key]) => key === name);
+  if (value === undefined) return Object.fromEntries(entries.filter(([key]) => key !== name));
   if (index >= 0) entries[index] = [name, value];
   else entries.splice(placeOf(name, entries, order), 0, [name, value]);
   return Object.fromEntries(entries);
@@ -114,7 +114,7 @@ export function withMember(object: JsonObject, name: string, value: Json | undef
 
 function placeOf(name: string, entries: [string, Json][], order: string[]): number {
   const later = new Set(order.slice(order.indexOf(name) + 1));
-  const index = order.includes(name) ? entries.findIndex(([each]) => later.has(each)) : -1;
+  const index = order.includes(name) ? entries.findIndex(([key]) => later.has(key)) : -1;
   return index < 0 ? entries.length : index;
 }
 
@@ -134,8 +134,8 @@ function FurtherMembers({ field, schema, object, change }: FurtherProps) {
         <div class="entry" key={index}>
           <Name
             name={name}
-            isTaken={(other) => Object.hasOwn(object, other)}
-            rename={(other) => change(renameMember(object, name, other))}
+            isTaken={(newName) => Object.hasOwn(object, newName)}
+            rename={(newName) => change(renameMember(object, name, newName))}
           />
           <Field
             schema={further ?? true}
@@ -161,8 +161,8 @@ function FurtherMembers({ field, schema, object, change }: FurtherProps) {
   );
 }
 
-const renameMember = (object: JsonObject, name: string, other: string) =>
-  Object.fromEntries(Object.entries(object).map(([each, value]) => [each === name ? other : each, value]));
+const renameMember = (object: JsonObject, name: string, newName: string) =>
+  Object.fromEntries(Object.entries(object).map(([key, value]) => [key === name ? newName : key, value]));
 
 interface NameProps {
   name: string;

@@ -28,8 +28,8 @@ function show(schema: JsonObject, data: JsonObject) {
   return { host, changes, fields: [...host.querySelectorAll<HTMLInputElement>(FIELDS)] };
 }
 
-/** Enter into a field what it shows. */
-function enterAgain(field: HTMLInputElement): void {
+/** Enter the value that a field shows into it again. */
+function reenterShownValue(field: HTMLInputElement): void {
   const type = field.tagName === "SELECT" || field.closest(".key") ? "change" : "input";
   act(() => void field.dispatchEvent(new Event(type, { bubbles: true })));
 }
@@ -54,9 +54,9 @@ describe.each(entries)("a schema with $name", ({ name, schema, inputs }) => {
     expect(validate(schema, input)).toEqual([]);
     const { fields } = show(schema, input);
     fields.forEach((field, index) => {
-      if (isBranch(field)) return; // a branch that is chosen again begins anew
-      const { fields: again, changes } = show(schema, input);
-      enterAgain(again[index]!);
+      if (isBranch(field)) return; // choosing the same branch again resets its fields
+      const { fields: freshFields, changes } = show(schema, input);
+      reenterShownValue(freshFields[index]!);
       expect(changes.at(-1) ?? input).toEqual(input);
     });
   });

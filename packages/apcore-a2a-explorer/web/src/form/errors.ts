@@ -15,8 +15,8 @@ export function relevantErrors(units: OutputUnit[]): OutputUnit[] {
 
 function isWithin(unit: OutputUnit, choice: OutputUnit): boolean {
   const { keywordLocation, instanceLocation } = unit;
-  const here = `${instanceLocation}/`.startsWith(`${choice.instanceLocation}/`);
-  return here && keywordLocation.startsWith(`${choice.keywordLocation}/`);
+  const isInValue = `${instanceLocation}/`.startsWith(`${choice.instanceLocation}/`);
+  return isInValue && keywordLocation.startsWith(`${choice.keywordLocation}/`);
 }
 
 function likelyBranch(choice: OutputUnit, errorsWithin: OutputUnit[]): OutputUnit[] {
@@ -24,7 +24,7 @@ function likelyBranch(choice: OutputUnit, errorsWithin: OutputUnit[]): OutputUni
     return [{ ...choice, keyword: "", error: "This matches several options, but must match exactly one." }];
   }
   const mistyped = errorsWithin.filter((unit) => isType(unit, choice));
-  const fitting = branchesOf(choice, errorsWithin).filter((each) => !each.some((unit) => mistyped.includes(unit)));
+  const fitting = branchesOf(choice, errorsWithin).filter((branch) => !branch.some((unit) => mistyped.includes(unit)));
   const best = fitting.sort((left, right) => distance(left) - distance(right))[0];
   return best ?? joinTypes(mistyped);
 }

@@ -38,7 +38,7 @@ export function kindOf(schema: JsonObject, root: JsonObject, name = ""): Kind {
   return type === "boolean" || type === "object" ? type : "any";
 }
 
-const IMPLIED: [string, string[]][] = [
+const TYPE_KEYWORDS: [string, string[]][] = [
   ["object", ["properties", "additionalProperties", "patternProperties"]],
   ["array", ["items", "prefixItems", "minItems", "maxItems", "uniqueItems"]],
   ["string", ["pattern", "minLength", "maxLength", "format", "contentEncoding"]],
@@ -47,22 +47,22 @@ const IMPLIED: [string, string[]][] = [
 
 const impliedType = (schema: JsonObject) =>
   schema.type === undefined
-    ? IMPLIED.find(([, keywords]) => keywords.some((keyword) => schema[keyword] !== undefined))?.[0]
+    ? TYPE_KEYWORDS.find(([, keywords]) => keywords.some((keyword) => schema[keyword] !== undefined))?.[0]
     : undefined;
 
 /** The type of a resolved schema, which may follow from its keywords. */
 export const typeOf = (schema: JsonObject) => text(schema.type) ?? impliedType(schema);
 
-const LONG_TEXT = /^(text|body|content|description|markdown|prompt|query|message|comment)$/i;
-const LONG = 300; // characters
+const LONG_TEXT_NAMES = /^(text|body|content|description|markdown|prompt|query|message|comment)$/i;
+const MIN_LONG_TEXT = 300; // characters
 
 function textKind(schema: JsonObject, name: string): Kind {
   if (isFile(schema)) return "file";
   if (["date", "date-time", "time"].includes(text(schema.format) ?? "")) return "date";
   if (schema.format || schema.pattern) return "text";
-  if (typeof schema.maxLength === "number") return schema.maxLength > LONG ? "long text" : "text";
+  if (typeof schema.maxLength === "number") return schema.maxLength > MIN_LONG_TEXT ? "long text" : "text";
   const holdsText = /^text\//.test(text(schema.contentMediaType) ?? "");
-  return holdsText || LONG_TEXT.test(name) ? "long text" : "text";
+  return holdsText || LONG_TEXT_NAMES.test(name) ? "long text" : "text";
 }
 
 const isFile = (schema: JsonObject) =>
@@ -96,12 +96,12 @@ export function optionsOf(schema: JsonObject, root: JsonObject, levels = 8): Opt
   if (!levels) return null;
   if (schema.const !== undefined) return [option(schema.const, schema)];
   if (Array.isArray(schema.enum)) {
-    const values = schema.enum.filter((each) => each !== null);
-    return values.length ? values.map((each) => option(each, {})) : null;
+    const values = schema.enum.filter((value) => value !== null);
+    return values.length ? values.map((value) => option(value, {})) : null;
   }
-  const choices = choicesOf(schema).map((each) => resolve(each, root));
-  const options = choices.map((each) => optionsOf(each, root, levels - 1));
-  return options.length && options.every((each) => each !== null) ? options.flat() : null;
+  const choices = choicesOf(schema).map((choice) => resolve(choice, root));
+  const options = choices.map((choice) => optionsOf(choice, root, levels - 1));
+  return options.length && options.every((choice) => choice !== null) ? options.flat() : null;
 }
 
 const option = (value: Json, { title }: JsonObject): Option => ({
@@ -117,30 +117,30 @@ const choicesOf = ({ oneOf, anyOf }: JsonObject): Json[] =>
  * or a string with a pattern or a default of digits.
  */
 export function isDecimal(schema: JsonObject, root: JsonObject): boolean {
-  const choices = choicesOf(schema).map((each) => resolve(each, root));
-  const number = choices.find((each) => each.type === "number" || each.type === "integer");
-  const string = choices.find((each) => each.type === "string");
+  const choices = choicesOf(schema).map((choice) => resolve(choice, root));
+  const number = choices.find((choice) => choice.type === "number" || choice.type === "integer");
+  const string = choices.find((choice) => choice.type === "string");
   const hasDigits = text(string?.pattern)?.includes("\\d") || /^-?[\d.]+$/.test(text(schema.default) ?? "");
   return choices.length === 2 && number !== undefined && string !== undefined && hasDigits;
 }
 
-const SHAPE = ["type", "properties", "items", "prefixItems", "const", "enum", "$ref", "allOf", "anyOf", "oneOf"];
+const SHAPE_KEYWORDS = ["type", "properties", "items", "prefixItems", "const", "enum", "$ref", "allOf", "anyOf", "oneOf"];
 
 /** The alternatives of a schema, each resolved; none if they are only rules for the same members. */
 export function branchesOf(schema: JsonObject, root: JsonObject): JsonObject[] {
   if (Array.isArray(schema.type)) {
     const { type, ...rest } = schema;
-    return schema.type.map((each) => ({ ...rest, type: each, title: typeName(each) }));
+    return schema.type.map((type) => ({ ...rest, type, title: typeName(type) }));
   }
   const choices = choicesOf(schema);
-  const haveShape = choices.some((each) => isObject(each) && SHAPE.some((keyword) => keyword in each));
+  const haveShape = choices.some((choice) => isObject(choice) && SHAPE_KEYWORDS.some((keyword) => keyword in choice));
   if (!haveShape) return [];
   const { type, properties, required } = schema;
   const base: JsonObject = properties ? { type: type ?? "object", properties, required: required ?? [] } : {};
-  return choices.map((each) => combine([base, resolve(each, root)]));
+  return choices.map((choice) => combine([base, resolve(choice, root)]));
 }
 
-const NAMES: Record<string, string> = {
+const TYPE_NAMES: Record<string, string> = {
   integer: "Whole number",
   number: "Number",
   string: "Text",
@@ -148,11 +148,11 @@ const NAMES: Record<string, string> = {
   array: "List",
   object: "Object",
 };
-const typeName = (type: Json | undefined) => NAMES[String(type)] ?? "Any value";
+const typeName = (type: Json | undefined) => TYPE_NAMES[String(type)] ?? "Any value";
 
 /** The names of branches: their titles, discriminating constants, or types; no two are equal. */
 export function branchNames(branches: JsonObject[], root: JsonObject): string[] {
-  const names = branches.map((each) => branchName(each, root));
+  const names = branches.map((branch) => branchName(branch, root));
   return names.map((name, index) =>
     names.indexOf(name) === names.lastIndexOf(name) ? name : `${name} ${index + 1}`,
   );
@@ -173,9 +173,9 @@ export function constantsOf(schema: JsonObject, root: JsonObject): JsonObject {
   return Object.fromEntries(
     Object.entries(propertiesOf(schema)).flatMap(([name, raw]) => {
       const member = resolve(raw, root);
-      const only = optionsOf(member, root);
-      const isFixed = only?.length === 1 && (required.includes(name) || sameJson(member.default, only[0]!.value));
-      return isFixed ? [[name, only[0]!.value]] : [];
+      const options = optionsOf(member, root);
+      const isFixed = options?.length === 1 && (required.includes(name) || sameJson(member.default, options[0]!.value));
+      return isFixed ? [[name, options[0]!.value]] : [];
     }),
   );
 }
@@ -245,7 +245,7 @@ export function initialData(schema: JsonObject | undefined): JsonObject {
   return isObject(start) ? start : {};
 }
 
-const HAVE_FORM = ["$ref", "allOf", "anyOf", "oneOf", "patternProperties"];
+const FORM_KEYWORDS = ["$ref", "allOf", "anyOf", "oneOf", "patternProperties"];
 
 export function hasForm(schema: JsonObject | undefined): schema is JsonObject {
   if (!isObject(schema)) return false;
@@ -254,11 +254,11 @@ export function hasForm(schema: JsonObject | undefined): schema is JsonObject {
     Object.keys(propertiesOf(schema)).length > 0 ||
     further === true ||
     isObject(further) ||
-    HAVE_FORM.some((keyword) => schema[keyword] !== undefined)
+    FORM_KEYWORDS.some((keyword) => schema[keyword] !== undefined)
   );
 }
 
-/** The index of the branch that fits a value best; *chosen*, unless another fits better. */
+/** The index of the branch that fits a value best: *chosen*, unless another branch fits better. */
 export function branchFor(
   value: Json | undefined,
   branches: JsonObject[],
@@ -288,13 +288,12 @@ function score(value: Json, branch: JsonObject, root: JsonObject): number {
     object: ["list", "tuple", "checks"],
   };
   const options = optionsOf(branch, root);
-  if (options) return options.some((each) => sameJson(each.value, value)) ? 1 : 0;
+  if (options) return options.some((candidate) => sameJson(candidate.value, value)) ? 1 : 0;
   return kinds[typeof value]?.includes(kindOf(branch, root)) ? 1 : 0;
 }
 
-/** Whether an object has the members `bytes` and `mimeType`, as which skills get files. */
+/** Whether an object has the members `bytes` and `mimeType`, in which skills receive files. */
 export function holdsFile(schema: JsonObject): boolean {
   const members = propertiesOf(schema);
   return Object.hasOwn(members, "bytes") && Object.hasOwn(members, "mimeType");
 }
-

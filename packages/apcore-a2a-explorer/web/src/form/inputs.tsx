@@ -126,7 +126,7 @@ export function ChoiceField({ field, schema }: InputProps) {
   const { root } = useContext(Form);
   const options = optionsOf(schema, root) ?? [];
   const { value } = field;
-  const index = options.findIndex((each) => sameJson(each.value, value));
+  const index = options.findIndex((candidate) => sameJson(candidate.value, value));
   const isOther = index < 0 && value !== undefined && value !== null;
   const empty = defaultHint(schema) ?? (field.required ? "Choose…" : "Not given");
   return (

@@ -26,12 +26,12 @@ export function TupleField({ field, schema }: InputProps) {
     <Group field={field} schema={schema}>
       {() => (
         <>
-          {prefix.map((each, index) => {
-            const title = text(resolve(each, root).title);
+          {prefix.map((itemSchema, index) => {
+            const title = text(resolve(itemSchema, root).title);
             return (
               <Field
                 key={index}
-                schema={each}
+                schema={itemSchema}
                 value={value[index] ?? undefined}
                 path={[...field.path, String(index)]}
                 label={title ?? `${index + 1}.`}
@@ -52,7 +52,7 @@ export function tupleOf(value: Json[], index: number, item: Json | undefined, le
   const items = Array.from({ length: Math.max(length, value.length) }, (_, position) =>
     position === index ? (item ?? null) : (value[position] ?? null),
   );
-  return items.some((each) => each !== null) ? items : undefined;
+  return items.some((entry) => entry !== null) ? items : undefined;
 }
 
 const itemsOf = (value: Json | undefined): Json[] => (Array.isArray(value) ? value : []);
@@ -73,13 +73,13 @@ function Items({ field, schema, itemSchema, from }: ItemsProps) {
   const maxItems = typeof schema.maxItems === "number" ? schema.maxItems : Infinity;
   return (
     <>
-      {value.slice(from).map((each, offset) => {
+      {value.slice(from).map((entry, offset) => {
         const index = from + offset;
         return (
           <div class="item" key={index}>
             <Field
               schema={itemSchema}
-              value={each}
+              value={entry}
               path={[...field.path, String(index)]}
               label={itemLabel(item, index)}
               required={false}
@@ -167,14 +167,14 @@ export function ChecksField({ field, schema }: InputProps) {
   const { root } = useContext(Form);
   const options = optionsOf(resolve(schema.items, root), root) ?? [];
   const value = itemsOf(field.value);
-  const isListed = (each: Json) => options.some((option) => sameJson(option.value, each));
+  const isListed = (entry: Json) => options.some((option) => sameJson(option.value, entry));
   // a list with a repeated value, or with one that is not an option, is shown in full
-  if (new Set(value.map((each) => toJson(each))).size < value.length || !value.every(isListed)) {
+  if (new Set(value.map((entry) => toJson(entry))).size < value.length || !value.every(isListed)) {
     return <ListField field={field} schema={schema} />;
   }
   const toggle = (option: Json) => {
-    const has = value.some((each) => sameJson(each, option));
-    const chosen = has ? value.filter((each) => !sameJson(each, option)) : [...value, option];
+    const has = value.some((entry) => sameJson(entry, option));
+    const chosen = has ? value.filter((entry) => !sameJson(entry, option)) : [...value, option];
     write(field, schema, chosen);
   };
   return (
@@ -187,7 +187,7 @@ export function ChecksField({ field, schema }: InputProps) {
                 id={`${fieldId}__${index}`}
                 type="checkbox"
                 aria-invalid={aria["aria-invalid"]}
-                checked={value.some((each) => sameJson(each, option.value))}
+                checked={value.some((entry) => sameJson(entry, option.value))}
                 onChange={() => toggle(option.value)}
               />{" "}
               {option.label}

@@ -3,7 +3,7 @@ import type { JsonObject } from "../protocol/types";
 import corpus from "./corpus/schemas.json";
 import { propertiesIn, type Property } from "./properties";
 
-/** A row in short: its name at its depth, its type, and what else it has. */
+/** A row as one line: its name at its depth, its type, and its other details. */
 const brief = ({ name, depth, type, required, default: value, constraints, description }: Property) =>
   [
     `${"  ".repeat(depth)}${name}: ${type}`,
@@ -18,7 +18,7 @@ const brief = ({ name, depth, type, required, default: value, constraints, descr
 const rows = (properties: JsonObject, more: JsonObject = {}) =>
   propertiesIn({ type: "object", properties, ...more }).map(brief);
 
-describe("the rows of a schema", () => {
+describe("the rows of a schema's members", () => {
   it("have types, defaults, constraints and descriptions", () => {
     const shown = rows(
       {
@@ -42,7 +42,7 @@ describe("the rows of a schema", () => {
     ]);
   });
 
-  it("of nested objects, lists, maps and branches follow below", () => {
+  it("are followed by those of nested objects, lists, maps and branches", () => {
     const $defs = {
       Cat: { type: "object", properties: { kind: { const: "cat" }, lives: { type: "integer" } }, title: "Cat" },
       Dog: { type: "object", properties: { kind: { const: "dog" } }, title: "Dog" },
@@ -82,14 +82,14 @@ describe("the rows of a schema", () => {
     ]);
   });
 
-  it("are in the order of the author, else required ones come first", () => {
+  it("are in the author's order, or else begin with the required ones", () => {
     const properties = { a: { type: "string" }, b: { type: "string" } };
     const names = (more: JsonObject) => propertiesIn({ properties, ...more }).map(({ name }) => name);
     expect(names({ required: ["b"] })).toEqual(["b", "a"]);
     expect(names({ required: ["b"], propertyOrder: ["a", "b"] })).toEqual(["a", "b"]);
   });
 
-  it("say what a value without members is", () => {
+  it("are one row for a value without members", () => {
     expect(propertiesIn({ type: "string", maxLength: 5 }).map(brief)).toEqual(["(value): string; required; at most 5 characters"]);
   });
 

@@ -51,7 +51,7 @@ class Reader {
   }
 
   #items(schema: JsonObject, depth: number, above: JsonObject[]): void {
-    prefixOf(schema).forEach((each, index) => this.#add(`[${index}]`, each, depth, above, false));
+    prefixOf(schema).forEach((itemSchema, index) => this.#add(`[${index}]`, itemSchema, depth, above, false));
     const rest = prefixOf(schema).length ? restOf(schema) : schema.items;
     if (isObject(rest)) this.#add("[]", rest, depth, above, false);
     const further = typeOf(schema) === "object" ? furtherOf(schema) : undefined;

@@ -13,7 +13,7 @@ export function resolve(schema: Json | undefined, root: JsonObject): JsonObject 
   if (!isObject(schema)) return {};
   const cached = resolved.get(schema);
   if (cached) return cached;
-  resolved.set(schema, {}); // ends a schema that refers to nothing but itself
+  resolved.set(schema, {}); // so that a schema that refers only to itself ends here
   const result = withoutNull(merge(schema, root, MAX_STEPS), root);
   resolved.set(schema, result);
   return result;
@@ -24,20 +24,20 @@ function merge(schema: Json | undefined, root: JsonObject, steps: number): JsonO
   const { $ref, allOf, ...own } = schema;
   const parts = [
     ...(typeof $ref === "string" ? [merge(valueAt(root, $ref), root, steps - 1)] : []),
-    ...(Array.isArray(allOf) ? allOf.slice(0, MAX_STEPS).map((each) => merge(each, root, steps - 1)) : []),
+    ...(Array.isArray(allOf) ? allOf.slice(0, MAX_STEPS).map((part) => merge(part, root, steps - 1)) : []),
   ];
   return parts.length ? combine([...parts, own]) : own;
 }
 
 /** A schema with the keywords of all *schemas*; the properties and required names add up. */
 export function combine(schemas: JsonObject[]): JsonObject {
-  return schemas.reduce((all, each) => {
-    const result = { ...all, ...each };
-    if (isObject(all.properties) && isObject(each.properties)) {
-      result.properties = { ...all.properties, ...each.properties };
+  return schemas.reduce((all, schema) => {
+    const result = { ...all, ...schema };
+    if (isObject(all.properties) && isObject(schema.properties)) {
+      result.properties = { ...all.properties, ...schema.properties };
     }
-    if (all.required && each.required) {
-      result.required = [...new Set([...strings(all.required), ...strings(each.required)])];
+    if (all.required && schema.required) {
+      result.required = [...new Set([...strings(all.required), ...strings(schema.required)])];
     }
     return result;
   }, {});
@@ -69,14 +69,14 @@ function withoutNull(schema: JsonObject, root: JsonObject): JsonObject {
   for (const keyword of ["anyOf", "oneOf"] as const) {
     const choices = schema[keyword];
     if (!Array.isArray(choices)) continue;
-    const others = choices.filter((each) => !(isObject(each) && (each.type === "null" || each.const === null)));
+    const others = choices.filter((choice) => !(isObject(choice) && (choice.type === "null" || choice.const === null)));
     const { [keyword]: _, ...rest } = schema;
     const nullable: JsonObject = others.length < choices.length ? { nullable: true } : {};
     if (others.length !== 1) return { ...schema, [keyword]: others, ...nullable };
     return { ...resolve(others[0], root), ...rest, ...nullable };
   }
   if (!Array.isArray(schema.type)) return schema;
-  const types = schema.type.filter((each) => each !== "null");
+  const types = schema.type.filter((type) => type !== "null");
   const nullable: JsonObject = types.length < schema.type.length ? { nullable: true } : {};
   return { ...schema, type: types.length === 1 ? types[0]! : types, ...nullable };
 }

@@ -12,7 +12,7 @@ interface TreeTools {
   pick: (path: string, value: Json) => void;
 }
 
-/** The search and the copy buttons of a tree; null for one that can only be opened and closed. */
+/** The search and the copy buttons of a tree; null for a tree without them. */
 export const Tools = createContext<TreeTools | null>(null);
 
 interface Props {

@@ -5,18 +5,18 @@ import { LongText } from "./LongText";
 import { Markdown } from "./Markdown";
 import { markdownIn } from "./shapes";
 
-/** A text, shown as Markdown if it is declared as that or looks like it, until the user chooses. */
+/** A text, shown as Markdown if its type or its look says so, until the user chooses. */
 export function TextView({ part }: { part: Part }) {
   const [chosen, setChosen] = useState("");
   const { text = "" } = part;
-  const { possible, first } = markdownIn(part);
-  if (!possible) return <LongText text={text} />;
-  const kind = chosen || (first ? "Markdown" : "Text");
+  const { isPossible, isFirst } = markdownIn(part);
+  if (!isPossible) return <LongText text={text} />;
+  const kind = chosen || (isFirst ? "Markdown" : "Text");
   return (
     <>
       <Choice
         label="Show as"
-        options={first ? ["Markdown", "Text"] : ["Text", "Markdown"]}
+        options={isFirst ? ["Markdown", "Text"] : ["Text", "Markdown"]}
         value={kind}
         onChange={setChosen}
       />

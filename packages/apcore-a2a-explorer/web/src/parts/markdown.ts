@@ -2,7 +2,7 @@ import DOMPurify from "dompurify";
 import { Marked } from "marked";
 
 const ESCAPES: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
-const escapeHtml = (source: string) => source.replace(/[&<>"]/g, (each) => ESCAPES[each]!);
+const escapeHtml = (source: string) => source.replace(/[&<>"]/g, (character) => ESCAPES[character]!);
 
 /** The only HTML that is kept; all other HTML is shown as text. */
 const BREAK = /^<br\s*\/?>$/i;

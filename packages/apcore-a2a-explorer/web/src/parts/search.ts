@@ -6,12 +6,12 @@ export interface Found {
   count: number;
 }
 
-/** Whether the name or the value of a member has *words*, which are in lower case. */
+/** Whether the name or the value of a member contains *words*, which are in lower case. */
 export const matches = (name: string, value: Json, words: string) =>
   name.toLowerCase().includes(words) ||
   ((value === null || typeof value !== "object") && String(value).toLowerCase().includes(words));
 
-/** Find the members of *value* whose name or value has *words*. */
+/** Find the members of *value* whose name or value contains *words*. */
 export function search(value: Json, words: string): Found {
   const found: Found = { holders: new Set(), count: 0 };
   searchMembers(value, words.toLowerCase(), found);
@@ -32,11 +32,11 @@ function searchMembers(value: Json, words: string, found: Found): boolean {
 
 /** Whether *value* has more than *limit* members, at any depth. */
 export function isLarger(value: Json, limit: number): boolean {
-  let left = limit;
-  const count = (each: Json): boolean => {
-    if (each === null || typeof each !== "object") return false;
-    left -= Object.keys(each).length;
-    return left < 0 || Object.values(each).some(count);
+  let remaining = limit;
+  const count = (member: Json): boolean => {
+    if (member === null || typeof member !== "object") return false;
+    remaining -= Object.keys(member).length;
+    return remaining < 0 || Object.values(member).some(count);
   };
   return count(value);
 }

@@ -37,7 +37,7 @@ describe("the shape of a value", () => {
     expect(kindOf({ chart: "QQ==" })).toBe("plain");
   });
 
-  it("of a file has its name, its type and what else its object has", () => {
+  it("of a file has its name, its type and the other members of its object", () => {
     const shape = shapeOf({ bytes: "QQ==", mimeType: "text/csv", name: "a.csv", rows: 3 }, {}, {});
     expect(shape).toEqual({
       kind: "file",
@@ -63,7 +63,7 @@ describe("the text of a stream", () => {
     ["records with a text", [{ text: "a", stars: 1 }, { text: "b", stars: 2 }]],
     ["numbers", [{ n: 1 }, { n: 2 }]],
     ["a chunk without it", [{ text: "a" }, { n: 1 }]],
-  ])("is none for %s", (_, chunks) => {
+  ])("does not exist for %s", (_, chunks) => {
     expect(joinedText(chunks.map((data) => ({ data })))).toBeNull();
   });
 });
@@ -78,6 +78,6 @@ it.each([
   ["- one line", undefined, true, false],
   ["2 * 3 * 4 = 24\n1.5 kg", undefined, false, false],
   ["plain", undefined, false, false],
-])("%j of type %s may be Markdown: %s, and is shown as it: %s", (text, mediaType, possible, first) => {
-  expect(markdownIn({ text, mediaType })).toEqual({ possible, first });
+])("%j of type %s may be Markdown: %s, and is shown as Markdown first: %s", (text, mediaType, isPossible, isFirst) => {
+  expect(markdownIn({ text, mediaType })).toEqual({ isPossible, isFirst });
 });

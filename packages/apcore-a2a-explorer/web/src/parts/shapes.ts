@@ -50,7 +50,7 @@ function stringShape(value: string, schema: JsonObject): Shape {
 
 function arrayShape(items: Json[], schema: JsonObject, root: JsonObject, depth: number): Shape {
   const itemSchema = resolve(schema.items, root);
-  const shapes = items.slice(0, MAX_EXAMINED).map((each) => shapeOf(each, itemSchema, root, depth + 1));
+  const shapes = items.slice(0, MAX_EXAMINED).map((item) => shapeOf(item, itemSchema, root, depth + 1));
   const hasFiles = shapes.some(({ kind }) => kind === "file");
   const rows = rowsOf(items);
   if (rows && !hasFiles) return { kind: "rows", rows };
@@ -59,12 +59,12 @@ function arrayShape(items: Json[], schema: JsonObject, root: JsonObject, depth: 
 
 const NAMES = ["name", "filename", "fileName"];
 
-/** A file in the form that modules of apcore return it: its bytes in base64, and its media type. */
+/** A file as modules of apcore return it: its bytes in base64, and its media type. */
 function fileIn({ bytes, mimeType, ...rest }: JsonObject): Shape | null {
   if (typeof bytes !== "string" || typeof mimeType !== "string") return null;
-  const name = NAMES.find((each) => typeof rest[each] === "string");
+  const name = NAMES.find((candidate) => typeof rest[candidate] === "string");
   const filename = name && text(rest[name]);
-  const others = Object.entries(rest).filter(([each]) => each !== name);
+  const others = Object.entries(rest).filter(([key]) => key !== name);
   return { kind: "file", part: { raw: bytes, mediaType: mimeType, filename }, rest: Object.fromEntries(others) };
 }
 
@@ -78,14 +78,14 @@ export function joinedText(parts: Part[]): string | null {
   if (parts.length < 2) return null;
   if (parts.every((part) => part.text !== undefined)) return parts.map((part) => part.text).join("");
   const chunks = parts.map((part) => part.data);
-  if (chunks.every((each) => typeof each === "string")) return chunks.join("");
-  const name = CHUNK_MEMBERS.find((each) => isObject(chunks[0]) && typeof chunks[0][each] === "string");
+  if (chunks.every((chunk) => typeof chunk === "string")) return chunks.join("");
+  const name = CHUNK_MEMBERS.find((candidate) => isObject(chunks[0]) && typeof chunks[0][candidate] === "string");
   const isChunk = (chunk: Json | undefined, index: number) =>
     isObject(chunk) &&
     typeof chunk[name!] === "string" &&
     (Object.keys(chunk).length === 1 || index === chunks.length - 1);
   if (!name || !chunks.every(isChunk)) return null;
-  return chunks.map((each) => (each as JsonObject)[name]).join("");
+  return chunks.map((chunk) => (chunk as JsonObject)[name]).join("");
 }
 
 const STRONG_SIGNS = /^(#{1,6} +\S|```|\|? *:?-{3,}:? *\|)|\*\*[^\s*][^*\n]*\*\*|\[[^\]\n]+\]\(https?:/m;
@@ -94,12 +94,12 @@ const WEAK_SIGNS = /(^|\n)([-*] |\d+\. |> |\|.*\|)|`[^`]+`|\[[^\]]+\]\(/;
 const MAX_MARKDOWN = 200_000; // characters
 const MAX_MARKDOWN_FIRST = 50_000; // characters, because a stream is parsed again with each piece
 
-/** Whether a text can be shown as Markdown, and whether that is the first choice. */
-export function markdownIn({ text: source = "", mediaType = "" }: Part): { possible: boolean; first: boolean } {
-  const declared = /markdown/.test(mediaType);
+/** Whether a text can be shown as Markdown, and whether Markdown is the first choice. */
+export function markdownIn({ text: source = "", mediaType = "" }: Part): { isPossible: boolean; isFirst: boolean } {
+  const isDeclared = /markdown/.test(mediaType);
   const looksLikeIt = STRONG_SIGNS.test(source) || LIST.test(source);
   return {
-    possible: source.length < MAX_MARKDOWN && (declared || looksLikeIt || WEAK_SIGNS.test(source)),
-    first: source.length < MAX_MARKDOWN_FIRST && (declared || looksLikeIt),
+    isPossible: source.length < MAX_MARKDOWN && (isDeclared || looksLikeIt || WEAK_SIGNS.test(source)),
+    isFirst: source.length < MAX_MARKDOWN_FIRST && (isDeclared || looksLikeIt),
   };
 }

@@ -20,9 +20,9 @@ export interface WireRequest {
 export interface Binding {
   /** *id* is the number of the request. */
   request(dialect: Dialect, operation: Operation, id: number): WireRequest;
-  /** The result in the body of a response, or in an event of a stream, as JSON-RPC would have it. */
+  /** The result in the body of a response, or in an event of a stream, in the form of JSON-RPC. */
   result(operation: Operation, source: unknown): unknown;
-  /** The error in the body of a refused request; undefined if it has none of the protocol. */
+  /** The error in the body of a refused request; undefined if the body has no error of the protocol. */
   refusal(source: unknown, status: number, retryAfter: number): RpcError | undefined;
 }
 
@@ -45,7 +45,7 @@ export const jsonRpc = (tenant = ""): Binding => ({
   },
   refusal(source, status, retryAfter) {
     const { jsonrpc, error } = object(source) ?? {};
-    // a response with another status may be that of a proxy
+    // a response with another status may come from a proxy
     if (!isObject(error) || (!jsonrpc && status !== 200)) return undefined;
     return new RpcError(Number(error.code), text(error.message) ?? "No reason given", error.data, retryAfter);
   },

@@ -68,7 +68,7 @@ export function readCard(source: JsonObject): AgentCard {
   const capabilities = object(source.capabilities) ?? {};
   const extensions = objects(capabilities.extensions);
   const details = object(
-    object(extensions.find((each) => SKILLS_EXTENSION.test(String(each.uri)))?.params)?.skills,
+    object(extensions.find((extension) => SKILLS_EXTENSION.test(String(extension.uri)))?.params)?.skills,
   );
   const inputModes = strings(source.defaultInputModes);
   const outputModes = strings(source.defaultOutputModes);
@@ -89,36 +89,36 @@ export function readCard(source: JsonObject): AgentCard {
       extendedCard:
         capabilities.extendedAgentCard === true || source.supportsAuthenticatedExtendedCard === true,
     },
-    extensions: extensions.map((each) => ({
-      uri: text(each.uri) ?? "",
-      description: text(each.description) ?? "",
-      required: each.required === true,
+    extensions: extensions.map((extension) => ({
+      uri: text(extension.uri) ?? "",
+      description: text(extension.description) ?? "",
+      required: extension.required === true,
     })),
     schemes: Object.entries(object(source.securitySchemes) ?? {}).map(scheme),
     security: requirements(source),
     inputModes,
     outputModes,
-    skills: objects(source.skills).map((each) => skill(each, details, inputModes, outputModes)),
+    skills: objects(source.skills).map((skillSource) => skill(skillSource, details, inputModes, outputModes)),
     source,
   };
 }
 
 function interfaces(source: JsonObject): AgentInterface[] {
-  const interfaces = objects(source.supportedInterfaces).map((each) => ({
-    url: text(each.url) ?? "",
-    binding: text(each.protocolBinding) ?? "",
-    version: text(each.protocolVersion) ?? "",
-    tenant: text(each.tenant) ?? "",
+  const interfaces = objects(source.supportedInterfaces).map((entry) => ({
+    url: text(entry.url) ?? "",
+    binding: text(entry.protocolBinding) ?? "",
+    version: text(entry.protocolVersion) ?? "",
+    tenant: text(entry.tenant) ?? "",
   }));
   if (interfaces.length || !source.url) return interfaces;
   const version = text(source.protocolVersion) ?? "0.3";
   const preferred = { url: String(source.url), binding: text(source.preferredTransport) ?? "JSONRPC" };
-  const others = objects(source.additionalInterfaces).map((each) => ({
-    url: text(each.url) ?? "",
-    binding: text(each.transport) ?? "",
+  const others = objects(source.additionalInterfaces).map((entry) => ({
+    url: text(entry.url) ?? "",
+    binding: text(entry.transport) ?? "",
   }));
-  const isRepeated = (each: { url: string; binding: string }) =>
-    each.url === preferred.url && each.binding === preferred.binding;
+  const isRepeated = (other: { url: string; binding: string }) =>
+    other.url === preferred.url && other.binding === preferred.binding;
   return [preferred, ...others.filter((each) => !isRepeated(each))].map((each) => ({ ...each, version, tenant: "" }));
 }
 
@@ -127,13 +127,13 @@ const BINDINGS = ["JSONRPC", "HTTP+JSON"];
 
 /** The interface to use for a version; undefined if the card has none that the page speaks. */
 export function interfaceOf({ interfaces: all }: AgentCard, version: Version): AgentInterface | undefined {
-  const ofVersion = all.filter((each) => each.version.startsWith(version.slice(0, 1)));
-  return BINDINGS.map((binding) => ofVersion.find((each) => each.binding === binding)).find(Boolean);
+  const ofVersion = all.filter((candidate) => candidate.version.startsWith(version.slice(0, 1)));
+  return BINDINGS.map((binding) => ofVersion.find((candidate) => candidate.binding === binding)).find(Boolean);
 }
 
 /** The reason why the page can't call an agent in a version. */
 export function unsupported({ interfaces: all }: AgentCard, version: Version): string {
-  const offered = all.map((each) => `${each.binding || "an unnamed binding"} of A2A ${each.version}`);
+  const offered = all.map((offer) => `${offer.binding || "an unnamed binding"} of A2A ${offer.version}`);
   const list = [...new Set(offered)].join(", ") || "no interface";
   return `The agent has no interface of A2A ${version} that this page speaks: JSON-RPC or HTTP+JSON. Its card lists ${list}.`;
 }
@@ -141,8 +141,8 @@ export function unsupported({ interfaces: all }: AgentCard, version: Version): s
 /** The names of the security schemes that the card accepts; any one of them suffices. */
 function requirements(source: JsonObject): string[] {
   const v03 = objects(source.security).flatMap(Object.keys);
-  const v1 = objects(source.securityRequirements).flatMap((each) =>
-    Object.keys(object(each.schemes) ?? {}),
+  const v1 = objects(source.securityRequirements).flatMap((requirement) =>
+    Object.keys(object(requirement.schemes) ?? {}),
   );
   return [...new Set([...v03, ...v1])];
 }

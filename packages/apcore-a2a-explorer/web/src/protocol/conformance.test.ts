@@ -20,7 +20,7 @@ const OPERATIONS: Operation[] = [
 ];
 
 describe.each([v1, v03])("A2A $version", (dialect) => {
-  it.each(OPERATIONS)("requests of the page are right: $name", (operation) => {
+  it.each(OPERATIONS)("requests of the page conform: $name", (operation) => {
     const request = dialect.request(operation);
     const findings = checkRequest(dialect.version, request.method, JSON.stringify(envelope(request, 1)));
     // A2A 0.3 has no method to list tasks
@@ -39,13 +39,13 @@ describe("a mismatch is named with its path", () => {
     ["nothing", TASK, []],
     ["a missing member", { ...TASK, id: undefined }, ["result.id: is missing"]],
     ["a wrong type", { ...TASK, id: 5 }, ["result.id: string expected, not 5"]],
-    ["a list that is none", { ...TASK, history: {} }, ["result.history: list expected, not {}"]],
+    ["an object instead of a list", { ...TASK, history: {} }, ["result.history: list expected, not {}"]],
     [
-      "a part that says nothing",
+      "a part without content",
       { ...TASK, artifacts: [{ artifactId: "a", parts: [{ text: "x" }, { filename: "y" }] }] },
       ["result.artifacts[0].parts[1]: exactly one of text, raw, url, data is needed"],
     ],
-    ["a text", "completed", ['result: Task expected, not "completed"']],
+    ["a text instead of a task", "completed", ['result: Task expected, not "completed"']],
   ])("%s", (_, task, errors) => {
     expect(checkResponse("1.0", "GetTask", response(task), false)).toEqual({ errors, unknown: [] });
   });
@@ -83,7 +83,7 @@ describe("a mismatch is named with its path", () => {
   });
 
   it("each frame of a stream", () => {
-    const frames = [{ task: TASK }, {}, { task: TASK, message: null }, { task: TASK, message: [] }].map((each) => `data: ${response(each)}\n\n`);
+    const frames = [{ task: TASK }, {}, { task: TASK, message: null }, { task: TASK, message: [] }].map((result) => `data: ${response(result)}\n\n`);
     expect(checkResponse("1.0", "SendStreamingMessage", frames.join(""), true)?.errors).toEqual([
       "frame 2: result: exactly one of task, message, statusUpdate, artifactUpdate is needed",
       "frame 4: result: exactly one of task, message, statusUpdate, artifactUpdate is needed",
@@ -103,15 +103,15 @@ describe("members that the version does not know are marked", () => {
 
   it.each<[string, unknown, string[]]>([
     ["a member of the other version", { ...TASK, kind: "task" }, ["result.kind"]],
-    ["a misspelt one", { ...TASK, artefacts: [] }, ["result.artefacts"]],
-    ["one in a list", { ...TASK, history: [{ ...MESSAGE, role: "ROLE_USER", sender: 1 }] }, ["result.history[0].sender"]],
-    ["one of the names of objects", { ...TASK, constructor: 1 }, ["result.constructor"]],
-    ["none in what is free", { ...TASK, metadata: { any: { thing: 1 } } }, []],
+    ["a misspelt member", { ...TASK, artefacts: [] }, ["result.artefacts"]],
+    ["a member in a list", { ...TASK, history: [{ ...MESSAGE, role: "ROLE_USER", sender: 1 }] }, ["result.history[0].sender"]],
+    ["a name that every object inherits", { ...TASK, constructor: 1 }, ["result.constructor"]],
+    ["no member of metadata, which is free", { ...TASK, metadata: { any: { thing: 1 } } }, []],
   ])("in a response: %s", (_, result, unknown) => {
     expect(checkResponse("1.0", "GetTask", response(result), false)?.unknown).toEqual(unknown);
   });
 
-  it("even one that is called as the definition calls a choice", () => {
+  it("even a member with the name `?`, which the definition uses for choices", () => {
     expect(checkResponse("1.0", "SendMessage", response({ task: TASK, "?": 1 }), false)?.unknown).toEqual(["result.?"]);
   });
 
@@ -143,7 +143,7 @@ const CARD = {
 const NEW = { supportedInterfaces: [{ url: "https://a.example", protocolBinding: "JSONRPC", protocolVersion: "1.0" }] };
 const OLD = { url: "https://a.example", protocolVersion: "0.3.0" };
 
-describe("cards are checked by the versions whose form they have", () => {
+describe("cards are checked against the versions whose format they have", () => {
   it.each<[string, object, string[], string[]]>([
     ["1.0", { ...CARD, ...NEW }, [], []],
     ["0.3", { ...CARD, ...OLD }, [], []],
@@ -157,7 +157,7 @@ describe("cards are checked by the versions whose form they have", () => {
     expect(checkCard(card)).toEqual({ errors, unknown });
   });
 
-  it("even what is no card", () => {
+  it("even a value that is no object", () => {
     expect(checkCard([])).toEqual({ errors: ["not a JSON object"], unknown: [] });
   });
 });

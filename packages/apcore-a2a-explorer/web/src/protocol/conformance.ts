@@ -46,14 +46,14 @@ export function checkResponse(version: Version, method: string, body: string, is
   return bounded(
     frames.flatMap(({ data }, index) =>
       responseFindings(definition, type, data).map(({ errors, unknown }) => ({
-        errors: errors.map((each) => `frame ${index + 1}: ${each}`),
-        unknown: unknown.map((each) => `frame ${index + 1}: ${each}`),
+        errors: errors.map((error) => `frame ${index + 1}: ${error}`),
+        unknown: unknown.map((path) => `frame ${index + 1}: ${path}`),
       })),
     ),
   );
 }
 
-/** The versions whose form an Agent Card has; 1.0 if it has neither. */
+/** The versions whose format an Agent Card has; 1.0 if it has neither. */
 export function versionsOfCard(card: Record<string, unknown>): Version[] {
   const versions: Version[] = [];
   if (Object.hasOwn(card, "supportedInterfaces") || !Object.hasOwn(card, "url")) versions.push("1.0");
@@ -61,23 +61,23 @@ export function versionsOfCard(card: Record<string, unknown>): Version[] {
   return versions;
 }
 
-/** Check an Agent Card by each version whose form it has: a member is known if one of them has it. */
+/** Check an Agent Card against each version whose format it has; a member of one of them is known. */
 export function checkCard(card: unknown): Findings {
   if (!isObject(card)) return NOT_AN_OBJECT;
   const versions = versionsOfCard(card);
   const findings = versions.map((version) => new Checker(DEFINITIONS[version]).check(card, "AgentCard", "card"));
-  const errors = findings.flatMap((each, index) => each.errors.map((error) => `${versions[index]}: ${error}`));
+  const errors = findings.flatMap((finding, index) => finding.errors.map((error) => `${versions[index]}: ${error}`));
   const [first, ...others] = findings;
-  const unknown = first!.unknown.filter((path) => others.every((each) => each.unknown.includes(path)));
+  const unknown = first!.unknown.filter((path) => others.every((finding) => finding.unknown.includes(path)));
   return bounded([{ errors, unknown }]);
 }
 
 const NOT_AN_OBJECT: Findings = { errors: ["not a JSON object"], unknown: [] };
 
-/** All findings as one, with the first of each kind. */
+/** All findings as one, cut to the maximum of each kind. */
 const bounded = (all: Findings[]): Findings => ({
-  errors: all.flatMap((each) => each.errors).slice(0, MAX_MISMATCHES),
-  unknown: all.flatMap((each) => each.unknown).slice(0, MAX_MISMATCHES),
+  errors: all.flatMap((findings) => findings.errors).slice(0, MAX_MISMATCHES),
+  unknown: all.flatMap((findings) => findings.unknown).slice(0, MAX_MISMATCHES),
 });
 
 function responseFindings(definition: Definition, type: string, body: string): Findings[] {
@@ -98,7 +98,7 @@ function responseFindings(definition: Definition, type: string, body: string): F
   return [envelope, { errors, unknown }];
 }
 
-/** Check what JSON-RPC 2.0 asks of requests and responses; *members* are those of one of them. */
+/** Check a request or response of JSON-RPC 2.0; *members* are those that only one of the two has. */
 function checkEnvelope(source: Record<string, unknown>, members: string[]): Findings {
   const hasId = source.id === null || ["string", "number"].includes(typeof source.id);
   const errors = [
@@ -145,20 +145,20 @@ class Checker {
     if (type.includes("|")) return this.#alternatives(value, type.split("|"), path);
     if (type.endsWith("[]")) {
       if (!Array.isArray(value)) return this.#expect("list", value, path);
-      return value.forEach((each, index) => this.#value(each, type.slice(0, -2), `${path}[${index}]`));
+      return value.forEach((item, index) => this.#value(item, type.slice(0, -2), `${path}[${index}]`));
     }
     if (type.endsWith("{}")) {
       if (!isObject(value)) return this.#expect("object", value, path);
-      return Object.entries(value).forEach(([name, each]) => this.#value(each, type.slice(0, -2), `${path}.${name}`));
+      return Object.entries(value).forEach(([name, member]) => this.#value(member, type.slice(0, -2), `${path}.${name}`));
     }
     if (type.startsWith("=")) {
       if (value !== type.slice(1)) this.#expect(`"${type.slice(1)}"`, value, path);
     } else if (Object.hasOwn(KINDS, type)) {
       if (!KINDS[type]!(value)) this.#expect(type, value, path);
     } else {
-      const named = this.definition.types[type]!;
-      if (typeof named === "string") this.#value(value, named, path);
-      else this.#object(value, type, named, path);
+      const namedType = this.definition.types[type]!;
+      if (typeof namedType === "string") this.#value(value, namedType, path);
+      else this.#object(value, type, namedType, path);
     }
   }
 
@@ -166,8 +166,8 @@ class Checker {
     if (!isObject(value)) return this.#expect(name, value, path);
     for (const [member, type] of Object.entries(members)) {
       if (typeof type !== "string") {
-        const given = type.filter((each) => this.#isGiven(value, each, members[each]));
-        if (given.length !== 1) this.#add(`${path}: exactly one of ${type.join(", ")} is needed`);
+        const present = type.filter((alternative) => this.#isGiven(value, alternative, members[alternative]));
+        if (present.length !== 1) this.#add(`${path}: exactly one of ${type.join(", ")} is needed`);
       } else if (this.#isGiven(value, member, type)) {
         this.#value(value[member], type.replace(/!$/, ""), `${path}.${member}`);
       } else if (type.endsWith("!")) this.#add(`${path}.${member}: is missing`);
@@ -185,20 +185,20 @@ class Checker {
 
   /** Report the errors of the alternative that fits best: the one with the fewest. */
   #alternatives(value: unknown, types: string[], path: string): void {
-    if (types.every((each) => each.startsWith("="))) {
-      const options = types.map((each) => each.slice(1));
+    if (types.every((alternative) => alternative.startsWith("="))) {
+      const options = types.map((alternative) => alternative.slice(1));
       if (!options.includes(value as string)) this.#expect(`one of ${options.join(", ")}`, value, path);
       return;
     }
-    const results = types.map((each) => new Checker(this.definition).check(value, each, path));
-    const wrongKind = ({ errors }: Findings) => errors.filter((each) => each.startsWith(`${path}.kind:`)).length;
+    const results = types.map((alternative) => new Checker(this.definition).check(value, alternative, path));
+    const wrongKind = ({ errors }: Findings) => errors.filter((error) => error.startsWith(`${path}.kind:`)).length;
     const [best] = results.sort(
       (left, right) =>
         wrongKind(left) - wrongKind(right) ||
         left.errors.length - right.errors.length ||
         left.unknown.length - right.unknown.length,
     );
-    best!.errors.forEach((each) => this.#add(each));
+    best!.errors.forEach((error) => this.#add(error));
     this.#unknown.push(...best!.unknown);
   }
 

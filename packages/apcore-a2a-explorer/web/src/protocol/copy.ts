@@ -8,7 +8,7 @@ import type { Json, Operation, Part } from "./types";
 export interface Target {
   /** The URL of the interface. */
   url: string;
-  /** The URL of the agent, if it is another one. */
+  /** The URL of the agent, if it differs. */
   agent?: string;
   /** The binding of the interface; JSON-RPC if it is not given. */
   binding?: Binding;
@@ -217,7 +217,7 @@ function pythonSend(operation: Extract<Operation, { name: "send" | "stream" }>) 
     }),
     operation.name === "send" && config ? `push_config=${config}` : "",
   ].filter(Boolean);
-  const args = ["(", ...given.map((each) => `    ${indent(each)},`), ")"];
+  const args = ["(", ...given.map((argument) => `    ${indent(argument)},`), ")"];
   const lines =
     operation.name === "stream"
       ? [
@@ -225,7 +225,7 @@ function pythonSend(operation: Extract<Operation, { name: "send" | "stream" }>) 
           `for event in client.stream_message${args[0]}`, ...args.slice(1, -1), "):", "    print(event)"]
       : [`task = client.send_message${args[0]}`, ...args.slice(1), "print(task.status.state, task.value)"];
   const imports = [
-    ...(input.some((each) => each.startsWith("Part(")) ? ["Part"] : []),
+    ...(input.some((part) => part.startsWith("Part(")) ? ["Part"] : []),
     ...(operation.name === "send" && config ? ["PushNotificationConfig"] : []),
   ];
   return { imports, lines: lines.flatMap((line) => line.split("\n")) };

@@ -65,25 +65,25 @@ describe("events", () => {
 
   it("of a status are the same in both versions", () => {
     const ids = { taskId: "t", contextId: "c" };
-    const one = { statusUpdate: { ...ids, status: { ...status, state: "TASK_STATE_INPUT_REQUIRED" } } };
-    const old = { kind: "status-update", ...ids, status, final: true };
-    expect(v1.event(one)).toMatchObject({ kind: "status", ...ids, status });
-    expect(v03.event(old)).toEqual(v1.event(one));
+    const v1Event = { statusUpdate: { ...ids, status: { ...status, state: "TASK_STATE_INPUT_REQUIRED" } } };
+    const v03Event = { kind: "status-update", ...ids, status, final: true };
+    expect(v1.event(v1Event)).toMatchObject({ kind: "status", ...ids, status });
+    expect(v03.event(v03Event)).toEqual(v1.event(v1Event));
   });
 
   it("of an artifact are the same in both versions", () => {
     const ids = { taskId: "t", contextId: "c" };
-    const one = {
+    const v1Event = {
       artifactUpdate: { ...ids, append: true, artifact: { artifactId: "a", parts: [{ data: null }] } },
     };
-    const old = {
+    const v03Event = {
       kind: "artifact-update",
       ...ids,
       append: true,
       artifact: { artifactId: "a", parts: [{ kind: "data", data: null }] },
     };
-    expect(v1.event(one)).toMatchObject({ kind: "artifact", append: true, lastChunk: false });
-    expect(v03.event(old)).toEqual(v1.event(one));
+    expect(v1.event(v1Event)).toMatchObject({ kind: "artifact", append: true, lastChunk: false });
+    expect(v03.event(v03Event)).toEqual(v1.event(v1Event));
   });
 
   it("may be messages and tasks", () => {

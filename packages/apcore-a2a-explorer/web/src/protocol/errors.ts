@@ -14,7 +14,7 @@ export class RpcError extends Error {
   }
 }
 
-/** A response that is not JSON-RPC. */
+/** A response without a result or an error of the protocol. */
 export class HttpError extends Error {
   constructor(
     readonly status: number,
@@ -43,9 +43,9 @@ export function fieldErrors(error: unknown): FieldError[] {
   if (!(error instanceof RpcError)) return [];
   if (isObject(error.data)) return fieldErrorsIn(error.data);
   return objects(error.data)
-    .filter((each) => String(each["@type"]).endsWith("google.rpc.BadRequest"))
-    .flatMap((each) => objects(each.fieldViolations))
-    .map((each) => fieldError(each.field, each.description));
+    .filter((detail) => String(detail["@type"]).endsWith("google.rpc.BadRequest"))
+    .flatMap((detail) => objects(detail.fieldViolations))
+    .map((violation) => fieldError(violation.field, violation.description));
 }
 
 /** The field errors that a module reported in the status message of its failed task. */
@@ -58,7 +58,7 @@ export function taskErrors(task: Task | null): FieldError[] {
 /** The code and the type of the error that ended a task, if its agent reports them. */
 export function failureOf(task: Task | null): { code?: string; type?: string } {
   const parts = task?.status.message?.parts ?? [];
-  const details = parts.map(({ data }) => data).find((each) => isObject(each) && "code" in each);
+  const details = parts.map(({ data }) => data).find((candidate) => isObject(candidate) && "code" in candidate);
   if (!isObject(details)) return {};
   const { code, data } = details;
   const isCode = typeof code === "number" || typeof code === "string";
@@ -66,7 +66,7 @@ export function failureOf(task: Task | null): { code?: string; type?: string } {
 }
 
 const fieldErrorsIn = (data: JsonObject) =>
-  objects(data.errors).map((each) => fieldError(each.field, each.message));
+  objects(data.errors).map((error) => fieldError(error.field, error.message));
 
 const fieldError = (field: unknown, message: unknown): FieldError => ({
   field: text(field) ?? "",
@@ -75,7 +75,7 @@ const fieldError = (field: unknown, message: unknown): FieldError => ({
 
 /** The error's reason in google.rpc.ErrorInfo, or its type in 0.3. */
 export function reasonOf(error: RpcError): string | undefined {
-  const info = objects(error.data).find((each) => String(each["@type"]).endsWith("ErrorInfo"));
+  const info = objects(error.data).find((detail) => String(detail["@type"]).endsWith("ErrorInfo"));
   return text(info?.reason) ?? (isObject(error.data) ? text(error.data.type) : undefined);
 }
 

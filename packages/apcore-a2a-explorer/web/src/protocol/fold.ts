@@ -3,7 +3,8 @@ import type { Artifact, StreamEvent, Task } from "./types";
 
 /**
  * Apply *event* to *task*; return a new task. Parts are appended to artifacts in place, because
- * there may be thousands. A status message moves to the history when the next status replaces it. A mere report of progress changes only the state.
+ * there may be thousands. A status message moves to the history when the next status replaces it.
+ * A report of progress changes only the state.
  */
 export function fold(task: Task | null, event: StreamEvent): Task | null {
   if (event.kind === "task") return copyOf(event.task);
@@ -14,7 +15,7 @@ export function fold(task: Task | null, event: StreamEvent): Task | null {
   }
   const message = current.status.message;
   if (isReport(event)) return { ...current, status: { ...event.status, message } };
-  const isRecorded = !message || current.history.some((each) => each.messageId === message.messageId);
+  const isRecorded = !message || current.history.some((earlierMessage) => earlierMessage.messageId === message.messageId);
   const history = isRecorded ? current.history : [...current.history, message];
   return { ...current, history, status: event.status };
 }
@@ -29,12 +30,12 @@ const newTask = (id: string, contextId: string): Task => ({
 
 /** A copy, so that later events do not change the event's task. */
 function copyOf(task: Task): Task {
-  const artifacts = task.artifacts.map((each) => ({ ...each, parts: [...each.parts] }));
+  const artifacts = task.artifacts.map((artifact) => ({ ...artifact, parts: [...artifact.parts] }));
   return { ...task, artifacts };
 }
 
 function withArtifact(artifacts: Artifact[], artifact: Artifact, append: boolean): Artifact[] {
-  const index = artifacts.findIndex((each) => each.artifactId === artifact.artifactId);
+  const index = artifacts.findIndex((candidate) => candidate.artifactId === artifact.artifactId);
   const existing = artifacts[index];
   if (!existing) return [...artifacts, { ...artifact, parts: [...artifact.parts] }];
   if (!append) return artifacts.with(index, { ...artifact, parts: [...artifact.parts] });

@@ -33,7 +33,7 @@ export function skillFilter(query: string): (skill: Searched) => boolean {
 
 /** The first line of a description in Markdown, as plain text. */
 export function firstLine(description: string): string {
-  const line = description.split("\n").find((each) => each.trim()) ?? "";
+  const line = description.split("\n").find((candidate) => candidate.trim()) ?? "";
   const links = /!?\[([^\]]*)\]\([^)]*\)/g;
   return line.replace(/^[\s#>*-]+/, "").replace(links, "$1").replace(/(\*\*|__|`)/g, "").trim();
 }

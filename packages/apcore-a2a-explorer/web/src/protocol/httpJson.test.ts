@@ -49,7 +49,7 @@ describe("HTTP+JSON of 1.0", () => {
     expect(httpJson("1.0", "a b").request(v1, get, 1).path).toBe("/a%20b/tasks/a%2Fb%20c");
   });
 
-  it("refuses with the code that JSON-RPC has for the reason", () => {
+  it("gives an error the code that JSON-RPC has for its reason", () => {
     const info = { "@type": "type.googleapis.com/google.rpc.ErrorInfo", reason: "TASK_NOT_FOUND" };
     const known = { error: { code: 404, status: "NOT_FOUND", message: "no", details: [info] } };
     expect(binding.refusal(known, 404, 3)).toMatchObject({ code: -32001, message: "no", retryAfter: 3 });
@@ -120,7 +120,7 @@ describe("HTTP+JSON of 0.3", () => {
       { artifactUpdate: { ...ids, append: true, artifact: { artifactId: "a", parts: [{ data: { data: { n: 1 } } }] } } },
       { msg: message },
     ];
-    const read = events.map((each) => v03.event(binding.result(send, each)));
+    const read = events.map((source) => v03.event(binding.result(send, source)));
     expect(read.map(({ kind }) => kind)).toEqual(["task", "status", "artifact", "message"]);
     expect(read[1]).toMatchObject({ status: { state: "working" }, taskId: "t" });
     expect(read[2]).toMatchObject({ append: true, artifact: { parts: [{ data: { n: 1 } }] } });
@@ -132,7 +132,7 @@ describe("HTTP+JSON of 0.3", () => {
     expect(read).toMatchObject([{ id: "w", taskId: "t", url: "https://a/" }]);
   });
 
-  it("refuses with the code in the error, or that of the status", () => {
+  it("gives an error the code in its body, or that of the status", () => {
     expect(binding.refusal({ code: -32004, message: "no" }, 501, 0)).toMatchObject({ code: -32004 });
     expect(binding.refusal({ message: "Task not found" }, 404, 0)).toMatchObject({ code: -32001 });
   });
@@ -155,7 +155,7 @@ describe("the interface of a card", () => {
   const grpc = { url: "https://a:443", protocolBinding: "GRPC", protocolVersion: "1.0" };
   const cardOf = (...supportedInterfaces: JsonObject[]) => readCard({ name: "a", supportedInterfaces });
 
-  it("is that of JSON-RPC, else that of HTTP+JSON", () => {
+  it("is the one with JSON-RPC, or else the one with HTTP+JSON", () => {
     expect(interfaceOf(cardOf(grpc, rest, rpc), "1.0")).toMatchObject({ binding: "JSONRPC", tenant: "" });
     expect(interfaceOf(cardOf(grpc, rest), "1.0")).toMatchObject({ url: "https://a/rest", tenant: "x" });
     expect(interfaceOf(cardOf(rest), "0.3")).toBeUndefined();
@@ -168,7 +168,7 @@ describe("the interface of a card", () => {
     expect(interfaceOf(card, "0.3")).toMatchObject({ url: "https://a/", binding: "HTTP+JSON" });
   });
 
-  it("is missed with the names of those that there are", () => {
+  it("is reported missing, with the names of the interfaces on the card", () => {
     expect(interfaceOf(cardOf(grpc), "1.0")).toBeUndefined();
     expect(unsupported(cardOf(grpc), "1.0")).toContain("Its card lists GRPC of A2A 1.0.");
   });

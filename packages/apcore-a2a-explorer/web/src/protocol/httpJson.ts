@@ -27,29 +27,29 @@ const INTERNAL = -32603;
 
 /** HTTP+JSON of a version, for the *tenant* of an interface of A2A 1.0. */
 export function httpJson(version: Version, tenant = ""): Binding {
-  const isOld = version === "0.3";
-  const prefix = isOld ? "/v1" : tenant && `/${encodeURIComponent(tenant)}`;
+  const isV03 = version === "0.3";
+  const prefix = isV03 ? "/v1" : tenant && `/${encodeURIComponent(tenant)}`;
   return {
     request(dialect, operation) {
-      const { verb, path, hasBody } = targetOf(operation, isOld);
+      const { verb, path, hasBody } = targetOf(operation, isV03);
       const { params } = dialect.request(operation);
       if (hasBody) {
         const { taskId: _, ...content } = params; // the path has it
-        return { verb, path: prefix + path, body: toJson(isOld ? oldBody(operation, params) : content) };
+        return { verb, path: prefix + path, body: toJson(isV03 ? bodyOfV03(operation, params) : content) };
       }
       const query = operation.name === "list" ? `?${queryOf(params)}` : "";
       return { verb, path: prefix + path + query, body: "" };
     },
-    result: (operation, source) => (isOld ? oldResult(operation, source) : source),
+    result: (operation, source) => (isV03 ? resultOfV03(operation, source) : source),
     refusal(source, status, retryAfter) {
-      const error = object(object(source)?.error) ?? (isOld ? object(source) : undefined);
+      const error = object(object(source)?.error) ?? (isV03 ? object(source) : undefined);
       if (!error || text(error.message) === undefined) return undefined;
       return new RpcError(codeOf(error, status), text(error.message)!, error.details ?? error.data, retryAfter);
     },
   };
 }
 
-function targetOf(operation: Operation, isOld: boolean): Omit<WireRequest, "body"> & { hasBody: boolean } {
+function targetOf(operation: Operation, isV03: boolean): Omit<WireRequest, "body"> & { hasBody: boolean } {
   const task = (id: string) => `/tasks/${encodeURIComponent(id)}`;
   const configs = (taskId: string) => `${task(taskId)}/pushNotificationConfigs`;
   const get = (path: string) => ({ verb: "GET" as const, path, hasBody: false });
@@ -74,7 +74,7 @@ function targetOf(operation: Operation, isOld: boolean): Omit<WireRequest, "body
     case "deletePush":
       return { verb: "DELETE", path: `${configs(operation.taskId)}/${encodeURIComponent(operation.id)}`, hasBody: false };
     case "extendedCard":
-      return get(isOld ? "/card" : "/extendedAgentCard");
+      return get(isV03 ? "/card" : "/extendedAgentCard");
   }
 }
 
@@ -82,7 +82,7 @@ const queryOf = (params: JsonObject) =>
   new URLSearchParams(Object.entries(params).map(([name, value]): [string, string] => [name, String(value)]));
 
 function codeOf(error: JsonObject, status: number): number {
-  const info = objects(error.details).find((each) => String(each["@type"]).endsWith("ErrorInfo"));
+  const info = objects(error.details).find((detail) => String(detail["@type"]).endsWith("ErrorInfo"));
   const named = CODES[text(info?.reason) ?? ""] ?? CODES[text(error.status) ?? ""];
   // servers of 0.3 repeat the code of JSON-RPC, those of 1.0 the HTTP status
   const given = typeof error.code === "number" && error.code < 0 ? error.code : undefined;
@@ -90,7 +90,7 @@ function codeOf(error: JsonObject, status: number): number {
 }
 
 /** The body of a request of 0.3, from the params of JSON-RPC. */
-function oldBody(operation: Operation, params: JsonObject): JsonObject {
+function bodyOfV03(operation: Operation, params: JsonObject): JsonObject {
   if (operation.name === "setPush") {
     const parent = `tasks/${operation.taskId}`;
     const configId = operation.config.id || "default";
@@ -104,13 +104,13 @@ function oldBody(operation: Operation, params: JsonObject): JsonObject {
     message: {
       ...message,
       role: message.role === "agent" ? "ROLE_AGENT" : "ROLE_USER",
-      content: objects(parts).map(oldPart),
+      content: objects(parts).map(partOfV03),
     },
     configuration: withoutUndefined({ ...configuration, pushNotification: pushNotificationConfig }),
   });
 }
 
-function oldPart({ kind: _, ...part }: JsonObject): JsonObject {
+function partOfV03({ kind: _, ...part }: JsonObject): JsonObject {
   const file = object(part.file);
   if ("data" in part) return { ...part, data: { data: part.data! } };
   if (!file) return part;
@@ -119,12 +119,12 @@ function oldPart({ kind: _, ...part }: JsonObject): JsonObject {
 }
 
 /** The result of JSON-RPC 0.3, from a response or an event. */
-function oldResult(operation: Operation, source: unknown): unknown {
+function resultOfV03(operation: Operation, source: unknown): unknown {
   const response = object(source) ?? {};
   if (operation.name === "extendedCard") return response;
   if (operation.name === "list") return { ...response, tasks: objects(response.tasks).map(task) };
   if (operation.name === "listPush") {
-    return objects(response.configs).map((each) => ({ taskId: operation.taskId, ...each }));
+    return objects(response.configs).map((config) => ({ taskId: operation.taskId, ...config }));
   }
   const { statusUpdate, artifactUpdate } = response;
   const sent = object(response.msg) ?? object(response.message);

@@ -34,7 +34,7 @@ describe("integers", () => {
     expect(hasLargeIntegers(`{"a": "${LARGE}", "b": 1e30, "c": 9007199254740991}`)).toBe(false);
   });
 
-  it("are doubles for what knows only numbers", () => {
+  it("are doubles for code that supports only numbers", () => {
     expect(withNumbers({ a: [2n ** 60n, "x", null] })).toEqual({ a: [2 ** 60, "x", null] });
   });
 });

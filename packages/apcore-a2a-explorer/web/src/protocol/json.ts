@@ -36,7 +36,7 @@ export function toJson(value: unknown, indent?: number): string {
   let hasLarge = false;
   const json = JSON.stringify(
     value,
-    (_, each: unknown) => (typeof each === "bigint" ? ((hasLarge = true), MARK + String(each)) : each),
+    (_, member: unknown) => (typeof member === "bigint" ? ((hasLarge = true), MARK + String(member)) : member),
     indent,
   );
   return hasLarge ? json.replace(MARKED, "$1") : json;
@@ -51,5 +51,5 @@ export function withNumbers<T>(value: T): T {
   if (typeof value === "bigint") return Number(value) as T;
   if (typeof value !== "object" || value === null) return value;
   if (Array.isArray(value)) return value.map(withNumbers) as T;
-  return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, withNumbers(each)])) as T;
+  return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, withNumbers(member)])) as T;
 }

@@ -1,4 +1,4 @@
-/** Answers of the routes below `/apcore/`, which agents of apcore-a2a have besides A2A. */
+/** Responses of the routes below `/apcore/`, which agents of apcore-a2a have besides A2A. */
 
 import { readState } from "./states";
 import type { Json, JsonObject, TaskState } from "./types";
@@ -93,17 +93,17 @@ export function readNow(source: unknown): Now {
     threads: { busy: count(busy), limit: count(limit), stuck: count(stuck) },
     memory: { bytes: number(member("memory").bytes), limit: number(member("memory").limit) },
     webhooks: webhooks && { pending: number(webhooks.pending), failed: number(webhooks.failed) },
-    replicas: objects(answer.replicas).map((each) => ({
-      id: text(each.id) ?? "",
-      host: text(each.host) ?? "",
-      pid: number(each.pid),
-      version: text(each.version) ?? "",
-      startedAt: text(each.startedAt),
-      lastSeenAt: text(each.lastSeenAt),
-      isDraining: each.draining === true,
-      leases: count(each.leases),
-      running: count(each.running),
-      isSelf: each.self === true,
+    replicas: objects(answer.replicas).map((replica) => ({
+      id: text(replica.id) ?? "",
+      host: text(replica.host) ?? "",
+      pid: number(replica.pid),
+      version: text(replica.version) ?? "",
+      startedAt: text(replica.startedAt),
+      lastSeenAt: text(replica.lastSeenAt),
+      isDraining: replica.draining === true,
+      leases: count(replica.leases),
+      running: count(replica.running),
+      isSelf: replica.self === true,
     })),
   };
 }
@@ -117,7 +117,7 @@ export interface Leases {
 
 export function readLeases(source: unknown): Leases {
   const answer = object(source) ?? {};
-  const leases = objects(answer.leases).map((each): [string, string] => [text(each.taskId) ?? "", text(each.replica) ?? ""]);
+  const leases = objects(answer.leases).map((lease): [string, string] => [text(lease.taskId) ?? "", text(lease.replica) ?? ""]);
   return { isShared: answer.shared === true, holders: new Map(leases) };
 }
 
@@ -156,19 +156,19 @@ export function readPerformance(source: unknown): Performance {
   return {
     scope: text(answer.scope) ?? "",
     since: text(answer.since),
-    skills: objects(answer.skills).map((each) => ({
-      id: text(each.id) ?? "",
-      running: count(each.running),
-      runs: count(each.runs),
-      failed: count(each.failed),
-      errors: Object.entries(object(each.errors) ?? {}).map(([code, value]): [string, number] => [code, count(value)]),
-      p50: number(each.p50Seconds),
-      p95: number(each.p95Seconds),
-      p99: number(each.p99Seconds),
-      perMinute: counts(each.perMinute),
-      failedPerMinute: counts(each.failedPerMinute),
-      slowest: objects(each.slowest).map(notableTask),
-      failures: objects(each.failures).map(notableTask),
+    skills: objects(answer.skills).map((skill) => ({
+      id: text(skill.id) ?? "",
+      running: count(skill.running),
+      runs: count(skill.runs),
+      failed: count(skill.failed),
+      errors: Object.entries(object(skill.errors) ?? {}).map(([code, value]): [string, number] => [code, count(value)]),
+      p50: number(skill.p50Seconds),
+      p95: number(skill.p95Seconds),
+      p99: number(skill.p99Seconds),
+      perMinute: counts(skill.perMinute),
+      failedPerMinute: counts(skill.failedPerMinute),
+      slowest: objects(skill.slowest).map(notableTask),
+      failures: objects(skill.failures).map(notableTask),
     })),
   };
 }
@@ -211,19 +211,19 @@ function milliseconds(time: string): number {
 
 export function readTrace(source: unknown): Trace {
   const answer = object(source) ?? {};
-  const spans = objects(answer.spans).flatMap((each): Span[] => {
-    const start = milliseconds(text(each.startedAt) ?? "");
+  const spans = objects(answer.spans).flatMap((span): Span[] => {
+    const start = milliseconds(text(span.startedAt) ?? "");
     if (Number.isNaN(start)) return [];
     return [
       {
-        id: text(each.id) ?? "",
-        parentId: text(each.parentId),
-        name: text(each.name) ?? "",
-        kind: text(each.kind) ?? "",
+        id: text(span.id) ?? "",
+        parentId: text(span.parentId),
+        name: text(span.name) ?? "",
+        kind: text(span.kind) ?? "",
         start,
-        seconds: number(each.seconds),
-        status: text(each.status) ?? "",
-        attributes: object(each.attributes) ?? {},
+        seconds: number(span.seconds),
+        status: text(span.status) ?? "",
+        attributes: object(span.attributes) ?? {},
         depth: 0,
       },
     ];
@@ -233,7 +233,7 @@ export function readTrace(source: unknown): Trace {
 
 /** Sort spans so that each follows its parent, by their start, and set their depths. */
 function asTree(spans: Span[]): Span[] {
-  const ids = new Set(spans.map((each) => each.id));
+  const ids = new Set(spans.map((span) => span.id));
   const children = new Map<string, Span[]>();
   for (const span of spans) {
     const parent = span.parentId !== undefined && span.parentId !== span.id && ids.has(span.parentId) ? span.parentId : "";
@@ -250,7 +250,7 @@ function asTree(spans: Span[]): Span[] {
   };
   add("", 0);
   // spans that are each other's ancestors have no root
-  return [...sorted, ...spans.filter((each) => !sorted.has(each))];
+  return [...sorted, ...spans.filter((span) => !sorted.has(span))];
 }
 
 export interface Attempt {
@@ -284,13 +284,13 @@ export const readAttempt = (source: Json | undefined): Attempt => {
 };
 
 export const readWebhooks = (source: unknown): Webhook[] =>
-  objects(object(source)?.webhooks).map((each) => ({
-    taskId: text(each.taskId) ?? "",
-    id: text(each.id) ?? "",
-    url: text(each.url) ?? "",
-    state: text(each.state) ?? "",
-    reason: text(each.reason) ?? "",
-    pending: count(each.pending),
-    nextAttemptAt: text(each.nextAttemptAt),
-    attempts: objects(each.attempts).map(readAttempt),
+  objects(object(source)?.webhooks).map((webhook) => ({
+    taskId: text(webhook.taskId) ?? "",
+    id: text(webhook.id) ?? "",
+    url: text(webhook.url) ?? "",
+    state: text(webhook.state) ?? "",
+    reason: text(webhook.reason) ?? "",
+    pending: count(webhook.pending),
+    nextAttemptAt: text(webhook.nextAttemptAt),
+    attempts: objects(webhook.attempts).map(readAttempt),
   }));

@@ -13,12 +13,12 @@ export function progressOf(event: StreamEvent): Progress | null {
     const message = event.status.message;
     const label = message?.parts.find((part) => part.text !== undefined)?.text;
     const sources = [event.metadata, message?.metadata, ...(message?.parts.map((part) => part.data) ?? [])];
-    const fraction = sources.map((each) => (isObject(each) ? ratio(each) : undefined)).find(isKnown);
+    const fraction = sources.map((source) => (isObject(source) ? ratio(source) : undefined)).find(isKnown);
     return event.status.state === "working" && (isKnown(fraction) || label) ? { fraction, label } : null;
   }
   if (event.kind !== "artifact") return null;
   const sources = [event.metadata, event.artifact.metadata, ...event.artifact.parts.map((p) => p.data)];
-  const fraction = sources.map((each) => (isObject(each) ? ratio(each) : undefined)).find(isKnown);
+  const fraction = sources.map((source) => (isObject(source) ? ratio(source) : undefined)).find(isKnown);
   return isKnown(fraction) ? { fraction, label: undefined } : null;
 }
 

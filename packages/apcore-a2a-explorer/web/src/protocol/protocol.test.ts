@@ -22,27 +22,27 @@ const chunk = (n: number, append: boolean): StreamEvent => ({
   append,
   lastChunk: false,
 });
-const after = (events: StreamEvent[]) => events.reduce<Task | null>(fold, null)!;
+const taskAfter = (events: StreamEvent[]) => events.reduce<Task | null>(fold, null)!;
 
 describe("a task", () => {
   it("is built from its events", () => {
-    const task = after([status("working"), chunk(1, false), chunk(2, true), status("completed")]);
+    const task = taskAfter([status("working"), chunk(1, false), chunk(2, true), status("completed")]);
     expect(task.status.state).toBe("completed");
     expect(task.artifacts[0]!.parts.map((part) => part.data)).toEqual([1, 2]);
   });
 
   it("replaces an artifact when a chunk does not append", () => {
-    expect(after([chunk(1, false), chunk(2, false)]).artifacts[0]!.parts).toHaveLength(1);
+    expect(taskAfter([chunk(1, false), chunk(2, false)]).artifacts[0]!.parts).toHaveLength(1);
   });
 
   it("keeps the agent's messages in the history once", () => {
-    const task = after([status("input-required", "Which?"), status("working"), status("completed")]);
-    expect(task.history.map((each) => each.messageId)).toEqual(["Which?"]);
+    const task = taskAfter([status("input-required", "Which?"), status("working"), status("completed")]);
+    expect(task.history.map((message) => message.messageId)).toEqual(["Which?"]);
   });
 
   it("does not change the events", () => {
     const event = chunk(1, false);
-    after([event, chunk(2, true)]);
+    taskAfter([event, chunk(2, true)]);
     expect(event.kind === "artifact" && event.artifact.parts).toHaveLength(1);
   });
 });
@@ -93,7 +93,7 @@ describe("a question", () => {
   });
 
   it("exists only for a paused task", () => {
-    expect(questionOf(after([status("completed")]))).toBeNull();
+    expect(questionOf(taskAfter([status("completed")]))).toBeNull();
   });
 });
 
@@ -107,10 +107,10 @@ describe("a card", () => {
     },
     skills: [{ id: "s", name: "S" }, { id: "constructor" }],
     securitySchemes: {
-      old: { type: "http", scheme: "bearer" },
+      bearer: { type: "http", scheme: "bearer" },
       key: { apiKeySecurityScheme: { location: "header", name: "X-Key" } },
     },
-    security: [{ old: [] }],
+    security: [{ bearer: [] }],
   });
 
   it("has the skills' details from the extension", () => {
@@ -121,7 +121,7 @@ describe("a card", () => {
 
   it("has the security schemes of both versions", () => {
     expect(card.schemes).toMatchObject([{ kind: "bearer" }, { kind: "apiKey", key: "X-Key", location: "header" }]);
-    expect(card.security).toEqual(["old"]);
+    expect(card.security).toEqual(["bearer"]);
   });
 });
 
@@ -134,8 +134,8 @@ it("input is data if it is a JSON object or array", () => {
 it("a report of progress is read, but becomes no message of the task", () => {
   const report = { ...status("working", "half"), metadata: { apcore: { progress: true } } } as StreamEvent;
   expect(progressOf(report)).toEqual({ fraction: undefined, label: "half" });
-  expect(after([status("working", "Please wait"), report]).status.message?.messageId).toBe("Please wait");
-  const task = after([status("working"), report, report, status("completed", "done")]);
+  expect(taskAfter([status("working", "Please wait"), report]).status.message?.messageId).toBe("Please wait");
+  const task = taskAfter([status("working"), report, report, status("completed", "done")]);
   expect(task.status.message?.messageId).toBe("done");
   expect(task.history).toEqual([]);
 });

@@ -19,9 +19,9 @@ const BOOKING: Json = { type: "object", properties: { day: DAY } };
 
 describe("the schema of an answer", () => {
   it.each<[string, Json, Json]>([
-    ["is that of several inputs", { schema: BOOKING }, BOOKING],
-    ["is that of the field", { field: "day", schema: DAY }, { type: "object", properties: { day: DAY }, required: ["day"] }],
-    ["of one value is that of the answer", { schema: DAY }, { type: "object", properties: { answer: DAY }, required: ["answer"] }],
+    ["may have several inputs", { schema: BOOKING }, BOOKING],
+    ["has the field of the question as its input", { field: "day", schema: DAY }, { type: "object", properties: { day: DAY }, required: ["day"] }],
+    ["has the input `answer` if the question has no field", { schema: DAY }, { type: "object", properties: { answer: DAY }, required: ["answer"] }],
     ["may be in the data of the question", { data: { schema: BOOKING } }, BOOKING],
   ])("%s", (_, input, schema) => {
     expect(ask({ input })).toMatchObject({ schema, kind: "input" });

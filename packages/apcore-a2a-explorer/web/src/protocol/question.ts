@@ -24,10 +24,10 @@ export function questionOf(task: Task): Question | null {
   const parts = message?.parts ?? [];
   const prompt = parts.flatMap((part) => part.text ?? []).join("\n");
   const data = parts.map((part) => part.data).filter(isObject);
-  const approval = data.map((each) => object(each.approval)).find(Boolean);
-  const input = data.map((each) => object(each.input)).find(Boolean);
+  const approval = data.map((content) => object(content.approval)).find(Boolean);
+  const input = data.map((content) => object(content.input)).find(Boolean);
   const details = approval ?? input;
-  const extra = input ? input.data : data.find((each) => !each.approval);
+  const extra = input ? input.data : data.find((content) => !content.approval);
   const { schema, rest } = schemaIn(input, extra);
   const choices = textChoices(input?.choices ?? (isObject(extra) ? extra.choices : []));
   return {
@@ -76,7 +76,7 @@ function schemaIn(input: JsonObject | undefined, extra: Json | undefined): { sch
 
 /** The choices of a question that a text can answer. */
 const textChoices = (choices: unknown) =>
-  strings(Array.isArray(choices) ? choices.map((each) => (isObject(each) ? each : String(each))) : []);
+  strings(Array.isArray(choices) ? choices.map((choice) => (isObject(choice) ? choice : String(choice))) : []);
 
 export const approvalAnswer = (question: Question, approved: boolean, comment: string) => ({
   approved,

@@ -80,8 +80,8 @@ export function readTask(source: Record<string, unknown>, reader: Reader): Task 
     id: text(source.id) ?? "",
     contextId: text(source.contextId) ?? "",
     status: readStatus(source.status, reader),
-    artifacts: objects(source.artifacts).map((each) => readArtifact(each, reader)),
-    history: objects(source.history).map((each) => readMessage(each, reader)),
+    artifacts: objects(source.artifacts).map((artifact) => readArtifact(artifact, reader)),
+    history: objects(source.history).map((message) => readMessage(message, reader)),
     metadata: object(source.metadata),
   };
 }

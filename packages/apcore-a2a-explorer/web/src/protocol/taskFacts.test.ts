@@ -11,14 +11,14 @@ const taskOf = (state: TaskState, apcore: Json): Task => ({
   metadata: { apcore },
 });
 
-const former = (state: string, second: number) => ({
+const formerState = (state: string, second: number) => ({
   state,
   timestamp: `2026-01-01T00:00:${String(second).padStart(2, "0")}Z`,
   principal: "jwt|ada",
 });
 
-test("former states tell the creation, the principal and the attempts of a task", () => {
-  const states = [former("submitted", 0), former("working", 1), former("working", 30)];
+test("former states show the creation, the principal and the attempts of a task", () => {
+  const states = [formerState("submitted", 0), formerState("working", 1), formerState("working", 30)];
   const task = taskOf("completed", { stateHistory: states });
   const { createdAt, ...facts } = taskFacts(task);
   expect(facts).toEqual({ principal: "jwt|ada", attempts: 2, decisions: [] });

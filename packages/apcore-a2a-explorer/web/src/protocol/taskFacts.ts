@@ -14,7 +14,7 @@ export interface TaskFacts {
   principal?: string;
   traceId?: string;
   decisions: Decision[];
-  /** Time of its creation in milliseconds. */
+  /** Time of its creation, in milliseconds since 1970. */
   createdAt?: number;
   /** The number of its runs: more than one if another replica has taken it over. */
   attempts?: number;
@@ -24,19 +24,19 @@ export const skillOf = (task: Task) =>
   typeof task.metadata?.skillId === "string" ? task.metadata.skillId : "";
 
 export function taskFacts(task: Task): TaskFacts {
-  const own = object(task.metadata?.apcore) ?? {};
-  const earlierStates = objects(own.stateHistory);
-  const states = [...earlierStates.map((each) => readState(each.state)), task.status.state];
+  const reported = object(task.metadata?.apcore) ?? {};
+  const earlierStates = objects(reported.stateHistory);
+  const states = [...earlierStates.map((entry) => readState(entry.state)), task.status.state];
   const restarts = states.filter((state, index) => state === "working" && states[index - 1] === "working");
   return {
-    principal: text(own.principal) ?? text(earlierStates[0]?.principal),
-    traceId: text(own.traceId),
-    decisions: objects(own.decisions).map((each) => ({
-      principal: text(each.principal) ?? "",
-      act: text(each.act) ?? "",
-      timestamp: text(each.timestamp),
+    principal: text(reported.principal) ?? text(earlierStates[0]?.principal),
+    traceId: text(reported.traceId),
+    decisions: objects(reported.decisions).map((decision) => ({
+      principal: text(decision.principal) ?? "",
+      act: text(decision.act) ?? "",
+      timestamp: text(decision.timestamp),
     })),
-    createdAt: Date.parse(text(own.createdAt) ?? text(earlierStates[0]?.timestamp) ?? "") || undefined,
+    createdAt: Date.parse(text(reported.createdAt) ?? text(earlierStates[0]?.timestamp) ?? "") || undefined,
     attempts: earlierStates.length ? restarts.length + 1 : undefined,
   };
 }

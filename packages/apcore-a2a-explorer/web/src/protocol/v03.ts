@@ -31,12 +31,12 @@ export const v03: Dialect = {
   page(result) {
     const source = object(result) ?? {};
     return {
-      tasks: objects(source.tasks).map((each) => readTask(each, reader)),
+      tasks: objects(source.tasks).map((task) => readTask(task, reader)),
       next: text(source.nextCursor) ?? "",
     };
   },
   pushConfigs: (result) => 
-    objects(result).map((each) => readPush(object(each.pushNotificationConfig) ?? {}, each)),
+    objects(result).map((record) => readPush(object(record.pushNotificationConfig) ?? {}, record)),
 };
 
 function params(operation: Operation): JsonObject {

@@ -45,12 +45,12 @@ export const v1: Dialect = {
   page(result) {
     const source = object(result) ?? {};
     return {
-      tasks: objects(source.tasks).map((each) => readTask(each, reader)),
+      tasks: objects(source.tasks).map((task) => readTask(task, reader)),
       next: text(source.nextPageToken) ?? "",
       total: typeof source.totalSize === "number" ? source.totalSize : undefined,
     };
   },
-  pushConfigs: (result) => objects(object(result)?.configs).map((each) => readPush(each, each)),
+  pushConfigs: (result) => objects(object(result)?.configs).map((config) => readPush(config, config)),
 };
 
 function params(operation: Operation): JsonObject {

@@ -9,7 +9,7 @@ import { call, stream, type Endpoint, type Exchange } from "../protocol/rpc";
 import type { Operation, Version } from "../protocol/types";
 import { isObject, text } from "../protocol/values";
 import { credentials, signingIn } from "./credentials";
-import { logged, type Logging } from "./log";
+import { logRequest, type Logging } from "./log";
 import { agentUrl } from "./proxied";
 import { dialect, version } from "./settings";
 
@@ -20,7 +20,7 @@ export const base = new URL(meta?.content || "./", location.href.split("#")[0]).
 export const card = signal<AgentCard | null>(null);
 export const cardError = signal("");
 export const extended = signal(false);
-export const skillsById = computed(() => new Map(card.value?.skills.map((each) => [each.id, each])));
+export const skillsById = computed(() => new Map(card.value?.skills.map((skill) => [skill.id, skill])));
 
 /** Whether a skill is destructive, according to the card. */
 export const isDestructive = (skillId: string) => skillsById.value.get(skillId)?.annotations.destructive === true;
@@ -30,14 +30,14 @@ export const outputSchemaOf = (skillId: string | undefined) =>
   skillsById.value.get(skillId ?? "")?.outputSchema;
 
 export async function loadCard(): Promise<void> {
-  const entry = recorded(null, dialect());
+  const entry = newLogEntry(null, dialect());
   try {
     const source = await fetchCard(entry);
     if (!isObject(source)) throw new Error("The Agent Card is not a JSON object. Check the agent's server.");
-    entry.ended();
+    entry.end();
     await show(readCard(source));
   } catch (error) {
-    entry.ended(error);
+    entry.end(error);
     signInIfRefused(error);
     cardError.value =
       error instanceof TypeError ? "The agent can't be reached. Check that it is running." : describe(error);
@@ -67,9 +67,9 @@ async function refusalReason(response: Response): Promise<string> {
 }
 
 /** Choose the other version if the agent has no interface for the chosen one. */
-function adaptVersion(shown: AgentCard): void {
+function adaptVersion(agentCard: AgentCard): void {
   const other = version.value === "1.0" ? "0.3" : "1.0";
-  if (!interfaceOf(shown, version.value) && interfaceOf(shown, other)) version.value = other;
+  if (!interfaceOf(agentCard, version.value) && interfaceOf(agentCard, other)) version.value = other;
 }
 
 /** Show the extended card if there is one, else the public one; never both, so that skills do not come and go. */
@@ -134,10 +134,10 @@ function withSecret(url: URL): string {
 }
 
 const ignore = () => {};
-const UNLOGGED: Logging = { request: ignore, response: ignore, piece: ignore, ended: ignore };
+const UNLOGGED: Logging = { request: ignore, response: ignore, piece: ignore, end: ignore };
 
-function recorded(operation: Operation | null, { version }: Dialect, lastEventId?: string): Logging {
-  return logged(operation, version, lastEventId, Object.keys(secretHeaders())[0]);
+function newLogEntry(operation: Operation | null, { version }: Dialect, lastEventId?: string): Logging {
+  return logRequest(operation, version, lastEventId, Object.keys(secretHeaders())[0]);
 }
 
 /** Send a request; return the result as the agent sent it. */
@@ -146,20 +146,20 @@ export async function perform(
   exchange?: Exchange,
   chosenDialect = dialect(),
 ): Promise<unknown> {
-  const entry = exchange?.isPoll ? UNLOGGED : recorded(operation, chosenDialect);
+  const entry = exchange?.isPoll ? UNLOGGED : newLogEntry(operation, chosenDialect);
   try {
     const result = await call(endpoint(chosenDialect), operation, { ...exchange, recorder: entry });
-    entry.ended();
+    entry.end();
     return result;
   } catch (error) {
-    entry.ended(error);
+    entry.end(error);
     signInIfRefused(error);
     throw error;
   }
 }
 
 /** Send a request to a route below `/apcore/`, which other agents may not have; return its JSON. */
-export async function askOwn(path: string, method: "GET" | "POST" = "GET"): Promise<unknown> {
+export async function callOwnRoute(path: string, method: "GET" | "POST" = "GET"): Promise<unknown> {
   const url = withSecret(new URL(`apcore/${path}`, base));
   try {
     const response = await fetch(url, { method, headers: secretHeaders() }).catch(() => {
@@ -179,16 +179,16 @@ export async function askOwn(path: string, method: "GET" | "POST" = "GET"): Prom
 export async function* listen(
   operation: Operation,
   exchange: Exchange,
-  opened: () => void,
+  onOpen: () => void,
   chosenDialect = dialect(),
 ) {
-  const entry = recorded(operation, chosenDialect, exchange.lastEventId);
+  const entry = newLogEntry(operation, chosenDialect, exchange.lastEventId);
   const recording = { ...exchange, recorder: entry };
   try {
-    yield* stream(endpoint(chosenDialect), operation, recording, opened);
-    entry.ended();
+    yield* stream(endpoint(chosenDialect), operation, recording, onOpen);
+    entry.end();
   } catch (error) {
-    entry.ended(error);
+    entry.end(error);
     signInIfRefused(error);
     throw error;
   }

@@ -10,14 +10,14 @@ import { getTask, inbox, loadInbox } from "./tasks";
 const NOT_WAITING = -32004;
 
 /**
- * Answer a paused task; return the new run, which continues the *earlier* events. *replied* is
- * called with it at its first event. If the answer is refused, the run has the error.
+ * Answer a paused task; return the new run, which continues the *earlier* events. *onReply* is
+ * called with the run at its first event. If the answer is refused, the run has the error.
  */
 export function answer(
   task: Task,
   part: Part,
   earlier: TimedEvent[],
-  replied: (next: Run) => void,
+  onReply: (next: Run) => void,
 ): Run {
   const mode = card.value?.capabilities.streaming ? "stream" : "send";
   const run = start(mode, [part], { taskId: task.id, contextId: task.contextId });
@@ -28,43 +28,43 @@ export function answer(
     const refused = run.error !== null && run.connection === "ended";
     if (run.events.length === earlier.length && !refused) return;
     queueMicrotask(() => stop());
-    void (refused ? afterRefusal(run, task.id, replied) : afterReply(run, messageId, replied));
+    void (refused ? afterRefusal(run, task.id, onReply) : afterReply(run, messageId, onReply));
   });
   return run;
 }
 
-/** Wait until the agent has taken an answer, or has refused it: then the run has an error. */
-export function isTaken(run: Run): Promise<void> {
+/** Wait until the agent has accepted or refused an answer; after a refusal, the run has an error. */
+export function waitUntilTaken(run: Run): Promise<void> {
   const before = run.events.length;
   return new Promise((resolve) => {
     const stop = run.changed.subscribe(() => {
-      if (run.events.length === before && run.active) return;
+      if (run.events.length === before && run.isActive) return;
       queueMicrotask(() => stop());
       resolve();
     });
   });
 }
 
-async function afterReply(run: Run, messageId: string, replied: (next: Run) => void) {
+async function afterReply(run: Run, messageId: string, onReply: (next: Run) => void) {
   const { id } = run.task!;
-  inbox.value = inbox.value?.filter((each) => each.id !== id) ?? null;
-  replied(run);
+  inbox.value = inbox.value?.filter((pausedTask) => pausedTask.id !== id) ?? null;
+  onReply(run);
   if (isTerminal(run.task!.status.state)) void loadInbox();
   // an agent may treat a late answer as a request for the task; only the history shows that
   const { history } = await getTask(id).catch(() => ({ history: [] as Task["history"] }));
-  if (!history.length || history.some((each) => each.messageId === messageId)) return;
-  run.late = true;
+  if (!history.length || history.some((message) => message.messageId === messageId)) return;
+  run.isLate = true;
   run.touch();
 }
 
-async function afterRefusal(run: Run, id: string, replied: (next: Run) => void) {
+async function afterRefusal(run: Run, id: string, onReply: (next: Run) => void) {
   if (!(run.error instanceof RpcError) || run.error.code !== NOT_WAITING) return;
   const task = await getTask(id).catch(() => null);
   if (!task || isPaused(task.status.state)) return;
   run.task = task;
   run.error = null;
-  run.late = true;
+  run.isLate = true;
   run.touch();
-  inbox.value = inbox.value?.filter((each) => each.id !== id) ?? null;
-  replied(run);
+  inbox.value = inbox.value?.filter((pausedTask) => pausedTask.id !== id) ?? null;
+  onReply(run);
 }

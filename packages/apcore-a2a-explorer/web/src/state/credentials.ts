@@ -37,7 +37,7 @@ export function signIn(entered: Credentials | null): void {
 }
 
 /** The reason why the page cannot use a scheme; undefined if it can. */
-export function unusable(scheme: SecurityScheme): string | undefined {
+export function unusableReason(scheme: SecurityScheme): string | undefined {
   if (scheme.kind === "other") {
     return "This page can't send these credentials. For mutual TLS, install a client certificate in your browser.";
   }
@@ -62,7 +62,7 @@ export function credentialsOf(scheme: SecurityScheme, secret: string): Credentia
 }
 
 /** Whether a request can carry the secret: header fields take Latin-1 without control characters. */
-export const sendable = ({ location, value }: Credentials) =>
+export const isSendable = ({ location, value }: Credentials) =>
   location === "query" || /^[\t\x20-\x7e\x80-\xff]*$/.test(value);
 
 const base64 = (source: string) =>

@@ -21,7 +21,7 @@ function recall(): SavedFilter[] {
   try {
     const stored: unknown = JSON.parse(localStorage.getItem(KEY) ?? "[]");
     if (!Array.isArray(stored)) return [];
-    return (stored as SavedFilter[]).filter((each) => typeof each?.name === "string" && typeof each.query === "string");
+    return (stored as SavedFilter[]).filter((filter) => typeof filter?.name === "string" && typeof filter.query === "string");
   } catch {
     return [];
   }
@@ -30,12 +30,12 @@ function recall(): SavedFilter[] {
 /** The filters that the user has saved in this browser. */
 export const savedFilters = signal(recall());
 
-/** Save a filter, in place of another one with this name. */
+/** Save a filter; replace an earlier one of the same name. */
 export function saveFilter(name: string, query: string): void {
-  keep([...savedFilters.value.filter((each) => each.name !== name), { name, query }].slice(-MAX_FILTERS));
+  keep([...savedFilters.value.filter((filter) => filter.name !== name), { name, query }].slice(-MAX_FILTERS));
 }
 
-export const removeFilter = (name: string) => keep(savedFilters.value.filter((each) => each.name !== name));
+export const removeFilter = (name: string) => keep(savedFilters.value.filter((filter) => filter.name !== name));
 
 function keep(filters: SavedFilter[]): void {
   savedFilters.value = filters;

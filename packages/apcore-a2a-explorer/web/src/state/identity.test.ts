@@ -7,7 +7,7 @@ const tokenOf = (claims: unknown) => {
   return `Bearer e30.${btoa(bytes).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "")}.c2ln`;
 };
 
-test("the claims of a token tell the name, the roles and the expiry", () => {
+test("the claims of a token give the name, the roles and the expiry", () => {
   expect(readToken(tokenOf({ sub: "Åda", roles: ["operator", 7], exp: 10 }))).toEqual({
     name: "Åda",
     roles: ["operator"],
@@ -16,7 +16,7 @@ test("the claims of a token tell the name, the roles and the expiry", () => {
   expect(readToken(tokenOf({ sub: 7, roles: "all", exp: "soon" }))).toEqual({ name: "", roles: [], expiresAt: undefined });
 });
 
-test("other credentials tell nothing", () => {
+test("other credentials give no identity", () => {
   for (const secret of ["key", "Basic YTpi", "Bearer opaque", "Bearer a.%%%.c", "Bearer a.e30x.c", tokenOf(null)]) {
     expect(readToken(secret)).toBeNull();
   }

@@ -31,7 +31,7 @@ export function readToken(secret: string): Identity | null {
   const payload = /^Bearer [\w-]+\.([\w-]+)\.[\w-]*$/.exec(secret)?.[1];
   if (!payload) return null;
   try {
-    const bytes = Uint8Array.from(atob(payload.replaceAll("-", "+").replaceAll("_", "/")), (each) => each.charCodeAt(0));
+    const bytes = Uint8Array.from(atob(payload.replaceAll("-", "+").replaceAll("_", "/")), (character) => character.charCodeAt(0));
     const claims: unknown = JSON.parse(new TextDecoder().decode(bytes));
     if (!isObject(claims)) return null;
     return {

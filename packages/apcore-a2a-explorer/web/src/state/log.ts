@@ -43,11 +43,11 @@ export const log = signal<LogEntry[]>([]);
 let count = 0;
 
 export interface Logging extends Recorder {
-  ended(error?: unknown): void;
+  end(error?: unknown): void;
 }
 
 /** Log a request. *secret* is the name of the header with the credentials. */
-export function logged(
+export function logRequest(
   operation: Operation | null,
   version: Version,
   lastEventId?: string,
@@ -57,7 +57,7 @@ export function logged(
   const entry: LogEntry = { id: ++count, operation, version, lastEventId, at: Date.now(), wire };
   log.value = [entry, ...log.value.slice(0, MAX_ENTRIES - 1)];
   const update = (changes: Partial<LogEntry>) => {
-    log.value = log.value.map((each) => (each.id === entry.id ? { ...each, ...changes } : each));
+    log.value = log.value.map((logEntry) => (logEntry.id === entry.id ? { ...logEntry, ...changes } : logEntry));
   };
   return {
     request(headers, body, start = operation ? "POST" : "GET") {
@@ -80,7 +80,7 @@ export function logged(
       wire.size += text.length;
       dropOldest();
     },
-    ended(error?) {
+    end(error?) {
       update({ took: Date.now() - entry.at, error: error ? describe(error) : undefined });
     },
   };

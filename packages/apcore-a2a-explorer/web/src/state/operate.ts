@@ -1,9 +1,9 @@
-/** The caller's identity, as the agent sees it, and the agent's own routes that it may use. */
+/** The caller's identity, as the agent sees it, and the agent's own routes that the caller may use. */
 
 import { signal } from "@preact/signals";
 import { HttpError } from "../protocol/errors";
 import { readWhoAmI, type WhoAmI } from "../protocol/own";
-import { askOwn, card } from "./agent";
+import { callOwnRoute, card } from "./agent";
 import { credentials } from "./credentials";
 
 export type OwnView = "now" | "performance" | "webhooks";
@@ -19,13 +19,13 @@ export const ownViews = signal(new Set<OwnView>());
 /** Whether the agent has no such route, or refuses it to this caller. */
 export const isHidden = (error: unknown) => error instanceof HttpError && [401, 403, 404, 405].includes(error.status);
 
-/** Ask for the caller's identity and the views that it may use. */
+/** Ask the agent who the caller is, and which views it may use. */
 export async function discover(): Promise<void> {
   const usedCredentials = credentials.value;
   // asking without credentials would open the sign-in dialog
   if (!card.value || (!usedCredentials && card.value.schemes.length)) return forget();
   try {
-    const answer = readWhoAmI(await askOwn("whoami"));
+    const answer = readWhoAmI(await callOwnRoute("whoami"));
     const views = await Promise.all((Object.keys(ROUTES) as OwnView[]).map(checkView));
     if (credentials.value !== usedCredentials) return;
     whoami.value = answer;
@@ -37,7 +37,7 @@ export async function discover(): Promise<void> {
 
 async function checkView(view: OwnView): Promise<OwnView | undefined> {
   try {
-    await askOwn(ROUTES[view]);
+    await callOwnRoute(ROUTES[view]);
     return view;
   } catch (error) {
     return isHidden(error) ? undefined : view;

@@ -47,7 +47,7 @@ export class Run {
   /** Whether its stream begins with past events. */
   replays = false;
   /** Whether its answer came too late: the task no longer waited for it. */
-  late = false;
+  isLate = false;
   /** Whether only the id and state of its task are known. */
   isPartial = false;
   readonly changed = signal(0);
@@ -70,7 +70,7 @@ export class Run {
     this.sent = operation;
   }
 
-  get active(): boolean {
+  get isActive(): boolean {
     return this.connection === "connecting" || this.connection === "open";
   }
 

@@ -68,8 +68,8 @@ export function addRun(skillId: string, run: Run): void {
   const earlier = histories.value.get(skillId) ?? [];
   const answeredRun = earlier.find(({ task }) => task && task.id === run.task?.id);
   if (answeredRun) Object.assign(run, { sent: answeredRun.sent, startedAt: answeredRun.startedAt });
-  const history = [run, ...earlier.filter((each) => each !== answeredRun)].slice(0, MAX_RUNS);
-  for (const each of history.slice(MAX_RUNS_WITH_EVENTS)) if (!each.active) each.events = [];
+  const history = [run, ...earlier.filter((earlierRun) => earlierRun !== answeredRun)].slice(0, MAX_RUNS);
+  for (const oldRun of history.slice(MAX_RUNS_WITH_EVENTS)) if (!oldRun.isActive) oldRun.events = [];
   histories.value = new Map(histories.value).set(skillId, history);
 }
 
@@ -89,7 +89,7 @@ effect(() => {
   if (!credentials.value) return;
   for (const run of runs.peek().values()) {
     const wasRefused = run.error instanceof HttpError && run.error.status === 401;
-    if (wasRefused && !run.active && !run.task) run.retry();
+    if (wasRefused && !run.isActive && !run.task) run.retry();
   }
 });
 
@@ -117,7 +117,7 @@ function storable(run: Run): StoredRun | undefined {
   const { sent, traceId, startedAt, endedAt, task } = run;
   if (!task || run.isLost) return undefined;
   const { state, timestamp } = task.status;
-  const followed = run.active || run.connection === "lost";
+  const followed = run.isActive || run.connection === "lost";
   return { sent, traceId, startedAt, endedAt, taskId: task.id, contextId: task.contextId, state, timestamp, followed };
 }
 
@@ -125,7 +125,7 @@ function storable(run: Run): StoredRun | undefined {
 export function restoreRuns(): void {
   const restoredRuns = [...stored].map(([skillId, list]): [string, Run[]] => [
     skillId,
-    list.map((each) => restoreRun(skillId, each)),
+    list.map((storedRun) => restoreRun(skillId, storedRun)),
   ]);
   histories.value = new Map(restoredRuns);
   runs.value = new Map(restoredRuns.flatMap(([skillId, [latest]]) => (latest ? [[skillId, latest]] : [])));
@@ -143,6 +143,6 @@ function restoreRun(skillId: string, earlier: StoredRun): Run {
 
 // a message without a known task can't be followed after a reload, and its task may be canceled
 addEventListener("beforeunload", (event) => {
-  const isSending = [...runs.value.values()].some((run) => run.active && !run.task);
+  const isSending = [...runs.value.values()].some((run) => run.isActive && !run.task);
   if (isSending) event.preventDefault();
 });

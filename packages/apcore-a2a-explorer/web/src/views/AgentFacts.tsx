@@ -37,10 +37,10 @@ export function AgentFacts() {
         <dt>Interfaces</dt>
         <dd>
           <ul class="bare">
-            {agent.interfaces.map((each) => (
-              <li key={`${each.binding} ${each.version}`}>
-                {each.binding} {each.version}{" "}
-                {each.url !== base && <span class="muted mono breakable">{each.url}</span>}
+            {agent.interfaces.map((agentInterface) => (
+              <li key={`${agentInterface.binding} ${agentInterface.version}`}>
+                {agentInterface.binding} {agentInterface.version}{" "}
+                {agentInterface.url !== base && <span class="muted mono breakable">{agentInterface.url}</span>}
               </li>
             ))}
           </ul>
@@ -66,11 +66,11 @@ export function AgentFacts() {
         <dd>
           {agent.extensions.length ? (
             <ul class="bare">
-              {agent.extensions.map((each) => (
-                <li key={each.uri}>
-                  <span class="mono breakable">{each.uri}</span>
-                  {each.required && <span class="badge warning">required</span>}
-                  {each.description && <div class="muted">{each.description}</div>}
+              {agent.extensions.map((extension) => (
+                <li key={extension.uri}>
+                  <span class="mono breakable">{extension.uri}</span>
+                  {extension.required && <span class="badge warning">required</span>}
+                  {extension.description && <div class="muted">{extension.description}</div>}
                 </li>
               ))}
             </ul>

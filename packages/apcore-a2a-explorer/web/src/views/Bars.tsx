@@ -11,15 +11,15 @@ interface Props {
 /** Bars for the minutes of an hour: all runs, and the failed ones in another colour. */
 export function Bars({ counts, failed, label }: Props) {
   const highest = Math.max(1, ...counts, ...failed);
-  const total = counts.reduce((sum, each) => sum + each, 0);
-  const bad = failed.reduce((sum, each) => sum + each, 0);
+  const total = counts.reduce((sum, count) => sum + count, 0);
+  const failedTotal = failed.reduce((sum, count) => sum + count, 0);
   return (
     <svg
       class="bars"
       viewBox={`0 0 ${Math.max(1, counts.length)} ${HEIGHT}`}
       preserveAspectRatio="none"
       role="img"
-      aria-label={`${label}: ${total} in ${counts.length} minutes, ${bad} failed; at most ${Math.max(0, ...counts)} a minute`}
+      aria-label={`${label}: ${total} in ${counts.length} minutes, ${failedTotal} failed; at most ${Math.max(0, ...counts)} a minute`}
     >
       <path class="all" d={pathOf(counts, highest)} />
       <path class="bad" d={pathOf(failed, highest)} />
@@ -30,5 +30,5 @@ export function Bars({ counts, failed, label }: Props) {
 /** One SVG path for all bars, since a page may have hundreds of charts. */
 const pathOf = (counts: number[], highest: number) =>
   counts
-    .map((each, index) => (each > 0 ? `M${index + 0.1} ${HEIGHT}v${-Math.max(2, (each / highest) * HEIGHT).toFixed(1)}h.8V${HEIGHT}z` : ""))
+    .map((count, index) => (count > 0 ? `M${index + 0.1} ${HEIGHT}v${-Math.max(2, (count / highest) * HEIGHT).toFixed(1)}h.8V${HEIGHT}z` : ""))
     .join("");

@@ -5,7 +5,7 @@ import { perform } from "../state/agent";
 import { inParallel } from "./inParallel";
 
 /** A bar that cancels the chosen tasks, after a second press. */
-export function BulkCancel({ ids, done }: { ids: string[]; done: () => void }) {
+export function BulkCancel({ ids, onDone }: { ids: string[]; onDone: () => void }) {
   const [isAsking, setAsking] = useState(false);
   const [outcome, setOutcome] = useState("");
   const [isBusy, setBusy] = useState(false);
@@ -16,7 +16,7 @@ export function BulkCancel({ ids, done }: { ids: string[]; done: () => void }) {
     setAsking(false);
     const canceled = `${counted(ids.length - refusals.length, "task")} canceled.`;
     setOutcome(refusals.length ? `${canceled} ${refusals.length} refused: ${refusals[0]}` : canceled);
-    done();
+    onDone();
   };
   return (
     <div class="bulk row">

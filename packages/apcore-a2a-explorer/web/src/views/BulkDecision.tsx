@@ -3,7 +3,7 @@ import { counted } from "../parts/counted";
 import { describe } from "../protocol/errors";
 import { approvalAnswer, questionOf } from "../protocol/question";
 import type { Task } from "../protocol/types";
-import { answer, isTaken } from "../state/answer";
+import { answer, waitUntilTaken } from "../state/answer";
 import type { Run } from "../state/run";
 import { Denial } from "./Decision";
 import { inParallel } from "./inParallel";
@@ -11,25 +11,25 @@ import { inParallel } from "./inParallel";
 interface Props {
   /** The tasks whose approvals are selected. */
   tasks: Task[];
-  replied: (next: Run) => void;
+  onReply: (next: Run) => void;
   /** Called when all have been answered or refused. */
-  done: () => void;
+  onDone: () => void;
 }
 
 /** A bar that approves the selected calls after a second press, or denies them with one reason. */
-export function BulkDecision({ tasks, replied, done }: Props) {
+export function BulkDecision({ tasks, onReply, onDone }: Props) {
   const [step, setStep] = useState<"" | "approve" | "deny">("");
   const [outcome, setOutcome] = useState("");
   const [isBusy, setBusy] = useState(false);
   const decide = async (isApproved: boolean, reason = "") => {
     if (isBusy) return;
     setBusy(true);
-    const refusals = await decideAll(tasks, isApproved, reason, replied);
+    const refusals = await decideAll(tasks, isApproved, reason, onReply);
     setBusy(false);
     setStep("");
     const sent = `${counted(tasks.length - refusals.length, "answer")} sent.`;
     setOutcome(refusals.length ? `${sent} ${refusals.length} refused: ${refusals[0]}` : sent);
-    done();
+    onDone();
   };
   const calls = counted(tasks.length, "call");
   return (
@@ -69,14 +69,14 @@ async function decideAll(
   tasks: Task[],
   isApproved: boolean,
   reason: string,
-  replied: (next: Run) => void,
+  onReply: (next: Run) => void,
 ): Promise<string[]> {
   const refusals: string[] = [];
   await inParallel(tasks, async (task) => {
     const question = questionOf(task);
     if (!question) return;
-    const run = answer(task, { data: approvalAnswer(question, isApproved, reason) }, [], replied);
-    await isTaken(run);
+    const run = answer(task, { data: approvalAnswer(question, isApproved, reason) }, [], onReply);
+    await waitUntilTaken(run);
     if (run.error) refusals.push(describe(run.error));
   });
   return refusals;

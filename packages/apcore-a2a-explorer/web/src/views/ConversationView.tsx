@@ -36,9 +36,9 @@ function NewConversation() {
       <Back />
       <h1>New conversation</h1>
       <div class="talk" aria-live="polite">
-        {run && <Live key={run.startedAt} run={run} replied={setRun} />}
+        {run && <Live key={run.startedAt} run={run} onReply={setRun} />}
       </div>
-      <Composer contextId="" started={setRun} />
+      <Composer contextId="" onStart={setRun} />
     </section>
   );
 }
@@ -75,12 +75,12 @@ function KnownConversation({ id }: { id: string }) {
       )}
       <div class="talk" aria-live="polite">
         {shownTasks.sort((a, b) => timeOf(a) - timeOf(b)).map((task) => (
-          <Turn key={task.id} task={task} replied={setRun} />
+          <Turn key={task.id} task={task} onReply={setRun} />
         ))}
-        {run && !isOver && <Live key={run.startedAt} run={run} replied={setRun} />}
+        {run && !isOver && <Live key={run.startedAt} run={run} onReply={setRun} />}
         {run && isOver && <Late run={run} />}
       </div>
-      <Composer contextId={id} latest={latestSkill(tasks)} started={setRun} />
+      <Composer contextId={id} latest={latestSkill(tasks)} onStart={setRun} />
       <div ref={end} />
     </section>
   );
@@ -95,16 +95,16 @@ const Back = () => (
 /** Whether the list of tasks includes the task of *run* in its settled state. */
 function isListed(run: Run | null): boolean {
   void run?.changed.value;
-  return Boolean(run && !run.active && run.task && isSettled(run.task.status.state));
+  return Boolean(run && !run.isActive && run.task && isSettled(run.task.status.state));
 }
 
 /** A running task, below the message that started it. */
-function Live({ run, replied }: { run: Run; replied: (run: Run) => void }) {
+function Live({ run, onReply }: { run: Run; onReply: (run: Run) => void }) {
   void run.changed.value;
   return (
     <>
       {run.task?.history.map((message, index) => <MessageView key={index} message={message} />)}
-      <RunView run={run} replied={replied} />
+      <RunView run={run} onReply={onReply} />
     </>
   );
 }
@@ -120,9 +120,9 @@ async function wholeTasks(query: ListQuery): Promise<TaskPage> {
 
 const timeOf = (task: Task) => Date.parse(task.status.timestamp ?? "") || 0;
 
-function Turn({ task, replied }: { task: Task; replied: (run: Run) => void }) {
+function Turn({ task, onReply }: { task: Task; onReply: (run: Run) => void }) {
   const last = task.status.message;
-  const isRecorded = task.history.some((each) => each.messageId === last?.messageId);
+  const isRecorded = task.history.some((message) => message.messageId === last?.messageId);
   const question = questionOf(task);
   const messages: Message[] = last && !isRecorded && !question ? [...task.history, last] : task.history;
   return (
@@ -136,7 +136,7 @@ function Turn({ task, replied }: { task: Task; replied: (run: Run) => void }) {
       {messages.map((message, index) => (
         <MessageView key={index} message={message} author={authorOf(task)} />
       ))}
-      {question && <QuestionView task={task} replied={replied} />}
+      {question && <QuestionView task={task} onReply={onReply} />}
       {task.artifacts.map((artifact) => (
         <ArtifactView key={artifact.artifactId} artifact={artifact} schema={outputSchemaOf(skillOf(task))} />
       ))}
@@ -151,10 +151,10 @@ interface ComposerProps {
   contextId: string;
   /** The skill of the latest message. */
   latest?: string;
-  started: (run: Run) => void;
+  onStart: (run: Run) => void;
 }
 
-function Composer({ contextId, latest, started }: ComposerProps) {
+function Composer({ contextId, latest, onStart }: ComposerProps) {
   const skills = card.value?.skills ?? [];
   const [chosen, setSkill] = useState("");
   const harmless = skills.filter((skill) => skill.annotations.destructive !== true);
@@ -164,7 +164,7 @@ function Composer({ contextId, latest, started }: ComposerProps) {
     event.preventDefault();
     if (!text.trim()) return;
     const mode = card.value?.capabilities.streaming ? "stream" : "send";
-    started(start(mode, [partOf(text)], { skillId: skillId || undefined, contextId }));
+    onStart(start(mode, [partOf(text)], { skillId: skillId || undefined, contextId }));
     setText("");
   };
   return (

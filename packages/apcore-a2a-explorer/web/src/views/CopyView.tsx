@@ -12,6 +12,7 @@ type Format = keyof typeof FORMATS;
 interface CopiesProps {
   operation: Operation;
   lastEventId?: string;
+  /** The version in which it was sent, to begin with. */
   used?: Version;
 }
 
@@ -19,7 +20,7 @@ interface Props extends CopiesProps {
   title?: string;
 }
 
-/** A request to copy, folded away until it is wanted. */
+/** A request to copy, collapsed at first. */
 export function CopyView({ title = "Copy this request", ...copied }: Props) {
   const [opened, setOpened] = useState(false);
   return (

@@ -2,14 +2,14 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { isDestructive } from "../state/agent";
 
 interface Props {
-  /** A part of the ids of the fields. */
+  /** A part of the ids of the input elements. */
   id: string;
   /** The skill that is called. */
   skill: string;
   decide: (isApproved: boolean, reason: string) => void;
 }
 
-/** The buttons of an approval. To approve a destructive skill, its id is typed; a denial may have a reason. */
+/** The buttons of an approval. For a destructive skill, the user types its id; a denial may have a reason. */
 export function Decision({ id, skill, decide }: Props) {
   const [isDenying, setDenying] = useState(false);
   if (isDenying) return <Denial id={id} deny={(reason) => decide(false, reason)} back={() => setDenying(false)} />;

@@ -7,19 +7,19 @@ const addressOf = (query: string) => (query ? `#/tasks?${query}` : "#/tasks");
 export function FilterChips({ query }: { query: URLSearchParams }) {
   const current = query.toString();
   const all = [...COMMON_FILTERS, ...savedFilters.value];
-  const isKnown = all.some((each) => each.query === current);
+  const isKnown = all.some((filter) => filter.query === current);
   return (
     <div class="chips">
       <ul class="row bare" aria-label="Saved filters">
-        {COMMON_FILTERS.map((each) => (
-          <li key={each.name}>
-            <Chip {...each} current={current} />
+        {COMMON_FILTERS.map((filter) => (
+          <li key={filter.name}>
+            <Chip {...filter} current={current} />
           </li>
         ))}
-        {savedFilters.value.map((each) => (
-          <li key={`saved ${each.name}`} class="saved">
-            <Chip {...each} current={current} />
-            <button type="button" class="quiet small" aria-label={`Remove filter ${each.name}`} onClick={() => removeFilter(each.name)}>
+        {savedFilters.value.map((filter) => (
+          <li key={`saved ${filter.name}`} class="saved">
+            <Chip {...filter} current={current} />
+            <button type="button" class="quiet small" aria-label={`Remove filter ${filter.name}`} onClick={() => removeFilter(filter.name)}>
               ✕
             </button>
           </li>

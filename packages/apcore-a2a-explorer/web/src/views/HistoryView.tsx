@@ -121,7 +121,7 @@ const inputOf = ({ sent }: Run) => ("message" in sent ? contentOf(sent.message.p
 
 const resultOf = ({ task }: Run): Json => ({
   state: task?.status.state ?? "no task",
-  artifacts: (task?.artifacts ?? []).map((each) => contentOf(each.parts)),
+  artifacts: (task?.artifacts ?? []).map((artifact) => contentOf(artifact.parts)),
 });
 
 /** The content of parts: a list, or the content itself if there is only one part. */

@@ -29,7 +29,7 @@ export function Inbox() {
   const [chosen, setChosen] = useState(new Set<string>());
   const selectable = tasks?.filter(isSelectable) ?? [];
   useKeys(list);
-  const replied = (next: Run) => {
+  const onReply = (next: Run) => {
     const { id } = next.task!;
     rememberRun(`task ${id}`, next);
     setAnswered((earlier) => new Map(earlier).set(id, next));
@@ -51,8 +51,8 @@ export function Inbox() {
       {selectable.length > 1 && <SelectAll ids={selectable.map((task) => task.id)} chosen={chosen} choose={setChosen} />}
       <BulkDecision
         tasks={selectable.filter((task) => chosen.has(task.id))}
-        replied={replied}
-        done={() => setChosen(new Set())}
+        onReply={onReply}
+        onDone={() => setChosen(new Set())}
       />
       <Failure error={inboxError.value} />
       {tasks === null && !inboxError.value && <p class="muted">Loading paused tasks…</p>}
@@ -62,7 +62,7 @@ export function Inbox() {
           key={id}
           task={waiting.get(id)}
           run={answered.get(id)}
-          replied={replied}
+          onReply={onReply}
           select={
             waiting.has(id) && isSelectable(waiting.get(id)!) && (
               <Select isChosen={chosen.has(id)} toggle={() => setChosen(toggled(chosen, id))} id={id} />
@@ -75,7 +75,7 @@ export function Inbox() {
   );
 }
 
-/** Whether a task waits for an approval that may be given with others: not of what is or may be destructive. */
+/** Whether a task waits for an approval that may be given together with others: of a skill on the card that is not destructive. */
 function isSelectable(task: Task): boolean {
   const question = questionOf(task);
   const skill = skillsById.value.get(question?.skill ?? "");
@@ -114,7 +114,7 @@ function SelectAll({ ids, chosen, choose }: SelectAllProps) {
   );
 }
 
-/** The ids by deadline, then by age; those of tasks that were answered here keep their places. */
+/** The ids by deadline, then by age; ids of tasks that were answered here keep their places. */
 function useOrder(tasks: Task[]): string[] {
   const places = useRef(new Map<string, [deadline: number, since: number]>());
   for (const task of tasks) {
@@ -133,7 +133,7 @@ function useKeys(list: { current: HTMLElement | null }): void {
       const isTyping = target instanceof HTMLElement && target.matches("input:not([type=checkbox]), textarea, select");
       if (isTyping || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
       const items = [...(list.current?.querySelectorAll<HTMLElement>("article") ?? [])];
-      const at = items.findIndex((each) => each.contains(document.activeElement));
+      const at = items.findIndex((item) => item.contains(document.activeElement));
       if (key === "j" || key === "k") {
         items[Math.max(0, key === "j" ? Math.min(at + 1, items.length - 1) : at - 1)]?.focus();
       } else if (["a", "d", "x"].includes(key)) {
@@ -161,16 +161,16 @@ interface EntryProps {
   task?: Task;
   /** The run of the latest answer. */
   run?: Run;
-  replied: (next: Run) => void;
-  /** A checkbox to decide it with others. */
+  onReply: (next: Run) => void;
+  /** A checkbox to decide it together with others. */
   select: ComponentChildren;
 }
 
-function Entry({ task, run, replied, select }: EntryProps) {
+function Entry({ task, run, onReply, select }: EntryProps) {
   if (task) {
     return (
       <Item task={task} select={select}>
-        <QuestionView task={task} replied={replied} />
+        <QuestionView task={task} onReply={onReply} />
       </Item>
     );
   }
@@ -207,7 +207,7 @@ function Answered({ run }: { run: Run }) {
   return (
     <Item task={run.task!}>
       <p ref={status} role="status" tabIndex={-1}>
-        {!run.late && "Answer sent. "}Task state: <StateBadge state={run.task!.status.state} />
+        {!run.isLate && "Answer sent. "}Task state: <StateBadge state={run.task!.status.state} />
         {decision && <span class="breakable"> Decided by {decision.principal} ({decision.act})</span>}
       </p>
       <Late run={run} />

@@ -6,11 +6,11 @@ import { Bars } from "./Bars";
 import { Failure } from "./Errors";
 import { When } from "./When";
 import { duration } from "./times";
-import { useOwn } from "./useOwn";
+import { useOwnRoute } from "./useOwnRoute";
 
 /** The figures of the agent at this moment, and of the last hour. */
 export function NowView() {
-  const { data, error } = useOwn("now", readNow);
+  const { data, error } = useOwnRoute("now", readNow);
   return (
     <section class="page wide">
       <header class="row">
@@ -83,7 +83,7 @@ function Figures({ now }: { now: Now }) {
 }
 
 const sum = (...values: (number | undefined)[]) =>
-  values.every((each) => each === undefined) ? undefined : values.reduce<number>((total, each) => total + (each ?? 0), 0);
+  values.every((value) => value === undefined) ? undefined : values.reduce<number>((total, value) => total + (value ?? 0), 0);
 
 interface FigureProps {
   name: string;
@@ -122,17 +122,17 @@ function Replicas({ now }: { now: Now }) {
           </tr>
         </thead>
         <tbody role="rowgroup">
-          {now.replicas.map((each) => (
-            <tr key={each.id} role="row">
-              <td role="cell" class="name-cell mono breakable" title={`Host ${each.host}, process ${each.pid ?? "unknown"}`}>
-                {each.id} {each.isSelf && <span class="tag">this one</span>}{" "}
-                {each.isDraining && <span class="state warning">Shutting down</span>}
+          {now.replicas.map((replica) => (
+            <tr key={replica.id} role="row">
+              <td role="cell" class="name-cell mono breakable" title={`Host ${replica.host}, process ${replica.pid ?? "unknown"}`}>
+                {replica.id} {replica.isSelf && <span class="tag">this one</span>}{" "}
+                {replica.isDraining && <span class="state warning">Shutting down</span>}
               </td>
-              <td role="cell" class="number" data-name="Leases">{each.leases}</td>
-              <td role="cell" class="number" data-name="Runs">{each.running}</td>
-              <td role="cell" class="number" data-name="Version">{each.version}</td>
-              <td role="cell" data-name="Started"><When time={each.startedAt} /></td>
-              <td role="cell" data-name="Last report"><When time={each.lastSeenAt} /></td>
+              <td role="cell" class="number" data-name="Leases">{replica.leases}</td>
+              <td role="cell" class="number" data-name="Runs">{replica.running}</td>
+              <td role="cell" class="number" data-name="Version">{replica.version}</td>
+              <td role="cell" data-name="Started"><When time={replica.startedAt} /></td>
+              <td role="cell" data-name="Last report"><When time={replica.lastSeenAt} /></td>
             </tr>
           ))}
         </tbody>

@@ -8,7 +8,7 @@ import { Failure } from "./Errors";
 import { scopeOf } from "./NowView";
 import { When } from "./When";
 import { duration, short } from "./times";
-import { useOwn } from "./useOwn";
+import { useOwnRoute } from "./useOwnRoute";
 
 type Order = "runs" | "failed" | "p50" | "p95" | "p99";
 
@@ -22,7 +22,7 @@ const COLUMNS: [Order, string][] = [
 
 /** Rates, latencies and errors of each skill in the last hour. */
 export function PerformanceView() {
-  const { data, error } = useOwn("skills", readPerformance);
+  const { data, error } = useOwnRoute("skills", readPerformance);
   const [order, setOrder] = useState<Order>("runs");
   const skills = [...(data?.skills ?? [])].sort((a, b) => (b[order] ?? -1) - (a[order] ?? -1));
   return (
@@ -54,8 +54,8 @@ export function PerformanceView() {
             </tr>
           </thead>
           <tbody role="rowgroup">
-            {skills.map((each) => (
-              <Row key={each.id} figures={each} />
+            {skills.map((figures) => (
+              <Row key={figures.id} figures={figures} />
             ))}
           </tbody>
         </table>
@@ -135,16 +135,16 @@ function Details({ figures }: { figures: SkillFigures }) {
 
 const TaskLinks = ({ tasks }: { tasks: NotableTask[] }) => (
   <ul class="bare">
-    {tasks.map((each, index) => (
+    {tasks.map((task, index) => (
       <li key={index} class="row">
-        <a class="mono" href={href("tasks", each.taskId)} title={each.taskId}>
-          {short(each.taskId)}
+        <a class="mono" href={href("tasks", task.taskId)} title={task.taskId}>
+          {short(task.taskId)}
         </a>
-        {each.seconds !== undefined && <span class="number">{seconds(each.seconds)}</span>}
-        {each.state && <StateBadge state={each.state} />}
-        {each.code && <span class="mono breakable">{each.code}</span>}
+        {task.seconds !== undefined && <span class="number">{seconds(task.seconds)}</span>}
+        {task.state && <StateBadge state={task.state} />}
+        {task.code && <span class="mono breakable">{task.code}</span>}
         <span class="muted">
-          <When time={each.at} />
+          <When time={task.at} />
         </span>
       </li>
     ))}

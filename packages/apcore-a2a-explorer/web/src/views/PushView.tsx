@@ -8,7 +8,7 @@ import { whoami } from "../state/operate";
 import { dialect, version } from "../state/settings";
 import { CopyView } from "./CopyView";
 import { Failure } from "./Errors";
-import { useOwn } from "./useOwn";
+import { useOwnRoute } from "./useOwnRoute";
 import { WebhookList } from "./WebhookList";
 
 /** Error code: there is no such task, or it is not the caller's. */
@@ -16,7 +16,7 @@ const NOT_FOUND = -32001;
 
 /** The deliveries to the webhooks of a task, if the agent reports them. */
 function Deliveries({ taskId, title }: { taskId: string; title: ComponentChildren }) {
-  const { data, load } = useOwn(`tasks/${encodeURIComponent(taskId)}/webhooks`, readWebhooks);
+  const { data, load } = useOwnRoute(`tasks/${encodeURIComponent(taskId)}/webhooks`, readWebhooks);
   if (!data?.length) return null;
   return (
     <>
@@ -26,8 +26,8 @@ function Deliveries({ taskId, title }: { taskId: string; title: ComponentChildre
   );
 }
 
-/** Whether the agent hides the webhooks of a task from an operator, who sees their deliveries alone. */
-const isOfAnother = (error: unknown) =>
+/** Whether the agent hides the webhooks of a task from an operator, who may see only their deliveries. */
+const isHiddenFromOperator = (error: unknown) =>
   Boolean(whoami.value?.isOperator) && error instanceof RpcError && error.code === NOT_FOUND;
 
 /** The webhooks of a task. */
@@ -46,7 +46,7 @@ export function PushView({ taskId }: { taskId: string }) {
     }
   };
   useEffect(() => void attempt(async () => {}), [version.value]);
-  if (isOfAnother(error)) return <Deliveries taskId={taskId} title={<h2>Webhooks</h2>} />;
+  if (isHiddenFromOperator(error)) return <Deliveries taskId={taskId} title={<h2>Webhooks</h2>} />;
   const add = (event: Event) => {
     event.preventDefault();
     void attempt(async () => {

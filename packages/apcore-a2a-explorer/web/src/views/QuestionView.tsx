@@ -19,17 +19,17 @@ import { Failure } from "./Errors";
 interface Props {
   task: Task;
   run?: Run;
-  replied: (next: Run) => void;
+  onReply: (next: Run) => void;
 }
 
 /** The question of a paused task, with ways to answer it. */
-export function QuestionView({ task, run, replied }: Props) {
+export function QuestionView({ task, run, onReply }: Props) {
   const question = questionOf(task);
   const [sent, setSent] = useState<Run | null>(null);
   if (!question) return null;
   void sent?.changed.value;
   const reply = (part: Part) => {
-    if (!sent?.active) setSent(answer(task, part, run?.events ?? [], replied));
+    if (!sent?.isActive) setSent(answer(task, part, run?.events ?? [], onReply));
   };
   return (
     <section class="question" aria-label={`Input requested by task ${task.id}`}>

@@ -31,7 +31,7 @@ export function Requests() {
   );
 }
 
-interface Checked {
+interface Check {
   request: Findings;
   response: Findings;
   /** The versions of A2A that they were checked against. */
@@ -41,11 +41,11 @@ interface Checked {
 const NOTHING: Findings = { errors: [], unknown: [] };
 
 /** Check an entry against the protocol's definition; return null if it cannot be checked. */
-function checked(entry: LogEntry): Checked | null {
+function checkEntry(entry: LogEntry): Check | null {
   const { wire, version, operation, took } = entry;
   const body = wire.pieces.map(({ text }) => text).join("");
   if (took === undefined || wire.isCut) return null;
-  if (!operation) return body ? checkedCard(body) : null;
+  if (!operation) return body ? checkCardBody(body) : null;
   if (!wire.request.startsWith("POST\n")) return null; // requests of HTTP+JSON have a path
   const { method } = DIALECTS[version].request(operation);
   const request = checkRequest(version, method, wire.body);
@@ -54,7 +54,7 @@ function checked(entry: LogEntry): Checked | null {
   return request && response && { request, response, versions: version };
 }
 
-function checkedCard(body: string): Checked {
+function checkCardBody(body: string): Check {
   let source: unknown;
   try {
     source = JSON.parse(body);
@@ -68,7 +68,7 @@ function checkedCard(body: string): Checked {
 const isStream = (wire: Wire) => wire.head.includes("text/event-stream");
 
 function Entry({ entry }: { entry: LogEntry }) {
-  const found = useMemo(() => checked(entry), [entry]);
+  const check = useMemo(() => checkEntry(entry), [entry]);
   const { operation, version } = entry;
   return (
     <li class="card">
@@ -88,18 +88,18 @@ function Entry({ entry }: { entry: LogEntry }) {
         ) : (
           <span class="muted number">{duration(entry.took)}</span>
         )}
-        <Conformance found={found} />
+        <Conformance check={check} />
         {entry.error && <span class="badge danger breakable">{entry.error}</span>}
       </div>
-      <WireView entry={entry} found={found} />
+      <WireView entry={entry} check={check} />
       {operation && <CopyView operation={operation} lastEventId={entry.lastEventId} used={version} />}
     </li>
   );
 }
 
-function Conformance({ found }: { found: Checked | null }) {
-  if (!found) return null;
-  const { request, response, versions } = found;
+function Conformance({ check }: { check: Check | null }) {
+  if (!check) return null;
+  const { request, response, versions } = check;
   const mismatches = request.errors.length + response.errors.length;
   const unknown = request.unknown.length + response.unknown.length;
   return (
@@ -114,7 +114,7 @@ function Conformance({ found }: { found: Checked | null }) {
 type Side = "Response" | "Request";
 
 /** The request and the response exactly as they were sent, but without the credentials. */
-function WireView({ entry, found }: { entry: LogEntry; found: Checked | null }) {
+function WireView({ entry, check }: { entry: LogEntry; check: Check | null }) {
   const [opened, setOpened] = useState(false);
   const [side, setSide] = useState<Side>("Response");
   const { wire } = entry;
@@ -124,8 +124,8 @@ function WireView({ entry, found }: { entry: LogEntry; found: Checked | null }) 
       {opened && (
         <>
           <Choice label="Show" options={["Response", "Request"]} value={side} onChange={setSide} />
-          {found && (
-            <FindingList found={side === "Request" ? found.request : found.response} versions={found.versions} />
+          {check && (
+            <FindingList findings={side === "Request" ? check.request : check.response} versions={check.versions} />
           )}
           {side === "Request" ? <LongText text={`${wire.request}\n\n${indented(wire.body)}`} code /> : <Response wire={wire} start={entry.at} />}
           {wire.isCut && <p class="muted">Too large: only a part was kept.</p>}
@@ -135,7 +135,7 @@ function WireView({ entry, found }: { entry: LogEntry; found: Checked | null }) 
   );
 }
 
-function FindingList({ found: { errors, unknown }, versions }: { found: Findings; versions: string }) {
+function FindingList({ findings: { errors, unknown }, versions }: { findings: Findings; versions: string }) {
   return (
     <>
       {errors.length > 0 && (

@@ -20,7 +20,7 @@ import { useClock } from "./useClock";
 interface Props {
   run: Run;
   /** Called after an answer, with the run that continues the task. */
-  replied: (next: Run) => void;
+  onReply: (next: Run) => void;
   /** Whether the surrounding view already identifies the task. */
   bare?: boolean;
   /** Run again with the same input, if the view offers that. */
@@ -28,7 +28,7 @@ interface Props {
 }
 
 /** The current state of a run: its status, question, artifacts and events. */
-export function RunView({ run, replied, bare = false, rerun }: Props) {
+export function RunView({ run, onReply, bare = false, rerun }: Props) {
   // reading the signal renders this view again on each change
   void run.changed.value;
   useEffect(() => void run.load(), [run]);
@@ -40,7 +40,7 @@ export function RunView({ run, replied, bare = false, rerun }: Props) {
       {!isBroken(run) && <Failure error={run.error} />}
       <Late run={run} />
       <ProgressView run={run} />
-      {task && <QuestionView task={task} run={run} replied={replied} />}
+      {task && <QuestionView task={task} run={run} onReply={onReply} />}
       <AgentMessage run={run} />
       <AfterFailure run={run} rerun={rerun} />
       {task?.artifacts.map((artifact) => (
@@ -59,7 +59,7 @@ export function RunView({ run, replied, bare = false, rerun }: Props) {
 function Head({ run }: { run: Run }) {
   void run.changed.value;
   const { task } = run;
-  const running = run.active || run.connection === "lost";
+  const running = run.isActive || run.connection === "lost";
   const now = useClock(running);
   return (
     <header class="row">
@@ -69,7 +69,7 @@ function Head({ run }: { run: Run }) {
           <span class="badge danger">lost</span>
         ) : task ? (
           <StateBadge state={task.status.state} />
-        ) : run.active ? (
+        ) : run.isActive ? (
           <span class="badge busy">sending</span>
         ) : (
           <span class="badge plain">{outcome(run)}</span>
@@ -109,7 +109,7 @@ export function Cancel({ run }: { run: Run }) {
       </button>
     );
   }
-  if (task || !run.active) return null;
+  if (task || !run.isActive) return null;
   return (
     <button type="button" onClick={() => run.stop()}>
       Stop waiting
@@ -133,7 +133,7 @@ function Lost({ run }: { run: Run }) {
       </div>
     );
   }
-  const idle = card.value?.capabilities.streaming && !run.active && task && !isSettled(task.status.state);
+  const idle = card.value?.capabilities.streaming && !run.isActive && task && !isSettled(task.status.state);
   if (!idle || run.isLost) return null;
   return (
     <div class="notice">
@@ -147,7 +147,7 @@ function Lost({ run }: { run: Run }) {
 
 export function Late({ run }: { run: Run }) {
   void run.changed.value;
-  if (!run.late) return null;
+  if (!run.isLate) return null;
   return (
     <div class="notice" role="status">
       <strong>Your answer came too late and was not used.</strong> The task had already been
@@ -179,7 +179,7 @@ function ProgressView({ run }: { run: Run }) {
 function AfterFailure({ run, rerun }: { run: Run; rerun?: () => void }) {
   void run.changed.value;
   const { task, error } = run;
-  const hasFailed = task?.status.state === "failed" || run.isLost || (error !== null && !run.active);
+  const hasFailed = task?.status.state === "failed" || run.isLost || (error !== null && !run.isActive);
   if (!hasFailed || isBroken(run)) return null;
   const { code, type } = failureOf(task);
   const traceId = traceOf(run);

@@ -1,7 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { SecurityScheme } from "../protocol/card";
 import { card, loadCard } from "../state/agent";
-import { credentialsOf, sendable, signIn, signingIn, unusable } from "../state/credentials";
+import { credentialsOf, isSendable, signIn, signingIn, unusableReason } from "../state/credentials";
 import { loadInbox } from "../state/tasks";
 
 /** The scheme to offer if the card declares none, or cannot be read before signing in. */
@@ -28,16 +28,16 @@ export function SignIn() {
 function Content({ reason }: { reason: string }) {
   const declaredSchemes = card.value?.schemes ?? [];
   const schemes = declaredSchemes.length ? declaredSchemes : [BEARER];
-  const [name, setName] = useState((schemes.find((each) => !unusable(each)) ?? schemes[0]!).name);
+  const [name, setName] = useState((schemes.find((candidate) => !unusableReason(candidate)) ?? schemes[0]!).name);
   const [secret, setSecret] = useState("");
-  const scheme = schemes.find((each) => each.name === name)!;
-  const reasonUnusable = unusable(scheme);
+  const scheme = schemes.find((candidate) => candidate.name === name)!;
+  const reasonUnusable = unusableReason(scheme);
   const [inputError, setInputError] = useState("");
   const submit = (event: Event) => {
     event.preventDefault();
     if (!secret.trim() || reasonUnusable) return;
     const entered = credentialsOf(scheme, secret.trim());
-    if (!sendable(entered)) return setInputError("This contains characters that can't be sent in an HTTP header. Check it and try again.");
+    if (!isSendable(entered)) return setInputError("This contains characters that can't be sent in an HTTP header. Check it and try again.");
     signIn(entered);
     signingIn.value = null;
     void loadCard().then(() => loadInbox());
@@ -48,9 +48,9 @@ function Content({ reason }: { reason: string }) {
       {reason && <p role="alert">{reason}</p>}
       <label for="scheme">Authentication scheme</label>
       <select id="scheme" value={name} onChange={(event) => setName(event.currentTarget.value)}>
-        {schemes.map((each) => (
-          <option key={each.name} value={each.name}>
-            {each.name}: {each.hint}
+        {schemes.map((option) => (
+          <option key={option.name} value={option.name}>
+            {option.name}: {option.hint}
           </option>
         ))}
       </select>

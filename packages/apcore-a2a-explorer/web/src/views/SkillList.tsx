@@ -50,7 +50,7 @@ export function SkillList({ id, asCards = false }: { id?: string; asCards?: bool
 }
 
 const isOpen = ({ skills }: Group, id: string | undefined, total: number) =>
-  total <= MAX_OPEN || skills.some((each) => each.id === id);
+  total <= MAX_OPEN || skills.some((skill) => skill.id === id);
 
 /** Focus the search with `/`, unless the user is typing. */
 function useSlash(field: { current: HTMLInputElement | null }): void {
@@ -71,7 +71,7 @@ function useSlash(field: { current: HTMLInputElement | null }): void {
 function move(event: KeyboardEvent, list: HTMLElement): void {
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   if (!step) return;
-  const targets = [...list.querySelectorAll<HTMLElement>("input, summary, li a")].filter((each) => each.checkVisibility());
+  const targets = [...list.querySelectorAll<HTMLElement>("input, summary, li a")].filter((element) => element.checkVisibility());
   const next = targets[targets.indexOf(document.activeElement as HTMLElement) + step];
   if (!next) return;
   event.preventDefault();

@@ -74,7 +74,7 @@ function Schema({ title, schema }: { title: string; schema?: JsonObject }) {
 }
 
 function Examples({ skill }: { skill: Skill }) {
-  const rich = skill.examples.filter((each) => each.inputs !== undefined);
+  const rich = skill.examples.filter((example) => example.inputs !== undefined);
   if (!rich.length) return null;
   return (
     <details>

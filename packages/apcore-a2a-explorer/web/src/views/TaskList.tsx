@@ -36,7 +36,7 @@ export function TaskList({ query }: { query: URLSearchParams }) {
         <summary>Filters</summary>
         <Filters query={query} />
       </details>
-      <BulkCancel ids={cancelable.map((task) => task.id)} done={() => (setChosen(new Set()), void load())} />
+      <BulkCancel ids={cancelable.map((task) => task.id)} onDone={() => (setChosen(new Set()), void load())} />
       <Failure error={error} />
       {tasks === null && !error && <p class="muted">Loading tasks…</p>}
       {tasks?.length === 0 && (

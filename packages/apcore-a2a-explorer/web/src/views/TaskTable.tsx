@@ -19,8 +19,8 @@ interface Props {
 /** A table of tasks; on phones a list of cards. Columns that no task has a value for are left out. */
 export function TaskTable({ tasks, chosen, choose, holders }: Props) {
   const facts = tasks.map(taskFacts);
-  const hasPrincipal = facts.some((each) => each.principal);
-  const hasAttempts = facts.some((each) => (each.attempts ?? 1) > 1);
+  const hasPrincipal = facts.some((taskFact) => taskFact.principal);
+  const hasAttempts = facts.some((taskFact) => (taskFact.attempts ?? 1) > 1);
   const toggle = (id: string) => {
     const next = new Set(chosen);
     if (!next.delete(id)) next.add(id);

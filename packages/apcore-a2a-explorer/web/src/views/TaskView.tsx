@@ -42,7 +42,7 @@ export function TaskView({ id }: { id: string }) {
   const run = runs.value.get(`task ${id}`);
   void run?.changed.value;
   const task = current(run, snapshot);
-  const isOver = run !== undefined && !run.active;
+  const isOver = run !== undefined && !run.isActive;
   // only the history has the user's answers; events come from the agent
   useEffect(() => {
     if (isOver) getTask(id).then(setSnapshot, () => {});
@@ -71,7 +71,7 @@ export function TaskView({ id }: { id: string }) {
       {run && (
         <RunView
           run={run}
-          replied={(next) => rememberRun(`task ${id}`, next)}
+          onReply={(next) => rememberRun(`task ${id}`, next)}
           bare
           rerun={rerunOf(snapshot)}
         />
@@ -91,7 +91,7 @@ export function TaskView({ id }: { id: string }) {
 
 /** The task as it is now: the snapshot until the replay of past events has ended. */
 const current = (run: Run | undefined, snapshot: Task | null) =>
-  snapshot && run?.active && isTerminal(snapshot.status.state) ? snapshot : (run?.task ?? snapshot);
+  snapshot && run?.isActive && isTerminal(snapshot.status.state) ? snapshot : (run?.task ?? snapshot);
 
 /** Show a task with its events if the agent streams, else its snapshot. */
 function show(task: Task): void {
@@ -112,10 +112,10 @@ function show(task: Task): void {
 /** The name of the task's skill on the card, or its id. */
 const nameOf = (task: Task) => skillsById.value.get(skillOf(task))?.name ?? skillOf(task);
 
-/** Runs the skill of a task again with its first message; undefined if they are not known. */
+/** A function that runs the skill of a task again with its first message; undefined if either is unknown. */
 function rerunOf(task: Task | null): (() => void) | undefined {
   const skill = task ? skillOf(task) : "";
-  const message = task?.history.find((each) => each.role === "user");
+  const message = task?.history.find((message) => message.role === "user");
   if (!skill || !message) return undefined;
   const mode = card.value?.capabilities.streaming ? "stream" : "send";
   return () => {

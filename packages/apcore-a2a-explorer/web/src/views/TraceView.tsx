@@ -6,7 +6,7 @@ import { readTrace, type Span, type Trace } from "../protocol/own";
 import type { TaskState } from "../protocol/types";
 import { now } from "../state/clock";
 import { duration } from "./times";
-import { useOwn } from "./useOwn";
+import { useOwnRoute } from "./useOwnRoute";
 
 const RUNNING_INTERVAL = 4_000; // milliseconds
 const ENDED_INTERVAL = 60_000; // milliseconds: webhooks may still be delivered
@@ -14,7 +14,7 @@ const ENDED_INTERVAL = 60_000; // milliseconds: webhooks may still be delivered
 /** The parts of a task's run on a common axis of time; nothing if the agent keeps no traces. */
 export function TraceView({ taskId, state }: { taskId: string; state: TaskState }) {
   const interval = isTerminal(state) ? ENDED_INTERVAL : RUNNING_INTERVAL;
-  const { data } = useOwn(`tasks/${encodeURIComponent(taskId)}/trace`, readTrace, interval);
+  const { data } = useOwnRoute(`tasks/${encodeURIComponent(taskId)}/trace`, readTrace, interval);
   if (!data?.spans.length) return null;
   return (
     <section aria-labelledby="trace">
@@ -26,11 +26,11 @@ export function TraceView({ taskId, state }: { taskId: string; state: TaskState 
 
 function Waterfall({ trace }: { trace: Trace }) {
   const { spans, dropped } = trace;
-  const start = Math.min(...spans.map((each) => each.start));
-  const known = Math.max(...spans.map((each) => each.start + (each.seconds ?? 0) * 1000), start + 1);
-  const isRunning = spans.some((each) => each.seconds === undefined);
+  const start = Math.min(...spans.map((span) => span.start));
+  const knownEnd = Math.max(...spans.map((span) => span.start + (span.seconds ?? 0) * 1000), start + 1);
+  const isRunning = spans.some((span) => span.seconds === undefined);
   // running spans have room even if the agent's clock is ahead of the browser's
-  const end = isRunning ? Math.max(now.value, known + (known - start) / 20) : known;
+  const end = isRunning ? Math.max(now.value, knownEnd + (knownEnd - start) / 20) : knownEnd;
   return (
     <>
       <table class="figures waterfall" role="table">
@@ -44,7 +44,7 @@ function Waterfall({ trace }: { trace: Trace }) {
               <span class="axis">
                 <span>0</span>
                 <span>
-                  {duration((isRunning ? end : known) - start)}
+                  {duration((isRunning ? end : knownEnd) - start)}
                   {isRunning && " so far"}
                 </span>
               </span>
@@ -52,8 +52,8 @@ function Waterfall({ trace }: { trace: Trace }) {
           </tr>
         </thead>
         <tbody role="rowgroup">
-          {spans.map((each, index) => (
-            <Row key={index} span={each} start={start} length={end - start} />
+          {spans.map((span, index) => (
+            <Row key={index} span={span} start={start} length={end - start} />
           ))}
         </tbody>
       </table>

@@ -39,27 +39,27 @@ export function TryView({ skill, query }: { skill: Skill; query: URLSearchParams
   useEffect(
     () =>
       draft.data.subscribe(() => {
-        if (draft.errors.peek().some((each) => each.local)) draft.errors.value = check(skill, draft);
+        if (draft.errors.peek().some((error) => error.local)) draft.errors.value = check(skill, draft);
       }),
     [skill, draft],
   );
   const run = runs.value.get(skill.id);
   void run?.changed.value;
   const begin = (action: () => Run | undefined) => {
-    if (run?.active || !action()) return;
+    if (run?.isActive || !action()) return;
     setShown("Result");
     // after the view has rendered the result
     setTimeout(() => reveal(result.current), 0);
   };
   const send = (unchecked = false) => begin(() => submit(skill, draft, mode, unchecked));
   const rerun = (earlier: Run) => begin(() => runAgain(skill, draft, earlier));
-  const keys = (event: KeyboardEvent) => {
+  const runOnCtrlEnter = (event: KeyboardEvent) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();
     send();
   };
   return (
-    <section aria-labelledby="try" class="try" onKeyDown={keys}>
+    <section aria-labelledby="try" class="try" onKeyDown={runOnCtrlEnter}>
       <div class="pane">
         <h2 id="try">Try it</h2>
         <Presets skill={skill} draft={draft} />
@@ -67,17 +67,17 @@ export function TryView({ skill, query }: { skill: Skill; query: URLSearchParams
         <InputView skill={skill} draft={draft} />
         <More draft={draft} />
         <Refused draft={draft} sendAnyway={() => send(true)} />
-        <RunBar skill={skill} draft={draft} isRunning={run?.active ?? false} run={() => send()} />
+        <RunBar skill={skill} draft={draft} isRunning={run?.isActive ?? false} run={() => send()} />
       </div>
       <div class="pane" ref={result}>
         <Choice label="Beside the input" options={["Result", "Code"]} value={shown} onChange={setShown} />
-        {/* hidden instead of removed, so that what was opened and chosen in it stays so */}
+        {/* hidden instead of removed, so that it keeps its state */}
         <div hidden={shown !== "Result"}>
           {run ? (
             <RunView
               key={run.startedAt}
               run={run}
-              replied={(next) => addRun(skill.id, next)}
+              onReply={(next) => addRun(skill.id, next)}
               rerun={() => rerun(run)}
             />
           ) : (
@@ -91,12 +91,12 @@ export function TryView({ skill, query }: { skill: Skill; query: URLSearchParams
   );
 }
 
-/** The request that *Run* would send, as code. It follows the form as one types. */
+/** The request that *Run* would send, as code. It changes as the user types. */
 function Code({ skill, draft, mode }: { skill: Skill; draft: Draft; mode: SendMode }) {
   if (draft.kind.value === "data" && draft.jsonError.value) {
     return <p class="muted">Fix the JSON to copy the request.</p>;
   }
-  return <Copies operation={operationOf(mode, partsOf(draft), sendingOf(skill, draft))} />;
+  return <Copies operation={operationOf(mode, partsOf(draft), sendParamsOf(skill, draft))} />;
 }
 
 /** The way to run a skill: the chosen one, if the agent can do it. */
@@ -187,7 +187,7 @@ function More({ draft }: { draft: Draft }) {
 
 /** The errors that the page found before sending, including those that belong to no form field. */
 function Refused({ draft, sendAnyway }: { draft: Draft; sendAnyway: () => void }) {
-  const errors = draft.errors.value.filter((each) => each.local);
+  const errors = draft.errors.value.filter((error) => error.local);
   if (!errors.length || draft.kind.value !== "data") return null;
   return (
     <div class="failure" role="alert">
@@ -275,7 +275,7 @@ function takeSharedInput(draft: Draft, query: URLSearchParams): void {
   history.replaceState(null, "", location.hash.split("?")[0]);
 }
 
-function sendingOf(skill: Skill, draft: Draft): SendParams {
+function sendParamsOf(skill: Skill, draft: Draft): SendParams {
   const { contextId, webhook, token } = draft;
   return {
     skillId: skill.id,
@@ -298,7 +298,7 @@ function submit(skill: Skill, draft: Draft, mode: SendMode, unchecked: boolean) 
     focusFirstError();
     return undefined;
   }
-  return addAndWatch(skill, draft, start(mode, partsOf(draft), sendingOf(skill, draft)));
+  return addAndWatch(skill, draft, start(mode, partsOf(draft), sendParamsOf(skill, draft)));
 }
 
 /** Run with the input of an earlier run, and show that input if the form can. */
@@ -307,8 +307,8 @@ function runAgain(skill: Skill, draft: Draft, { sent }: Run): Run | undefined {
   const { message, options } = sent;
   showParts(draft, message.parts);
   const mode = sent.name === "stream" ? "stream" : options?.returnImmediately ? "later" : "send";
-  const sending = { skillId: skill.id, contextId: message.contextId, options };
-  return addAndWatch(skill, draft, start(mode, message.parts, sending));
+  const sendParams = { skillId: skill.id, contextId: message.contextId, options };
+  return addAndWatch(skill, draft, start(mode, message.parts, sendParams));
 }
 
 /** Add a run to the history; when it ends, show its errors at the fields. */
@@ -325,7 +325,7 @@ function addAndWatch(skill: Skill, draft: Draft, run: Run): Run {
 
 function check(skill: Skill, draft: Draft) {
   if (draft.kind.value !== "data" || !hasForm(skill.inputSchema)) return [];
-  return validate(skill.inputSchema, draft.data.value).map((each) => ({ ...each, local: true }));
+  return validate(skill.inputSchema, draft.data.value).map((error) => ({ ...error, local: true }));
 }
 
 /** Focus the first invalid field, after the form has rendered the errors. */

@@ -2,7 +2,7 @@ import { useState } from "preact/hooks";
 import { counted } from "../parts/counted";
 import { readAttempt, type Attempt, type Webhook } from "../protocol/own";
 import { object } from "../protocol/values";
-import { askOwn } from "../state/agent";
+import { callOwnRoute } from "../state/agent";
 import { href } from "../state/route";
 import { Failure } from "./Errors";
 import { When } from "./When";
@@ -10,29 +10,29 @@ import { duration, short } from "./times";
 
 interface Props {
   webhooks: Webhook[];
-  /** Whether to name the task of each. */
-  named?: boolean;
+  /** Whether to show the task of each webhook. */
+  showsTask?: boolean;
   reload: () => Promise<unknown>;
 }
 
 /** Webhooks with their attempts, and buttons to test them and to deliver again. */
-export const WebhookList = ({ webhooks, named = false, reload }: Props) => (
+export const WebhookList = ({ webhooks, showsTask = false, reload }: Props) => (
   <ul class="bare">
-    {webhooks.map((each) => (
-      <li key={`${each.taskId} ${each.id}`} class="card">
-        <Entry webhook={each} named={named} reload={reload} />
+    {webhooks.map((webhook) => (
+      <li key={`${webhook.taskId} ${webhook.id}`} class="card">
+        <Entry webhook={webhook} showsTask={showsTask} reload={reload} />
       </li>
     ))}
   </ul>
 );
 
-function Entry({ webhook, named, reload }: { webhook: Webhook; named: boolean; reload: () => Promise<unknown> }) {
+function Entry({ webhook, showsTask, reload }: { webhook: Webhook; showsTask: boolean; reload: () => Promise<unknown> }) {
   const { taskId, id, url, state, reason, pending, nextAttemptAt, attempts } = webhook;
   const [error, setError] = useState<unknown>(null);
   const [outcome, setOutcome] = useState("");
   const act = async (name: "test" | "redeliver", describe: (answer: unknown) => string) => {
     try {
-      setOutcome(describe(await askOwn(`tasks/${encodeURIComponent(taskId)}/webhooks/${encodeURIComponent(id)}/${name}`, "POST")));
+      setOutcome(describe(await callOwnRoute(`tasks/${encodeURIComponent(taskId)}/webhooks/${encodeURIComponent(id)}/${name}`, "POST")));
       setError(null);
     } catch (failure) {
       setOutcome("");
@@ -46,7 +46,7 @@ function Entry({ webhook, named, reload }: { webhook: Webhook; named: boolean; r
       <div class="row">
         <strong class="mono breakable">{url}</strong>
         <span class={`state ${isFailed ? "danger" : "good"}`}>{state}</span>
-        {named && (
+        {showsTask && (
           <a class="mono" href={href("tasks", taskId)} title={taskId}>
             Task {short(taskId)}
           </a>
@@ -96,13 +96,13 @@ function Attempts({ attempts }: { attempts: Attempt[] }) {
     <details>
       <summary>{counted(attempts.length, "attempt")}, newest first</summary>
       <ul class="bare">
-        {attempts.map((each, index) => (
+        {attempts.map((attempt, index) => (
           <li key={index} class="row">
-            <span class={`state ${TONES[each.result] ?? ""}`}>{each.result}</span>
-            {each.status !== undefined && <span class="number">HTTP {each.status}</span>}
-            {each.seconds !== undefined && <span class="number muted">{duration(each.seconds * 1000)}</span>}
-            <When time={each.at} />
-            {each.reason && <span class="breakable">{each.reason}</span>}
+            <span class={`state ${TONES[attempt.result] ?? ""}`}>{attempt.result}</span>
+            {attempt.status !== undefined && <span class="number">HTTP {attempt.status}</span>}
+            {attempt.seconds !== undefined && <span class="number muted">{duration(attempt.seconds * 1000)}</span>}
+            <When time={attempt.at} />
+            {attempt.reason && <span class="breakable">{attempt.reason}</span>}
           </li>
         ))}
       </ul>

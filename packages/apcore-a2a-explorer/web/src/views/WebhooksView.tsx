@@ -3,7 +3,7 @@ import { Choice } from "../parts/Choice";
 import { readWebhooks } from "../protocol/own";
 import { whoami } from "../state/operate";
 import { Failure } from "./Errors";
-import { useOwn } from "./useOwn";
+import { useOwnRoute } from "./useOwnRoute";
 import { WebhookList } from "./WebhookList";
 
 const STATES = { All: "all", Active: "active", Failed: "failed" };
@@ -13,7 +13,7 @@ const MAX_WEBHOOKS = 50;
 /** The webhooks of all tasks that the caller may see. */
 export function WebhooksView() {
   const [shown, setShown] = useState<Shown>("All");
-  const { data, error, load } = useOwn(`webhooks?state=${STATES[shown]}&limit=${MAX_WEBHOOKS}`, readWebhooks);
+  const { data, error, load } = useOwnRoute(`webhooks?state=${STATES[shown]}&limit=${MAX_WEBHOOKS}`, readWebhooks);
   return (
     <section class="page wide">
       <h1>Webhooks</h1>
@@ -24,7 +24,7 @@ export function WebhooksView() {
       <Failure error={error} />
       {!data && !error && <p class="muted">Loading webhooks…</p>}
       {data?.length === 0 && <p class="empty">{shown === "All" ? "No webhooks" : "No webhooks in this state"}</p>}
-      {data && <WebhookList webhooks={data} named reload={load} />}
+      {data && <WebhookList webhooks={data} showsTask reload={load} />}
     </section>
   );
 }

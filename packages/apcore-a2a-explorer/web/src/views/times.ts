@@ -40,7 +40,7 @@ export const exact = (date: Date) =>
 
 export const short = (id: string) => (id.length > 13 ? `${id.slice(0, 8)}…` : id);
 
-/** The time that is left, such as "58 min left"; in milliseconds. */
+/** A remaining time of *milliseconds* in words, such as "58 min left". */
 export function left(milliseconds: number): string {
   if (milliseconds <= 0) return "expired";
   const minutes = Math.floor(milliseconds / 60_000);

@@ -2,7 +2,7 @@ import { useRef, useState } from "preact/hooks";
 import { readLeases, type Leases } from "../protocol/own";
 import { isSettled } from "../protocol/states";
 import type { Task } from "../protocol/types";
-import { askOwn } from "../state/agent";
+import { callOwnRoute } from "../state/agent";
 import { credentials } from "../state/credentials";
 import { isHidden, ownViews } from "../state/operate";
 import { usePoll } from "./usePoll";
@@ -21,7 +21,7 @@ export function useLeases(tasks: Task[]): Map<string, string> | undefined {
   const load = async () => {
     if (!isOperator || leases?.isShared === false) return false;
     try {
-      const answer = readLeases(await askOwn(`leases?tasks=${ids}`));
+      const answer = readLeases(await callOwnRoute(`leases?tasks=${ids}`));
       if (latest.current !== ids) return false;
       setLeases(answer);
       return answer.isShared;

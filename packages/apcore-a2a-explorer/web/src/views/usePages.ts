@@ -76,6 +76,6 @@ const matches = (task: Task, { state, contextId }: ListQuery) =>
 
 /** Append a page, without tasks that were on an earlier one: tasks that change move between pages. */
 function appendPage(tasks: Task[], page: Task[]): Task[] {
-  const ids = new Set(tasks.map((each) => each.id));
-  return [...tasks, ...page.filter((each) => !ids.has(each.id))];
+  const ids = new Set(tasks.map((task) => task.id));
+  return [...tasks, ...page.filter((task) => !ids.has(task.id))];
 }

@@ -1,20 +1,20 @@
 import { useRef, useState } from "preact/hooks";
-import { askOwn } from "../state/agent";
+import { callOwnRoute } from "../state/agent";
 import { credentials } from "../state/credentials";
 import { isHidden } from "../state/operate";
 import { usePoll } from "./usePoll";
 
 const INTERVAL = 4_000; // milliseconds
 
-/** The answer of a route below `/apcore/`, polled while the page is visible, if the agent has the route. */
-export function useOwn<T>(path: string, read: (answer: unknown) => T, interval = INTERVAL) {
+/** The response of a route below `/apcore/`, polled while the page is visible, if the agent has the route. */
+export function useOwnRoute<T>(path: string, read: (answer: unknown) => T, interval = INTERVAL) {
   const [data, setData] = useState<T | null>(null);
   const [error, setError] = useState<unknown>(null);
   const latest = useRef(path);
   latest.current = path;
   const load = async () => {
     try {
-      const answer = read(await askOwn(path));
+      const answer = read(await callOwnRoute(path));
       if (latest.current !== path) return false;
       setData(answer);
       setError(null);
