@@ -134,7 +134,7 @@ interface FileMembersProps extends InputProps {
 
 const NAMES = ["name", "filename", "fileName"];
 
-/** The member `bytes` of an object, whose file also gives the members for its type and name. */
+/** The field for the member `bytes` of an object; a chosen file also sets the members for its type and name. */
 export function FileMembers({ field, schema, object, change }: FileMembersProps) {
   const members = propertiesOf(schema);
   const bytes = resolve(members.bytes, schema);

@@ -102,7 +102,7 @@ function isHidden(name: string, object: JsonObject, constants: JsonObject): bool
   return Object.hasOwn(constants, name) && (value === undefined || sameJson(value, constants[name]));
 }
 
-/** A copy of *object* with a changed member, a new one in its place of *order*, or without it. */
+/** A copy of *object* with a member changed, added at its place in *order*, or removed (undefined). */
 export function withMember(object: JsonObject, name: string, value: Json | undefined, order: string[]): JsonObject {
   const entries = Object.entries(object);
   const index = entries.findIndex(([key]) => key === name);

@@ -20,7 +20,7 @@ export interface FieldProps {
   path: string[];
   label: string;
   required: boolean;
-  /** Whether its container removes it, as a list removes its items. */
+  /** Whether its container has a button that removes it, as lists have for their items. */
   isItem?: boolean;
   /** The name of an additional input of the field; `quiet` if only the field's own shows errors. */
   part?: { name: string; quiet: boolean };
@@ -51,7 +51,7 @@ export function useField({ path, required, part }: FieldProps, schema: JsonObjec
   };
 }
 
-/** The value of an emptied field: null if it is required and may be null, else none. */
+/** The value of an emptied field: null if it is required and may be null, else undefined. */
 export const emptyOf = (schema: JsonObject, required: boolean): Json | undefined =>
   required && schema.nullable ? null : undefined;
 

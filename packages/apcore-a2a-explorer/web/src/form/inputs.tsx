@@ -62,7 +62,7 @@ export function NumberField({ field, schema }: InputProps) {
   const [typed, setTyped] = useState("");
   const mayBeString = isDecimal(schema, root);
   const { value } = field;
-  // the text as typed, such as 1.50, as long as it still stands for the value
+  // the text as typed, such as 1.50, while it still means the same value
   const isTyped = sameJson(numberOf(typed, mayBeString) ?? null, value ?? null);
   const shown = isTyped ? typed : value === undefined || value === null ? "" : String(value);
   const isLossy = typeof value === "number" && typed !== "" && isTyped && !isExact(typed);

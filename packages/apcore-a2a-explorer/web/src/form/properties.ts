@@ -77,7 +77,7 @@ class Reader {
   }
 }
 
-/** Whether a schema has the members or items of one above it; references are resolved to copies. */
+/** Whether a schema has the members or items of a schema above it; references are resolved to copies. */
 const isAmong = (schema: JsonObject, above: JsonObject[]) =>
   above.some(
     ({ properties, items }) =>

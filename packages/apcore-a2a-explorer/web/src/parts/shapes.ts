@@ -19,7 +19,7 @@ const LONG_TEXT = 120; // characters
 const MAX_DEPTH = 4; // levels of members that are not shown as a tree
 const MAX_EXAMINED = 200; // members or items
 
-/** The shape of *value*. *schema* is resolved against *root*; it is empty if there is none. */
+/** The shape of *value*. *schema*, resolved against *root*, is empty if there is none. */
 export function shapeOf(value: Json, schema: JsonObject, root: JsonObject, depth = 0): Shape {
   if (typeof value === "string") return stringShape(value, schema);
   if (depth >= MAX_DEPTH || value === null || typeof value !== "object") return PLAIN;

@@ -95,7 +95,7 @@ export function readCard(source: JsonObject): AgentCard {
       required: extension.required === true,
     })),
     schemes: Object.entries(object(source.securitySchemes) ?? {}).map(scheme),
-    security: requirements(source),
+    security: readRequirements(source),
     inputModes,
     outputModes,
     skills: objects(source.skills).map((skillSource) => skill(skillSource, details, inputModes, outputModes)),
@@ -139,7 +139,7 @@ export function unsupported({ interfaces: all }: AgentCard, version: Version): s
 }
 
 /** The names of the security schemes that the card accepts; any one of them suffices. */
-function requirements(source: JsonObject): string[] {
+function readRequirements(source: JsonObject): string[] {
   const v03 = objects(source.security).flatMap(Object.keys);
   const v1 = objects(source.securityRequirements).flatMap((requirement) =>
     Object.keys(object(requirement.schemes) ?? {}),

@@ -29,7 +29,7 @@ function requestOf(dialect: Dialect, operation: Operation, { url, binding = json
   return { verb, url: path ? url.replace(/\/$/, "") + path : url, body: body && toJson(parseJson(body), 2) };
 }
 
-/** The body of a request, or its first line if it has none. */
+/** The body of a request, or its request line if it has no body. */
 export function asJson(dialect: Dialect, operation: Operation, target: Target): string {
   const { verb, url, body } = requestOf(dialect, operation, target);
   return body || `${verb} ${url}`;

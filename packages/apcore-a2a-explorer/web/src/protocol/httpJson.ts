@@ -34,7 +34,7 @@ export function httpJson(version: Version, tenant = ""): Binding {
       const { verb, path, hasBody } = targetOf(operation, isV03);
       const { params } = dialect.request(operation);
       if (hasBody) {
-        const { taskId: _, ...content } = params; // the path has it
+        const { taskId: _, ...content } = params; // the path contains it
         return { verb, path: prefix + path, body: toJson(isV03 ? bodyOfV03(operation, params) : content) };
       }
       const query = operation.name === "list" ? `?${queryOf(params)}` : "";
@@ -84,7 +84,7 @@ const queryOf = (params: JsonObject) =>
 function codeOf(error: JsonObject, status: number): number {
   const info = objects(error.details).find((detail) => String(detail["@type"]).endsWith("ErrorInfo"));
   const named = CODES[text(info?.reason) ?? ""] ?? CODES[text(error.status) ?? ""];
-  // servers of 0.3 repeat the code of JSON-RPC, those of 1.0 the HTTP status
+  // servers of 1.0 repeat the HTTP status here
   const given = typeof error.code === "number" && error.code < 0 ? error.code : undefined;
   return named ?? given ?? CODES_OF_STATUS[status] ?? INTERNAL;
 }

@@ -44,7 +44,7 @@ export interface Replica {
   isSelf: boolean;
 }
 
-/** The figures of the agent now; those that it cannot know are undefined. */
+/** The figures of the agent now; unknown ones are undefined. */
 export interface Now {
   at?: string;
   status: string;

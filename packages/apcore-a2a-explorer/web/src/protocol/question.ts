@@ -56,7 +56,7 @@ const withoutChoices = (prompt: string, choices: string[]) =>
 
 /**
  * The schema of an object that answers a question, and the data beside it. A schema of a single
- * value becomes that of a member: the question's field, or `answer`.
+ * value becomes the schema of a member: the question's field, or `answer`.
  */
 function schemaIn(input: JsonObject | undefined, extra: Json | undefined): { schema?: JsonObject; rest?: Json } {
   const inData = isObject(extra) ? object(extra.schema) : undefined;

@@ -7,7 +7,7 @@ import type { Operation } from "./types";
 import { isObject, object, text } from "./values";
 
 export interface Endpoint {
-  /** Return the URL of a path below that of the interface. */
+  /** Return the URL of a path below the URL of the interface. */
   url: (path: string) => string;
   binding: Binding;
   dialect: Dialect;

@@ -24,7 +24,7 @@ export const v03: Dialect = {
   headers: {},
   request: (operation): RpcRequest => ({
     method: METHODS[operation.name],
-    params: params(operation),
+    params: paramsOf(operation),
   }),
   task: (result) => readTask(object(result) ?? {}, reader),
   event,
@@ -39,17 +39,17 @@ export const v03: Dialect = {
     objects(result).map((record) => readPush(object(record.pushNotificationConfig) ?? {}, record)),
 };
 
-function params(operation: Operation): JsonObject {
+function paramsOf(operation: Operation): JsonObject {
   switch (operation.name) {
     case "send":
     case "stream":
       return withoutUndefined({
-        message: message(operation.message),
+        message: writeMessage(operation.message),
         metadata: operation.metadata,
-        configuration: configuration(operation),
+        configuration: configurationOf(operation),
       });
     case "list":
-      return list(operation.query);
+      return listParams(operation.query);
     case "setPush":
       return { taskId: operation.taskId, pushNotificationConfig: writePush(operation.config) };
     case "listPush":
@@ -63,7 +63,7 @@ function params(operation: Operation): JsonObject {
   }
 }
 
-const message = (source: Message) =>
+const writeMessage = (source: Message) =>
   withoutUndefined({ kind: "message", ...source, parts: source.parts.map(part) });
 
 /** Data that is not an object is wrapped in one, as a2a-sdk does. */
@@ -78,7 +78,7 @@ function part(source: Part): JsonObject {
   return { kind: "data", data: { value: data }, metadata: { ...metadata, data_part_compat: true } };
 }
 
-function configuration(operation: Extract<Operation, { name: "send" | "stream" }>) {
+function configurationOf(operation: Extract<Operation, { name: "send" | "stream" }>) {
   const options = operation.options;
   return withoutUndefined({
     blocking: operation.name === "send" ? !options?.returnImmediately : undefined,
@@ -87,7 +87,7 @@ function configuration(operation: Extract<Operation, { name: "send" | "stream" }
   });
 }
 
-const list = (query: ListQuery) =>
+const listParams = (query: ListQuery) =>
   withoutUndefined({
     contextId: query.contextId || undefined,
     status: query.state,

@@ -35,7 +35,7 @@ export const v1: Dialect = {
   headers: { "A2A-Version": "1.0" },
   request: (operation): RpcRequest => ({
     method: METHODS[operation.name],
-    params: params(operation),
+    params: paramsOf(operation),
   }),
   task(result) {
     const source = object(result) ?? {};
@@ -53,17 +53,17 @@ export const v1: Dialect = {
   pushConfigs: (result) => objects(object(result)?.configs).map((config) => readPush(config, config)),
 };
 
-function params(operation: Operation): JsonObject {
+function paramsOf(operation: Operation): JsonObject {
   switch (operation.name) {
     case "send":
     case "stream":
       return withoutUndefined({
-        message: message(operation.message),
+        message: writeMessage(operation.message),
         metadata: operation.metadata,
-        configuration: configuration(operation.options),
+        configuration: configurationOf(operation.options),
       });
     case "list":
-      return list(operation.query);
+      return listParams(operation.query);
     case "setPush":
       return withoutUndefined({ taskId: operation.taskId, ...writePush(operation.config) });
     case "listPush":
@@ -77,14 +77,14 @@ function params(operation: Operation): JsonObject {
   }
 }
 
-const message = (source: Message) =>
+const writeMessage = (source: Message) =>
   withoutUndefined({
     ...source,
     role: source.role === "user" ? "ROLE_USER" : "ROLE_AGENT",
     parts: source.parts.map((part) => withoutUndefined({ ...part })),
   });
 
-function configuration(options: SendOptions | undefined) {
+function configurationOf(options: SendOptions | undefined) {
   const result = withoutUndefined({
     returnImmediately: options?.returnImmediately || undefined,
     historyLength: options?.historyLength,
@@ -93,7 +93,7 @@ function configuration(options: SendOptions | undefined) {
   return Object.keys(result).length ? result : undefined;
 }
 
-const list = (query: ListQuery) =>
+const listParams = (query: ListQuery) =>
   withoutUndefined({
     contextId: query.contextId || undefined,
     status: query.state && stateOfV1(query.state),

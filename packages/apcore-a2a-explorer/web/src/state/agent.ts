@@ -14,7 +14,7 @@ import { agentUrl } from "./proxied";
 import { dialect, version } from "./settings";
 
 const meta = document.querySelector<HTMLMetaElement>('meta[name="agent-base"]');
-/** The agent's URL, from the page. The card may have another one, which the CSP would block. */
+/** The agent's URL, from the page. The card may name another URL, which the CSP would block. */
 export const base = new URL(meta?.content || "./", location.href.split("#")[0]).href;
 
 export const card = signal<AgentCard | null>(null);
@@ -35,7 +35,7 @@ export async function loadCard(): Promise<void> {
     const source = await fetchCard(entry);
     if (!isObject(source)) throw new Error("The Agent Card is not a JSON object. Check the agent's server.");
     entry.end();
-    await show(readCard(source));
+    await showCard(readCard(source));
   } catch (error) {
     entry.end(error);
     signInIfRefused(error);
@@ -73,7 +73,7 @@ function adaptVersion(agentCard: AgentCard): void {
 }
 
 /** Show the extended card if there is one, else the public one; never both, so that skills do not come and go. */
-async function show(publicCard: AgentCard): Promise<void> {
+async function showCard(publicCard: AgentCard): Promise<void> {
   adaptVersion(publicCard);
   const hasExtended = credentials.value && publicCard.capabilities.extendedCard;
   const source = hasExtended ? await extendedCard() : undefined;

@@ -14,7 +14,7 @@ export interface Credentials {
 const KEY = `a2a-explorer.credentials${agentUrl && ` ${location.pathname}`}`;
 const HEADER_NAME = /^[A-Za-z0-9_.-]+$/;
 
-function recall(): Credentials | null {
+function loadCredentials(): Credentials | null {
   try {
     return JSON.parse(sessionStorage.getItem(KEY) ?? "null") as Credentials | null;
   } catch {
@@ -22,7 +22,7 @@ function recall(): Credentials | null {
   }
 }
 
-export const credentials = signal<Credentials | null>(recall());
+export const credentials = signal<Credentials | null>(loadCredentials());
 /** The reason to show the sign-in dialog; null while it is closed. */
 export const signingIn = signal<{ reason: string } | null>(null);
 

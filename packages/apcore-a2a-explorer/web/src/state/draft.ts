@@ -5,7 +5,7 @@ import type { FieldError } from "../protocol/errors";
 import type { JsonObject, Part } from "../protocol/types";
 import { parseJson } from "../protocol/json";
 import { inexactNumber, isObject, pretty } from "../protocol/values";
-import { keep } from "./session";
+import { keepInSession } from "./session";
 
 export type InputKind = "data" | "text" | "files";
 
@@ -34,7 +34,7 @@ export interface Draft {
 type StoredDraft = Record<"kind" | "json" | "text" | "contextId" | "webhook", string>;
 
 const drafts = new Map<string, Draft>();
-const stored: Map<string, StoredDraft> = keep("drafts", () => {
+const stored: Map<string, StoredDraft> = keepInSession("drafts", () => {
   const opened = [...drafts].map(([id, draft]): [string, StoredDraft] => [id, storable(draft)]);
   return [...opened.reverse(), ...[...stored].filter(([id]) => !drafts.has(id))];
 });

@@ -17,7 +17,7 @@ export const COMMON_FILTERS: SavedFilter[] = [
   { name: "Failed", query: "state=failed" },
 ];
 
-function recall(): SavedFilter[] {
+function loadFilters(): SavedFilter[] {
   try {
     const stored: unknown = JSON.parse(localStorage.getItem(KEY) ?? "[]");
     if (!Array.isArray(stored)) return [];
@@ -28,16 +28,16 @@ function recall(): SavedFilter[] {
 }
 
 /** The filters that the user has saved in this browser. */
-export const savedFilters = signal(recall());
+export const savedFilters = signal(loadFilters());
 
 /** Save a filter; replace an earlier one of the same name. */
 export function saveFilter(name: string, query: string): void {
-  keep([...savedFilters.value.filter((filter) => filter.name !== name), { name, query }].slice(-MAX_FILTERS));
+  storeFilters([...savedFilters.value.filter((filter) => filter.name !== name), { name, query }].slice(-MAX_FILTERS));
 }
 
-export const removeFilter = (name: string) => keep(savedFilters.value.filter((filter) => filter.name !== name));
+export const removeFilter = (name: string) => storeFilters(savedFilters.value.filter((filter) => filter.name !== name));
 
-function keep(filters: SavedFilter[]): void {
+function storeFilters(filters: SavedFilter[]): void {
   savedFilters.value = filters;
   try {
     localStorage.setItem(KEY, JSON.stringify(filters));

@@ -9,7 +9,7 @@ const KEY = "a2a-explorer.notify";
 
 const isSupported = "Notification" in window;
 
-function recall(): boolean {
+function wasTurnedOn(): boolean {
   try {
     return isSupported && Notification.permission === "granted" && localStorage.getItem(KEY) === "yes";
   } catch {
@@ -18,17 +18,17 @@ function recall(): boolean {
 }
 
 /** Whether to notify; null if the browser can't, or the user has refused it. */
-export const notifying = signal<boolean | null>(isSupported && Notification.permission !== "denied" ? recall() : null);
+export const notifying = signal<boolean | null>(isSupported && Notification.permission !== "denied" ? wasTurnedOn() : null);
 
 /** Turn notifications on, after asking for permission, or off. */
 export async function toggleNotifying(): Promise<void> {
-  if (notifying.value) return keep(false);
+  if (notifying.value) return storeChoice(false);
   const permission = await Notification.requestPermission();
-  if (permission === "granted") keep(true);
+  if (permission === "granted") storeChoice(true);
   if (permission === "denied") notifying.value = null;
 }
 
-function keep(isOn: boolean): void {
+function storeChoice(isOn: boolean): void {
   notifying.value = isOn;
   try {
     localStorage.setItem(KEY, isOn ? "yes" : "no");

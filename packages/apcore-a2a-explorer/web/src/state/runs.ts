@@ -15,7 +15,7 @@ import { withoutUndefined } from "../protocol/values";
 import { credentials } from "./credentials";
 import { randomHex } from "./random";
 import { Run } from "./run";
-import { keep } from "./session";
+import { keepInSession } from "./session";
 
 const MAX_RUNS = 20; // for each skill
 const MAX_RUNS_WITH_EVENTS = 5; // for each skill
@@ -106,7 +106,7 @@ interface StoredRun {
   followed: boolean;
 }
 
-const stored = keep<StoredRun[]>("runs", () =>
+const stored = keepInSession<StoredRun[]>("runs", () =>
   [...histories.value].map(([skillId, history]): [string, StoredRun[]] => [
     skillId,
     history.flatMap((run) => storable(run) ?? []),

@@ -12,7 +12,7 @@ let forgotten = false;
  * Return the entries of the page before its reload, and save those that *collect* returns when the
  * page is left. If they are too large, the last ones are dropped.
  */
-export function keep<T>(kind: string, collect: () => [string, T][]): Map<string, T> {
+export function keepInSession<T>(kind: string, collect: () => [string, T][]): Map<string, T> {
   const save = () => {
     if (!forgotten) store(nameOf(kind), collect());
   };

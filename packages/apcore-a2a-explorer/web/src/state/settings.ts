@@ -12,7 +12,7 @@ const MODE = "a2a-explorer.mode";
 const MODES: SendMode[] = ["stream", "send", "later"];
 
 /** Read a setting; null if storage is forbidden. */
-function recall(key: string): string | null {
+function loadSetting(key: string): string | null {
   try {
     return localStorage.getItem(key);
   } catch {
@@ -28,12 +28,12 @@ function remember(key: string, value: string): void {
   }
 }
 
-const stored = recall(THEME);
+const stored = loadSetting(THEME);
 export const theme = signal<Theme>(stored === "light" || stored === "dark" ? stored : "system");
-export const version = signal<Version>(recall(VERSION) === "0.3" ? "0.3" : "1.0");
+export const version = signal<Version>(loadSetting(VERSION) === "0.3" ? "0.3" : "1.0");
 
 /** The way to run skills; null until the user chooses one. */
-export const chosenMode = signal<SendMode | null>(MODES.find((mode) => mode === recall(MODE)) ?? null);
+export const chosenMode = signal<SendMode | null>(MODES.find((mode) => mode === loadSetting(MODE)) ?? null);
 
 export const DIALECTS: Record<Version, Dialect> = { "1.0": v1, "0.3": v03 };
 export const dialect = (): Dialect => DIALECTS[version.value];

@@ -19,7 +19,7 @@ import { Skills } from "./Skills";
 import { TaskList } from "./TaskList";
 import { TaskView } from "./TaskView";
 import { WebhooksView } from "./WebhooksView";
-import { short } from "./times";
+import { shortId } from "./times";
 
 export function App() {
   useTitle();
@@ -50,7 +50,7 @@ function useTitle(): void {
 function titleOf(section: string, id: string | undefined): string {
   if (section === "tasks" && id) {
     const task = runs.value.get(`task ${id}`)?.task;
-    return [task && skillOf(task), `Task ${short(id)}`].filter(Boolean).join(" · ");
+    return [task && skillOf(task), `Task ${shortId(id)}`].filter(Boolean).join(" · ");
   }
   return section.charAt(0).toUpperCase() + section.slice(1);
 }

@@ -3,7 +3,7 @@ const HEIGHT = 32; // units of the picture
 interface Props {
   /** Counts per minute, oldest first. */
   counts: number[];
-  /** The failed ones among them. */
+  /** Counts of failed runs per minute. */
   failed: number[];
   label: string;
 }

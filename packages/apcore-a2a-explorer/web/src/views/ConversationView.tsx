@@ -16,7 +16,7 @@ import { Failure } from "./Errors";
 import { authorOf, MessageView } from "./MessageView";
 import { QuestionView } from "./QuestionView";
 import { Late, RunView } from "./RunView";
-import { short } from "./times";
+import { shortId } from "./times";
 import { usePages } from "./usePages";
 
 const TURNS = 10; // tasks that are shown at first, and by each "Show earlier tasks"
@@ -63,7 +63,7 @@ function KnownConversation({ id }: { id: string }) {
     <section class="page wide">
       <Back />
       <h1>
-        Conversation <span class="mono">{short(id)}</span>
+        Conversation <span class="mono">{shortId(id)}</span>
       </h1>
       <Failure error={error} />
       {tasks === null && !error && <p class="muted">Loading tasks…</p>}
@@ -126,10 +126,10 @@ function Turn({ task, onReply }: { task: Task; onReply: (run: Run) => void }) {
   const question = questionOf(task);
   const messages: Message[] = last && !isRecorded && !question ? [...task.history, last] : task.history;
   return (
-    <section class="turn" aria-label={`Task ${short(task.id)}`}>
+    <section class="turn" aria-label={`Task ${shortId(task.id)}`}>
       <header class="row">
         <a class="mono" href={href("tasks", task.id)}>
-          {skillOf(task) || short(task.id)}
+          {skillOf(task) || shortId(task.id)}
         </a>
         <StateBadge state={task.status.state} />
       </header>

@@ -7,7 +7,7 @@ import { listTasks } from "../state/tasks";
 import { StateBadge } from "./Badges";
 import { Failure } from "./Errors";
 import { When } from "./When";
-import { short } from "./times";
+import { shortId } from "./times";
 import { usePages } from "./usePages";
 
 const LATEST = { pageSize: 100 };
@@ -39,7 +39,7 @@ export function Conversations() {
           <li key={id}>
             <a class="card" href={href("conversations", id)}>
               <span class="row">
-                <strong class="mono">{short(id)}</strong>
+                <strong class="mono">{shortId(id)}</strong>
                 <StateBadge state={group[0]!.status.state} />
                 <span class="muted">
                   <Size id={id} listed={group.length} isWhole={!next} />,{" "}

@@ -59,7 +59,7 @@ function Row({ run, isShown, show, rerun, compare }: RowProps) {
       </button>
       {task ? <StateBadge state={task.status.state} /> : <span class="badge plain">no task</span>}
       {endedAt !== undefined && <span class="muted number">{duration(endedAt - startedAt)}</span>}
-      <span class="muted breakable brief">{brief(run)}</span>
+      <span class="muted breakable brief">{inputPreviewOf(run)}</span>
       <span class="actions">
         <button type="button" class="quiet small" onClick={rerun}>
           Run again
@@ -130,7 +130,7 @@ function contentOf(parts: Part[]): Json {
   return contents.length === 1 ? contents[0]! : contents;
 }
 
-const brief = (run: Run) => {
+const inputPreviewOf = (run: Run) => {
   const input = inputOf(run);
   return (typeof input === "string" ? input : toJson(input)).slice(0, 80);
 };

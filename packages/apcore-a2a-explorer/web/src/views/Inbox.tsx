@@ -65,7 +65,7 @@ export function Inbox() {
           onReply={onReply}
           select={
             waiting.has(id) && isSelectable(waiting.get(id)!) && (
-              <Select isChosen={chosen.has(id)} toggle={() => setChosen(toggled(chosen, id))} id={id} />
+              <Select isChosen={chosen.has(id)} toggle={() => setChosen(withToggled(chosen, id))} id={id} />
             )
           }
         />
@@ -83,7 +83,7 @@ function isSelectable(task: Task): boolean {
   return isApproval && skill !== undefined && !isDestructive(skill.id);
 }
 
-function toggled(chosen: Set<string>, id: string): Set<string> {
+function withToggled(chosen: Set<string>, id: string): Set<string> {
   const next = new Set(chosen);
   if (!next.delete(id)) next.add(id);
   return next;

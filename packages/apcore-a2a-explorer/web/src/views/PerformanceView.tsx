@@ -7,7 +7,7 @@ import { Bars } from "./Bars";
 import { Failure } from "./Errors";
 import { scopeOf } from "./NowView";
 import { When } from "./When";
-import { duration, short } from "./times";
+import { duration, shortId } from "./times";
 import { useOwnRoute } from "./useOwnRoute";
 
 type Order = "runs" | "failed" | "p50" | "p95" | "p99";
@@ -138,7 +138,7 @@ const TaskLinks = ({ tasks }: { tasks: NotableTask[] }) => (
     {tasks.map((task, index) => (
       <li key={index} class="row">
         <a class="mono" href={href("tasks", task.taskId)} title={task.taskId}>
-          {short(task.taskId)}
+          {shortId(task.taskId)}
         </a>
         {task.seconds !== undefined && <span class="number">{seconds(task.seconds)}</span>}
         {task.state && <StateBadge state={task.state} />}

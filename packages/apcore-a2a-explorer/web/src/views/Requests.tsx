@@ -7,7 +7,7 @@ import { indented, log, type LogEntry, type Wire } from "../state/log";
 import { isObject } from "../protocol/values";
 import { DIALECTS } from "../state/settings";
 import { CopyView } from "./CopyView";
-import { clock, duration } from "./times";
+import { clockTime, duration } from "./times";
 
 /** The requests that this page has sent to the agent, with the responses. */
 export function Requests() {
@@ -81,7 +81,7 @@ function Entry({ entry }: { entry: LogEntry }) {
         )}
         <span class="muted">
           {operation && `A2A ${version}, `}
-          {clock(entry.at)}
+          {clockTime(entry.at)}
         </span>
         {entry.took === undefined ? (
           <span class="badge busy">pending</span>

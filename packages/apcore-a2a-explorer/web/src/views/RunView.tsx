@@ -14,7 +14,7 @@ import { MessageParts } from "./MessageView";
 import { QuestionView } from "./QuestionView";
 import { skillOf } from "../protocol/taskFacts";
 import { Timeline } from "./Timeline";
-import { duration, short } from "./times";
+import { duration, shortId } from "./times";
 import { useClock } from "./useClock";
 
 interface Props {
@@ -78,7 +78,7 @@ function Head({ run }: { run: Run }) {
       <span class="muted number">{duration((run.endedAt ?? now) - run.startedAt)}</span>
       {task && (
         <a href={href("tasks", task.id)} title={task.id}>
-          Task <span class="mono">{short(task.id)}</span>
+          Task <span class="mono">{shortId(task.id)}</span>
         </a>
       )}
       {task && (

@@ -3,7 +3,7 @@ import { now } from "../state/clock";
 import { credentials, signIn, signingIn } from "../state/credentials";
 import { identity } from "../state/identity";
 import { forgetSession } from "../state/session";
-import { left } from "./times";
+import { remainingTime } from "./times";
 
 /** The signed-in user, and buttons to sign in and out. */
 export function Session() {
@@ -28,7 +28,7 @@ export function Session() {
 function SignedInUser() {
   if (!identity.value) return null;
   const { name, roles, expiresAt } = identity.value;
-  const timeLeft = expiresAt === undefined ? "" : left(expiresAt - Math.max(now.value, Date.now()));
+  const timeLeft = expiresAt === undefined ? "" : remainingTime(expiresAt - Math.max(now.value, Date.now()));
   const parts = [name || "signed in", ...roles, timeLeft].filter(Boolean);
   return (
     <p class="who breakable" title={parts.join(" · ")}>

@@ -5,7 +5,7 @@ import { now } from "../state/clock";
 import { href } from "../state/route";
 import { StateBadge } from "./Badges";
 import { When } from "./When";
-import { duration, short } from "./times";
+import { duration, shortId } from "./times";
 
 interface Props {
   tasks: Task[];
@@ -48,7 +48,7 @@ export function TaskTable({ tasks, chosen, choose, holders }: Props) {
             <td role="cell" class="select-cell"><Select task={task} isChosen={chosen.has(task.id)} toggle={toggle} /></td>
             <td role="cell" class="id-cell">
               <a class="mono" href={href("tasks", task.id)} title={task.id}>
-                {short(task.id)}
+                {shortId(task.id)}
               </a>
             </td>
             <td role="cell" class="state-cell">
@@ -64,7 +64,7 @@ export function TaskTable({ tasks, chosen, choose, holders }: Props) {
             {hasAttempts && <td role="cell" class="attempts-cell number">{facts[index]!.attempts}</td>}
             <td role="cell" class="talk-cell">
               <a class="mono" href={href("conversations", task.contextId)} title={task.contextId}>
-                {short(task.contextId)}
+                {shortId(task.contextId)}
               </a>
             </td>
           </tr>

@@ -33,7 +33,7 @@ export function TaskView({ id }: { id: string }) {
       const task = await getTask(id);
       setSnapshot(task);
       setError(null);
-      show(task);
+      showTask(task);
     } catch (failure) {
       setError(failure);
     }
@@ -41,7 +41,7 @@ export function TaskView({ id }: { id: string }) {
   useEffect(() => void load(), [version.value, credentials.value]);
   const run = runs.value.get(`task ${id}`);
   void run?.changed.value;
-  const task = current(run, snapshot);
+  const task = currentTask(run, snapshot);
   const isOver = run !== undefined && !run.isActive;
   // only the history has the user's answers; events come from the agent
   useEffect(() => {
@@ -94,7 +94,7 @@ const current = (run: Run | undefined, snapshot: Task | null) =>
   snapshot && run?.isActive && isTerminal(snapshot.status.state) ? snapshot : (run?.task ?? snapshot);
 
 /** Show a task with its events if the agent streams, else its snapshot. */
-function show(task: Task): void {
+function showTask(task: Task): void {
   const key = `task ${task.id}`;
   runs.peek().get(key)?.stop();
   const run = runFor(task);

@@ -4,7 +4,7 @@ import type { Json, Part, StreamEvent } from "../protocol/types";
 import { counted } from "../parts/counted";
 import { LongText } from "../parts/LongText";
 import type { Run, TimedEvent } from "../state/run";
-import { clock, duration } from "./times";
+import { clockTime, duration } from "./times";
 
 const ROW = 30; // pixels
 const HEIGHT = 300; // pixels
@@ -106,7 +106,7 @@ function Row({ id, timed, index, start, chosen, choose }: RowProps) {
       style={{ top: `${index * ROW}px` }}
       onClick={() => choose(index)}
     >
-      <span class="mono number">{clock(timed.at)}</span>
+      <span class="mono number">{clockTime(timed.at)}</span>
       <span class="muted number">{sinceOf(timed, start)}</span>
       <span class="kind">{kindOf(event)}</span>
       <span class="what">{aboutOf(event)}</span>
@@ -124,13 +124,13 @@ function kindOf(event: StreamEvent): string {
 
 function aboutOf(event: StreamEvent): string {
   if (event.kind === "task") return event.task.status.state;
-  if (event.kind === "message") return event.message.parts.map(brief).join(" ");
-  if (event.kind === "artifact") return event.artifact.parts.map(brief).join(" ");
-  const message = event.status.message?.parts.map(brief).join(" ") ?? "";
+  if (event.kind === "message") return event.message.parts.map(previewOf).join(" ");
+  if (event.kind === "artifact") return event.artifact.parts.map(previewOf).join(" ");
+  const message = event.status.message?.parts.map(previewOf).join(" ") ?? "";
   return [event.status.state, message].filter(Boolean).join(": ");
 }
 
-function brief(part: Part): string {
+function previewOf(part: Part): string {
   if (part.text !== undefined) return part.text.slice(0, 200);
   if (part.raw !== undefined || part.url !== undefined) return part.filename || "file";
   const names = part.data !== null && typeof part.data === "object" ? Object.keys(part.data).length : 0;

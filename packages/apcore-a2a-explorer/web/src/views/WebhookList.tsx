@@ -6,7 +6,7 @@ import { callOwnRoute } from "../state/agent";
 import { href } from "../state/route";
 import { Failure } from "./Errors";
 import { When } from "./When";
-import { duration, short } from "./times";
+import { duration, shortId } from "./times";
 
 interface Props {
   webhooks: Webhook[];
@@ -48,7 +48,7 @@ function Entry({ webhook, showsTask, reload }: { webhook: Webhook; showsTask: bo
         <span class={`state ${isFailed ? "danger" : "good"}`}>{state}</span>
         {showsTask && (
           <a class="mono" href={href("tasks", taskId)} title={taskId}>
-            Task {short(taskId)}
+            Task {shortId(taskId)}
           </a>
         )}
         <span class="muted">

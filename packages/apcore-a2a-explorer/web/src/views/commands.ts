@@ -32,7 +32,7 @@ export function commandsFor(query: string): Command[] {
   return [...known, ...skills(query), ...guessed, ...[...views(), ...actions()].filter(matches)];
 }
 
-/** The skills that match *query*: first those whose name or id begins with it, then those whose name or id has its words. */
+/** The skills that match *query*: first by the beginning of a name or id, then by words in these, then by other words. */
 function skills(query: string): Command[] {
   const isNamed = skillFilter(query);
   const start = query.trim().toLowerCase();

@@ -1,4 +1,4 @@
-export function clock(time: number | string | undefined): string {
+export function clockTime(time: number | string | undefined): string {
   const date = new Date(time ?? NaN);
   if (Number.isNaN(date.getTime())) return "";
   const parts = [date.getHours(), date.getMinutes(), date.getSeconds()];
@@ -25,7 +25,7 @@ const UNITS = [
 const RELATIVE = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 
 /** The time relative to *now*, such as "2 minutes ago" or "in 5 minutes"; both in milliseconds. */
-export function ago(time: number, now: number): string {
+export function relativeTime(time: number, now: number): string {
   const distance = time - now;
   for (const [unit, size] of UNITS) {
     if (Math.abs(distance) >= size) return RELATIVE.format(Math.trunc(distance / size), unit);
@@ -35,13 +35,13 @@ export function ago(time: number, now: number): string {
 }
 
 /** The date and time with its zone. */
-export const exact = (date: Date) =>
+export const exactTime = (date: Date) =>
   date.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
 
-export const short = (id: string) => (id.length > 13 ? `${id.slice(0, 8)}…` : id);
+export const shortId = (id: string) => (id.length > 13 ? `${id.slice(0, 8)}…` : id);
 
 /** A remaining time of *milliseconds* in words, such as "58 min left". */
-export function left(milliseconds: number): string {
+export function remainingTime(milliseconds: number): string {
   if (milliseconds <= 0) return "expired";
   const minutes = Math.floor(milliseconds / 60_000);
   if (minutes < 1) return "less than 1 min left";
