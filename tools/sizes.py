@@ -49,8 +49,8 @@ class Function:
     """A function's location, and its code lines without and with nested functions."""
 
     location: str
-    own: int
-    whole: int
+    own_lines: int
+    all_lines: int
 
 
 @dataclass(frozen=True)
@@ -164,16 +164,20 @@ def find_tiny_modules(modules: list[Module]) -> tuple[list[Module], int]:
 def excesses(name: str, modules: list[Module]) -> Iterator[str]:
     """Yield a line for each bound that the group *name* exceeds."""
     functions = [function for module in modules for function in module.functions]
-    own = [function.own for function in functions]
-    if own and median(own) > MEDIAN:
-        yield f"{name}: the median function has {median(own):g} lines, more than {MEDIAN}"
-    if percentile_95(own) > PERCENTILE_95:
-        yield f"{name}: 95th percentile {percentile_95(own)} lines, more than {PERCENTILE_95}:"
-        yield from (f"    {f.location}: {f.own} lines" for f in functions if f.own > PERCENTILE_95)
+    own_counts = [function.own_lines for function in functions]
+    if own_counts and median(own_counts) > MEDIAN:
+        yield f"{name}: the median function has {median(own_counts):g} lines, more than {MEDIAN}"
+    if percentile_95(own_counts) > PERCENTILE_95:
+        yield f"{name}: 95th percentile {percentile_95(own_counts)} lines, more than {PERCENTILE_95}:"
+        yield from (
+            f"    {f.location}: {f.own_lines} lines"
+            for f in functions
+            if f.own_lines > PERCENTILE_95
+        )
     yield from (
-        f"{f.location}: {f.whole} lines, more than {LONGEST}"
+        f"{f.location}: {f.all_lines} lines, more than {LONGEST}"
         for f in functions
-        if f.whole > LONGEST
+        if f.all_lines > LONGEST
     )
     yield from (f"{m.path}: {m.lines} lines, more than {LONG}" for m in modules if m.lines > LONG)
 
@@ -199,11 +203,11 @@ def mean_name_lengths(modules: list[Module]) -> dict[str, float]:
 def row(name: str, modules: list[Module]) -> str:
     """Return the line of the table for the group *name*."""
     functions = [function for module in modules for function in module.functions]
-    own = [function.own for function in functions]
+    own_counts = [function.own_lines for function in functions]
     cells: list[object] = [len(modules), len(find_tiny_modules(modules)[0])]
     cells += [sum(module.code for module in modules)]
-    cells += [len(own), f"{median(own or [0]):g}", percentile_95(own)]
-    cells += [max((function.whole for function in functions), default=0)]
+    cells += [len(own_counts), f"{median(own_counts or [0]):g}", percentile_95(own_counts)]
+    cells += [max((function.all_lines for function in functions), default=0)]
     return f"{name:20}" + "".join(f"{cell:>10}" for cell in cells)
 
 

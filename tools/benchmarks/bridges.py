@@ -54,8 +54,8 @@ def measure(say: Callable[[str], None], *, quick: bool) -> list[Table]:
 def plan(*, quick: bool) -> Plan:
     """Install both libraries, and return the plan."""
     sources = [ROOT / "packages" / f"apcore-a2a-{name}" for name in PACKAGES]
-    needed = [*REQUIREMENTS[ADAPTER], "langgraph", *serving_requirements()]
-    python = python_environment("peer-bridges", *needed, sources=sources)
+    requirements = [*REQUIREMENTS[ADAPTER], "langgraph", *serving_requirements()]
+    python = python_environment("peer-bridges", *requirements, sources=sources)
     return Plan(
         stacks=[STACK],
         servers=list(APPS),

@@ -91,9 +91,9 @@ async def _measure_calls(calls: int) -> dict[str, float]:
     latencies: list[float] = []
     started, cpu = time.monotonic(), time.process_time()
     for _ in range(calls):
-        sent = time.monotonic()
+        call_started = time.monotonic()
         await executor.call_async("bench.noop", {"text": "hello"})
-        latencies.append(time.monotonic() - sent)
+        latencies.append(time.monotonic() - call_started)
     return {
         "answers": calls,
         "rate": calls / (time.monotonic() - started),

@@ -91,12 +91,12 @@ def checks(results: Results) -> list[Check]:
         Check(
             f"{SEND}: throughput vs. {name}",
             STACK.name,
-            ours.rate / other.rate if ours and other else None,
+            ours.rate / peer.rate if ours and peer else None,
             limit,
             "x",
             at_least=True,
         )
-        for name, other, limit in ((JS, js, 1.4), (OWN["sdk"], sdk, 8.0))
+        for name, peer, limit in ((JS, js, 1.4), (OWN["sdk"], sdk, 8.0))
     ]
 
 

@@ -129,12 +129,12 @@ class Server:
     def stop(self) -> str:
         """Stop the server; return the rest of its output."""
         try:
-            rest, _ = self._process.communicate(timeout=_STOP_TIMEOUT)
+            remaining_output, _ = self._process.communicate(timeout=_STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            rest, _ = self._process.communicate()
+            remaining_output, _ = self._process.communicate()
         self._errors.close()
-        return str(rest)
+        return str(remaining_output)
 
     def __enter__(self) -> Self:
         return self

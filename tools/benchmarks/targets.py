@@ -117,15 +117,15 @@ def _cpu_checks(results: Results, stack: str) -> Iterator[Check]:
 class _CpuDifference:
     """The additional CPU per answer of one kind, compared with answers of another kind."""
 
-    more: Key
-    less: Key
+    larger: Key
+    smaller: Key
 
     def check(self, what: str, results: Results, limit: float, count: int = 1) -> Check:
         """Return a check of the difference divided by *count*, in multiples of a bare echo."""
-        baselines = echoes(self.more.stack)
-        more, less = (results.ratio(key, baselines) for key in (self.more, self.less))
-        measured = None if more is None or less is None else (more - less) / count
-        return Check(what, self.more.stack, measured, limit, "x")
+        baselines = echoes(self.larger.stack)
+        larger, smaller = (results.ratio(key, baselines) for key in (self.larger, self.smaller))
+        measured = None if larger is None or smaller is None else (larger - smaller) / count
+        return Check(what, self.larger.stack, measured, limit, "x")
 
 
 @dataclass(frozen=True, slots=True)

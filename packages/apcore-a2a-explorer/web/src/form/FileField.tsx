@@ -143,7 +143,7 @@ export function FileMembers({ field, schema, object, change }: FileMembersProps)
   const member: FieldProps = { ...field, path, label: text(bytes.title) ?? "File", value: object.bytes };
   const write = async ([file]: File[]) => {
     const base64 = await toBase64(file!);
-    const more = name ? { [name]: file!.name } : {};
+    const nameMember = name ? { [name]: file!.name } : {};
     change({ ...object, bytes: base64, mimeType: file!.type || "application/octet-stream", ...more });
   };
   const remove = () => {

@@ -30,8 +30,8 @@ export interface FieldProps {
 /** The ids, messages and texts that connect a field with its label, hint and errors. */
 export function useField({ path, required, part }: FieldProps, schema: JsonObject) {
   const { id, errors } = useContext(Form);
-  const own = [id, ...path.map((step) => step.replaceAll(/[^\w-]/g, "_"))].join("_");
-  const fieldId = part ? `${own}__${part.name}` : own;
+  const baseId = [id, ...path.map((step) => step.replaceAll(/[^\w-]/g, "_"))].join("_");
+  const fieldId = part ? `${baseId}__${part.name}` : baseId;
   const messages = part?.quiet ? [] : (errors.get(path.join(".")) ?? []);
   const hint = [text(schema.description), text(schema.markdownDescription)].find(Boolean);
   const describedBy = [

@@ -191,8 +191,8 @@ export function orderOf(schema: JsonObject): string[] {
   const names = Object.keys(propertiesOf(schema));
   const order = strings(schema.propertyOrder);
   const required = strings(schema.required);
-  const first = order.length ? order : required;
-  const rank = (name: string) => (first.includes(name) ? first.indexOf(name) : first.length);
+  const firstNames = order.length ? order : required;
+  const rank = (name: string) => (firstNames.includes(name) ? firstNames.indexOf(name) : firstNames.length);
   return names.sort((left, right) => rank(left) - rank(right));
 }
 
@@ -276,9 +276,9 @@ function score(value: Json, branch: JsonObject, root: JsonObject): number {
   if (isObject(value)) {
     const members = propertiesOf(branch);
     const constants = Object.entries(constantsOf(branch, root));
-    const matching = constants.filter(([name, constant]) => sameJson(value[name], constant)).length;
-    const known = Object.keys(value).filter((name) => Object.hasOwn(members, name)).length;
-    return (kindOf(branch, root) === "object" ? 1 : 0) + known + 1000 * (2 * matching - constants.length);
+    const matchingCount = constants.filter(([name, constant]) => sameJson(value[name], constant)).length;
+    const knownCount = Object.keys(value).filter((name) => Object.hasOwn(members, name)).length;
+    return (kindOf(branch, root) === "object" ? 1 : 0) + knownCount + 1000 * (2 * matchingCount - constants.length);
   }
   const kinds: Record<string, string[]> = {
     string: ["text", "long text", "date", "file"],

@@ -37,7 +37,7 @@ class Reader {
 
   /** Add a row for each member or item of *schema*; return whether there are any. */
   read(schema: JsonObject, depth: number, above: JsonObject[]): boolean {
-    const before = this.properties.length;
+    const countBefore = this.properties.length;
     const branches = optionsOf(schema, this.root) || isDecimal(schema, this.root) ? [] : branchesOf(schema, this.root);
     if (branches.length > 1) this.#branches(branches, depth, above);
     else {
@@ -47,7 +47,7 @@ class Reader {
       }
       this.#items(schema, depth, above);
     }
-    return this.properties.length > before;
+    return this.properties.length > countBefore;
   }
 
   #items(schema: JsonObject, depth: number, above: JsonObject[]): void {

@@ -37,9 +37,9 @@ function fieldOf(unit: OutputUnit): string {
 
 /** Whether *value* fits *schema*, which may refer to the definitions of *root*. */
 export function fits(schema: JsonObject, value: Json, { $defs, definitions }: JsonObject): boolean {
-  const whole = { ...($defs ? { $defs } : {}), ...(definitions ? { definitions } : {}), ...schema };
+  const schemaWithDefinitions = { ...($defs ? { $defs } : {}), ...(definitions ? { definitions } : {}), ...schema };
   try {
-    return new Validator(withNumbers(whole) as Schema, "2020-12").validate(withNumbers(value)).valid;
+    return new Validator(withNumbers(schemaWithDefinitions) as Schema, "2020-12").validate(withNumbers(value)).valid;
   } catch {
     return true;
   }

@@ -82,6 +82,6 @@ function save(artifact: Artifact): void {
   if (parts.every((part) => part.text !== undefined)) {
     return download(parts.map((part) => part.text).join(""), `${name}.txt`, "text/plain");
   }
-  const only = parts.length === 1 ? parts[0]!.data : undefined;
-  download(pretty(only ?? (parts as never)), `${name}.json`, "application/json");
+  const data = parts.length === 1 ? parts[0]!.data : undefined;
+  download(pretty(data ?? (parts as never)), `${name}.json`, "application/json");
 }

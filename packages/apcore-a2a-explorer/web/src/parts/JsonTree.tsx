@@ -111,9 +111,9 @@ export const escapeBidi = (source: string) =>
 
 /** A value without members, as JSON. */
 export function Scalar({ value }: { value: null | boolean | number | bigint | string }) {
-  const [whole, setWhole] = useState(false);
+  const [isWhole, setWhole] = useState(false);
   if (typeof value !== "string") return <span class={`json-${typeof value}`}>{String(value)}</span>;
-  const isTruncated = !whole && value.length > MAX_STRING;
+  const isTruncated = !isWhole && value.length > MAX_STRING;
   return (
     <span class="json-string">
       {escapeBidi(JSON.stringify(isTruncated ? value.slice(0, MAX_STRING) : value))}

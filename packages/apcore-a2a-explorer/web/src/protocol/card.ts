@@ -113,13 +113,13 @@ function interfaces(source: JsonObject): AgentInterface[] {
   if (interfaces.length || !source.url) return interfaces;
   const version = text(source.protocolVersion) ?? "0.3";
   const preferred = { url: String(source.url), binding: text(source.preferredTransport) ?? "JSONRPC" };
-  const others = objects(source.additionalInterfaces).map((entry) => ({
+  const additional = objects(source.additionalInterfaces).map((entry) => ({
     url: text(entry.url) ?? "",
     binding: text(entry.transport) ?? "",
   }));
   const isRepeated = (other: { url: string; binding: string }) =>
     other.url === preferred.url && other.binding === preferred.binding;
-  return [preferred, ...others.filter((each) => !isRepeated(each))].map((each) => ({ ...each, version, tenant: "" }));
+  return [preferred, ...additional.filter((entry) => !isRepeated(entry))].map((entry) => ({ ...entry, version, tenant: "" }));
 }
 
 /** The bindings that the page speaks, the best first. */

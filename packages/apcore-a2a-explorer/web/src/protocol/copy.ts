@@ -173,17 +173,17 @@ function pythonOf(operation: Operation, target: Target): { imports: string[]; li
     }
     case "list": {
       const { contextId, state, pageSize, after } = operation.query;
-      const given = { context_id: contextId, state, page_size: pageSize };
+      const filters = { context_id: contextId, state, page_size: pageSize };
       return withoutImports(
         ...(after ? ["# the client can't filter by time of change"] : []),
-        `page = client.list_tasks(${keywords(given)})`, "for task in page.tasks:", "    print(task.id, task.status.state)");
+        `page = client.list_tasks(${keywords(filters)})`, "for task in page.tasks:", "    print(task.id, task.status.state)");
     }
     case "setPush": {
       const { url, token, id } = operation.config;
-      const given = keywords({ url, token: token || undefined, id: id || undefined, task_id: operation.taskId });
+      const fields = keywords({ url, token: token || undefined, id: id || undefined, task_id: operation.taskId });
       return {
         imports: ["PushNotificationConfig"],
-        lines: [`client.set_push_config(PushNotificationConfig(${given}))`],
+        lines: [`client.set_push_config(PushNotificationConfig(${fields}))`],
       };
     }
     case "listPush":
@@ -206,7 +206,7 @@ function pythonSend(operation: Extract<Operation, { name: "send" | "stream" }>) 
   const config = push && `PushNotificationConfig(${keywords({ url: push.url, token: push.token || undefined })})`;
   const input = message.parts.map(pythonPart);
   const content = input.length === 1 && !input[0]!.startsWith("Part(") ? input[0]! : `[${input.join(", ")}]`;
-  const given = [
+  const callArguments = [
     content,
     keywords({
       skill: skillId,
@@ -217,13 +217,13 @@ function pythonSend(operation: Extract<Operation, { name: "send" | "stream" }>) 
     }),
     operation.name === "send" && config ? `push_config=${config}` : "",
   ].filter(Boolean);
-  const args = ["(", ...given.map((argument) => `    ${indent(argument)},`), ")"];
+  const argumentLines = ["(", ...callArguments.map((argument) => `    ${indent(argument)},`), ")"];
   const lines =
     operation.name === "stream"
       ? [
           ...(push ? ["# the client can't add a webhook to a stream; use set_push_config"] : []),
-          `for event in client.stream_message${args[0]}`, ...args.slice(1, -1), "):", "    print(event)"]
-      : [`task = client.send_message${args[0]}`, ...args.slice(1), "print(task.status.state, task.value)"];
+          `for event in client.stream_message${argumentLines[0]}`, ...argumentLines.slice(1, -1), "):", "    print(event)"]
+      : [`task = client.send_message${argumentLines[0]}`, ...argumentLines.slice(1), "print(task.status.state, task.value)"];
   const imports = [
     ...(input.some((part) => part.startsWith("Part(")) ? ["Part"] : []),
     ...(operation.name === "send" && config ? ["PushNotificationConfig"] : []),

@@ -85,8 +85,8 @@ function codeOf(error: JsonObject, status: number): number {
   const info = objects(error.details).find((detail) => String(detail["@type"]).endsWith("ErrorInfo"));
   const named = CODES[text(info?.reason) ?? ""] ?? CODES[text(error.status) ?? ""];
   // servers of 1.0 repeat the HTTP status here
-  const given = typeof error.code === "number" && error.code < 0 ? error.code : undefined;
-  return named ?? given ?? CODES_OF_STATUS[status] ?? INTERNAL;
+  const ownCode = typeof error.code === "number" && error.code < 0 ? error.code : undefined;
+  return named ?? ownCode ?? CODES_OF_STATUS[status] ?? INTERNAL;
 }
 
 /** The body of a request of 0.3, from the params of JSON-RPC. */
@@ -127,7 +127,7 @@ function resultOfV03(operation: Operation, source: unknown): unknown {
     return objects(response.configs).map((config) => ({ taskId: operation.taskId, ...config }));
   }
   const { statusUpdate, artifactUpdate } = response;
-  const sent = object(response.msg) ?? object(response.message);
+  const message = object(response.msg) ?? object(response.message);
   if (isObject(statusUpdate)) {
     return { ...statusUpdate, kind: "status-update", status: status(statusUpdate.status) };
   }
@@ -135,7 +135,7 @@ function resultOfV03(operation: Operation, source: unknown): unknown {
     const artifact = withParts(object(artifactUpdate.artifact) ?? {});
     return { ...artifactUpdate, kind: "artifact-update", artifact };
   }
-  return sent ? { ...withParts(sent), kind: "message" } : task(object(response.task) ?? response);
+  return message ? { ...withParts(message), kind: "message" } : task(object(response.task) ?? response);
 }
 
 const task = (source: JsonObject): JsonObject => ({
@@ -147,10 +147,10 @@ const task = (source: JsonObject): JsonObject => ({
 });
 
 function status(source: unknown): JsonObject {
-  const { message, update, ...given } = object(source) ?? {};
-  const sent = object(message) ?? object(update);
-  const state = given.state === "TASK_STATE_CANCELLED" ? "canceled" : given.state;
-  return withoutUndefined({ ...given, state, message: sent && withParts(sent) });
+  const { message, update, ...rest } = object(source) ?? {};
+  const sentMessage = object(message) ?? object(update);
+  const state = rest.state === "TASK_STATE_CANCELLED" ? "canceled" : rest.state;
+  return withoutUndefined({ ...rest, state, message: sentMessage && withParts(sentMessage) });
 }
 
 /** A message or an artifact, whose parts are in the form of JSON-RPC. */

@@ -109,9 +109,9 @@ function event(result: unknown): StreamEvent {
   const source = object(result) ?? {};
   const status = object(source.statusUpdate);
   const artifact = object(source.artifactUpdate);
-  const sent = object(source.message);
+  const message = object(source.message);
   if (status) return statusEvent(status, reader);
   if (artifact) return artifactEvent(artifact, reader);
-  if (sent) return { kind: "message", message: readMessage(sent, reader) };
+  if (message) return { kind: "message", message: readMessage(message, reader) };
   return { kind: "task", task: readTask(object(source.task) ?? source, reader) };
 }

@@ -68,8 +68,8 @@ async function refusalReason(response: Response): Promise<string> {
 
 /** Choose the other version if the agent has no interface for the chosen one. */
 function adaptVersion(agentCard: AgentCard): void {
-  const other = version.value === "1.0" ? "0.3" : "1.0";
-  if (!interfaceOf(agentCard, version.value) && interfaceOf(agentCard, other)) version.value = other;
+  const otherVersion = version.value === "1.0" ? "0.3" : "1.0";
+  if (!interfaceOf(agentCard, version.value) && interfaceOf(agentCard, otherVersion)) version.value = otherVersion;
 }
 
 /** Show the extended card if there is one, else the public one; never both, so that skills do not come and go. */
@@ -101,9 +101,9 @@ function endpoint(chosenDialect: Dialect): Endpoint {
     headers: { ...chosenDialect.headers, ...secretHeaders() },
   };
   if (!agentUrl || !card.value) return { ...common, binding: jsonRpc(), proxyHeaders: {} };
-  const chosen = interfaceOf(card.value, chosenDialect.version);
-  if (!chosen) throw new Error(unsupported(card.value, chosenDialect.version));
-  return { ...common, binding: bindingOf(chosen), proxyHeaders: { [INTERFACE_HEADER]: new URL(chosen.url, agentUrl).href } };
+  const chosenInterface = interfaceOf(card.value, chosenDialect.version);
+  if (!chosenInterface) throw new Error(unsupported(card.value, chosenDialect.version));
+  return { ...common, binding: bindingOf(chosenInterface), proxyHeaders: { [INTERFACE_HEADER]: new URL(chosenInterface.url, agentUrl).href } };
 }
 
 /** The target of copied requests in a version, without the secret. */
@@ -111,11 +111,11 @@ export function target(forVersion: Version, lastEventId?: string): Target {
   const secret = credentials.value;
   const header = secret?.location === "header" ? secret.name : "";
   const prefix = /^(Bearer|Basic) /.exec(secret?.value ?? "")?.[0] ?? "";
-  const chosen = agentUrl && card.value ? interfaceOf(card.value, forVersion) : undefined;
+  const chosenInterface = agentUrl && card.value ? interfaceOf(card.value, forVersion) : undefined;
   return {
-    url: chosen?.url ?? (agentUrl || base),
+    url: chosenInterface?.url ?? (agentUrl || base),
     agent: agentUrl || base,
-    binding: chosen ? bindingOf(chosen) : jsonRpc(),
+    binding: chosenInterface ? bindingOf(chosenInterface) : jsonRpc(),
     lastEventId,
     queryKey: secret?.location === "query" ? secret.name : undefined,
     credentials: header ? { header, value: `${prefix}$A2A_TOKEN` } : undefined,

@@ -35,10 +35,10 @@ export function answer(
 
 /** Wait until the agent has accepted or refused an answer; after a refusal, the run has an error. */
 export function waitUntilTaken(run: Run): Promise<void> {
-  const before = run.events.length;
+  const countBefore = run.events.length;
   return new Promise((resolve) => {
     const stop = run.changed.subscribe(() => {
-      if (run.events.length === before && run.isActive) return;
+      if (run.events.length === countBefore && run.isActive) return;
       queueMicrotask(() => stop());
       resolve();
     });

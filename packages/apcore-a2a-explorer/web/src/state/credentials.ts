@@ -56,8 +56,8 @@ export function credentialsOf(scheme: SecurityScheme, secret: string): Credentia
     const location = scheme.location === "query" ? "query" : "header";
     return { scheme: scheme.name, location, name: scheme.key, value: secret };
   }
-  const bare = secret.replace(/^(bearer|basic)\s+/i, "");
-  const value = scheme.kind === "basic" ? `Basic ${base64(bare)}` : `Bearer ${bare}`;
+  const secretWithoutScheme = secret.replace(/^(bearer|basic)\s+/i, "");
+  const value = scheme.kind === "basic" ? `Basic ${base64(secretWithoutScheme)}` : `Bearer ${secretWithoutScheme}`;
   return { scheme: scheme.name, location: "header", name: "Authorization", value };
 }
 

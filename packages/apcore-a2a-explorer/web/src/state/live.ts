@@ -66,11 +66,11 @@ async function changes(): Promise<Task[]> {
   const isFirst = latest === undefined;
   const after = isFirst ? undefined : new Date(latest! - OVERLAP).toISOString();
   const { tasks } = await listTasks({ after, pageSize: isFirst ? 1 : PAGE_SIZE }, { isPoll: true });
-  const changed = tasks.filter((task) => timestamps.get(task.id) !== task.status.timestamp);
+  const changedTasks = tasks.filter((task) => timestamps.get(task.id) !== task.status.timestamp);
   timestamps = new Map(tasks.map((task) => [task.id, task.status.timestamp]));
   const times = tasks.map((task) => Date.parse(task.status.timestamp ?? "")).filter(Boolean);
   latest = Math.max(latest ?? 0, ...times);
-  return isFirst ? [] : changed;
+  return isFirst ? [] : changedTasks;
 }
 
 function publish(changed: Task[], hasRecovered: boolean): void {

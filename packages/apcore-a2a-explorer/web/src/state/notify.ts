@@ -41,11 +41,11 @@ let knownIds: Set<string> | null = null;
 
 inbox.subscribe((tasks) => {
   if (!tasks) return;
-  const added = knownIds && tasks.filter((task) => !knownIds!.has(task.id));
+  const newTasks = knownIds && tasks.filter((task) => !knownIds!.has(task.id));
   knownIds = new Set(tasks.map((task) => task.id));
-  if (!added?.length || !notifying.value || !document.hidden) return;
-  const title = added.length === 1 ? "A task waits for your input" : `${added.length} tasks wait for your input`;
-  const notification = new Notification(title, { body: added.map(skillOf).join(", "), tag: "a2a-explorer.inbox" });
+  if (!newTasks?.length || !notifying.value || !document.hidden) return;
+  const title = newTasks.length === 1 ? "A task waits for your input" : `${newTasks.length} tasks wait for your input`;
+  const notification = new Notification(title, { body: newTasks.map(skillOf).join(", "), tag: "a2a-explorer.inbox" });
   notification.onclick = () => {
     focus();
     location.hash = href("inbox");

@@ -92,7 +92,7 @@ export class Run {
     const watchNumber = ++this.#currentWatch;
     this.#watchedSince = Date.now();
     for (let attempt = 0; ; attempt++) {
-      const before = this.events.length;
+      const countBefore = this.events.length;
       try {
         await this.#read();
         if (!this.task || isSettled(this.task.status.state)) return this.#end();
@@ -100,7 +100,7 @@ export class Run {
       } catch (error) {
         if (watchNumber !== this.#currentWatch) return;
         if (!isTemporary(error) || !this.task) return this.#fail(error);
-        if (this.events.length > before) attempt = 0;
+        if (this.events.length > countBefore) attempt = 0;
         this.error = error;
         const wait = RETRY_DELAYS[attempt];
         this.#connect(wait === undefined ? "given up" : "lost");

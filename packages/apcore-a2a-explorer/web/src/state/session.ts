@@ -6,7 +6,7 @@ import { base } from "./agent";
 const MAX_SIZE = 1_000_000; // characters of JSON for each kind of entry
 
 const nameOf = (kind: string) => `a2a-explorer.${kind} ${base}`;
-let forgotten = false;
+let isForgotten = false;
 
 /**
  * Return the entries of the page before its reload, and save those that *collect* returns when the
@@ -14,7 +14,7 @@ let forgotten = false;
  */
 export function keepInSession<T>(kind: string, collect: () => [string, T][]): Map<string, T> {
   const save = () => {
-    if (!forgotten) store(nameOf(kind), collect());
+    if (!isForgotten) store(nameOf(kind), collect());
   };
   addEventListener("pagehide", save);
   document.addEventListener("visibilitychange", () => document.hidden && save());
@@ -28,7 +28,7 @@ export function keepInSession<T>(kind: string, collect: () => [string, T][]): Ma
 
 /** Remove all entries, and save no more: the page is about to be reloaded for another user. */
 export function forgetSession(): void {
-  forgotten = true;
+  isForgotten = true;
   for (const kind of ["drafts", "runs"]) {
     try {
       sessionStorage.removeItem(nameOf(kind));
@@ -39,16 +39,16 @@ export function forgetSession(): void {
 }
 
 function store(name: string, entries: [string, unknown][]): void {
-  const kept: string[] = [];
+  const entryJsons: string[] = [];
   let size = 0;
   for (const entry of entries) {
     const json = toJson(entry);
     size += json.length;
     if (size > MAX_SIZE) break;
-    kept.push(json);
+    entryJsons.push(json);
   }
   try {
-    if (kept.length) sessionStorage.setItem(name, `[${kept.join()}]`);
+    if (entryJsons.length) sessionStorage.setItem(name, `[${entryJsons.join()}]`);
     else sessionStorage.removeItem(name);
   } catch {
     return;

@@ -28,8 +28,8 @@ function remember(key: string, value: string): void {
   }
 }
 
-const stored = loadSetting(THEME);
-export const theme = signal<Theme>(stored === "light" || stored === "dark" ? stored : "system");
+const storedTheme = loadSetting(THEME);
+export const theme = signal<Theme>(storedTheme === "light" || storedTheme === "dark" ? storedTheme : "system");
 export const version = signal<Version>(loadSetting(VERSION) === "0.3" ? "0.3" : "1.0");
 
 /** The way to run skills; null until the user chooses one. */

@@ -64,13 +64,13 @@ function Main() {
   const main = useRef<HTMLElement>(null);
   const { path, query } = route.value;
   const place = path.join("/");
-  const first = useRef(true);
+  const isFirstRender = useRef(true);
   useEffect(() => {
-    if (!first.current) {
+    if (!isFirstRender.current) {
       scrollTo(0, 0);
       main.current?.focus({ preventScroll: true });
     }
-    first.current = false;
+    isFirstRender.current = false;
   }, [place]);
   return (
     <main id="main" ref={main} tabIndex={-1}>

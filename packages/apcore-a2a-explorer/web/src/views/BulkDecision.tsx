@@ -27,8 +27,8 @@ export function BulkDecision({ tasks, onReply, onDone }: Props) {
     const refusals = await decideAll(tasks, isApproved, reason, onReply);
     setBusy(false);
     setStep("");
-    const sent = `${counted(tasks.length - refusals.length, "answer")} sent.`;
-    setOutcome(refusals.length ? `${sent} ${refusals.length} refused: ${refusals[0]}` : sent);
+    const sentText = `${counted(tasks.length - refusals.length, "answer")} sent.`;
+    setOutcome(refusals.length ? `${sentText} ${refusals.length} refused: ${refusals[0]}` : sentText);
     onDone();
   };
   const calls = counted(tasks.length, "call");

@@ -112,19 +112,19 @@ function Live({ run, onReply }: { run: Run; onReply: (run: Run) => void }) {
 /** Load tasks with artifacts and history, which some agents leave out of lists. */
 async function wholeTasks(query: ListQuery): Promise<TaskPage> {
   const page = await listTasks(query);
-  const whole = page.tasks.map((task) =>
+  const loadingTasks = page.tasks.map((task) =>
     task.history.length ? task : getTask(task.id).catch(() => task),
   );
-  return { ...page, tasks: await Promise.all(whole) };
+  return { ...page, tasks: await Promise.all(loadingTasks) };
 }
 
 const timeOf = (task: Task) => Date.parse(task.status.timestamp ?? "") || 0;
 
 function Turn({ task, onReply }: { task: Task; onReply: (run: Run) => void }) {
-  const last = task.status.message;
-  const isRecorded = task.history.some((message) => message.messageId === last?.messageId);
+  const statusMessage = task.status.message;
+  const isRecorded = task.history.some((message) => message.messageId === statusMessage?.messageId);
   const question = questionOf(task);
-  const messages: Message[] = last && !isRecorded && !question ? [...task.history, last] : task.history;
+  const messages: Message[] = statusMessage && !isRecorded && !question ? [...task.history, statusMessage] : task.history;
   return (
     <section class="turn" aria-label={`Task ${shortId(task.id)}`}>
       <header class="row">

@@ -22,11 +22,11 @@ interface Props extends CopiesProps {
 
 /** A request to copy, collapsed at first. */
 export function CopyView({ title = "Copy this request", ...copied }: Props) {
-  const [opened, setOpened] = useState(false);
+  const [isOpen, setOpen] = useState(false);
   return (
-    <details class="copy" onToggle={(event) => setOpened(event.currentTarget.open)}>
+    <details class="copy" onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>{title}</summary>
-      {opened && <CopyBox {...copied} />}
+      {isOpen && <CopyBox {...copied} />}
     </details>
   );
 }

@@ -20,10 +20,10 @@ import { When } from "./When";
 
 /** The latest tasks that wait for an answer, and the outcome of those that were answered here. */
 export function Inbox() {
-  const [answered, setAnswered] = useState(new Map<string, Run>());
+  const [answeredRuns, setAnsweredRuns] = useState(new Map<string, Run>());
   useEffect(() => void loadInbox(), [version.value, credentials.value]);
   const tasks = inbox.value;
-  const waiting = new Map(tasks?.map((task) => [task.id, task]));
+  const waitingTasks = new Map(tasks?.map((task) => [task.id, task]));
   const ids = useOrder(tasks ?? []);
   const list = useRef<HTMLElement>(null);
   const [chosen, setChosen] = useState(new Set<string>());
@@ -32,7 +32,7 @@ export function Inbox() {
   const onReply = (next: Run) => {
     const { id } = next.task!;
     rememberRun(`task ${id}`, next);
-    setAnswered((earlier) => new Map(earlier).set(id, next));
+    setAnsweredRuns((earlier) => new Map(earlier).set(id, next));
   };
   return (
     <section class="page wide" ref={list}>
@@ -60,11 +60,11 @@ export function Inbox() {
       {ids.map((id) => (
         <Entry
           key={id}
-          task={waiting.get(id)}
-          run={answered.get(id)}
+          task={waitingTasks.get(id)}
+          run={answeredRuns.get(id)}
           onReply={onReply}
           select={
-            waiting.has(id) && isSelectable(waiting.get(id)!) && (
+            waitingTasks.has(id) && isSelectable(waitingTasks.get(id)!) && (
               <Select isChosen={chosen.has(id)} toggle={() => setChosen(withToggled(chosen, id))} id={id} />
             )
           }

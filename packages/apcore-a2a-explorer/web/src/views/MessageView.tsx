@@ -6,8 +6,8 @@ import { whoami } from "../state/operate";
 /** The author of the user's messages of a task: you, unless the task belongs to another principal. */
 export function authorOf(task: Task): string {
   const { principal } = taskFacts(task);
-  const own = whoami.value?.principal;
-  return principal && own && principal !== own ? "User" : "You";
+  const ownPrincipal = whoami.value?.principal;
+  return principal && ownPrincipal && principal !== ownPrincipal ? "User" : "You";
 }
 
 /** A message. Data that an agent sends beside a text is meant for programs, and is collapsed. */

@@ -42,7 +42,7 @@ export function scopeOf({ scope, workers = 0 }: { scope: string; workers?: numbe
 
 function Figures({ now }: { now: Now }) {
   const { tasks, lastHour, threads, memory, webhooks } = now;
-  const waiting = sum(tasks.inputRequired, tasks.authRequired);
+  const waitingCount = sum(tasks.inputRequired, tasks.authRequired);
   return (
     <>
       <p class="muted">{scopeOf(now)}</p>
@@ -51,7 +51,7 @@ function Figures({ now }: { now: Now }) {
           {now.oldestWorking !== undefined && `longest ${duration(now.oldestWorking * 1000)}`}
         </Figure>
         <Figure name="Queued" value={tasks.submitted} href="#/tasks?state=submitted" />
-        <Figure name="Waiting for input" value={waiting} href="#/inbox" tone={waiting ? "warning" : ""}>
+        <Figure name="Waiting for input" value={waitingCount} href="#/inbox" tone={waitingCount ? "warning" : ""}>
           {now.oldestWaiting !== undefined && `longest ${duration(now.oldestWaiting * 1000)}`}
         </Figure>
         <Figure name="Completed in the last hour" value={lastHour.completed} href="#/tasks?state=completed" />

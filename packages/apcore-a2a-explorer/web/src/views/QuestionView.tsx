@@ -25,11 +25,11 @@ interface Props {
 /** The question of a paused task, with ways to answer it. */
 export function QuestionView({ task, run, onReply }: Props) {
   const question = questionOf(task);
-  const [sent, setSent] = useState<Run | null>(null);
+  const [sentRun, setSentRun] = useState<Run | null>(null);
   if (!question) return null;
-  void sent?.changed.value;
+  void sentRun?.changed.value;
   const reply = (part: Part) => {
-    if (!sent?.isActive) setSent(answer(task, part, run?.events ?? [], onReply));
+    if (!sentRun?.isActive) setSentRun(answer(task, part, run?.events ?? [], onReply));
   };
   return (
     <section class="question" aria-label={`Input requested by task ${task.id}`}>
@@ -58,11 +58,11 @@ export function QuestionView({ task, run, onReply }: Props) {
           decide={(isApproved, reason) => reply({ data: approvalAnswer(question, isApproved, reason) })}
         />
       ) : question.schema && !question.choices.length ? (
-        <FormReply question={question} schema={question.schema} answer={reply} refused={fieldErrors(sent?.error)} />
+        <FormReply question={question} schema={question.schema} answer={reply} refused={fieldErrors(sentRun?.error)} />
       ) : (
         <Reply question={question} answer={reply} />
       )}
-      <Failure error={sent?.error} />
+      <Failure error={sentRun?.error} />
     </section>
   );
 }
@@ -97,9 +97,9 @@ function FormReply({ question, schema, answer, refused }: FormProps) {
   };
   const submit = (event: Event) => {
     event.preventDefault();
-    const found = validate(schema, data);
-    setErrors(found);
-    if (!found.length) answer({ data });
+    const newErrors = validate(schema, data);
+    setErrors(newErrors);
+    if (!newErrors.length) answer({ data });
   };
   return (
     <>

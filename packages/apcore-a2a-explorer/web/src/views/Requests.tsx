@@ -115,13 +115,13 @@ type Side = "Response" | "Request";
 
 /** The request and the response exactly as they were sent, but without the credentials. */
 function WireView({ entry, check }: { entry: LogEntry; check: Check | null }) {
-  const [opened, setOpened] = useState(false);
+  const [isOpen, setOpen] = useState(false);
   const [side, setSide] = useState<Side>("Response");
   const { wire } = entry;
   return (
-    <details class="wire" onToggle={(event) => setOpened(event.currentTarget.open)}>
+    <details class="wire" onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>Request and response</summary>
-      {opened && (
+      {isOpen && (
         <>
           <Choice label="Show" options={["Response", "Request"]} value={side} onChange={setSide} />
           {check && (

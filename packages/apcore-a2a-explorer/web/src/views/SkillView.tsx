@@ -74,12 +74,12 @@ function Schema({ title, schema }: { title: string; schema?: JsonObject }) {
 }
 
 function Examples({ skill }: { skill: Skill }) {
-  const rich = skill.examples.filter((example) => example.inputs !== undefined);
-  if (!rich.length) return null;
+  const structuredExamples = skill.examples.filter((example) => example.inputs !== undefined);
+  if (!structuredExamples.length) return null;
   return (
     <details>
       <summary>Examples</summary>
-      {rich.map((example, index) => (
+      {structuredExamples.map((example, index) => (
         <section key={index}>
           <h3>{example.title}</h3>
           {example.description && <p>{example.description}</p>}

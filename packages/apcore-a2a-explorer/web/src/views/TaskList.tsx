@@ -81,9 +81,9 @@ function Filters({ query }: { query: URLSearchParams }) {
   }, [query]);
   const apply = () => {
     const fields = Array.from(new FormData(form.current!), ([name, value]) => [name, String(value).trim()]);
-    const changed = new URLSearchParams(fields.filter(([, value]) => value) as [string, string][]);
-    writtenQuery.current = changed.toString();
-    go(changed.size ? `#/tasks?${changed}` : "#/tasks");
+    const newQuery = new URLSearchParams(fields.filter(([, value]) => value) as [string, string][]);
+    writtenQuery.current = newQuery.toString();
+    go(newQuery.size ? `#/tasks?${newQuery}` : "#/tasks");
   };
   return (
     <form

@@ -40,8 +40,8 @@ function skills(query: string): Command[] {
     if (id.toLowerCase().startsWith(start) || name.toLowerCase().startsWith(start)) return 0;
     return isNamed({ id, name, description: "", tags: [] }) ? 1 : 2;
   };
-  const found = (card.value?.skills ?? []).filter(skillFilter(query)).sort((a, b) => rank(a) - rank(b));
-  return found.slice(0, MAX_SKILLS).map(({ id, name }) => ({ kind: "Skill", label: name, detail: id, run: () => go(href("skills", id)) }));
+  const matchingSkills = (card.value?.skills ?? []).filter(skillFilter(query)).sort((a, b) => rank(a) - rank(b));
+  return matchingSkills.slice(0, MAX_SKILLS).map(({ id, name }) => ({ kind: "Skill", label: name, detail: id, run: () => go(href("skills", id)) }));
 }
 
 /** Known tasks whose ids begin with *text*; if there are none, *text* itself if it may be an id. */
@@ -68,7 +68,7 @@ function views(): Command[] {
     ["conversations", "Conversations"],
     ["requests", "Requests"],
   ];
-  const own = ([["now", "Now"], ["performance", "Performance"], ["webhooks", "Webhooks"]] as const).filter(([name]) =>
+  const operatorViews = ([["now", "Now"], ["performance", "Performance"], ["webhooks", "Webhooks"]] as const).filter(([name]) =>
     ownViews.value.has(name),
   );
   return [...all, ...own].map(([name, label]) => ({ kind: "View", label, run: () => go(href(name)) }));
@@ -76,13 +76,13 @@ function views(): Command[] {
 
 function actions(): Command[] {
   const action = (label: string, run: () => void): Command => ({ kind: "Action", label, run });
-  const other = version.value === "1.0" ? "0.3" : "1.0";
+  const otherVersion = version.value === "1.0" ? "0.3" : "1.0";
   return [
     action("New conversation", () => go(href("conversations", "new"))),
     action("Light theme", () => (theme.value = "light")),
     action("Dark theme", () => (theme.value = "dark")),
     action("Theme of the system", () => (theme.value = "system")),
-    action(`Use A2A ${other}`, () => (version.value = other)),
+    action(`Use A2A ${otherVersion}`, () => (version.value = otherVersion)),
     credentials.value ? action("Sign out", signOut) : action("Sign in", () => (signingIn.value = { reason: "" })),
   ];
 }

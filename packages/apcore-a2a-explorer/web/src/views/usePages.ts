@@ -66,8 +66,8 @@ type StateUpdater<T> = (update: (shown: T) => T) => void;
 function withChanges(shown: Task[], changed: Task[], query: ListQuery): Task[] {
   const latest = new Map(changed.map((task) => [task.id, task]));
   const ids = new Set(shown.map((task) => task.id));
-  const added = changed.filter((task) => !ids.has(task.id));
-  const kept = shown.map((task) => latest.get(task.id) ?? task);
+  const newTasks = changed.filter((task) => !ids.has(task.id));
+  const updatedTasks = shown.map((task) => latest.get(task.id) ?? task);
   return [...added, ...kept].filter((task) => !latest.has(task.id) || matches(task, query));
 }
 
