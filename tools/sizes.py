@@ -164,11 +164,11 @@ def find_tiny_modules(modules: list[Module]) -> tuple[list[Module], int]:
 def excesses(name: str, modules: list[Module]) -> Iterator[str]:
     """Yield a line for each bound that the group *name* exceeds."""
     functions = [function for module in modules for function in module.functions]
-    own_counts = [function.own_lines for function in functions]
-    if own_counts and median(own_counts) > MEDIAN:
-        yield f"{name}: the median function has {median(own_counts):g} lines, more than {MEDIAN}"
-    if percentile_95(own_counts) > PERCENTILE_95:
-        yield f"{name}: 95th percentile {percentile_95(own_counts)} lines, more than {PERCENTILE_95}:"
+    counts = [function.own_lines for function in functions]
+    if counts and median(counts) > MEDIAN:
+        yield f"{name}: the median function has {median(counts):g} lines, more than {MEDIAN}"
+    if percentile_95(counts) > PERCENTILE_95:
+        yield f"{name}: 95th percentile {percentile_95(counts)} lines, more than {PERCENTILE_95}:"
         yield from (
             f"    {f.location}: {f.own_lines} lines"
             for f in functions
@@ -203,10 +203,10 @@ def mean_name_lengths(modules: list[Module]) -> dict[str, float]:
 def row(name: str, modules: list[Module]) -> str:
     """Return the line of the table for the group *name*."""
     functions = [function for module in modules for function in module.functions]
-    own_counts = [function.own_lines for function in functions]
+    counts = [function.own_lines for function in functions]
     cells: list[object] = [len(modules), len(find_tiny_modules(modules)[0])]
     cells += [sum(module.code for module in modules)]
-    cells += [len(own_counts), f"{median(own_counts or [0]):g}", percentile_95(own_counts)]
+    cells += [len(counts), f"{median(counts or [0]):g}", percentile_95(counts)]
     cells += [max((function.all_lines for function in functions), default=0)]
     return f"{name:20}" + "".join(f"{cell:>10}" for cell in cells)
 
