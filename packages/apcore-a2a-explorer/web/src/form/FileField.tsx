@@ -144,7 +144,7 @@ export function FileMembers({ field, schema, object, change }: FileMembersProps)
   const write = async ([file]: File[]) => {
     const base64 = await toBase64(file!);
     const nameMember = name ? { [name]: file!.name } : {};
-    change({ ...object, bytes: base64, mimeType: file!.type || "application/octet-stream", ...more });
+    change({ ...object, bytes: base64, mimeType: file!.type || "application/octet-stream", ...nameMember });
   };
   const remove = () => {
     const { bytes: _, mimeType: __, ...rest } = object;

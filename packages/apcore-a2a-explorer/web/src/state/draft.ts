@@ -36,7 +36,7 @@ type StoredDraft = Record<"kind" | "json" | "text" | "contextId" | "webhook", st
 const drafts = new Map<string, Draft>();
 const stored: Map<string, StoredDraft> = keepInSession("drafts", () => {
   const openDrafts = [...drafts].map(([id, draft]): [string, StoredDraft] => [id, storable(draft)]);
-  return [...opened.reverse(), ...[...stored].filter(([id]) => !drafts.has(id))];
+  return [...openDrafts.reverse(), ...[...stored].filter(([id]) => !drafts.has(id))];
 });
 
 const storable = (draft: Draft): StoredDraft => ({

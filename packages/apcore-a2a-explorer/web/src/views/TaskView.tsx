@@ -90,7 +90,7 @@ export function TaskView({ id }: { id: string }) {
 }
 
 /** The task as it is now: the snapshot until the replay of past events has ended. */
-const current = (run: Run | undefined, snapshot: Task | null) =>
+const currentTask = (run: Run | undefined, snapshot: Task | null) =>
   snapshot && run?.isActive && isTerminal(snapshot.status.state) ? snapshot : (run?.task ?? snapshot);
 
 /** Show a task with its events if the agent streams, else its snapshot. */

@@ -71,7 +71,7 @@ function views(): Command[] {
   const operatorViews = ([["now", "Now"], ["performance", "Performance"], ["webhooks", "Webhooks"]] as const).filter(([name]) =>
     ownViews.value.has(name),
   );
-  return [...all, ...own].map(([name, label]) => ({ kind: "View", label, run: () => go(href(name)) }));
+  return [...all, ...operatorViews].map(([name, label]) => ({ kind: "View", label, run: () => go(href(name)) }));
 }
 
 function actions(): Command[] {

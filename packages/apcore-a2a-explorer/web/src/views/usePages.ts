@@ -68,7 +68,7 @@ function withChanges(shown: Task[], changed: Task[], query: ListQuery): Task[] {
   const ids = new Set(shown.map((task) => task.id));
   const newTasks = changed.filter((task) => !ids.has(task.id));
   const updatedTasks = shown.map((task) => latest.get(task.id) ?? task);
-  return [...added, ...kept].filter((task) => !latest.has(task.id) || matches(task, query));
+  return [...newTasks, ...updatedTasks].filter((task) => !latest.has(task.id) || matches(task, query));
 }
 
 const matches = (task: Task, { state, contextId }: ListQuery) =>
