@@ -89,25 +89,25 @@ ROUNDS = [
 """Stores, each with a number of rounds."""
 
 
-def ask(message: Any, **options: Any) -> Request:
+def request_of(message: Any, **options: Any) -> Request:
     return Request(message, Caller(), **options)
 
 
-def sending(text: str = "hello", wait: bool = True, **members: Any) -> Request:
+def send_request(text: str = "hello", wait: bool = True, **members: Any) -> Request:
     """Return a request that sends a message to the skill `work`."""
     message = Message(message_id="m", role=Role.ROLE_USER, parts=[Part(text=text)], **members)
     configuration = SendMessageConfiguration(return_immediately=not wait)
     send = SendMessageRequest(message=message, configuration=configuration)
     send.metadata["skillId"] = "work"
-    return ask(send)
+    return request_of(send)
 
 
-def cancel(task_id: str) -> Request:
-    return ask(CancelTaskRequest(id=task_id))
+def cancel_request(task_id: str) -> Request:
+    return request_of(CancelTaskRequest(id=task_id))
 
 
-def get(task_id: str) -> Request:
-    return ask(GetTaskRequest(id=task_id))
+def get_request(task_id: str) -> Request:
+    return request_of(GetTaskRequest(id=task_id))
 
 
 async def events(handler: Handler, task_id: str, last: int = 0) -> list[Any]:
@@ -118,7 +118,7 @@ async def events(handler: Handler, task_id: str, last: int = 0) -> list[Any]:
         return [event async for batch in await handler.subscribe(request) for event in batch]
 
 
-def ends(log: list[Any]) -> list[TaskState]:
+def terminal_states(log: list[Any]) -> list[TaskState]:
     """Return the terminal states among the events."""
     statuses = [
         event.payload.status.state
@@ -168,32 +168,32 @@ async def test_a_task_that_is_canceled_as_it_completes_ends_once(
     module = Streams(action.stream) if streams else ActionModule(action)
     async with serving({"work": module}, task_store=store()) as peer:
         handler, before = peer.served.handler, asyncio.all_tasks()
-        seen: Counter[TaskState] = Counter()
+        end_states: Counter[TaskState] = Counter()
 
         async def race(number: int) -> None:
-            request = sending(wait=False)
+            request = send_request(wait=False)
             if streams:
                 task_id = (await handler.admit(request, streaming=True)).task_id
             else:
                 task_id = (await handler.send(request)).id
             for _ in range(number % 15):
                 await asyncio.sleep(0)
-            result = await outcome(handler.cancel(cancel(task_id)))
+            result = await outcome(handler.cancel(cancel_request(task_id)))
             assert result in {"done", "TaskNotCancelableError"}
             log = await events(handler, task_id)
             assert [event.version for event in log] == list(range(1, len(log) + 1))
-            (end,) = ends(log)
+            (end,) = terminal_states(log)
             assert log[-1].payload.status.state == end
             assert (end == CANCELED) == (result == "done")
-            assert (await handler.get(get(task_id))).status.state == end
+            assert (await handler.get(get_request(task_id))).status.state == end
             assert action.runs[task_id] == 1 or (end == CANCELED and not action.runs[task_id])
-            seen[end] += 1
+            end_states[end] += 1
 
         for first in range(0, rounds, 50):
             await asyncio.gather(*map(race, range(first, first + 50)))
         await wait_until(lambda: asyncio.all_tasks() == before)
         assert not peer.served.engine.runs
-        assert set(seen) == {CANCELED, COMPLETED}, "there was no race"
+        assert set(end_states) == {CANCELED, COMPLETED}, "the same side has won every race"
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -202,8 +202,8 @@ async def test_a_task_that_is_canceled_at_once_leaks_nothing(store: Any) -> None
         handler, before = peer.served.handler, asyncio.all_tasks()
 
         async def race() -> None:
-            task = await handler.send(sending(wait=False))
-            assert await outcome(handler.cancel(cancel(task.id))) == "done"
+            task = await handler.send(send_request(wait=False))
+            assert await outcome(handler.cancel(cancel_request(task.id))) == "done"
 
         await asyncio.gather(*(race() for _ in range(100)))
         await wait_until(lambda: asyncio.all_tasks() == before)
@@ -211,13 +211,13 @@ async def test_a_task_that_is_canceled_at_once_leaks_nothing(store: Any) -> None
 
 
 @pytest.mark.parametrize("store", STORES)
-async def test_a_task_ends_when_its_send_is_cancelled(store: Any) -> None:
-    """The moments of the disconnects vary."""
+async def test_a_task_completes_even_if_its_send_is_cancelled(store: Any) -> None:
+    """The number of loop steps before the cancellation varies."""
     async with serving({"work": ActionModule(Yielding())}, task_store=store()) as peer:
         handler, before = peer.served.handler, asyncio.all_tasks()
 
         async def race(number: int) -> None:
-            send_task = asyncio.create_task(handler.send(sending()))
+            send_task = asyncio.create_task(handler.send(send_request()))
             for _ in range(number % 40):
                 await asyncio.sleep(0)
             send_task.cancel()
@@ -226,7 +226,7 @@ async def test_a_task_ends_when_its_send_is_cancelled(store: Any) -> None:
         await asyncio.gather(*map(race, range(120)))
         await wait_until(lambda: asyncio.all_tasks() == before)
         assert not peer.served.engine.runs
-        page = await handler.list_created(ask(ListTasksRequest(page_size=200)))
+        page = await handler.list_created(request_of(ListTasksRequest(page_size=200)))
         assert {task.status.state for task in page.tasks} == {COMPLETED}
 
 
@@ -236,48 +236,48 @@ async def test_a_cancellation_takes_effect_when_its_request_is_cancelled(store: 
         handler, before = peer.served.handler, asyncio.all_tasks()
 
         async def race(number: int) -> None:
-            task = await handler.send(sending(wait=False))
-            cancel_task = asyncio.create_task(handler.cancel(cancel(task.id)))
+            task = await handler.send(send_request(wait=False))
+            cancel_task = asyncio.create_task(handler.cancel(cancel_request(task.id)))
             for _ in range(2 + number % 8):
                 await asyncio.sleep(0)
             cancel_task.cancel()
             await asyncio.wait({cancel_task})
 
         await asyncio.gather(*map(race, range(40)))
-        page = await handler.list_created(ask(ListTasksRequest(page_size=200)))
+        page = await handler.list_created(request_of(ListTasksRequest(page_size=200)))
         for task in page.tasks:
-            await outcome(handler.cancel(cancel(task.id)))
+            await outcome(handler.cancel(cancel_request(task.id)))
         await wait_until(lambda: asyncio.all_tasks() == before)
         for task in page.tasks:
             log = await events(handler, task.id)
-            assert ends(log) == [CANCELED]
+            assert terminal_states(log) == [CANCELED]
             assert [event.version for event in log] == [1, 2, 3]
         assert not peer.served.engine.runs
 
 
 async def test_a_cancelled_answer_leaves_no_task_without_a_run() -> None:
-    saved, go = asyncio.Event(), asyncio.Event()
+    saved, may_return = asyncio.Event(), asyncio.Event()
 
     class LateStore(InMemoryTaskStore):
         async def save(self, record: TaskRecord) -> None:
             await super().save(record)
-            if record.version == 4:  # the answer
+            if record.version == 4:  # the save of the answer
                 saved.set()
-                await go.wait()
+                await may_return.wait()
 
     store, modules = LateStore(), {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
     async with serving(modules, task_store=store) as peer:
         handler, before = peer.served.handler, asyncio.all_tasks()
-        task = await handler.send(sending())
-        answer_task = asyncio.create_task(handler.send(sending("yes", task_id=task.id)))
+        task = await handler.send(send_request())
+        answer_task = asyncio.create_task(handler.send(send_request("yes", task_id=task.id)))
         await saved.wait()
         answer_task.cancel()
         await asyncio.wait({answer_task})
-        go.set()
+        may_return.set()
         await wait_until(lambda: asyncio.all_tasks() == before)
-        (listed,) = (await handler.list_created(ask(ListTasksRequest()))).tasks
+        (listed,) = (await handler.list_created(request_of(ListTasksRequest()))).tasks
         assert listed.status.state in {COMPLETED, INPUT_REQUIRED}
-        assert (await handler.get(get(task.id))).status.state == listed.status.state
+        assert (await handler.get(get_request(task.id))).status.state == listed.status.state
 
 
 @pytest.mark.parametrize("answers", [2, 8])
@@ -297,12 +297,12 @@ async def test_only_one_of_several_concurrent_answers_resumes_the_task(
         handler, before = peer.served.handler, asyncio.all_tasks()
 
         async def race() -> None:
-            task = await handler.send(sending())
-            requests = (handler.send(sending("yes", task_id=task.id)) for _ in range(answers))
+            task = await handler.send(send_request())
+            requests = (handler.send(send_request("yes", task_id=task.id)) for _ in range(answers))
             assert {*await asyncio.gather(*map(outcome, requests))} == {"done"}
             log = await events(handler, task.id)
             assert [event.version for event in log] == list(range(1, len(log) + 1))
-            assert ends(log) == [COMPLETED]
+            assert terminal_states(log) == [COMPLETED]
             assert calls.pop(task.id) == 1
 
         for _ in range(rounds // 10):
@@ -327,11 +327,13 @@ async def test_of_several_concurrent_answers_to_a_question_all_but_one_are_refus
         handler = peer.served.handler
 
         async def race() -> None:
-            task = await handler.send(sending())
-            requests = [sending(f"day {n}", task_id=task.id) for n in range(answers)]
-            outcomes = await asyncio.gather(*(outcome(handler.send(each)) for each in requests))
+            task = await handler.send(send_request())
+            requests = [send_request(f"day {n}", task_id=task.id) for n in range(answers)]
+            outcomes = await asyncio.gather(
+                *(outcome(handler.send(request)) for request in requests)
+            )
             assert Counter(outcomes) == {"done": 1, "UnsupportedOperationError": answers - 1}
-            ended = await handler.get(get(task.id))
+            ended = await handler.get(get_request(task.id))
             (part,) = ended.artifacts[0].parts
             assert part.data["text"] == f"day {outcomes.index('done')}"
 
@@ -346,8 +348,8 @@ async def test_a_refused_answer_sets_no_webhook() -> None:
 
     async with serving({"work": ActionModule(ask)}, push_notifications=True) as peer:
         handler = peer.served.handler
-        task = await handler.send(sending())
-        first, second = (sending("Friday", task_id=task.id) for _ in range(2))
+        task = await handler.send(send_request())
+        first, second = (send_request("Friday", task_id=task.id) for _ in range(2))
         config = TaskPushNotificationConfig(url="https://1.1.1.1/hook")
         second.message.configuration.task_push_notification_config = config
         answers = outcome(handler.send(first)), outcome(handler.send(second))
@@ -357,25 +359,25 @@ async def test_a_refused_answer_sets_no_webhook() -> None:
 
 async def test_a_stale_record_does_not_revive_a_task() -> None:
     """After a restart, a paused task is loaded from a store that may be slow."""
-    was_read, go = asyncio.Event(), asyncio.Event()
+    was_read, may_return = asyncio.Event(), asyncio.Event()
 
     class LateStore(InMemoryTaskStore):
         async def get(self, task_id: str, owner: str | None = None) -> TaskRecord | None:
             record = await super().get(task_id, owner)
             if not was_read.is_set():
                 was_read.set()
-                await go.wait()
+                await may_return.wait()
             return record
 
     store = LateStore()
     status = TaskStatus(state=INPUT_REQUIRED)
     await store.save(TaskRecord(Task(id="t", context_id="c", status=status), version=3))
     tasks = LiveTasks(store)
-    late = asyncio.create_task(tasks.open("t"))
+    opening = asyncio.create_task(tasks.open("t"))
     await was_read.wait()
     await change(tasks, "t", NewState(CANCELED), expect={INPUT_REQUIRED})
-    go.set()
-    assert await late is None
+    may_return.set()
+    assert await opening is None
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -391,15 +393,15 @@ async def test_a_concurrent_yes_and_no_have_one_outcome(store: Any) -> None:
         handler = peer.served.handler
 
         async def race(number: int) -> None:
-            task = await handler.send(sending())
+            task = await handler.send(send_request())
             words = ["yes", "no"] if number % 2 else ["no", "yes"]
-            answers = [outcome(handler.send(sending(word, task_id=task.id))) for word in words]
-            requests = [*answers, outcome(handler.cancel(cancel(task.id)))]
+            answers = [outcome(handler.send(send_request(word, task_id=task.id))) for word in words]
+            requests = [*answers, outcome(handler.cancel(cancel_request(task.id)))]
             await asyncio.gather(*(requests if number % 3 else reversed(requests)))
             await wait_until(lambda: task.id not in peer.served.engine.runs)
             log = await events(handler, task.id)
             assert [event.version for event in log] == list(range(1, len(log) + 1))
-            (end,) = ends(log)
+            (end,) = terminal_states(log)
             assert calls[task.id] == (end == COMPLETED) or end == CANCELED
 
         await asyncio.gather(*map(race, range(30)))
@@ -410,12 +412,12 @@ async def test_messages_to_a_working_task_are_refused_and_change_nothing(store: 
     gate = Gate()
     async with serving({"work": ActionModule(gate)}, task_store=store()) as peer:
         handler = peer.served.handler
-        task = await handler.send(sending(wait=False))
-        for request in (sending(task_id=task.id), sending("yes", task_id=task.id)):
+        task = await handler.send(send_request(wait=False))
+        for request in (send_request(task_id=task.id), send_request("yes", task_id=task.id)):
             with pytest.raises(UnsupportedOperationError):
                 await handler.send(request)
         with pytest.raises(UnsupportedOperationError):
-            await handler.stream(sending(task_id=task.id))
+            await handler.stream(send_request(task_id=task.id))
         gate.opened.set()
         await wait_until(lambda: not peer.served.engine.runs)
         assert len(gate.calls) == 1
@@ -430,11 +432,11 @@ async def test_a_hundred_tasks_at_once_do_not_get_mixed_up(store: Any) -> None:
 
     async with serving({"work": ActionModule(add_task_id)}, task_store=store()) as peer:
 
-        async def one(number: int) -> None:
+        async def check_output(number: int) -> None:
             task = (await peer.send("work", peer.part(data={"n": number}))).task
             assert task["artifacts"][0]["parts"][0]["data"] == {"n": number, "task": task["id"]}
 
-        await asyncio.gather(*map(one, range(100)))
+        await asyncio.gather(*map(check_output, range(100)))
         assert not peer.served.engine.runs
 
 
@@ -448,14 +450,14 @@ async def test_readers_that_subscribe_at_any_time_get_every_event_once(store: An
                 await asyncio.sleep(0)
             log = await events(handler, task_id)
             assert [event.version for event in log] == list(range(1, len(log) + 1))
-            assert ends(log) == [COMPLETED]
+            assert terminal_states(log) == [COMPLETED]
 
         for _ in range(12):
-            ticket = await handler.admit(sending(), streaming=True)
+            ticket = await handler.admit(send_request(), streaming=True)
             await asyncio.gather(*(read(ticket.task_id, wait) for wait in range(12)))
 
 
-async def test_subscribers_over_http_are_gapless_when_the_store_is_slow() -> None:
+async def test_subscribers_over_http_miss_no_event_when_the_store_is_slow() -> None:
     gate = Gate()
     async with serving({"work": ActionModule(gate)}, task_store=SlowStore()) as peer:
         async with peer.stream() as first:
@@ -471,12 +473,12 @@ async def test_subscribers_over_http_are_gapless_when_the_store_is_slow() -> Non
 async def test_a_task_that_completes_during_shutdown_ends_once(store: Any) -> None:
     async with serving({"work": ActionModule(Yielding())}, task_store=store()) as peer:
         handler, before = peer.served.handler, asyncio.all_tasks()
-        tasks = await asyncio.gather(*(handler.send(sending(wait=False)) for _ in range(60)))
+        tasks = await asyncio.gather(*(handler.send(send_request(wait=False)) for _ in range(60)))
         await peer.served.engine.drain(0)
         await wait_until(lambda: asyncio.all_tasks() == before)
         assert not peer.served.engine.runs
         for task in tasks:
-            assert len(ends(await events(handler, task.id))) == 1
+            assert len(terminal_states(await events(handler, task.id))) == 1
 
 
 async def test_a_task_that_is_stored_during_shutdown_ends() -> None:
@@ -491,7 +493,7 @@ async def test_a_task_that_is_stored_during_shutdown_ends() -> None:
     store = LateStore()
     async with serving({"work": ActionModule(Gate())}, task_store=store) as peer:
         before = asyncio.all_tasks()
-        send_task = asyncio.create_task(outcome(peer.served.handler.send(sending(wait=False))))
+        send_task = asyncio.create_task(outcome(peer.served.handler.send(send_request(wait=False))))
         await saving.wait()
         await peer.served.engine.drain(0)
         await send_task
@@ -504,24 +506,24 @@ async def test_a_task_that_is_stored_during_shutdown_ends() -> None:
 async def test_cancels_of_unknown_and_ended_tasks_have_different_errors(store: Any) -> None:
     async with serving({"work": always({})}, task_store=store()) as peer:
         handler = peer.served.handler
-        task = await handler.send(sending())
+        task = await handler.send(send_request())
         with pytest.raises(TaskNotCancelableError):
-            await handler.cancel(cancel(task.id))
+            await handler.cancel(cancel_request(task.id))
         with pytest.raises(TaskNotFoundError):
-            await handler.cancel(cancel("unknown"))
+            await handler.cancel(cancel_request("unknown"))
 
 
 async def test_two_apps_do_not_see_each_others_runs() -> None:
     gate = Gate()
     async with (
-        serving({"work": ActionModule(gate)}) as one,
-        serving({"work": ActionModule(give_back)}) as two,
+        serving({"work": ActionModule(gate)}) as first,
+        serving({"work": ActionModule(give_back)}) as second,
     ):
-        task_id = await one.start()
-        assert (await two.ask("get", {"id": task_id})).code == -32001
-        assert (await two.ask("cancel", {"id": task_id})).code == -32001
+        task_id = await first.start()
+        assert (await second.ask("get", {"id": task_id})).code == -32001
+        assert (await second.ask("cancel", {"id": task_id})).code == -32001
         gate.opened.set()
-        await wait_until(lambda: not one.served.engine.runs)
+        await wait_until(lambda: not first.served.engine.runs)
 
 
 class EarlyStore(InMemoryTaskStore):
@@ -536,19 +538,19 @@ async def test_a_task_that_is_listed_before_its_save_returns_ends_once() -> None
     gate = Gate()
     async with serving({"work": ActionModule(gate)}, task_store=EarlyStore()) as peer:
         handler, before = peer.served.handler, asyncio.all_tasks()
-        sent = asyncio.create_task(handler.send(sending(wait=False, context_id="c")))
-        listed = ask(ListTasksRequest(context_id="c"))
-        while not (tasks := (await handler.list_created(listed)).tasks):  # noqa: ASYNC110  # no event
+        send_task = asyncio.create_task(handler.send(send_request(wait=False, context_id="c")))
+        list_request = request_of(ListTasksRequest(context_id="c"))
+        while not (tasks := (await handler.list_created(list_request)).tasks):  # noqa: ASYNC110  # no event
             await asyncio.sleep(0)
-        canceled = await handler.cancel(cancel(tasks[0].id))
+        canceled = await handler.cancel(cancel_request(tasks[0].id))
         assert canceled.status.state == CANCELED
-        await asyncio.wait({sent})
+        await asyncio.wait({send_task})
         log = await events(handler, canceled.id)
         assert [event.version for event in log] == list(range(1, len(log) + 1))
-        assert ends(log) == [CANCELED]
-        assert (await handler.get(get(canceled.id))).status.state == CANCELED
+        assert terminal_states(log) == [CANCELED]
+        assert (await handler.get(get_request(canceled.id))).status.state == CANCELED
         await wait_until(
-            lambda: not peer.served.engine.runs and asyncio.all_tasks() <= before | {sent}
+            lambda: not peer.served.engine.runs and asyncio.all_tasks() <= before | {send_task}
         )
 
 
@@ -580,22 +582,22 @@ async def test_an_answer_is_accepted_after_a_refused_one() -> None:
     with closing(HeldValidation(registry)) as executor:
         async with serving(executor) as peer:
             handler, before = peer.served.handler, asyncio.all_tasks()
-            task = await handler.send(sending())
-            refused = asyncio.create_task(handler.send(sending("9", task_id=task.id)))
+            task = await handler.send(send_request())
+            refused_answer = asyncio.create_task(handler.send(send_request("9", task_id=task.id)))
             await wait_until(executor.reached.is_set)
-            counted = asyncio.create_task(handler.send(sending("5", task_id=task.id)))
-            for _ in range(20):  # with tasks in memory, it waits for the other answer by now
+            valid_answer = asyncio.create_task(handler.send(send_request("5", task_id=task.id)))
+            for _ in range(20):  # by then, the valid answer waits for the refused one
                 await asyncio.sleep(0)
             executor.release.set()
-            done, _ = await asyncio.gather(counted, refused)
-            assert done.status.state == COMPLETED
-            assert done.artifacts[0].parts[0].data == {"text": "hello", "number": 5}
+            ended_task, _ = await asyncio.gather(valid_answer, refused_answer)
+            assert ended_task.status.state == COMPLETED
+            assert ended_task.artifacts[0].parts[0].data == {"text": "hello", "number": 5}
             await wait_until(lambda: asyncio.all_tasks() == before)
 
 
 @pytest.mark.parametrize("as_text", [False, True])
 async def test_large_messages_and_answers_are_read_outside_the_event_loop(as_text: bool) -> None:
-    """They have too many members for inputs, so reading them is all that takes time."""
+    """They have more members than inputs may have, so only reading them takes time."""
 
     async def work(inputs: Inputs, context: Any) -> None:
         context.services.ask("Which?", schema={"properties": {"a": {}, "b": {}}})
@@ -605,21 +607,21 @@ async def test_large_messages_and_answers_are_read_outside_the_event_loop(as_tex
     release = threading.Event()
     async with serving({"work": ActionModule(work, input_schema=Guests)}) as peer:
         handler = peer.served.handler
-        task = await handler.send(sending("hello"))
+        task = await handler.send(send_request("hello"))
         for task_id in ("", task.id):
             release.clear()
-            request = sending(task_id=task_id)
+            request = send_request(task_id=task_id)
             request.message.message.parts = [part]
             blocker = asyncio.create_task(large_values.call(release.wait, PATIENCE))
-            sent = asyncio.create_task(outcome(handler.send(request)))
+            send_task = asyncio.create_task(outcome(handler.send(request)))
             await wait_until(lambda: large_values.pending == 2)
             release.set()
             assert await blocker
-            assert await sent == ("done" if as_text else "InvalidParamsError")
+            assert await send_task == ("done" if as_text else "InvalidParamsError")
 
 
 class GoneAtShutdown(InMemoryTaskStore):
-    """A store that does not respond when a task fails."""
+    """A store that is unavailable when the failure of a task is to be saved."""
 
     async def change(self, change: Change) -> Any:
         if change.record.task.status.state == FAILED:

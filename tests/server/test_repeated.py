@@ -36,9 +36,9 @@ async def send(peer: Peer, text: str = "hello", headers: Any = None, **message: 
 async def test_a_repeated_send_returns_the_existing_task(dialect: str) -> None:
     action = CountingAction()
     async with serving({"work": ActionModule(action)}, dialect) as peer:
-        first, again = await send(peer, headers=KEY), await send(peer, headers=KEY)
-        assert again.task == first.task
-        assert again.state == "completed"
+        first, second = await send(peer, headers=KEY), await send(peer, headers=KEY)
+        assert second.task == first.task
+        assert second.state == "completed"
         assert action.calls == 1
 
 
@@ -54,8 +54,8 @@ async def test_the_key_can_be_in_the_messages_metadata() -> None:
 async def test_without_a_key_every_send_creates_a_task() -> None:
     action = CountingAction()
     async with serving({"work": ActionModule(action)}) as peer:
-        first, again = await send(peer), await send(peer)
-        assert first.task["id"] != again.task["id"]
+        first, second = await send(peer), await send(peer)
+        assert first.task["id"] != second.task["id"]
         assert action.calls == 2
 
 
@@ -89,16 +89,16 @@ async def test_sends_repeated_during_the_run_wait_for_it() -> None:
 
 
 async def test_a_repeated_stream_has_all_of_its_events() -> None:
-    async def three(inputs: Inputs, context: Any) -> Any:
+    async def count_to_three(inputs: Inputs, context: Any) -> Any:
         for number in range(3):
             yield {"n": number}
 
-    async with serving({"work": Streams(three)}) as peer:
+    async with serving({"work": Streams(count_to_three)}) as peer:
         params = peer.wire.params("work", peer.part(data={}))
         async with peer.streaming("stream", params, KEY) as first:
             frames = await first.rest()
-        async with peer.streaming("stream", params, KEY) as again:
-            assert await again.rest() == frames
+        async with peer.streaming("stream", params, KEY) as second:
+            assert await second.rest() == frames
         assert len(frames) == 6
 
 

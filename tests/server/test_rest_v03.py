@@ -1,4 +1,4 @@
-"""HTTP+JSON of A2A 0.3 at /v1, by hand; tests/e2e has the SDKs."""
+"""HTTP+JSON of A2A 0.3 below /v1, with hand-written requests; tests/e2e uses the SDKs."""
 
 import json
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ MESSAGE = {"messageId": "m1", "role": "ROLE_USER", "content": [{"data": {"data":
 WAIT = {"configuration": {"blocking": True}}
 
 
-async def three(inputs: Any, context: Any) -> AsyncIterator[Json]:
+async def count_to_three(inputs: Any, context: Any) -> AsyncIterator[Json]:
     for number in range(3):
         yield {"n": number}
 
@@ -32,17 +32,21 @@ async def gate(anyio_backend: Any) -> Gate:
 
 @pytest.fixture
 async def peer(gate: Gate) -> AsyncIterator[Peer]:
-    modules = {"work": ActionModule(give_back), "wait": ActionModule(gate), "count": Streams(three)}
+    modules = {
+        "work": ActionModule(give_back),
+        "wait": ActionModule(gate),
+        "count": Streams(count_to_three),
+    }
     async with serving(modules, push_notifications=PushSettings(dev=True)) as peer:
         yield peer
 
 
-def sending(skill: str = "work", **members: Any) -> Json:
+def send_body(skill: str = "work", **members: Any) -> Json:
     return {"message": {**MESSAGE, **members}, "metadata": {"skillId": skill}, **WAIT}
 
 
 async def send(peer: Peer, skill: str = "work", **members: Any) -> Json:
-    response = await peer.client.post("/v1/message:send", json=sending(skill, **members))
+    response = await peer.client.post("/v1/message:send", json=send_body(skill, **members))
     task: Json = response.raise_for_status().json()["task"]
     return task
 
@@ -58,18 +62,20 @@ async def error_of(response: httpx.Response) -> Json:
 
 def events_of(text: str) -> list[tuple[int, Json]]:
     """Return the id and the data of each server-sent event."""
-    events = [dict(line.split(": ", 1) for line in each.split("\n")) for each in _blocks(text)]
+    events = [dict(line.split(": ", 1) for line in block.split("\n")) for block in _blocks(text)]
     return [(int(event["id"]), json.loads(event["data"])) for event in events]
 
 
 def _blocks(text: str) -> list[str]:
-    return [each for each in text.split("\n\n") if each]
+    return [block for block in text.split("\n\n") if block]
 
 
 @pytest.mark.parametrize("version", [None, "0.3", "1.0", "9.9"])
-async def test_it_is_0_3_for_any_version_header(peer: Peer, version: str | None) -> None:
+async def test_requests_below_v1_are_of_0_3_for_any_version_header(
+    peer: Peer, version: str | None
+) -> None:
     headers = {} if version is None else {"A2A-Version": version}
-    response = await peer.client.post("/v1/message:send", json=sending(), headers=headers)
+    response = await peer.client.post("/v1/message:send", json=send_body(), headers=headers)
 
     assert response.status_code == 200
     assert response.headers["content-type"] == "application/json"
@@ -77,8 +83,8 @@ async def test_it_is_0_3_for_any_version_header(peer: Peer, version: str | None)
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
     assert task["artifacts"][0]["parts"] == [{"data": {"data": {"n": 1}}}]
     assert task["history"][0]["content"] == MESSAGE["content"]
-    got = await peer.client.get(f"/v1/tasks/{task['id']}", headers=headers)
-    assert got.json() == task
+    read_back = await peer.client.get(f"/v1/tasks/{task['id']}", headers=headers)
+    assert read_back.json() == task
 
 
 async def test_the_json_of_the_specifications_text_is_accepted_too(peer: Peer) -> None:
@@ -87,22 +93,22 @@ async def test_the_json_of_the_specifications_text_is_accepted_too(peer: Peer) -
     body = {"message": message, "metadata": {"skillId": "work"}}
     response = await peer.client.post("/v1/message:send", json=body)
 
-    (shown,) = response.json()["task"]["artifacts"][0]["parts"]
-    assert shown == {"data": {"data": {"n": 2**53}}}
+    (result_part,) = response.json()["task"]["artifacts"][0]["parts"]
+    assert result_part == {"data": {"data": {"n": 2**53}}}
 
 
 async def test_without_blocking_the_task_is_returned_at_once(peer: Peer, gate: Gate) -> None:
-    body = {**sending("wait"), "configuration": {}}
+    body = {**send_body("wait"), "configuration": {}}
     task = (await peer.client.post("/v1/message:send", json=body)).json()["task"]
     assert task["status"]["state"] in {"TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"}
     canceled = await peer.client.post(f"/v1/tasks/{task['id']}:cancel", json={"name": "tasks/x"})
     assert canceled.json()["status"]["state"] == "TASK_STATE_CANCELLED"
-    again = await error_of(await peer.client.post(f"/v1/tasks/{task['id']}:cancel"))
-    assert (again["code"], again["type"]) == (-32002, "TaskNotCancelableError")
+    error = await error_of(await peer.client.post(f"/v1/tasks/{task['id']}:cancel"))
+    assert (error["code"], error["type"]) == (-32002, "TaskNotCancelableError")
 
 
 async def test_a_stream_has_the_events_with_their_versions(peer: Peer) -> None:
-    response = await peer.client.post("/v1/message:stream", json=sending("count"))
+    response = await peer.client.post("/v1/message:stream", json=send_body("count"))
     assert response.headers["content-type"].startswith("text/event-stream")
     events = events_of(response.text)
     assert [version for version, _ in events] == [*range(1, len(events) + 1)]
@@ -114,7 +120,7 @@ async def test_a_stream_has_the_events_with_their_versions(peer: Peer) -> None:
 
 @pytest.mark.parametrize("verb", ["GET", "POST"])
 async def test_a_subscription_may_use_either_verb(peer: Peer, gate: Gate, verb: str) -> None:
-    body = {**sending("wait"), "configuration": {}}
+    body = {**send_body("wait"), "configuration": {}}
     task = (await peer.client.post("/v1/message:send", json=body)).json()["task"]
     await gate.reached.wait()
     path = f"/v1/tasks/{task['id']}:subscribe"
@@ -131,11 +137,11 @@ async def test_a_subscription_may_use_either_verb(peer: Peer, gate: Gate, verb: 
 
 
 async def test_tasks_are_listed(peer: Peer) -> None:
-    sent = [(await send(peer, contextId="c1"))["id"] for _ in range(3)]
-    page = (await peer.client.get("/v1/tasks", params={"contextId": "c1", "limit": 2})).json()
-    rest = await peer.client.get("/v1/tasks", params={"cursor": page["nextCursor"]})
-    listed = [task["id"] for task in [*page["tasks"], *rest.json()["tasks"]]]
-    assert listed == sent[::-1]
+    task_ids = [(await send(peer, contextId="c1"))["id"] for _ in range(3)]
+    first_page = (await peer.client.get("/v1/tasks", params={"contextId": "c1", "limit": 2})).json()
+    last_page = await peer.client.get("/v1/tasks", params={"cursor": first_page["nextCursor"]})
+    listed = [task["id"] for task in [*first_page["tasks"], *last_page.json()["tasks"]]]
+    assert listed == task_ids[::-1]
 
 
 async def test_push_configs_are_set_shown_listed_and_deleted(peer: Peer) -> None:
@@ -160,9 +166,9 @@ async def test_push_configs_are_set_shown_listed_and_deleted(peer: Peer) -> None
 async def test_the_path_determines_the_task(peer: Peer) -> None:
     task_id, other_id = (await send(peer))["id"], (await send(peer))["id"]
     for prefix in ("", "/v1"):
-        others = {"id": other_id, "taskId": other_id, "task_id": other_id}
-        got = await peer.client.get(f"{prefix}/tasks/{task_id}", params=others)
-        assert got.json()["id"] == task_id
+        other_ids = {"id": other_id, "taskId": other_id, "task_id": other_id}
+        read_back = await peer.client.get(f"{prefix}/tasks/{task_id}", params=other_ids)
+        assert read_back.json()["id"] == task_id
     path = f"/v1/tasks/{task_id}/pushNotificationConfigs"
     hook = {"taskId": other_id, "pushNotificationConfig": {"url": "http://127.0.0.1:9/"}}
     assert (await peer.client.post(path, json=hook)).json()["name"].startswith(f"tasks/{task_id}/")
@@ -174,10 +180,10 @@ async def test_the_path_determines_the_task(peer: Peer) -> None:
         ("POST", "/v1/message:send", b"{", 400, -32700),
         ("POST", "/v1/message:send", b"[]", 400, -32602),
         ("POST", "/v1/message:send", b"{}", 400, -32602),
-        ("POST", "/v1/message:send", sending("no.such"), 404, -32601),
-        ("POST", "/v1/message:stream", sending("no.such"), 404, -32601),
-        ("POST", "/v1/message:send", sending(messageId=""), 400, -32602),
-        ("POST", "/v1/message:send", sending(taskId="none"), 404, -32001),
+        ("POST", "/v1/message:send", send_body("no.such"), 404, -32601),
+        ("POST", "/v1/message:stream", send_body("no.such"), 404, -32601),
+        ("POST", "/v1/message:send", send_body(messageId=""), 400, -32602),
+        ("POST", "/v1/message:send", send_body(taskId="none"), 404, -32001),
         ("POST", "/v1/message:send", b"[" * 100_000, 413, -32600),
         ("GET", "/v1/tasks/none", None, 404, -32001),
         ("GET", "/v1/tasks/none:subscribe", None, 404, -32001),
@@ -187,10 +193,10 @@ async def test_the_path_determines_the_task(peer: Peer) -> None:
         ("GET", "/v1/nothing", None, 404, -32601),
         ("GET", "/v1/message:send", None, 405, -32601),
         ("GET", "/v1/", None, 404, -32601),
-        ("POST", "/v1/v1/message:send", sending(), 404, -32601),
+        ("POST", "/v1/v1/message:send", send_body(), 404, -32601),
     ],
 )
-async def test_errors_have_the_code_and_the_type_that_the_sdks_read(
+async def test_errors_have_the_codes_that_the_sdks_read(
     peer: Peer, verb: str, path: str, body: Any, status: int, code: int
 ) -> None:
     content = body if isinstance(body, bytes | None) else json.dumps(body)
@@ -201,12 +207,12 @@ async def test_errors_have_the_code_and_the_type_that_the_sdks_read(
     assert error["message"]
 
 
-async def test_a_finished_task_accepts_no_message_and_another_media_type_is_refused(
+async def test_messages_to_a_finished_task_and_other_media_types_are_refused(
     peer: Peer,
 ) -> None:
     task_id = (await send(peer))["id"]
-    late = await peer.client.post("/v1/message:send", json=sending(taskId=task_id))
-    assert (late.status_code, late.json()["type"]) == (501, "UnsupportedOperationError")
+    refused = await peer.client.post("/v1/message:send", json=send_body(taskId=task_id))
+    assert (refused.status_code, refused.json()["type"]) == (501, "UnsupportedOperationError")
     headers = {"Content-Type": "text/plain"}
     text = await peer.client.post("/v1/message:send", content=b"{}", headers=headers)
     assert (text.status_code, text.json()["code"]) == (415, -32005)

@@ -63,14 +63,14 @@ async def test_a_client_that_accepts_data_gets_data(accepted: list[str]) -> None
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_client_that_accepts_neither_text_nor_data_is_refused(dialect: str) -> None:
     module = always({"total": 5})
-    module.output_schema = Total  # type: ignore[misc]  # of this module alone
+    module.output_schema = Total  # type: ignore[misc]  # set on this instance only
     async with serving({"work": module}, dialect) as peer:
         answer = await send(peer, "video/mp4")
         assert answer.code == -32005
         assert not peer.served.engine.runs
 
 
-async def test_a_skill_without_an_output_schema_may_have_files() -> None:
+async def test_a_skill_without_an_output_schema_may_return_files() -> None:
     async with serving({"work": always({"image": b"\x89PNG..."})}) as peer:
         task = (await send(peer, "image/png")).task
         assert task["artifacts"][0]["parts"][0]["mediaType"] == "image/png"
@@ -97,12 +97,12 @@ async def test_with_text_results_data_is_followed_by_its_text() -> None:
 
 async def test_with_text_results_a_result_that_has_text_is_unchanged() -> None:
     module = always({"text": "five", "total": 5})
-    module.output_schema = Reply  # type: ignore[misc]  # of this module alone
+    module.output_schema = Reply  # type: ignore[misc]  # set on this instance only
     async with serving({"work": module}, text_results=True) as peer:
         assert contents((await send(peer)).task) == ["five", {"total": 5}]
 
 
-async def test_each_chunk_of_data_has_a_line_of_its_own() -> None:
+async def test_chunks_of_data_become_lines_of_text() -> None:
     async def source(inputs: Inputs, context: Any) -> Any:
         yield {"n": 1}
         yield {"n": 2}
@@ -116,7 +116,7 @@ async def test_each_chunk_of_data_has_a_line_of_its_own() -> None:
         assert "".join(texts(task)) == '{"n": 1}\n{"n": 2}\n'
 
 
-async def test_long_data_is_indented() -> None:
+async def test_long_data_becomes_indented_text() -> None:
     async with serving({"work": always({"text": "x" * 80})}) as peer:
         (text,) = contents((await send(peer, "text/plain")).task)
         assert text.splitlines()[0] == "{"
@@ -156,15 +156,15 @@ def test_a_file_has_either_data_or_a_url() -> None:
         File(b"x", "https://example.com")
 
 
-def roles(task: Json) -> list[tuple[str, Any]]:
+def messages_of(task: Json) -> list[tuple[str, Any]]:
     """Return the role and the first content of each message in a task's history."""
-    messages = [(each["role"], content_of(each["parts"][0])) for each in task["history"]]
+    messages = [(message["role"], content_of(message["parts"][0])) for message in task["history"]]
     return [(role.removeprefix("ROLE_").lower(), content) for role, content in messages]
 
 
-async def say(inputs: Inputs, context: Any) -> Inputs:
-    said = [content_of(message["parts"][0]) for message in context.services.history]
-    return {"text": f"{inputs['text']}, after {len(said)}: {said}"}
+async def reply_with_history(inputs: Inputs, context: Any) -> Inputs:
+    earlier = [content_of(message["parts"][0]) for message in context.services.history]
+    return {"text": f"{inputs['text']}, after {len(earlier)}: {earlier}"}
 
 
 class ReplyModule(ActionModule):
@@ -173,11 +173,11 @@ class ReplyModule(ActionModule):
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_an_agent_finds_its_own_replies_in_the_conversation(dialect: str) -> None:
-    async with serving({"work": ReplyModule(say)}, dialect) as peer:
+    async with serving({"work": ReplyModule(reply_with_history)}, dialect) as peer:
         first = (await peer.send("work", peer.part(text="one"), contextId="c")).task
         reply = "one, after 0: []"
         assert contents(first) == [reply]
-        assert roles(await peer.get(first["id"])) == [("user", "one"), ("agent", reply)]
+        assert messages_of(await peer.get(first["id"])) == [("user", "one"), ("agent", reply)]
         second = (await peer.send("work", peer.part(text="two"), contextId="c")).task
         assert contents(second) == [f"two, after 2: {['one', reply]}"]
 
@@ -199,7 +199,7 @@ async def test_results_without_text_are_not_in_the_history() -> None:
         assert len(task["history"]) == 1
 
 
-class Tokens(Streams):
+class ReplyStream(Streams):
     output_schema = Reply
 
 
@@ -210,7 +210,7 @@ async def tokens(inputs: Inputs, context: Any) -> Any:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_the_tokens_of_a_text_are_stored_as_one_part(dialect: str) -> None:
-    async with serving({"work": Tokens(tokens)}, dialect) as peer:
+    async with serving({"work": ReplyStream(tokens)}, dialect) as peer:
         async with peer.stream("work", peer.part(data={})) as stream:
             frames = await stream.rest()
         chunks = [frame for frame in frames if frame.kind == "artifact"]
@@ -218,9 +218,9 @@ async def test_the_tokens_of_a_text_are_stored_as_one_part(dialect: str) -> None
         assert not any(frame.body.get("lastChunk") for frame in chunks)
         assert frames[-1].state == "completed"
         task = await peer.get(frames[-1].body["taskId"])
-        whole = "".join(f"{n:04} " for n in range(1000))
-        assert contents(task) == [whole]
-        assert roles(task)[-1] == ("agent", whole)
+        full_text = "".join(f"{n:04} " for n in range(1000))
+        assert contents(task) == [full_text]
+        assert messages_of(task)[-1] == ("agent", full_text)
 
 
 async def test_only_neighboring_texts_are_joined() -> None:
@@ -231,7 +231,7 @@ async def test_only_neighboring_texts_are_joined() -> None:
         yield {"text": "d" * 20_000}
         yield {"text": "e"}
 
-    async with serving({"work": Tokens(source)}) as peer:
+    async with serving({"work": ReplyStream(source)}) as peer:
         async with peer.stream("work", peer.part(data={})) as stream:
             frames = await stream.rest()
         task = await peer.get(frames[-1].body["taskId"])
@@ -248,7 +248,7 @@ async def test_a_task_that_still_streams_has_its_texts_joined(url: str, tmp_path
         await gate(inputs, context)
 
     store = {} if url == "memory" else {"task_store": f"sqlite:///{tmp_path / 'tasks.db'}"}
-    async with serving({"work": Tokens(source)}, **store) as peer:
+    async with serving({"work": ReplyStream(source)}, **store) as peer:
         async with peer.stream("work", peer.part(data={})) as stream:
             task_id = (await stream.next()).body["id"]
             await gate.reached.wait()
@@ -270,7 +270,7 @@ class OutputRecorder(Middleware):
 
 
 class Short(BaseModel):
-    """An output with room for each chunk of `count_to_three`, but not for its whole text."""
+    """An output with room for each chunk of `count_to_three`, but not for the joined text."""
 
     model_config = ConfigDict(json_schema_extra={"x-text-field": "text"})
 
@@ -285,7 +285,7 @@ async def count_to_three(inputs: Inputs, context: Any) -> Any:
 
 async def test_middleware_sees_the_whole_output_of_a_stream() -> None:
     module, recorder = Streams(count_to_three), OutputRecorder()
-    module.output_schema = Reply  # type: ignore[misc]  # of this module alone
+    module.output_schema = Reply  # type: ignore[misc]  # set on this instance only
     executor = Executor(registry_of({"work": module}), middlewares=[recorder])
     with closing(executor):
         async with serving(executor) as peer, peer.stream("work", peer.part(data={})) as stream:
@@ -295,12 +295,12 @@ async def test_middleware_sees_the_whole_output_of_a_stream() -> None:
     assert chunks == ["one ", "two ", "three"]
 
 
-async def test_an_outer_module_gets_the_chunks_of_a_stream_as_they_are() -> None:
+async def test_an_outer_module_gets_each_chunk_of_an_inner_stream() -> None:
     async def outer(inputs: Inputs, context: Any) -> Inputs:
-        return {"n": [each async for each in context.executor.stream("inner", {}, context)]}
+        return {"n": [chunk async for chunk in context.executor.stream("inner", {}, context)]}
 
     inner, recorder = Streams(count_to_three), OutputRecorder()
-    inner.output_schema = Reply  # type: ignore[misc]  # of this module alone
+    inner.output_schema = Reply  # type: ignore[misc]  # set on this instance only
     executor = Executor(
         registry_of({"work": ActionModule(outer), "inner": inner}), middlewares=[recorder]
     )
@@ -315,7 +315,7 @@ async def test_output_validation_checks_the_whole_output_of_a_stream(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     module, recorder = Streams(count_to_three), OutputRecorder()
-    module.output_schema = Short  # type: ignore[misc]  # of this module alone
+    module.output_schema = Short  # type: ignore[misc]  # set on this instance only
     executor = Executor(registry_of({"work": module}), middlewares=[recorder])
     with closing(executor):
         async with serving(executor) as peer, peer.stream("work", peer.part(data={})) as stream:

@@ -25,7 +25,7 @@ def agent(**options: Any) -> Starlette:
     return create_app(registry_of({"work": ActionModule(give_back)}), url="http://x", **options)
 
 
-def searching(app: Starlette) -> Starlette:
+def without_direct_routes(app: Starlette) -> Starlette:
     """Return an application that searches the routes of *app* for each request."""
     plain = Starlette(routes=app.routes)
     plain.router.redirect_slashes = app.router.redirect_slashes
@@ -35,17 +35,17 @@ def searching(app: Starlette) -> Starlette:
 
 async def answer_of(app: ASGIApp, method: str, path: str, **scope: Any) -> Answer:
     answer = await ask(app, method, path, receive=body(CALL), **scope)
-    answer.headers.pop("content-length", None)  # of the uptime
+    answer.headers.pop("content-length", None)  # varies with the uptime
     content = b"" if path.endswith("/health") or answer.status == 200 else answer.body
     return Answer(answer.status, answer.headers, content)
 
 
 @pytest.mark.parametrize("options", [{}, {"tenants": {"work": "work"}}], ids=str)
-async def test_each_request_is_answered_as_by_a_search_through_the_routes(
+async def test_direct_routes_answer_like_a_search_through_all_routes(
     options: dict[str, Any],
 ) -> None:
     app = agent(**options)
-    plain = searching(app)
+    plain = without_direct_routes(app)
     statuses = set[int]()
     for method, path, root, prefix in product(METHODS, PATHS, ROOTS, ["", "/agent"]):
         request: dict[str, Any] = {"method": method, "path": prefix + path, "root_path": root}
@@ -61,11 +61,11 @@ class OuterError(Exception):
 
 
 class Outer:
-    """Middleware of a user that adds a header, and keeps the route of each request."""
+    """Middleware of a user that adds a header, and records the route of each request."""
 
-    def __init__(self, app: ASGIApp, seen: list[str]) -> None:
+    def __init__(self, app: ASGIApp, routes: list[str]) -> None:
         self._app = app
-        self._seen = seen
+        self._routes = routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_header(message: Message) -> None:
@@ -76,22 +76,22 @@ class Outer:
         if scope["path"] == "/broken":
             raise OuterError
         await self._app(scope, receive, send_with_header)
-        self._seen.append(scope["route"].path)
+        self._routes.append(scope["route"].path)
 
 
 async def test_middleware_of_users_gets_each_request_and_its_route() -> None:
-    app, seen = agent(), list[str]()
-    app.add_middleware(Outer, seen=seen)
+    app, routes = agent(), list[str]()
+    app.add_middleware(Outer, routes=routes)
     answers = [await answer_of(app, "GET", CARD) for _ in range(2)]
     answers.append(await answer_of(app, "POST", "/"))
     assert [answer.headers["x-outer"] for answer in answers] == ["1", "1", "1"]
     assert answers[0] == answers[1]
-    assert seen == [CARD, CARD, "/"]
+    assert routes == [CARD, CARD, "/"]
 
 
 async def test_exceptions_of_users_middleware_are_answered_by_starlette() -> None:
     app = agent()
-    app.add_middleware(Outer, seen=[])
+    app.add_middleware(Outer, routes=[])
     sent: list[Message] = []
 
     async def send(message: Message) -> None:

@@ -31,15 +31,15 @@ class Total(BaseModel):
     total: int = Field(ge=0)
 
 
-async def sums(inputs: Inputs, context: Any) -> Inputs:
+async def sum_counts(inputs: Inputs, context: Any) -> Inputs:
     return {"total": sum(item["count"] for item in inputs["items"])}
 
 
-async def nonsense(inputs: Inputs, context: Any) -> Inputs:
+async def return_invalid_total(inputs: Inputs, context: Any) -> Inputs:
     return {"total": "a lot"}
 
 
-async def piecewise(inputs: Inputs, context: Any) -> Any:
+async def stream_counts(inputs: Inputs, context: Any) -> Any:
     for item in inputs["items"]:
         yield {"total": item["count"]}
 
@@ -47,10 +47,10 @@ async def piecewise(inputs: Inputs, context: Any) -> Any:
 def modules() -> dict[str, object]:
     schemas = {"input_schema": Order, "output_schema": Total}
     return {
-        "work": ActionModule(sums, **schemas),
-        "nonsense": ActionModule(nonsense, **schemas),
-        "stream": Streams(piecewise, **schemas),
-        "pay": ActionModule(sums, annotations=NEEDS_APPROVAL, **schemas),
+        "work": ActionModule(sum_counts, **schemas),
+        "nonsense": ActionModule(return_invalid_total, **schemas),
+        "stream": Streams(stream_counts, **schemas),
+        "pay": ActionModule(sum_counts, annotations=NEEDS_APPROVAL, **schemas),
         "plain": ActionModule(give_back, input_schema={"type": "object", "required": ["a"]}),
     }
 
@@ -69,11 +69,13 @@ def normalized(answer: Any) -> Any:
     if answer.error is not None:
         return answer.error
     status = answer.task["status"]
-    said = [part.get("text") or part["data"] for part in status.get("message", {}).get("parts", [])]
-    for part in said:
+    parts = [
+        part.get("text") or part["data"] for part in status.get("message", {}).get("parts", [])
+    ]
+    for part in parts:
         if "approval" in part and not isinstance(part, str):
             del part["approval"]["id"], part["approval"]["expiresAt"]
-    return answer.state, said, answer.task.get("artifacts")
+    return answer.state, parts, answer.task.get("artifacts")
 
 
 async def answers(peer: Peer) -> list[Any]:
@@ -119,7 +121,7 @@ async def test_the_schema_is_generated_once() -> None:
             generated += 1
             return super().model_json_schema(*args, **options)
 
-    async with serving({"work": ActionModule(sums, input_schema=Counted)}) as peer:
+    async with serving({"work": ActionModule(sum_counts, input_schema=Counted)}) as peer:
         await peer.send("work", peer.part(data=ORDER))
         first = generated
         for _ in range(5):
@@ -133,7 +135,7 @@ async def test_the_users_class_is_not_modified() -> None:
     class Module(ActionModule):
         input_schema = Order
 
-    async with serving({"work": Module(sums)}) as peer:
+    async with serving({"work": Module(sum_counts)}) as peer:
         await peer.send("work", peer.part(data=ORDER))
     assert Module.input_schema is Order
     assert dict(vars(Order)) == before
@@ -169,13 +171,13 @@ class Slotted:
     input_schema = Item
 
 
-class Fixed:
+class ReadOnly:
     @property
     def output_schema(self) -> Any:
         return Item
 
 
-@pytest.mark.parametrize("module", [Slotted(), Fixed(), object(), None])
+@pytest.mark.parametrize("module", [Slotted(), ReadOnly(), object(), None])
 def test_a_module_that_cannot_be_modified_is_not_cached(module: Any) -> None:
     cache_schemas(module)
     assert not isinstance(getattr(module, "input_schema", None), CachedSchema)

@@ -33,7 +33,7 @@ from .inloop import anyio_backend as anyio_backend
 pytestmark = pytest.mark.anyio
 
 
-async def three(inputs: Any, context: Any) -> Any:
+async def count_to_three(inputs: Any, context: Any) -> Any:
     for number in range(3):
         yield {"n": number}
 
@@ -75,20 +75,20 @@ async def behind_the_sdk(**options: Any) -> AsyncIterator[Sdk]:
     modules = {
         "work": ActionModule(give_back),
         "wait": ActionModule(gate),
-        "stream": Streams(three),
+        "stream": Streams(count_to_three),
         "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
     }
     executor = Executor(registry_of(modules))
-    ours = app_of(executor, **options)
-    handler = request_handler(ours)
+    app = app_of(executor, **options)
+    handler = request_handler(app)
     routes = [*create_jsonrpc_routes(handler, "/rpc"), *create_rest_routes(handler)]
     with closing(executor):
         async with (
-            ours.router.lifespan_context(ours),
+            app.router.lifespan_context(app),
             listening(Starlette(routes=routes)) as url,
             httpx.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE) as client,
         ):
-            yield Sdk(client, gate, ours)
+            yield Sdk(client, gate, app)
 
 
 @pytest.fixture
@@ -165,8 +165,8 @@ async def test_a_task_is_canceled(sdk: Sdk) -> None:
     task = (await sdk.call("CancelTask", {"id": task_id}))["result"]
     assert state_of(task) == "canceled"
     await sdk.gate.canceled.wait()
-    again = await sdk.client.post(f"/tasks/{task_id}:cancel", json={}, headers=MODERN)
-    assert again.status_code == 409 or again.json()["error"]["code"] in (400, 409)
+    second = await sdk.client.post(f"/tasks/{task_id}:cancel", json={}, headers=MODERN)
+    assert second.status_code == 409 or second.json()["error"]["code"] in (400, 409)
     assert (await sdk.call("CancelTask", {"id": task_id}))["error"]["code"] == -32002
 
 

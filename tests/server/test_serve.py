@@ -75,7 +75,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return extensions(tmp_path_factory.mktemp("serve_command"))
 
 
-def nap(agent: Agent, seconds: float) -> Json:
+def nap_params(agent: Agent, seconds: float) -> Json:
     """Return the params of a message whose task takes *seconds*."""
     return agent.params("nap", agent.part(data={"seconds": seconds}))
 
@@ -104,7 +104,7 @@ def background_request(
 ) -> Iterator[BackgroundRequest]:
     """Send a message whose task takes *seconds*; yield once the task exists."""
     with asking(process) as agent, asking(process) as other:
-        request = BackgroundRequest(lambda: agent.ask(operation, nap(agent, seconds)))
+        request = BackgroundRequest(lambda: agent.ask(operation, nap_params(agent, seconds)))
         eventually(lambda: other.ask("list", {}).result["tasks"])
         yield request
 
@@ -201,7 +201,7 @@ def refuses(url: str) -> bool:
         httpx.get(url, trust_env=False)
     except httpx.ConnectError:
         return True
-    except httpx.ReadError:  # it waited to be accepted when the server stopped listening
+    except httpx.ReadError:  # only the kernel had accepted the connection
         return False
     return False
 
@@ -271,19 +271,22 @@ def test_a_second_signal_ends_the_server_at_once(folder: Path, tmp_path: Path) -
     assert "Traceback" not in agent.log
 
 
-def served_from(stdin: str, folder: Path, **options: Any) -> list[str]:
+def command_with_stdin(stdin: str, folder: Path, **options: Any) -> list[str]:
     """Return the command that serves a folder, with a file or terminal as standard input.
 
-    It does not ignore SIGHUP, even if the tests do because `nohup` has started them.
+    The process heeds SIGHUP, even if the tests ignore it because `nohup` started them.
     """
     python, flag, source, *arguments = serve_command(folder, **options)
-    heed = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"
-    return ["sh", "-c", 'exec "$@" <"$0"', stdin, python, flag, heed + source, *arguments]
+    heed_sighup = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"
+    return ["sh", "-c", 'exec "$@" <"$0"', stdin, python, flag, heed_sighup + source, *arguments]
 
 
 @pytest.mark.process
 def test_a_hangup_does_not_end_a_service(folder: Path, tmp_path: Path) -> None:
-    with process(served_from(os.devnull, folder), tmp_path) as agent, asking(agent) as client:
+    with (
+        process(command_with_stdin(os.devnull, folder), tmp_path) as agent,
+        asking(agent) as client,
+    ):
         client.send()
         agent.signal(signal.SIGHUP)
         assert client.send().state == "completed"
@@ -296,7 +299,7 @@ def test_a_hangup_of_its_terminal_shuts_the_server_down_cleanly(
 ) -> None:
     terminal, stdin = os.openpty()
     try:
-        with process(served_from(os.ttyname(stdin), folder), tmp_path) as agent:
+        with process(command_with_stdin(os.ttyname(stdin), folder), tmp_path) as agent:
             with asking(agent) as client:
                 client.send()
             assert agent.end(signal.SIGHUP) == 0
@@ -332,7 +335,7 @@ def test_a_program_can_configure_its_own_logging(folder: Path, tmp_path: Path) -
     assert all(line.startswith("mine: ") for line in agent.log.splitlines())
 
 
-# Where it listens
+# Addresses and ports
 
 
 def test_a_port_in_use_is_an_oserror() -> None:
@@ -449,9 +452,9 @@ def test_a_registry_without_visible_modules_is_refused() -> None:
 
 
 def test_the_agent_is_named_by_its_options() -> None:
-    named = {"name": "Echoes", "description": "Says it again", "version": "1.2.3"}
-    with agent_with(**named) as agent:
-        assert named.items() <= card_of(agent).items()
+    options = {"name": "Echoes", "description": "Says it again", "version": "1.2.3"}
+    with agent_with(**options) as agent:
+        assert options.items() <= card_of(agent).items()
 
 
 def test_the_agent_is_named_by_its_config() -> None:
@@ -478,7 +481,7 @@ def test_the_card_has_the_public_url_with_one_trailing_slash(url: str) -> None:
         card = card_of(agent)
 
     assert card["url"] == "https://a.example/one/"
-    assert card["url"] in {one["url"] for one in card["supportedInterfaces"]}
+    assert card["url"] in {interface["url"] for interface in card["supportedInterfaces"]}
 
 
 # Options
@@ -505,8 +508,8 @@ def test_a_run_ends_at_the_execution_timeout() -> None:
 
 def test_a_silent_stream_sends_keep_alive_comments() -> None:
     with agent_with(keep_alive=0.05, execution_timeout=0.5) as agent:
-        seen = agent.stream("slow").response.text
-    assert seen.count(": keep-alive") > 3
+        text = agent.stream("slow").response.text
+    assert text.count(": keep-alive") > 3
     with agent_with(execution_timeout=0.5) as agent:
         assert ": keep-alive" not in agent.stream("slow").response.text
 
@@ -519,15 +522,15 @@ def test_a_task_expires_after_its_ttl() -> None:
         eventually(lambda: agent.ask("get", {"id": task["id"]}).code == -32001)
 
 
-def test_the_oldest_task_is_evicted() -> None:
+def test_above_max_tasks_the_oldest_task_is_evicted() -> None:
     with agent_with(max_tasks=2) as agent:
         ids = [agent.send().task["id"] for _ in range(3)]
-        codes = [agent.ask("get", {"id": one}).code for one in ids]
+        codes = [agent.ask("get", {"id": task_id}).code for task_id in ids]
 
     assert codes == [-32001, None, None]
 
 
-def test_a_body_may_have_max_body_bytes() -> None:
+def test_a_body_may_be_as_large_as_max_body() -> None:
     with agent_with(max_body=1000) as agent:
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {}}).encode()
 
@@ -576,13 +579,13 @@ def test_only_requests_for_allowed_hosts_are_answered() -> None:
 
 
 def test_the_schema_cache_does_not_change_responses() -> None:
-    def seen(cached: bool) -> list[Any]:
+    def responses(cached: bool) -> list[Any]:
         with agent_with(limits=Limits(schema_cache=cached)) as agent:
-            sent = [agent.send(), agent.send("echo", agent.part(data={"text": 5})), agent.send()]
-            answers = [(one.code, one.code is None and one.data) for one in sent]
-            return [*answers, sent[1].error, card_of(agent)["skills"]]
+            answers = [agent.send(), agent.send("echo", agent.part(data={"text": 5})), agent.send()]
+            results = [(answer.code, answer.code is None and answer.data) for answer in answers]
+            return [*results, answers[1].error, card_of(agent)["skills"]]
 
-    assert seen(cached=True) == seen(cached=False)
+    assert responses(cached=True) == responses(cached=False)
 
 
 class MeetingModule(Module):
@@ -604,7 +607,7 @@ def test_max_threads_limits_concurrent_synchronous_modules(threads: int) -> None
     with agent_with(registry_of(meets=MeetingModule()), max_threads=threads) as agent:
         requests = [BackgroundRequest(lambda: agent.send("meets")) for _ in range(2)]
 
-        assert [one.answer.data for one in requests] == [{"met": threads == 2}] * 2
+        assert [request.answer.data for request in requests] == [{"met": threads == 2}] * 2
 
 
 def test_tasks_are_saved_in_the_given_store() -> None:

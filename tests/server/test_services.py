@@ -62,7 +62,7 @@ def question_of(task: Json) -> Json:
 
 
 class AskingModule:
-    """A module that asks for a name and keeps its state; it records what it gets."""
+    """A module that asks for a name, keeps a state, and records its runs and abandoned tasks."""
 
     description = "Asks for a name."
     input_schema = output_schema = None
@@ -85,7 +85,7 @@ class AskingModule:
         self.abandoned.append((inputs, services.state, services.task_id, services.principal))
 
 
-def test_modules_get_their_services_from_the_conversation() -> None:
+def test_questions_and_requests_for_approval_are_raised_as_errors() -> None:
     services: Services = Conversation("t1", "c1")
     with pytest.raises(InputRequiredError) as asked:
         services.ask("Which?", ["a", "b"], state=5)
@@ -101,36 +101,36 @@ async def test_progress_reported_outside_of_a_task_is_ignored() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_module_sees_the_metadata_of_the_request_and_of_its_message(dialect: str) -> None:
-    seen: list[Any] = []
+    calls: list[Any] = []
 
-    async def look(inputs: Inputs, context: Any) -> Inputs:
-        seen.append((context.services.request_metadata, context.services.message_id))
+    async def record_metadata(inputs: Inputs, context: Any) -> Inputs:
+        calls.append((context.services.request_metadata, context.services.message_id))
         with pytest.raises(TypeError):
             context.services.request_metadata["a"] = 2
         assert context.data["ext.a2a.request_metadata"] == context.services.request_metadata
         return {}
 
-    async with serving({"work": ActionModule(look)}, dialect) as peer:
+    async with serving({"work": ActionModule(record_metadata)}, dialect) as peer:
         params = peer.wire.params("work", peer.part(data={}), metadata={"b": "message"})
         params["metadata"] |= {"a": 1, "b": "request"}
         params["message"]["messageId"] = "m-17"
         headers = {"Authorization": "Bearer hidden"}
         task = (await peer.ask("send", params, headers)).task
         assert state_of(task) == "completed"
-    assert seen == [({"skillId": "work", "a": 1, "b": "message"}, "m-17")]
+    assert calls == [({"skillId": "work", "a": 1, "b": "message"}, "m-17")]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_run_has_the_answer_and_the_state_of_its_question(dialect: str) -> None:
-    sitter = AskingModule()
-    async with serving({"work": sitter}, dialect) as peer:
+    module = AskingModule()
+    async with serving({"work": module}, dialect) as peer:
         task = (await peer.send("work", peer.part(data={}))).task
         assert "session" not in str(task)
         assert "session" not in str(await peer.get(task["id"]))
         task = await answer(peer, task, peer.part(data={"name": "Ann"}))
         assert contents(task) == [{"hello": "Ann"}]
         assert "session" not in str(task)
-    (first_state, first_answer, _), (state, parts, _) = sitter.runs
+    (first_state, first_answer, _), (state, parts, _) = module.runs
     assert (first_state, first_answer) == (None, None)
     assert (state, [content_of(part) for part in parts]) == ({"session": 7}, [{"name": "Ann"}])
 
@@ -172,7 +172,7 @@ async def test_a_module_may_raise_its_question(error: Exception, kind: Any) -> N
     assert states == [None, 2]
 
 
-async def test_an_outer_module_can_catch_the_question_of_another() -> None:
+async def test_an_outer_module_can_catch_the_question_of_an_inner_one() -> None:
     async def inner(inputs: Inputs, context: Any) -> Inputs:
         raise InputRequiredError("Which?")
 
@@ -189,7 +189,9 @@ async def test_an_outer_module_can_catch_the_question_of_another() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize(("text", "verdict"), [("yes", True), ("No.", False)])
-async def test_a_module_learns_of_a_yes_and_of_a_no(dialect: str, text: str, verdict: bool) -> None:
+async def test_a_module_sees_whether_its_call_was_approved(
+    dialect: str, text: str, verdict: bool
+) -> None:
     async def act(inputs: Inputs, context: Any) -> Inputs:
         services: Services = context.services
         if services.approved is None:
@@ -283,8 +285,8 @@ async def test_progress_and_usage_of_other_executors_are_accepted() -> None:
     async with serving(OtherExecutor(Streams(work))) as peer:
         async with peer.stream("work", peer.part(data={})) as stream:
             frames = await stream.rest()
-        told = [frame for frame in frames if "progress" in str(frame.body.get("metadata"))]
-        assert [frame.says for frame in told] == ["Reading"]
+        progress = [frame for frame in frames if "progress" in str(frame.body.get("metadata"))]
+        assert [frame.says for frame in progress] == ["Reading"]
         task = await peer.get(frames[-1].body["taskId"])
         assert contents(task) == [{"text": "Done"}]
         assert task["metadata"]["usage"] == {"inputTokens": 3, "outputTokens": 4}
@@ -396,10 +398,10 @@ async def test_progress_is_an_event_that_is_not_in_the_history(dialect: str, mod
     async with serving({"work": module}, dialect) as peer:
         async with peer.stream("work", peer.part(data={})) as stream:
             frames = await stream.rest()
-        told = [frame for frame in frames if "progress" in str(frame.body.get("metadata"))]
-        assert [frame.says for frame in told] == ["Reading", "Writing"]
-        assert content_of(told[0].body["status"]["message"]["parts"][1]) == {"page": 1}
-        assert {frame.state for frame in told} == {"working"}
+        progress = [frame for frame in frames if "progress" in str(frame.body.get("metadata"))]
+        assert [frame.says for frame in progress] == ["Reading", "Writing"]
+        assert content_of(progress[0].body["status"]["message"]["parts"][1]) == {"page": 1}
+        assert {frame.state for frame in progress} == {"working"}
         assert [frame.id for frame in frames] == [*range(1, 1 + len(frames))]
         task = await peer.get(frames[-1].body["taskId"])
         assert contents(task) == [{"done": True}]
@@ -409,7 +411,7 @@ async def test_progress_is_an_event_that_is_not_in_the_history(dialect: str, mod
             assert [frame.id for frame in await stream.rest()] == [*range(3, 1 + len(frames))]
 
 
-async def test_progress_that_comes_too_late_does_nothing() -> None:
+async def test_progress_reported_after_the_end_of_the_task_is_ignored() -> None:
     gate = Gate()
     async with serving({"work": ActionModule(gate)}) as peer:
         task_id = await peer.start()
@@ -431,7 +433,7 @@ async def test_progress_with_data_that_cannot_be_sent_fails_the_task(data: Any) 
         assert state_of(task) == "failed"
 
 
-async def test_the_log_of_progress_counts_as_memory() -> None:
+async def test_progress_events_count_as_memory_of_the_task() -> None:
     gate = Gate()
 
     async def report_at_length(inputs: Inputs, context: Any) -> Inputs:
@@ -448,27 +450,27 @@ async def test_the_log_of_progress_counts_as_memory() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_module_learns_that_its_paused_task_was_canceled(dialect: str) -> None:
-    sitter = AskingModule()
-    async with serving({"work": sitter}, dialect, auth=Headers()) as peer:
+    module = AskingModule()
+    async with serving({"work": module}, dialect, auth=Headers()) as peer:
         peer.client.headers.update(ADA)
         task = (await peer.send("work", peer.part(data={"n": 1}))).task
         await peer.ask("cancel", {"id": task["id"]})
-        await wait_until(lambda: sitter.abandoned)
-        (call,) = sitter.abandoned
-        assert call == ({"n": 1}, {"session": 7}, task["id"], sitter.principal)
-        assert "ada" in sitter.principal
+        await wait_until(lambda: module.abandoned)
+        (call,) = module.abandoned
+        assert call == ({"n": 1}, {"session": 7}, task["id"], module.principal)
+        assert "ada" in module.principal
 
 
 async def test_a_module_learns_that_no_answer_came_in_time() -> None:
-    sitter = AskingModule()
-    async with serving({"work": sitter}, input_timeout=0.1, auth=Headers()) as peer:
+    module = AskingModule()
+    async with serving({"work": module}, input_timeout=0.1, auth=Headers()) as peer:
         peer.client.headers.update(ADA)
         task = (await peer.send("work", peer.part(data={"n": 1}))).task
         await peer.until(task["id"], "failed")
-        await wait_until(lambda: sitter.abandoned)
-        (call,) = sitter.abandoned
-        assert call == ({"n": 1}, {"session": 7}, task["id"], sitter.principal)
-        assert "ada" in sitter.principal
+        await wait_until(lambda: module.abandoned)
+        (call,) = module.abandoned
+        assert call == ({"n": 1}, {"session": 7}, task["id"], module.principal)
+        assert "ada" in module.principal
 
 
 async def test_a_synchronous_module_learns_that_its_approval_was_refused() -> None:
@@ -476,7 +478,7 @@ async def test_a_synchronous_module_learns_that_its_approval_was_refused() -> No
 
     def on_abandoned(inputs: Inputs, context: Any) -> None:
         abandoned.append(inputs)
-        raise SystemExit(1)  # which does no harm
+        raise SystemExit(1)  # it must not end the server
 
     async def act(inputs: Inputs, context: Any) -> Inputs:
         return dict(await context.executor.call_async("inner", {}, context))
@@ -494,15 +496,15 @@ async def test_a_synchronous_module_learns_that_its_approval_was_refused() -> No
 
 
 async def test_an_answered_task_is_not_abandoned() -> None:
-    sitter = AskingModule()
-    async with serving({"work": sitter}) as peer:
+    module = AskingModule()
+    async with serving({"work": module}) as peer:
         task = (await peer.send("work", peer.part(data={"n": 1}))).task
         await answer(peer, task, peer.part(data={"name": "Ann"}))
         await wait_until(lambda: not peer.served.engine.runs)
-        assert not sitter.abandoned
+        assert not module.abandoned
 
 
-async def test_a_module_with_the_ready_models_takes_and_returns_text() -> None:
+async def test_a_module_with_the_models_prompt_and_reply_takes_and_returns_text() -> None:
     class Echo:
         description = "Says it again."
         input_schema, output_schema = Prompt, Reply
@@ -522,13 +524,13 @@ async def test_a_module_with_the_ready_models_takes_and_returns_text() -> None:
 
 
 async def test_the_state_of_a_question_survives_a_restart(tmp_path: Any) -> None:
-    store, sitter = f"sqlite:///{tmp_path / 'tasks.db'}", AskingModule()
-    async with serving({"work": sitter}, task_store=store) as peer:
+    store, module = f"sqlite:///{tmp_path / 'tasks.db'}", AskingModule()
+    async with serving({"work": module}, task_store=store) as peer:
         task = (await peer.send("work", peer.part(data={}))).task
-    async with serving({"work": sitter}, task_store=store) as peer:
+    async with serving({"work": module}, task_store=store) as peer:
         task = await answer(peer, task, peer.part(data={"name": "Ann"}))
         assert contents(task) == [{"hello": "Ann"}]
-    assert [state for state, *_ in sitter.runs] == [None, {"session": 7}]
+    assert [state for state, *_ in module.runs] == [None, {"session": 7}]
 
 
 async def test_a_call_repeated_by_another_replica_keeps_its_message_and_its_answer() -> None:

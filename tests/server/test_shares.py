@@ -36,7 +36,7 @@ pytestmark = pytest.mark.anyio
 ADA, BOB, CAT = ({"x-name": name} for name in ("ada", "bob", "cat"))
 ADDRESSES = [{"x-forwarded-for": f"192.0.2.{number}"} for number in (1, 2)]
 CLIENTS = [("principals", Headers(), (ADA, BOB)), ("addresses", None, ADDRESSES)]
-each_kind = pytest.mark.parametrize(
+each_kind_of_client = pytest.mark.parametrize(
     ("auth", "clients"), [kind[1:] for kind in CLIENTS], ids=[kind[0] for kind in CLIENTS]
 )
 
@@ -59,62 +59,62 @@ async def statuses(peer: Peer, headers: Any, count: int, skill: str = "work") ->
     return [(await send_as(peer, headers, skill)).response.status_code for _ in range(count)]
 
 
-@each_kind
+@each_kind_of_client
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_client_may_have_half_of_the_runs(dialect: str, auth: Any, clients: Any) -> None:
-    gate, (one, other) = Gate(), clients
+    gate, (first, second) = Gate(), clients
     async with serving({"work": ActionModule(gate)}, dialect, max_runs=4, auth=auth) as peer:
-        assert await statuses(peer, one, 3) == [200, 200, 429]
-        refused = await send_as(peer, one)
+        assert await statuses(peer, first, 3) == [200, 200, 429]
+        refused = await send_as(peer, first)
         assert message_of(refused) == "Too many tasks of this client are running"
         assert refused.response.headers["retry-after"] == "1"
-        assert await statuses(peer, other, 2) == [200, 200]
-        assert message_of(await send_as(peer, other)) == "Too many tasks are running"
+        assert await statuses(peer, second, 2) == [200, 200]
+        assert message_of(await send_as(peer, second)) == "Too many tasks are running"
         gate.opened.set()
         await wait_until(lambda: not peer.served.engine.runs)
-        assert await statuses(peer, one, 1) == [200]
+        assert await statuses(peer, first, 1) == [200]
         await wait_until(lambda: not peer.served.engine.runs)
         assert not len(peer.served.setup.capacity.runs)
 
 
-@each_kind
+@each_kind_of_client
 async def test_a_client_may_have_half_of_the_streams(auth: Any, clients: Any) -> None:
-    gate, (one, other) = Gate(), clients
+    gate, (first, second) = Gate(), clients
     async with serving({"work": ActionModule(gate)}, max_streams=4, auth=auth) as peer:
         async with AsyncExitStack() as stack:
             params = peer.wire.params("work")
-            for client in (one, one, other, other):
+            for client in (first, first, second, second):
                 await stack.enter_async_context(peer.streaming("stream", params, client))
-            for client in (one, other):
+            for client in (first, second):
                 refused = await peer.client.send(peer.request("stream", params, client))
                 assert refused.status_code == 429
             gate.opened.set()
         await wait_until(lambda: not len(peer.served.handler.streams))
 
 
-@each_kind
+@each_kind_of_client
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_client_may_have_half_of_the_paused_tasks(
     dialect: str, auth: Any, clients: Any
 ) -> None:
-    one, other = clients
+    first, second = clients
     modules = {
         "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
         "work": ActionModule(give_back),
     }
     async with serving(modules, dialect, max_tasks=4, auth=auth) as peer:
-        paused = [(await send_as(peer, one, "pay", wait=True)).task["id"] for _ in range(2)]
-        refused = await send_as(peer, one, "pay", wait=True)
+        paused = [(await send_as(peer, first, "pay", wait=True)).task["id"] for _ in range(2)]
+        refused = await send_as(peer, first, "pay", wait=True)
         assert refused.response.status_code == 429
         assert message_of(refused) == "Too many tasks of this client wait for input"
-        assert (await send_as(peer, one, "work", wait=True)).state == "completed"
-        assert (await send_as(peer, other, "pay", wait=True)).state == "input-required"
+        assert (await send_as(peer, first, "work", wait=True)).state == "completed"
+        assert (await send_as(peer, second, "pay", wait=True)).state == "input-required"
         answer = peer.wire.params("pay", peer.part(text="yes"), taskId=paused[0])
-        assert (await peer.ask("send", answer, one)).state == "completed"
-        assert (await send_as(peer, one, "pay", wait=True)).state == "input-required"
-        assert (await peer.ask("cancel", {"id": paused[1]}, one)).state == "canceled"
-        assert (await send_as(peer, one, "pay", wait=True)).state == "input-required"
-        assert (await send_as(peer, one, "pay", wait=True)).response.status_code == 429
+        assert (await peer.ask("send", answer, first)).state == "completed"
+        assert (await send_as(peer, first, "pay", wait=True)).state == "input-required"
+        assert (await peer.ask("cancel", {"id": paused[1]}, first)).state == "canceled"
+        assert (await send_as(peer, first, "pay", wait=True)).state == "input-required"
+        assert (await send_as(peer, first, "pay", wait=True)).response.status_code == 429
 
 
 async def test_a_client_may_have_half_of_the_paused_tasks_even_if_they_pause_at_once() -> None:
@@ -303,9 +303,7 @@ async def test_a_client_whose_threads_are_stuck_does_not_keep_others_out() -> No
         assert (await peer.ask("send", valid_call, ADA)).state == "completed"
 
 
-async def test_modules_that_compute_for_one_client_do_not_keep_those_of_others_from_starting() -> (
-    None
-):
+async def test_busy_modules_of_one_client_do_not_keep_others_from_starting() -> None:
     release, started = threading.Event(), list[str]()
 
     def compute(name: str) -> None:
@@ -327,29 +325,29 @@ async def test_modules_that_compute_for_one_client_do_not_keep_those_of_others_f
 
 
 async def test_clients_take_turns_at_slow_checks() -> None:
-    served, holds = list[str](), [threading.Event(), threading.Event()]
+    order, releases = list[str](), [threading.Event(), threading.Event()]
     # a pattern that only Python's `re` matches, which makes it a slow check
     only_python = {"type": "string", "pattern": r"(?P<x>^)\w+\Z"}
 
     async def serve(inputs: Inputs, context: Any) -> Inputs:
-        served.append(inputs["text"])
+        order.append(inputs["text"])
         return inputs
 
     schema = {"type": "object", "properties": {"text": only_python}}
     async with serving({"work": ActionModule(serve, input_schema=schema)}, auth=Headers()) as peer:
         calls: list[asyncio.Future[Any]] = []
-        calls += [asyncio.ensure_future(slow_checks.call(hold.wait)) for hold in holds]
+        calls += [asyncio.ensure_future(slow_checks.call(release.wait)) for release in releases]
         try:
             for name in ["ada"] * 3 + ["bob", "cat"]:
                 params = peer.wire.params("work", peer.part(data={"text": name}))
                 calls.append(asyncio.ensure_future(peer.ask("send", params, {"x-name": name})))
                 await wait_until(lambda: slow_checks.pending == len(calls))
-            holds[0].set()  # the other thread stays busy, so that one check is made at a time
+            releases[0].set()  # the other thread stays busy, so that one check is made at a time
             await asyncio.gather(calls[0], *calls[2:])
         finally:
-            holds[1].set()
+            releases[1].set()
             await asyncio.gather(*calls, return_exceptions=True)
-    assert served == ["ada", "bob", "cat", "ada", "ada"]
+    assert order == ["ada", "bob", "cat", "ada", "ada"]
 
 
 MANY_VALUES = {f"n{number}": number for number in range(1500)}
@@ -359,22 +357,22 @@ MANY_VALUES = {f"n{number}": number for number in range(1500)}
     "content", [{"text": "a" * 100_000}, {"data": MANY_VALUES}], ids=["size", "count"]
 )
 async def test_clients_take_turns_at_large_values(content: Any) -> None:
-    served, hold = list[str](), threading.Event()
+    order, release = list[str](), threading.Event()
 
     async def serve(inputs: Inputs, context: Any) -> None:
-        served.append(context.identity.id)
+        order.append(context.identity.id)
 
     async with serving({"work": ActionModule(serve, input_schema={})}, auth=Headers()) as peer:
-        calls: list[asyncio.Future[Any]] = [asyncio.ensure_future(large_values.call(hold.wait))]
+        calls: list[asyncio.Future[Any]] = [asyncio.ensure_future(large_values.call(release.wait))]
         try:
             for name in ["ada"] * 3 + ["bob"]:
                 params = peer.wire.params("work", peer.part(**content))
                 calls.append(asyncio.ensure_future(peer.ask("send", params, {"x-name": name})))
                 await wait_until(lambda: large_values.pending == len(calls))
         finally:
-            hold.set()
+            release.set()
             await asyncio.gather(*calls)
-    assert served.index("bob") <= 1
+    assert order.index("bob") <= 1
 
 
 class BlockingPreflight(ActionModule):

@@ -21,7 +21,7 @@ from tests.facade.processes import (
     serve_command,
 )
 from tests.server.conftest import eventually
-from tests.server.test_serve import background_request, last_state, refuses, served_from
+from tests.server.test_serve import background_request, command_with_stdin, last_state, refuses
 
 from .postgresql import Database
 
@@ -127,7 +127,7 @@ def test_a_second_signal_ends_all_workers_at_once(server: Database, folder: Path
 
 def test_a_hangup_does_not_end_the_workers_of_a_service(server: Database, folder: Path) -> None:
     server.clear()
-    command = served_from(os.devnull, folder, workers=2, task_store=server.url)
+    command = command_with_stdin(os.devnull, folder, workers=2, task_store=server.url)
     with process(command, folder.parent) as agent:
         agent.wait_for("(Press Ctrl.C)")
         workers = workers_of(agent)
