@@ -11,13 +11,13 @@ from starlette.routing import Mount
 
 from .inloop import DIALECTS, Peer, Streams, always, app_of, registry_of, serving
 from .inloop import anyio_backend as anyio_backend
-from .test_streams import three
+from .test_streams import count_to_three
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "dialect")]
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 
 LOCAL = PushSettings(dev=True)
-MODULES = {"work": always({"done": True}), "chunks": Streams(three)}
+MODULES = {"work": always({"done": True}), "chunks": Streams(count_to_three)}
 
 
 def check_error(response: httpx.Response, status: int, name: str, reason: str) -> None:

@@ -31,11 +31,11 @@ def module_with(**members: Any) -> OrderModule:
 
 
 @pytest.fixture
-def names() -> Callable[[Skills], list[str]]:
+def skill_names() -> Callable[[Skills], list[str]]:
     """Return a function that builds a card, always with the same builder, and lists its skills."""
     builder = AgentCardBuilder(SkillMapper())
 
-    def shown(skills: Skills) -> list[str]:
+    def list_names(skills: Skills) -> list[str]:
         card = builder.build(
             skills,
             name="",
@@ -46,10 +46,10 @@ def names() -> Callable[[Skills], list[str]]:
         )
         return [skill.name for skill in card.skills]
 
-    return shown
+    return list_names
 
 
-Names = Callable[[Skills], list[str]]
+SkillNames = Callable[[Skills], list[str]]
 
 
 def test_a_descriptor_is_cached_until_its_module_changes(registry: Registry) -> None:
@@ -65,8 +65,8 @@ def test_a_descriptor_is_cached_until_its_module_changes(registry: Registry) -> 
 
 
 def test_unknown_ids_are_not_cached() -> None:
-    class Silent:
-        """A registry without events about changes."""
+    class RegistryWithoutEvents:
+        """A registry that does not report changes."""
 
         modules: Sequence[str] = ()
 
@@ -76,17 +76,17 @@ def test_unknown_ids_are_not_cached() -> None:
         def get_definition(self, module_id: str) -> object:
             return module_with() if module_id in self.modules else None
 
-    silent = Silent()
-    skills = Skills(silent)
+    registry = RegistryWithoutEvents()
+    skills = Skills(registry)
     with pytest.raises(MethodNotFoundError, match=r"late\.comer"):
         skills.get("late.comer")
-    silent.modules = ["late.comer"]
+    registry.modules = ["late.comer"]
     assert skills.get("late.comer").descriptor
     assert len(skills) == 1
 
 
 def test_a_module_that_cannot_be_described_is_skipped_and_logged_once(
-    registry: Registry, names: Names, caplog: pytest.LogCaptureFixture
+    registry: Registry, skill_names: SkillNames, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Unfinished(BaseModel):
         later: "Missing"  # type: ignore[name-defined]  # noqa: F821  # missing on purpose
@@ -95,7 +95,7 @@ def test_a_module_that_cannot_be_described_is_skipped_and_logged_once(
     skills = Skills(registry)
     caplog.clear()
     for _ in range(3):
-        assert names(skills) == ["Shop Order"]
+        assert skill_names(skills) == ["Shop Order"]
     with pytest.raises(MethodNotFoundError):
         skills.get("bad.model")
     [record] = caplog.records
@@ -103,7 +103,7 @@ def test_a_module_that_cannot_be_described_is_skipped_and_logged_once(
 
 
 def test_system_modules_and_undiscoverable_ones_are_not_listed() -> None:
-    class Older:
+    class OlderRegistry:
         """A registry that lists all modules, as older versions do."""
 
         def list(self) -> Sequence[str]:
@@ -114,21 +114,23 @@ def test_system_modules_and_undiscoverable_ones_are_not_listed() -> None:
                 annotations=ModuleAnnotations(discoverable="secret" not in module_id)
             )
 
-    skills = Skills(Older())
+    skills = Skills(OlderRegistry())
     assert skills.list() == ["shop.order"]
     assert skills.get("secret.one")
     with pytest.raises(MethodNotFoundError):
         skills.get("system.control.reload_module")
 
 
-def test_the_display_of_a_decorated_function_is_found(registry: Registry, names: Names) -> None:
+def test_the_display_of_a_decorated_function_is_found(
+    registry: Registry, skill_names: SkillNames
+) -> None:
     display = {"a2a": {"alias": "Shout"}}
 
     def upper(text: str) -> str:
         return text.upper()
 
     module(id="text.upper", registry=registry, description="Upper case", display=display)(upper)
-    assert names(Skills(registry)) == ["Shop Order", "Shout"]
+    assert skill_names(Skills(registry)) == ["Shop Order", "Shout"]
     definition = registry.get_definition("text.upper")
     assert definition
     assert "display" not in definition.metadata
@@ -137,7 +139,7 @@ def test_the_display_of_a_decorated_function_is_found(registry: Registry, names:
 def test_a_change_while_a_descriptor_is_loaded_is_not_lost(registry: Registry) -> None:
     loading, changed = threading.Event(), threading.Event()
 
-    class Slow:
+    class SlowRegistry:
         on = registry.on
 
         def list(self) -> Sequence[str]:
@@ -149,7 +151,7 @@ def test_a_change_while_a_descriptor_is_loaded_is_not_lost(registry: Registry) -
             assert changed.wait(10)
             return descriptor
 
-    skills = Skills(Slow())
+    skills = Skills(SlowRegistry())
     reader = threading.Thread(target=skills.get_definition, args=["shop.order"])
     reader.start()
     assert loading.wait(10)
@@ -162,7 +164,7 @@ def test_a_change_while_a_descriptor_is_loaded_is_not_lost(registry: Registry) -
 
 
 def test_cards_are_built_while_other_threads_change_the_registry(
-    registry: Registry, names: Names
+    registry: Registry, skill_names: SkillNames
 ) -> None:
     skills = Skills(registry)
 
@@ -174,6 +176,6 @@ def test_cards_are_built_while_other_threads_change_the_registry(
     thread = threading.Thread(target=churn)
     thread.start()
     while thread.is_alive():
-        assert "Shop Order" in names(skills)
+        assert "Shop Order" in skill_names(skills)
     thread.join()
-    assert names(skills) == ["Shop Order"]
+    assert skill_names(skills) == ["Shop Order"]

@@ -1,4 +1,4 @@
-"""Figures by skill: the last hour, percentiles, what is kept, and the workers together."""
+"""Figures by skill: the last hour, percentiles, the runs that are kept, and sums over workers."""
 
 import os
 from itertools import pairwise
@@ -28,7 +28,7 @@ SKILL = "tea.make"
 
 
 class Worker:
-    """A worker with a clock that the test sets, which runs tasks."""
+    """A worker that records runs, with a clock that the test sets."""
 
     def __init__(self, figures: SkillFigures, number: int = 0) -> None:
         self.now = NOON
@@ -127,13 +127,13 @@ def test_percentiles_are_exact_to_an_eighth() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, 0.0004, 0.02, 7, 3000, 2 * BOUNDS[-1]])
-def test_percentiles_of_one_run_do_not_exceed_it(seconds: float) -> None:
+def test_the_percentile_of_a_single_run_is_close_to_its_duration(seconds: float) -> None:
     figures = SkillFigures()
     worker = Worker(figures)
     worker.run(seconds)
-    found = hour_of(figures, worker.now).percentile(0.99)
-    assert found is not None
-    assert 0.75 * seconds - 0.001 <= found <= seconds + 0.001
+    percentile = hour_of(figures, worker.now).percentile(0.99)
+    assert percentile is not None
+    assert 0.75 * seconds - 0.001 <= percentile <= seconds + 0.001
 
 
 def test_the_slowest_runs_and_the_latest_failures_are_kept() -> None:
@@ -152,8 +152,8 @@ def test_a_slow_run_of_an_hour_ago_makes_room_for_a_faster_one() -> None:
     for _ in range(MAX_NOTABLE):
         worker.run(100)
     worker.now += 60 * MINUTES
-    late = worker.run(1)
-    assert [run.task_id for run in hour_of(figures, worker.now).slowest] == [late]
+    last_task_id = worker.run(1)
+    assert [run.task_id for run in hour_of(figures, worker.now).slowest] == [last_task_id]
 
 
 def test_failures_are_counted_by_code() -> None:
@@ -166,10 +166,10 @@ def test_failures_are_counted_by_code() -> None:
     hour = hour_of(figures, worker.now)
     assert hour.errors == {"MODULE_TIMEOUT": 2, OTHER_CODE: 1, LATE: 1}
     assert [code for _, code in hour.failures] == [LATE, None, "MODULE_TIMEOUT", "MODULE_TIMEOUT"]
-    assert sum(hour.durations) == 3  # not of the one that had waited for an answer
+    assert sum(hour.durations) == 3  # without the task that failed while it waited for an answer
 
 
-def test_further_codes_are_counted_together() -> None:
+def test_error_codes_beyond_the_maximum_are_counted_together() -> None:
     figures = SkillFigures()
     worker = Worker(figures)
     for number in range(MAX_CODES + 3):
@@ -180,7 +180,7 @@ def test_further_codes_are_counted_together() -> None:
     assert errors.total() == 2 * MAX_CODES + 6
 
 
-def test_further_skills_share_a_place() -> None:
+def test_skills_beyond_the_maximum_are_counted_together() -> None:
     figures = SkillFigures()
     worker = Worker(figures)
     for number in range(MAX_SKILLS + 2):
@@ -195,12 +195,19 @@ def test_further_skills_share_a_place() -> None:
 
 def test_the_figures_of_all_workers_are_added_up() -> None:
     figures = SkillFigures(2)
-    one, two = Worker(figures, 0), Worker(figures, 1)
-    for worker, seconds in ((one, 1), (two, 2), (one, 3), (two, 4), (one, 5), (two, 6)):
-        worker.run(seconds, FAILED, code=f"{'AB'[worker is two]}Error")
-    one.run(skill="only.one")
-    one.recorder.publish({SKILL: 3})
-    two.recorder.publish({SKILL: 4, "not.seen": 2})
+    first, second = Worker(figures, 0), Worker(figures, 1)
+    for worker, seconds in (
+        (first, 1),
+        (second, 2),
+        (first, 3),
+        (second, 4),
+        (first, 5),
+        (second, 6),
+    ):
+        worker.run(seconds, FAILED, code=f"{'AB'[worker is second]}Error")
+    first.run(skill="only.one")
+    first.recorder.publish({SKILL: 3})
+    second.recorder.publish({SKILL: 4, "not.seen": 2})
     hour = hour_of(figures, NOON)
     assert (hour.running, sum(hour.started), runs_in(hour)) == (7, 6, 6)
     assert hour.errors == {"A": 3, "B": 3}
@@ -215,7 +222,7 @@ def test_the_figures_of_all_workers_are_added_up() -> None:
 def test_a_worker_continues_from_the_figures_of_its_predecessor() -> None:
     figures = SkillFigures(2)
     first = Worker(figures, 1)
-    slow = first.run(9, FAILED, code="AError")
+    slow_task_id = first.run(9, FAILED, code="AError")
     first.recorder.publish({SKILL: 3})
     figures.clear(1)
     second = Worker(figures, 1)
@@ -224,7 +231,7 @@ def test_a_worker_continues_from_the_figures_of_its_predecessor() -> None:
     hour = hour_of(figures, NOON)
     assert (hour.running, runs_in(hour)) == (0, 3)
     assert hour.errors == {"A": 2, "B": 1}
-    assert hour.slowest[0].task_id == slow
+    assert hour.slowest[0].task_id == slow_task_id
     assert [code for _, code in hour.failures] == ["A", "B", "A"]
 
 

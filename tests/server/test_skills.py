@@ -42,7 +42,7 @@ def executor(registry: Registry) -> Iterator[Executor]:
         yield executor
 
 
-async def card(peer: Peer) -> tuple[list[str], str]:
+async def skills_and_etag(peer: Peer) -> tuple[list[str], str]:
     """Return the ids of the skills on the card, and its ETag."""
     response = await peer.client.get(CARD)
     assert response.status_code == 200
@@ -52,10 +52,10 @@ async def card(peer: Peer) -> tuple[list[str], str]:
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_module_registered_later_becomes_a_skill(dialect: str, executor: Executor) -> None:
     async with serving(executor, dialect) as peer:
-        before = await card(peer)
+        before = await skills_and_etag(peer)
         assert (await peer.send("new")).code == -32601
         executor.registry.register("new", always({"new": True}))
-        skills, tag = await card(peer)
+        skills, tag = await skills_and_etag(peer)
         assert (sorted(skills), tag != before[1]) == (["new", "work"], True)
         assert (await peer.send("new")).data == {"new": True}
         assert (await peer.client.get("/health")).json()["module_count"] == 2
@@ -65,10 +65,10 @@ async def test_a_module_registered_later_becomes_a_skill(dialect: str, executor:
 async def test_a_removed_module_is_no_longer_a_skill(dialect: str, executor: Executor) -> None:
     executor.registry.register("old", always({}))
     async with serving(executor, dialect) as peer:
-        before = await card(peer)
+        before = await skills_and_etag(peer)
         assert (await peer.send("old")).state == "completed"
         executor.registry.unregister("old")
-        skills, tag = await card(peer)
+        skills, tag = await skills_and_etag(peer)
         assert (skills, tag != before[1]) == (["work"], True)
         for operation in ("send", "stream"):
             answer = await peer.ask(operation, peer.wire.params("old"))
@@ -79,19 +79,19 @@ async def test_a_replaced_module_takes_effect_at_once(executor: Executor) -> Non
     registry = executor.registry
     async with serving(executor) as peer:
         assert (await peer.send()).data == {"text": "hello"}
-        before = await card(peer)
+        before = await skills_and_etag(peer)
         registry.unregister("work")
         registry.register("work", ActionModule(give_back, input_schema=Text, description="Another"))
-        after = await card(peer)
+        after = await skills_and_etag(peer)
         assert after[1] != before[1]
         assert (await peer.send("work", peer.part(data={"text": 1}))).code == -32602
 
-        async def two(inputs: Inputs, context: Any) -> Any:
+        async def count_to_two(inputs: Inputs, context: Any) -> Any:
             yield {"n": 0}
             yield {"n": 1}
 
         registry.unregister("work")
-        registry.register("work", Streams(two))
+        registry.register("work", Streams(count_to_two))
         async with peer.stream() as stream:
             frames = await stream.rest()
         assert [frame.parts for frame in frames if frame.kind == "artifact"] == [
@@ -116,11 +116,11 @@ async def test_modules_may_be_added_and_removed_in_another_thread(executor: Exec
             answer = await peer.send("new")
             # the module may disappear between the server's lookup and apcore's
             assert answer.code in (None, -32601)
-            assert set((await card(peer))[0]) <= {"work", "new"}
+            assert set((await skills_and_etag(peer))[0]) <= {"work", "new"}
             assert (await peer.send()).state == "completed"
         stop.set()
         await churning
-        assert sorted((await card(peer))[0]) == ["last", "work"]
+        assert sorted((await skills_and_etag(peer))[0]) == ["last", "work"]
         assert (await peer.send("new")).code == -32601
         assert (await peer.send("last")).data == {"last": True}
 
@@ -140,8 +140,8 @@ async def test_a_running_task_of_a_removed_module_continues(executor: Executor) 
         executor.registry.unregister("old")
         executor.registry.unregister("stream")
         gate.opened.set()
-        async with peer.subscribe(task_id, 2) as other:
-            await other.rest()
+        async with peer.subscribe(task_id, 2) as subscriber:
+            await subscriber.rest()
         assert await peer.state(task_id) == "completed"
         assert (await stream.rest())[-1].state == "completed"
 
@@ -187,7 +187,7 @@ async def test_system_modules_are_neither_shown_nor_callable(dialect: str) -> No
     with closing(Executor(WithSystemModules())) as executor:
         assert await executor.call_async("system.health", {}) == {"system": True}
         async with serving(executor, dialect) as peer:
-            assert (await card(peer))[0] == ["work"]
+            assert (await skills_and_etag(peer))[0] == ["work"]
             assert (await peer.client.get("/health")).json()["module_count"] == 1
             for operation in ("send", "stream"):
                 answer = await peer.ask(operation, peer.wire.params("system.health"))
@@ -228,7 +228,7 @@ async def test_a_module_that_cannot_be_described_does_not_affect_others(
     registry.register("bad", always({}))
     registry.register("work", ActionModule(give_back))
     async with serving(registry) as peer:
-        assert (await card(peer))[0] == ["work"]
+        assert (await skills_and_etag(peer))[0] == ["work"]
         assert (await peer.send()).state == "completed"
         assert (await peer.send("bad")).code == -32601
         assert (await peer.client.get("/health")).status_code == 200
@@ -238,7 +238,7 @@ async def test_a_module_that_cannot_be_described_does_not_affect_others(
 @pytest.mark.parametrize("kind", [BadAnnotations, BadTags])
 async def test_a_broken_module_does_not_affect_others(kind: Any) -> None:
     async with serving({"work": ActionModule(give_back), "bad": kind()}) as peer:
-        assert "work" in (await card(peer))[0]
+        assert "work" in (await skills_and_etag(peer))[0]
         assert (await peer.send()).state == "completed"
         assert (await peer.send("bad")).response.status_code == 200
 
@@ -249,7 +249,7 @@ async def test_a_module_without_a_description_is_callable_but_not_on_the_card(
     caplog.set_level(logging.WARNING)
     modules = {"work": ActionModule(give_back), "mute": ActionModule(give_back, description="")}
     async with serving(modules) as peer:
-        assert (await card(peer))[0] == ["work"]
+        assert (await skills_and_etag(peer))[0] == ["work"]
         assert (await peer.send("mute")).state == "completed"
     assert "mute" in caplog.text
 
@@ -262,7 +262,7 @@ def test_a_registry_without_modules_is_refused() -> None:
 async def test_the_last_module_may_be_removed(executor: Executor) -> None:
     async with serving(executor) as peer:
         executor.registry.unregister("work")
-        assert (await card(peer))[0] == []
+        assert (await skills_and_etag(peer))[0] == []
         assert (await peer.send()).code == -32601
         executor.registry.register("work", ActionModule(give_back))
         assert (await peer.send()).state == "completed"

@@ -65,21 +65,21 @@ RUN_LIMIT, ANSWER_LIMIT, SLACK = 30.0, 60.0, 5.0
 """Seconds that a run and an answer may take, and the model's tolerance."""
 
 LIMITS = {"execution_timeout": RUN_LIMIT, "input_timeout": ANSWER_LIMIT}
-NEXT = {NAMES[old]: {NAMES[new] for new in ways} for old, ways in TRANSITIONS.items()}
+NEXT_STATES = {NAMES[old]: {NAMES[new] for new in states} for old, states in TRANSITIONS.items()}
 STREAMS = {"SendStreamingMessage", "SubscribeToTask"}
 ENDS = {NAMES[state] for state in TERMINAL}
 PAUSES = {"InputRequiredError", "ApprovalPendingError"}
 SETTLED = {*ENDS, "input-required"}
 
 # No draw depends on the agent, whose behavior may vary with threads: steps refer to tasks, clients
-# and runs by number, latest first, and do nothing if there is none.
-which = st.sampled_from([0, 0, 0, 1, 1, 2, 3, 5])
+# and runs by their position from the latest, and do nothing if there are none.
+positions = st.sampled_from([0, 0, 0, 1, 1, 2, 3, 5])
 skills = st.sampled_from(["plain", "guarded", "nested", "chunks", "guarded_chunks"])
 contexts = st.sampled_from(["", "ours", "yours"])
 orders = st.sampled_from(["finish", "take a while", "fail", "ask", "stall", "stall", "stall"])
 """The commands to modules in messages; any other text means "finish"."""
 answers = st.sampled_from(["yes", "yes", "yes", "no", "perhaps"]) | orders
-ways = st.sampled_from(["wait", "leave", "stream"])
+send_modes = st.sampled_from(["wait", "leave", "stream"])
 """The ways to send: wait for the task, do not wait, or read its stream."""
 
 Moment: TypeAlias = int | float | None
@@ -89,6 +89,7 @@ moments: st.SearchStrategy[Moment] = st.sampled_from([None, None, 0, 1, 2, 3, 4,
 With a slow store, a round is half of its delay.
 """
 absences: st.SearchStrategy[Moment] = st.sampled_from([None, 0, 3, 0.6, 3.6, 6.0, 6.0])
+"""The time after a client disconnects or reconnects."""
 
 
 class Clock(selectors.DefaultSelector):
@@ -133,15 +134,15 @@ class Loop(asyncio.SelectorEventLoop):
 class Store(InMemoryTaskStore):
     """A store that waits *delay* seconds around each operation and reports saved records."""
 
-    def __init__(self, show: Callable[[TaskRecord], None]) -> None:
+    def __init__(self, on_save: Callable[[TaskRecord], None]) -> None:
         super().__init__()
         self.delay = 0.0
-        self._show = show
+        self._on_save = on_save
 
     async def save(self, record: TaskRecord) -> None:
         await self._wait()
         await super().save(record)
-        self._show(record)
+        self._on_save(record)
         await self._wait()
 
     async def get(self, task_id: str, owner: str | None = None) -> TaskRecord | None:
@@ -168,7 +169,7 @@ class Run:
     task_id: str
     skill: str
     order: str
-    go: asyncio.Event = field(default_factory=asyncio.Event)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
     fails: bool = False
     end: str = ""
     """"returned", or the name of the exception; empty while the module runs."""
@@ -187,7 +188,7 @@ class TaskModel:
     version: int = 0
     since: float = 0
     """The time at which it began to work or to wait for an answer."""
-    asks: str | None = ""
+    pending_call: str | None = ""
     """The call that needs approval; None if it waits for input, empty if it never paused."""
     granted: Counter[str] = field(default_factory=Counter[str])
     """The number of approvals for each call."""
@@ -205,8 +206,8 @@ class Client:
         self.method = method
         self.params = params
         self.last = last
-        self.gone = asyncio.Event()
-        self.left_at = inf
+        self.disconnected = asyncio.Event()
+        self.disconnected_at = inf
         self.reply: Json = {}
         self.frames: list[Frame] = []
         self.on_message: Callable[[Client], None] = lambda client: None
@@ -222,9 +223,9 @@ class Client:
         loop.create_task(self.exchange(app)).add_done_callback(self._on_done)
 
     def hang_up(self, now: float) -> None:
-        self.gone.set()
+        self.disconnected.set()
         self.is_connected = False
-        self.left_at = now
+        self.disconnected_at = now
 
     async def exchange(self, app: Any) -> None:
         headers = [(b"last-event-id", b"%d" % self.last)] if self.last is not None else []
@@ -252,7 +253,7 @@ class Client:
         return str(result.get("task", result).get("id", ""))
 
     @property
-    def named(self) -> str:
+    def requested_id(self) -> str:
         """The id of the task in the request."""
         return str(self.message.get("taskId") or self.params.get("id", ""))
 
@@ -263,13 +264,13 @@ class Client:
 
     def is_for(self, model: TaskModel) -> bool:
         """Return whether the client started a task, names it, or has received it."""
-        begins = self.message.get("messageId") == model.message_id
-        return begins or model.id in {self.named, self.task_id}
+        is_sender = self.message.get("messageId") == model.message_id
+        return is_sender or model.id in {self.requested_id, self.task_id}
 
     def may_affect(self, model: TaskModel) -> bool:
         """Return whether the client may affect a task, if only by its context."""
-        somewhere = not self.named and self.message.get("contextId") == model.context
-        return somewhere or self.is_for(model)
+        shares_context = not self.requested_id and self.message.get("contextId") == model.context
+        return shares_context or self.is_for(model)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         self.is_connected = False
@@ -278,12 +279,12 @@ class Client:
     async def _receive(self) -> Json:
         if self._body:
             return {"type": "http.request", "body": self._body.pop()}
-        await self.gone.wait()
+        await self.disconnected.wait()
         return {"type": "http.disconnect"}
 
     async def _send(self, message: Any) -> None:
         body = message.get("body", b"")
-        if self.gone.is_set() or body[:1] not in {b"{", b"i"}:
+        if self.disconnected.is_set() or body[:1] not in {b"{", b"i"}:
             return
         if body.startswith(b"{"):
             self.reply = json.loads(body)
@@ -312,7 +313,7 @@ class Worker(Module):
         if run.order == "ask":
             context.services.ask("What now?", field="text")
         if run.order == "stall":
-            await run.go.wait()
+            await run.released.wait()
             self._machine.check_may_run(run)
         for _ in range(run.order == "take a while" and 7):
             await asyncio.sleep(0)
@@ -356,7 +357,7 @@ class AgentMachine(RuleBasedStateMachine):
         self.final_states: dict[str, str] = {}
         """The final states of tasks that clients have seen."""
         self.is_finishing = False
-        self.store = Store(self.saved)
+        self.store = Store(self.on_save)
         guarded = {"annotations": NEEDS_APPROVAL}
         modules: dict[str, object] = {
             "plain": Worker(self),
@@ -380,25 +381,25 @@ class AgentMachine(RuleBasedStateMachine):
 
     # Steps of clients, modules and time
 
-    @initialize(skill=skills, order=orders, way=ways, then=moments)
-    def begin(self, skill: str, order: str, way: str, then: Moment) -> None:
-        self.send(skill, order, way, "ours", then)
+    @initialize(skill=skills, order=orders, mode=send_modes, then=moments)
+    def begin(self, skill: str, order: str, mode: str, then: Moment) -> None:
+        self.send(skill, order, mode, "ours", then)
 
-    @rule(skill=skills, order=orders, way=ways, context=contexts, then=moments)
-    def send(self, skill: str, order: str, way: str, context: str, then: Moment) -> None:
+    @rule(skill=skills, order=orders, mode=send_modes, context=contexts, then=moments)
+    def send(self, skill: str, order: str, mode: str, context: str, then: Moment) -> None:
         context = context or f"context {len(self.clients)}"
-        self._send_message(order, way, {"metadata": {"skillId": skill}}, contextId=context)
+        self._send_message(order, mode, {"metadata": {"skillId": skill}}, contextId=context)
         self._advance(then)
 
-    @rule(task=which, text=answers, way=ways, by_context=st.booleans(), then=moments)
-    def answer(self, task: int, text: str, way: str, by_context: bool, then: Moment) -> None:
+    @rule(task=positions, text=answers, mode=send_modes, by_context=st.booleans(), then=moments)
+    def answer(self, task: int, text: str, mode: str, by_context: bool, then: Moment) -> None:
         model = _latest(self.models.values(), task)
         if model is not None:
             to = {"contextId": model.context} if by_context else {"taskId": model.id}
-            self._send_message(text, way, {}, **to)
+            self._send_message(text, mode, {}, **to)
             self._advance(then)
 
-    @rule(task=which, then=moments)
+    @rule(task=positions, then=moments)
     def cancel(self, task: int, then: Moment) -> None:
         model = _latest(self.models.values(), task)
         if model is not None:
@@ -406,7 +407,7 @@ class AgentMachine(RuleBasedStateMachine):
             self._start(Client("CancelTask", {"id": model.id}))
             self._advance(then)
 
-    @rule(task=which, last=st.none() | st.integers(0, 6), then=moments)
+    @rule(task=positions, last=st.none() | st.integers(0, 6), then=moments)
     def subscribe(self, task: int, last: int | None, then: Moment) -> None:
         model = _latest(self.models.values(), task)
         if model is not None:
@@ -414,28 +415,28 @@ class AgentMachine(RuleBasedStateMachine):
             self._start(Client("SubscribeToTask", {"id": model.id}, last))
             self._advance(then)
 
-    @rule(client=which, then=absences)
+    @rule(client=positions, then=absences)
     def hang_up(self, client: int, then: Moment) -> None:
-        lost = _latest([one for one in self.clients if one.is_connected], client)
+        lost = _latest([other for other in self.clients if other.is_connected], client)
         if lost is not None:
             lost.hang_up(self.clock.now)
             self._advance(then)
 
-    @rule(client=which, then=absences)
+    @rule(client=positions, then=absences)
     def reconnect(self, client: int, then: Moment) -> None:
-        back = _latest([one for one in self.clients if one.gone.is_set()], client)
-        model = next((one for one in self.models.values() if back and back.is_for(one)), None)
-        if back is not None and model is not None:
-            last = back.frames[-1].id if back.frames else None
+        lost = _latest([other for other in self.clients if other.disconnected.is_set()], client)
+        model = next((task for task in self.models.values() if lost and lost.is_for(task)), None)
+        if lost is not None and model is not None:
+            last = lost.frames[-1].id if lost.frames else None
             self._start(Client("SubscribeToTask", {"id": model.id}, last))
             self._advance(then)
 
-    @rule(run=which, fails=st.booleans(), then=moments)
+    @rule(run=positions, fails=st.booleans(), then=moments)
     def release_run(self, run: int, fails: bool, then: Moment) -> None:
-        stalled = _latest([one for one in self.runs if not one.end], run)
+        stalled = _latest([other for other in self.runs if not other.end], run)
         if stalled is not None:
             stalled.fails = fails
-            stalled.go.set()
+            stalled.released.set()
             self._advance(then)
 
     @rule(seconds=st.sampled_from([0.6, 3.6, 6.0, 6.0, 40.0]))
@@ -459,14 +460,14 @@ class AgentMachine(RuleBasedStateMachine):
             self.runner.close()
             self.executor.close()
 
-    def saved(self, record: TaskRecord) -> None:
+    def on_save(self, record: TaskRecord) -> None:
         """Update the model with a record that the store has just saved."""
         task, now = record.task, self.clock.now
         first = TaskModel(task.id, record.skill, task.context_id, task.history[0].message_id)
         model = self.models.setdefault(task.id, first)
         old, new = model.state, NAMES[task.status.state]
         transition = f"a {model.skill} task goes from {old} to {new}"
-        self.expect(new in NEXT.get(old, set()), transition)
+        self.expect(new in NEXT_STATES.get(old, set()), transition)
         self.expect(record.version > model.version, f"{transition} and not to a later version")
         if new == "failed":
             limit = RUN_LIMIT if old == "working" else ANSWER_LIMIT
@@ -474,8 +475,10 @@ class AgentMachine(RuleBasedStateMachine):
             has_reason = raised or now - model.since >= limit - SLACK
             self.expect(has_reason, f"{transition} for no reason")
         if new == "canceled" and not model.canceled:
-            waiting = [one for one in self.clients if one.is_connected and one.is_for(model)]
-            is_awaited = any(now - one.since > 0.5 for one in waiting)
+            waiting = [
+                client for client in self.clients if client.is_connected and client.is_for(model)
+            ]
+            is_awaited = any(now - client.since > 0.5 for client in waiting)
             self.expect(not is_awaited, "a task is canceled while a client waits for it")
         if old == "input-required" and new not in {"failed", "canceled"}:
             self._check_answer(model, str(task.history[-1].parts[0].text), new)
@@ -485,15 +488,15 @@ class AgentMachine(RuleBasedStateMachine):
         if new == "input-required":
             assert task.status.message is not None
             approval = task.status.message.parts[1].data.get("approval")
-            model.asks = approval["arguments"]["text"] if approval else None
+            model.pending_call = approval["arguments"]["text"] if approval else None
 
-    def _check_answer(self, model: TaskModel, said: str, state: str) -> None:
+    def _check_answer(self, model: TaskModel, text: str, state: str) -> None:
         """Check that an answer leads to the right state."""
-        ways = {"yes": "working", "no": "rejected"}
-        expected = "working" if model.asks is None else ways.get(said, "input-required")
-        self.expect(state == expected, f"{said} brings a task to {state}")
-        if state == "working" and model.asks is not None:
-            model.granted[model.asks] += 1
+        states = {"yes": "working", "no": "rejected"}
+        expected = "working" if model.pending_call is None else states.get(text, "input-required")
+        self.expect(state == expected, f"{text} brings a task to {state}")
+        if state == "working" and model.pending_call is not None:
+            model.granted[model.pending_call] += 1
 
     @contextmanager
     def running(self, order: str, context: Any) -> Iterator[Run]:
@@ -503,7 +506,7 @@ class AgentMachine(RuleBasedStateMachine):
         self.models[run.task_id].runs.append(run)
         self.check_may_run(run)
         if self.is_finishing:
-            run.go.set()
+            run.released.set()
         try:
             yield run
         except BaseException as error:  # a run ends by cancellation, too
@@ -520,8 +523,10 @@ class AgentMachine(RuleBasedStateMachine):
     def _check(self, model: TaskModel) -> None:
         """Check the invariants of a task that hold at any time."""
         self._check_runs(model)
-        senders = [one for one in self.clients if one.message and one.may_affect(model)]
-        lost = any(one.gone.is_set() and one.may_affect(model) for one in self.clients)
+        senders = [client for client in self.clients if client.message and client.may_affect(model)]
+        lost = any(
+            client.disconnected.is_set() and client.may_affect(model) for client in self.clients
+        )
         last = next((run.end for run in reversed(model.runs) if run.skill == model.skill), None)
         elapsed = self.clock.now - model.since
         allowed = {
@@ -529,30 +534,30 @@ class AgentMachine(RuleBasedStateMachine):
             "working": elapsed <= RUN_LIMIT + SLACK,
             "input-required": elapsed <= ANSWER_LIMIT + SLACK and last in {None, *PAUSES},
             "completed": last == "returned",
-            "canceled": model.canceled or (lost and any(one.waits for one in senders)),
+            "canceled": model.canceled or (lost and any(client.waits for client in senders)),
         }
-        what = f"a {model.skill} task is {model.state} after {elapsed} s and {model.runs}"
-        self.expect(allowed.get(model.state, True), what)
+        problem = f"a {model.skill} task is {model.state} after {elapsed} s and {model.runs}"
+        self.expect(allowed.get(model.state, True), problem)
 
     def _check_runs(self, model: TaskModel) -> None:
         """Check that no module has run too often."""
         times = Counter((run.skill, run.order) for run in model.runs)
         pauses = Counter((run.skill, run.order) for run in model.runs if run.end in PAUSES)
         for skill, order in times:
-            once = model.granted[order] if skill.startswith("guarded") else 1
-            often = times[skill, order] > once + pauses[skill, order]
-            self.expect(not often, f"{skill} ran too often: {model.runs}")
+            allowed = model.granted[order] if skill.startswith("guarded") else 1
+            too_often = times[skill, order] > allowed + pauses[skill, order]
+            self.expect(not too_often, f"{skill} ran too often: {model.runs}")
         busy = Counter(run.skill for run in model.runs if not run.end)
         self.expect(all(number == 1 for number in busy.values()), "a module runs twice at a time")
 
     # Implementation
 
-    def _send_message(self, text: str, way: str, params: Json, **members: str) -> None:
+    def _send_message(self, text: str, mode: str, params: Json, **members: str) -> None:
         message = {"messageId": f"m{len(self.clients)}", "role": "ROLE_USER", **members}
         params = {"message": {**message, "parts": [{"text": text}]}, **params}
-        if way == "leave":
+        if mode == "leave":
             params["configuration"] = {"returnImmediately": True}
-        self._start(Client("SendStreamingMessage" if way == "stream" else "SendMessage", params))
+        self._start(Client("SendStreamingMessage" if mode == "stream" else "SendMessage", params))
 
     def _start(self, client: Client) -> None:
         client.on_message = self._on_message
@@ -567,7 +572,7 @@ class AgentMachine(RuleBasedStateMachine):
         if isinstance(moment, float):
             await asyncio.sleep(moment)
             if moment > SLACK:
-                self._check_rest()
+                self._check_settled()
         else:
             for _ in range(moment):
                 await asyncio.sleep(self.store.delay / 2)
@@ -584,8 +589,8 @@ class AgentMachine(RuleBasedStateMachine):
             self.expect(task_id in states, "a task is lost from the list")
             task = await self._ask("tasks/get", id=task_id, historyLength=0)
             self._record_state(task_id, state_of(task))
-        same = all(states.get(task_id) == state for task_id, state in self.final_states.items())
-        self.expect(same, "a task is listed in another state than it has ended in")
+        is_same = all(states.get(task_id) == state for task_id, state in self.final_states.items())
+        self.expect(is_same, "a task is listed in another state than it has ended in")
         self.store.delay = delay
 
     async def _ask(self, method: str, **params: Any) -> Json:
@@ -649,7 +654,7 @@ class AgentMachine(RuleBasedStateMachine):
         codes = allowed.get(client.method, by_message)
         self.expect(client.code in codes, f"{client.method} is refused: {client.reply}")
 
-    def _check_rest(self) -> None:
+    def _check_settled(self) -> None:
         """Check the invariants that hold when all activity has settled."""
         runs = self.agent.engine.runs
         working = {model.id for model in self.models.values() if model.state == "working"}
@@ -662,13 +667,13 @@ class AgentMachine(RuleBasedStateMachine):
         self.expect(len(handler.streams) == len(streams), "streams are left over")
         watchers = sum(handler.watchers._watchers.values())
         self.expect(watchers == len(connected), "watchers are left over")
-        is_open = {model.id for model in self.models.values() if model.id not in self.final_states}
+        open_ids = {model.id for model in self.models.values() if model.id not in self.final_states}
         for client in connected:
             # a subscription stays open while its task is paused, other requests do not
-            awaited = is_open if client.method == "SubscribeToTask" else working
+            awaited = open_ids if client.method == "SubscribeToTask" else working
             self.expect(client.task_id in {"", *awaited}, "a client waits in vain")
         for client in self.clients:
-            if not client.is_connected and not client.gone.is_set():
+            if not client.is_connected and not client.disconnected.is_set():
                 nothing_new = client.last is not None  # then the reader already has all events
                 answered = client.reply or client.frames or nothing_new
                 self.expect(answered, f"{client.method} has no answer")
@@ -678,10 +683,11 @@ class AgentMachine(RuleBasedStateMachine):
 
     def _check_waiting(self, model: TaskModel) -> None:
         """Check that a task sent with waiting does not outlive its last client for long."""
-        own_clients = [one for one in self.clients if one.is_for(model)]
-        needs_client = model.asks == "" and any(one.waits for one in own_clients)
+        own_clients = [client for client in self.clients if client.is_for(model)]
+        needs_client = model.pending_call == "" and any(client.waits for client in own_clients)
         has_client = any(
-            one.is_connected or self.clock.now - one.left_at < SLACK for one in own_clients
+            client.is_connected or self.clock.now - client.disconnected_at < SLACK
+            for client in own_clients
         )
         self.expect(has_client or not needs_client, "a task runs without a client")
 
@@ -689,10 +695,10 @@ class AgentMachine(RuleBasedStateMachine):
         """Let everything end and check that nothing is left over."""
         self.is_finishing = True
         for run in self.runs:
-            run.go.set()
+            run.released.set()
         await asyncio.sleep(RUN_LIMIT + ANSWER_LIMIT + 2 * SLACK)
         await self._compare_lists(everywhere=True)
-        self._check_rest()
+        self._check_settled()
         for model in self.models.values():
             self.expect(self.final_states.get(model.id) == model.state, "a task does not end")
             try:
@@ -714,7 +720,7 @@ class AgentMachine(RuleBasedStateMachine):
         self.expect(versions == [*range(1, model.version + 1)], f"the log has {versions}")
         states = [frame.state for frame in reader.frames if frame.kind != "artifact"]
         for old, new in pairwise(states):
-            self.expect(new in NEXT.get(old, set()), f"the log goes from {old} to {new}")
+            self.expect(new in NEXT_STATES.get(old, set()), f"the log goes from {old} to {new}")
         self.expect([state for state in states if state in ENDS] == states[-1:], f"{states}")
         self.expect(states[:1] == ["submitted"], f"the log begins with {states[:1]}")
 
@@ -726,7 +732,7 @@ class AgentMachine(RuleBasedStateMachine):
         self.problems.append(f"{context['message']}: {context.get('exception')!r}")
 
 
-class SlowWorld(AgentMachine):
+class SlowStoreMachine(AgentMachine):
     """The same state machine with a slow store."""
 
     def __init__(self) -> None:
@@ -745,11 +751,11 @@ def _ends(frame: Frame, ends: Collection[str] = frozenset(ENDS)) -> bool:
 
 def _latest(items: Any, number: int) -> Any:
     """Return the item with *number* from the end, wrapping around; None if there are none."""
-    every = [*items]
-    return every[-1 - number % len(every)] if every else None
+    listed = [*items]
+    return listed[-1 - number % len(listed)] if listed else None
 
 
-@pytest.mark.parametrize("machine", [AgentMachine, SlowWorld])
+@pytest.mark.parametrize("machine", [AgentMachine, SlowStoreMachine])
 @pytest.mark.parametrize("examples", [20, pytest.param(EXAMPLES or 120, marks=pytest.mark.soak)])
 def test_every_task_follows_the_protocol_whatever_clients_do(
     machine: type[AgentMachine], examples: int, caplog: pytest.LogCaptureFixture

@@ -35,12 +35,12 @@ from .test_custom_stores import DictStore
 pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "dialect")]
 
 
-async def three(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
+async def count_to_three(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
     for number in range(3):
         yield {"n": number}
 
 
-async def none(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
+async def stream_nothing(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
     if inputs is None:
         yield inputs
 
@@ -77,7 +77,7 @@ def names(frames: list[Frame]) -> list[str]:
 async def test_a_stream_has_the_task_its_states_its_chunks_and_the_final_state(
     dialect: str,
 ) -> None:
-    async with serving({"work": Streams(three)}, dialect) as peer, peer.stream() as stream:
+    async with serving({"work": Streams(count_to_three)}, dialect) as peer, peer.stream() as stream:
         kind = stream.response.headers["content-type"]
         frames = await stream.rest()
         assert kind.startswith("text/event-stream")
@@ -98,7 +98,7 @@ async def test_a_stream_has_the_task_its_states_its_chunks_and_the_final_state(
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_every_event_names_its_task_and_its_context(dialect: str) -> None:
-    async with serving({"work": Streams(three)}, dialect) as peer:
+    async with serving({"work": Streams(count_to_three)}, dialect) as peer:
         async with peer.stream(contextId="ours") as stream:
             first, *others = await stream.rest()
         assert first.body["contextId"] == "ours"
@@ -108,7 +108,7 @@ async def test_every_event_names_its_task_and_its_context(dialect: str) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_the_task_has_all_chunks_in_one_artifact(dialect: str) -> None:
-    async with serving({"work": Streams(three)}, dialect) as peer:
+    async with serving({"work": Streams(count_to_three)}, dialect) as peer:
         async with peer.stream() as stream:
             frames = await stream.rest()
         task = await peer.get(frames[0].body["id"])
@@ -116,10 +116,10 @@ async def test_the_task_has_all_chunks_in_one_artifact(dialect: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_chunks_have_the_time_at_which_they_came_also_when_they_are_read_again(
+async def test_chunks_keep_their_timestamps_when_they_are_read_again(
     dialect: str,
 ) -> None:
-    async with serving({"work": Streams(three)}, dialect) as peer:
+    async with serving({"work": Streams(count_to_three)}, dialect) as peer:
         before = datetime.now(UTC) - timedelta(seconds=1)  # times are truncated
         async with peer.stream() as stream:
             frames = await stream.rest()
@@ -154,24 +154,24 @@ async def test_a_stream_of_a_module_without_streaming_has_one_result(dialect: st
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_stream_without_chunks_completes(dialect: str) -> None:
-    async with serving({"work": Streams(none)}, dialect) as peer, peer.stream() as stream:
+    async with serving({"work": Streams(stream_nothing)}, dialect) as peer, peer.stream() as stream:
         frames = await stream.rest()
         assert names(frames) == ["task submitted", "status working", "status completed"]
         assert gapless(frames)
 
 
 async def test_a_send_to_a_streaming_module_calls_execute() -> None:
-    async with serving({"work": Streams(three)}) as peer:
+    async with serving({"work": Streams(count_to_three)}) as peer:
         assert (await peer.send()).data == {"streamed": False}
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_an_error_during_a_stream_fails_the_task(dialect: str) -> None:
-    async def breaks(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
+    async def fail_midway(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
         yield {"n": 0}
         raise ValueError("a secret")
 
-    async with serving({"work": Streams(breaks)}, dialect) as peer, peer.stream() as stream:
+    async with serving({"work": Streams(fail_midway)}, dialect) as peer, peer.stream() as stream:
         frames = await stream.rest()
         assert names(frames)[-2:] == ["artifact", "status failed"]
         assert gapless(frames)
@@ -179,7 +179,7 @@ async def test_an_error_during_a_stream_fails_the_task(dialect: str) -> None:
         assert content_of(frames[-1].body["status"]["message"]["parts"][1])["code"] == -32603
 
 
-@pytest.mark.parametrize("modules", [{"work": Streams(three)}, {"work": always({})}])
+@pytest.mark.parametrize("modules", [{"work": Streams(count_to_three)}, {"work": always({})}])
 async def test_only_the_last_event_of_0_3_is_final(modules: dict[str, Any]) -> None:
     async with serving(modules, "0.3") as peer, peer.stream() as stream:
         statuses = [frame for frame in await stream.rest() if frame.kind == "status"]
@@ -225,14 +225,14 @@ async def test_a_silent_stream_has_keep_alive_comments() -> None:
         serving({"work": ActionModule(gate)}, keep_alive=0.02) as peer,
         peer.stream() as stream,
     ):
-        alive = 0
+        comments = 0
         async for line in stream.response.aiter_lines():
-            alive += line.startswith(":")
-            if alive == 3:
+            comments += line.startswith(":")
+            if comments == 3:
                 gate.opened.set()
             if line.startswith("data:"):
                 last = json.loads(line[5:])["result"]
-        assert alive >= 3
+        assert comments >= 3
         assert last["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
@@ -240,12 +240,12 @@ async def test_a_silent_stream_has_keep_alive_comments() -> None:
 async def test_subscribers_get_a_snapshot_and_then_the_same_events(dialect: str) -> None:
     steps = Steps()
     async with serving({"work": Streams(steps)}, dialect) as peer, peer.stream() as first:
-        begun = [await first.next() for _ in range(2)]
+        first_frames = [await first.next() for _ in range(2)]
         steps.push({"n": 0}, {"n": 1})
-        begun += [await first.next() for _ in range(2)]
+        first_frames += [await first.next() for _ in range(2)]
         async with (
-            peer.subscribe(begun[0].body["id"]) as second,
-            peer.subscribe(begun[0].body["id"]) as third,
+            peer.subscribe(first_frames[0].body["id"]) as second,
+            peer.subscribe(first_frames[0].body["id"]) as third,
         ):
             snapshots = [await second.next(), await third.next()]
             steps.push({"n": 2})
@@ -253,7 +253,7 @@ async def test_subscribers_get_a_snapshot_and_then_the_same_events(dialect: str)
             rest = await first.rest()
             assert await second.rest() == await third.rest() == rest
     assert names(rest) == ["artifact", "status completed"]
-    assert gapless([*begun, *rest])
+    assert gapless([*first_frames, *rest])
     for snapshot in snapshots:
         assert (str(snapshot), snapshot.id) == ("task working", 4)
         assert contents(snapshot.body) == [{"n": 0}, {"n": 1}]
@@ -264,34 +264,34 @@ async def test_a_reader_that_resumes_gets_exactly_the_missed_events(dialect: str
     steps = Steps()
     async with serving({"work": Streams(steps)}, dialect) as peer, peer.stream() as stream:
         steps.push({"n": 0}, {"n": 1})
-        begun = [await stream.next() for _ in range(4)]
-        task_id = begun[0].body["id"]
+        first_frames = [await stream.next() for _ in range(4)]
+        task_id = first_frames[0].body["id"]
         for last in range(5):
-            async with peer.subscribe(task_id, last) as back:
-                missed = [await back.next() for _ in begun[last:]]
-                assert missed == begun[last:]
-        async with peer.subscribe(task_id, 3) as back:
+            async with peer.subscribe(task_id, last) as resumed:
+                missed = [await resumed.next() for _ in first_frames[last:]]
+                assert missed == first_frames[last:]
+        async with peer.subscribe(task_id, 3) as resumed:
             steps.end()
-            ended = [*begun, *(await stream.rest())]
-            assert await back.rest() == ended[3:]
+            ended = [*first_frames, *(await stream.rest())]
+            assert await resumed.rest() == ended[3:]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_reader_gets_the_missed_events_of_an_ended_task(dialect: str) -> None:
-    async with serving({"work": Streams(three)}, dialect) as peer:
+    async with serving({"work": Streams(count_to_three)}, dialect) as peer:
         async with peer.stream() as stream:
             frames = await stream.rest()
         for last in range(len(frames) + 1):
-            async with peer.subscribe(frames[0].body["id"], last) as back:
-                assert await back.rest() == frames[last:]
+            async with peer.subscribe(frames[0].body["id"], last) as resumed:
+                assert await resumed.rest() == frames[last:]
 
 
 async def test_a_subscription_to_an_ended_task_gets_its_final_event_in_0_3() -> None:
-    async with serving({"work": Streams(three)}, "0.3") as peer:
+    async with serving({"work": Streams(count_to_three)}, "0.3") as peer:
         async with peer.stream() as stream:
             frames = await stream.rest()
-        async with peer.subscribe(frames[0].body["id"]) as back:
-            assert await back.rest() == frames[-1:]
+        async with peer.subscribe(frames[0].body["id"]) as resumed:
+            assert await resumed.rest() == frames[-1:]
 
 
 @pytest.mark.parametrize("dialect", ["1.0", "REST"])
@@ -309,41 +309,44 @@ async def test_a_subscription_to_an_unknown_task_is_refused(dialect: str, header
 
 
 async def test_without_the_missed_events_a_reader_gets_a_snapshot() -> None:
-    """After a restart, only a user's store has the task."""
+    """After a restart, the events are lost: a user's store has the task alone."""
     store = DictStore()
-    async with serving({"work": Streams(three)}, task_store=store) as peer, peer.stream() as stream:
+    async with (
+        serving({"work": Streams(count_to_three)}, task_store=store) as peer,
+        peer.stream() as stream,
+    ):
         frames = await stream.rest()
     task_id = frames[0].body["id"]
-    async with serving({"work": Streams(three)}, task_store=store) as peer:
-        async with peer.subscribe(task_id, 2) as back:
-            (snapshot,) = await back.rest()
+    async with serving({"work": Streams(count_to_three)}, task_store=store) as peer:
+        async with peer.subscribe(task_id, 2) as resumed:
+            (snapshot,) = await resumed.rest()
         assert (str(snapshot), snapshot.id) == ("task completed", len(frames))
         assert contents(snapshot.body) == [{"n": 0}, {"n": 1}, {"n": 2}]
-        async with peer.subscribe(task_id, len(frames)) as back:
-            assert await back.rest() == []
+        async with peer.subscribe(task_id, len(frames)) as resumed:
+            assert await resumed.rest() == []
 
 
 async def test_only_the_logs_of_the_newest_ended_tasks_are_kept() -> None:
     store = InMemoryTaskStore(max_capacity=100)
-    modules = {"work": Streams(three)}
+    modules = {"work": Streams(count_to_three)}
     async with serving(modules, task_store=store, max_tasks=2) as peer:
         ended = []
         for _ in range(3):
             async with peer.stream() as stream:
                 ended.append(await stream.rest())
-        seen = []
+        resumed_frames = []
         for frames in ended:
-            async with peer.subscribe(frames[0].body["id"], 2) as back:
-                seen.append(await back.rest())
-        (snapshot,) = seen[0]
+            async with peer.subscribe(frames[0].body["id"], 2) as resumed:
+                resumed_frames.append(await resumed.rest())
+        (snapshot,) = resumed_frames[0]
         assert (str(snapshot), snapshot.id) == ("task completed", 6)
-        assert seen[1:] == [frames[2:] for frames in ended[1:]]
+        assert resumed_frames[1:] == [frames[2:] for frames in ended[1:]]
 
 
 @pytest.mark.parametrize("seconds", [0, 0.6])
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_reader_that_disconnects_leaks_nothing(dialect: str, seconds: float) -> None:
-    """It disconnects soon after the start, or when the server watches for the disconnect."""
+    """It disconnects soon after the start, or later, when the server watches for disconnects."""
     steps = Steps()
     async with serving({"work": Streams(steps)}, dialect) as peer:
         before = asyncio.all_tasks()
@@ -351,10 +354,10 @@ async def test_a_reader_that_disconnects_leaks_nothing(dialect: str, seconds: fl
             task_id = (await stream.next()).body["id"]
             await steps.started.wait()
             await asyncio.sleep(seconds)
-            working = len(asyncio.all_tasks() - before)
+            task_count = len(asyncio.all_tasks() - before)
         run = peer.served.engine.runs[task_id].task
         await wait_until(lambda: asyncio.all_tasks() - before == {run})
-        assert working > 1
+        assert task_count > 1
         steps.push({"n": 0})
         steps.end()
         await wait_until(lambda: not asyncio.all_tasks() - before)
@@ -365,17 +368,17 @@ async def test_a_reader_that_disconnects_leaks_nothing(dialect: str, seconds: fl
 
 async def test_a_reader_that_disconnects_does_not_affect_others() -> None:
     steps = Steps()
-    async with serving({"work": Streams(steps)}) as peer, peer.stream() as stays:
-        begun = [await stays.next() for _ in range(2)]
-        async with peer.subscribe(begun[0].body["id"]) as leaves:
-            await leaves.next()
+    async with serving({"work": Streams(steps)}) as peer, peer.stream() as staying:
+        first_frames = [await staying.next() for _ in range(2)]
+        async with peer.subscribe(first_frames[0].body["id"]) as leaving:
+            await leaving.next()
         steps.push({"n": 0})
         steps.end()
-        assert gapless([*begun, *(await stays.rest())])
+        assert gapless([*first_frames, *(await staying.rest())])
 
 
 async def test_a_finished_stream_leaks_nothing() -> None:
-    async with serving({"work": Streams(three)}) as peer:
+    async with serving({"work": Streams(count_to_three)}) as peer:
         before = asyncio.all_tasks()
         for _ in range(5):
             async with peer.stream() as stream:
@@ -384,7 +387,7 @@ async def test_a_finished_stream_leaks_nothing() -> None:
         assert not peer.served.engine.runs
 
 
-async def lazily(peer: Peer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def open_unread_stream(peer: Peer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Open a stream without reading it; return the connection."""
     url = peer.client.base_url
     reader, writer = await asyncio.open_connection(url.host, url.port, limit=1024)
@@ -402,26 +405,26 @@ async def lazily(peer: Peer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter
 
 
 async def test_a_slow_reader_delays_no_others_and_misses_no_event() -> None:
-    steps, chunk, many = Steps(), {"much": "x" * 1_000_000}, 20
+    steps, chunk, count = Steps(), {"much": "x" * 1_000_000}, 20
     async with serving({"work": Streams(steps)}, "0.3") as peer:
         before = asyncio.all_tasks()
-        reader, writer = await lazily(peer)
+        reader, writer = await open_unread_stream(peer)
         await steps.started.wait()
         (task_id,) = peer.served.engine.runs
-        async with peer.subscribe(task_id) as quick:
-            await quick.next()
-            steps.push(*[chunk] * many)
+        async with peer.subscribe(task_id) as quick_stream:
+            await quick_stream.next()
+            steps.push(*[chunk] * count)
             steps.end()
-            frames = await quick.rest()
-        assert names(frames) == ["artifact"] * many + ["status completed"]
+            frames = await quick_stream.rest()
+        assert names(frames) == ["artifact"] * count + ["status completed"]
         assert gapless(frames, 3)
         await wait_until(lambda: not peer.served.engine.runs)
-        assert asyncio.all_tasks() - before, "the slow reader has had all of it already"
+        assert asyncio.all_tasks() - before, "the slow reader has already received everything"
         received = (await reader.read()).decode()
         writer.close()
         with suppress(ConnectionError):
             await writer.wait_closed()
-    assert received.count("x" * 1_000_000) == many
+    assert received.count("x" * 1_000_000) == count
     assert '"state":"completed"' in received
 
 
@@ -443,16 +446,16 @@ async def test_nothing_is_logged_when_a_reader_disconnects(
 async def test_the_log_of_an_ended_task_expires() -> None:
     """Later subscribers get a snapshot from a store that keeps the task for longer."""
     store = InMemoryTaskStore()
-    async with serving({"work": Streams(three)}, task_store=store, task_ttl=0.5) as peer:
+    async with serving({"work": Streams(count_to_three)}, task_store=store, task_ttl=0.5) as peer:
         async with peer.stream() as stream:
             task_id = (await stream.rest())[0].body["id"]
-        async with peer.subscribe(task_id, 2) as back:
-            assert gapless(await back.rest(), 3)
+        async with peer.subscribe(task_id, 2) as resumed:
+            assert gapless(await resumed.rest(), 3)
         await asyncio.sleep(0.55)
         async with peer.stream() as stream:  # the end of another task triggers the cleanup
             await stream.rest()
-        async with peer.subscribe(task_id, 2) as back:
-            (snapshot,) = await back.rest()
+        async with peer.subscribe(task_id, 2) as resumed:
+            (snapshot,) = await resumed.rest()
         assert (str(snapshot), snapshot.id) == ("task completed", 6)
 
 
@@ -461,7 +464,7 @@ async def test_the_log_of_an_ended_task_expires() -> None:
 async def test_a_stream_has_as_much_history_as_requested(
     dialect: str, length: int | None, kept: int
 ) -> None:
-    async with serving({"work": Streams(three)}, dialect) as peer:
+    async with serving({"work": Streams(count_to_three)}, dialect) as peer:
         configuration = {} if length is None else {"historyLength": length}
         params = {**peer.wire.params("work"), "configuration": configuration}
         async with peer.streaming("stream", params) as stream:
@@ -472,8 +475,8 @@ async def test_a_stream_has_as_much_history_as_requested(
 @pytest.mark.parametrize("method", ["message/stream", "tasks/resubscribe"])
 def test_a_refused_stream_of_0_3_is_a_stream_of_one_event(old: Agent, method: str) -> None:
     params = {"id": "unknown"} if "tasks" in method else old.params("no.such")
-    for asked in (params, {}):
-        request = {"jsonrpc": "2.0", "id": 7, "method": method, "params": asked}
+    for request_params in (params, {}):
+        request = {"jsonrpc": "2.0", "id": 7, "method": method, "params": request_params}
         response = old.post(json.dumps(request).encode()).response
         assert response.status_code == 200
         assert response.headers["content-type"].startswith("text/event-stream")

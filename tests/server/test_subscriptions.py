@@ -36,7 +36,7 @@ def needing_approval(action: Any) -> ActionModule:
     return ActionModule(action, annotations=NEEDS_APPROVAL)
 
 
-def yes(peer: Peer, task_id: str) -> Json:
+def approval(peer: Peer, task_id: str) -> Json:
     """Return the members of a message that approves the call of a task."""
     return {"parts": [peer.part(text="yes")], "taskId": task_id}
 
@@ -51,31 +51,31 @@ async def test_a_subscription_to_a_paused_task_lasts_until_the_task_ends(
         task_id = (await peer.send()).task["id"]
         async with peer.subscribe(task_id) as stream:
             frames = [await stream.next()]
-            await peer.send(**yes(peer, task_id))
+            await peer.send(**approval(peer, task_id))
             frames += await stream.rest()
-    ends = ["task input-required", "status working", "artifact", "status completed"]
-    assert [str(frame) for frame in frames] == ends
+    expected = ["task input-required", "status working", "artifact", "status completed"]
+    assert [str(frame) for frame in frames] == expected
     assert gapless(frames, 3)
 
 
 @every_dialect
-async def test_a_subscription_goes_through_each_pause_of_a_task(dialect: str) -> None:
+async def test_a_subscription_lasts_through_each_pause_of_a_task(dialect: str) -> None:
     gate = Gate()
 
-    async def asks(inputs: Any, context: Any) -> Any:
+    async def return_after_gate(inputs: Any, context: Any) -> Any:
         await gate(inputs, context)
         return inputs
 
-    module = ActionModule(asks, annotations=NEEDS_APPROVAL)
+    module = ActionModule(return_after_gate, annotations=NEEDS_APPROVAL)
     async with serving({"work": module}, dialect, keep_alive=0.02) as peer:
-        async with peer.stream() as sent:
-            task_id = (await sent.rest())[0].body["id"]
+        async with peer.stream() as send_stream:
+            task_id = (await send_stream.rest())[0].body["id"]
         async with peer.subscribe(task_id, 0) as stream:
             frames = [await stream.next() for _ in range(3)]
             unclear = {"parts": [peer.part(text="hm")], "taskId": task_id}
             await peer.send(**unclear)
             frames.append(await stream.next())
-            await peer.start(**yes(peer, task_id))
+            await peer.start(**approval(peer, task_id))
             frames.append(await stream.next())
             gate.opened.set()
             frames += await stream.rest()
@@ -93,13 +93,13 @@ async def test_the_stream_of_a_send_ends_at_the_pause(dialect: str) -> None:
 
 async def test_only_the_last_event_of_a_subscription_is_final_in_0_3() -> None:
     async with serving({"work": needing_approval(give_back)}, "0.3") as peer:
-        async with peer.stream() as sent:
-            frames = await sent.rest()
+        async with peer.stream() as send_stream:
+            frames = await send_stream.rest()
         assert [frame.body["final"] for frame in frames if frame.kind == "status"] == [False, True]
         task_id = frames[0].body["id"]
         async with peer.subscribe(task_id, 0) as stream:
             frames = [await stream.next() for _ in frames]
-            await peer.send(**yes(peer, task_id))
+            await peer.send(**approval(peer, task_id))
             frames += await stream.rest()
     final = [frame.body["final"] for frame in frames if frame.kind == "status"]
     assert final == [False, False, False, True]
@@ -110,13 +110,13 @@ async def test_a_subscription_ends_when_the_question_expires_or_the_task_is_canc
     dialect: str,
 ) -> None:
     async with serving({"work": needing_approval(give_back)}, dialect, input_timeout=0.5) as peer:
-        asked = (await peer.send()).task["id"]
-        async with peer.subscribe(asked) as stream:
+        task_id = (await peer.send()).task["id"]
+        async with peer.subscribe(task_id) as stream:
             assert [str(frame) for frame in await stream.rest()][1:] == ["status failed"]
-        asked = (await peer.send()).task["id"]
-        async with peer.subscribe(asked) as stream:
+        task_id = (await peer.send()).task["id"]
+        async with peer.subscribe(task_id) as stream:
             await stream.next()
-            await peer.ask("cancel", {"id": asked})
+            await peer.ask("cancel", {"id": task_id})
             assert [str(frame) for frame in await stream.rest()] == ["status canceled"]
 
 
@@ -125,10 +125,10 @@ async def test_a_subscription_is_kept_alive_and_counted_while_the_task_is_paused
     async with serving(modules, keep_alive=0.02, max_streams=1) as peer:
         task_id = (await peer.send()).task["id"]
         async with peer.subscribe(task_id) as stream:
-            alive = 0
+            comments = 0
             async for line in stream.response.aiter_lines():
-                alive += line.startswith(":")
-                if alive == 3:
+                comments += line.startswith(":")
+                if comments == 3:
                     break
             refused = await peer.ask("subscribe", {"id": task_id})
             assert refused.status == 429
@@ -145,7 +145,7 @@ async def test_a_subscription_to_a_paused_task_survives_a_restart_of_the_agent(
         task_id = (await peer.send()).task["id"]
     async with serving(modules, dialect, **options) as peer, peer.subscribe(task_id) as stream:
         frames = [await stream.next()]
-        await peer.send(**yes(peer, task_id))
+        await peer.send(**approval(peer, task_id))
         frames += await stream.rest()
     assert [str(frame) for frame in frames][-1] == "status completed"
     assert gapless(frames, 3)
@@ -161,12 +161,12 @@ async def test_the_subscriber_of_a_paused_task_cancels_nothing_when_it_leaves(di
             await stream.next()
         async with peer.subscribe(task_id) as stream:
             await stream.next()
-            answering = asyncio.create_task(peer.send(**yes(peer, task_id)))
+            answer_task = asyncio.create_task(peer.send(**approval(peer, task_id)))
             await gate.reached.wait()
         await outlast(peer, other)
         assert await peer.state(task_id) == "working"
         gate.opened.set()
-        assert (await answering).task["id"] == task_id
+        assert (await answer_task).task["id"] == task_id
         assert await peer.state(task_id) == "completed"
 
 
@@ -181,7 +181,7 @@ async def test_a_subscriber_keeps_the_task_whose_answering_client_disconnects(
         task_id = (await peer.send()).task["id"]
         async with peer.subscribe(task_id) as stream:
             await stream.next()
-            await lose(peer, gate, **yes(peer, task_id))
+            await lose(peer, gate, **approval(peer, task_id))
             await outlast(peer, other)
             assert await peer.state(task_id) == "working"
         await gate.canceled.wait()

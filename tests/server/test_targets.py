@@ -231,7 +231,7 @@ def test_modules_of_several_targets_keep_their_metadata_and_load_once(write: Wri
     write("two/echo_meta.yaml", "tags: [loud]\nannotations: {readonly: true}")
 
     with agent_with(["one", "two"]) as agent:
-        skill = next(each for each in card_of(agent)["skills"] if each["id"] == "echo")
+        skill = next(skill for skill in card_of(agent)["skills"] if skill["id"] == "echo")
         assert {"loud", "readonly"} <= {*skill["tags"]}
         task = agent.ask("send", agent.params("echo", agent.part(data={"text": "a"}))).result
         assert task["task"]["artifacts"][0]["parts"][0]["data"] == {"text": "a", "loads": 1}
@@ -305,7 +305,7 @@ def test_a_wrong_target_is_refused_with_the_reason(target: Any, problem: str, wr
         executor_of(target)
 
 
-def test_a_file_that_fails_leaves_the_others_of_its_folder(
+def test_a_file_that_fails_does_not_affect_the_others_of_its_folder(
     write: Write, caplog: pytest.LogCaptureFixture
 ) -> None:
     write("tools/greet.py", FUNCTIONS)

@@ -38,7 +38,7 @@ ROUNDING = 4e-6
 """Seconds by which the times of spans are rounded: each has microseconds."""
 
 
-class World:
+class NestedModules:
     """Modules that call each other through the executor of the agent."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ async def trace_of(peer: Peer, task: Json, headers: Mapping[str, str] | None = N
 
 
 def shape(trace: Json) -> list[tuple[Any, ...]]:
-    """Return the kind, the name, the status of each span, and the name of its parent."""
+    """Return the kind, name and status of each span, and the name of its parent."""
     names = {span["id"]: span["name"] for span in trace["spans"]}
     return [
         (span["kind"], span["name"], span["status"], names.get(span["parentId"]))
@@ -121,11 +121,11 @@ def times_of(span: Json) -> tuple[float, float]:
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def nested() -> Iterator[NestedModules]:
     """Return the modules, with an executor that is closed after the test."""
-    made = World()
-    with closing(made.executor):
-        yield made
+    nested = NestedModules()
+    with closing(nested.executor):
+        yield nested
 
 
 DURABLE = ["file", pytest.param("database", marks=pytest.mark.database)]
@@ -145,15 +145,17 @@ def database_url(request: pytest.FixtureRequest) -> str:
     return server.url
 
 
-async def sent(peer: Peer, skill: str, **members: Any) -> Json:
+async def send(peer: Peer, skill: str, **members: Any) -> Json:
     return (
         await peer.ask("send", peer.wire.params(skill, peer.part(data={"n": 1}), **members))
     ).task
 
 
-async def test_a_trace_has_checks_the_module_and_nested_calls(options: Json, world: World) -> None:
-    async with serving(world.executor, **options) as peer:
-        trace = await trace_of(peer, task := await sent(peer, "nest"))
+async def test_a_trace_has_checks_the_module_and_nested_calls(
+    options: Json, nested: NestedModules
+) -> None:
+    async with serving(nested.executor, **options) as peer:
+        trace = await trace_of(peer, task := await send(peer, "nest"))
     assert sorted(shape(trace), key=str) == sorted(
         [
             ("check", "check", "ok", None),
@@ -178,12 +180,12 @@ async def test_a_trace_has_checks_the_module_and_nested_calls(options: Json, wor
             assert outer_start - ROUNDING <= start <= end <= outer_end + ROUNDING
 
 
-async def test_an_approval_is_a_wait_between_two_runs(options: Json, world: World) -> None:
-    async with serving(world.executor, **options) as peer:
-        task = await sent(peer, "pays")
-        waiting = await trace_of(peer, task)
-        assert shape(waiting)[-1] == ("wait", "approval", "running", None)
-        assert waiting["spans"][-1]["seconds"] is None
+async def test_an_approval_is_a_wait_between_two_runs(options: Json, nested: NestedModules) -> None:
+    async with serving(nested.executor, **options) as peer:
+        task = await send(peer, "pays")
+        paused_trace = await trace_of(peer, task)
+        assert shape(paused_trace)[-1] == ("wait", "approval", "running", None)
+        assert paused_trace["spans"][-1]["seconds"] is None
         params = peer.wire.params("", peer.part(data={"approved": True}), taskId=task["id"])
         await peer.ask("send", {"message": params["message"]})
         trace = await trace_of(peer, task)
@@ -198,32 +200,34 @@ async def test_an_approval_is_a_wait_between_two_runs(options: Json, world: Worl
 
 @pytest.mark.parametrize("end", ["answer", "cancel"])
 async def test_a_wait_for_input_ends_with_the_answer_or_the_task(
-    end: str, options: Json, world: World
+    end: str, options: Json, nested: NestedModules
 ) -> None:
-    async with serving(world.executor, **options) as peer:
-        task = await sent(peer, "asks")
+    async with serving(nested.executor, **options) as peer:
+        task = await send(peer, "asks")
         if end == "cancel":
             await peer.ask("cancel", {"id": task["id"]})
         else:
             params = peer.wire.params("", peer.part(data={"name": "x"}), taskId=task["id"])
             await peer.ask("send", {"message": params["message"]})
         trace = await trace_of(peer, task)
-    waits = [each[:3] for each in shape(trace) if each[0] == "wait"]
+    waits = [span[:3] for span in shape(trace) if span[0] == "wait"]
     assert waits == [("wait", "input", "ok")]
 
 
-async def test_failures_are_shown_without_their_text(options: Json, world: World) -> None:
-    async with serving(world.executor, **options) as peer:
-        failed = await trace_of(peer, await sent(peer, "breaks"))
-        mended = await trace_of(peer, await sent(peer, "tries"))
+async def test_failures_are_shown_without_their_text(options: Json, nested: NestedModules) -> None:
+    async with serving(nested.executor, **options) as peer:
+        failed = await trace_of(peer, await send(peer, "breaks"))
+        recovered = await trace_of(peer, await send(peer, "tries"))
     assert ("module", "breaks", "error", None) in shape(failed)
-    assert ("call", "breaks", "error", "tries") in shape(mended)
-    assert ("module", "tries", "ok", None) in shape(mended)
+    assert ("call", "breaks", "error", "tries") in shape(recovered)
+    assert ("module", "tries", "ok", None) in shape(recovered)
     assert "secret" not in str(failed)
 
 
-async def test_the_span_of_a_stream_lasts_until_its_end(options: Json, world: World) -> None:
-    async with serving(world.executor, **options) as peer:
+async def test_the_span_of_a_stream_lasts_until_its_end(
+    options: Json, nested: NestedModules
+) -> None:
+    async with serving(nested.executor, **options) as peer:
         async with peer.stream("counts", peer.part(data={"n": 1})) as stream:
             task_id = (await stream.rest())[0].body["id"]
         trace = await trace_of(peer, {"id": task_id})
@@ -231,12 +235,12 @@ async def test_the_span_of_a_stream_lasts_until_its_end(options: Json, world: Wo
     assert ("module", "counts", "ok", None) in shape(trace)
 
 
-async def test_a_running_task_shows_what_it_does_now(options: Json, world: World) -> None:
-    async with serving(world.executor, **options) as peer:
+async def test_a_running_task_shows_what_it_does_now(options: Json, nested: NestedModules) -> None:
+    async with serving(nested.executor, **options) as peer:
         params = peer.wire.params("wait", peer.part(data={"n": 1}))
         params["configuration"] = {"returnImmediately": True}
         task = (await peer.ask("send", params)).task
-        await world.gate.reached.wait()
+        await nested.gate.reached.wait()
         running = await trace_of(peer, task)
         assert ("module", "wait", "running", None) in shape(running)
         await peer.ask("cancel", {"id": task["id"]})
@@ -246,20 +250,20 @@ async def test_a_running_task_shows_what_it_does_now(options: Json, world: World
 
 
 async def test_a_trace_has_at_most_200_spans_and_counts_the_others(
-    options: Json, world: World
+    options: Json, nested: NestedModules
 ) -> None:
-    async with serving(world.executor, **options) as peer:
-        trace = await trace_of(peer, await sent(peer, "many"))
+    async with serving(nested.executor, **options) as peer:
+        trace = await trace_of(peer, await send(peer, "many"))
     assert len(trace["spans"]) == MAX_SPANS
-    # of the run: the check, the queue, the module and 203 calls
+    # the run has 206 spans: the check, the queue, the module and 203 calls
     assert trace["dropped"] == 6
 
 
-async def test_attempts_of_webhooks_are_spans(options: Json, world: World) -> None:
+async def test_attempts_of_webhooks_are_spans(options: Json, nested: NestedModules) -> None:
     push = PushSettings(dev=True, retries=())
     with receiving() as receiver:
         async with serving(
-            world.executor, push_notifications=push, metrics=True, **options
+            nested.executor, push_notifications=push, metrics=True, **options
         ) as peer:
             params = peer.wire.params("two", peer.part(data={"n": 1}))
             hook = {"id": "w", "url": receiver.url}
@@ -283,9 +287,9 @@ async def webhook_spans(peer: Peer, task: Json) -> list[Json]:
     return [span for span in trace["spans"] if span["kind"] == "webhook"]
 
 
-async def test_only_owners_and_operators_see_a_trace(options: Json, world: World) -> None:
+async def test_only_owners_and_operators_see_a_trace(options: Json, nested: NestedModules) -> None:
     rules: Json = {"auth": keys(), "operators": "operator", "approvers": "boss"}
-    async with serving(world.executor, **rules, **options) as peer:
+    async with serving(nested.executor, **rules, **options) as peer:
         params = peer.wire.params("two", peer.part(data={"n": 1}))
         task = (await peer.ask("send", params, dict(ADA))).task
         assert await trace_of(peer, task, ADA) == await trace_of(peer, task, OP)
@@ -297,10 +301,10 @@ async def test_only_owners_and_operators_see_a_trace(options: Json, world: World
 
 
 @pytest.mark.parametrize("options", DURABLE, indirect=True)
-async def test_a_trace_survives_a_restart(options: Json, world: World) -> None:
-    async with serving(world.executor, **options) as peer:
-        task = await sent(peer, "pays")
-    async with serving(world.executor, **options) as peer:
+async def test_a_trace_survives_a_restart(options: Json, nested: NestedModules) -> None:
+    async with serving(nested.executor, **options) as peer:
+        task = await send(peer, "pays")
+    async with serving(nested.executor, **options) as peer:
         params = peer.wire.params("", peer.part(data={"approved": True}), taskId=task["id"])
         await peer.ask("send", {"message": params["message"]})
         trace = await trace_of(peer, task)

@@ -93,16 +93,16 @@ def test_a_task_has_ids_a_timestamp_and_its_first_message(agent: Agent) -> None:
     task = agent.send("echo", messageId="the first").task
     assert is_uuid4(task["id"])
     assert is_uuid4(task["contextId"])
-    moment = datetime.fromisoformat(task["status"]["timestamp"])
-    assert moment.utcoffset() == timedelta(0)
-    assert abs(moment - before) < timedelta(seconds=20)
+    timestamp = datetime.fromisoformat(task["status"]["timestamp"])
+    assert timestamp.utcoffset() == timedelta(0)
+    assert abs(timestamp - before) < timedelta(seconds=20)
     (message,) = task["history"]
     assert message["messageId"] == "the first"
     assert (message["taskId"], message["contextId"]) == (task["id"], task["contextId"])
     assert metadata_of(task) == {"skillId": "echo"}
 
 
-def test_a_message_of_the_srs_without_an_id_gets_one(old: Agent) -> None:
+def test_a_message_without_an_id_gets_one(old: Agent) -> None:
     message = {"role": "user", "parts": [{"type": "text", "text": "hello"}]}
     params = {"message": message, "metadata": {"skillId": "echo"}}
     (message,) = old.ask("send", params).task["history"]
@@ -125,8 +125,8 @@ def test_the_skill_id_is_in_the_params_or_else_in_the_message(agent: Agent) -> N
     named = {**params["message"], "metadata": {"skillId": "mirror"}}
     answer = agent.ask("send", {"message": named, "metadata": {"skillId": "echo"}})
     assert answer.task["metadata"]["skillId"] == "echo"
-    alone = agent.ask("send", {"message": named})
-    assert alone.task["metadata"]["skillId"] == "mirror"
+    unnamed = agent.ask("send", {"message": named})
+    assert unnamed.task["metadata"]["skillId"] == "mirror"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -167,16 +167,16 @@ def test_a_file_with_a_url_becomes_an_object_with_name_and_type(agent: Agent) ->
     part: Json = {"url": "https://example.com/a/b.csv", "mediaType": "text/csv"}
     if not agent.modern:
         part = {"kind": "file", "file": {"uri": part["url"], "mimeType": "text/csv"}}
-    seen = {"uri": "https://example.com/a/b.csv", "name": "b.csv", "mimeType": "text/csv"}
-    assert agent.send("mirror", part).data == seen
+    expected = {"uri": "https://example.com/a/b.csv", "name": "b.csv", "mimeType": "text/csv"}
+    assert agent.send("mirror", part).data == expected
 
 
 def test_a_file_with_bytes_becomes_base64(agent: Agent) -> None:
     part: Json = {"raw": "aGk=", "filename": "a.txt"}
     if not agent.modern:
         part = {"kind": "file", "file": {"bytes": "aGk=", "name": "a.txt"}}
-    seen = {"bytes": "aGk=", "name": "a.txt", "mimeType": "text/plain"}
-    assert agent.send("mirror", part).data == seen
+    expected = {"bytes": "aGk=", "name": "a.txt", "mimeType": "text/plain"}
+    assert agent.send("mirror", part).data == expected
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -185,12 +185,12 @@ async def test_the_first_valid_part_is_the_input_and_the_others_are_available(di
     gate.opened.set()
     modules = {"work": ActionModule(gate, input_schema=Count)}
     async with serving(modules, dialect) as peer:
-        sent = [
+        parts = [
             peer.part(text="please"),
             peer.part(data={"count": 2}),
             peer.part(data={"n": 2**53}),
         ]
-        await peer.send("work", *sent)
+        await peer.send("work", *parts)
     (context,) = gate.contexts
     assert gate.calls == [{"count": 2}]
     assert context.data["ext.a2a.parts"] == [{"text": "please"}, {"data": {"n": 2**53}}]
@@ -237,9 +237,9 @@ OUTPUTS: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize("name", OUTPUTS)
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_the_output_of_a_module_is_the_artifact(dialect: str, name: str) -> None:
-    output, seen = OUTPUTS[name]
+    output, expected = OUTPUTS[name]
     async with serving({"work": always(output)}, dialect) as peer:
-        assert contents((await peer.send()).task) == [seen]
+        assert contents((await peer.send()).task) == [expected]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -269,7 +269,7 @@ def functions() -> Registry:
     """Return a registry of functions whose return values apcore wraps in an object."""
     registry = Registry()
     for function in (text, raw):
-        module(id=function.__name__, description="Gives it", registry=registry)(function)
+        module(id=function.__name__, description="Returns a value", registry=registry)(function)
     return registry
 
 
@@ -305,15 +305,15 @@ BARE: list[tuple[Any, list[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("output", "seen"), BARE)
+@pytest.mark.parametrize(("output", "expected"), BARE)
 async def test_outputs_that_are_not_objects_become_parts_of_their_kind(
-    output: Any, seen: Any
+    output: Any, expected: Any
 ) -> None:
     async with serving(FixedOutputExecutor(output)) as peer:
-        assert contents((await peer.send()).task) == seen
+        assert contents((await peer.send()).task) == expected
         async with peer.stream() as stream:
             frames = await stream.rest()
-        assert [frame.parts for frame in frames if frame.kind == "artifact"] == [seen]
+        assert [frame.parts for frame in frames if frame.kind == "artifact"] == [expected]
 
 
 async def test_an_output_of_none_completes_without_parts() -> None:
@@ -356,10 +356,10 @@ async def test_a_task_has_as_much_history_as_requested(
     async with serving(modules, dialect) as peer:
         task_id = await approved_task(peer)
         options = {} if length is None else {"historyLength": int(length)}
-        got = await peer.ask("get", {"id": task_id, **options})
+        read_back = await peer.ask("get", {"id": task_id, **options})
         (listed,) = (await peer.ask("list", options)).result["tasks"]
-        assert texts(got.task) == texts(listed) == kept
-        assert ("history" in got.task) == bool(kept)
+        assert texts(read_back.task) == texts(listed) == kept
+        assert ("history" in read_back.task) == bool(kept)
 
 
 @pytest.mark.parametrize(("length", "kept"), [(None, 3), (0, 0), (1, 1), (2, 2), (9, 3)])
@@ -421,10 +421,10 @@ async def test_tasks_are_listed_by_state_and_time(dialect: str) -> None:
         task = (await peer.send("echo")).task
         name = "TASK_STATE_WORKING" if peer.wire.modern else "working"
         answer = await peer.ask("list", {"status": name})
-        assert [each["id"] for each in answer.result["tasks"]] == [working]
+        assert [listed["id"] for listed in answer.result["tasks"]] == [working]
         since = {"statusTimestampAfter": task["status"]["timestamp"]}
         answer = await peer.ask("list", since)
-        assert task["id"] in [each["id"] for each in answer.result["tasks"]]
+        assert task["id"] in [listed["id"] for listed in answer.result["tasks"]]
         answer = await peer.ask("list", {"statusTimestampAfter": "2100-01-01T00:00:00Z"})
         assert answer.result["tasks"] == []
 
@@ -461,13 +461,13 @@ async def test_the_state_history_is_not_recorded_by_default() -> None:
         assert card["capabilities"]["stateTransitionHistory"] is False
 
 
-STEPS = {
+ALLOWED_TRANSITIONS = {
     SUBMITTED: {WORKING, CANCELED, FAILED, REJECTED},
     WORKING: {COMPLETED, FAILED, CANCELED, REJECTED, INPUT_REQUIRED},
     INPUT_REQUIRED: {WORKING, CANCELED, FAILED, REJECTED, INPUT_REQUIRED},
 }
 ENDS = [COMPLETED, FAILED, CANCELED, REJECTED]
-EVERY_STATE = [*STEPS, *ENDS]
+EVERY_STATE = [*ALLOWED_TRANSITIONS, *ENDS]
 
 
 @pytest.mark.parametrize("old", EVERY_STATE, ids=NAMES.get)
@@ -479,14 +479,14 @@ async def test_a_task_makes_only_the_transitions_of_the_state_machine(
         task = Task(id="t", context_id="c", status=TaskStatus(state=old))
         await tasks.create(TaskRecord(task), [task])
         caplog.clear()
-        if new in STEPS.get(old, ()):
+        if new in ALLOWED_TRANSITIONS.get(old, ()):
             record = await change(tasks, "t", NewState(new), expect=EVERY_STATE)
             assert (record.task.status.state, record.version) == (new, 2)
             assert not caplog.records
             continue
         with pytest.raises(InvalidStateTransitionError):
             await change(tasks, "t", NewState(new), expect=EVERY_STATE)
-        assert [said.levelname for said in caplog.records] == ["ERROR"]
+        assert [logged.levelname for logged in caplog.records] == ["ERROR"]
         stored = await tasks.get("t")
         assert stored is not None
         assert (stored.task.status.state, stored.version) == (old, 1)

@@ -77,7 +77,7 @@ async def inside(peer: Peer, tenant: str, **headers: str) -> AsyncIterator[Peer]
         yield Peer(peer.app, client, peer.dialect)
 
 
-def saying(peer: Peer, text: str = "hello", **members: Any) -> Json:
+def send_params(peer: Peer, text: str = "hello", **members: Any) -> Json:
     """Return the params of a send that names no skill."""
     return {"message": peer.wire.params("", peer.part(text=text), **members)["message"]}
 
@@ -89,12 +89,12 @@ async def peer(request: pytest.FixtureRequest) -> AsyncIterator[Peer]:
         yield peer
 
 
-async def ids(peer: Peer, **params: Any) -> set[str]:
+async def listed_ids(peer: Peer, **params: Any) -> set[str]:
     """Return the ids of the tasks that are listed."""
     return {task["id"] for task in (await peer.ask("list", params)).result["tasks"]}
 
 
-async def test_the_card_of_a_tenant_is_that_of_its_skill() -> None:
+async def test_the_card_of_a_tenant_shows_its_skill_alone() -> None:
     async with serving(modules(), tenants=TENANTS, url="https://agent.example/a") as peer:
         card = (await peer.client.get(f"/billing{CARD}")).json()
         assert (await peer.client.get("/billing/.well-known/agent.json")).json() == card
@@ -103,24 +103,26 @@ async def test_the_card_of_a_tenant_is_that_of_its_skill() -> None:
     assert (card["name"], card["description"]) == ("Billing Ask", "Answers questions about bills.")
     assert [skill["id"] for skill in card["skills"]] == ["billing.ask"]
     interfaces = card["supportedInterfaces"]
-    assert [(each["protocolBinding"], each["protocolVersion"]) for each in interfaces] == BINDINGS
-    assert {each["tenant"] for each in interfaces} == {"billing"}
+    assert [
+        (entry["protocolBinding"], entry["protocolVersion"]) for entry in interfaces
+    ] == BINDINGS
+    assert {entry["tenant"] for entry in interfaces} == {"billing"}
     own_url, url = "https://agent.example/a/", "https://agent.example/a/billing/"
-    assert [each["url"] for each in interfaces] == [own_url, url, own_url, url]
+    assert [entry["url"] for entry in interfaces] == [own_url, url, own_url, url]
     assert card["url"] == url
-    assert {each["url"] for each in card["additionalInterfaces"]} == {url}
+    assert {entry["url"] for entry in card["additionalInterfaces"]} == {url}
     assert [skill["id"] for skill in root["skills"]] == [*modules()]
-    assert not any("tenant" in each for each in root["supportedInterfaces"])
+    assert not any("tenant" in entry for entry in root["supportedInterfaces"])
 
 
 async def test_a_tenant_needs_no_skill_id(peer: Peer) -> None:
     async with inside(peer, "billing") as billing:
-        sent = await billing.ask("send", saying(billing))
+        sent = await billing.ask("send", send_params(billing))
         assert sent.task["metadata"]["skillId"] == "billing.ask"
         assert sent.data == {"text": "hello"}
-        params = {**saying(billing), "metadata": {"skillId": "billing.ask"}}
+        params = {**send_params(billing), "metadata": {"skillId": "billing.ask"}}
         assert (await billing.ask("send", params)).state == "completed"
-        async with billing.streaming("stream", saying(billing)) as stream:
+        async with billing.streaming("stream", send_params(billing)) as stream:
             assert (await stream.rest())[-1].state == "completed"
 
 
@@ -128,15 +130,15 @@ async def test_a_tenant_needs_no_skill_id(peer: Peer) -> None:
 async def test_a_tenant_refuses_other_skills(peer: Peer, skill: str) -> None:
     async with inside(peer, "billing") as billing:
         named = {"metadata": {"skillId": skill}}
-        of_message = {"message": {**saying(billing)["message"], **named}}
-        for params in ({**saying(billing), **named}, of_message):
+        in_message = {"message": {**send_params(billing)["message"], **named}}
+        for params in ({**send_params(billing), **named}, in_message):
             answer = await billing.ask("send", params)
             assert (answer.code, answer.fields) == (WRONG_PARAMS, ["metadata.skillId"])
 
 
 async def test_the_tasks_of_a_tenant_are_seen_only_through_it(peer: Peer) -> None:
     async with inside(peer, "billing") as billing, inside(peer, "tea") as tea:
-        params = saying(billing, "ask")
+        params = send_params(billing, "ask")
         paused = (await billing.ask("send", params)).task
         task_id, context_id = paused["id"], paused["contextId"]
         hook = {"taskId": task_id, "id": "hook", "url": "http://127.0.0.1:9/"}
@@ -145,7 +147,7 @@ async def test_the_tasks_of_a_tenant_are_seen_only_through_it(peer: Peer) -> Non
         assert (await billing.ask("push set", hook)).code is None
         name = "pushNotificationConfigId" if peer.dialect == "0.3" else "id"
         task_name = "id" if peer.dialect == "0.3" else "taskId"
-        asked = {
+        requests = {
             "get": {"id": task_id},
             "cancel": {"id": task_id},
             "subscribe": {"id": task_id},
@@ -153,21 +155,21 @@ async def test_the_tasks_of_a_tenant_are_seen_only_through_it(peer: Peer) -> Non
             "push get": {task_name: task_id, name: "hook"},
             "push list": {task_name: task_id},
             "push delete": {task_name: task_id, name: "hook"},
-            "send": saying(peer, "yes", taskId=task_id),
+            "send": send_params(peer, "yes", taskId=task_id),
         }
         for outside in (peer, tea):
-            for operation, params in asked.items():
+            for operation, params in requests.items():
                 answer = await outside.ask(operation, params)
                 assert answer.code == UNKNOWN_TASK, (operation, outside.client.base_url)
-            assert task_id not in await ids(outside)
+            assert task_id not in await listed_ids(outside)
             # the context does not lead to the task either
             named = {"metadata": {"skillId": "billing.ask"}} if outside is peer else {}
-            fresh = {**saying(outside, contextId=context_id), **named}
+            fresh = {**send_params(outside, contextId=context_id), **named}
             assert (await outside.ask("send", fresh)).task["id"] != task_id
-        assert await ids(billing) == {task_id}
+        assert await listed_ids(billing) == {task_id}
         assert (await billing.get(task_id))["status"]["state"] == paused["status"]["state"]
-        assert (await billing.ask("push get", asked["push get"])).code is None
-        answered = await billing.ask("send", saying(billing, "yes", taskId=task_id))
+        assert (await billing.ask("push get", requests["push get"])).code is None
+        answered = await billing.ask("send", send_params(billing, "yes", taskId=task_id))
         assert (answered.state, answered.task["id"]) == ("completed", task_id)
 
 
@@ -175,8 +177,8 @@ async def test_the_tasks_of_the_agent_are_not_seen_through_a_tenant(peer: Peer) 
     task_id = (await peer.send("billing.ask")).task["id"]
     async with inside(peer, "billing") as billing:
         assert (await billing.ask("get", {"id": task_id})).code == UNKNOWN_TASK
-        assert await ids(billing) == set()
-    assert task_id in await ids(peer)
+        assert await listed_ids(billing) == set()
+    assert task_id in await listed_ids(peer)
 
 
 async def test_a_running_task_of_a_tenant_is_followed_and_canceled_through_it() -> None:
@@ -188,7 +190,7 @@ async def test_a_running_task_of_a_tenant_is_followed_and_canceled_through_it() 
         inside(peer, "w") as tenant,
     ):
         options = {"configuration": {"returnImmediately": True}}
-        task = (await tenant.ask("send", {**saying(tenant), **options})).task
+        task = (await tenant.ask("send", {**send_params(tenant), **options})).task
         async with tenant.subscribe(task["id"]) as stream:
             await stream.next()
             assert (await tenant.ask("cancel", {"id": task["id"]})).state == "canceled"
@@ -205,7 +207,7 @@ async def post(peer: Peer, path: str, method: str, params: Json) -> Answer:
 @pytest.mark.parametrize("path", ["/", "/billing", "/billing/"])
 async def test_params_may_name_the_tenant(path: str) -> None:
     async with serving(modules(), tenants=TENANTS) as peer:
-        params = {**saying(peer), "tenant": "billing"}
+        params = {**send_params(peer), "tenant": "billing"}
         sent = (await post(peer, path, "SendMessage", params)).task
         for method in ("GetTask", "tasks/get"):
             answer = await post(peer, path, method, {"id": sent["id"], "tenant": "billing"})
@@ -222,14 +224,16 @@ async def test_params_may_name_the_tenant(path: str) -> None:
 async def test_an_unknown_tenant_is_refused(tenants: Json | None) -> None:
     async with serving(modules(), tenants=tenants, default_skill="other") as peer:
         for name in ("acme", "other", "billing.ask", "v1x"):
-            for params in ({**saying(peer), "tenant": name}, {"id": "x", "tenant": name}):
+            for params in ({**send_params(peer), "tenant": name}, {"id": "x", "tenant": name}):
                 method = "SendMessage" if "message" in params else "GetTask"
                 answer = await post(peer, "/", method, params)
                 assert (answer.code, answer.fields) == (WRONG_PARAMS, ["params.tenant"])
-            refused = await peer.client.post("/message:send", json={**saying(peer), "tenant": name})
+            refused = await peer.client.post(
+                "/message:send", json={**send_params(peer), "tenant": name}
+            )
             assert refused.status_code == 400
             for path in ("message:send", "v1/message:send", "", "tasks/x:cancel"):
-                response = await peer.client.post(f"/{name}/{path}", json=saying(peer))
+                response = await peer.client.post(f"/{name}/{path}", json=send_params(peer))
                 assert response.status_code == 404, path
             for path in ("tasks", "v1/tasks", CARD[1:], "extendedAgentCard", "health", ""):
                 assert (await peer.client.get(f"/{name}/{path}")).status_code == 404, path
@@ -238,7 +242,7 @@ async def test_an_unknown_tenant_is_refused(tenants: Json | None) -> None:
 async def test_a_tenant_in_the_path_and_another_in_the_params_are_refused() -> None:
     async with serving(modules(), tenants=TENANTS) as peer:
         for tenant in ("tea", "acme"):
-            params = {**saying(peer), "tenant": tenant}
+            params = {**send_params(peer), "tenant": tenant}
             assert (await post(peer, "/billing", "SendMessage", params)).code == WRONG_PARAMS
             refused = await peer.client.post("/billing/message:send", json=params)
             assert refused.status_code == 400
@@ -259,7 +263,7 @@ async def test_each_skill_may_be_a_tenant() -> None:
     async with serving(registry, tenants="skills") as peer:
         for skill in modules():
             async with inside(peer, skill) as tenant:
-                assert (await tenant.ask("send", saying(tenant))).state == "completed"
+                assert (await tenant.ask("send", send_params(tenant))).state == "completed"
         registry.register("later", ActionModule(give_back))
         card = (await peer.client.get(f"/later{CARD}")).json()
         assert [skill["id"] for skill in card["skills"]] == ["later"]
@@ -323,7 +327,7 @@ def rules() -> ACL:
 
 
 class Staff(Headers):
-    """An authenticator that gives the name ada a role."""
+    """An authenticator that gives `ada` the role `staff`."""
 
     def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
         identity = super().authenticate(headers)
@@ -364,13 +368,13 @@ async def test_a_tenant_that_a_caller_may_not_call_looks_like_an_unknown_one(nam
     async with guarded() as peer:
         headers = {"x-name": name}
         for verb, path in PROBES:
-            seen = {
+            responses = {
                 tenant: await peer.client.request(verb, f"/{tenant}{path}", headers=headers)
                 for tenant in ("billing.ask", "no.such.skill")
             }
             (hidden, unknown) = (
-                (each.status_code, sorted(each.headers.items()), each.text)
-                for each in seen.values()
+                (response.status_code, sorted(response.headers.items()), response.text)
+                for response in responses.values()
             )
             assert hidden == unknown, (verb, path)
             assert hidden[0] in (401, 404)
@@ -399,8 +403,8 @@ async def test_callers_see_the_card_of_a_tenant_that_they_may_call() -> None:
         assert card.headers["cache-control"] == "private, no-store"
         page = await peer.client.get("/billing/extendedAgentCard", headers={"x-name": "ada"})
         assert page.json() == card.json()
-        asked = {"tenant": "billing"}
-        extended = await peer.ask("card", asked, {"x-name": "ada"})
+        params = {"tenant": "billing"}
+        extended = await peer.ask("card", params, {"x-name": "ada"})
         assert extended.result == card.json()
         public = await peer.client.get(f"/tea{CARD}", headers={"x-name": "eve"})
         assert public.headers["cache-control"] == "max-age=300"
@@ -411,7 +415,7 @@ async def test_principals_of_a_tenant_do_not_see_each_others_tasks() -> None:
         serving(modules(), tenants=TENANTS, auth=Headers()) as peer,
         inside(peer, "billing", **{"x-name": "ada"}) as ada,
     ):
-        task_id = (await ada.ask("send", saying(ada))).task["id"]
+        task_id = (await ada.ask("send", send_params(ada))).task["id"]
         for name in ("eve", "%tenant|billing|ada", "tenant|billing|ada", "billing|ada"):
             for tenant in ("billing", "tea", ""):
                 async with inside(peer, tenant, **{"x-name": name}) as eve:
@@ -433,7 +437,7 @@ async def test_a_limit_per_client_counts_runs_of_all_tenants() -> None:
         serving({"work": ActionModule(gate)}, **options) as peer,
         inside(peer, "w") as tenant,
     ):
-        params = {**saying(tenant), "configuration": {"returnImmediately": True}}
+        params = {**send_params(tenant), "configuration": {"returnImmediately": True}}
         await tenant.ask("send", params)
         params["metadata"] = {"skillId": "work"}
         assert (await peer.client.post("/message:send", json=params)).status_code == 429
@@ -451,9 +455,9 @@ def test_principal_and_tenant_can_be_read_from_an_owner(principal: str) -> None:
 async def test_tasks_of_a_tenant_survive_a_restart(tmp_path: Path) -> None:
     options: Json = {"tenants": TENANTS, "task_store": f"sqlite:///{tmp_path / 'tasks.db'}"}
     async with serving(modules(), **options) as peer, inside(peer, "billing") as billing:
-        task_id = (await billing.ask("send", saying(billing, "ask"))).task["id"]
+        task_id = (await billing.ask("send", send_params(billing, "ask"))).task["id"]
     async with serving(modules(), **options) as peer, inside(peer, "billing") as billing:
-        answered = await billing.ask("send", saying(billing, "yes", taskId=task_id))
+        answered = await billing.ask("send", send_params(billing, "yes", taskId=task_id))
         assert answered.state == "completed"
         assert (await peer.ask("get", {"id": task_id})).code == UNKNOWN_TASK
 
@@ -464,7 +468,7 @@ async def test_state_history_names_the_principal_without_the_tenant() -> None:
         serving(modules(), **options) as peer,
         inside(peer, "billing", **{"x-name": "ada"}) as ada,
     ):
-        task = (await ada.ask("send", saying(ada))).task
+        task = (await ada.ask("send", send_params(ada))).task
         history = task["metadata"]["apcore"]["stateHistory"]
         assert {state["principal"] for state in history} == {"ada"}
 
@@ -497,10 +501,10 @@ async def test_our_client_uses_a_tenant_by_its_url() -> None:
             assert not isinstance(task, Message)
             assert task.value == {"text": "hello"}
             assert (await client.get_task(task.id)).id == task.id
-            assert [each.id async for each in client.iter_tasks()] == [task.id]
+            assert [listed.id async for listed in client.iter_tasks()] == [task.id]
             assert await client.call("billing.ask", "again") == {"text": "again"}
         async with A2AClient(url) as client:
-            assert [each.id async for each in client.iter_tasks()] == []
+            assert [listed.id async for listed in client.iter_tasks()] == []
 
 
 @pytest.mark.parametrize(("protocol", "version"), BINDINGS)

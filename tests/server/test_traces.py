@@ -32,14 +32,14 @@ pytestmark = pytest.mark.anyio
 DEV = PushSettings(dev=True, retries=())
 
 
-class Reader(ActionModule):
-    """A module that keeps what it would send to others."""
+class TraceRecorder(ActionModule):
+    """A module that records the trace headers that it would send."""
 
     def __init__(self, **attributes: Any) -> None:
-        super().__init__(self.read, **attributes)
+        super().__init__(self.record, **attributes)
         self.sent: list[Json] = []
 
-    async def read(self, inputs: Inputs, context: Any) -> Inputs:
+    async def record(self, inputs: Inputs, context: Any) -> Inputs:
         self.sent.append(TraceContext.inject(context))
         logging.getLogger("apcore_a2a.module").warning("It runs")
         return inputs
@@ -94,7 +94,7 @@ def test_a_valid_traceparent_names_its_trace_with_the_known_flags(
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("received", "kept"),
     [
         ("", ""),
         ("a=1", "a=1"),
@@ -114,8 +114,8 @@ def test_a_valid_traceparent_names_its_trace_with_the_known_flags(
         ),
     ],
 )
-def test_a_tracestate_is_kept_if_it_is_valid_and_within_512_bytes(given: str, kept: str) -> None:
-    assert bounded_state(given) == kept
+def test_a_tracestate_is_kept_if_it_is_valid_and_within_512_bytes(received: str, kept: str) -> None:
+    assert bounded_state(received) == kept
     assert len(kept) <= 512
 
 
@@ -123,42 +123,42 @@ def test_a_tracestate_is_kept_if_it_is_valid_and_within_512_bytes(given: str, ke
 
 
 def trace_members(task: Json) -> Json:
-    """Return what the metadata of a task say about its trace: all but the time of its creation."""
+    """Return the `apcore` metadata of a task without the time of its creation."""
     own = {**task["metadata"]["apcore"]}
     del own["createdAt"]
     return own
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_task_goes_on_with_the_trace_of_its_message(dialect: str) -> None:
-    reader = Reader()
-    async with serving({"work": reader}, dialect) as peer:
+async def test_a_task_continues_the_trace_of_its_message(dialect: str) -> None:
+    recorder = TraceRecorder()
+    async with serving({"work": recorder}, dialect) as peer:
         task = await send(peer, {"traceparent": TRACEPARENT, "tracestate": "a=1, b=2"})
         assert trace_members(task) == {"traceId": TRACE_ID}
-    assert re.fullmatch(f"00-{TRACE_ID}-[0-9a-f]{{16}}-01", reader.sent[0]["traceparent"])
-    assert SPAN_ID not in reader.sent[0]["traceparent"]
-    assert reader.sent[0]["tracestate"] == "a=1,b=2"
+    assert re.fullmatch(f"00-{TRACE_ID}-[0-9a-f]{{16}}-01", recorder.sent[0]["traceparent"])
+    assert SPAN_ID not in recorder.sent[0]["traceparent"]
+    assert recorder.sent[0]["tracestate"] == "a=1,b=2"
 
 
-async def test_a_trace_that_is_not_sampled_stays_so() -> None:
-    reader = Reader()
-    async with serving({"work": reader}) as peer:
+async def test_a_trace_that_is_not_sampled_stays_unsampled() -> None:
+    recorder = TraceRecorder()
+    async with serving({"work": recorder}) as peer:
         task = await send(peer, {"traceparent": f"00-{TRACE_ID}-{SPAN_ID}-00"})
-    assert reader.sent[0]["traceparent"].endswith("-00")
+    assert recorder.sent[0]["traceparent"].endswith("-00")
     assert trace_members(task) == {"traceId": TRACE_ID, "traceFlags": "00"}
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_message_with_an_invalid_trace_begins_a_new_one(dialect: str) -> None:
-    reader = Reader()
-    async with serving({"work": reader}, dialect) as peer:
+    recorder = TraceRecorder()
+    async with serving({"work": recorder}, dialect) as peer:
         headers = {"traceparent": TRACEPARENT.upper(), "tracestate": "a=1"}
         tasks = [await send(peer, headers) for _ in range(2)]
     traces = {task["metadata"]["apcore"]["traceId"] for task in tasks}
     assert len(traces) == 2
-    assert {sent["traceparent"].split("-")[1] for sent in reader.sent} == traces
+    assert {sent["traceparent"].split("-")[1] for sent in recorder.sent} == traces
     assert TRACE_ID not in traces
-    assert not any("tracestate" in sent for sent in reader.sent)
+    assert not any("tracestate" in sent for sent in recorder.sent)
 
 
 class Count(BaseModel):
@@ -169,13 +169,13 @@ class Count(BaseModel):
 @pytest.mark.parametrize(
     ("answer", "expected"), [({}, TRACE_ID), ({"traceparent": OTHER}, OTHER[3:35])]
 )
-async def test_a_resumed_task_goes_on_with_its_trace_unless_the_answer_has_one(
+async def test_a_resumed_task_continues_its_trace_unless_the_answer_has_one(
     answer: Json, expected: str, store: str, tmp_path: Any
 ) -> None:
-    seen: list[Json] = []
+    trace_headers: list[Json] = []
 
     async def ask(inputs: Inputs, context: Any) -> Inputs:
-        seen.append(TraceContext.inject(context))
+        trace_headers.append(TraceContext.inject(context))
         if not inputs["count"]:
             raise InputRequiredError("How many?")
         return inputs
@@ -188,8 +188,8 @@ async def test_a_resumed_task_goes_on_with_its_trace_unless_the_answer_has_one(
         paused = (await peer.ask("send", peer.wire.params("work", part), headers)).task
         params = peer.wire.params("work", peer.part(data={"count": 1}), taskId=paused["id"])
         task = (await peer.ask("send", params, answer)).task
-    assert [sent["traceparent"].split("-")[1] for sent in seen] == [TRACE_ID, expected]
-    assert seen[1].get("tracestate") == (None if answer else "a=1")
+    assert [sent["traceparent"].split("-")[1] for sent in trace_headers] == [TRACE_ID, expected]
+    assert trace_headers[1].get("tracestate") == (None if answer else "a=1")
     assert trace_members(task) == {"traceId": TRACE_ID}
 
 
@@ -214,8 +214,8 @@ async def test_each_attempt_of_a_webhook_is_a_child_of_its_tasks_trace(
         hooks = Hooks(peer.wire)
         hook = {"id": "c1", "url": f"{receiver.url}/first"}
         params = hooks.send_params("work", hook=hook)
-        block = {"returnImmediately": True} if peer.wire.modern else {"blocking": False}
-        params["configuration"] |= block
+        no_wait = {"returnImmediately": True} if peer.wire.modern else {"blocking": False}
+        params["configuration"] |= no_wait
         headers = {"traceparent": TRACEPARENT, "tracestate": "a=1"}
         task_id = (await peer.ask("send", params, headers)).task["id"]
         second = {"id": "c2", "url": f"{receiver.url}/second"}
@@ -223,11 +223,11 @@ async def test_each_attempt_of_a_webhook_is_a_child_of_its_tasks_trace(
         gate.opened.set()
         await asyncio.to_thread(receiver.wait, 4)
     sent = [delivery.headers["traceparent"] for delivery in receiver.deliveries]
-    assert {each[:36] for each in sent} == {f"00-{TRACE_ID}-"}
-    assert len({each[36:52] for each in sent} - {SPAN_ID}) == len(sent)
-    assert {each[53:] for each in sent} == {"01"}
-    firsts = [each for each in receiver.deliveries if each.path.endswith("/first")]
-    assert {each.headers["tracestate"] for each in firsts} == {"a=1"}
+    assert {traceparent[:36] for traceparent in sent} == {f"00-{TRACE_ID}-"}
+    assert len({traceparent[36:52] for traceparent in sent} - {SPAN_ID}) == len(sent)
+    assert {traceparent[53:] for traceparent in sent} == {"01"}
+    first = [delivery for delivery in receiver.deliveries if delivery.path.endswith("/first")]
+    assert {delivery.headers["tracestate"] for delivery in first} == {"a=1"}
 
 
 # Logs
@@ -262,15 +262,15 @@ async def test_every_record_of_a_request_and_its_run_has_the_id_of_the_trace(
     headers: Json, form: str
 ) -> None:
     formatter = JsonFormatter() if form == "json" else TextFormatter()
-    async with serving({"work": Reader()}) as peer:
+    async with serving({"work": TraceRecorder()}) as peer:
         with logged(formatter) as lines:
             task = await send(peer, headers)
             await peer.ask("get", {"id": "unknown"}, {"traceparent": OTHER})
     trace_id = task["metadata"]["apcore"]["traceId"]
     run, access, other = (line for line in lines if "It runs" in line or "POST" in line)
     if form == "json":
-        named = [json.loads(line)["trace_id"] for line in (run, access, other)]
-        assert named == [trace_id, trace_id, OTHER[3:35]]
+        trace_ids = [json.loads(line)["trace_id"] for line in (run, access, other)]
+        assert trace_ids == [trace_id, trace_id, OTHER[3:35]]
     else:
         assert f"trace_id={trace_id}" in run
         assert f"trace_id={trace_id}" in access

@@ -166,7 +166,7 @@ class RawConnection:
         await loop.sock_sendall(self._socket, as_bytes(self._http, request))
 
     async def _receive(self) -> httpx.Response | None:
-        head, body, begun = None, bytearray(), False
+        head, body, has_begun = None, bytearray(), False
         while not isinstance(event := self._http.next_event(), h11.EndOfMessage):
             if isinstance(event, h11.Response):
                 head = event
@@ -174,10 +174,10 @@ class RawConnection:
                 body += event.data
             else:
                 assert event is h11.NEED_DATA
-                data = await self._read(begun)
+                data = await self._read(has_begun)
                 if not data:
                     return None
-                begun = True
+                has_begun = True
                 self._http.receive_data(data)
         assert head is not None
         assert self._http.trailing_data[0] == b""
@@ -185,14 +185,14 @@ class RawConnection:
             head.status_code, headers=head.headers.raw_items(), content=bytes(body)
         )
 
-    async def _read(self, begun: bool) -> bytes:
+    async def _read(self, has_begun: bool) -> bytes:
         """Read more bytes; return b"" at the end, which is an error within a response."""
         assert self._socket is not None
         try:
             data = await asyncio.get_running_loop().sock_recv(self._socket, 65536)
         except ConnectionResetError:
             data = b""
-        assert data or not begun, "the connection was closed in the middle of an answer"
+        assert data or not has_begun, "the connection was closed in the middle of an answer"
         return data
 
 
@@ -217,8 +217,8 @@ CLIENTS, ROUNDS = 32, 20
 KINDS = {"held": 10.0, "free": 10.0, "hasty": 0.02}
 """The `shutdown_timeout` in seconds of each kind of round."""
 ENDED = ("completed", "failed", "canceled", "rejected")
-FINE = ["completed"]
-CUT = ["failed", SERVER_SHUTDOWN]
+COMPLETE = ["completed"]
+CUT_OFF = ["failed", SERVER_SHUTDOWN]
 
 
 @dataclass
@@ -228,7 +228,7 @@ class Load:
     url: str
     kind: str
     random: random.Random
-    seen: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
     acknowledged: list[str] = field(default_factory=list)
     signalled: bool = False
     released: bool = False
@@ -238,10 +238,10 @@ class Load:
         """Whether the server may close a connection that it has responded on before."""
         return self.signalled and (self.released or self.kind != "held")
 
-    def note(self, operation: str, end: list[str]) -> None:
+    def count_end(self, operation: str, end: list[str]) -> None:
         """Count the end of an operation's task, and check that it is allowed."""
-        assert end == FINE or (self.kind == "hasty" and end == CUT and self.signalled), end
-        self.seen[f"{operation} {end[0]}"] += 1
+        assert end == COMPLETE or (self.kind == "hasty" and end == CUT_OFF and self.signalled), end
+        self.counts[f"{operation} {end[0]}"] += 1
 
 
 def end_of(event: Json) -> list[str]:
@@ -274,7 +274,7 @@ class Client:
         answer = await self.ask("send", self._params(skill))
         if answer is not None:
             self._acknowledge(answer.task)
-            self._load.note("send", end_of(answer.task))
+            self._load.count_end("send", end_of(answer.task))
         return answer is not None
 
     async def start(self) -> bool:
@@ -283,7 +283,7 @@ class Client:
         while answer is not None and answer.state not in ENDED:
             answer = await self.ask("get", {"id": answer.task["id"]})
         if answer is not None:
-            self._load.note("start", end_of(answer.task))
+            self._load.count_end("start", end_of(answer.task))
         return answer is not None
 
     async def stream(self) -> bool:
@@ -298,8 +298,8 @@ class Client:
         assert ids == [*range(1, len(answer.events) + 1)]
         self._acknowledge(answer.events[0].get("task") or answer.events[0])
         end = end_of(answer.events[-1])
-        assert len(ids) == 13 or end == CUT
-        self._load.note("stream", end)
+        assert len(ids) == 13 or end == CUT_OFF
+        self._load.count_end("stream", end)
         return True
 
     async def start_nap(self, seconds: float) -> Answer | None:
@@ -317,12 +317,12 @@ class Client:
         if response is None:
             assert self._load.signalled
             assert self._load.may_disconnect or not self._connection.answers
-            self._load.seen["closed"] += 1
+            self._load.counts["closed"] += 1
             return None
         if self._is_refused(response):
             assert self._load.signalled
             assert operation != "get"
-            self._load.seen["refused"] += 1
+            self._load.counts["refused"] += 1
             return None
         answer = Answer(response, self._agent.restful)
         assert response.status_code == 200, response.text
@@ -359,7 +359,7 @@ async def run_clients(load: Load, agent: Process) -> None:
             holder, *clients = [
                 stack.enter_context(closing(Client(load, dialect))) for dialect in dialects
             ]
-            held = await holder.start_nap(600) if load.kind == "held" else None
+            held_task = await holder.start_nap(600) if load.kind == "held" else None
             async with asyncio.TaskGroup() as group:
                 for client in clients:
                     group.create_task(client.work())
@@ -367,10 +367,10 @@ async def run_clients(load: Load, agent: Process) -> None:
                 load.signalled = True
                 agent.signal(signal.SIGTERM)
             load.released = True
-            if held is not None:
-                canceled = await holder.ask("cancel", {"id": held.task["id"]})
+            if held_task is not None:
+                canceled = await holder.ask("cancel", {"id": held_task.task["id"]})
                 assert canceled is not None
-                load.seen[canceled.state] += 1
+                load.counts[canceled.state] += 1
 
 
 def end_under_load(number: int, folder: Path, home: Path) -> Counter[str]:
@@ -388,17 +388,17 @@ def end_under_load(number: int, folder: Path, home: Path) -> Counter[str]:
             assert not re.search("WARNING|ERROR|Traceback", agent.log)
             check_ends(load, json.loads(report.read_text(encoding="utf-8")))
         except Exception as error:  # re-raised with a note
-            error.add_note(f"in round {number} ({kind}): {load.seen} {agent.log}")
+            error.add_note(f"in round {number} ({kind}): {load.counts} {agent.log}")
             raise
-    return load.seen
+    return load.counts
 
 
 def check_ends(load: Load, ends: dict[str, list[str]]) -> None:
     """Compare the final contents of the store with what clients have seen."""
     assert {*load.acknowledged} <= {*ends}
     counts = Counter(tuple(end) for end in ends.values())
-    assert counts.pop(("canceled", "Canceled by client"), 0) == load.seen["canceled"]
-    assert {*counts} <= {tuple(FINE), *([tuple(CUT)] if load.kind == "hasty" else [])}
+    assert counts.pop(("canceled", "Canceled by client"), 0) == load.counts["canceled"]
+    assert {*counts} <= {tuple(COMPLETE), *([tuple(CUT_OFF)] if load.kind == "hasty" else [])}
 
 
 @pytest.mark.process
@@ -420,9 +420,9 @@ def test_the_shutdown_of_a_busy_server_loses_no_acknowledged_task(
     """
     with ThreadPoolExecutor(2) as pool:
         rounds = pool.map(lambda number: end_under_load(number, folder, tmp_path), range(ROUNDS))
-        seen = sum(rounds, Counter[str]())
-    assert {*seen} >= {"send completed", "start completed", "stream completed", "stream failed"}
-    assert {*seen} >= {"refused", "closed", "canceled"}
+        counts = sum(rounds, Counter[str]())
+    assert {*counts} >= {"send completed", "start completed", "stream completed", "stream failed"}
+    assert {*counts} >= {"refused", "closed", "canceled"}
 
 
 def serve_commands(folder: Path, seconds: float) -> dict[str, list[str]]:
@@ -438,9 +438,9 @@ def serve_commands(folder: Path, seconds: float) -> dict[str, list[str]]:
 def hanging(process: Process) -> Iterator[BackgroundRequest]:
     """Open the stream of a module that hangs in its thread."""
     with asking(process) as agent, asking(process) as other:
-        hangs = BackgroundRequest(lambda: agent.stream("hang", agent.part(data={})))
+        stream_request = BackgroundRequest(lambda: agent.stream("hang", agent.part(data={})))
         eventually(lambda: other.ask("list").result["tasks"])
-        yield hangs
+        yield stream_request
 
 
 @pytest.mark.process
@@ -473,11 +473,11 @@ class BlockingPreflight(Module):
     input_schema: ClassVar[Any] = {"type": "object"}
 
     def __init__(self) -> None:
-        self.checking, self.seen = threading.Event(), threading.Event()
+        self.checking, self.released = threading.Event(), threading.Event()
 
     def preflight(self, inputs: Inputs, context: Any) -> list[str]:
         self.checking.set()
-        self.seen.wait(PATIENCE)
+        self.released.wait(PATIENCE)
         return []
 
     async def execute(self, inputs: Inputs, context: Any) -> Inputs:
@@ -489,25 +489,25 @@ class BlockingPreflight(Module):
 
 @pytest.mark.anyio
 async def test_an_answer_during_shutdown_is_refused_or_may_finish() -> None:
-    asks = BlockingPreflight()
-    asks.seen.set()
-    async with serving({"work": asks}, shutdown_timeout=PATIENCE) as peer:
+    module = BlockingPreflight()
+    module.released.set()
+    async with serving({"work": module}, shutdown_timeout=PATIENCE) as peer:
         task = (await peer.send("work", peer.part(data={}))).task
         assert state_of(task) == "input-required"
-        asks.checking.clear()
-        asks.seen.clear()
+        module.checking.clear()
+        module.released.clear()
         more = peer.part(data={"more": 1})
         answering = asyncio.create_task(peer.send("work", more, taskId=task["id"]))
-        await asyncio.to_thread(asks.checking.wait)
+        await asyncio.to_thread(module.checking.wait)
         draining = asyncio.create_task(peer.served.drain())
         ended, _ = await asyncio.wait({draining}, timeout=0.1)
-        asks.seen.set()
+        module.released.set()
         answer = await answering
         assert answer.code == -32029 or (answer.state == "completed" and not ended)
         await draining
 
 
-class Stalled(InMemoryTaskStore):
+class StalledStore(InMemoryTaskStore):
     """A store that saves nothing until the test releases it."""
 
     def __init__(self) -> None:
@@ -521,14 +521,14 @@ class Stalled(InMemoryTaskStore):
 
 @pytest.mark.anyio
 async def test_a_store_that_stalls_does_not_block_the_shutdown() -> None:
-    modules, store = {"work": always({})}, Stalled()
+    modules, store = {"work": always({})}, StalledStore()
     async with serving(modules, task_store=store, shutdown_timeout=0.1) as peer:
-        sending = [asyncio.create_task(peer.send()) for _ in range(8)]
-        await wait_until(lambda: len(peer.served.engine.runs) == len(sending))
+        sends = [asyncio.create_task(peer.send()) for _ in range(8)]
+        await wait_until(lambda: len(peer.served.engine.runs) == len(sends))
         draining = asyncio.create_task(peer.served.drain())
         await draining  # although no task is stored yet
         store.released.set()
-        await asyncio.gather(*sending)
+        await asyncio.gather(*sends)
 
 
 # Slow readers
@@ -602,20 +602,22 @@ async def slow_readers(url: str) -> AsyncIterator[None]:
         assert one_more.status_code == 429, "the readers are disconnected"
         assert not reading.done()
         reading.cancel()
-        begun = b"HTTP/1.1 200 OK"
-        assert all(begun.startswith(reader.received[: len(begun)]) for reader in readers)
+        status_line = b"HTTP/1.1 200 OK"
+        assert all(
+            status_line.startswith(reader.received[: len(status_line)]) for reader in readers
+        )
 
 
 async def compare(busy: str, quiet: str) -> tuple[float, float]:
     """Measure a server with slow readers and one without in turns; return the best p95 of each."""
-    with_them = without = inf
+    busy_p95 = quiet_p95 = inf
     async with asyncio.timeout(2 * PATIENCE), slow_readers(busy):
         for pair in range(1, PAIRS.stop):
-            with_them = min(with_them, await p95(busy))
-            without = min(without, await p95(quiet))
-            if pair >= PAIRS.start and with_them <= 1.2 * without:
+            busy_p95 = min(busy_p95, await p95(busy))
+            quiet_p95 = min(quiet_p95, await p95(quiet))
+            if pair >= PAIRS.start and busy_p95 <= 1.2 * quiet_p95:
                 break
-    return with_them, without
+    return busy_p95, quiet_p95
 
 
 @pytest.mark.process
@@ -630,5 +632,5 @@ def test_very_slow_readers_do_not_slow_down_other_clients(folder: Path, tmp_path
     ):
         for agent in (busy, quiet):
             agent.answers_at(agent.url)
-        with_them, without = asyncio.run(compare(busy.url, quiet.url))
-    assert with_them <= 1.2 * without
+        busy_p95, quiet_p95 = asyncio.run(compare(busy.url, quiet.url))
+    assert busy_p95 <= 1.2 * quiet_p95

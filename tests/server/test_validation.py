@@ -150,7 +150,7 @@ async def test_an_output_is_checked_in_bounded_time() -> None:
         assert await state(peer, "work", {"text": EVIL_TEXT}) == "failed"
 
 
-async def test_a_module_that_only_others_call_is_checked_in_bounded_time() -> None:
+async def test_a_module_that_only_modules_call_is_checked_in_bounded_time() -> None:
     async def call(inputs: Inputs, context: Any) -> Inputs:
         output: Inputs = await context.executor.call_async("system.inner", inputs, context)
         return output
@@ -175,7 +175,9 @@ async def test_a_model_that_apcore_makes_of_a_schema_is_checked_in_bounded_time(
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     events = (record for record in caplog.records if hasattr(record, "event"))
-    return [r.getMessage() for r in events if vars(r)["event"] == "pattern_backtracks"]
+    return [
+        record.getMessage() for record in events if vars(record)["event"] == "pattern_backtracks"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -203,12 +205,12 @@ async def test_a_pattern_with_look_around_causes_a_warning_and_gets_limited_step
         assert await fields(peer, "work", {"text": "aa" * 30 + "!"}) == ["text"]
 
 
-class Python(BaseModel):
+class PythonEngine(BaseModel):
     model_config = ConfigDict(regex_engine="python-re")
     text: str = Field(pattern="^(?=a)(a+)+$")
 
 
-@pytest.mark.parametrize("schema", [text_matching("(?P<x>^)(a+)+\\Z"), Python])
+@pytest.mark.parametrize("schema", [text_matching("(?P<x>^)(a+)+\\Z"), PythonEngine])
 async def test_a_pattern_that_only_python_matches_causes_a_warning_and_is_matched_in_a_process(
     caplog: pytest.LogCaptureFixture, schema: Any
 ) -> None:
@@ -359,11 +361,11 @@ async def test_a_model_that_only_other_modules_use_is_matched_in_a_process() -> 
 
 
 def test_a_number_that_a_model_takes_as_text_is_matched_in_a_process() -> None:
-    class OfNumbers(BaseModel):
+    class NumbersAsText(BaseModel):
         model_config = ConfigDict(coerce_numbers_to_str=True)
         text: Annotated[str, Field(pattern=re.compile("^(1+)+$"))]
 
-    schema = RehearsedSchema(OfNumbers)
+    schema = RehearsedSchema(NumbersAsText)
     assert schema.model_validate({"text": 11}).text == "11"
     with pytest.raises(SchemaValidationError) as caught:
         schema.model_validate({"text": int("1" * 27 + "2")})
@@ -395,7 +397,7 @@ class Leaf(BaseModel):
     inner: "Leaf | None" = None
 
 
-def inside(levels: int, innermost: Json) -> Json:
+def nested(levels: int, innermost: Json) -> Json:
     for _ in range(levels):
         innermost = {"inner": innermost}
     return innermost
@@ -403,8 +405,8 @@ def inside(levels: int, innermost: Json) -> Json:
 
 async def test_values_of_recursive_unions_have_a_maximum_depth() -> None:
     async with serving({"work": module_for(Tree)}) as peer:
-        assert await state(peer, "work", inside(9, {"size": 1})) == "completed"
-        answer = await peer.send("work", peer.part(data=inside(25, {"size": []})))
+        assert await state(peer, "work", nested(9, {"size": 1})) == "completed"
+        answer = await peer.send("work", peer.part(data=nested(25, {"size": []})))
         assert answer.code == -32602
         assert "Is nested deeper than 10" in answer.response.text
 
@@ -449,8 +451,8 @@ def test_an_invalid_schema_without_patterns_is_left_to_apcore(
 
 
 @pytest.mark.parametrize("kind", ["input_schema", "output_schema"])
-async def test_20_000_objects_are_found_to_be_unique(kind: str) -> None:
-    # the keys are not counted against the limit of 5,000: lists hold the values
+async def test_20_000_lists_are_found_to_be_unique(kind: str) -> None:
+    # lists, because the keys of as many objects would exceed the limit of 5,000
     items = [[number, [number]] for number in range(20_000)]
     schema = schema_of(list={"type": "array", "uniqueItems": True})
     async with serving({"work": ActionModule(give_back, **{kind: schema})}) as peer:
@@ -533,7 +535,7 @@ async def test_large_values_pass_unchanged(schema_cache: bool) -> None:
             ]
 
 
-async def test_pages_of_large_tasks_hold_as_many_as_those_of_small_ones_in_0_3() -> None:
+async def test_pages_of_0_3_hold_as_many_large_tasks_as_small_ones() -> None:
     async with serving({"work": always({"list": [*range(20_000)]})}, "0.3") as peer:
         for _ in range(3):
             await peer.send("work")
@@ -542,7 +544,7 @@ async def test_pages_of_large_tasks_hold_as_many_as_those_of_small_ones_in_0_3()
         assert result["nextCursor"]
 
 
-# The same violations as those of apcore
+# The same violations as in apcore
 
 
 CASES: list[tuple[Json, list[Any]]] = [
@@ -592,10 +594,10 @@ def test_violations_have_the_same_paths_and_keywords_as_those_of_apcore(
 ) -> None:
     module = registry_of({"work": module_for(schema)}).get("work")
     assert module is not None
-    apcores = module.input_schema
+    apcore_schema = module.input_schema
     install_stand_ins("work", module)
     assert isinstance(module.input_schema, LinearSchema)
-    expected = violations(apcores.model_validate, data)
+    expected = violations(apcore_schema.model_validate, data)
     assert violations(module.input_schema.model_validate, data) == expected
 
 
@@ -620,47 +622,49 @@ def test_a_rejected_value_is_not_repeated_in_the_error() -> None:
 
 @pytest.mark.parametrize("name", ["input_schema", "output_schema"])
 def test_a_module_that_cannot_be_modified_keeps_its_schema(name: str) -> None:
-    class Fixed:
+    class ReadOnly:
         @property
         def input_schema(self) -> Any:
             return text_matching(EVIL)
 
         output_schema = input_schema
 
-    install_stand_ins("work", Fixed())
-    assert getattr(Fixed(), name) == text_matching(EVIL)
+    install_stand_ins("work", ReadOnly())
+    assert getattr(ReadOnly(), name) == text_matching(EVIL)
 
 
 # Other requests in the meantime
 
 
-@pytest.mark.parametrize(("length", "is_beside"), [(1000, False), (100_000, True)])
-async def test_long_texts_are_validated_beside_the_event_loop(length: int, is_beside: bool) -> None:
+@pytest.mark.parametrize(("length", "in_thread"), [(1000, False), (100_000, True)])
+async def test_long_texts_are_validated_outside_the_event_loop(
+    length: int, in_thread: bool
+) -> None:
     threads = list[threading.Thread]()
 
-    class Noting(BaseModel):
+    class ThreadRecorder(BaseModel):
         text: str
 
         @model_validator(mode="before")
         @classmethod
-        def note(cls, data: Any) -> Any:
+        def record_thread(cls, data: Any) -> Any:
             threads.append(threading.current_thread())
             return data
 
-    async with serving({"work": module_for(Noting)}) as peer:
+    async with serving({"work": module_for(ThreadRecorder)}) as peer:
         assert await state(peer, "work", {"text": "x" * length}) == "completed"
     assert threads
-    assert (threading.current_thread() not in threads) is is_beside
+    assert (threading.current_thread() not in threads) is in_thread
 
 
-def body(skill: str, data: str) -> bytes:
+def request_body(skill: str, data: str) -> bytes:
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": "HOLE"}]}
     params = {"message": message, "metadata": {"skillId": skill}}
     request = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
     return json.dumps(request).replace('"HOLE"', data).encode()
 
 
-def listed(items: Any) -> str:
+def list_json(items: Any) -> str:
     return json.dumps({"list": items})
 
 
@@ -710,27 +714,27 @@ ATTACKS: dict[str, tuple[str, Callable[[], str]]] = {
         lambda: json.dumps({"text": "a" * 28 + "!"}),
     ),
     "evil names": ("names", lambda: json.dumps({"a" * 28 + f"!{n}": 1 for n in range(4000)})),
-    "objects": ("unique", lambda: listed([{"a": n} for n in range(3000)])),
-    "numbers": ("unique", lambda: listed([*range(50_000)])),
-    "fractions": ("numbers", lambda: listed([n + 0.5 for n in range(MANY)])),
-    "no numbers": ("numbers", lambda: listed(["x"] * MANY)),
-    "no numbers for a model": ("model", lambda: listed(["x"] * MANY)),
-    "none of a union": ("union", lambda: listed(["x"] * MANY)),
-    "the same pattern in each choice": ("alike", lambda: listed([{"text": "a" * 19 + "!"}] * 3)),
+    "objects": ("unique", lambda: list_json([{"a": n} for n in range(3000)])),
+    "numbers": ("unique", lambda: list_json([*range(50_000)])),
+    "fractions": ("numbers", lambda: list_json([n + 0.5 for n in range(MANY)])),
+    "no numbers": ("numbers", lambda: list_json(["x"] * MANY)),
+    "no numbers for a model": ("model", lambda: list_json(["x"] * MANY)),
+    "none of a union": ("union", lambda: list_json(["x"] * MANY)),
+    "the same pattern in each choice": ("alike", lambda: list_json([{"text": "a" * 19 + "!"}] * 3)),
     "a pattern in a recursive union": (
         "knot",
-        lambda: json.dumps(inside(8, {"text": "a" * 15 + "!"})),
+        lambda: json.dumps(nested(8, {"text": "a" * 15 + "!"})),
     ),
-    "the last object": ("objects", lambda: listed([{"k": 4999}] * 4500)),
-    "the last constant": ("constants", lambda: listed([{"k": 499}] * 4500)),
-    "the last pattern": ("patterns", lambda: listed(["49"] * MANY)),
-    "the last choice": ("choice", lambda: listed(["4999"] * MANY)),
-    "the last alternative": ("alternatives", lambda: listed([{"k": 49}] * 4500)),
-    "no alternative": ("alternatives", lambda: listed([{"k": 50}] * 4500)),
+    "the last object": ("objects", lambda: list_json([{"k": 4999}] * 4500)),
+    "the last constant": ("constants", lambda: list_json([{"k": 499}] * 4500)),
+    "the last pattern": ("patterns", lambda: list_json(["49"] * MANY)),
+    "the last choice": ("choice", lambda: list_json(["4999"] * MANY)),
+    "the last alternative": ("alternatives", lambda: list_json([{"k": 49}] * 4500)),
+    "no alternative": ("alternatives", lambda: list_json([{"k": 50}] * 4500)),
     "keys": ("any", lambda: json.dumps({f"k{n}": n for n in range(4900)})),
     "a name of 9 MB": ("any", lambda: json.dumps({"a-b " * 2_250_000: 1})),
     "a name of 9 MB that comes back": ("echo", lambda: json.dumps({"a-b " * 2_250_000: 1})),
-    "texts": ("any", lambda: listed(["x" * 95] * MANY)),
+    "texts": ("any", lambda: list_json(["x" * 95] * MANY)),
     "nested arrays": ("any", lambda: "[" * 4_900_000 + "]" * 4_900_000),
     "arrays": ("any", lambda: '{"list":[' + "[]," * 3_300_000 + "0]}"),
     "members with a space": (
@@ -744,10 +748,10 @@ ATTACKS: dict[str, tuple[str, Callable[[], str]]] = {
     ),
     "deep arrays": ("any", lambda: '{"list":[' + "[" * 25 + "]" * 25 + ",0" * MANY + "]}"),
     "one long integer": ("any", lambda: '{"n":' + "7" * 9_900_000 + "}"),
-    "long integers": ("any", lambda: listed([0]).replace("0", ",".join(["7" * 4299] * 2300))),
+    "long integers": ("any", lambda: list_json([0]).replace("0", ",".join(["7" * 4299] * 2300))),
     "long fractions": (
         "any",
-        lambda: listed([0]).replace("0", ",".join(["0." + "7" * 9000] * 1000)),
+        lambda: list_json([0]).replace("0", ",".join(["0." + "7" * 9000] * 1000)),
     ),
     "escapes": ("any", lambda: '{"text":"' + "\\ud83d\\ude00" * 800_000 + '"}'),
     "duplicate keys": ("any", lambda: "{" + ",".join(['"k":0'] * MANY) + "}"),
@@ -757,13 +761,13 @@ HOLD, HOLD_RATIO = 0.1, 4.0
 """Time for which a request may hold up others: in seconds, and as a multiple of `json.loads`."""
 
 
-async def longest_hold(peer: Peer, whole: bytes) -> float:
+async def longest_hold(peer: Peer, body: bytes) -> float:
     """Return the longest time between two ticks of 1 ms while a request is processed.
 
     The process's CPU time is measured, which other processes do not add to.
     """
     longest, last = 0.0, time.process_time()
-    sending = asyncio.create_task(post(peer, whole))
+    sending = asyncio.create_task(post(peer, body))
     while not sending.done():
         await asyncio.sleep(0.001)
         now = time.process_time()
@@ -772,9 +776,9 @@ async def longest_hold(peer: Peer, whole: bytes) -> float:
     return longest
 
 
-async def post(peer: Peer, whole: bytes) -> None:
+async def post(peer: Peer, body: bytes) -> None:
     """Post a body through ASGI: a client in this process would hold up the loop itself."""
-    bodies = [whole]
+    bodies = [body]
 
     async def receive() -> Any:
         if bodies:
@@ -789,10 +793,10 @@ async def post(peer: Peer, whole: bytes) -> None:
     await peer.app({**scope, "headers": headers}, receive, send)
 
 
-def seconds_of_loads(whole: bytes) -> float:
+def seconds_of_loads(body: bytes) -> float:
     started = time.process_time()
     with suppress(ValueError, RecursionError):
-        json.loads(whole)
+        json.loads(body)
     return time.process_time() - started
 
 
@@ -807,14 +811,14 @@ async def test_no_validation_delays_other_requests(attack: str) -> None:
         name: ActionModule(give_back if name == "echo" else count, input_schema=schema)
         for name, schema in SKILLS.items()
     }
-    whole = body(skill, make_data())
+    body = request_body(skill, make_data())
     async with serving(modules) as peer:
-        await post(peer, body(skill, "{}"))
+        await post(peer, request_body(skill, "{}"))
         rounds: list[tuple[float, float]] = []
-        for _ in range(5):  # one is enough: other programs slow down either figure
-            seconds = min(seconds_of_loads(whole) for _ in range(2))
+        for _ in range(5):  # one good round is enough: other programs may slow down the rest
+            seconds = min(seconds_of_loads(body) for _ in range(2))
             allowed = max(HOLD, HOLD_RATIO * seconds)
-            rounds.append((await longest_hold(peer, whole), allowed))
+            rounds.append((await longest_hold(peer, body), allowed))
             if rounds[-1][0] <= allowed:
                 return
-        pytest.fail(f"it held up the loop (found, allowed): {rounds}")
+        pytest.fail(f"it held up the loop (measured, allowed): {rounds}")

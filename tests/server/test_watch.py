@@ -200,8 +200,8 @@ async def test_an_edit_without_a_file_system_event_takes_effect(folder: Folder) 
     path = folder.path / "text" / "stats.py"
     async with folder.watched():
         with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
-            place = memory.find(b"'one'")
-            memory[place : place + 5] = b"'two'"
+            offset = memory.find(b"'one'")
+            memory[offset : offset + 5] = b"'two'"
             memory.flush()
             await folder.wait_for_word("text.stats", "two")
 
@@ -215,7 +215,7 @@ async def test_a_deleted_file_removes_its_module(folder: Folder) -> None:
     assert folder.lines()[1:] == ["Removed text.stats", "Added text.stats"]
 
 
-BOUND = """
+BINDING = """
 spec_version: "1.0"
 bindings:
   - module_id: {module_id}
@@ -229,7 +229,7 @@ bindings:
 async def test_files_of_bindings_are_reloaded(folder: Folder) -> None:
     def write(name: str, module_id: str, function: str) -> None:
         draft = folder.path.with_name("draft")
-        draft.write_text(BOUND.format(module_id=module_id, function=function))
+        draft.write_text(BINDING.format(module_id=module_id, function=function))
         draft.replace(folder.path / name)
 
     def description(module_id: str) -> Any:
@@ -275,7 +275,7 @@ from apcore import APCore
 client = APCore()
 
 @client.module(id="{name}")
-def said() -> dict:
+def say() -> dict:
     '''Say a word.'''
     return {{"text": "{word}"}}
 """
@@ -287,17 +287,17 @@ async def test_changed_functions_take_effect(folder: Folder) -> None:
     file.write_text(FUNCTIONS.format(name="one", word="old"))
     async with serving(folder.path, watch=True) as peer:
         await folder.wait_for_first_scan()
-        served = Served(peer)
+        agent = WatchedAgent(peer)
         assert contents((await peer.send("say.functions.one")).task) == [{"text": "old"}]
 
         file.write_text(FUNCTIONS.format(name="two", word="new"))
-        await served.answers("say.functions.two", None)
-        await served.answers("say.functions.one", -32601)
+        await agent.wait_for_code("say.functions.two", None)
+        await agent.wait_for_code("say.functions.one", -32601)
         for skill in ("say.functions.two", "kept"):
             assert contents((await peer.send(skill)).task) == [{"text": "new"}]
 
         file.unlink()
-        await served.answers("kept", -32601)
+        await agent.wait_for_code("kept", -32601)
     assert folder.lines()[1:] == [
         "Reloaded kept",
         "Removed say.functions.one",
@@ -402,7 +402,7 @@ async def test_files_that_apcore_ignores_are_ignored(folder: Folder) -> None:
     assert "import left" not in folder.notes()
 
 
-def described(folder: Folder) -> tuple[Any, ...]:
+def description_of(folder: Folder) -> tuple[Any, ...]:
     definition = folder.registry.get_definition("text.stats")
     assert definition is not None
     readonly = definition.annotations is not None and definition.annotations.readonly
@@ -419,11 +419,15 @@ async def test_a_modules_yaml_file_may_be_added_changed_and_removed(folder: Fold
     meta = folder.path / "text" / "stats_meta.yaml"
     async with folder.watched():
         meta.write_text(META)
-        await wait_until(lambda: described(folder) == ("Statistics", "2.0.0", ["yaml"], True, "us"))
+        await wait_until(
+            lambda: description_of(folder) == ("Statistics", "2.0.0", ["yaml"], True, "us")
+        )
         meta.write_text(META.replace("Statistics", "Numbers"))
-        await wait_until(lambda: described(folder) == ("Numbers", "2.0.0", ["yaml"], True, "us"))
+        await wait_until(
+            lambda: description_of(folder) == ("Numbers", "2.0.0", ["yaml"], True, "us")
+        )
         meta.unlink()
-        await wait_until(lambda: described(folder) == ("Says", "1.2.0", ["text"], False, None))
+        await wait_until(lambda: description_of(folder) == ("Says", "1.2.0", ["text"], False, None))
     assert folder.lines()[1:] == ["Reloaded text.stats"] * 3
 
 
@@ -513,7 +517,7 @@ async def test_broken_yaml_leaves_the_old_module_in_service(folder: Folder) -> N
     assert "stats_meta.yaml" in line
 
 
-class Picky:
+class PickyValidator:
     """A validator that rejects the word "six"."""
 
     def validate(self, module: Any) -> list[str]:
@@ -523,7 +527,7 @@ class Picky:
 async def test_a_module_rejected_by_the_registry_leaves_the_old_one_in_service(
     folder: Folder,
 ) -> None:
-    folder.registry.set_validator(Picky())
+    folder.registry.set_validator(PickyValidator())
     async with folder.watched():
         folder.write("text/stats.py", "six")
         await wait_until(lambda: "unload six" in folder.notes())
@@ -640,42 +644,42 @@ async def test_a_module_replaced_by_the_program_is_not_reloaded(folder: Folder) 
 async def test_a_module_is_never_missing_while_it_is_reloaded(folder: Folder) -> None:
     registry, extensions = folder.registry, Extensions(folder.registry, folder.path)
     await extensions.update()
-    looks, threads = 0, set[int]()
+    checks, threads = 0, set[int]()
     registry.on("unregister", lambda *_: threads.add(threading.get_ident()))
 
-    async def look() -> None:
-        nonlocal looks
+    async def check_registry() -> None:
+        nonlocal checks
         while True:
             assert registry.get("text.stats") is not None
             assert registry.list() == ["text.stats"]
-            looks += 1
+            checks += 1
             await asyncio.sleep(0)
 
-    looking = asyncio.create_task(look())
+    checker = asyncio.create_task(check_registry())
     for number in range(200):
         folder.write("text/stats.py", f"{number}")
         await extensions.update()
-    assert not looking.done()
-    looking.cancel()
+    assert not checker.done()
+    checker.cancel()
     assert await folder.word_of("text.stats") == "199"
-    assert looks > 1000
+    assert checks > 1000
     assert threads == {threading.get_ident()}
     assert folder.lines()[1:] == ["Reloaded text.stats"] * 200
 
 
-@pytest.mark.parametrize("instead", [None, "a file"])
+@pytest.mark.parametrize("replacement", [None, "a file"])
 async def test_a_folder_that_disappears_and_returns_is_watched_again(
-    folder: Folder, tmp_path: Path, instead: str | None, monkeypatch: pytest.MonkeyPatch
+    folder: Folder, tmp_path: Path, replacement: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("apcore_a2a_server.modules.watch.RETRY_INTERVAL", 0.01)
     async with folder.watched():
         os.rename(folder.path, tmp_path / "away")
-        if instead:
-            folder.path.write_text(instead)
+        if replacement:
+            folder.path.write_text(replacement)
         await wait_until(lambda: folder.lines(logging.WARNING))
         await asyncio.sleep(0.1)  # several more scans, which are not logged
         assert await folder.word_of("text.stats") == "one"
-        if instead:
+        if replacement:
             folder.path.unlink()
         os.rename(tmp_path / "away", folder.path)
         for word in ("two", "six"):
@@ -736,7 +740,7 @@ async def test_an_agent_shows_and_runs_the_modules_of_its_folder(folder: Folder)
     assert skills == {"new": "Says a word.", "text.stats": "Says another word."}
 
 
-class Served:
+class WatchedAgent:
     """A client of an agent whose folder is watched."""
 
     def __init__(self, peer: Peer) -> None:
@@ -746,7 +750,7 @@ class Served:
         headers = {"if-none-match": etag}
         return await self.peer.client.get("/.well-known/agent-card.json", headers=headers)
 
-    async def answers(self, skill: str, code: int | None) -> None:
+    async def wait_for_code(self, skill: str, code: int | None) -> None:
         """Poll *skill* until its response has this error code, or none."""
         while (await self.peer.send(skill, self.peer.part(data={}))).code != code:  # noqa: ASYNC110  # as in `wait_until`
             await asyncio.sleep(0.02)
@@ -757,11 +761,11 @@ async def test_a_watching_agent_shows_and_runs_the_current_modules(folder: Folde
     folder.write("first.py", "one")
     async with serving(folder.path, watch=True) as peer:
         await folder.wait_for_first_scan()
-        served = Served(peer)
-        before = await served.card()
+        agent = WatchedAgent(peer)
+        before = await agent.card()
         folder.write("second.py", "two")
-        await served.answers("second", None)
-        after = await served.card(before.headers["etag"])
+        await agent.wait_for_code("second", None)
+        after = await agent.card(before.headers["etag"])
         assert after.status_code == 200
         assert [skill["id"] for skill in after.json()["skills"]] == [
             "first",
@@ -772,8 +776,8 @@ async def test_a_watching_agent_shows_and_runs_the_current_modules(folder: Folde
             params = page.json()["capabilities"]["extensions"][0]["params"]
             assert page.headers["etag"] == f'"{params["revision"]}"'
         (folder.path / "second.py").unlink()
-        await served.answers("second", -32601)
-        assert (await served.card(before.headers["etag"])).status_code == 304
+        await agent.wait_for_code("second", -32601)
+        assert (await agent.card(before.headers["etag"])).status_code == 304
 
 
 async def test_a_running_task_of_a_replaced_module_ends_with_the_old_code(

@@ -32,7 +32,7 @@ async def test_a_send_passes_through_at_most_thirty_of_our_files() -> None:
     app = create_app(registry, url=URL)
     files: set[str] = set()
 
-    def note(frame: FrameType, event: str, argument: object) -> None:
+    def record_file(frame: FrameType, event: str, argument: object) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(str(PACKAGES)):
             files.add(frame.f_code.co_filename)
 
@@ -43,7 +43,7 @@ async def test_a_send_passes_through_at_most_thirty_of_our_files() -> None:
         ) as client:
             await client.post("/", json=SEND)  # the first send fills caches
             before = sys.getprofile()
-            sys.setprofile(note)
+            sys.setprofile(record_file)
             try:
                 answer = await client.post("/", json=SEND)
             finally:

@@ -1,4 +1,4 @@
-"""The figures that workers share, and the stores that several processes may not have."""
+"""The figures that workers share, and the stores that several processes can't share."""
 
 import signal
 import sys
@@ -27,7 +27,7 @@ from .test_skill_figures import Worker
 PROMETHEUS = {"accept": "text/plain"}
 
 
-def app_of_two(figures: Figures) -> Starlette:
+def first_worker_app(figures: Figures) -> Starlette:
     """Return the application of the first of two workers."""
     return build_app(Executor(registry()), Settings(metrics=True), figures)
 
@@ -38,7 +38,7 @@ async def health_of(peer: Peer) -> tuple[int, Any]:
 
 
 class OtherWorker:
-    """A context in which figures are counted by the other worker."""
+    """A context whose figures are counted as those of the other worker."""
 
     def __init__(self, figures: Figures) -> None:
         self._figures = figures
@@ -57,7 +57,7 @@ class OtherWorker:
 @pytest.mark.anyio
 async def test_metrics_are_sums_over_the_workers() -> None:
     figures = Figures(2)
-    async with serving(app_of_two(figures)) as peer:
+    async with serving(first_worker_app(figures)) as peer:
         await peer.send("echo")
         with OtherWorker(figures) as other:
             other.add("requests 200", 7)
@@ -94,7 +94,7 @@ def test_the_counts_of_a_worker_outlive_it() -> None:
 @pytest.mark.anyio
 async def test_health_covers_all_workers() -> None:
     figures = Figures(2)
-    async with serving(app_of_two(figures)) as peer:
+    async with serving(first_worker_app(figures)) as peer:
         assert (await health_of(peer))[1]["workers"] == 1
         with OtherWorker(figures) as other:
             other.set(ALIVE_AT, time.monotonic())
@@ -172,7 +172,7 @@ def test_the_command_names_the_flag_that_it_refuses(tmp_path: Path) -> None:
 
 
 class Arbiter:
-    """The part of gunicorn's class of this name that counts; gunicorn is not installed here."""
+    """A copy of the attributes that are read of gunicorn's class, which is not installed here."""
 
     def __init__(self, workers: Any) -> None:
         self.num_workers = workers
@@ -196,7 +196,7 @@ app = create_app(os.environ["FOLDER"], allowed_hosts=["*"])
 """
 
 
-def started(server: str, arguments: list[str], home: Path) -> AbstractContextManager[Process]:
+def agent_under(server: str, arguments: list[str], home: Path) -> AbstractContextManager[Process]:
     """Start an agent with the memory store under another server."""
     (home / "served.py").write_text(APP)
     variables = {"FOLDER": str(extensions(home, "echo.py")), "PYTHONPATH": str(home)}
@@ -207,7 +207,7 @@ def started(server: str, arguments: list[str], home: Path) -> AbstractContextMan
 @pytest.mark.parametrize("server", ["uvicorn", "hypercorn"])
 def test_several_processes_of_other_servers_are_refused(server: str, tmp_path: Path) -> None:
     bind = ["--port", "0"] if server == "uvicorn" else ["--bind", "127.0.0.1:0"]
-    with started(server, ["--workers", "2", *bind], tmp_path) as agent:
+    with agent_under(server, ["--workers", "2", *bind], tmp_path) as agent:
         agent.wait_for(f"(ValueError: {server} starts several processes, which can't share)")
         agent.end(signal.SIGTERM)
 
@@ -217,7 +217,7 @@ def test_several_processes_of_other_servers_are_refused(server: str, tmp_path: P
 def test_one_process_of_another_server_may_have_any_store(
     arguments: list[str], tmp_path: Path
 ) -> None:
-    with started("uvicorn", [*arguments, "--port", "0"], tmp_path) as agent:
+    with agent_under("uvicorn", [*arguments, "--port", "0"], tmp_path) as agent:
         agent.wait_for("(Application startup complete)")
         agent.end(signal.SIGTERM)
     assert "can't share" not in agent.log
