@@ -207,9 +207,9 @@ class Shop:
             return JSONResponse(sum(json.loads(content)))
         if request.method == "DELETE":
             return Response(status_code=204)
-        return self.odd(path.rpartition("/")[2]) or JSONResponse(item)
+        return self.special_response(path.rpartition("/")[2]) or JSONResponse(item)
 
-    def odd(self, kind: str) -> Response | None:
+    def special_response(self, kind: str) -> Response | None:
         detail = [{"loc": ["query", "day"], "msg": "Field required"}]
         responses: dict[str, Any] = {
             "text": lambda: PlainTextResponse("plain"),
@@ -305,9 +305,12 @@ def test_parameters_are_sent_in_path_query_headers_and_cookies(agent: Agent, sho
     inputs: Json = {"tag": ["a b", "ü&"], "filter": {"min": 1}, "X-Trace": "t", "limit": 5}
     task = call(agent, "list_items", **inputs, theme="dark; x=1")
 
-    sent = shop.requests[-1]
-    assert sent["query"] == [("tag", "a b"), ("tag", "ü&"), ("filter[min]", "1"), ("limit", "5")]
-    assert (sent["headers"]["x-trace"], sent["headers"]["cookie"]) == ("t", "theme=dark%3B%20x%3D1")
+    request = shop.requests[-1]
+    assert request["query"] == [("tag", "a b"), ("tag", "ü&"), ("filter[min]", "1"), ("limit", "5")]
+    assert (request["headers"]["x-trace"], request["headers"]["cookie"]) == (
+        "t",
+        "theme=dark%3B%20x%3D1",
+    )
     assert output(task) == {"result": [{"id": 1, "name": "Nut", "note": None, "parent": None}]}
 
 
@@ -319,9 +322,9 @@ def test_members_of_a_body_are_inputs(agent: Agent, shop: Shop) -> None:
 def test_a_body_with_a_member_named_like_a_parameter_is_one_input(agent: Agent, shop: Shop) -> None:
     call(agent, "put_item", id="7", body={"id": 8, "name": "Nut"})
 
-    sent = shop.requests[-1]
-    assert (sent["method"], sent["path"]) == ("PUT", "/items/7")
-    assert json.loads(sent["body"]) == {"id": 8, "name": "Nut"}
+    request = shop.requests[-1]
+    assert (request["method"], request["path"]) == ("PUT", "/items/7")
+    assert json.loads(request["body"]) == {"id": 8, "name": "Nut"}
 
 
 def test_a_body_that_is_a_list_is_one_input(agent: Agent) -> None:
@@ -331,15 +334,15 @@ def test_a_body_that_is_a_list_is_one_input(agent: Agent) -> None:
 def test_forms_are_sent_as_forms(agent: Agent, shop: Shop) -> None:
     call(agent, "form", a="x y", b=[1, True])
 
-    sent = shop.requests[-1]
-    assert sent["headers"]["content-type"] == "application/x-www-form-urlencoded"
-    assert sent["body"] == "a=x+y&b=1&b=true"
+    request = shop.requests[-1]
+    assert request["headers"]["content-type"] == "application/x-www-form-urlencoded"
+    assert request["body"] == "a=x+y&b=1&b=true"
 
 
-def parts_of(sent: Json) -> list[tuple[Any, ...]]:
+def parts_of(request: Json) -> list[tuple[Any, ...]]:
     """Return name, file name, media type and content of each part of a multipart body."""
-    head = f"Content-Type: {sent['headers']['content-type']}\n\n"
-    parts: Any = message_from_string(head + sent["body"]).get_payload()
+    head = f"Content-Type: {request['headers']['content-type']}\n\n"
+    parts: Any = message_from_string(head + request["body"]).get_payload()
     return [
         (
             part.get_param("name", header="content-disposition"),
@@ -371,7 +374,7 @@ def test_a_file_of_a_message_is_uploaded(agent: Agent, shop: Shop) -> None:
     assert parts_of(shop.requests[-1]) == [("file", "file", "application/octet-stream", "a,b")]
 
 
-def test_an_upload_that_is_no_base64_is_refused(agent: Agent, shop: Shop) -> None:
+def test_an_upload_that_is_not_base64_is_refused(agent: Agent, shop: Shop) -> None:
     assert (
         failure(call(agent, "upload", file="no base64!"))
         == "Invalid input: file must be a file in base64"
@@ -417,7 +420,9 @@ def test_a_deletion_waits_for_approval(agent: Agent, shop: Shop) -> None:
         "delete_item", {"text": "yes"}, taskId=task["id"], contextId=task["contextId"]
     )
     assert answer.state == "completed"
-    assert [(sent["method"], sent["path"]) for sent in shop.requests] == [("DELETE", "/items/7")]
+    assert [(request["method"], request["path"]) for request in shop.requests] == [
+        ("DELETE", "/items/7")
+    ]
 
 
 def test_the_credentials_of_callers_are_not_forwarded(agent: Agent, shop: Shop) -> None:
@@ -536,7 +541,9 @@ def test_a_relative_server_of_a_file_needs_the_option(tmp_path: Path) -> None:
         ("&a [*a]", "neither JSON nor YAML"),
     ],
 )
-def test_a_broken_document_says_what_is_wrong(tmp_path: Path, text: str, problem: str) -> None:
+def test_a_broken_document_is_refused_with_the_reason(
+    tmp_path: Path, text: str, problem: str
+) -> None:
     file = tmp_path / "api.yaml"
     file.write_text(text)
 
@@ -597,8 +604,8 @@ def test_a_path_without_its_parameter_is_left_out(
 def test_ids_that_apcore_would_refuse_are_changed(tmp_path: Path) -> None:
     paths: Json = {f"/{name}": {"get": {}} for name in ("schema", "system", "2fa")}
 
-    found = skills_of({"openapi": "3.1.0", "paths": paths}, tmp_path).list()
-    assert found == ["api.schema.get", "api.system.get", "n2fa.get"]
+    ids = skills_of({"openapi": "3.1.0", "paths": paths}, tmp_path).list()
+    assert ids == ["api.schema.get", "api.system.get", "n2fa.get"]
 
 
 SCHEMES: Json = {
@@ -611,7 +618,7 @@ SCHEMES: Json = {
 }
 
 
-def secured(shop: Shop, *security: Json) -> None:
+def require_credentials(shop: Shop, *security: Json) -> None:
     components = {**DOCUMENT["components"], "securitySchemes": SCHEMES}
     shop.document = {**DOCUMENT, "components": components, "security": [*security]}
 
@@ -638,14 +645,14 @@ def test_the_credential_of_a_scheme_comes_from_the_environment(
     expected: str,
     is_general: bool,
 ) -> None:
-    secured(shop, {scheme: []})
+    require_credentials(shop, {scheme: []})
     variable = "APCORE_A2A_OPENAPI_TOKEN" if is_general else variable_of(scheme)
     monkeypatch.setenv(variable, value)
     with agent_with([], openapi=f"{url}/docs/openapi.json") as agent:
         call(agent, "list_items")
-        sent = shop.requests[-1]
-        found = sent["headers"][place] if place else dict(sent["query"])["key"]
-        assert found == expected
+        request = shop.requests[-1]
+        credential = request["headers"][place] if place else dict(request["query"])["key"]
+        assert credential == expected
 
         message = failure(call(agent, "answer", kind="echoing"))
         assert message.endswith("(429 Too Many Requests): the key … is slow[31m")
@@ -654,7 +661,7 @@ def test_the_credential_of_a_scheme_comes_from_the_environment(
 def test_the_first_alternative_with_all_credentials_is_used(
     shop: Shop, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    secured(shop, {}, {"bearerAuth": [], "inHeader": []}, {"basic": []})
+    require_credentials(shop, {}, {"bearerAuth": [], "inHeader": []}, {"basic": []})
     monkeypatch.setenv(variable_of("inHeader"), "key")
     monkeypatch.setenv(variable_of("basic"), "me:pass")
     with agent_with([], openapi=f"{url}/docs/openapi.json") as agent:
@@ -665,7 +672,7 @@ def test_the_first_alternative_with_all_credentials_is_used(
     assert "x-key" not in headers
 
 
-def test_a_parameter_that_is_a_credential_is_no_input(
+def test_a_parameter_that_is_a_credential_is_not_an_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operation = {"parameters": [parameter("x-key", "header"), parameter("Authorization", "header")]}
@@ -680,7 +687,7 @@ def test_a_parameter_that_is_a_credential_is_no_input(
 def test_missing_credentials_are_named_at_start(
     shop: Shop, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    secured(shop, {"bearerAuth": [], "inHeader": []}, {"basic": []})
+    require_credentials(shop, {"bearerAuth": [], "inHeader": []}, {"basic": []})
     load_api(f"{url}/docs/openapi.json", None)
 
     assert caplog.messages == [
@@ -704,7 +711,7 @@ def test_credentials_are_not_in_the_log(
 ) -> None:
     for name in ("apcore_a2a_server", "apcore_a2a", "httpx"):
         caplog.set_level(logging.DEBUG, logger=name)
-    secured(shop, {"inQuery": []})
+    require_credentials(shop, {"inQuery": []})
     monkeypatch.setenv("APCORE_A2A_OPENAPI_TOKEN", "s3cret")
     with agent_with([], openapi=f"{url}/docs/openapi.json") as agent:
         for kind in ("crash", "unknown", "echoing", "near", "private-input"):

@@ -117,18 +117,18 @@ async def test_an_operator_lists_and_reads_tasks_of_others_without_their_content
     async with serving(RecordingModules().modules(), dialect, **options) as peer:
         task = (await send_as(peer, "work", ADA)).task
         with caplog.at_level(logging.INFO, "apcore_a2a.audit"):
-            seen = (await peer.ask("get", {"id": task["id"]}, by(OP))).task
+            read_back = (await peer.ask("get", {"id": task["id"]}, by(OP))).task
             (listed,) = tasks_of(await peer.ask("list", {}, by(OP)))
     assert SECRET in str(task)
-    for each in (seen, listed):
-        assert each["id"] == task["id"]
-        assert state_of(each) == "completed"
-        assert each["status"]["timestamp"] == task["status"]["timestamp"]
+    for shown in (read_back, listed):
+        assert shown["id"] == task["id"]
+        assert state_of(shown) == "completed"
+        assert shown["status"]["timestamp"] == task["status"]["timestamp"]
         owner = {"principal": "apikey|ada"}
-        assert metadata_of(each) == {"skillId": "work", "apcore": owner}
-        assert SECRET not in str(each)
-        assert not each.get("history")
-        assert not each.get("artifacts")
+        assert metadata_of(shown) == {"skillId": "work", "apcore": owner}
+        assert SECRET not in str(shown)
+        assert not shown.get("history")
+        assert not shown.get("artifacts")
     name = "apikey|op"
     assert audited_operations(caplog) == [
         ("GetTask", name, "apikey|ada"),
@@ -140,10 +140,10 @@ async def test_an_operator_reads_content_only_if_the_option_says_so() -> None:
     options: Json = {"auth": keys(), "operators": "operator", "operators_read": "content"}
     async with serving(RecordingModules().modules(), **options) as peer:
         task = (await send_as(peer, "work", ADA)).task
-        seen = (await peer.ask("get", {"id": task["id"]}, by(OP))).task
+        read_back = (await peer.ask("get", {"id": task["id"]}, by(OP))).task
     owner = {**task["metadata"]["apcore"], "principal": "apikey|ada"}
     metadata = {**task["metadata"], "apcore": owner}
-    assert seen == {**task, "metadata": metadata}
+    assert read_back == {**task, "metadata": metadata}
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -162,7 +162,7 @@ async def test_others_cannot_detect_that_a_task_exists(dialect: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_stream_of_an_operator_has_states_alone_and_keeps_no_task_alive(
+async def test_a_stream_of_an_operator_has_only_states_and_keeps_no_task_alive(
     dialect: str,
 ) -> None:
     release = asyncio.Event()
@@ -217,7 +217,8 @@ async def test_lists_have_the_creation_time_of_each_task(dialect: str) -> None:
         resumed = (await answer(peer, paused, ADA, text="Ada")).task
         assert state_of(resumed) == "completed"
         listed = [
-            tasks_of(await peer.ask("list", {"historyLength": 0}, by(who)))[0] for who in (ADA, OP)
+            tasks_of(await peer.ask("list", {"historyLength": 0}, by(headers)))[0]
+            for headers in (ADA, OP)
         ]
     created = {task["metadata"]["apcore"]["createdAt"] for task in (paused, resumed, *listed)}
     assert len(created) == 1
@@ -270,13 +271,13 @@ async def test_an_operator_has_the_same_access_over_grpc() -> None:
     async with calling(RecordingModules().modules(), ADA, **options) as ada:
         task, paused = await ada.send("work", text=SECRET), await ada.send("ask", text=SECRET)
         async with connected(ada.peer, ada.address, OP) as op:
-            seen = await op.get(task.id)
-            assert seen.status.state == task.status.state
-            assert SECRET not in str(seen)
+            read_back = await op.get(task.id)
+            assert read_back.status.state == task.status.state
+            assert SECRET not in str(read_back)
             page = await op.stub.ListTasks(
                 pb.ListTasksRequest(include_artifacts=True), metadata=op.pairs
             )
-            assert {each.id for each in page.tasks} == {task.id, paused.id}
+            assert {listed.id for listed in page.tasks} == {task.id, paused.id}
             assert SECRET not in str(page)
             request = pb.CancelTaskRequest(id=paused.id)
             canceled = await op.stub.CancelTask(request, metadata=op.pairs)
@@ -414,8 +415,8 @@ async def test_in_a_tenant_an_operator_sees_the_tasks_of_that_tenant() -> None:
         async def call(path: str, method: str, params: Json) -> Json:
             request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
             headers = {**OP, "A2A-Version": "1.0"}
-            answered = await peer.client.post(path, json=request, headers=headers)
-            document: Json = answered.json()
+            response = await peer.client.post(path, json=request, headers=headers)
+            document: Json = response.json()
             return document
 
         listed = (await call("/tea", "ListTasks", {}))["result"]

@@ -137,8 +137,8 @@ async def test_callers_learn_when_their_token_expires() -> None:
         answers = [
             await read_identity(peer, {"authorization": f"Bearer {token}"}) for token in tokens
         ]
-    stated = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(expiry))
-    assert [answer["expiresAt"] for answer in answers] == [stated, None]
+    expected = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(expiry))
+    assert [answer["expiresAt"] for answer in answers] == [expected, None]
 
 
 class AnyToken:
@@ -165,7 +165,7 @@ async def test_the_expiry_of_another_kind_of_token_is_unknown(claims: str) -> No
             ] is None
 
 
-async def test_a_request_without_credentials_is_refused_as_anywhere() -> None:
+async def test_a_request_without_credentials_is_refused_as_on_other_paths() -> None:
     async with serving(modules(), auth=keys()) as peer:
         own, other = [await peer.client.get(path) for path in (WHOAMI, "/tasks")]
     assert (own.status_code, own.json()) == (other.status_code, other.json())
@@ -200,7 +200,9 @@ async def test_unknown_paths_and_methods_have_errors_in_the_same_form() -> None:
     assert (head.status_code, head.content) == (200, b"")
     assert get.headers["content-type"] == "application/json"
     assert head.headers["content-length"] == get.headers["content-length"]
-    assert all("no-store" in each.headers["cache-control"] for each in (missing, wrong, head))
+    assert all(
+        "no-store" in response.headers["cache-control"] for response in (missing, wrong, head)
+    )
 
 
 async def test_a_large_body_is_refused() -> None:
@@ -299,12 +301,9 @@ async def test_with_authentication_only_operators_see_figures(path: str) -> None
     settings: list[Json] = [{"operators": "operator"}, {"explorer": True, "metrics": True}]
     for options in settings:
         async with serving(modules(), auth=keys(), **options) as peer:
-            responses = [
-                await peer.client.get(path, headers=read_identity)
-                for read_identity in (ADA, OP, {})
-            ]
-        own = 200 if "operators" in options else 403
-        assert [response.status_code for response in responses] == [403, own, 401]
+            responses = [await peer.client.get(path, headers=headers) for headers in (ADA, OP, {})]
+        operator_status = 200 if "operators" in options else 403
+        assert [response.status_code for response in responses] == [403, operator_status, 401]
         assert responses[0].json()["error"]["code"] == "FORBIDDEN"
 
 

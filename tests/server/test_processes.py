@@ -71,20 +71,20 @@ def crash(inputs: Inputs, context: Any) -> None:
     raise LocalError(object(), "hunter2")
 
 
-def note(inputs: Inputs, context: Any) -> None:
+def append_name(inputs: Inputs, context: Any) -> None:
     """Add a name to the file."""
     with Path(inputs["path"]).open("a") as file:
         file.write(f"{inputs['name']}\n")
 
 
-def note_and_wait(inputs: Inputs, context: Any) -> None:
-    """Add a name to the file, and wait until there is another file."""
-    note(inputs, context)
+def append_name_and_wait(inputs: Inputs, context: Any) -> None:
+    """Add a name to the file, and wait until the test calls `release`."""
+    append_name(inputs, context)
     while not Path(f"{inputs['path']}.go").exists():
         time.sleep(0.01)
 
 
-def see(inputs: Inputs, context: Any) -> Any:
+def read_context(inputs: Inputs, context: Any) -> Any:
     context.cancel_token.check()
     names = ("ext.a2a.task_id", "ext.a2a.context_id", "ext.a2a.history", "ext.a2a.parts")
     return {name: context.data[name] for name in names} | {"services": context.services}
@@ -97,9 +97,9 @@ ACTIONS: dict[str, Callable[[Inputs, Any], Any]] = {
     "refuse": refuse,
     "ask": ask,
     "crash": crash,
-    "note": note,
-    "note and wait": note_and_wait,
-    "see": see,
+    "note": append_name,
+    "note and wait": append_name_and_wait,
+    "read context": read_context,
     "fork": lambda inputs, context: os.fork() and None,
     "exit": lambda inputs, context: os._exit(3),
     "die": lambda inputs, context: os.kill(os.getpid(), signal.SIGKILL),
@@ -179,12 +179,12 @@ async def test_a_module_that_forks_fails_and_later_calls_get_their_own_output() 
 @pytest.mark.smoke
 async def test_a_module_in_a_process_sees_the_conversation_but_no_services() -> None:
     async with serving({"work": ComputingModule()}) as peer:
-        answer = await peer.send("work", part(peer, "see"), peer.wire.part(text="more"))
-        seen = answer.task["artifacts"][0]["parts"][0]["data"]["value"]
-        assert seen["ext.a2a.task_id"] == answer.task["id"]
-        assert seen["ext.a2a.context_id"] == answer.task["contextId"]
-        assert seen["ext.a2a.parts"][0]["text"] == "more"
-        assert seen["services"] is None
+        answer = await peer.send("work", part(peer, "read context"), peer.wire.part(text="more"))
+        context = answer.task["artifacts"][0]["parts"][0]["data"]["value"]
+        assert context["ext.a2a.task_id"] == answer.task["id"]
+        assert context["ext.a2a.context_id"] == answer.task["contextId"]
+        assert context["ext.a2a.parts"][0]["text"] == "more"
+        assert context["services"] is None
 
 
 @pytest.mark.smoke
@@ -235,7 +235,9 @@ async def test_a_process_that_ends_fails_only_its_task(
 
 
 @pytest.mark.smoke
-async def test_errors_mean_the_same_as_in_the_server(caplog: pytest.LogCaptureFixture) -> None:
+async def test_errors_in_a_process_are_reported_like_errors_in_the_server(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with serving({"work": ComputingModule()}) as peer:
         assert await failure(peer, "refuse") == "Invalid input: n is odd"
         for do in ("crash", "hide"):
@@ -296,12 +298,12 @@ async def test_clients_take_turns_at_processes(
     ):
         first = await ada.start("work", part(peer, "note and wait", name="ada"))
         await wait_until(lambda: names_in(path))
-        of_ada = [await ada.start("work", part(peer, "note", name="ada")) for _ in range(4)]
-        of_bob = [await bob.start("work", part(peer, "note", name="bob")) for _ in range(3)]
-        for client, canceled in ((ada, of_ada.pop()), (bob, of_bob.pop(0))):
+        ada_tasks = [await ada.start("work", part(peer, "note", name="ada")) for _ in range(4)]
+        bob_tasks = [await bob.start("work", part(peer, "note", name="bob")) for _ in range(3)]
+        for client, canceled in ((ada, ada_tasks.pop()), (bob, bob_tasks.pop(0))):
             await client.ask("cancel", {"id": canceled})
         release(path)
-        for client, task_ids in ((ada, [first, *of_ada]), (bob, of_bob)):
+        for client, task_ids in ((ada, [first, *ada_tasks]), (bob, bob_tasks)):
             for task_id in task_ids:
                 await client.until(task_id, "completed")
     assert names_in(path) == ["ada", "ada", "bob", "ada", "bob", "ada"]
@@ -332,7 +334,7 @@ async def test_a_client_in_all_processes_does_not_keep_others_out(
     assert names_in(path).count("ada") == 3
 
 
-FILE = """
+SQUARES_SOURCE = """
 import os
 from pydantic import BaseModel
 
@@ -361,7 +363,7 @@ class SquareModule:
 
 
 async def test_modules_of_a_folder_are_loaded_from_their_files(tmp_path: Path) -> None:
-    (tmp_path / "squares.py").write_text(FILE)
+    (tmp_path / "squares.py").write_text(SQUARES_SOURCE)
     async with serving(str(tmp_path)) as peer:
         answer = await peer.send("squares", peer.wire.part(data={"n": 7}))
         data = answer.task["artifacts"][0]["parts"][0]["data"]
@@ -395,7 +397,9 @@ class Unloadable(ComputingModule):
 
 @pytest.mark.smoke
 @pytest.mark.parametrize(
-    "module", [Unpicklable(), Asynchronous(), Unloadable()], ids=lambda each: type(each).__name__
+    "module",
+    [Unpicklable(), Asynchronous(), Unloadable()],
+    ids=lambda module: type(module).__name__,
 )
 async def test_a_module_that_cannot_run_in_a_process_runs_in_the_server_and_is_logged(
     module: Module, caplog: pytest.LogCaptureFixture
@@ -405,7 +409,7 @@ async def test_a_module_that_cannot_run_in_a_process_runs_in_the_server_and_is_l
             for _ in range(2):
                 assert (await output(peer, "return", value=1))["process"] == os.getpid()
     (record,) = [
-        each for each in caplog.records if vars(each).get("event") == "module_not_portable"
+        record for record in caplog.records if vars(record).get("event") == "module_not_portable"
     ]
     assert record.message.startswith(
         "work declares resources.cpu, but runs in the server's process"
@@ -415,9 +419,9 @@ async def test_a_module_that_cannot_run_in_a_process_runs_in_the_server_and_is_l
 def test_a_process_ends_with_its_server(tmp_path: Path) -> None:
     folder, path = tmp_path / "extensions", tmp_path / "id"
     folder.mkdir()
-    note = f"open({str(path)!r}, 'w').write(str(os.getpid()))"
-    endless = f"{note}\n        while True: pass\n        return {{"
-    (folder / "squares.py").write_text(FILE.replace("return {", endless))
+    write_id = f"open({str(path)!r}, 'w').write(str(os.getpid()))"
+    endless = f"{write_id}\n        while True: pass\n        return {{"
+    (folder / "squares.py").write_text(SQUARES_SOURCE.replace("return {", endless))
     with process(serve_command(folder), tmp_path) as server, asking(server) as agent:
         agent.start("squares", parts=[{"data": {"n": 1}}])
         deadline = time.monotonic() + 60

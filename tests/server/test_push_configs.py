@@ -16,7 +16,7 @@ from .modules import registry
 from .webhooks import UNREACHABLE, Hooks, plain
 
 BEARER = {"scheme": "Bearer", "credentials": "sesame"}
-WHOLE: Json = {"id": "c1", "url": UNREACHABLE, "token": "t-1", "authentication": BEARER}
+FULL: Json = {"id": "c1", "url": UNREACHABLE, "token": "t-1", "authentication": BEARER}
 """A push config with every optional member."""
 MODERN = ["1.0", "REST"]
 DIALECTS = ["0.3", *MODERN]
@@ -58,11 +58,11 @@ def task(agent: Agent) -> str:
 
 
 def test_a_push_config_is_returned_in_the_form_of_the_version(hooks: Hooks, task: str) -> None:
-    expected = hooks.as_shown(task, **WHOLE)
-    assert hooks.set(task, **WHOLE).result == expected
+    expected = hooks.as_shown(task, **FULL)
+    assert hooks.set(task, **FULL).result == expected
     assert hooks.get(task, "c1").result == expected
-    every = hooks.list_all(task).result
-    assert every == ({"configs": [expected]} if hooks.agent.modern else [expected])
+    listed = hooks.list_all(task).result
+    assert listed == ({"configs": [expected]} if hooks.agent.modern else [expected])
 
 
 def test_a_push_config_without_an_id_is_returned_with_a_generated_one(
@@ -78,10 +78,10 @@ def test_a_push_config_without_an_id_is_returned_with_a_generated_one(
 def test_a_push_config_created_in_one_version_can_be_read_in_another(
     client: httpx.Client, hooks: Hooks, task: str, other: str
 ) -> None:
-    hooks.set(task, **WHOLE)
-    asking = Hooks(Agent(client, other))
-    assert asking.get(task, "c1").result == asking.as_shown(task, **WHOLE)
-    assert asking.delete(task, "c1").error is None
+    hooks.set(task, **FULL)
+    other_hooks = Hooks(Agent(client, other))
+    assert other_hooks.get(task, "c1").result == other_hooks.as_shown(task, **FULL)
+    assert other_hooks.delete(task, "c1").error is None
     assert hooks.of(task) == []
 
 
@@ -101,13 +101,13 @@ def test_each_of_several_push_configs_can_be_read_and_deleted(hooks: Hooks, task
 
 def test_a_push_config_belongs_to_one_task(hooks: Hooks, task: str) -> None:
     another = hooks.agent.send().task["id"]
-    hooks.set(task, **WHOLE)
+    hooks.set(task, **FULL)
     assert hooks.of(another) == []
     assert hooks.get(another, "c1").code == -32001
 
 
 def test_a_push_config_with_the_same_id_is_replaced_completely(hooks: Hooks, task: str) -> None:
-    hooks.set(task, **WHOLE)
+    hooks.set(task, **FULL)
     hooks.set(task, id="c2", url=UNREACHABLE)
     hooks.set(task, id="c1", url=f"{UNREACHABLE}/new")
     configs = {config["id"]: config for config in hooks.of(task)}
@@ -158,8 +158,8 @@ def test_a_task_has_at_most_ten_push_configs(hooks: Hooks, task: str) -> None:
 
 def test_of_many_concurrent_push_configs_ten_are_kept(hooks: Hooks, task: str) -> None:
     with ThreadPoolExecutor(20) as pool:
-        setting = [pool.submit(hooks.set, task, id=f"c{n}", url=UNREACHABLE) for n in range(20)]
-        codes = [each.result().code for each in setting]
+        futures = [pool.submit(hooks.set, task, id=f"c{n}", url=UNREACHABLE) for n in range(20)]
+        codes = [future.result().code for future in futures]
     assert sorted(codes, key=str) == [-32602] * 10 + [None] * 10
     assert {*hooks.ids(task)} == {f"c{n}" for n, code in enumerate(codes) if code is None}
 
@@ -180,8 +180,8 @@ FLAT = {"url": UNREACHABLE, "token": "t-1"}
 def test_a_push_config_is_accepted_in_the_form_of_each_version_and_of_the_srs(
     agent: Agent, task: str, form: Json
 ) -> None:
-    plainly = plain(agent.ask("push set", {"taskId": task, **form}).result)
-    assert plainly == {"taskId": task, "id": plainly["id"], **FLAT}
+    shown = plain(agent.ask("push set", {"taskId": task, **form}).result)
+    assert shown == {"taskId": task, "id": shown["id"], **FLAT}
 
 
 FORMS = [
@@ -218,15 +218,15 @@ def test_the_path_names_the_task_of_a_push_config_however_the_body_spells_it(
     client: httpx.Client, task: str, member: str, prefix: str
 ) -> None:
     path = f"{prefix}/tasks/{task}/pushNotificationConfigs"
-    for named in (task, "another"):
-        body = {member: named, "id": named, "url": UNREACHABLE}
-        answer = client.post(path, json=body, params={member: named})
+    for task_name in (task, "another"):
+        body = {member: task_name, "id": task_name, "url": UNREACHABLE}
+        answer = client.post(path, json=body, params={member: task_name})
         assert answer.status_code == 200, answer.text
     rest = Hooks(Agent(client, "REST"))
     assert rest.ids(task) == [task, "another"]
-    others = dict.fromkeys((member, "id", "pushNotificationConfigId"), task)
-    assert "another" in client.get(f"{path}/another", params=others).text
-    assert client.delete(f"{path}/another", params=others).status_code == 200
+    other_params = dict.fromkeys((member, "id", "pushNotificationConfigId"), task)
+    assert "another" in client.get(f"{path}/another", params=other_params).text
+    assert client.delete(f"{path}/another", params=other_params).status_code == 200
     assert rest.ids(task) == [task]
 
 
@@ -272,7 +272,7 @@ def test_a_config_of_1_0_has_one_scheme(new: Agent) -> None:
 
 def test_a_deletion_has_no_result_in_0_3(old: Agent) -> None:
     hooks, task = Hooks(old), old.send().task["id"]
-    hooks.set(task, **WHOLE)
+    hooks.set(task, **FULL)
     assert hooks.delete(task, "c1").body == {"jsonrpc": "2.0", "id": 1, "result": None}
     assert hooks.delete(task, "c1").code == -32001
     assert hooks.delete(task).code == -32001
@@ -282,7 +282,7 @@ def test_a_deletion_has_no_result_in_0_3(old: Agent) -> None:
 def test_repeated_deletions_have_an_empty_result_in_1_0(client: httpx.Client, dialect: str) -> None:
     agent = Agent(client, dialect)
     hooks, task = Hooks(agent), agent.send().task["id"]
-    hooks.set(task, **WHOLE)
+    hooks.set(task, **FULL)
     answers = [hooks.delete(task, config_id) for config_id in ("c1", "c1", "never")]
     assert [answer.result for answer in answers] == [{}] * 3
     assert {answer.response.status_code for answer in answers} == {200}
@@ -290,7 +290,7 @@ def test_repeated_deletions_have_an_empty_result_in_1_0(client: httpx.Client, di
 
 def test_a_deletion_in_1_0_requires_an_id(new: Agent) -> None:
     hooks, task = Hooks(new), new.send().task["id"]
-    hooks.set(task, **WHOLE)
+    hooks.set(task, **FULL)
     answer = hooks.delete(task)
     assert (answer.code, answer.fields) == (-32602, ["params.id"])
     assert hooks.ids(task) == ["c1"]
@@ -301,7 +301,7 @@ def test_a_deletion_in_1_0_requires_an_id(new: Agent) -> None:
 )
 def test_every_operation_on_an_unknown_task_is_refused(hooks: Hooks, task_id: str) -> None:
     answers = [
-        hooks.set(task_id, **WHOLE),
+        hooks.set(task_id, **FULL),
         hooks.get(task_id, "c1"),
         hooks.list_all(task_id),
         hooks.delete(task_id, "c1"),
@@ -322,18 +322,18 @@ def test_an_id_of_another_type_is_invalid_params(rpc: Agent, name: str, value: o
 # Invalid push configs
 
 
-def there(**authentication: Any) -> Json:
+def with_authentication(**authentication: Any) -> Json:
     return {"url": UNREACHABLE, "authentication": authentication}
 
 
-CUT = "a\r\nX-Evil: 1"
-VALUES = [CUT, "\0", "é", "x" * 4097, 5, {}]
-SCHEMES = [CUT, "Bea rer", "x" * 65, "é", 5, {}]
-NAMED: list[tuple[str, Any]] = [
-    *(("id", value) for value in (CUT, "a b", "x" * 257, "é", 5, ["c1"])),
+INJECTION = "a\r\nX-Evil: 1"
+VALUES = [INJECTION, "\0", "é", "x" * 4097, 5, {}]
+SCHEMES = [INJECTION, "Bea rer", "x" * 65, "é", 5, {}]
+INVALID_MEMBERS: list[tuple[str, Any]] = [
+    *(("id", value) for value in (INJECTION, "a b", "x" * 257, "é", 5, ["c1"])),
     *(("token", value) for value in VALUES),
 ]
-WRONG: list[tuple[str, Any]] = [
+INVALID: list[tuple[str, Any]] = [
     ("url", {}),
     *(
         ("url", {"url": url})
@@ -350,7 +350,7 @@ WRONG: list[tuple[str, Any]] = [
             "http://127.0.0.1:port/",
             "http://[::1",
             "http://127.0.0.1/a b",
-            f"http://127.0.0.1/{CUT}",
+            f"http://127.0.0.1/{INJECTION}",
             "http://127.0.0.1\\@evil.example.com/",
             "http://ada:sesame@127.0.0.1/",
             "http://127.0.0.1/é",
@@ -361,13 +361,19 @@ WRONG: list[tuple[str, Any]] = [
             {"url": UNREACHABLE},
         )
     ),
-    *((name, {"url": UNREACHABLE, name: value}) for name, value in NAMED),
-    *(("authentication.credentials", there(scheme="Bearer", credentials=it)) for it in VALUES),
-    *(("authentication.scheme", there(scheme=it, credentials="x")) for it in SCHEMES),
-    ("authentication.scheme", there(credentials="x")),
+    *((name, {"url": UNREACHABLE, name: value}) for name, value in INVALID_MEMBERS),
     *(
-        ("authentication", {"url": UNREACHABLE, "authentication": it})
-        for it in ("Bearer", 5, [BEARER])
+        ("authentication.credentials", with_authentication(scheme="Bearer", credentials=value))
+        for value in VALUES
+    ),
+    *(
+        ("authentication.scheme", with_authentication(scheme=value, credentials="x"))
+        for value in SCHEMES
+    ),
+    ("authentication.scheme", with_authentication(credentials="x")),
+    *(
+        ("authentication", {"url": UNREACHABLE, "authentication": value})
+        for value in ("Bearer", 5, [BEARER])
     ),
 ]
 
@@ -386,14 +392,14 @@ def assert_refused(hooks: Hooks, task: str, hook: Json, field: str) -> list[str]
     ]
     assert [answer.code for answer in answers] == [-32602] * 3
     for answer in answers:
-        (named,) = answer.fields
-        assert named.endswith(field)
+        (refused_field,) = answer.fields
+        assert refused_field.endswith(field)
     assert hooks.of(task) == []
     assert hooks.agent.ask("list", {"contextId": context}).result["tasks"] == []
     return [answer.error["message"] for answer in answers if answer.error]
 
 
-@pytest.mark.parametrize(("field", "hook"), WRONG, ids=label)
+@pytest.mark.parametrize(("field", "hook"), INVALID, ids=label)
 def test_an_invalid_push_config_is_refused_with_its_field(
     hooks: Hooks, task: str, field: str, hook: Json
 ) -> None:
@@ -403,11 +409,11 @@ def test_an_invalid_push_config_is_refused_with_its_field(
 
 
 @pytest.mark.parametrize(
-    "schemes", [5, {}, [5], [CUT], ["Bearer,Basic"], ["Bearer", ""], ["a"] * 11], ids=label
+    "schemes", [5, {}, [5], [INJECTION], ["Bearer,Basic"], ["Bearer", ""], ["a"] * 11], ids=label
 )
 def test_invalid_schemes_of_0_3_are_refused(old: Agent, schemes: object) -> None:
     task = old.send().task["id"]
-    assert_refused(Hooks(old), task, there(schemes=schemes), "")
+    assert_refused(Hooks(old), task, with_authentication(schemes=schemes), "")
 
 
 LONGEST = {

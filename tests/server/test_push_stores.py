@@ -48,8 +48,10 @@ def webhook(name: str = "c1", task_id: str = "t") -> Webhook:
 async def ask(peer: Peer, operation: str, task_id: str, config_id: str = "", **config: Any) -> Any:
     """Call an operation on push configs; return the error code and the result."""
     hooks = Hooks(peer.wire)
-    sets = operation == "push set"
-    params = hooks.create_params(task_id, **config) if sets else hooks.params_of(task_id, config_id)
+    is_set = operation == "push set"
+    params = (
+        hooks.create_params(task_id, **config) if is_set else hooks.params_of(task_id, config_id)
+    )
     answer = await peer.ask(operation, params)
     return answer.code, None if answer.error else answer.result
 
@@ -57,7 +59,7 @@ async def ask(peer: Peer, operation: str, task_id: str, config_id: str = "", **c
 async def hooks_of(peer: Peer, task_id: str) -> list[Json]:
     """Return all push configs of a task in the form of 1.0."""
     _, result = await ask(peer, "push list", task_id)
-    return [plain(each) for each in (result["configs"] if peer.wire.modern else result)]
+    return [plain(config) for config in (result["configs"] if peer.wire.modern else result)]
 
 
 # In memory
@@ -146,10 +148,10 @@ async def test_a_users_store_keeps_its_one_push_config_and_refuses_a_second(dial
         task_id = (await peer.send("pay")).task["id"]
         await ask(peer, "push set", task_id, **HOOK)
         assert await ask(peer, "push set", task_id, id="c2", url=UNREACHABLE) == (-32602, None)
-        more = Hooks(peer.wire).send_params(
+        params = Hooks(peer.wire).send_params(
             "pay", hook={"id": "c2", "url": UNREACHABLE}, taskId=task_id
         )
-        assert (await peer.ask("send", more)).code == -32602
+        assert (await peer.ask("send", params)).code == -32602
         assert await peer.state(task_id) == "input-required"
         assert await hooks_of(peer, task_id) == [{"taskId": task_id, **HOOK}]
 
@@ -165,12 +167,14 @@ async def approve(peer: Peer, task_id: str) -> Json:
 async def test_a_push_config_survives_a_restart_and_keeps_its_version(
     dialect: str, store_type: Any
 ) -> None:
-    store, other = store_type(), "1.0" if dialect == "0.3" else "0.3"
+    store, other_dialect = store_type(), "1.0" if dialect == "0.3" else "0.3"
     with receiving() as receiver:
         async with serving(MODULES, dialect, task_store=store, push_notifications=QUICK) as peer:
             task_id = (await peer.send("pay")).task["id"]
             await ask(peer, "push set", task_id, **{**HOOK, "url": receiver.url})
-        async with serving(MODULES, other, task_store=store, push_notifications=QUICK) as peer:
+        async with serving(
+            MODULES, other_dialect, task_store=store, push_notifications=QUICK
+        ) as peer:
             assert await hooks_of(peer, task_id) == [
                 {"taskId": task_id, **HOOK, "url": receiver.url}
             ]
@@ -189,7 +193,8 @@ async def test_the_failure_of_a_webhook_survives_a_restart() -> None:
             params = Hooks(peer.wire).send_params("pay", hook=hook)
             task_id = (await peer.ask("send", params)).task["id"]
             await asyncio.to_thread(receiver.wait, 1)
-            await wait_until(lambda: "500" in store.configs[task_id].tenant)  # keeps failures
+            # failures are stored in this member
+            await wait_until(lambda: "500" in store.configs[task_id].tenant)
         async with serving(MODULES, "0.3", task_store=store, push_notifications=QUICK) as peer:
             _, config = await ask(peer, "push get", task_id)
             assert (config["status"], config["reason"]) == ("failed", "status 500")
@@ -198,14 +203,14 @@ async def test_the_failure_of_a_webhook_survives_a_restart() -> None:
         assert len(receiver) == 1
 
 
-class Refusing(DictStore):
+class FailingSaves(DictStore):
     """A store that raises when a push config is saved."""
 
     async def save_push_config(self, task_id: str, config: Any) -> None:
         raise RuntimeError(SECRET)
 
 
-class RefusingAll(Refusing):
+class FailingSavesAndDeletions(FailingSaves):
     """A store that raises when a push config is saved or deleted."""
 
     async def delete_push_config(self, task_id: str) -> bool:
@@ -214,7 +219,7 @@ class RefusingAll(Refusing):
 
 @every_dialect
 @pytest.mark.parametrize("operation", ["send", "stream"])
-@pytest.mark.parametrize("broken", [Refusing, RefusingAll])
+@pytest.mark.parametrize("broken", [FailingSaves, FailingSavesAndDeletions])
 async def test_a_store_that_cannot_save_the_push_config_refuses_the_message(
     dialect: str, operation: str, broken: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -251,7 +256,9 @@ async def test_a_full_store_keeps_no_push_config_of_a_refused_task() -> None:
 
 @every_dialect
 async def test_a_push_config_that_cannot_be_saved_does_not_affect_the_task(dialect: str) -> None:
-    async with serving(MODULES, dialect, task_store=Refusing(), push_notifications=QUICK) as peer:
+    async with serving(
+        MODULES, dialect, task_store=FailingSaves(), push_notifications=QUICK
+    ) as peer:
         task_id = (await peer.send("pay")).task["id"]
         assert await ask(peer, "push set", task_id, **HOOK) == (-32603, None)
         assert await hooks_of(peer, task_id) == []

@@ -84,9 +84,9 @@ def pause(agent: Agent, **members: Any) -> str:
     return task_id
 
 
-def say(hooks: Hooks, word: str, hook: Json, **members: Any) -> Answer:
+def answer_with_hook(hooks: Hooks, text: str, hook: Json, **members: Any) -> Answer:
     """Answer a paused task with a message that includes a webhook."""
-    part = hooks.agent.part(text=word)
+    part = hooks.agent.part(text=text)
     return hooks.agent.ask("send", hooks.send_params("pay", part, hook=hook, **members))
 
 
@@ -155,7 +155,10 @@ def test_the_webhook_of_an_answer_gets_the_later_states(
     task_id = pause(hooks.agent, contextId=context)
     by_task = addressed_by == "task" or hooks.agent.modern
     target = {"taskId": task_id} if by_task else {"contextId": context}
-    assert say(hooks, "yes", {"id": "c1", "url": receiver.url}, **target).task["id"] == task_id
+    assert (
+        answer_with_hook(hooks, "yes", {"id": "c1", "url": receiver.url}, **target).task["id"]
+        == task_id
+    )
     receiver.wait(2)
     assert receiver.states == ["working", "completed"]
     assert hooks.ids(task_id) == ["c1"]
@@ -165,10 +168,10 @@ def test_the_webhook_of_an_answer_is_added_to_the_others(hooks: Hooks, receiver:
     hook = {"id": "c1", "url": f"{receiver.url}/first"}
     paused = hooks.agent.ask("send", hooks.send_params("pay", hook=hook))
     task_id = paused.task["id"]
-    say(hooks, "yes", {"id": "c2", "url": f"{receiver.url}/second"}, taskId=task_id)
+    answer_with_hook(hooks, "yes", {"id": "c2", "url": f"{receiver.url}/second"}, taskId=task_id)
     receiver.wait(7)
     states_by_path = {
-        path: [d.state for d in receiver.deliveries if d.path == path]
+        path: [delivery.state for delivery in receiver.deliveries if delivery.path == path]
         for path in ("/hook/first", "/hook/second")
     }
     assert states_by_path == {
@@ -180,10 +183,12 @@ def test_the_webhook_of_an_answer_is_added_to_the_others(hooks: Hooks, receiver:
 
 def test_an_answer_with_an_invalid_webhook_is_refused(hooks: Hooks) -> None:
     task_id = pause(hooks.agent)
-    assert say(hooks, "yes", {"url": "ftp://127.0.0.1/"}, taskId=task_id).code == -32602
+    assert (
+        answer_with_hook(hooks, "yes", {"url": "ftp://127.0.0.1/"}, taskId=task_id).code == -32602
+    )
     assert hooks.agent.ask("get", {"id": task_id}).state == "input-required"
     assert hooks.of(task_id) == []
-    assert say(hooks, "yes", {"url": UNREACHABLE}, taskId=task_id).state == "completed"
+    assert answer_with_hook(hooks, "yes", {"url": UNREACHABLE}, taskId=task_id).state == "completed"
 
 
 def test_a_refused_answer_adds_no_webhook(hooks: Hooks) -> None:
@@ -221,11 +226,11 @@ async def without_client(
                 await stream.next()
                 task_id = await wait_until_working(peer, gate, receiver)
         else:
-            sending = asyncio.create_task(peer.ask("send", params))
+            send_task = asyncio.create_task(peer.ask("send", params))
             task_id = await wait_until_working(peer, gate, receiver)
-            sending.cancel()
+            send_task.cancel()
             with suppress(asyncio.CancelledError):
-                await sending
+                await send_task
         yield peer, task_id, gate, other
 
 

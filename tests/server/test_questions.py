@@ -38,7 +38,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Booking(BaseModel):
-    """The inputs of `Books`: text is the city."""
+    """The inputs of a booking; a text becomes the city."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -48,8 +48,8 @@ class Booking(BaseModel):
     meal: Literal["Lunch", "Dinner"] | None = None
 
 
-def asks(question: str, field: str | None = None, **options: Any) -> ActionModule:
-    """Return a module that asks until it has the field, or else `answer`; it returns its inputs."""
+def asking_module(question: str, field: str | None = None, **options: Any) -> ActionModule:
+    """Return a module that asks until it has *field* (or `answer`), then returns its inputs."""
     schema = options.pop("input_schema", None)
 
     async def action(inputs: Inputs, context: Any) -> Inputs:
@@ -60,21 +60,24 @@ def asks(question: str, field: str | None = None, **options: Any) -> ActionModul
     return ActionModule(action, input_schema=schema)
 
 
-def books(question: str, field: str | None = None, **options: Any) -> ActionModule:
-    """Return the same with the inputs of a booking."""
-    return asks(question, field, input_schema=Booking, **options)
+def booking_module(question: str, field: str | None = None, **options: Any) -> ActionModule:
+    """Return an asking module that takes the inputs of a booking."""
+    return asking_module(question, field, input_schema=Booking, **options)
 
 
-async def say(peer: Peer, *contents: Any, skill: str = "work", **members: Any) -> Json:
+async def send_parts(peer: Peer, *contents: Any, skill: str = "work", **members: Any) -> Json:
     """Send texts and data, and return the task."""
-    parts = [peer.part(**{"text" if isinstance(c, str) else "data": c}) for c in contents]
+    parts = [
+        peer.part(**{"text" if isinstance(content, str) else "data": content})
+        for content in contents
+    ]
     params = peer.wire.params(skill, *parts, **members)
     if members.get("taskId"):
         del params["metadata"]
     return (await peer.ask("send", params)).task
 
 
-def asked(task: Json) -> tuple[str, Json]:
+def question_of(task: Json) -> tuple[str, Json]:
     """Return the question of a paused task, as text and as data."""
     assert state_of(task) == "input-required"
     text, data = (content_of(part) for part in task["status"]["message"]["parts"])
@@ -83,10 +86,10 @@ def asked(task: Json) -> tuple[str, Json]:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_text_answer_becomes_the_field_of_the_question(dialect: str) -> None:
-    async with serving({"work": asks("For which day?", "day")}, dialect) as peer:
-        task = await say(peer, {"guests": 2})
-        assert asked(task)[1]["field"] == "day"
-        answered = await say(peer, "Friday", taskId=task["id"])
+    async with serving({"work": asking_module("For which day?", "day")}, dialect) as peer:
+        task = await send_parts(peer, {"guests": 2})
+        assert question_of(task)[1]["field"] == "day"
+        answered = await send_parts(peer, "Friday", taskId=task["id"])
         assert contents(answered) == [{"guests": 2, "day": "Friday"}]
 
 
@@ -102,9 +105,9 @@ async def test_a_text_answer_becomes_the_field_of_the_question(dialect: str) -> 
 async def test_a_text_answer_is_converted_and_overwrites_no_other_input(
     field: str, text: str, value: Any
 ) -> None:
-    async with serving({"work": books("Which?", field)}) as peer:
-        task = await say(peer, "Oslo")
-        answered = await say(peer, text, taskId=task["id"])
+    async with serving({"work": booking_module("Which?", field)}) as peer:
+        task = await send_parts(peer, "Oslo")
+        answered = await send_parts(peer, text, taskId=task["id"])
         assert contents(answered) == [{"city": "Oslo", field: value}]
 
 
@@ -121,20 +124,20 @@ async def test_a_text_answer_is_converted_and_overwrites_no_other_input(
 async def test_a_text_answer_that_does_not_fit_is_asked_for_again_with_the_reason(
     dialect: str, field: str, text: str, problem: str
 ) -> None:
-    async with serving({"work": books("Which?", field)}, dialect) as peer:
-        task = await say(peer, "Oslo")
-        _, first = asked(task)
+    async with serving({"work": booking_module("Which?", field)}, dialect) as peer:
+        task = await send_parts(peer, "Oslo")
+        _, first_data = question_of(task)
         for number in range(2):
-            task = await say(peer, text, taskId=task["id"])
-            question, again = asked(task)
+            task = await send_parts(peer, text, taskId=task["id"])
+            question, data = question_of(task)
             reason, _, repeated = question.partition("\n")
             assert reason.startswith(problem)
             assert repeated == "Which?"
-            assert again.pop("problem") == reason
-            assert again == first
+            assert data.pop("problem") == reason
+            assert data == first_data
             assert len(task["history"]) == 3 + 2 * number
         valid_text = {"guests": "2", "day": "2026-11-27", "meal": "LUNCH"}[field]
-        assert state_of(await say(peer, valid_text, taskId=task["id"])) == "completed"
+        assert state_of(await send_parts(peer, valid_text, taskId=task["id"])) == "completed"
 
 
 CALL = {"data": {"id": "call-1", "n": 2**60}, "metadata": {"kind": "call"}}
@@ -142,83 +145,89 @@ CALL = {"data": {"id": "call-1", "n": 2**60}, "metadata": {"kind": "call"}}
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_parts_of_a_module_follow_its_question_each_time(dialect: str) -> None:
-    asking = asks("How many?", "guests", input_schema=Booking, parts=[CALL, {"text": "Hello"}])
-    async with serving({"work": asking}, dialect) as peer:
-        task = await say(peer, "Oslo")
+    module = asking_module(
+        "How many?", "guests", input_schema=Booking, parts=[CALL, {"text": "Hello"}]
+    )
+    async with serving({"work": module}, dialect) as peer:
+        task = await send_parts(peer, "Oslo")
         for _ in range(2):
             parts = task["status"]["message"]["parts"]
             assert [content_of(part) for part in parts[2:]] == [CALL["data"], "Hello"]
             assert [part.get("metadata") for part in parts[2:]] == [CALL["metadata"], None]
-            task = await say(peer, "many", taskId=task["id"])
+            task = await send_parts(peer, "many", taskId=task["id"])
 
 
 @pytest.mark.parametrize("parts", ["text", [{}], [{"text": 1}], [{"text": "a", "url": "b"}]])
 async def test_malformed_parts_of_a_question_fail_the_task(parts: Any) -> None:
-    async with serving({"work": asks("How many?", parts=parts)}) as peer:
-        assert state_of(await say(peer, {})) == "failed"
+    async with serving({"work": asking_module("How many?", parts=parts)}) as peer:
+        assert state_of(await send_parts(peer, {})) == "failed"
 
 
 async def test_data_that_does_not_fit_is_refused() -> None:
-    async with serving({"work": books("When?", "meal", choices=["Lunch"])}) as peer:
-        task = await say(peer, "Oslo")
+    async with serving({"work": booking_module("When?", "meal", choices=["Lunch"])}) as peer:
+        task = await send_parts(peer, "Oslo")
         for wrong in ({"meal": "tea"}, {"meal": "Dinner"}, {"guests": "two"}):
             params = peer.wire.params("work", peer.part(data=wrong), taskId=task["id"])
             assert (await peer.ask("send", params)).code == -32602
         assert await peer.get(task["id"]) == task
-        answered = await say(peer, {"meal": "Lunch", "guests": 2}, taskId=task["id"])
+        answered = await send_parts(peer, {"meal": "Lunch", "guests": 2}, taskId=task["id"])
         assert contents(answered) == [{"city": "Oslo", "meal": "Lunch", "guests": 2}]
 
 
 async def test_the_choices_of_a_question_are_listed_and_chosen_by_name_or_number() -> None:
-    async with serving({"work": asks("When?", "day", choices=("Friday", "Saturday"))}) as peer:
+    async with serving(
+        {"work": asking_module("When?", "day", choices=("Friday", "Saturday"))}
+    ) as peer:
         for text, day in (("saturday", "Saturday"), ("1", "Friday")):
-            task = await say(peer, {"guests": 2})
-            question, data = asked(task)
+            task = await send_parts(peer, {"guests": 2})
+            question, data = question_of(task)
             assert question == "When?\n1. Friday\n2. Saturday"
             assert data["choices"] == ["Friday", "Saturday"]
-            task = await say(peer, "Sunday", taskId=task["id"])
-            assert asked(task)[0].startswith("The answer must be one of: Friday, Saturday\nWhen?")
-            assert contents(await say(peer, text, taskId=task["id"]))[0]["day"] == day
+            task = await send_parts(peer, "Sunday", taskId=task["id"])
+            assert question_of(task)[0].startswith(
+                "The answer must be one of: Friday, Saturday\nWhen?"
+            )
+            assert contents(await send_parts(peer, text, taskId=task["id"]))[0]["day"] == day
 
 
 async def test_choices_that_are_numbers_are_chosen_only_by_value() -> None:
-    async with serving({"work": asks("How many?", "n", choices=[2, 4])}) as peer:
-        task = await say(peer, {})
-        assert asked(task)[0] == "How many?\n- 2\n- 4"
-        assert contents(await say(peer, "2", taskId=task["id"])) == [{"n": 2}]
+    async with serving({"work": asking_module("How many?", "n", choices=[2, 4])}) as peer:
+        task = await send_parts(peer, {})
+        assert question_of(task)[0] == "How many?\n- 2\n- 4"
+        assert contents(await send_parts(peer, "2", taskId=task["id"])) == [{"n": 2}]
 
 
 @pytest.mark.parametrize("wrong", [True, "2", 3])
 async def test_data_that_is_none_of_the_choices_is_refused(wrong: Any) -> None:
     schema = {"properties": {"n": {"type": ["integer", "boolean", "string"]}}}
     modules = {
-        "one": asks("How many?", "n", choices=[1, 2]),
-        "two": asks("How many?", choices=[1, 2], schema=schema),
+        "one": asking_module("How many?", "n", choices=[1, 2]),
+        "two": asking_module("How many?", choices=[1, 2], schema=schema),
     }
     async with serving(modules) as peer:
         for skill in modules:
-            task = await say(peer, {"x": 1}, skill=skill)
+            task = await send_parts(peer, {"x": 1}, skill=skill)
             params = peer.wire.params(skill, peer.part(data={"n": wrong}), taskId=task["id"])
             answer = await peer.ask("send", params)
             assert answer.code == -32602
             assert "The answer must be one of 1, 2" in answer.response.text
 
 
-async def test_without_an_input_for_it_text_that_is_not_a_choice_is_asked_for_again() -> None:
+async def test_without_a_matching_input_text_that_is_not_a_choice_is_asked_for_again() -> None:
     async def action(inputs: Inputs, context: Any) -> Inputs:
         if context.services.answer is None:
             context.services.ask("When?", choices=["Friday", "Saturday"])
         return {"answer": context.services.answer}
 
     async with serving({"work": ActionModule(action, input_schema=Booking)}) as peer:
-        task = await say(peer, "Oslo")
-        task = await say(peer, "Sunday", taskId=task["id"])
-        assert asked(task)[1]["problem"] == "The answer must be one of: Friday, Saturday"
-        answered = await say(peer, "friday", taskId=task["id"])
+        task = await send_parts(peer, "Oslo")
+        task = await send_parts(peer, "Sunday", taskId=task["id"])
+        assert question_of(task)[1]["problem"] == "The answer must be one of: Friday, Saturday"
+        answered = await send_parts(peer, "friday", taskId=task["id"])
         assert contents(answered) == [{"answer": [{"text": "Friday"}]}]
 
 
-async def test_without_an_input_for_it_a_number_becomes_the_choice() -> None:
+async def test_without_a_matching_input_a_number_becomes_the_choice() -> None:
     async def action(inputs: Inputs, context: Any) -> Inputs:
         if context.services.answer is None:
             context.services.ask("When?", choices=["Friday", {"in": "days"}])
@@ -226,23 +235,23 @@ async def test_without_an_input_for_it_a_number_becomes_the_choice() -> None:
 
     async with serving({"work": ActionModule(action, input_schema=Booking)}) as peer:
         for text, part in (("1", {"text": "Friday"}), ("2", {"data": {"in": "days"}})):
-            task = await say(peer, "Oslo")
-            answered = await say(peer, text, taskId=task["id"])
+            task = await send_parts(peer, "Oslo")
+            answered = await send_parts(peer, text, taskId=task["id"])
             assert contents(answered) == [{"parts": [part, part]}]
 
 
 async def test_the_reason_why_an_answer_does_not_fit_is_short() -> None:
     schema = {"properties": {"a": {"type": "object", "additionalProperties": False}}}
-    async with serving({"work": asks("Which?", schema=schema)}) as peer:
-        task = await say(peer, {"x": 1})
-        task = await say(peer, json.dumps({"a": {"n" * 5000: 1}}), taskId=task["id"])
-        assert len(asked(task)[1]["problem"]) < 600
+    async with serving({"work": asking_module("Which?", schema=schema)}) as peer:
+        task = await send_parts(peer, {"x": 1})
+        task = await send_parts(peer, json.dumps({"a": {"n" * 5000: 1}}), taskId=task["id"])
+        assert len(question_of(task)[1]["problem"]) < 600
 
 
 async def test_a_text_answer_without_a_field_becomes_the_answer() -> None:
-    async with serving({"work": asks("What is your name?")}) as peer:
-        task = await say(peer, "hi")
-        answered = await say(peer, "Ann", "Lee", taskId=task["id"])
+    async with serving({"work": asking_module("What is your name?")}) as peer:
+        task = await send_parts(peer, "hi")
+        answered = await send_parts(peer, "Ann", "Lee", taskId=task["id"])
         assert contents(answered) == [{"text": "hi", "answer": "Ann\nLee"}]
 
 
@@ -253,8 +262,8 @@ async def test_a_text_answer_that_fits_no_input_is_in_the_parts_of_the_message()
         return {"inputs": inputs, "parts": context.services.parts}
 
     async with serving({"work": ActionModule(action, input_schema=Booking)}) as peer:
-        task = await say(peer, "Oslo")
-        answered = await say(peer, "the second", taskId=task["id"])
+        task = await send_parts(peer, "Oslo")
+        answered = await send_parts(peer, "the second", taskId=task["id"])
         assert contents(answered) == [
             {"inputs": {"city": "Oslo"}, "parts": [{"text": "the second"}]}
         ]
@@ -267,25 +276,25 @@ class Payment(BaseModel):
 
 async def test_the_schema_of_a_question_converts_and_checks_the_answer() -> None:
     modules = {
-        "fields": asks("How much?", schema=Payment),
-        "field": asks("How much?", "n", schema={"type": "integer", "minimum": 1}),
-        "answer": asks("How much?", schema={"type": "integer"}),
+        "fields": asking_module("How much?", schema=Payment),
+        "field": asking_module("How much?", "n", schema={"type": "integer", "minimum": 1}),
+        "answer": asking_module("How much?", schema={"type": "integer"}),
     }
     async with serving(modules) as peer:
-        task = await say(peer, {"answer": None}, skill="fields")
-        assert asked(task)[1]["schema"]["properties"]["amount"]["type"] == "number"
+        task = await send_parts(peer, {"answer": None}, skill="fields")
+        assert question_of(task)[1]["schema"]["properties"]["amount"]["type"] == "number"
         for wrong in ("much", "-1", '{"amount": "much"}'):
-            task = await say(peer, wrong, taskId=task["id"])
-            assert asked(task)[0].startswith("The answer ")
+            task = await send_parts(peer, wrong, taskId=task["id"])
+            assert question_of(task)[0].startswith("The answer ")
         params = peer.wire.params("fields", peer.part(data={"amount": -1}), taskId=task["id"])
         assert (await peer.ask("send", params)).code == -32602
-        task = await say(peer, "2.5", taskId=task["id"])
+        task = await send_parts(peer, "2.5", taskId=task["id"])
         assert state_of(task) == "input-required"  # this module still waits for its `answer`
         for skill, name in (("field", "n"), ("answer", "answer")):
-            task = await say(peer, {"x": 1}, skill=skill)
-            task = await say(peer, "few", taskId=task["id"])
-            assert asked(task)[1]["problem"] == "The answer must be a whole number"
-            assert contents(await say(peer, "7", taskId=task["id"])) == [{"x": 1, name: 7}]
+            task = await send_parts(peer, {"x": 1}, skill=skill)
+            task = await send_parts(peer, "few", taskId=task["id"])
+            assert question_of(task)[1]["problem"] == "The answer must be a whole number"
+            assert contents(await send_parts(peer, "7", taskId=task["id"])) == [{"x": 1, name: 7}]
 
 
 async def test_a_question_for_several_inputs_takes_json() -> None:
@@ -297,10 +306,12 @@ async def test_a_question_for_several_inputs_takes_json() -> None:
         return inputs
 
     async with serving({"work": ActionModule(action)}) as peer:
-        task = await say(peer, {})
-        task = await say(peer, "1 and 2", taskId=task["id"])
-        assert asked(task)[1]["problem"] == "The answer must be JSON with: a (integer), b (any)"
-        answered = await say(peer, '{"a": 1, "b": [2]}', taskId=task["id"])
+        task = await send_parts(peer, {})
+        task = await send_parts(peer, "1 and 2", taskId=task["id"])
+        assert (
+            question_of(task)[1]["problem"] == "The answer must be JSON with: a (integer), b (any)"
+        )
+        answered = await send_parts(peer, '{"a": 1, "b": [2]}', taskId=task["id"])
         assert contents(answered) == [{"a": 1, "b": [2]}]
 
 
@@ -320,20 +331,20 @@ async def test_a_malformed_question_fails_the_task(details: Json) -> None:
         raise ModuleError("INPUT_REQUIRED", "Which?", details)
 
     async with serving({"work": ActionModule(action)}) as peer:
-        assert state_of(await say(peer, {})) == "failed"
+        assert state_of(await send_parts(peer, {})) == "failed"
 
 
-async def test_an_answer_in_text_and_data_is_its_data() -> None:
-    async with serving({"work": asks("When?", "day")}) as peer:
-        task = await say(peer, {"guests": 2})
-        answered = await say(peer, "on this day", {"day": "Friday"}, taskId=task["id"])
+async def test_the_data_of_an_answer_in_text_and_data_counts() -> None:
+    async with serving({"work": asking_module("When?", "day")}) as peer:
+        task = await send_parts(peer, {"guests": 2})
+        answered = await send_parts(peer, "on this day", {"day": "Friday"}, taskId=task["id"])
         assert contents(answered) == [{"guests": 2, "day": "Friday"}]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_an_answer_that_does_not_fit_is_asked_for_again_in_a_stream(dialect: str) -> None:
-    async with serving({"work": asks("How many?", "n", choices=[1, 2])}, dialect) as peer:
-        task = await say(peer, {})
+    async with serving({"work": asking_module("How many?", "n", choices=[1, 2])}, dialect) as peer:
+        task = await send_parts(peer, {})
         async with peer.stream("work", peer.part(text="3"), taskId=task["id"]) as stream:
             frames = await stream.rest()
         assert frames[-1].state == "input-required"
@@ -341,7 +352,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again_in_a_stream(dialec
 
 
 async def test_the_sdk_answers_in_words() -> None:
-    registry = registry_of({"work": books("For which day?", "day")})
+    registry = registry_of({"work": booking_module("For which day?", "day")})
     with running(registry) as url:
         async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE) as http:
             config = ClientConfig(httpx_client=http, streaming=False)
@@ -412,7 +423,7 @@ async def test_an_unknown_skill_gets_the_closest_ids(dialect: str) -> None:
 async def test_the_client_is_asked_which_skill_to_call(dialect: str, answer: str) -> None:
     async with serving(shop(), dialect, default_skill="ask") as peer:
         task = (await send_to_any(peer, peer.part(text="hi"))).task
-        question, data = asked(task)
+        question, data = question_of(task)
         lines = question.splitlines()
         assert lines[0] == "Which skill?"
         assert data["choices"] == [*sorted(shop())]
@@ -429,7 +440,7 @@ async def test_a_question_lists_some_of_many_skills_and_any_can_be_chosen(answer
     modules = {f"work_{number}": ActionModule(give_back) for number in range(1, 81)}
     async with serving(modules, default_skill="ask") as peer:
         task = (await send_to_any(peer, peer.part(text="hi"))).task
-        question, data = asked(task)
+        question, data = question_of(task)
         assert len(question.splitlines()) == 52
         assert question.endswith("\n… and 30 more")
         assert [skill["id"] for skill in data["data"]["skills"]] == data["choices"]
@@ -447,14 +458,14 @@ async def test_a_question_lists_the_current_names_of_skills() -> None:
             registry.unregister("one")
             registry.register("one", ActionModule(give_back, display={"a2a": {"alias": alias}}))
             task = (await send_to_any(peer, peer.part(text="hi"))).task
-            assert asked(task)[1]["data"]["skills"][0] == {"id": "one", "name": alias}
+            assert question_of(task)[1]["data"]["skills"][0] == {"id": "one", "name": alias}
 
 
 async def test_the_skill_may_be_chosen_with_data_or_metadata() -> None:
     async with serving(shop(), default_skill="ask") as peer:
-        for named in (True, False):
+        for by_metadata in (True, False):
             task = (await send_to_any(peer, peer.part(data={"amount": 2}))).task
-            if named:
+            if by_metadata:
                 answer = await peer.send("math.add", peer.part(text="this"), taskId=task["id"])
             else:
                 part = peer.part(data={"skillId": "math.add"})
@@ -472,7 +483,7 @@ async def test_an_answer_that_chooses_no_skill_is_asked_for_again() -> None:
         }
         for text, problem in problems.items():
             task = (await send_to_any(peer, peer.part(text=text), taskId=task["id"])).task
-            assert asked(task)[0].startswith(problem)
+            assert question_of(task)[0].startswith(problem)
         answered = (await send_to_any(peer, peer.part(text="text.echo"), taskId=task["id"])).task
         assert contents(answered) == [{"text": "hi"}]
 
@@ -482,7 +493,10 @@ async def test_a_name_shared_by_several_skills_chooses_none_of_them() -> None:
     async with serving(modules, default_skill="ask") as peer:
         task = (await send_to_any(peer, peer.part(text="hi"))).task
         task = (await send_to_any(peer, peer.part(text="Math Add"), taskId=task["id"])).task
-        assert asked(task)[1]["problem"] == "The answer names several skills: choose one by its id"
+        assert (
+            question_of(task)[1]["problem"]
+            == "The answer names several skills: choose one by its id"
+        )
         answered = (await send_to_any(peer, peer.part(text="math_add"), taskId=task["id"])).task
         assert answered["metadata"]["skillId"] == "math_add"
 
@@ -520,8 +534,8 @@ async def test_a_task_that_waits_for_its_skill_can_be_canceled_and_expires() -> 
     async with serving(shop(), default_skill="ask") as peer:
         task = (await send_to_any(peer, peer.part(text="hi"))).task
         assert (await peer.ask("cancel", {"id": task["id"]})).state == "canceled"
-        late = await send_to_any(peer, peer.part(text="text.echo"), taskId=task["id"])
-        assert late.code == -32004
+        refused = await send_to_any(peer, peer.part(text="text.echo"), taskId=task["id"])
+        assert refused.code == -32004
 
 
 async def test_only_skills_that_the_caller_may_call_are_listed() -> None:
@@ -533,9 +547,9 @@ async def test_only_skills_that_the_caller_may_call_are_listed() -> None:
             assert "did you mean" not in answer.response.text
         async with serving(executor, default_skill="ask") as peer:
             task = (await send_to_any(peer, peer.part(text="hi"))).task
-            assert asked(task)[1]["choices"] == ["pay", "text.echo"]
+            assert question_of(task)[1]["choices"] == ["pay", "text.echo"]
             task = (await send_to_any(peer, peer.part(text="math.add"), taskId=task["id"])).task
-            assert asked(task)[1]["problem"] == "The answer names no skill of this agent"
+            assert question_of(task)[1]["problem"] == "The answer names no skill of this agent"
 
 
 def test_a_skill_with_the_id_ask_cannot_be_the_default_skill() -> None:

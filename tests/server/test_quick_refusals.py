@@ -1,4 +1,4 @@
-"""Refused requests take no longer than accepted ones, and delay others no longer."""
+"""Refused requests take no longer, and delay other requests no longer, than accepted ones."""
 
 import json
 import time
@@ -13,7 +13,7 @@ from .asking import Agent, Answer
 pytestmark = pytest.mark.clock
 
 ROUNDS = 7
-"""The number of measurements; the best one counts, since others include noise."""
+"""The number of measurements; the shortest counts, since the others include noise."""
 
 NOISE = 1.5
 """The tolerance of comparisons, as a factor."""
@@ -40,7 +40,7 @@ SMALL: dict[str, tuple[int, Callable[[Agent], Answer]]] = {
 
 LARGE = {
     "lists that are not closed": "[" * 400_000,
-    "lists without a bottom": "[" * 200_000 + "]" * 200_000,
+    "deeply nested lists": "[" * 200_000 + "]" * 200_000,
     "an object of many keys": json.dumps({str(number): 0 for number in range(200_000)}),
     "a list of many objects": f"[{'{},' * 300_000}0]",
     "a list of many numbers": f"[{'0,' * 300_000}0]",
