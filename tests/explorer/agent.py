@@ -1,4 +1,4 @@
-"""The agent that the explorer's tests look at."""
+"""The agent that most tests of the explorer show: the modules of examples/."""
 
 from pathlib import Path
 

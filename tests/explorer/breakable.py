@@ -11,7 +11,7 @@ from tests.serving import PATIENCE, listener
 
 
 class BreakableProxy:
-    """A TCP proxy to an agent, until a test cuts it.
+    """A TCP proxy to an agent, which a test can cut and restore.
 
     Attributes:
         url: Its own address.

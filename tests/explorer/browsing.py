@@ -24,7 +24,7 @@ NETWORK_ERROR = re.compile(
 """Console messages of the browser itself about error responses and lost connections."""
 
 DRAWN = "new Promise((done) => requestAnimationFrame(() => setTimeout(() => setTimeout(done))))"
-"""A promise that resolves after the page has drawn its state and has run the effects of that."""
+"""A promise that resolves once the page has drawn its state and run the effects."""
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = [
@@ -48,17 +48,17 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-HOW = {
+RUN_MODES = {
     "stream": "and stream events",
     "wait": "and wait for the result",
     "later": "in the background",
 }
-"""The ways to run a skill, by short names."""
+"""The labels of the options of *How to run*, by short names."""
 
 
-def press_run(page: Page, how: str = "stream") -> None:
-    """Run the shown skill in one of the ways of `HOW`."""
-    page.get_by_label("How to run").select_option(HOW[how])
+def press_run(page: Page, mode: str = "stream") -> None:
+    """Run the shown skill in one of the `RUN_MODES`."""
+    page.get_by_label("How to run").select_option(RUN_MODES[mode])
     page.get_by_role("button", name="Run", exact=True).click()
 
 
@@ -97,10 +97,10 @@ class Visit:
         """Return the violations that axe-core rates as serious or critical."""
         violations = Axe().run(self.page).response["violations"]
         return [
-            f"{each['id']}: {node['html'][:200]} {node['failureSummary']}"
-            for each in violations
-            if each["impact"] in ("serious", "critical")
-            for node in each["nodes"]
+            f"{violation['id']}: {node['html'][:200]} {node['failureSummary']}"
+            for violation in violations
+            if violation["impact"] in ("serious", "critical")
+            for node in violation["nodes"]
         ]
 
     def _on_console(self, message: ConsoleMessage) -> None:

@@ -136,7 +136,7 @@ def shop() -> Executor:
             context.services.ask("For how many nights?", schema=RESERVE)
         return {"booked": inputs}
 
-    async def words(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
+    async def stream_report(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
         for word in REPORT.split(" "):
             yield {"text": f"{word} "}
 
@@ -185,9 +185,9 @@ def shop() -> Executor:
     modules.register(
         "reports.tell",
         Streams(
-            words,
+            stream_report,
             input_schema={"type": "object"},
-            description="Tell the report word by word",
+            description="Stream the report word by word",
             annotations=ModuleAnnotations(streaming=True),
         ),
     )
@@ -212,7 +212,7 @@ def busy_shop(**options: Any) -> Iterator[tuple[str, Receiver]]:
 
 
 def fill(url: str, receiver: Receiver, key: str = "") -> dict[str, Json]:
-    """Give the shop a task of each kind, with a webhook; return them by their skills."""
+    """Give the shop a task of each kind, with a webhook; return the tasks by their skills."""
     inputs: dict[str, Json] = {
         "orders.refund": {"order": 4711, "cents": 980, "reason": "The mug is broken"},
         "orders.purge": {"year": 2019, "including": ["invoices", "letters"]},

@@ -21,7 +21,7 @@ def pytest_itemcollected(item: pytest.Function) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Run Chromium, per module: other tests cannot run event loops beside Playwright's."""
+    """Run Chromium for one module: other tests can't run event loops beside Playwright's."""
     if find_chromium() is None:
         pytest.skip("No Chromium here; Debian and Ubuntu: apt install chromium")
     with chromium() as browser:

@@ -1,4 +1,4 @@
-"""An agent whose every response a test chooses, served with the explorer's page."""
+"""An agent whose responses the test chooses, served with the explorer's page."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -42,13 +42,13 @@ class FakeAgent:
     def app(self) -> Starlette:
         """Return the agent's application, with the explorer's page."""
         agent_routes = [
-            Route("/.well-known/agent-card.json", self._show),
+            Route("/.well-known/agent-card.json", self._serve_card),
             Route("/", self._answer, methods=["POST"]),
         ]
         return Starlette(routes=[*agent_routes, *routes()])
 
-    async def _show(self, request: Request) -> Response:
-        return self.card if isinstance(self.card, Response) else exact(self.card)
+    async def _serve_card(self, request: Request) -> Response:
+        return self.card if isinstance(self.card, Response) else json_response(self.card)
 
     async def _answer(self, request: Request) -> Response:
         call = await request.json()
@@ -60,7 +60,7 @@ class FakeAgent:
         result = reply(call["params"]) if reply else {}
         if isinstance(result, Response):
             return result
-        return exact({"jsonrpc": "2.0", "id": call["id"], "result": result})
+        return json_response({"jsonrpc": "2.0", "id": call["id"], "result": result})
 
 
 DEEP: dict[str, tuple[str, str]] = {
@@ -78,8 +78,8 @@ def encoded(value: Any) -> str:
     return text
 
 
-def exact(value: Any) -> Response:
-    """Return a response with *value* as JSON, even if it is no valid answer."""
+def json_response(value: Any) -> Response:
+    """Return a response with *value* as JSON, even if it is not a valid answer."""
     return Response(encoded(value), media_type="application/json")
 
 

@@ -20,20 +20,21 @@ from websockets.sync.connection import Connection
 PROGRAMS = ("firefox-esr", "firefox")
 TIMEOUT = 30
 """Seconds for a command, and for the start of Firefox."""
-UNTIL = """
-(want) => new Promise((done, fail) => {
-  const give_up = setTimeout(() => fail(new Error(document.body.innerText)), MILLISECONDS);
-  const look = () => {
-    const found = [...document.querySelectorAll(want.in)].find((each) =>
-      [each, ...(each.labels ?? [])].some((named) => named.textContent.includes(want.text)));
-    if (!found) return requestAnimationFrame(look);
-    clearTimeout(give_up);
+FIND_ELEMENT = """
+(target) => new Promise((done, fail) => {
+  const timeout = setTimeout(() => fail(new Error(document.body.innerText)), MILLISECONDS);
+  const hasText = ({textContent}) => textContent.includes(target.text);
+  const search = () => {
+    const found = [...document.querySelectorAll(target.selector)].find((element) =>
+      [element, ...(element.labels ?? [])].some(hasText));
+    if (!found) return requestAnimationFrame(search);
+    clearTimeout(timeout);
     done(found);
   };
-  look();
+  search();
 })
 """.replace("MILLISECONDS", str(TIMEOUT * 500))
-"""Waits for an element, by a selector and a text; else the error has the text of the page."""
+"""Waits for an element with a selector and a text; its error has the text of the page."""
 
 
 def find_firefox() -> str | None:
@@ -64,15 +65,15 @@ class Firefox:
         """Wait for an element with this text, or a label with it; return a reference to it.
 
         Raises:
-            AssertionError: There is none.
+            AssertionError: No such element appears in time.
         """
-        want = {"in": selector, "text": text}
-        return self._call(UNTIL, {"type": "object", "value": _pairs(want)})
+        target = {"selector": selector, "text": text}
+        return self._call(FIND_ELEMENT, {"type": "object", "value": _pairs(target)})
 
     def click(self, selector: str, text: str) -> None:
         """Click an element as a user does."""
         element = self.find(selector, text)
-        self._call("(each) => each.scrollIntoView({block: 'center'})", element)
+        self._call("(element) => element.scrollIntoView({block: 'center'})", element)
         origin = {"type": "element", "element": {"sharedId": element["sharedId"]}}
         self._act(
             "pointer",
@@ -132,7 +133,10 @@ def firefox(profile: Path) -> Iterator[Firefox]:
     """Run the installed Firefox with a new *profile*; yield a page in it."""
     program = find_firefox()
     assert program is not None
-    lines = [f"user_pref({json.dumps(n)}, {json.dumps(v)});\n" for n, v in PREFERENCES.items()]
+    lines = [
+        f"user_pref({json.dumps(name)}, {json.dumps(value)});\n"
+        for name, value in PREFERENCES.items()
+    ]
     (profile / "user.js").write_text("".join(lines))
     command = [program, "--headless", "--remote-debugging-port", "0", "--profile", str(profile)]
     with subprocess.Popen(command, stdout=DEVNULL, stderr=DEVNULL) as process:
@@ -146,8 +150,8 @@ def firefox(profile: Path) -> Iterator[Firefox]:
 
 def _address(file: Path, process: subprocess.Popen[bytes]) -> str:
     """Wait for the file that Firefox writes when it listens; return host and port."""
-    until = monotonic() + TIMEOUT
-    while monotonic() < until and process.poll() is None:
+    deadline = monotonic() + TIMEOUT
+    while monotonic() < deadline and process.poll() is None:
         with suppress(FileNotFoundError, ValueError):  # not there yet, or not complete
             server = json.loads(file.read_text())
             return f"{server['ws_host']}:{server['ws_port']}"

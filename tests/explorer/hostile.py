@@ -55,20 +55,20 @@ FIND_HARM = """() => {
         ...[...document.images, ...document.querySelectorAll("audio")].filter(
             ({src}) => !src.startsWith("blob:")
         ),
-        ...all.filter((each) => [...each.attributes].some(({name}) => name.startsWith("on"))),
+        ...all.filter((element) => [...element.attributes].some(({name}) => name.startsWith("on"))),
         ...links.filter(({protocol}) => !["http:", "https:", "mailto:"].includes(protocol)),
         ...links.filter(({rel, target}) => rel !== "noopener noreferrer" || target !== "_blank"),
-    ].map((each) => each.outerHTML?.slice(0, 200) ?? each);
+    ].map((harm) => harm.outerHTML?.slice(0, 200) ?? harm);
 }"""
 
 OPEN_ALL = """async () => {
     const frame = () => new Promise((done) => setTimeout(done));
-    for (const each of document.querySelectorAll("main details")) each.open = true;
+    for (const details of document.querySelectorAll("main details")) details.open = true;
     await frame();
-    for (const each of document.querySelectorAll("main details")) each.open = true;
+    for (const details of document.querySelectorAll("main details")) details.open = true;
     const kinds = "main [role=group] button, main .twig, main [aria-label=Events] [role=option]";
-    for (const each of [...document.querySelectorAll(kinds)].slice(0, 60)) {
-        if (each.isConnected) each.click();
+    for (const element of [...document.querySelectorAll(kinds)].slice(0, 60)) {
+        if (element.isConnected) element.click();
     }
     await frame();
 }"""
@@ -150,15 +150,15 @@ def hostile_card() -> Json:
         for text in CORPUS
     }
     card = card_of(
-        *(skill for _, skill, _ in skills), details={text: more for text, _, more in skills}
+        *(skill for _, skill, _ in skills), details={text: details for text, _, details in skills}
     )
-    card["capabilities"]["extensions"] += [{"uri": each, "description": each} for each in CORPUS]
+    card["capabilities"]["extensions"] += [{"uri": text, "description": text} for text in CORPUS]
     return {
         **card,
         **{"name": texts, "description": texts, "version": texts, "documentationUrl": CORPUS[8]},
         "provider": {"organization": texts, "url": CORPUS[9]},
         "supportedInterfaces": [
-            {"url": each, "protocolBinding": each, "protocolVersion": each} for each in CORPUS
+            {"url": text, "protocolBinding": text, "protocolVersion": text} for text in CORPUS
         ],
         "securitySchemes": schemes,
         "securityRequirements": [{"schemes": {text: []}} for text in CORPUS],

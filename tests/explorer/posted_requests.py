@@ -8,13 +8,13 @@ Json = dict[str, Any]
 
 
 def is_poll(request: Json) -> bool:
-    """Return whether a request asks for the tasks that have changed since the last look."""
+    """Return whether a request polls for tasks that have changed."""
     params = request["params"]
     return "statusTimestampAfter" in params or 1 in (params.get("pageSize"), params.get("limit"))
 
 
 class PostedRequests:
-    """The requests that a page posts from now on, without its polls for changes of tasks."""
+    """The requests that a page posts from now on, except for its polls for changed tasks."""
 
     def __init__(self, page: Page) -> None:
         self.posted: list[Json] = []
@@ -32,7 +32,9 @@ class PostedRequests:
 
     def sent(self) -> list[Json]:
         """Return the parameters of the messages, sent by either version of the protocol."""
-        return [each["params"] for each in self.posted if "message" in each["method"].lower()]
+        return [
+            request["params"] for request in self.posted if "message" in request["method"].lower()
+        ]
 
     def data(self) -> Any:
         """Return the data of the only part of the only message."""

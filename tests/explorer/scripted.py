@@ -17,12 +17,12 @@ class ScriptedStream:
 
     Attributes:
         inputs: The inputs of the call.
-        over: Set when the stream has ended or was canceled.
+        ended: Set when the stream has ended or was canceled.
     """
 
     def __init__(self, inputs: Inputs) -> None:
         self.inputs = inputs
-        self.over = threading.Event()
+        self.ended = threading.Event()
         self._loop = asyncio.get_running_loop()
         self._chunks: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
 
@@ -41,7 +41,7 @@ class ScriptedStream:
             while chunk := await self._chunks.get():
                 yield chunk[0]
         finally:
-            self.over.set()
+            self.ended.set()
 
 
 class ScriptedModule(Module):
@@ -60,7 +60,7 @@ class ScriptedModule(Module):
         return [chunk async for chunk in self.stream(inputs, context)]
 
     async def stream(self, inputs: Inputs, context: "Context[Any]") -> AsyncIterator[Any]:
-        running = ScriptedStream(inputs)
-        self._streams.put(running)
-        async for chunk in running.chunks():
+        stream = ScriptedStream(inputs)
+        self._streams.put(stream)
+        async for chunk in stream.chunks():
             yield chunk

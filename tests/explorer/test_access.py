@@ -30,25 +30,26 @@ OVERFLOW = """() => {
 }"""
 
 TOO_SMALL = """() => [...document.querySelectorAll("a, button, input, select, textarea, summary")]
-    .filter((each) => !each.closest(".markdown, .skip, p") && each.checkVisibility())
-    .map((each) => each.matches("[type=checkbox], [type=radio]") ? each.closest("label") : each)
-    .map((each) => [each.getBoundingClientRect(), each])
+    .filter((target) => !target.closest(".markdown, .skip, p") && target.checkVisibility())
+    .map((target) => (target.matches("[type=checkbox], [type=radio]") && target.closest("label"))
+        || target)
+    .map((target) => [target.getBoundingClientRect(), target.outerHTML.slice(0, 150)])
     .filter(([{width, height}]) => width && Math.min(width, height) < 24)
-    .map(([{width, height}, each]) => `${width} x ${height}: ${each.outerHTML.slice(0, 150)}`)"""
+    .map(([{width, height}, html]) => `${width} x ${height}: ${html}`)"""
 """Finds targets below 24 px (WCAG 2.2, 2.5.8), except links within sentences."""
 
 RECORD_SHIFTS = """() => {
     window.shifts = [];
     new PerformanceObserver((list) => {
-        const shifts = list.getEntries().filter((each) => !each.hadRecentInput);
-        window.shifts.push(...shifts.map((each) => each.value));
+        const shifts = list.getEntries().filter((entry) => !entry.hadRecentInput);
+        window.shifts.push(...shifts.map((shift) => shift.value));
     }).observe({type: "layout-shift", buffered: true});
 }"""
 
 
 def layout_shift(page: Page) -> float:
     """Return the sum of the page's layout shifts that followed no input."""
-    return float(page.evaluate("window.shifts.reduce((sum, each) => sum + each, 0)"))
+    return float(page.evaluate("window.shifts.reduce((sum, shift) => sum + shift, 0)"))
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
@@ -112,7 +113,7 @@ def test_nothing_moves_while_a_view_loads(
         expect(page.get_by_text("Loading")).to_have_count(0)
         page.evaluate("new Promise((done) => setTimeout(done, 100))")
         shifts[view] = layout_shift(page)
-    assert {view: sum for view, sum in shifts.items() if sum >= 0.1} == {}
+    assert {view: shift for view, shift in shifts.items() if shift >= 0.1} == {}
 
 
 def test_nothing_moves_while_a_stream_runs(visit: Visit) -> None:
@@ -125,8 +126,8 @@ def test_nothing_moves_while_a_stream_runs(visit: Visit) -> None:
 
 FOCUS_NOT_SHOWN = """() => {
     const {activeElement, body} = document;
-    const seen = activeElement === body || getComputedStyle(activeElement).outlineStyle !== "none";
-    return seen ? null : activeElement.outerHTML;
+    const {outlineStyle} = getComputedStyle(activeElement);
+    return activeElement === body || outlineStyle !== "none" ? null : activeElement.outerHTML;
 }"""
 
 
@@ -137,7 +138,7 @@ def tab_to(target: Locator) -> None:
     for _ in range(60):
         page.keyboard.press("Tab")
         assert page.evaluate(FOCUS_NOT_SHOWN) is None
-        if target.evaluate("(each) => each === document.activeElement"):
+        if target.evaluate("(element) => element === document.activeElement"):
             return
     raise AssertionError(f"Tab does not lead to {target}")
 
@@ -198,7 +199,8 @@ def test_colours_follow_the_system_or_the_users_choice(browser: Browser, agent: 
 def test_nothing_is_animated_for_users_who_prefer_reduced_motion(
     open_visit: OpenVisit, agent: str
 ) -> None:
-    moving = """() => [...document.querySelectorAll("*")].map((each) => getComputedStyle(each))
+    moving = """() => [...document.querySelectorAll("*")]
+        .map((element) => getComputedStyle(element))
         .filter((style) => style.transitionDuration !== "0s" || style.animationName !== "none"
             || style.scrollBehavior === "smooth").length"""
     reduced = open_visit(agent, reduced_motion="reduce")

@@ -1,4 +1,4 @@
-"""A real shop with nested calls and failing webhooks, seen by its operator and others."""
+"""A real shop with nested calls and failing webhooks, as its operator and its callers see it."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -78,17 +78,17 @@ def bar_of(trace: Locator, name: str) -> tuple[float, float]:
 
 def name_indents(trace: Locator) -> list[float]:
     """Return how far the names of spans are indented, in pixels."""
-    script = "(cells) => cells.map((each) => parseFloat(getComputedStyle(each).paddingLeft))"
+    script = "(cells) => cells.map((cell) => parseFloat(getComputedStyle(cell).paddingLeft))"
     indents: list[float] = trace.locator(".span-name").evaluate_all(script)
     return indents
 
 
-@pytest.mark.parametrize("who", ["ada", "grace"])
+@pytest.mark.parametrize("caller", ["ada", "grace"])
 def test_nested_calls_lie_within_the_bars_of_their_callers(
-    open_visit: OpenVisit, shop: tuple[str, Receiver], tasks: dict[str, Json], who: str
+    open_visit: OpenVisit, shop: tuple[str, Receiver], tasks: dict[str, Json], caller: str
 ) -> None:
     visit = open_visit(shop[0])
-    sign_in(visit, who)
+    sign_in(visit, caller)
     page = visit.go(f"tasks/{tasks['orders.place']['id']}")
     trace = page.get_by_role("region", name="Trace")
     rows = trace.get_by_role("row").filter(has=page.get_by_role("cell"))
@@ -97,15 +97,14 @@ def test_nested_calls_lie_within_the_bars_of_their_callers(
     for inner, outer in [(1, 0), (2, 1), (3, 0)]:
         start, end = bar_of(trace, calls[inner])
         outer_start, outer_end = bar_of(trace, calls[outer])
-        assert (
-            outer_start - 4 <= start
-        )  # pixels: the least width of a bar is 3, and they are rounded
+        # in pixels: a bar is at least 3 wide, and positions are rounded
+        assert outer_start - 4 <= start
         assert end <= outer_end + 4
     assert len(set(name_indents(trace))) >= 3
     assert visit.accessibility_violations() == []
 
 
-def test_waits_for_people_are_in_the_trace_while_they_last(
+def test_a_wait_for_approval_is_in_the_trace_while_it_lasts(
     open_visit: OpenVisit, shop: tuple[str, Receiver], tasks: dict[str, Json]
 ) -> None:
     visit = open_visit(shop[0])
@@ -117,7 +116,7 @@ def test_waits_for_people_are_in_the_trace_while_they_last(
     expect(trace.get_by_role("columnheader").last).to_contain_text("so far")
 
 
-def test_a_stranger_sees_nothing_of_a_task_of_others(
+def test_a_caller_sees_nothing_of_the_tasks_of_others(
     open_visit: OpenVisit, shop: tuple[str, Receiver], tasks: dict[str, Json]
 ) -> None:
     visit = open_visit(shop[0])
@@ -141,10 +140,10 @@ def test_a_webhook_that_fails_is_tested_and_delivered_again(open_visit: OpenVisi
     with guarded_shop() as (url, receiver), closing(OtherClient(url, key_of("ada"))) as ada:
         hook = {"url": receiver.url, "id": "hook"}
         origin = receiver.url.removesuffix("/hook")  # operators see no more of others' webhooks
-        sending = {"configuration": {"taskPushNotificationConfig": hook}}
+        options = {"configuration": {"taskPushNotificationConfig": hook}}
         message = {"messageId": "1", "role": "ROLE_USER", "parts": [{"data": {"month": 3}}]}
         skill = {"skillId": "reports.monthly"}
-        ada.call("SendMessage", message=message, metadata=skill, **sending)
+        ada.call("SendMessage", message=message, metadata=skill, **options)
         visit = open_visit(url)
         page = sign_in(visit, "grace")
         page.get_by_role("link", name="Webhooks").click()

@@ -25,11 +25,11 @@ OpenVisit = Callable[..., Visit]
 VERSIONS = ["1.0", "0.3"]
 FORMS = ["curl", "Python", "JavaScript", "JSON"]
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
-NASTY = "Say \"it\", 'ünd' — 日本 🎈\n$HOME `id` \\n \\ !! %s {x} *\n\ttab"
+SPECIAL_CHARACTERS = "Say \"it\", 'ünd' — 日本 🎈\n$HOME `id` \\n \\ !! %s {x} *\n\ttab"
 ORDER: Json = {
     "customer": {"name": "O'Neill", "address": {"city": "Köln", "zip": None}},
     "lines": [{"sku": "tea", "quantity": 2}, {"sku": "$mug", "quantity": 1}],
-    "notes": [NASTY, ""],
+    "notes": [SPECIAL_CHARACTERS, ""],
 }
 ARTIFACT = {"1.0": '"artifactUpdate"', "0.3": '"kind":"artifact-update"'}
 METHODS = {
@@ -90,11 +90,11 @@ def copied_text(box: Locator, form: str, version: str) -> str:
     return box.locator("pre").inner_text()
 
 
-def send_input(visit: Visit, skill: str, data: Json, how: str, state: str = "completed") -> Page:
+def send_input(visit: Visit, skill: str, data: Json, mode: str, state: str = "completed") -> Page:
     """Have the page send *data*, and wait for a state."""
     page = visit.go(f"skills/{skill}")
     page.get_by_role("textbox", name="JSON", exact=True).fill(json.dumps(data))
-    press_run(page, how)
+    press_run(page, mode)
     expect(page.get_by_role("region", name="Result").get_by_role("status").first).to_have_text(
         state
     )
@@ -123,7 +123,7 @@ def results(form: str, output: str) -> list[Any]:
     result = json.loads(output)
     result = result if form == "JavaScript" else result["result"]
     task = result.get("task", result)
-    return [part["data"] for each in task["artifacts"] for part in each["parts"]]
+    return [part["data"] for artifact in task["artifacts"] for part in artifact["parts"]]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -144,13 +144,13 @@ def test_a_copied_call_with_nested_input_returns_the_same_result(
 def test_special_characters_in_text_survive_copying(visit: Visit, version: str) -> None:
     page = visit.go("skills/form.says")
     page.get_by_role("button", name="Text", exact=True).click()
-    page.get_by_role("textbox", name="Text", exact=True).fill(NASTY)
+    page.get_by_role("textbox", name="Text", exact=True).fill(SPECIAL_CHARACTERS)
     press_run(page, "wait")
     page.get_by_role("region", name="Artifact result").wait_for()
     box = open_copy_box(page, "Copy the sent request")
     for form in FORMS:
         output = run_copied(form, visit.agent, copied_text(box, form, version), version)
-        assert results(form, output) == [{"said": NASTY}], form
+        assert results(form, output) == [{"said": SPECIAL_CHARACTERS}], form
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -240,7 +240,7 @@ def test_the_page_uses_the_chosen_protocol_version(visit: Visit, version: str) -
         expect(page.get_by_text(method, exact=True).first).to_be_visible()
     assert set(METHODS[version]) <= set(posted.methods())
     assert not set(posted.methods()) & {
-        name for each in VERSIONS if each != version for name in METHODS[each]
+        name for other in VERSIONS if other != version for name in METHODS[other]
     }
 
 
@@ -303,7 +303,7 @@ def test_requests_and_responses_of_the_agent_are_valid(visit: Visit, version: st
     visit.go("requests")
     for method in METHODS[version]:
         row = page.get_by_role("listitem").filter(has=page.get_by_text(method, exact=True)).first
-        is_defined = method != "tasks/list"  # which is not a method of A2A 0.3
+        is_defined = method != "tasks/list"  # A2A 0.3 does not define this method
         expect(row.get_by_text(f"valid A2A {version}")).to_have_count(int(is_defined))
     expect(page.get_by_text("mismatch")).to_have_count(0)
 
@@ -362,7 +362,7 @@ def test_the_card_of_the_agent_is_valid_in_both_versions(visit: Visit) -> None:
     row = page.get_by_role("listitem").filter(has_text="agent-card.json")
     expect(row).to_contain_text("valid A2A 1.0 and 0.3")
     row.get_by_text("Request and response").click()
-    # which this project adds to skills, for their annotations
+    # a member that this project adds to skills, for their annotations
     added = re.compile(r"card\.skills\[\d+\]\.extensions")
     expect(
         row.locator(".unknown").get_by_role("listitem").filter(has_not_text=added)

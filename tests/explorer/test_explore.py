@@ -42,7 +42,7 @@ pytestmark = pytest.mark.process
 
 @contextmanager
 def exploring(agent: str, home: Path, **variables: str) -> Iterator[tuple[str, Process]]:
-    """Run `apcore-a2a explore`; yield the address below which its page is, and its process."""
+    """Run `apcore-a2a explore`; yield the base URL of its page, and its process."""
     with process([*COMMAND, "explore", agent], home, variables) as explorer:
         address = explorer.wait_for(r"Explorer of \S+: (http://127\.0\.0\.1:\d+/\S+)")
         yield address.removesuffix("/explorer"), explorer
@@ -53,7 +53,7 @@ def get(url: str, **headers: str) -> httpx.Response:
 
 
 def raw_get(host: str, path: str) -> int:
-    """Get a path as it is, which other clients would normalize; return the status."""
+    """Get a path that other clients would normalize; return the status."""
     with closing(HTTPConnection(host, timeout=PATIENCE)) as connection:
         connection.request("GET", path)
         return connection.getresponse().status
@@ -64,7 +64,7 @@ def state(page: Page) -> Any:
 
 
 class OneInterface:
-    """An application whose Agent Cards list one interface of A2A 1.0 alone.
+    """An application whose Agent Cards list only one interface of A2A 1.0.
 
     Args:
         app: The application.
@@ -86,9 +86,10 @@ class OneInterface:
         await self._app(scope, receive, collect)
         card = json.loads(body)
         card["supportedInterfaces"] = [
-            each
-            for each in card["supportedInterfaces"]
-            if (each["protocolBinding"], each["protocolVersion"]) == (self._binding, "1.0")
+            interface
+            for interface in card["supportedInterfaces"]
+            if (interface["protocolBinding"], interface["protocolVersion"])
+            == (self._binding, "1.0")
         ]
         return await JSONResponse(card)(scope, receive, send)
 
@@ -196,7 +197,7 @@ def test_requests_to_a_tenant_name_it(open_visit: OpenVisit, tmp_path: Path, bin
             assert len(client.call("ListTasks", tenant="counting")["tasks"]) == 1
 
 
-def test_an_agent_with_grpc_alone_is_shown_and_says_what_is_missing(
+def test_the_page_says_that_it_cannot_call_an_agent_with_grpc_alone(
     open_visit: OpenVisit, fake: FakeAgent, fake_agent: str, tmp_path: Path
 ) -> None:
     fake.card["supportedInterfaces"] = [
@@ -211,7 +212,7 @@ def test_an_agent_with_grpc_alone_is_shown_and_says_what_is_missing(
         assert fake.received == []
 
 
-def test_an_agent_of_this_project_is_explored_as_by_its_own_page(
+def test_an_agent_of_this_project_is_explored_as_on_its_own_page(
     open_visit: OpenVisit, tmp_path: Path
 ) -> None:
     with (
@@ -229,7 +230,7 @@ def test_an_agent_of_this_project_is_explored_as_by_its_own_page(
         expect(page.get_by_text("valid A2A 1.0").first).to_be_visible()
 
 
-def test_a_stream_passes_piece_by_piece(open_visit: OpenVisit, tmp_path: Path) -> None:
+def test_a_stream_is_passed_on_chunk_by_chunk(open_visit: OpenVisit, tmp_path: Path) -> None:
     scripted = ScriptedModule()
     modules = Registry()
     modules.register("scripted", scripted)
@@ -241,10 +242,10 @@ def test_a_stream_passes_piece_by_piece(open_visit: OpenVisit, tmp_path: Path) -
             stream.send({"n": number})
             expect(page.get_by_role("listbox", name="Events")).to_contain_text(f'"n":{number}')
         page.close()  # the agent cancels the task, since the proxy has closed the connection
-        assert stream.over.wait(PATIENCE)
+        assert stream.ended.wait(PATIENCE)
 
 
-def test_credentials_reach_the_agent_and_nothing_about_the_proxy_does(
+def test_credentials_reach_the_agent_but_no_details_of_the_proxy_do(
     open_visit: OpenVisit, fake: FakeAgent, fake_agent: str, tmp_path: Path
 ) -> None:
     schemes = {"key": {"apiKeySecurityScheme": {"location": "header", "name": "X-Key"}}}
@@ -262,7 +263,7 @@ def test_credentials_reach_the_agent_and_nothing_about_the_proxy_does(
         press_run(page, "wait")
         expect(state(page)).to_have_text("completed")
         token = urlsplit(address).path.strip("/")
-        _, request = next(each for each in fake.received if each[0] == "SendMessage")
+        _, request = next(call for call in fake.received if call[0] == "SendMessage")
         assert request.headers["x-key"] == "sesame"
         assert request.headers["host"] == urlsplit(fake_agent).netloc
         assert token not in str(request.headers.raw)
@@ -305,7 +306,7 @@ def test_redirects_are_not_followed(tmp_path: Path, fake: FakeAgent, fake_agent:
 
 
 def test_the_browser_runs_nothing_that_the_agent_sends(tmp_path: Path) -> None:
-    """Its pages are at the origin of the proxy."""
+    """Pages of the agent have the origin of the proxy."""
     hostile = {
         "set-cookie": "a=b",
         "refresh": "0; url=https://evil.example/",
@@ -328,13 +329,13 @@ def test_no_path_leads_out_of_the_agent(tmp_path: Path) -> None:
     """Other applications at the same host must not get the credentials of the agent."""
     paths = list[bytes]()
 
-    def note_path(request: Request) -> PlainTextResponse:
+    def record_path(request: Request) -> PlainTextResponse:
         paths.append(request.scope["raw_path"])
         return PlainTextResponse("")
 
     fake = FakeAgent()
-    mounted = Starlette(routes=[*fake.app().routes, Route("/{path:path}", note_path)])
-    site = Starlette(routes=[Mount("/agents/a", mounted), Route("/{path:path}", note_path)])
+    mounted = Starlette(routes=[*fake.app().routes, Route("/{path:path}", record_path)])
+    site = Starlette(routes=[Mount("/agents/a", mounted), Route("/{path:path}", record_path)])
     with running(site) as url, exploring(f"{url}/agents/a", tmp_path) as (address, _):
         host, token = urlsplit(address).netloc, urlsplit(address).path
         for path in (
@@ -362,8 +363,8 @@ def test_the_page_says_that_the_agent_is_down(open_visit: OpenVisit, tmp_path: P
             expect(page.get_by_role("alert")).to_contain_text(f"{agent}/ can't be reached")
 
 
-def explore_in_vain(agent: str, home: Path) -> str:
-    """Run the command, which fails; return its message."""
+def explore_and_fail(agent: str, home: Path) -> str:
+    """Run the command, expect it to fail, and return its message."""
     command = [*COMMAND, "explore", agent]
     ended = subprocess.run(
         command,
@@ -380,18 +381,18 @@ def explore_in_vain(agent: str, home: Path) -> str:
 
 def test_the_command_says_that_there_is_no_agent(tmp_path: Path) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
-    assert f"{nowhere}/ can't be reached" in explore_in_vain(nowhere, tmp_path)
+    assert f"{nowhere}/ can't be reached" in explore_and_fail(nowhere, tmp_path)
     with running(Starlette(routes=[Route(f"/{CARD}", lambda request: HTMLResponse("hi"))])) as site:
-        message = explore_in_vain(site, tmp_path)
+        message = explore_and_fail(site, tmp_path)
         assert f"{site}/ is not an A2A agent: {site}/{CARD} has no Agent Card" in message
     with running(Starlette()) as site:
-        assert "has no Agent Card, but HTTP 404" in explore_in_vain(site, tmp_path)
+        assert "has no Agent Card, but HTTP 404" in explore_and_fail(site, tmp_path)
 
 
 def test_a_card_that_is_too_large_is_refused(tmp_path: Path) -> None:
     large = HTMLResponse(b" " * 11_000_000)
     with running(Starlette(routes=[Route(f"/{CARD}", lambda request: large)])) as url:
-        assert "has more than 10485760 bytes" in explore_in_vain(url, tmp_path)
+        assert "has more than 10485760 bytes" in explore_and_fail(url, tmp_path)
 
 
 def test_the_command_says_that_the_certificate_is_not_trusted(tmp_path: Path) -> None:
@@ -407,7 +408,7 @@ def test_the_command_says_that_the_certificate_is_not_trusted(tmp_path: Path) ->
         thread.start()
         server.settled.wait(PATIENCE)
         agent = f"https://127.0.0.1:{sock.getsockname()[1]}"
-        assert "is not trusted" in explore_in_vain(agent, tmp_path)
+        assert "is not trusted" in explore_and_fail(agent, tmp_path)
         trusted = str(tmp_path / "authority.pem")
         with exploring(agent, tmp_path, SSL_CERT_FILE=trusted) as (address, _):
             assert get(f"{address}/{CARD}").json()["name"] == "Fake"

@@ -13,7 +13,7 @@ from tests.server.asking import Json
 from tests.serving import running
 
 from .browsing import PHONE, Visit
-from .fake import FakeAgent, card_of, exact, skill_of, stream_of, task_of
+from .fake import FakeAgent, card_of, json_response, skill_of, stream_of, task_of
 from .hostile import (
     CORPUS,
     EVIL,
@@ -47,7 +47,7 @@ def agent(fake: FakeAgent) -> Iterator[str]:
 
 @pytest.fixture
 def hostile(visit: Visit, fake: FakeAgent) -> HostileVisit:
-    """Page of an agent with a hostile card."""
+    """Return a page of an agent with a hostile card."""
     fake.card = hostile_card()
     fake.replies = FakeAgent().replies
     return HostileVisit(visit)
@@ -68,7 +68,7 @@ def test_each_hostile_skill_is_shown_as_text(hostile: HostileVisit) -> None:
     page.get_by_role("heading", level=1).wait_for()
     for text in CORPUS:
         if "\ud800" in text:
-            continue  # no address can name it
+            continue  # no URL can contain it
         hostile.go("skills", text)
         expect(page.get_by_role("heading", name="Try it")).to_be_visible()
         if text.isprintable():
@@ -92,7 +92,7 @@ def test_a_hostile_card_fits_on_a_phone(open_visit: OpenVisit, agent: str, fake:
 
 def test_a_hostile_stream_is_shown_as_text(hostile: HostileVisit, fake: FakeAgent) -> None:
     ids = {"taskId": "task-1", "contextId": "context-1"}
-    updates = [{"artifactUpdate": {**ids, "artifact": each}} for each in artifacts()]
+    updates = [{"artifactUpdate": {**ids, "artifact": artifact}} for artifact in artifacts()]
     status = {"state": "TASK_STATE_FAILED", "message": message_of(CORPUS[0])}
     ended = {"statusUpdate": {**ids, "status": status, "metadata": {"progress": CORPUS[0]}}}
     fake.replies["SendStreamingMessage"] = lambda params: stream_of(
@@ -180,13 +180,13 @@ def hostile_error() -> Response:
         "__proto__.x",
         "constructor.prototype",
     ]
-    fields = [{"field": each, "description": each} for each in texts]
+    fields = [{"field": text, "description": text} for text in texts]
     details = [
         {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": CORPUS[0]},
         {"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": fields},
     ]
     error = {"code": CORPUS[0], "message": " ".join(CORPUS[:16]), "data": details}
-    return exact({"jsonrpc": "2.0", "id": 1, "error": error})
+    return json_response({"jsonrpc": "2.0", "id": 1, "error": error})
 
 
 def test_hostile_errors_are_shown_as_text(hostile: HostileVisit, fake: FakeAgent) -> None:
@@ -224,10 +224,10 @@ MALFORMED: list[Any] = [
     Response(status_code=204),
     PlainTextResponse("data: nonsense\n\n", media_type="text/event-stream"),
     PlainTextResponse('{"jsonrpc": "2.0", "id": 1, "result": {"ta', media_type="application/json"),
-    exact(None),
-    exact([]),
-    exact({"error": "no"}),
-    exact({"error": {"code": [], "message": {}, "data": 5}}),
+    json_response(None),
+    json_response([]),
+    json_response({"error": "no"}),
+    json_response({"error": {"code": [], "message": {}, "data": 5}}),
     *(None, [], 5, "x", True, {}, [None], {"task": None}, {"message": 5}, {"statusUpdate": []}),
     {"tasks": None, "configs": None, "nextPageToken": 5, "totalSize": "12"},
     {"tasks": [None, 5, "x", [], {}, {"id": 5, "contextId": None, "status": []}]},
@@ -272,7 +272,7 @@ def test_malformed_answers_leave_the_page_working(hostile: HostileVisit, fake: F
 
 CARDS: list[Any] = [
     *(HTMLResponse("<h1>Hello</h1>"), PlainTextResponse(""), Response(status_code=404)),
-    *(exact(None), exact([]), exact("x"), exact(5)),
+    *(json_response(None), json_response([]), json_response("x"), json_response(5)),
     {},
     dict.fromkeys(card_of(), 5),
     dict.fromkeys(card_of(), "x"),
@@ -327,7 +327,9 @@ SCHEMAS: dict[str, Any] = {
 def test_skills_with_malformed_schemas_can_still_be_called(
     hostile: HostileVisit, fake: FakeAgent
 ) -> None:
-    schemas: Json = {name: {"type": "object", "properties": s} for name, s in SCHEMAS.items()}
+    schemas: Json = {
+        name: {"type": "object", "properties": members} for name, members in SCHEMAS.items()
+    }
     schemas |= {"required": {"properties": {"a": {}}, "required": "a"}, "levels": "@deep schema"}
     details = {name: {"inputSchema": schema} for name, schema in schemas.items()}
     fake.card = card_of(*map(skill_of, schemas), details=details)

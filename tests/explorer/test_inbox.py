@@ -191,10 +191,10 @@ def test_an_approver_sees_who_asks_and_is_recorded(open_visit: OpenVisit) -> Non
             "a key of edith": Identity("edith", roles=("boss", "operator")),
         },
     )
-    asking = {"ask.first": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"ask.first": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
     options: dict[str, Any] = {"auth": keys, "operators": "operator", "approvers": "boss"}
     with (
-        running(registry_of(asking), explorer=True, **options) as url,
+        running(registry_of(modules), explorer=True, **options) as url,
         closing(OtherClient(url, "a key of ada")) as ada,
     ):
         task = ada.send({"data": {"n": 1}}, "ask.first")

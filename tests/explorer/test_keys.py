@@ -60,22 +60,22 @@ def test_the_arrow_keys_choose_a_command(visit: Visit) -> None:
 def test_a_task_is_opened_by_its_id(visit: Visit) -> None:
     with closing(OtherClient(visit.agent)) as other:
         task = other.send({"data": {"text": "hello"}}, "text.stats")
-        waiting = other.send({"data": {"path": "old.txt"}}, "files.delete")
+        paused = other.send({"data": {"path": "old.txt"}}, "files.delete")
     page = visit.go("requests")
     field = palette(page)
     field.fill(task["id"])
     field.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("Text Stats")
     page = visit.go("inbox")
-    expect(page.get_by_role("article", name=f"Task {waiting['id']}")).to_be_visible()
-    palette(page).fill(waiting["id"][:6])
-    option = page.get_by_role("option", name=f"Open task {waiting['id']}")
+    expect(page.get_by_role("article", name=f"Task {paused['id']}")).to_be_visible()
+    palette(page).fill(paused["id"][:6])
+    option = page.get_by_role("option", name=f"Open task {paused['id']}")
     expect(option).to_contain_text("files.delete")
     option.click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Files Delete")
 
 
-def test_nothing_matches_a_wrong_command(visit: Visit) -> None:
+def test_an_unknown_command_matches_nothing(visit: Visit) -> None:
     page = visit.go()
     palette(page).fill("<b>no such thing</b>")
     expect(page.get_by_text("Nothing matches")).to_be_visible()

@@ -17,11 +17,11 @@ from .other_client import OtherClient
 OpenVisit = Callable[..., Visit]
 
 AREAS, PER_AREA = 12, 25
-"""Skills of the agent with many: as many ids begin with the same word."""
+"""The areas of the large agent, and the skills of each area."""
 
 
 @pytest.fixture(scope="module")
-def crowded() -> Iterator[str]:
+def large_agent() -> Iterator[str]:
     """Serve an agent with 300 skills in 12 groups."""
     names = [f"area{area}.job{job}" for area in range(AREAS) for job in range(PER_AREA)]
     with running(registry_of(dict.fromkeys(names, ActionModule(give_back))), explorer=True) as url:
@@ -32,7 +32,7 @@ def search(page: Page) -> Locator:
     return page.get_by_role("searchbox", name="Search skills")
 
 
-def test_the_next_steps_lead_to_an_example_code_and_the_inbox(visit: Visit) -> None:
+def test_the_next_steps_lead_to_code_and_to_an_example(visit: Visit) -> None:
     page = visit.go()
     steps = page.get_by_role("region", name="Next steps")
     steps.get_by_role("button", name="Connect from Python").click()
@@ -69,8 +69,8 @@ def test_the_state_of_the_agent_is_shown(visit: Visit, answer: Any, shown: str) 
     expect(state).to_have_text(shown)
 
 
-def test_many_skills_are_grouped(open_visit: OpenVisit, crowded: str) -> None:
-    page = open_visit(crowded).go()
+def test_many_skills_are_grouped(open_visit: OpenVisit, large_agent: str) -> None:
+    page = open_visit(large_agent).go()
     skills = page.get_by_role("navigation", name="Skills")
     groups = skills.get_by_role("group")
     expect(groups).to_have_count(AREAS)
@@ -85,8 +85,8 @@ def test_many_skills_are_grouped(open_visit: OpenVisit, crowded: str) -> None:
     expect(skills.get_by_role("link", name="area8.job13")).to_have_count(0)
 
 
-def test_the_search_is_used_with_the_arrow_keys(open_visit: OpenVisit, crowded: str) -> None:
-    page = open_visit(crowded).go()
+def test_the_search_is_used_with_the_arrow_keys(open_visit: OpenVisit, large_agent: str) -> None:
+    page = open_visit(large_agent).go()
     search(page).fill("area7 job1")
     links = page.get_by_role("navigation", name="Skills").get_by_role("link")
     expect(links).to_have_count(11)

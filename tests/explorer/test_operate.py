@@ -26,7 +26,7 @@ from .scripted import ScriptedModule
 
 TALK_LENGTH = 60
 """Tasks in one long conversation; as many others have a conversation each."""
-TURNS = 10
+FIRST_SHOWN = 10
 """Tasks of a conversation that are shown at first."""
 PAGE_SIZE = 100
 """Tasks on the first page of the list."""
@@ -207,7 +207,7 @@ def test_a_refused_cancellation_is_reported(visit: Visit, other: OtherClient) ->
     page = visit.go("tasks?context=late")
     page.get_by_label(f"Select task {task['id']}").check()
     page.get_by_role("button", name="Cancel selected tasks").click()
-    # as if it ended before the request arrives
+    # the task ends before the request arrives
     page.route(
         "**/", lambda route: (other.call("CancelTask", id=task["id"]), route.continue_()), times=1
     )
@@ -250,13 +250,13 @@ def test_conversations_and_their_tasks_are_listed_page_by_page(visit: Visit) -> 
     page = visit.go("conversations")
     expect(page.get_by_text("of the latest 100 tasks")).to_be_visible()
     conversation = page.get_by_role("link", name="long-talk")
-    expect(conversation).to_contain_text(f"{TALK_LENGTH} tasks")  # and 20 of them are not loaded
+    expect(conversation).to_contain_text(f"{TALK_LENGTH} tasks")  # 20 of them are not loaded yet
     page.get_by_role("button", name="Show older tasks").click()
     expect(conversation).to_contain_text(f"{TALK_LENGTH} tasks")
     expect(page.get_by_text("of the latest")).to_have_count(0)
     conversation.click()
     tasks = page.get_by_role("region", name="Task ").filter(has=page.get_by_role("link"))
-    for shown in range(TURNS, TALK_LENGTH, TURNS):
+    for shown in range(FIRST_SHOWN, TALK_LENGTH, FIRST_SHOWN):
         expect(tasks).to_have_count(shown)
         page.get_by_role("button", name="Show earlier tasks").click()
     expect(tasks).to_have_count(TALK_LENGTH)
@@ -271,7 +271,9 @@ def test_a_conversation_opens_at_its_end(visit: Visit) -> None:
 
 def test_a_list_is_requested_without_histories(visit: Visit) -> None:
     for view in ("tasks", "conversations", "inbox"):
-        with visit.page.expect_request(lambda each: "ListTasks" in (each.post_data or "")) as sent:
+        with visit.page.expect_request(
+            lambda request: "ListTasks" in (request.post_data or "")
+        ) as sent:
             visit.page.goto("about:blank")
             visit.go(view)
         body: Any = sent.value.post_data_json
@@ -330,17 +332,17 @@ def test_a_task_is_shown_with_its_history_and_events(visit: Visit, other: OtherC
     expect(page.get_by_text(f'id: "{task["id"]}"')).to_be_visible()
 
 
-def test_watching_a_task_stops_at_its_pause_but_not_at_a_past_one(
+def test_watching_a_task_stops_at_its_pause_but_not_at_an_earlier_one(
     open_visit: Callable[..., Visit],
 ) -> None:
     """The agent keeps a subscription open until the task ends."""
     released = threading.Event()
 
-    async def waits(inputs: Inputs, context: Any) -> Inputs:
+    async def wait_for_release(inputs: Inputs, context: Any) -> Inputs:
         await asyncio.to_thread(released.wait, PATIENCE)
         return inputs
 
-    modules = {"ask.first": ActionModule(waits, annotations=NEEDS_APPROVAL)}
+    modules = {"ask.first": ActionModule(wait_for_release, annotations=NEEDS_APPROVAL)}
     with (
         running(registry_of(modules), explorer=True, metrics=True) as url,
         closing(OtherClient(url)) as other,

@@ -1,4 +1,4 @@
-"""Operate an agent by its own routes: figures, traces, deliveries; and agents without them."""
+"""Operate an agent by its own routes: figures, traces, deliveries; and agents without these."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def agent() -> Iterator[str]:
         yield url
 
 
-def entry(page: Page, name: str) -> Locator:
+def view_link(page: Page, name: str) -> Locator:
     """Return the link to a view."""
     return page.get_by_role("navigation", name="Views").get_by_role("link", name=name)
 
@@ -65,7 +65,7 @@ def answer(page: Page, path: str, document: Json, status: int = 200) -> None:
 
 def test_the_figures_of_this_moment_are_shown(visit: Visit) -> None:
     page = visit.go()
-    entry(page, "Now").click()
+    view_link(page, "Now").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Now")
     expect(page.get_by_role("main").get_by_role("status")).to_have_text("Healthy")
     expect(figure(page, "Completed in the last hour")).to_contain_text("5")
@@ -143,7 +143,7 @@ def test_one_process_shows_itself_and_no_column_of_replicas(visit: Visit) -> Non
 
 def test_skills_are_compared_by_their_runs_errors_and_latencies(visit: Visit) -> None:
     page = visit.go()
-    entry(page, "Performance").click()
+    view_link(page, "Performance").click()
     row = page.get_by_role("row").filter(has_text="Broken")
     expect(row).to_contain_text("2 (100 %)")
     expect(row.get_by_role("img", name="Runs of broken: 2 in 60 minutes, 2 failed")).to_be_visible()
@@ -177,7 +177,7 @@ SPANS: list[Json] = [
 
 
 def span(at: float, **members: Any) -> Json:
-    """Return a span of a trace, that begins *at* so many seconds after the first one."""
+    """Return a span of a trace that begins *at* seconds after the first span."""
     minute, second = divmod(at, 60)
     start = f"2026-01-01T00:{int(minute):02}:{second:06.3f}Z"
     attributes = {"rules": 3} if members["name"] == "mirror" else {}
@@ -193,7 +193,9 @@ def test_the_trace_of_a_task_is_a_table_along_an_axis_of_time(visit: Visit) -> N
     with closing(OtherClient(visit.agent)) as other:
         task = other.send({"data": {"n": 1}}, "mirror")
     page = visit.page
-    answer(page, r"tasks/[^/]+/trace", {"spans": [span(**each) for each in SPANS], "dropped": 7})
+    answer(
+        page, r"tasks/[^/]+/trace", {"spans": [span(**members) for members in SPANS], "dropped": 7}
+    )
     visit.go(f"tasks/{task['id']}")
     trace = page.get_by_role("region", name="Trace")
     rows = trace.get_by_role("row").filter(has=page.get_by_role("cell"))
@@ -240,7 +242,7 @@ def test_webhooks_are_tested_and_delivered_again(visit: Visit) -> None:
     answer(page, f"{path}/test", {"attempt": attempt})
     answer(page, f"{path}/redeliver", {"requeued": 1}, 202)
     visit.go()
-    entry(page, "Webhooks").click()
+    view_link(page, "Webhooks").click()
     webhook = page.get_by_role("main").get_by_role("listitem").first
     expect(webhook).to_contain_text("https://hooks.example.com")
     expect(webhook).to_contain_text("2 notifications waiting, next attempt in")
@@ -261,7 +263,7 @@ def test_views_without_a_route_are_hidden(open_visit: OpenVisit) -> None:
         expect(page.get_by_role("heading", level=1)).to_have_text("Fake")
         page.wait_for_load_state("networkidle")
         for name in ("Now", "Performance", "Webhooks"):
-            expect(entry(page, name)).to_have_count(0)
+            expect(view_link(page, name)).to_have_count(0)
         expect(page.get_by_role("dialog")).to_have_count(0)
 
 
@@ -271,13 +273,13 @@ def test_figures_are_for_operators_alone(open_visit: OpenVisit) -> None:
     )
     options: dict[str, Any] = {"auth": keys, "operators": "operator", "explorer": True}
     with running(registry_of({"mirror": ActionModule(give_back)}), **options) as url:
-        for key, count, who in [("ada", 0, "ada"), ("grace", 1, "grace · operator")]:
+        for key, count, user in [("ada", 0, "ada"), ("grace", 1, "grace · operator")]:
             page = open_visit(url).go()
             page.get_by_role("button", name="Sign in").click()
             page.get_by_label("API key").fill(f"a key of {key}")
             page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
-            expect(page.get_by_role("banner").get_by_text(who, exact=True)).to_be_visible()
-            expect(entry(page, "Now")).to_have_count(count)
+            expect(page.get_by_role("banner").get_by_text(user, exact=True)).to_be_visible()
+            expect(view_link(page, "Now")).to_have_count(count)
 
 
 def hostile_answers(text: str) -> dict[str, Json]:

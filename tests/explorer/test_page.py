@@ -102,9 +102,9 @@ def test_the_page_is_compressed_for_clients_that_accept_it(
     assert answer.text == get("/explorer", **{"accept-encoding": "identity"}).text
     if is_compressed:
         assert int(answer.headers["content-length"]) <= MAX_TRANSFER_SIZE
-    again = {"accept-encoding": accepted, "if-none-match": answer.headers["etag"]}
-    assert get("/explorer", **again).status_code == 304
-    other = {**again, "accept-encoding": "identity" if is_compressed else "gzip"}
+    conditional = {"accept-encoding": accepted, "if-none-match": answer.headers["etag"]}
+    assert get("/explorer", **conditional).status_code == 304
+    other = {**conditional, "accept-encoding": "identity" if is_compressed else "gzip"}
     assert get("/explorer", **other).status_code == 200
 
 
@@ -116,10 +116,10 @@ def test_the_page_can_be_painted_before_its_script_arrives() -> None:
 
 def test_a_cached_page_is_answered_with_304() -> None:
     etag = get("/explorer").headers["etag"]
-    again = get("/explorer", **{"if-none-match": f'"x", W/{etag}'})
-    assert (again.status_code, again.content) == (304, b"")
+    response = get("/explorer", **{"if-none-match": f'"x", W/{etag}'})
+    assert (response.status_code, response.content) == (304, b"")
     assert (
-        again.headers["content-security-policy"]
+        response.headers["content-security-policy"]
         == get("/explorer").headers["content-security-policy"]
     )
 

@@ -1,4 +1,4 @@
-"""Results for people: texts, tables, pictures and sounds inside objects, and trees of the rest."""
+"""Results for people: texts, tables, pictures and sounds in objects; other values as trees."""
 
 import json
 import re
@@ -48,7 +48,7 @@ OUTPUT: dict[str, Any] = {
     },
     "propertyOrder": ["total_cents", "note", "scan"],
 }
-"""The schema of a part of `RESULT`."""
+"""The schema of some members of `RESULT`."""
 ANY: dict[str, Any] = {"type": "object"}
 
 
@@ -80,7 +80,7 @@ def member(artifact: Locator, name: str) -> Locator:
     return artifact.get_by_role("region", name=name, exact=True)
 
 
-def test_each_member_of_a_result_is_shown_as_what_it_is(visit: Visit) -> None:
+def test_each_member_of_a_result_is_shown_by_its_kind(visit: Visit) -> None:
     artifact = result_of(visit, "report", RESULT)
     expect(artifact.get_by_role("term")).to_have_text(["total_cents"])
     expect(artifact.get_by_role("definition")).to_have_text(["3132"])
@@ -105,7 +105,7 @@ def test_members_are_in_the_order_of_the_output_schema_and_have_its_titles(visit
     expect(kinds).to_have_text(["Markdown", "Text"])
 
 
-def test_a_markdown_member_can_be_read_as_the_text_that_it_is(visit: Visit) -> None:
+def test_a_markdown_member_can_be_read_as_plain_text(visit: Visit) -> None:
     report = member(result_of(visit, "mirror", RESULT), "report")
     report.get_by_role("button", name="Text").click()
     expect(report.get_by_text("**12 %**")).to_be_visible()

@@ -13,7 +13,7 @@ from tests.server.modules import Inputs
 from tests.serving import PATIENCE, running
 
 from .browsing import PHONE, Visit, press_run
-from .fake import FakeAgent, exact, stream_of, task_of
+from .fake import FakeAgent, json_response, stream_of, task_of
 from .scripted import ScriptedModule
 
 OpenVisit = Callable[..., Visit]
@@ -33,7 +33,7 @@ def scripted() -> ScriptedModule:
 
 @pytest.fixture(scope="module")
 def agent(scripted: ScriptedModule) -> Iterator[str]:
-    """Serve skills that give their input back, fail, or wait for the test."""
+    """Serve skills that return their input, fail, or wait for the test."""
     registry = Registry()
     registry.register("mirror", ActionModule(give_back))
     registry.register("broken", ActionModule(break_down))
@@ -152,7 +152,9 @@ def test_a_shared_link_fills_in_the_input_but_runs_nothing(
     assert other.page.url.endswith("#/skills/mirror")
 
 
-def test_run_waits_until_the_run_has_ended(visit: Visit, scripted: ScriptedModule) -> None:
+def test_the_run_button_is_disabled_until_the_run_has_ended(
+    visit: Visit, scripted: ScriptedModule
+) -> None:
     page = open_skill(visit, "scripted")
     press_run(page)
     stream = scripted.next_stream()
@@ -163,7 +165,7 @@ def test_run_waits_until_the_run_has_ended(visit: Visit, scripted: ScriptedModul
     assert runs(page).count() == 0
 
 
-def test_the_way_to_run_is_remembered(visit: Visit) -> None:
+def test_the_choice_of_how_to_run_is_remembered(visit: Visit) -> None:
     page = open_skill(visit, "mirror")
     press_run(page, "wait")
     page.reload()
@@ -225,7 +227,7 @@ def test_a_task_that_the_agent_has_lost_is_no_longer_shown_as_working(
     fake = FakeAgent()
     fake.replies["SendStreamingMessage"] = lambda params: stream_of([{"task": task_of("WORKING")}])
     with running(fake.app()) as url:
-        fake.replies["SubscribeToTask"] = lambda params: exact(lost)
+        fake.replies["SubscribeToTask"] = lambda params: json_response(lost)
         page = open_visit(url).go("skills/work")
         press_run(page)
         expect_state(page, "lost")
@@ -280,4 +282,4 @@ def test_a_run_of_a_slow_task_is_followed_after_two_reloads(
         expect_state(page, "working")
     stream.end()
     expect_state(page, "completed")
-    assert stream.over.wait(PATIENCE)
+    assert stream.ended.wait(PATIENCE)

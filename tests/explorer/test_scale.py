@@ -81,7 +81,7 @@ def large(agent: str) -> dict[str, str]:
         return {**tasks, "flood": flooded["id"]}
 
 
-def watch(page: Page) -> None:
+def record_frames(page: Page) -> None:
     """Record the longest wait for a frame from now on."""
     page.evaluate(f"window.layoutTime = ({LAY_OUT_ALL})()")
     page.evaluate(RECORD_FRAMES)
@@ -92,12 +92,12 @@ def go(page: Page, view: str) -> None:
     page.evaluate("(view) => location.hash = `#/${view}`", view)
 
 
-@pytest.mark.parametrize("who", ["ada", "grace"])
+@pytest.mark.parametrize("caller", ["ada", "grace"])
 def test_thousands_of_tasks_are_shown_page_by_page(
-    open_visit: OpenVisit, agent: str, large: dict[str, str], who: str
+    open_visit: OpenVisit, agent: str, large: dict[str, str], caller: str
 ) -> None:
-    page = sign_in(open_visit(agent), who)
-    watch(page)
+    page = sign_in(open_visit(agent), caller)
+    record_frames(page)
     go(page, "tasks")
     rows = page.get_by_role("row")
     expect(rows).to_have_count(PAGE_SIZE + 1)
@@ -112,10 +112,10 @@ def test_thousands_of_tasks_are_shown_page_by_page(
     check_responsive(page)
 
 
-@pytest.mark.parametrize("who", ["ada", "grace"])
-def test_hundreds_of_skills_are_searched(open_visit: OpenVisit, agent: str, who: str) -> None:
-    page = sign_in(open_visit(agent), who)
-    watch(page)
+@pytest.mark.parametrize("caller", ["ada", "grace"])
+def test_hundreds_of_skills_are_searched(open_visit: OpenVisit, agent: str, caller: str) -> None:
+    page = sign_in(open_visit(agent), caller)
+    record_frames(page)
     go(page, "skills")
     search = page.get_by_role("searchbox")
     search.fill("area7.skill1")
@@ -134,7 +134,7 @@ def test_hundreds_of_skills_are_searched(open_visit: OpenVisit, agent: str, who:
 
 def test_the_figures_of_many_skills_are_bounded(open_visit: OpenVisit, agent: str) -> None:
     page = sign_in(open_visit(agent), "grace")
-    watch(page)
+    record_frames(page)
     go(page, "performance")
     expect(page.get_by_role("row").nth(20)).to_be_visible()
     assert count_elements(page) < MAX_ELEMENTS_OF_SKILLS
@@ -143,26 +143,26 @@ def test_the_figures_of_many_skills_are_bounded(open_visit: OpenVisit, agent: st
     check_responsive(page)
 
 
-@pytest.mark.parametrize("who", ["ada", "grace"])
+@pytest.mark.parametrize("caller", ["ada", "grace"])
 @pytest.mark.parametrize(
     ("name", "shown"), [("flood", "line 7"), ("tree", "key 10"), ("table", "row 7")]
 )
 def test_a_large_task_is_opened(
-    open_visit: OpenVisit, agent: str, large: dict[str, str], who: str, name: str, shown: str
+    open_visit: OpenVisit, agent: str, large: dict[str, str], caller: str, name: str, shown: str
 ) -> None:
-    page = sign_in(open_visit(agent), who)
-    watch(page)
+    page = sign_in(open_visit(agent), caller)
+    record_frames(page)
     go(page, f"tasks/{large[name]}")
     expect(page.get_by_role("region", name="Artifact")).to_contain_text(shown)
     expect(page.get_by_role("region", name="Trace")).to_be_visible()
     check_responsive(page)
 
 
-def test_a_stranger_gets_none_of_it(
+def test_other_callers_see_none_of_the_tasks(
     open_visit: OpenVisit, agent: str, large: dict[str, str]
 ) -> None:
     page = sign_in(open_visit(agent), "bob")
-    watch(page)
+    record_frames(page)
     go(page, "tasks")
     expect(page.get_by_text("No tasks yet.")).to_be_visible()
     for task_id in large.values():

@@ -126,7 +126,7 @@ def test_sending_asks_anonymous_users_to_sign_in(visit: Visit) -> None:
     page.get_by_role("textbox", name="text").fill("hello")
     page.get_by_role("button", name="Run", exact=True).click()
     sign_in_dialog(page)
-    sign_in(page, KEY)  # and the message is sent again
+    sign_in(page, KEY)  # the page then sends the message again
     expect(page.get_by_label("Result").get_by_role("status").first).to_have_text("completed")
 
 
@@ -201,9 +201,13 @@ def test_copied_requests_contain_no_credentials(visit: Visit) -> None:
     expect(page.get_by_role("region", name="Artifact")).to_be_visible()
     page.get_by_text("Copy the sent request").click()
     copy_box = page.get_by_label("Result").locator("details.copy")
-    for form, has in [("curl", "X-API-Key: $A2A_TOKEN"), ("Python", "A2A_TOKEN"), ("JSON", "id")]:
+    for form, expected in [
+        ("curl", "X-API-Key: $A2A_TOKEN"),
+        ("Python", "A2A_TOKEN"),
+        ("JSON", "id"),
+    ]:
         copy_box.get_by_role("button", name=form, exact=True).click()
-        expect(copy_box).to_contain_text(has)
+        expect(copy_box).to_contain_text(expected)
         assert KEY not in page.evaluate(EXPOSED_STATE)
     page.get_by_role("link", name="Requests").click()
     row = page.get_by_role("listitem").filter(has_text="SendStreamingMessage")
@@ -224,7 +228,7 @@ def test_signing_out_removes_credentials_and_results(visit: Visit) -> None:
     expect(skill_link(page, "text.echo")).to_be_visible()
     assert page.evaluate("sessionStorage.length") == 0
     exposed = page.evaluate(EXPOSED_STATE)
-    assert not [each for each in (KEY, "ops.restart", "restarted", "/tasks/") if each in exposed]
+    assert not [text for text in (KEY, "ops.restart", "restarted", "/tasks/") if text in exposed]
     page.get_by_role("link", name="Requests").click()
     expect(page.get_by_text("No requests yet, except for the Agent Card.")).to_be_visible()
 

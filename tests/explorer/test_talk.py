@@ -49,7 +49,7 @@ async def reserve(inputs: Inputs, context: "Context[Any]") -> Inputs:
 
 
 async def clear(inputs: Inputs, context: "Context[Any]") -> Inputs:
-    """Ask in its own words whether to clear something."""
+    """Ask for approval in the module's own words."""
     if context.services.approved is None:
         context.services.approve("Clear all 3 shelves?", {"shelves": 3})
     return {"cleared": 3 if context.services.approved else 0}
@@ -88,7 +88,7 @@ def report(sandbox: Path) -> Path:
     return path
 
 
-def say(page: Page, text: str, skill: str = "") -> None:
+def send_text(page: Page, text: str, skill: str = "") -> None:
     """Send a message in the open conversation."""
     if skill:
         page.get_by_label("Skill").select_option(skill)
@@ -146,14 +146,14 @@ def task_link(page: Page) -> Locator:
 
 def test_a_conversation_can_be_reopened_and_continued(visit: Visit) -> None:
     page = begin_conversation(visit)
-    say(page, "5 km in mi", "units.convert")
+    send_text(page, "5 km in mi", "units.convert")
     expect(conversation_tasks(page).get_by_text("5 km = 3.10686 mi")).to_be_visible()
     expect(conversation_tasks(page)).to_have_count(1)
-    say(page, "7 km")
+    send_text(page, "7 km")
     expect(conversation_tasks(page).get_by_text("7 km = 4.3496 mi")).to_be_visible()
     expect(conversation_tasks(page)).to_have_count(2)
-    said = page.get_by_role("article").filter(has=page.get_by_role("heading", name="You"))
-    expect(said).to_contain_text(["5 km in mi", "7 km"])
+    sent_messages = page.get_by_role("article").filter(has=page.get_by_role("heading", name="You"))
+    expect(sent_messages).to_contain_text(["5 km in mi", "7 km"])
     context = page.url.rpartition("/")[2]
     page.get_by_role("link", name="← Conversations").click()
     page.get_by_role("link", name=context[:8]).click()
@@ -163,7 +163,7 @@ def test_a_conversation_can_be_reopened_and_continued(visit: Visit) -> None:
 
 def test_an_offered_answer_is_sent_by_its_button(visit: Visit) -> None:
     page = begin_conversation(visit)
-    say(page, "2 kg", "units.convert")
+    send_text(page, "2 kg", "units.convert")
     expect(question(page)).to_contain_text("2 kg in which unit?")
     question(page).get_by_role("button", name="lb").click()
     expect(conversation_tasks(page).get_by_text("2 kg = 4.40925 lb")).to_be_visible()
@@ -173,7 +173,7 @@ def test_an_offered_answer_is_sent_by_its_button(visit: Visit) -> None:
 
 def test_several_questions_are_answered_one_after_the_other(visit: Visit) -> None:
     page = begin_conversation(visit)
-    say(page, "{}", "table.book")
+    send_text(page, "{}", "table.book")
     form = question(page)
     expect(form).to_contain_text("For which day?")
     expect(form).to_contain_text("places: [ 2 ]")
@@ -227,8 +227,8 @@ def test_a_stray_message_does_not_hide_the_call_to_approve(
     visit: Visit, other: OtherClient, report: Path
 ) -> None:
     page = request_deletion(visit)
-    id = task_link(page).get_attribute("title")
-    other.send({"text": "what?"}, taskId=id)
+    task_id = task_link(page).get_attribute("title")
+    other.send({"text": "what?"}, taskId=task_id)
     task_link(page).click()
     expect(question(page)).to_contain_text("Run files.delete with these arguments?")
     expect(question(page)).not_to_contain_text("Please answer yes or no")
@@ -236,7 +236,7 @@ def test_a_stray_message_does_not_hide_the_call_to_approve(
     expect(page.get_by_role("main").get_by_role("status").first).to_have_text("rejected")
 
 
-def test_an_approval_in_the_words_of_the_module_shows_them(visit: Visit) -> None:
+def test_an_approval_shows_the_words_of_the_module(visit: Visit) -> None:
     page = visit.go("skills/shelves.clear")
     page.get_by_role("button", name="Run", exact=True).click()
     expect(question(page)).to_contain_text("Clear all 3 shelves?")
@@ -277,7 +277,7 @@ def test_a_late_approval_is_reported_as_late(
     visit: Visit, other: OtherClient, report: Path
 ) -> None:
     page = begin_conversation(visit)
-    say(page, '{"path": "report.txt"}', "files.delete")
+    send_text(page, '{"path": "report.txt"}', "files.delete")
     expect(conversation_tasks(page).get_by_text("input-required")).to_be_visible()
     [task] = other.call("ListTasks", contextId=page.url.rpartition("/")[2])["tasks"]
     other.send({"text": "no"}, taskId=task["id"])
@@ -292,8 +292,8 @@ def test_a_late_answer_is_reported_as_late(visit: Visit, other: OtherClient) -> 
     page = visit.go("skills/table.book")
     page.get_by_role("button", name="Run", exact=True).click()
     expect(question(page)).to_contain_text("For which day?")
-    id = task_link(page).get_attribute("title")
-    other.send({"data": {"day": "Monday", "guests": 3}}, taskId=id)
+    task_id = task_link(page).get_attribute("title")
+    other.send({"data": {"day": "Monday", "guests": 3}}, taskId=task_id)
     question(page).get_by_label("Answer").fill('{"day": "Friday"}')
     question(page).get_by_role("button", name="Reply").click()
     expect(page.get_by_text(LATE)).to_be_visible()
@@ -303,7 +303,7 @@ def test_a_late_answer_is_reported_as_late(visit: Visit, other: OtherClient) -> 
 
 def test_a_refused_answer_can_be_corrected(visit: Visit) -> None:
     page = begin_conversation(visit)
-    say(page, "2 kg", "units.convert")
+    send_text(page, "2 kg", "units.convert")
     answer = question(page).get_by_label("Answer")
     answer.fill('{"pounds": true}')
     question(page).get_by_role("button", name="Reply").click()

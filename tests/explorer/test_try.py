@@ -50,13 +50,13 @@ class SkillView:
     def press(self, button: str) -> None:
         self.area.get_by_role("button", name=button, exact=True).click()
 
-    def run(self, how: str = "wait") -> None:
-        """Press *Run* after choosing how."""
-        press_run(self.page, how)
+    def run(self, mode: str = "wait") -> None:
+        """Choose how to run, and press *Run*."""
+        press_run(self.page, mode)
 
-    def send(self, how: str = "wait", state: str | re.Pattern[str] = "completed") -> None:
+    def send(self, mode: str = "wait", state: str | re.Pattern[str] = "completed") -> None:
         """Run the skill, and wait for a state."""
-        self.run(how)
+        self.run(mode)
         self.expect_state(state)
 
     def expect_state(self, state: str | re.Pattern[str]) -> None:
@@ -500,20 +500,20 @@ def test_a_run_in_the_background_returns_before_the_task_ends(visit: Visit) -> N
     assert view.posted.methods()[-1] == "SubscribeToTask"
 
 
-@pytest.mark.parametrize("where", ["Text", "JSON"])
-def test_control_enter_sends(visit: Visit, where: str) -> None:
+@pytest.mark.parametrize("field", ["Text", "JSON"])
+def test_control_enter_sends(visit: Visit, field: str) -> None:
     view = SkillView(visit, "form.says")
     view.field("Text").fill("hello")
-    view.field(where).press(CTRL_ENTER)
+    view.field(field).press(CTRL_ENTER)
     view.expect_result('"hello"')
     assert view.posted.methods()[-1] == "SendStreamingMessage"
 
 
-@pytest.mark.parametrize("how", ["stream", "wait"])
-def test_a_failed_module_is_reported_without_its_details(visit: Visit, how: str) -> None:
+@pytest.mark.parametrize("mode", ["stream", "wait"])
+def test_a_failed_module_is_reported_without_its_details(visit: Visit, mode: str) -> None:
     view = SkillView(visit, "form.fails")
     view.field("Text").fill("x")
-    view.send(how, "failed")
+    view.send(mode, "failed")
     expect(view.result.get_by_text("Internal error").first).to_be_visible()
     expect(view.page.get_by_text("hunter2")).to_have_count(0)
 

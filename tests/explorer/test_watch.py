@@ -115,7 +115,7 @@ def test_each_chunk_is_shown_before_the_next_arrives(
     expect(artifact(page)).to_contain_text("n: 1")
     for number in range(2, 5):
         stream.send({"n": number})
-        expect(numbers(page)).to_have_text([str(each + 1) for each in range(number)])
+        expect(numbers(page)).to_have_text([str(shown + 1) for shown in range(number)])
         expect(state(page)).to_have_text("working")
     stream.end()
     expect(state(page)).to_have_text("completed")
@@ -146,7 +146,7 @@ def test_the_timeline_shows_each_event_with_its_time(
     stream.end()
     kinds = ["task.*submitted", "status.*working", 'artifact.*"n":1', 'chunk.*"n":2']
     expected = [*kinds, "status.*completed"]
-    expect(events(page)).to_have_text([re.compile(each) for each in expected])
+    expect(events(page)).to_have_text([re.compile(pattern) for pattern in expected])
     for event in events(page).all():
         expect(event).to_contain_text(TIME)
         expect(event).to_contain_text(re.compile(r"\+\d"))
@@ -306,7 +306,7 @@ def test_a_task_is_canceled(visit: Visit, scripted: ScriptedModule) -> None:
     expect(state(page)).to_have_text("canceled")
     expect(page.get_by_text("Canceled by client").first).to_be_visible()
     expect(page.get_by_role("button", name="Cancel task")).to_have_count(0)
-    assert stream.over.wait(PATIENCE)
+    assert stream.ended.wait(PATIENCE)
 
 
 LOST = "Connection lost."

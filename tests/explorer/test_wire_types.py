@@ -1,4 +1,4 @@
-"""The types that the explorer checks the protocol against are those of its definitions."""
+"""The bundled types of requests and responses match the definitions of the protocol."""
 
 import json
 
@@ -10,7 +10,7 @@ def test_the_bundled_types_are_those_of_the_protocols_definitions() -> None:
     assert json.loads(FILE.read_text()) == wire_types()
 
 
-def test_they_have_the_methods_and_required_members_of_both_versions() -> None:
+def test_the_types_have_the_methods_and_required_members_of_both_versions() -> None:
     types = wire_types()
     assert types["1.0"]["methods"]["SendStreamingMessage"] == [
         "SendMessageRequest",

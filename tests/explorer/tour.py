@@ -14,11 +14,11 @@ def open_with_example(visit: Visit, skill: str) -> Page:
     return page
 
 
-def send(page: Page, until: str) -> None:
+def send(page: Page, state: str) -> None:
     """Send the form, and wait for a state."""
     page.get_by_role("button", name="Run", exact=True).click()
     status = page.get_by_label("Result").get_by_role("status").first
-    expect(status).to_have_text(until)
+    expect(status).to_have_text(state)
 
 
 def tour(visit: Visit) -> Iterator[str]:
@@ -29,7 +29,7 @@ def tour(visit: Visit) -> Iterator[str]:
     open_with_example(visit, "text.stats")
     yield "form"
     send(page, "completed")
-    page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    page.evaluate("for (const details of document.querySelectorAll('details')) details.open = true")
     expect(page.get_by_role("button", name="Copy").first).to_be_visible()
     yield "finished"
     page.get_by_role("group", name="Beside the input").get_by_role("button", name="Code").click()
