@@ -1,4 +1,4 @@
-"""Copied requests: run elsewhere, they do what the page did."""
+"""Copied requests do the same outside of the page as in it."""
 
 import ast
 import json

@@ -36,7 +36,7 @@ def agent() -> Iterator[str]:
 
 @pytest.fixture
 def other(agent: str) -> Iterator[OtherClient]:
-    """Yield a client whose tasks no longer wait after the test."""
+    """Yield a client; cancel its paused tasks after the test."""
     with closing(OtherClient(agent)) as client:
         yield client
         paused = client.call("ListTasks", status="TASK_STATE_INPUT_REQUIRED")["tasks"]
@@ -67,7 +67,7 @@ def test_a_destructive_call_is_approved_by_typing_its_name(
     expect(entry.get_by_role("status")).to_have_text("Answer sent. Task state: completed")
 
 
-def test_a_denial_takes_a_reason(visit: Visit, other: OtherClient) -> None:
+def test_a_call_is_denied_with_a_reason(visit: Visit, other: OtherClient) -> None:
     task = other.send({"data": {"n": 1}}, "ask.first")
     entry = item(visit.go("inbox"), task)
     entry.get_by_role("button", name="Deny…").click()

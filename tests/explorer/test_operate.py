@@ -25,7 +25,7 @@ from .other_client import OtherClient
 from .scripted import ScriptedModule
 
 TALK_LENGTH = 60
-"""Tasks in one long conversation; as many others have a conversation each."""
+"""Number of tasks in one long conversation, and of conversations with one task."""
 FIRST_SHOWN = 10
 """Tasks of a conversation that are shown at first."""
 PAGE_SIZE = 100

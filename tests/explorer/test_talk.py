@@ -125,7 +125,7 @@ def request_deletion(visit: Visit) -> Page:
 
 
 def approve(page: Page) -> None:
-    """Approve the deletion by the name of its skill."""
+    """Approve the deletion by typing the name of its skill."""
     question(page).get_by_label("Type files.delete to approve it").fill("files.delete")
     question(page).get_by_role("button", name="Approve").click()
 

@@ -115,7 +115,7 @@ def test_a_push_config_with_the_same_id_is_replaced_completely(hooks: Hooks, tas
     assert configs.keys() == {"c1", "c2"}
 
 
-def test_without_an_id_0_3_has_one_push_config_with_the_id_of_the_task(old: Agent) -> None:
+def test_push_configs_of_0_3_without_an_id_have_the_id_of_the_task(old: Agent) -> None:
     hooks, task = Hooks(old), old.send().task["id"]
     hooks.set(task, url=UNREACHABLE)
     hooks.set(task, url=f"{UNREACHABLE}/new")
@@ -123,7 +123,7 @@ def test_without_an_id_0_3_has_one_push_config_with_the_id_of_the_task(old: Agen
 
 
 @pytest.mark.parametrize("dialect", MODERN)
-def test_without_an_id_1_0_creates_a_new_push_config_each_time(
+def test_push_configs_of_1_0_without_an_id_are_added_to_each_other(
     client: httpx.Client, dialect: str
 ) -> None:
     agent = Agent(client, dialect)
@@ -133,7 +133,9 @@ def test_without_an_id_1_0_creates_a_new_push_config_each_time(
     assert hooks.ids(task) == ids
 
 
-def test_without_an_id_0_3_gets_the_first_and_1_0_none(rpc: Agent) -> None:
+def test_a_get_without_an_id_returns_the_first_push_config_in_0_3_and_is_refused_in_1_0(
+    rpc: Agent,
+) -> None:
     hooks, task = Hooks(rpc), rpc.send().task["id"]
     for name in ("b", "a"):
         hooks.set(task, id=name, url=UNREACHABLE)
@@ -260,7 +262,7 @@ def test_the_only_scheme_may_be_given_without_a_list(old: Agent) -> None:
     assert plain(hooks.get(task, "c1").result)["authentication"] == BEARER
 
 
-def test_a_config_of_1_0_has_one_scheme(new: Agent) -> None:
+def test_a_push_config_of_1_0_may_have_only_one_scheme(new: Agent) -> None:
     task = new.send().task["id"]
     for scheme in ("Bearer,Basic", "Bearer Basic"):
         authentication = {"scheme": scheme, "credentials": "sesame"}

@@ -87,7 +87,7 @@ async def test_requests_below_v1_are_of_0_3_for_any_version_header(
     assert read_back.json() == task
 
 
-async def test_the_json_of_the_specifications_text_is_accepted_too(peer: Peer) -> None:
+async def test_the_json_shown_in_the_specification_is_accepted_too(peer: Peer) -> None:
     part = {"kind": "data", "data": {"n": 2**53}}
     message = {"kind": "message", "messageId": "m", "role": "user", "parts": [part]}
     body = {"message": message, "metadata": {"skillId": "work"}}

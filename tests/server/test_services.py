@@ -261,7 +261,7 @@ async def test_the_usage_of_a_module_is_summed_in_the_metadata(dialect: str, mod
 
 
 class OtherExecutor:
-    """An executor that is not apcore's, and passes on what a module yields."""
+    """An executor of another project, which passes on what a module yields."""
 
     def __init__(self, module: Any) -> None:
         self.registry = registry_of({"work": module})

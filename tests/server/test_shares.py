@@ -121,7 +121,7 @@ async def test_a_client_may_have_half_of_the_paused_tasks_even_if_they_pause_at_
     modules = {"pay": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
     async with serving(modules, max_tasks=20, auth=Headers()) as peer:
         answers = await asyncio.gather(*(send_as(peer, ADA, "pay", wait=True) for _ in range(15)))
-        assert sorted(each.response.status_code for each in answers) == [200] * 10 + [429] * 5
+        assert sorted(answer.response.status_code for answer in answers) == [200] * 10 + [429] * 5
 
 
 async def ask(inputs: Inputs, context: Any) -> Inputs:
@@ -144,7 +144,7 @@ async def test_a_first_question_without_a_free_slot_fails_but_a_repeated_one_doe
 
 
 @pytest.mark.parametrize("share", [None, 1.0, 0.25])
-async def test_the_share_can_be_chosen(share: float | None) -> None:
+async def test_the_share_of_a_client_is_configurable(share: float | None) -> None:
     gate, count = Gate(), 1 if share == 0.25 else 4
     async with serving(
         {"work": ActionModule(gate)}, max_runs=4, limits=Limits(client_share=share)
@@ -241,7 +241,7 @@ async def test_clients_take_turns_when_their_calls_wait() -> None:
         await wait_until(lambda: blocking.started)
         names = ["ada"] * 4 + ["bob"] * 2 + ["cat"]
         calls = [asyncio.ensure_future(pool.run(order.append, n, client=n)) for n in names]
-        await asyncio.sleep(0)  # all of them wait
+        await asyncio.sleep(0)  # let all calls start to wait
         blocking.release.set()
         await asyncio.gather(*calls)
     assert order == ["ada", "bob", "cat", "ada", "bob", "ada", "ada"]
@@ -267,7 +267,7 @@ async def test_a_call_that_is_canceled_while_it_waits_releases_its_arguments() -
         argument = BlockingFunction()
         argument_ref = weakref.ref(argument)
         waiting = asyncio.ensure_future(pool.run(print, argument, client="ada"))
-        await asyncio.sleep(0)  # it waits now
+        await asyncio.sleep(0)  # the call is waiting now
         waiting.cancel()
         await asyncio.wait([waiting])
         del argument, waiting

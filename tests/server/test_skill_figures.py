@@ -114,7 +114,7 @@ def test_a_clock_that_is_set_back_loses_no_later_figures() -> None:
     assert runs_in(hour_of(figures, NOON + 120)) == 2
 
 
-def test_percentiles_are_exact_to_an_eighth() -> None:
+def test_percentiles_are_exact_within_an_eighth() -> None:
     random, figures = Random(7), SkillFigures()
     worker = Worker(figures)
     times = sorted(round(random.lognormvariate(0, 2), 3) + 0.001 for _ in range(1000))

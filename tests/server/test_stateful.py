@@ -682,7 +682,7 @@ class AgentMachine(RuleBasedStateMachine):
                 self.expect(settled, "a stream ends too early")
 
     def _check_waiting(self, model: TaskModel) -> None:
-        """Check that a task sent with waiting does not outlive its last client for long."""
+        """Check that a task whose sender waits hardly outlives its last client."""
         own_clients = [client for client in self.clients if client.is_for(model)]
         needs_client = model.pending_call == "" and any(client.waits for client in own_clients)
         has_client = any(

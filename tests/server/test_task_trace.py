@@ -1,4 +1,4 @@
-"""The trace of a task: what it has spent its time on, for its owner and operators."""
+"""The trace of a task, which shows its owner and operators how its time was spent."""
 
 import asyncio
 from collections.abc import Iterator, Mapping

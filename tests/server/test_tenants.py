@@ -1,4 +1,4 @@
-"""A tenant is one skill as an agent of its own."""
+"""Tenants: skills that are served as agents of their own."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing

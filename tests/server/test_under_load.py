@@ -235,7 +235,7 @@ class Load:
 
     @property
     def may_disconnect(self) -> bool:
-        """Whether the server may close a connection that it has responded on before."""
+        """Whether the server may close a connection on which it has already responded."""
         return self.signalled and (self.released or self.kind != "held")
 
     def count_end(self, operation: str, end: list[str]) -> None:
