@@ -194,7 +194,7 @@ def shop() -> Executor:
     return executor
 
 
-def failing(delivery: Delivery) -> Reply:
+def refuse_notification(delivery: Delivery) -> Reply:
     """Refuse a notification."""
     return Reply(503)
 
@@ -205,7 +205,7 @@ def busy_shop(**options: Any) -> Iterator[tuple[str, Receiver]]:
     defaults: dict[str, Any] = {"name": "Tea shop", "explorer": True, "push_notifications": QUICK}
     with (
         closing(shop()) as executor,
-        receiving(failing) as receiver,
+        receiving(refuse_notification) as receiver,
         running(executor, **{**defaults, **options}) as url,
     ):
         yield url, receiver

@@ -203,8 +203,8 @@ def paused_task(text: str, kind: str) -> Json:
     """Return a task that is paused for an `approval` or for `input`."""
     fields = {"id": text, "skill": text, "expiresAt": text, "arguments": {text: text}}
     data = {"choices": [text] if len(text) % 2 else [], text: text}
-    more = {"field": text, "schema": schema_of(text), "data": data}
-    question = {"data": {kind: {**fields, **more}}}
+    extras = {"field": text, "schema": schema_of(text), "data": data}
+    question = {"data": {kind: {**fields, **extras}}}
     task = hostile_task(text, "INPUT_REQUIRED")
     task["status"]["message"] = message_of(text, question)
     return task

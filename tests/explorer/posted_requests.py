@@ -17,27 +17,27 @@ class PostedRequests:
     """The requests that a page posts from now on, except for its polls for changed tasks."""
 
     def __init__(self, page: Page) -> None:
-        self.posted: list[Json] = []
+        self.requests: list[Json] = []
         page.on("request", self._on_request)
 
     def _on_request(self, request: Request) -> None:
         if request.method == "POST":
             body: Any = request.post_data_json
             if not is_poll(body):
-                self.posted.append(body)
+                self.requests.append(body)
 
     def methods(self) -> list[str]:
         """Return the names of the methods, in order."""
-        return [request["method"] for request in self.posted]
+        return [request["method"] for request in self.requests]
 
-    def sent(self) -> list[Json]:
-        """Return the parameters of the messages, sent by either version of the protocol."""
+    def message_params(self) -> list[Json]:
+        """Return the parameters of the sent messages, in either version of the protocol."""
         return [
-            request["params"] for request in self.posted if "message" in request["method"].lower()
+            request["params"] for request in self.requests if "message" in request["method"].lower()
         ]
 
     def data(self) -> Any:
         """Return the data of the only part of the only message."""
-        (params,) = self.sent()
+        (params,) = self.message_params()
         (part,) = params["message"]["parts"]
         return part["data"]

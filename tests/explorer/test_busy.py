@@ -49,8 +49,8 @@ def guarded_shop() -> Iterator[tuple[str, Receiver]]:
 
 @pytest.fixture(scope="module")
 def shop() -> Iterator[tuple[str, Receiver]]:
-    with guarded_shop() as served:
-        yield served
+    with guarded_shop() as url_and_receiver:
+        yield url_and_receiver
 
 
 @pytest.fixture(scope="module")

@@ -174,7 +174,7 @@ def test_a_request_can_be_copied_before_it_is_sent(visit: Visit, version: str) -
     for form in FORMS:
         output = run_copied(form, visit.agent, copied_text(box, form, version), version)
         assert "It is 12." in output, form
-    assert posted.sent() == []
+    assert posted.message_params() == []
 
 
 def test_integers_beyond_double_precision_survive_copying(visit: Visit) -> None:
@@ -227,7 +227,7 @@ def test_the_page_uses_the_chosen_protocol_version(visit: Visit, version: str) -
     page.get_by_label("Protocol version").select_option(f"A2A {version}")
     page.reload()
     expect(page.get_by_label("Protocol version")).to_have_value(version)
-    posted.posted.clear()
+    posted.requests.clear()
     page = send_input(visit, "form.says", {"text": "hello"}, "wait")
     press_run(page, "stream")
     expect(

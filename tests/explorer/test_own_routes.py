@@ -32,8 +32,8 @@ async def broken(inputs: Inputs, context: Any) -> Inputs:
 @pytest.fixture(scope="module")
 def agent() -> Iterator[str]:
     """Serve an agent whose skills have completed, failed and paused tasks."""
-    asking = ActionModule(give_back, annotations=NEEDS_APPROVAL)
-    modules = {"mirror": ActionModule(give_back), "broken": ActionModule(broken), "ask": asking}
+    ask_module = ActionModule(give_back, annotations=NEEDS_APPROVAL)
+    modules = {"mirror": ActionModule(give_back), "broken": ActionModule(broken), "ask": ask_module}
     with running(registry_of(modules), name="Test agent", explorer=True) as url:
         with closing(OtherClient(url)) as other:
             for number in range(5):

@@ -18,9 +18,9 @@ MAX_PAGE_SIZE = 500_000
 """Largest size of the page, in bytes."""
 
 
-def get(path: str, at: str = "/explorer", **headers: str) -> httpx.Response:
-    """Get a path of an agent that is mounted at /agent and has its explorer *at* a path."""
-    site = Starlette(routes=[Mount("/agent", Starlette(routes=routes(at)))])
+def get(path: str, explorer_path: str = "/explorer", **headers: str) -> httpx.Response:
+    """Get a path of an agent that is mounted at /agent and has its explorer at *explorer_path*."""
+    site = Starlette(routes=[Mount("/agent", Starlette(routes=routes(explorer_path)))])
     with httpx.Client(transport=SyncTransport(site), base_url="http://test") as client:
         return client.get(f"/agent{path}", headers=headers)
 
@@ -49,7 +49,7 @@ def test_the_page_is_html_of_bounded_size(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "path", "base"),
+    ("explorer_path", "path", "base"),
     [
         ("/explorer", "/explorer", "./"),
         ("/explorer", "/explorer/", "../"),
@@ -57,8 +57,10 @@ def test_the_page_is_html_of_bounded_size(path: str) -> None:
         ("tools/ui/", "/tools/ui/", "../../"),
     ],
 )
-def test_the_page_links_to_the_agent_under_any_prefix(at: str, path: str, base: str) -> None:
-    assert f'<meta name="agent-base" content="{base}"' in get(path, at).text
+def test_the_page_links_to_the_agent_under_any_prefix(
+    explorer_path: str, path: str, base: str
+) -> None:
+    assert f'<meta name="agent-base" content="{base}"' in get(path, explorer_path).text
 
 
 def test_the_policy_allows_only_the_pages_own_scripts_and_styles() -> None:

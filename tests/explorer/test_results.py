@@ -60,8 +60,8 @@ def scripted() -> ScriptedModule:
 @pytest.fixture(scope="module")
 def agent(scripted: ScriptedModule) -> Iterator[str]:
     registry = Registry()
-    described = ActionModule(give_back, input_schema=ANY, output_schema=OUTPUT)
-    registry.register("report", described)
+    described_module = ActionModule(give_back, input_schema=ANY, output_schema=OUTPUT)
+    registry.register("report", described_module)
     registry.register("mirror", ActionModule(give_back, input_schema=ANY))
     registry.register("scripted", scripted)
     with running(registry, name="Test agent", explorer=True) as url:

@@ -72,13 +72,13 @@ def agent() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def large(agent: str) -> dict[str, str]:
+def large_tasks(agent: str) -> dict[str, str]:
     """Return the ids of tasks with thousands of events, and with megabytes."""
     with closing(OtherClient(agent, key_of("ada"))) as ada:
         tasks = {name: ada.send({"data": {}}, name)["id"] for name in MODULES if name != "flood"}
         stream(agent, "flood")
-        [flooded] = ada.call("ListTasks", pageSize=1)["tasks"]
-        return {**tasks, "flood": flooded["id"]}
+        [flood_task] = ada.call("ListTasks", pageSize=1)["tasks"]
+        return {**tasks, "flood": flood_task["id"]}
 
 
 def record_frames(page: Page) -> None:
@@ -94,14 +94,14 @@ def go(page: Page, view: str) -> None:
 
 @pytest.mark.parametrize("caller", ["ada", "grace"])
 def test_thousands_of_tasks_are_shown_page_by_page(
-    open_visit: OpenVisit, agent: str, large: dict[str, str], caller: str
+    open_visit: OpenVisit, agent: str, large_tasks: dict[str, str], caller: str
 ) -> None:
     page = sign_in(open_visit(agent), caller)
     record_frames(page)
     go(page, "tasks")
     rows = page.get_by_role("row")
     expect(rows).to_have_count(PAGE_SIZE + 1)
-    expect(page.get_by_text(f"{TASKS + len(large):,} tasks")).to_be_visible()
+    expect(page.get_by_text(f"{TASKS + len(large_tasks):,} tasks")).to_be_visible()
     check_responsive(page)
     page.get_by_role("button", name="Show older tasks").click()
     expect(rows).to_have_count(2 * PAGE_SIZE + 1)
@@ -148,24 +148,29 @@ def test_the_figures_of_many_skills_are_bounded(open_visit: OpenVisit, agent: st
     ("name", "shown"), [("flood", "line 7"), ("tree", "key 10"), ("table", "row 7")]
 )
 def test_a_large_task_is_opened(
-    open_visit: OpenVisit, agent: str, large: dict[str, str], caller: str, name: str, shown: str
+    open_visit: OpenVisit,
+    agent: str,
+    large_tasks: dict[str, str],
+    caller: str,
+    name: str,
+    shown: str,
 ) -> None:
     page = sign_in(open_visit(agent), caller)
     record_frames(page)
-    go(page, f"tasks/{large[name]}")
+    go(page, f"tasks/{large_tasks[name]}")
     expect(page.get_by_role("region", name="Artifact")).to_contain_text(shown)
     expect(page.get_by_role("region", name="Trace")).to_be_visible()
     check_responsive(page)
 
 
 def test_other_callers_see_none_of_the_tasks(
-    open_visit: OpenVisit, agent: str, large: dict[str, str]
+    open_visit: OpenVisit, agent: str, large_tasks: dict[str, str]
 ) -> None:
     page = sign_in(open_visit(agent), "bob")
     record_frames(page)
     go(page, "tasks")
     expect(page.get_by_text("No tasks yet.")).to_be_visible()
-    for task_id in large.values():
+    for task_id in large_tasks.values():
         go(page, f"tasks/{task_id}")
         expect(page.get_by_role("alert")).to_contain_text("This task doesn't exist, or you can't")
     check_responsive(page)

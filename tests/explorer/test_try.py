@@ -110,7 +110,7 @@ def test_fields_keep_their_order_required_ones_are_marked_and_defaults_named(vis
     expect(error_at(view.field("Code"))).to_have_text("This is required.")
     expect(error_at(view.field("Count"))).to_have_text("This is required.")
     expect(view.field("Code")).to_be_focused()
-    assert view.posted.sent() == []
+    assert view.posted.message_params() == []
 
 
 FORBIDDEN = [
@@ -137,7 +137,7 @@ def test_invalid_values_are_reported_at_their_fields_and_not_sent(visit: Visit) 
         expect(view.area.get_by_role("alert")).to_contain_text(
             "Not sent. The input does not match the skill's schema"
         )
-        assert view.posted.sent() == []
+        assert view.posted.message_params() == []
         field.fill({"Code": "XYZ", "Count": "4"}.get(label, ""))
         expect(error_at(field)).to_have_count(0)
     view.send()
@@ -149,7 +149,7 @@ def test_an_unknown_member_is_reported(visit: Visit) -> None:
     view.run()
     alert = view.area.get_by_role("alert")
     expect(alert).to_contain_text("bogus This property is not in the skill's schema.")
-    assert view.posted.sent() == []
+    assert view.posted.message_params() == []
 
 
 def test_invalid_values_can_be_sent_anyway_with_the_chosen_method(
@@ -160,7 +160,7 @@ def test_invalid_values_can_be_sent_anyway_with_the_chosen_method(
     view.run("later")
     view.press("Send anyway")
     view.expect_state("request failed")
-    (params,) = view.posted.sent()
+    (params,) = view.posted.message_params()
     assert params["configuration"] == {"returnImmediately": True}
     expect(view.result.get_by_role("alert")).to_contain_text("The agent rejected the input.")
     expect(error_at(view.field("Code"))).to_have_text("Invalid value (pattern)")
@@ -212,7 +212,7 @@ def test_errors_in_nested_objects_are_reported_at_their_fields(visit: Visit) -> 
         "This must not be empty."
     )
     expect(error_at(view.group("Lines").get_by_label("Sku").first)).to_have_count(0)
-    assert view.posted.sent() == []
+    assert view.posted.message_params() == []
 
 
 def test_recursive_references_expand_as_they_are_filled_in(visit: Visit) -> None:
@@ -314,7 +314,7 @@ def test_invalid_json_is_reported_and_no_typed_text_is_lost(visit: Visit) -> Non
     view.page.go_back()
     expect(view.json).to_have_value(source)
     expect(view.field("Code")).to_have_value("XYZ")
-    assert view.posted.sent() == []
+    assert view.posted.message_params() == []
     view.json.fill("{}")
     expect(view.json).not_to_have_attribute("aria-invalid", "true")
 
@@ -334,7 +334,7 @@ def test_text_is_sent_unchanged(visit: Visit) -> None:
     text = "Say \"it\",\nthen — 'ünd' $HOME `ls` \\n"
     view.field("Text").fill(text)
     view.send()
-    (params,) = view.posted.sent()
+    (params,) = view.posted.message_params()
     assert params["message"]["parts"] == [{"text": text}]
     assert params["metadata"] == {"skillId": "form.says"}
     expect(view.result.get_by_text("then — 'ünd' $HOME")).to_be_visible()
@@ -356,7 +356,7 @@ def test_a_file_is_sent_with_its_name_and_type(visit: Visit) -> None:
     view.area.get_by_role("listitem").filter(has_text="spare.csv").get_by_role("button").click()
     view.send()
     expect(view.result.get_by_role("definition")).to_contain_text(["ages.csv", "1"])
-    (params,) = view.posted.sent()
+    (params,) = view.posted.message_params()
     (part,) = params["message"]["parts"]
     assert part == {
         "raw": "bmFtZSxhZ2UKQWRhLDM2Cg==",
@@ -475,7 +475,7 @@ def test_waiting_gets_the_result_in_one_response(visit: Visit) -> None:
     view.send("wait")
     view.expect_result('"hello"')
     assert view.posted.methods()[-1] == "SendMessage"
-    assert "configuration" not in view.posted.sent()[0]
+    assert "configuration" not in view.posted.message_params()[0]
     expect(view.result.get_by_text("Timeline, 1 event", exact=True)).to_be_visible()
 
 
@@ -491,7 +491,7 @@ def test_a_run_in_the_background_returns_before_the_task_ends(visit: Visit) -> N
     view = SkillView(visit, "jobs.countdown")
     view.json.fill('{"seconds": 0.8, "step": 0.1}')
     view.send("later", STARTED)
-    (params,) = view.posted.sent()
+    (params,) = view.posted.message_params()
     assert params["configuration"] == {"returnImmediately": True}
     assert view.posted.methods()[-1] == "SendMessage"
     expect(view.result.get_by_text("this page is not following it")).to_be_visible()
@@ -532,7 +532,7 @@ def test_integers_beyond_double_precision_are_sent_and_shown_exactly(
     expect(view.json).to_have_value(f'{{\n  "number": {number + 2}\n}}')
     view.send("stream")
     expect(artifact).to_contain_text(f"It is {number + 2}.")
-    sent = [params["message"]["parts"][0]["data"] for params in view.posted.sent()]
+    sent = [params["message"]["parts"][0]["data"] for params in view.posted.message_params()]
     assert sent == [{"number": number}, {"number": number + 2}]
 
 
@@ -542,4 +542,4 @@ def test_a_number_with_too_many_digits_is_refused(visit: Visit) -> None:
     expect(view.json).to_have_accessible_description("1e400 is too large for a number")
     view.run()
     expect(view.json).to_be_focused()
-    assert view.posted.sent() == []
+    assert view.posted.message_params() == []

@@ -40,7 +40,7 @@ ITEM = {"$ref": "#/components/schemas/Item"}
 TEXT = {"type": "string"}
 
 
-def ok(schema: Any) -> Json:
+def ok_responses(schema: Any) -> Json:
     return {"200": {"description": "OK", "content": {"application/json": {"schema": schema}}}}
 
 
@@ -72,32 +72,36 @@ PATHS: Json = {
                 parameter("theme", "cookie"),
                 {"$ref": "#/components/parameters/Limit"},
             ],
-            "responses": ok({"type": "array", "items": ITEM}),
+            "responses": ok_responses({"type": "array", "items": ITEM}),
         },
         "post": {
             "operationId": "createItem",
             "requestBody": body(ITEM),
-            "responses": {"201": ok(ITEM)["200"]},
+            "responses": {"201": ok_responses(ITEM)["200"]},
         },
     },
     "/items/{id}": {
         "parameters": [parameter("id", "path")],
-        "get": {"operationId": "getItem", "responses": ok(ITEM)},
-        "put": {"operationId": "putItem", "requestBody": body(ITEM), "responses": ok(ITEM)},
+        "get": {"operationId": "getItem", "responses": ok_responses(ITEM)},
+        "put": {
+            "operationId": "putItem",
+            "requestBody": body(ITEM),
+            "responses": ok_responses(ITEM),
+        },
         "delete": {"operationId": "deleteItem", "responses": {"204": {"description": "Gone"}}},
     },
     "/items/{id}/price": {
         "get": {
             "operationId": "getPrice",
             "parameters": [parameter("id", "path")],
-            "responses": ok({"type": "integer"}),
+            "responses": ok_responses({"type": "integer"}),
         }
     },
     "/sum": {
         "post": {
             "operationId": "sum",
             "requestBody": body({"type": "array", "items": {"type": "integer"}}),
-            "responses": ok({"type": "integer"}),
+            "responses": ok_responses({"type": "integer"}),
         }
     },
     "/form": {

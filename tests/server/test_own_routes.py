@@ -131,7 +131,8 @@ async def test_callers_learn_when_their_token_expires() -> None:
     authenticator = JWTAuthenticator(SECRET, audience="agent", required_claims=())
     claims = {"sub": "ada", "aud": "agent"}
     tokens = [
-        jwt.encode({**claims, **more}, SECRET, algorithm="HS256") for more in ({"exp": expiry}, {})
+        jwt.encode({**claims, **expiry_claims}, SECRET, algorithm="HS256")
+        for expiry_claims in ({"exp": expiry}, {})
     ]
     async with serving(modules(), auth=authenticator) as peer:
         answers = [
@@ -167,9 +168,12 @@ async def test_the_expiry_of_another_kind_of_token_is_unknown(claims: str) -> No
 
 async def test_a_request_without_credentials_is_refused_as_on_other_paths() -> None:
     async with serving(modules(), auth=keys()) as peer:
-        own, other = [await peer.client.get(path) for path in (WHOAMI, "/tasks")]
-    assert (own.status_code, own.json()) == (other.status_code, other.json())
-    assert own.status_code == 401
+        own_route, other_route = [await peer.client.get(path) for path in (WHOAMI, "/tasks")]
+    assert (own_route.status_code, own_route.json()) == (
+        other_route.status_code,
+        other_route.json(),
+    )
+    assert own_route.status_code == 401
 
 
 async def test_a_request_for_another_host_is_refused() -> None:

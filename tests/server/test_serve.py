@@ -234,10 +234,10 @@ def test_a_draining_server_starts_no_task(folder: Path, tmp_path: Path) -> None:
         assert kept_alive.client.get("/health").status_code == 200
         agent.signal(signal.SIGTERM)
         agent.wait_for("(Ctrl.C again)")
-        sent = kept_alive.client.post("/message:send", json=kept_alive.params())
+        refused = kept_alive.client.post("/message:send", json=kept_alive.params())
 
-        assert sent.status_code == 503
-        assert {"retry-after", "connection"} <= {*sent.headers}
+        assert refused.status_code == 503
+        assert {"retry-after", "connection"} <= {*refused.headers}
 
 
 @pytest.mark.process
@@ -339,11 +339,11 @@ def test_a_program_can_configure_its_own_logging(folder: Path, tmp_path: Path) -
 
 
 def test_a_port_in_use_is_an_oserror() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
 
         with pytest.raises(OSError, match=f"Cannot listen on {address}: Address already in use"):
-            serve(registry_of(echo=Echo()), host="127.0.0.1", port=taken.getsockname()[1])
+            serve(registry_of(echo=Echo()), host="127.0.0.1", port=listener.getsockname()[1])
 
 
 def test_an_invalid_port_and_an_invalid_log_level_are_refused() -> None:

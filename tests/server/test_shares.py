@@ -286,14 +286,16 @@ async def test_a_client_whose_threads_are_stuck_does_not_keep_others_out() -> No
 
     modules = {"work": SyncActionModule(hang)}
     async with serving(modules, max_threads=2, auth=Headers()) as peer:
-        hanging = peer.wire.params("work", peer.part(data={"hang": True}))
+        hanging_params = peer.wire.params("work", peer.part(data={"hang": True}))
         options = {"configuration": {"returnImmediately": True}}
         try:
             for _ in range(2):
-                task_id = (await peer.ask("send", {**hanging, **options}, ADA)).task["id"]
+                task_id = (await peer.ask("send", {**hanging_params, **options}, ADA)).task["id"]
                 await asyncio.to_thread(started.acquire)
                 assert (await peer.ask("cancel", {"id": task_id}, ADA)).state == "canceled"
-            assert (await peer.ask("send", {**hanging, **options}, ADA)).response.status_code == 429
+            assert (
+                await peer.ask("send", {**hanging_params, **options}, ADA)
+            ).response.status_code == 429
             valid_call = peer.wire.params("work", peer.part(data={}))
             assert (await peer.ask("send", valid_call, BOB)).state == "completed"
             assert (await peer.ask("send", valid_call, CAT)).state == "completed"

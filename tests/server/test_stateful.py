@@ -82,13 +82,13 @@ answers = st.sampled_from(["yes", "yes", "yes", "no", "perhaps"]) | orders
 send_modes = st.sampled_from(["wait", "leave", "stream"])
 """The ways to send: wait for the task, do not wait, or read its stream."""
 
-Moment: TypeAlias = int | float | None
-moments: st.SearchStrategy[Moment] = st.sampled_from([None, None, 0, 1, 2, 3, 4, 6, 9, 14])
+Delay: TypeAlias = int | float | None
+delays: st.SearchStrategy[Delay] = st.sampled_from([None, None, 0, 1, 2, 3, 4, 6, 9, 14])
 """The time after a step: none, a number of rounds of the loop, or (floats) seconds.
 
 With a slow store, a round is half of its delay.
 """
-absences: st.SearchStrategy[Moment] = st.sampled_from([None, 0, 3, 0.6, 3.6, 6.0, 6.0])
+absences: st.SearchStrategy[Delay] = st.sampled_from([None, 0, 3, 0.6, 3.6, 6.0, 6.0])
 """The time after a client disconnects or reconnects."""
 
 
@@ -381,63 +381,63 @@ class AgentMachine(RuleBasedStateMachine):
 
     # Steps of clients, modules and time
 
-    @initialize(skill=skills, order=orders, mode=send_modes, then=moments)
-    def begin(self, skill: str, order: str, mode: str, then: Moment) -> None:
-        self.send(skill, order, mode, "ours", then)
+    @initialize(skill=skills, order=orders, mode=send_modes, delay=delays)
+    def begin(self, skill: str, order: str, mode: str, delay: Delay) -> None:
+        self.send(skill, order, mode, "ours", delay)
 
-    @rule(skill=skills, order=orders, mode=send_modes, context=contexts, then=moments)
-    def send(self, skill: str, order: str, mode: str, context: str, then: Moment) -> None:
+    @rule(skill=skills, order=orders, mode=send_modes, context=contexts, delay=delays)
+    def send(self, skill: str, order: str, mode: str, context: str, delay: Delay) -> None:
         context = context or f"context {len(self.clients)}"
         self._send_message(order, mode, {"metadata": {"skillId": skill}}, contextId=context)
-        self._advance(then)
+        self._advance(delay)
 
-    @rule(task=positions, text=answers, mode=send_modes, by_context=st.booleans(), then=moments)
-    def answer(self, task: int, text: str, mode: str, by_context: bool, then: Moment) -> None:
+    @rule(task=positions, text=answers, mode=send_modes, by_context=st.booleans(), delay=delays)
+    def answer(self, task: int, text: str, mode: str, by_context: bool, delay: Delay) -> None:
         model = _latest(self.models.values(), task)
         if model is not None:
-            to = {"contextId": model.context} if by_context else {"taskId": model.id}
-            self._send_message(text, mode, {}, **to)
-            self._advance(then)
+            target = {"contextId": model.context} if by_context else {"taskId": model.id}
+            self._send_message(text, mode, {}, **target)
+            self._advance(delay)
 
-    @rule(task=positions, then=moments)
-    def cancel(self, task: int, then: Moment) -> None:
+    @rule(task=positions, delay=delays)
+    def cancel(self, task: int, delay: Delay) -> None:
         model = _latest(self.models.values(), task)
         if model is not None:
             model.canceled = True
             self._start(Client("CancelTask", {"id": model.id}))
-            self._advance(then)
+            self._advance(delay)
 
-    @rule(task=positions, last=st.none() | st.integers(0, 6), then=moments)
-    def subscribe(self, task: int, last: int | None, then: Moment) -> None:
+    @rule(task=positions, last=st.none() | st.integers(0, 6), delay=delays)
+    def subscribe(self, task: int, last: int | None, delay: Delay) -> None:
         model = _latest(self.models.values(), task)
         if model is not None:
             last = None if last is None else min(last, max(model.log, default=0))
             self._start(Client("SubscribeToTask", {"id": model.id}, last))
-            self._advance(then)
+            self._advance(delay)
 
-    @rule(client=positions, then=absences)
-    def hang_up(self, client: int, then: Moment) -> None:
+    @rule(client=positions, delay=absences)
+    def hang_up(self, client: int, delay: Delay) -> None:
         lost = _latest([other for other in self.clients if other.is_connected], client)
         if lost is not None:
             lost.hang_up(self.clock.now)
-            self._advance(then)
+            self._advance(delay)
 
-    @rule(client=positions, then=absences)
-    def reconnect(self, client: int, then: Moment) -> None:
+    @rule(client=positions, delay=absences)
+    def reconnect(self, client: int, delay: Delay) -> None:
         lost = _latest([other for other in self.clients if other.disconnected.is_set()], client)
         model = next((task for task in self.models.values() if lost and lost.is_for(task)), None)
         if lost is not None and model is not None:
             last = lost.frames[-1].id if lost.frames else None
             self._start(Client("SubscribeToTask", {"id": model.id}, last))
-            self._advance(then)
+            self._advance(delay)
 
-    @rule(run=positions, fails=st.booleans(), then=moments)
-    def release_run(self, run: int, fails: bool, then: Moment) -> None:
+    @rule(run=positions, fails=st.booleans(), delay=delays)
+    def release_run(self, run: int, fails: bool, delay: Delay) -> None:
         stalled = _latest([other for other in self.runs if not other.end], run)
         if stalled is not None:
             stalled.fails = fails
             stalled.released.set()
-            self._advance(then)
+            self._advance(delay)
 
     @rule(seconds=st.sampled_from([0.6, 3.6, 6.0, 6.0, 40.0]))
     def wait(self, seconds: float) -> None:
@@ -564,17 +564,17 @@ class AgentMachine(RuleBasedStateMachine):
         client.start(self.app, self.runner.get_loop())
         self.clients.append(client)
 
-    def _advance(self, moment: Moment) -> None:
-        if moment is not None:
-            self.runner.run(self._pass(moment))
+    def _advance(self, delay: Delay) -> None:
+        if delay is not None:
+            self.runner.run(self._pass(delay))
 
-    async def _pass(self, moment: float) -> None:
-        if isinstance(moment, float):
-            await asyncio.sleep(moment)
-            if moment > SLACK:
+    async def _pass(self, delay: float) -> None:
+        if isinstance(delay, float):
+            await asyncio.sleep(delay)
+            if delay > SLACK:
                 self._check_settled()
         else:
-            for _ in range(moment):
+            for _ in range(delay):
                 await asyncio.sleep(self.store.delay / 2)
         await self._compare_lists()
 

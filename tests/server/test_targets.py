@@ -241,9 +241,9 @@ def test_an_executor_runs_the_modules_of_the_other_targets(write: Write) -> None
     write("greet.py", FUNCTIONS)
     executor = Executor(Registry())
 
-    served, is_own = executor_of([executor, "greet.py"])
+    served_executor, is_own = executor_of([executor, "greet.py"])
 
-    assert (served, is_own) == (executor, False)
+    assert (served_executor, is_own) == (executor, False)
     assert {*executor.registry.list()} == {"greet.hello", "math.add"}
     with pytest.raises(TargetError, match="Only one target can be an Executor or APCore"):
         executor_of([executor, APCore()])

@@ -122,11 +122,11 @@ def test_a_context_outside_the_message_is_kept(rpc: Agent) -> None:
 
 def test_the_skill_id_is_in_the_params_or_else_in_the_message(agent: Agent) -> None:
     params = agent.params("echo")
-    named = {**params["message"], "metadata": {"skillId": "mirror"}}
-    answer = agent.ask("send", {"message": named, "metadata": {"skillId": "echo"}})
+    message_with_skill = {**params["message"], "metadata": {"skillId": "mirror"}}
+    answer = agent.ask("send", {"message": message_with_skill, "metadata": {"skillId": "echo"}})
     assert answer.task["metadata"]["skillId"] == "echo"
-    unnamed = agent.ask("send", {"message": named})
-    assert unnamed.task["metadata"]["skillId"] == "mirror"
+    second_answer = agent.ask("send", {"message": message_with_skill})
+    assert second_answer.task["metadata"]["skillId"] == "mirror"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -486,7 +486,7 @@ async def test_a_task_makes_only_the_transitions_of_the_state_machine(
             continue
         with pytest.raises(InvalidStateTransitionError):
             await change(tasks, "t", NewState(new), expect=EVERY_STATE)
-        assert [logged.levelname for logged in caplog.records] == ["ERROR"]
+        assert [log_record.levelname for log_record in caplog.records] == ["ERROR"]
         stored = await tasks.get("t")
         assert stored is not None
         assert (stored.task.status.state, stored.version) == (old, 1)

@@ -129,9 +129,9 @@ async def test_a_tenant_needs_no_skill_id(peer: Peer) -> None:
 @pytest.mark.parametrize("skill", ["other", "kitchen.tea", "no.such"])
 async def test_a_tenant_refuses_other_skills(peer: Peer, skill: str) -> None:
     async with inside(peer, "billing") as billing:
-        named = {"metadata": {"skillId": skill}}
-        in_message = {"message": {**send_params(billing)["message"], **named}}
-        for params in ({**send_params(billing), **named}, in_message):
+        skill_choice = {"metadata": {"skillId": skill}}
+        in_message = {"message": {**send_params(billing)["message"], **skill_choice}}
+        for params in ({**send_params(billing), **skill_choice}, in_message):
             answer = await billing.ask("send", params)
             assert (answer.code, answer.fields) == (WRONG_PARAMS, ["metadata.skillId"])
 
@@ -157,15 +157,15 @@ async def test_the_tasks_of_a_tenant_are_seen_only_through_it(peer: Peer) -> Non
             "push delete": {task_name: task_id, name: "hook"},
             "send": send_params(peer, "yes", taskId=task_id),
         }
-        for outside in (peer, tea):
+        for other_peer in (peer, tea):
             for operation, params in requests.items():
-                answer = await outside.ask(operation, params)
-                assert answer.code == UNKNOWN_TASK, (operation, outside.client.base_url)
-            assert task_id not in await listed_ids(outside)
+                answer = await other_peer.ask(operation, params)
+                assert answer.code == UNKNOWN_TASK, (operation, other_peer.client.base_url)
+            assert task_id not in await listed_ids(other_peer)
             # the context does not lead to the task either
-            named = {"metadata": {"skillId": "billing.ask"}} if outside is peer else {}
-            fresh = {**send_params(outside, contextId=context_id), **named}
-            assert (await outside.ask("send", fresh)).task["id"] != task_id
+            skill_choice = {"metadata": {"skillId": "billing.ask"}} if other_peer is peer else {}
+            new_params = {**send_params(other_peer, contextId=context_id), **skill_choice}
+            assert (await other_peer.ask("send", new_params)).task["id"] != task_id
         assert await listed_ids(billing) == {task_id}
         assert (await billing.get(task_id))["status"]["state"] == paused["status"]["state"]
         assert (await billing.ask("push get", requests["push get"])).code is None
@@ -404,10 +404,10 @@ async def test_callers_see_the_card_of_a_tenant_that_they_may_call() -> None:
         page = await peer.client.get("/billing/extendedAgentCard", headers={"x-name": "ada"})
         assert page.json() == card.json()
         params = {"tenant": "billing"}
-        extended = await peer.ask("card", params, {"x-name": "ada"})
-        assert extended.result == card.json()
-        public = await peer.client.get(f"/tea{CARD}", headers={"x-name": "eve"})
-        assert public.headers["cache-control"] == "max-age=300"
+        extended_card = await peer.ask("card", params, {"x-name": "ada"})
+        assert extended_card.result == card.json()
+        public_card = await peer.client.get(f"/tea{CARD}", headers={"x-name": "eve"})
+        assert public_card.headers["cache-control"] == "max-age=300"
 
 
 async def test_principals_of_a_tenant_do_not_see_each_others_tasks() -> None:

@@ -234,7 +234,7 @@ async def test_each_attempt_of_a_webhook_is_a_child_of_its_tasks_trace(
 
 
 @contextmanager
-def logged(formatter: logging.Formatter) -> Iterator[list[str]]:
+def captured_lines(formatter: logging.Formatter) -> Iterator[list[str]]:
     """Collect the lines of our loggers, as the command would write them."""
     lines: list[str] = []
 
@@ -263,7 +263,7 @@ async def test_every_record_of_a_request_and_its_run_has_the_id_of_the_trace(
 ) -> None:
     formatter = JsonFormatter() if form == "json" else TextFormatter()
     async with serving({"work": TraceRecorder()}) as peer:
-        with logged(formatter) as lines:
+        with captured_lines(formatter) as lines:
             task = await send(peer, headers)
             await peer.ask("get", {"id": "unknown"}, {"traceparent": OTHER})
     trace_id = task["metadata"]["apcore"]["traceId"]

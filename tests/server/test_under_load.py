@@ -444,21 +444,27 @@ def hanging(process: Process) -> Iterator[BackgroundRequest]:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("how", ["serve()", "the command"])
+@pytest.mark.parametrize("started_by", ["serve()", "the command"])
 def test_a_module_that_hangs_in_its_thread_does_not_block_the_shutdown(
-    how: str, folder: Path, tmp_path: Path
+    started_by: str, folder: Path, tmp_path: Path
 ) -> None:
-    with process(serve_commands(folder, 1)[how], tmp_path) as agent, hanging(agent) as stream:
+    with (
+        process(serve_commands(folder, 1)[started_by], tmp_path) as agent,
+        hanging(agent) as stream,
+    ):
         assert agent.end(signal.SIGTERM) == 0
         assert last_state(stream.answer) == ("failed", SERVER_SHUTDOWN)
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("how", ["serve()", "the command"])
+@pytest.mark.parametrize("started_by", ["serve()", "the command"])
 def test_a_second_signal_ends_a_server_with_a_hanging_module_at_once(
-    how: str, folder: Path, tmp_path: Path
+    started_by: str, folder: Path, tmp_path: Path
 ) -> None:
-    with process(serve_commands(folder, 600)[how], tmp_path) as agent, hanging(agent) as stream:
+    with (
+        process(serve_commands(folder, 600)[started_by], tmp_path) as agent,
+        hanging(agent) as stream,
+    ):
         agent.signal(signal.SIGTERM)
         agent.wait_for("(Ctrl.C again)")
         time.sleep(0.2)  # a second signal right after the first would be ignored as an echo

@@ -681,7 +681,7 @@ SKILLS: dict[str, Any] = {
     "choice": schema_of(list={**LIST, "items": {"enum": [str(n) for n in range(5000)]}}),
     "objects": schema_of(list={**LIST, "items": {"enum": OBJECTS}}),
     "constants": schema_of(
-        list={**LIST, "items": {"anyOf": [{"const": o} for o in OBJECTS[:500]]}}
+        list={**LIST, "items": {"anyOf": [{"const": value} for value in OBJECTS[:500]]}}
     ),
     "patterns": schema_of(
         list={**LIST, "items": {"anyOf": [{"pattern": f"^{n}+$"} for n in range(50)]}}
