@@ -89,7 +89,9 @@ class HostileVisit:
 
     def go(self, *path: str) -> Page:
         """Open the view at a path."""
-        self.page.evaluate("(path) => location.hash = '#/' + path", "/".join(map(quoted, path)))
+        self.page.evaluate(
+            "(path) => location.hash = '#/' + path", "/".join(map(quote_segment, path))
+        )
         self.page.evaluate(DRAWN)
         return self.page
 
@@ -104,9 +106,9 @@ class HostileVisit:
         return harm + self.dialogs + self.visit.foreign_requests() + self.visit.errors + pages
 
 
-def quoted(step: str) -> str:
-    """Quote a step of a view's path; replace lone surrogates, which encodeURIComponent refuses."""
-    safe = step.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+def quote_segment(segment: str) -> str:
+    """Quote a segment of a view's path, with lone surrogates replaced: JavaScript refuses them."""
+    safe = segment.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return "".join(f"%{byte:02X}" for byte in safe.encode())
 
 

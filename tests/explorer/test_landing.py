@@ -28,7 +28,7 @@ def large_agent() -> Iterator[str]:
         yield url
 
 
-def search(page: Page) -> Locator:
+def search_field(page: Page) -> Locator:
     return page.get_by_role("searchbox", name="Search skills")
 
 
@@ -87,17 +87,17 @@ def test_many_skills_are_grouped(open_visit: OpenVisit, large_agent: str) -> Non
 
 def test_the_search_is_used_with_the_arrow_keys(open_visit: OpenVisit, large_agent: str) -> None:
     page = open_visit(large_agent).go()
-    search(page).fill("area7 job1")
+    search_field(page).fill("area7 job1")
     links = page.get_by_role("navigation", name="Skills").get_by_role("link")
     expect(links).to_have_count(11)
-    search(page).press("ArrowDown")
+    search_field(page).press("ArrowDown")
     expect(links.first).to_be_focused()
     page.keyboard.press("ArrowDown")
     expect(links.nth(1)).to_be_focused()
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowUp")
-    expect(search(page)).to_be_focused()
-    search(page).press("Enter")
+    expect(search_field(page)).to_be_focused()
+    search_field(page).press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("Area7 Job1")
 
 

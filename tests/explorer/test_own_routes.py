@@ -53,8 +53,8 @@ def figure(page: Page, name: str) -> Locator:
     return page.locator(".figure").filter(has=page.get_by_text(name, exact=True))
 
 
-def answer(page: Page, path: str, document: Json, status: int = 200) -> None:
-    """Answer requests of a page to one of the agent's own routes."""
+def fulfill_route(page: Page, path: str, document: Json, status: int = 200) -> None:
+    """Answer a page's requests to one of the agent's own routes with *document*."""
 
     def fulfill(route: Route) -> None:
         # in ASCII, since a lone surrogate can't be encoded
@@ -82,7 +82,7 @@ def test_the_figures_of_this_moment_are_shown(visit: Visit) -> None:
 def test_figures_are_updated(visit: Visit) -> None:
     page = visit.go("now")
     expect(figure(page, "Running")).to_contain_text("0")
-    answer(page, "now", {"tasks": {"working": 7}, "status": "draining", "scope": "workers"})
+    fulfill_route(page, "now", {"tasks": {"working": 7}, "status": "draining", "scope": "workers"})
     expect(figure(page, "Running")).to_contain_text("7")
     expect(page.get_by_role("main").get_by_role("status")).to_have_text("Shutting down")
     expect(page.get_by_text("Figures of all workers of one replica.")).to_be_visible()
@@ -111,11 +111,11 @@ def test_replicas_and_the_tasks_that_they_run_are_shown(open_visit: OpenVisit) -
     with running(FakeAgent(ListTasks=lambda params: {"tasks": tasks}).app()) as url:
         visit = open_visit(url)
         page = visit.page
-        answer(page, "whoami", {"operator": True})
+        fulfill_route(page, "whoami", {"operator": True})
         replicas = [replica(1, self=True), replica(2, draining=True)]
-        answer(page, "now", {"status": "healthy", "scope": "store", "replicas": replicas})
+        fulfill_route(page, "now", {"status": "healthy", "scope": "store", "replicas": replicas})
         leases = [{"taskId": "task-1", "replica": replicas[1]["id"]}]
-        answer(page, "leases", {"shared": True, "leases": leases})
+        fulfill_route(page, "leases", {"shared": True, "leases": leases})
         visit.go("now")
         rows = page.get_by_role("row").filter(has=page.get_by_role("cell"))
         expect(rows).to_have_count(2)
@@ -161,7 +161,7 @@ def test_hundreds_of_skills_are_shown_at_once(visit: Visit) -> None:
     figures = {"running": 0, "runs": 1, "p50Seconds": 0.5, "perMinute": [1] * MINUTES}
     skills = [{"id": f"area.skill{number}", **figures} for number in range(300)]
     page = visit.page
-    answer(page, "skills", {"scope": "process", "skills": skills})
+    fulfill_route(page, "skills", {"scope": "process", "skills": skills})
     visit.go("performance")
     expect(page.get_by_role("row")).to_have_count(301)
     assert page.evaluate("document.querySelectorAll('*').length") < 9_000
@@ -193,7 +193,7 @@ def test_the_trace_of_a_task_is_a_table_along_an_axis_of_time(visit: Visit) -> N
     with closing(OtherClient(visit.agent)) as other:
         task = other.send({"data": {"n": 1}}, "mirror")
     page = visit.page
-    answer(
+    fulfill_route(
         page, r"tasks/[^/]+/trace", {"spans": [span(**members) for members in SPANS], "dropped": 7}
     )
     visit.go(f"tasks/{task['id']}")
@@ -213,7 +213,9 @@ def test_an_agent_without_traces_is_asked_once(visit: Visit) -> None:
     with closing(OtherClient(visit.agent)) as other:
         task = other.send({"data": {"n": 1}}, "ask")
     page = visit.page
-    answer(page, r"tasks/[^/]+/trace", {"error": {"code": "NOT_FOUND", "message": "No"}}, 404)
+    fulfill_route(
+        page, r"tasks/[^/]+/trace", {"error": {"code": "NOT_FOUND", "message": "No"}}, 404
+    )
     page.clock.install()
     visit.go(f"tasks/{task['id']}")
     expect(page.get_by_role("heading", name="History")).to_be_visible()
@@ -236,11 +238,11 @@ WEBHOOK: Json = {
 
 def test_webhooks_are_tested_and_delivered_again(visit: Visit) -> None:
     page = visit.page
-    answer(page, "webhooks", {"webhooks": [WEBHOOK]})
+    fulfill_route(page, "webhooks", {"webhooks": [WEBHOOK]})
     path = "tasks/task%201/webhooks/config%2F1"
     attempt = {"status": 200, "seconds": 0.1, "result": "delivered"}
-    answer(page, f"{path}/test", {"attempt": attempt})
-    answer(page, f"{path}/redeliver", {"requeued": 1}, 202)
+    fulfill_route(page, f"{path}/test", {"attempt": attempt})
+    fulfill_route(page, f"{path}/redeliver", {"requeued": 1}, 202)
     visit.go()
     view_link(page, "Webhooks").click()
     webhook = page.get_by_role("main").get_by_role("listitem").first
@@ -314,7 +316,7 @@ def test_hostile_answers_are_shown_as_text(open_visit: OpenVisit) -> None:
         for text in CORPUS:
             page.unroute_all()
             for path, document in hostile_answers(text).items():
-                answer(page, path, document)
+                fulfill_route(page, path, document)
             page.goto("about:blank")
             hostile.visit.go("now")
             expect(page.get_by_role("heading", name="Now", level=1)).to_be_visible()

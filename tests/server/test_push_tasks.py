@@ -76,7 +76,7 @@ def hooks(agent: Agent) -> Hooks:
     return Hooks(agent)
 
 
-def pause(agent: Agent, **members: Any) -> str:
+def start_paused_task(agent: Agent, **members: Any) -> str:
     """Start a task that waits for approval and return its id."""
     answer = agent.send("pay", **members)
     assert answer.state == "input-required"
@@ -112,7 +112,7 @@ def test_the_webhook_of_a_message_gets_every_state_and_is_listed(
 def test_the_webhook_of_a_message_belongs_to_its_task_whatever_id_it_names(
     hooks: Hooks, receiver: Receiver
 ) -> None:
-    another = pause(hooks.agent)
+    another = start_paused_task(hooks.agent)
     hook = {"url": receiver.url, "taskId": another}
     task_id = hooks.agent.ask("send", hooks.send_params("echo", hook=hook)).task["id"]
     assert [config["taskId"] for config in hooks.of(task_id)] == [task_id]
@@ -152,7 +152,7 @@ def test_the_webhook_of_an_answer_gets_the_later_states(
     hooks: Hooks, receiver: Receiver, addressed_by: str
 ) -> None:
     context = str(uuid4())
-    task_id = pause(hooks.agent, contextId=context)
+    task_id = start_paused_task(hooks.agent, contextId=context)
     by_task = addressed_by == "task" or hooks.agent.modern
     target = {"taskId": task_id} if by_task else {"contextId": context}
     assert (
@@ -182,7 +182,7 @@ def test_the_webhook_of_an_answer_is_added_to_the_others(hooks: Hooks, receiver:
 
 
 def test_an_answer_with_an_invalid_webhook_is_refused(hooks: Hooks) -> None:
-    task_id = pause(hooks.agent)
+    task_id = start_paused_task(hooks.agent)
     assert (
         answer_with_hook(hooks, "yes", {"url": "ftp://127.0.0.1/"}, taskId=task_id).code == -32602
     )

@@ -141,20 +141,20 @@ class Yielding:
     """An action and a stream that yield to the event loop a few times before they end."""
 
     def __init__(self) -> None:
-        self.times = 0
+        self.steps = 0
         self.runs: Counter[str] = Counter()
 
     async def __call__(self, inputs: Inputs, context: Any) -> Inputs:
         self.runs[context.services.task_id] += 1
-        self.times = (self.times + 1) % 12
-        for _ in range(self.times):
+        self.steps = (self.steps + 1) % 12
+        for _ in range(self.steps):
             await asyncio.sleep(0)
         return {"done": True}
 
     async def stream(self, inputs: Inputs, context: Any) -> Any:
         self.runs[context.services.task_id] += 1
-        self.times = (self.times + 1) % 12
-        for number in range(self.times):
+        self.steps = (self.steps + 1) % 12
+        for number in range(self.steps):
             await asyncio.sleep(0)
             yield {"n": number}
 

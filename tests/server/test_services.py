@@ -226,19 +226,19 @@ async def test_metadata_set_by_a_module_is_in_its_task_and_its_last_status(
         assert metadata_of(task) == {"skillId": "work", "usage": {"tokens": 2**60}}
 
 
-async def use(inputs: Inputs, context: Any) -> Inputs:
+async def report_usage(inputs: Inputs, context: Any) -> Inputs:
     context.services.metadata["usage"] = Usage(900, 40) + Usage(100, 10)
     return {"text": "Done"}
 
 
-async def use_in_stream(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
+async def report_usage_in_stream(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
     yield Usage(input_tokens=900)
     yield {"text": "Do"}
     yield Usage(100, output_tokens=50)
     yield {"text": "ne"}
 
 
-async def use_metadata_and_stream(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
+async def report_usage_in_metadata_and_stream(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
     context.services.metadata["usage"] = {"inputTokens": 1000, "outputTokens": 20}
     yield {"text": "Done"}
     yield Usage(output_tokens=30)
@@ -246,7 +246,12 @@ async def use_metadata_and_stream(inputs: Inputs, context: Any) -> AsyncIterator
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize(
-    "module", [ActionModule(use), Streams(use_in_stream), Streams(use_metadata_and_stream)]
+    "module",
+    [
+        ActionModule(report_usage),
+        Streams(report_usage_in_stream),
+        Streams(report_usage_in_metadata_and_stream),
+    ],
 )
 async def test_the_usage_of_a_module_is_summed_in_the_metadata(dialect: str, module: Any) -> None:
     async with serving({"work": module}, dialect) as peer:

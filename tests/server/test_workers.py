@@ -119,7 +119,7 @@ async def test_health_covers_all_workers() -> None:
 
 
 class NoTasks:
-    """A store of a user's own."""
+    """A task store that a user wrote."""
 
     async def save(self, record: Any) -> None: ...
     async def get(self, task_id: str) -> None: ...
