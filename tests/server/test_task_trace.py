@@ -47,53 +47,53 @@ class NestedModules:
         self.executor = Executor(self.registry)
 
     def modules(self) -> dict[str, object]:
-        async def nest(inputs: Any, context: Any) -> Any:
+        async def call_one_and_sync(inputs: Any, context: Any) -> Any:
             calls = (self.executor.call_async(name, inputs, context) for name in ("one", "sync"))
             await asyncio.gather(*calls)
             return inputs
 
-        async def one(inputs: Any, context: Any) -> Any:
+        async def call_two(inputs: Any, context: Any) -> Any:
             return await self.executor.call_async("two", inputs, context)
 
-        async def many(inputs: Any, context: Any) -> Any:
+        async def call_often(inputs: Any, context: Any) -> Any:
             for _ in range(MAX_SPANS + 3):
                 await self.executor.call_async("two", inputs, context)
             return inputs
 
-        async def pays(inputs: Any, context: Any) -> Any:
+        async def call_pay(inputs: Any, context: Any) -> Any:
             return await self.executor.call_async("pay", inputs, context)
 
-        async def asks(inputs: Any, context: Any) -> Any:
+        async def ask_name(inputs: Any, context: Any) -> Any:
             if "name" not in inputs:
                 context.services.ask("Which name?", field="name")
             return inputs
 
-        async def breaks(inputs: Any, context: Any) -> Any:
+        async def fail(inputs: Any, context: Any) -> Any:
             raise RuntimeError("secret")
 
-        async def tries(inputs: Any, context: Any) -> Any:
+        async def catch_failure(inputs: Any, context: Any) -> Any:
             try:
                 await self.executor.call_async("breaks", inputs, context)
             except Exception:  # apcore wraps what the module raised
                 return inputs
 
-        async def counts(inputs: Any, context: Any) -> Any:
+        async def stream_counts(inputs: Any, context: Any) -> Any:
             yield {"n": 1}
             await self.executor.call_async("two", inputs, context)
             yield {"n": 2}
 
         return {
-            "nest": ActionModule(nest),
-            "one": ActionModule(one),
+            "nest": ActionModule(call_one_and_sync),
+            "one": ActionModule(call_two),
             "two": ActionModule(give_back),
             "sync": SyncActionModule(lambda inputs, context: inputs),
-            "many": ActionModule(many),
-            "pays": ActionModule(pays),
+            "many": ActionModule(call_often),
+            "pays": ActionModule(call_pay),
             "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
-            "asks": ActionModule(asks),
-            "breaks": ActionModule(breaks),
-            "tries": ActionModule(tries),
-            "counts": Streams(counts),
+            "asks": ActionModule(ask_name),
+            "breaks": ActionModule(fail),
+            "tries": ActionModule(catch_failure),
+            "counts": Streams(stream_counts),
             "wait": ActionModule(self.gate),
         }
 
