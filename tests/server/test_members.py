@@ -119,4 +119,4 @@ def test_an_error_about_the_size_of_a_member_is_a_sentence(rpc: Agent) -> None:
         deep = [deep]
     answer = rpc.ask("send", rpc.params("mirror", rpc.part(data={"n": 1}), metadata={"deep": deep}))
     assert answer.code == -32602
-    assert answer.message == "Invalid params: params.message.metadata is nested too deep"
+    assert answer.message == "Invalid params: params.message.metadata is nested too deeply"

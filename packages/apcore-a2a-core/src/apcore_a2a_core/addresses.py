@@ -58,7 +58,7 @@ IPV4_EMBEDDING_NETWORKS = tuple(map(IPv6Network, ("::/96", "64:ff9b::/96", "64:f
 NAT64_LOCAL_USE = IPv6Network("64:ff9b:1::/48")
 """The NAT64 prefix that networks may use locally (RFC 8215)."""
 CACHE_SIZE = 1000
-"""Number of texts whose addresses are kept."""
+"""Maximum number of hosts whose parsed addresses are cached."""
 ISATAP_IDENTIFIERS = (0x00005EFE, 0x02005EFE)
 """Bits 64 to 95 of an ISATAP address, before its IPv4 address (RFC 5214 §6.1)."""
 
@@ -100,7 +100,7 @@ def network_level(address: Address) -> int:
 
         from apcore_a2a_core.addresses import network_level
 
-        print([network_level(ip_address(each)) for each in ("1.1.1.1", "10.0.0.1", "::1")])
+        print([network_level(ip_address(host)) for host in ("1.1.1.1", "10.0.0.1", "::1")])
         #> [0, 1, 2]
         ```
     """
@@ -141,7 +141,7 @@ class HostList:
     """A list of hosts: names, addresses and networks.
 
     Args:
-        hosts: Names, of which the first label may be `*`; addresses and networks; or `*` for any.
+        hosts: Names, whose first label may be `*`; addresses; networks; or `*` for any host.
 
     Attributes:
         has_any: Whether `*` is in the list.
@@ -169,7 +169,7 @@ class HostList:
         self._networks = [ip_network(network) for network in networks]
 
     def has_name(self, host: str) -> bool:
-        """Return whether a name, in lower case, is in the list."""
+        """Return whether *host*, a name in lower case, is in the list."""
         labels = host.rstrip(".").split(".")
         wildcards = {"*." + ".".join(labels[start:]) for start in range(1, len(labels))}
         return not self._names.isdisjoint({host.rstrip("."), *wildcards})

@@ -28,7 +28,7 @@ CAPABILITY_FLAGS = {"streaming": False, "pushNotifications": False, "extendedAge
 """Capabilities that the JSON of a card always has, and their defaults."""
 
 INTERFACES = (("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "1.0"), ("HTTP+JSON", "0.3"))
-"""Bindings and versions in the order of preference; clients of the last one append `/v1`."""
+"""Bindings and versions in the order of preference; clients append `/v1` to the URL of the last."""
 
 Entry = tuple[a2a.AgentSkill, Value]
 """A skill, and its details for the extension."""
@@ -126,7 +126,7 @@ class AgentCardBuilder:
         cached, entry = self._entries.get(module_id, (None, None))
         try:
             descriptor = registry.get_definition(module_id)
-        except Exception:  # one broken schema must not break the card of the others
+        except Exception:  # one broken schema must not keep the others off the card
             descriptor = None
             if cached is not None or module_id not in self._entries:
                 event = {"event": "module_skipped"}
@@ -182,8 +182,9 @@ def card_to_dict(card: a2a.AgentCard, *, state_transition_history: bool = False)
         skill |= {"extensions": {"apcore": {"annotations": annotations}}} if annotations else {}
     if capabilities["extendedAgentCard"]:
         result["supportsAuthenticatedExtendedCard"] = True
-    urls = [each.url for each in card.supported_interfaces if each.protocol_version == "0.3"]
-    url = urls[0] if urls else card.supported_interfaces[0].url
+    interfaces = card.supported_interfaces
+    urls_03 = [interface.url for interface in interfaces if interface.protocol_version == "0.3"]
+    url = urls_03[0] if urls_03 else interfaces[0].url
     return result | {
         "protocolVersion": "0.3.0",
         "url": url,

@@ -53,9 +53,9 @@ class InputRequiredError(Exception):
             schema = schema.model_json_schema()
         listed = None if choices is None else [*choices]
         attached = None if parts is None else [*parts]
-        members = {"field": field, "choices": listed, "schema": schema, "parts": attached}
-        given = {name: member for name, member in members.items() if member is not None}
-        self.details: dict[str, Any] = {"data": data, "state": state, **given}
+        optional = {"field": field, "choices": listed, "schema": schema, "parts": attached}
+        self.details: dict[str, Any] = {"data": data, "state": state}
+        self.details |= {name: value for name, value in optional.items() if value is not None}
 
 
 class ApprovalRequired(InputRequiredError):
@@ -136,7 +136,7 @@ REPORTS = (Progress, Usage)
 
 
 def add_usage(earlier: object, reported: object) -> object:
-    """Return *reported* usage, with the tokens of *earlier* usage added to its own.
+    """Return *reported* usage with the tokens of *earlier* usage added.
 
     Both are a `Usage`, or whatever a module has put into the metadata instead.
 
@@ -162,7 +162,7 @@ class File:
         data: Its bytes; None if it has a `url`.
         url: Where clients find it; None if it has `data`.
         name: Its name.
-        media_type: Its media type; by default, that of its name, or else of its first bytes.
+        media_type: Its media type; by default, guessed from its first bytes, or else its name.
 
     Raises:
         ValueError: It has both data and a URL, or neither.
@@ -209,8 +209,9 @@ class Services(Protocol):
     def principal(self) -> str:
         """The authenticated caller, in a form that no other caller has; empty if anonymous.
 
-        Unlike `context.identity.id`, it differs between callers with the same id whom two
-        authenticators know. Use it as the key of data that a module keeps for a caller.
+        Unlike `context.identity.id`, it differs between callers with the same id who were
+        identified by different authenticators. Use it as the key of data that a module keeps for
+        a caller.
         """
         ...
 
@@ -265,7 +266,7 @@ class Services(Protocol):
     ) -> NoReturn:
         """Pause the task until the client answers; the module is then called again.
 
-        The inputs of that call are those of this one, updated with those of the answer. Text
+        That call gets the inputs of this one, updated with those of the answer. An answer in text
         becomes the input *field*, converted by its schema; without a field, it becomes the one
         required input that is missing, or `answer`. If the text does not fit, the question is asked
         again.
@@ -275,11 +276,11 @@ class Services(Protocol):
             data: JSON that accompanies the question.
             field: The input that the answer becomes.
             choices: The values that the answer may have, such as texts or numbers.
-            schema: JSON Schema of the answer, or a pydantic model: of the field if there is one,
-                else of several inputs.
+            schema: JSON Schema or pydantic model of the input *field*; without a field, of an
+                object of inputs.
             state: JSON for the next run, as `services.state`; clients never see it.
             parts: Parts that follow the question in its message, as JSON of A2A 1.0, for clients
-                that know them; for example a file, or data with metadata.
+                that understand them; for example a file, or data with metadata.
 
         Raises:
             InputRequiredError: Always; do not catch it.
@@ -304,7 +305,7 @@ class Services(Protocol):
     ) -> NoReturn:
         """Pause the task until the client answers yes or no; the module is then called again.
 
-        The inputs of that call are those of this one, and `approved` has the answer.
+        That call gets the same inputs, and `approved` has the answer.
 
         Args:
             question: The question for the client.

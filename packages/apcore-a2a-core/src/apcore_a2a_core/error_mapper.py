@@ -124,13 +124,13 @@ class ErrorMapper:
             shown = protocol_error(error)
             return {**shown, "message": self._sanitize_message(shown["message"])}
         names = (kind.__name__ for kind in type(error).__mro__ if kind.__module__ != "builtins")
-        raised = next((name for name in names if name in TEMPLATES), "InternalError")
-        is_shown = TEMPLATES[raised].code == -32603 or is_callers_fault(error, skill)
-        name = raised if is_shown else "ModuleExecuteError"
-        log_failure(error, raised, name, clean(skill or ""))
-        template = TEMPLATES[name]
-        data: Json = {"type": template.shown_type or name}
-        if name == "SchemaValidationError":
+        raised_type = next((name for name in names if name in TEMPLATES), "InternalError")
+        is_shown = TEMPLATES[raised_type].code == -32603 or is_callers_fault(error, skill)
+        reported_type = raised_type if is_shown else "ModuleExecuteError"
+        log_failure(error, raised_type, reported_type, clean(skill or ""))
+        template = TEMPLATES[reported_type]
+        data: Json = {"type": template.shown_type or reported_type}
+        if reported_type == "SchemaValidationError":
             data |= self._build_validation_data(error, inputs or {}, schema or {})
         module_id = object_of(error, "details").get("module_id", skill)
         detail = str(module_id) if template.message is NOT_FOUND else message_of(error)
@@ -184,12 +184,12 @@ def is_callers_fault(error: BaseException, skill: str | None) -> bool:
     return not (is_nested or is_foreign or is_output or is_chunk)
 
 
-def log_failure(error: BaseException, raised: str, name: str, skill: str) -> None:
+def log_failure(error: BaseException, raised_type: str, reported_type: str, skill: str) -> None:
     """Log denials with their details, and internal errors with their stack trace."""
-    if raised == "ACLDeniedError":
+    if raised_type == "ACLDeniedError":
         details, event = clean(str(object_of(error, "details"))), {"event": "access_denied"}
         logger.warning("Access denied: skill=%s %s", skill, details, extra=event)
-    elif TEMPLATES[name].code == -32603 and not name.startswith(EXPECTED):
+    elif TEMPLATES[reported_type].code == -32603 and not reported_type.startswith(EXPECTED):
         logger.error("Skill failed: %s", skill, exc_info=error, extra={"event": "skill_failed"})
 
 

@@ -40,7 +40,7 @@ def _file_type(schema: object) -> str:
     return ""
 
 
-def file_inputs(content: str, name: str, media_type: str, schema: Schema, taken: Json) -> Json:
+def file_inputs(content: str, name: str, media_type: str, schema: Schema, inputs: Json) -> Json:
     """Return the inputs for a file: its content in the first free property that it fits.
 
     Args:
@@ -48,16 +48,16 @@ def file_inputs(content: str, name: str, media_type: str, schema: Schema, taken:
         name: Its name.
         media_type: Its media type.
         schema: The input schema of the module.
-        taken: Inputs that the module already has.
+        inputs: The inputs so far, whose properties are not free.
 
     Returns:
         The inputs, with `name` and `mimeType` if the schema has these properties; empty if the
         file fits no free property.
     """
     for member, accepted in file_members(schema).items():
-        if member not in taken and (accepted == BINARY or is_accepted(media_type, [accepted])):
+        if member not in inputs and (accepted == BINARY or is_accepted(media_type, [accepted])):
             details = {"name": name, "mimeType": media_type}
-            free = properties_of(schema).keys() - taken.keys() - {member}
+            free = properties_of(schema).keys() - inputs.keys() - {member}
             return {member: content, **{key: details[key] for key in details if key in free}}
     return {}
 
@@ -65,7 +65,7 @@ def file_inputs(content: str, name: str, media_type: str, schema: Schema, taken:
 def takes_any_files(descriptor: object) -> bool:
     """Return whether a module that takes text declares that it reads files as well.
 
-    It declares that with `files: true` in its display for A2A, and gets the files as
+    It does so with `files: true` in its display for A2A, and gets the files as
     `services.parts`.
     """
     return overlay_of(descriptor).get("files") is True

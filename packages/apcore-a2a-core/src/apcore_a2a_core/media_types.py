@@ -1,4 +1,4 @@
-"""Media types of files, by name and first bytes, and matching with those that a client accepts."""
+"""Media types: guessing that of a file, and matching with those that a client accepts."""
 
 from collections.abc import Sequence
 from mimetypes import types_map
@@ -48,7 +48,7 @@ def type_of_file(name: str, first_bytes: bytes | bytearray = b"") -> str:
 
 
 def is_accepted(media_type: str, accepted: Sequence[str]) -> bool:
-    """Return whether one of the *accepted* types, which may have wildcards, is *media_type*.
+    """Return whether one of the *accepted* types, which may have wildcards, matches *media_type*.
 
     >>> is_accepted("text/plain", ["text/*;q=0.5"]), is_accepted("text/plain", ["image/png"])
     (True, False)

@@ -35,9 +35,10 @@ class Authenticator(Protocol):
     It may also have a method `security_schemes()` that returns the schemes for the Agent Card by
     name, as types of the SDK or JSON of OpenAPI. Without it, the card declares a bearer token.
 
-    It may also have a `namespace`: the principals of authenticators with different ones differ,
-    even if their ids are equal. An authenticator that asks several others has a method
-    `namespaced_identity(headers)` instead, which returns the namespace with the identity.
+    It may also have a `namespace`: callers of authenticators with different namespaces are
+    different principals, even if their ids are equal. An authenticator that asks several others
+    has a method `namespaced_identity(headers)` instead, which returns the namespace with the
+    identity.
 
     >>> class RefusesEveryone:
     ...     def authenticate(self, headers): return None
@@ -134,7 +135,7 @@ class Companion(Protocol):
         ...
 
     def figures(self) -> Mapping[str, float]:
-        """Return numbers for the metrics by name; numbers of equal names are added up.
+        """Return numbers for the metrics by name, which are added up over all companions.
 
         The names must always be the same.
         """
@@ -142,7 +143,7 @@ class Companion(Protocol):
 
 
 class Check(Protocol):
-    """One check of a call that `Executor.validate` made."""
+    """One of the checks that `Executor.validate` made of a call."""
 
     @property
     def check(self) -> str:
@@ -178,9 +179,9 @@ class Validation(Protocol):
 class Executor(Protocol):
     """The part of apcore's Executor that the server uses; all of it is required.
 
-    An executor with apcore's pipeline (`current_strategy`) is only called: a step at the end of
-    the pipeline creates the task, when nothing can refuse the call any more. For other executors,
-    the server calls `validate` before it creates the task.
+    In apcore's pipeline (`current_strategy`), a step at the end creates the task, when nothing can
+    refuse the call any more. For executors without that pipeline, the server calls `validate`
+    before it creates the task.
     """
 
     @property

@@ -134,13 +134,13 @@ GAP = Message()
 
 
 def is_large_message(message: Message) -> bool:
-    """Return whether a message takes LARGE_MESSAGE bytes as JSON."""
-    # a very long one need not be converted to find out
+    """Return whether a message takes at least LARGE_MESSAGE bytes as JSON."""
+    # a message with long content need not be converted to find out
     return _is_long(message) or size_of(message) >= LARGE_MESSAGE
 
 
 def _is_long(message: Message) -> bool:
-    """Return whether the content of a part has LARGE_MESSAGE characters."""
+    """Return whether the content of a part has at least LARGE_MESSAGE characters."""
     return any(content_size(part, LARGE_MESSAGE) >= LARGE_MESSAGE for part in message.parts)
 
 
@@ -152,7 +152,7 @@ def content_size(part: Part, limit: float = inf) -> int:
 
 
 def about_size(task: Task) -> int:
-    """Return the size of a task as JSON, in bytes; of long messages only about the size."""
+    """Return the size of a task as JSON, in bytes; the size of long messages is estimated."""
     long_messages = [message for message in task.history if _is_long(message)]
     if not long_messages:
         return size_of(task)
@@ -167,14 +167,18 @@ def _about_size(contents: list[Any]) -> int:
 
 def _contents(message: Message) -> list[Any]:
     """Return the texts, files and data of a message."""
-    contents = ((part.text, part.raw, part.data) for part in message.parts)
-    return [content for each in contents for content in each if content is not UNSET]
+    return [
+        content
+        for part in message.parts
+        for content in (part.text, part.raw, part.data)
+        if content is not UNSET
+    ]
 
 
 def without_large(task: Task) -> Task:
     """Return the task with a gap, an empty message, for each large message of its history.
 
-    Without large messages, that is the task itself.
+    A task without large messages is returned itself.
     """
     are_large = [is_large_message(message) for message in task.history]
     if not any(are_large):
@@ -185,7 +189,7 @@ def without_large(task: Task) -> Task:
 
 def gaps(task: Task) -> list[int]:
     """Return the positions in the history at which a large message was left out."""
-    # all other messages have parts: a message without any is refused
+    # messages without parts are refused, so only gaps have none
     return [index for index, message in enumerate(task.history) if message == GAP]
 
 
@@ -195,7 +199,7 @@ def fill(task: Task, messages: Sequence[Message | bytes], start: int) -> None:
     Args:
         task: The task, which gets a new history.
         messages: Messages of the task in their order, as objects or as bytes.
-        start: The position in the history that the first of *messages* has.
+        start: The position of the first of *messages* in the history.
     """
     history: list[Message] = []
     for index, message in enumerate(task.history):

@@ -14,7 +14,7 @@ TEXT_FIELD = "x-text-field"
 
 
 def overlay_of(descriptor: object) -> Json:
-    """Return the module's overrides for A2A: alias, description, guidance, tags, text_field."""
+    """Return the module's overrides for A2A, such as its alias, description, guidance and tags."""
     return object_of(descriptor, "metadata", "display", "a2a")
 
 
@@ -50,7 +50,7 @@ class SchemaConverter:
         """Return the input schema with references inlined; its root is an object by default.
 
         Raises:
-            ValueError: A reference is circular, unresolvable, or nested too deep.
+            ValueError: A reference is circular, unresolvable, or nested too deeply.
         """
         return self._convert(object_of(descriptor, "input_schema"))
 
@@ -113,13 +113,13 @@ def with_property_order(schema: Any) -> Any:
     whose members are in that order already do not get the keyword.
     """
     if is_array(schema):
-        return [with_property_order(each) for each in schema]
+        return [with_property_order(item) for item in schema]
     if not is_object(schema):
         return schema
     result: Json = {}
     for keyword, value in schema.items():
         if keyword in SCHEMAS_BY_NAME and is_object(value):
-            result[keyword] = {name: with_property_order(each) for name, each in value.items()}
+            result[keyword] = {name: with_property_order(item) for name, item in value.items()}
         else:
             result[keyword] = value if keyword in VALUES else with_property_order(value)
     properties = schema.get("properties")
@@ -136,7 +136,7 @@ def definitions_for(node: Any, root: Schema) -> Json:
     """Return the definitions of *root* that the references in *node* need.
 
     Raises:
-        ValueError: A reference points elsewhere.
+        ValueError: A reference does not point to a definition.
     """
     definitions: Json = {}
     pending = references_in(node)
@@ -154,7 +154,7 @@ def definitions_for(node: Any, root: Schema) -> Json:
 
 
 def references_in(node: Any) -> list[str]:
-    """Return the references in a schema and in those inside it."""
+    """Return the references in a schema and its subschemas."""
     if is_array(node):
         return [ref for item in node for ref in references_in(item)]
     if not is_object(node):
@@ -165,7 +165,7 @@ def references_in(node: Any) -> list[str]:
 
 
 def resolved(schema: object, root: Schema) -> Json:
-    """Return *schema*, or the schema that it refers to within *root*, with its own keywords.
+    """Return *schema* with its reference, if any, replaced by the schema in *root* that it names.
 
     >>> root = {"$defs": {"Size": {"enum": ["S", "L"]}}}
     >>> resolved({"$ref": "#/$defs/Size", "default": "S"}, root)
@@ -222,7 +222,7 @@ def allows_property(name: str, schema: Schema) -> bool:
 
 
 def text_property(schema: Schema) -> str | None:
-    """Return the property for plain text, if the only one or only required one is a string.
+    """Return the only property, or else the only required one, if it is a string.
 
     >>> city = {"properties": {"city": {"type": "string"}, "days": {}}, "required": ["city"]}
     >>> text_property(city)

@@ -1,7 +1,7 @@
 """Conversion between our plain data and the types of the official SDK, on demand.
 
-The server needs none of it: it is for gRPC, for task stores of the SDK, and for libraries that use
-the adapters.
+Requests in JSON do not need it: it is for gRPC, for task stores of the SDK, and for libraries that
+use the adapters.
 """
 
 from collections.abc import Mapping

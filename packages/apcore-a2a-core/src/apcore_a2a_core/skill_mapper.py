@@ -31,7 +31,7 @@ class SkillMapper:
         """Return the skill for *descriptor*; None if it is malformed or has no description."""
         try:
             return self._skill(descriptor)
-        except Exception as error:  # one malformed module must not break the card of the others
+        except Exception as error:  # one malformed module must not keep the others off the card
             reason = clean(str(error), 200) if type(error) is ValueError else type(error).__name__
             module_id, event = getattr(descriptor, "module_id", "?"), {"event": "module_skipped"}
             logger.warning("Skipping module %s: %s", module_id, reason, extra=event)
@@ -102,8 +102,8 @@ def input_modes(schema: Json) -> list[str]:
 def output_modes(descriptor: object) -> list[str]:
     """Return the media types of the results of a skill."""
     schema = object_of(descriptor, "output_schema")
-    single = len(properties_of(schema)) == 1 and text_property(schema) is not None
-    is_text = single or types_of(schema) == {"string"}
+    is_only_text = len(properties_of(schema)) == 1 and text_property(schema) is not None
+    is_text = is_only_text or types_of(schema) == {"string"}
     return modes(schema, textual=is_text or text_field_of(descriptor) is not None)
 
 

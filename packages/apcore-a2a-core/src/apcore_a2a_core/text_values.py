@@ -101,7 +101,7 @@ def word_of(choice: Any) -> str:
 
 
 def scalar_property(schema: Schema) -> str | None:
-    """Return the property for plain text, if the only one or only required one is a scalar.
+    """Return the only property, or else the only required one, if it takes plain text.
 
     >>> scalar_property({"properties": {"n": {"type": "integer"}, "m": {}}, "required": ["n"]})
     'n'

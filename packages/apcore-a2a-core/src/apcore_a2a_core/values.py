@@ -26,7 +26,7 @@ MAX_BITS = 14_284
 """Maximum size of an integer, in bits: 4,300 digits, which Python converts to and from text."""
 
 MAX_KEYS = 5000
-"""Maximum number of object keys in one input: apcore's redaction takes 24 us for each."""
+"""Maximum number of object keys in one input: apcore's redaction takes 24 microseconds for each."""
 
 MAX_VALUES = 100_000
 """Maximum number of values in a JSON text: parsing and converting them takes some 100 ms."""
@@ -36,8 +36,8 @@ MAX_DIGIT_COST = 2 * 10**8
 write an integer grows with the square of its digits, and is 0.1 ms for 4,300."""
 
 LONG_TEXT = 64 * 1024
-"""Length in characters up to which a text is short: the integers of a JSON text are not counted,
-since they take 2 ms at most (see `MAX_DIGIT_COST`), and other texts are checked in under 1 ms."""
+"""Length in characters up to which a text is short. Integers in a short JSON text are not counted,
+since they take 2 ms at most (see `MAX_DIGIT_COST`); other short texts are checked in under 1 ms."""
 
 MAX_NESTING = 64
 """Maximum depth of nested objects and arrays in a JSON text."""
@@ -62,7 +62,7 @@ _DECODERS: dict[type[Any], json.Decoder[Any]] = {}
 
 
 class JsonSizeError(ValueError):
-    """JSON with too many values, or nested too deep; the message names the bound."""
+    """JSON with too many values, or nested too deeply; the message names the bound."""
 
 
 def is_object(value: object) -> TypeGuard[Json]:
@@ -88,12 +88,13 @@ def object_of(owner: object, name: str, *keys: str) -> Json:
 
 
 def load_json(text: str | bytes, max_values: int = MAX_VALUES) -> Any:
-    """Parse strict JSON (RFC 8259): no NaN, no lone surrogates. The last of equal names counts.
+    """Parse strict JSON (RFC 8259): no NaN, no lone surrogates.
 
-    Bytes are UTF-8. Integers are exact up to the 4,300 digits that Python parses.
+    Bytes are UTF-8. Of members with the same name, the last counts. Integers are exact up to the
+    4,300 digits that Python parses.
 
     Raises:
-        JsonSizeError: The text has too many values, or is nested too deep; it was not parsed.
+        JsonSizeError: The text has too many values, or is nested too deeply; it was not parsed.
         ValueError: The text is not strict JSON. The message is not for callers.
 
     >>> load_json('{"n": 1}')
@@ -112,10 +113,10 @@ def check_json_size(text: str, max_values: int = MAX_VALUES) -> None:
     """Refuse JSON that would take long to parse, without parsing it.
 
     Objects and arrays count as well as the values in them. The content of strings does not count:
-    a table in a string has a million commas, and is parsed at once.
+    a string with a table may have a million commas, and is parsed at once.
 
     Raises:
-        JsonSizeError: The text has too many values or long integers, or is nested too deep.
+        JsonSizeError: The text has too many values or long integers, or is nested too deeply.
     """
     if _is_small(text, max_values):
         return
@@ -216,14 +217,14 @@ def text_size(value: Any, limit: float = inf) -> int:
                 break
         else:
             return total
-    total, found = 0, [value]
-    for item in found:  # grows during the loop
+    total, counted = 0, [value]
+    for item in counted:  # grows during the loop
         if item.__class__ is str:
             total += len(item)
         elif item.__class__ in CONTAINERS:
             total += len(item)
             if total < limit:
-                found += [*item, *item.values()] if item.__class__ is dict else item
+                counted += [*item, *item.values()] if item.__class__ is dict else item
         if total >= limit:
             break
     return total
@@ -257,7 +258,7 @@ def narrow(value: Any, *, max_keys: int = MAX_KEYS, max_depth: int = MAX_DEPTH) 
     apcore's validation is strict, while clients that use protobuf write every number as a float.
 
     Raises:
-        PartError: There are too many keys, too deep a nesting, or a number that is not finite.
+        PartError: There are too many keys, the nesting is too deep, or a number is not finite.
 
     >>> narrow({"n": 3.0, "x": [0.5]})
     {'n': 3, 'x': [0.5]}
@@ -277,7 +278,7 @@ def _narrow(value: Any, depth: int, budget: list[int]) -> Any:
         return value
     budget[0] -= len(value) * KEY_COST if kind is dict else len(value)
     if not depth or budget[0] < 0:
-        problem = "is nested too deep" if not depth else "has too many keys or items"
+        problem = "is nested too deeply" if not depth else "has too many keys or items"
         raise PartError(f"Input {problem}")
     if kind is list:
         return [v if type(v) is str else _narrow(v, depth - 1, budget) for v in value]

@@ -51,7 +51,7 @@ ALIASES: dict[str, dict[str, str]] = {
 }
 """Members of A2A 0.3 and of the SRS, and their names in A2A 1.0, by type of message."""
 
-CONVERTED: dict[str, tuple[str, ...]] = {
+CONVERTED_MEMBERS: dict[str, tuple[str, ...]] = {
     "SendMessageRequest": ("contextId", "taskId"),
     "TaskPushNotificationConfig": ("pushNotificationConfig",),
     "GetTaskPushNotificationConfigRequest": ("pushNotificationConfigId",),
@@ -82,11 +82,11 @@ CONTENTS = {"text": "text", "data": "data"} | dict.fromkeys(FILES, "file")
 
 
 class BodySizeError(A2AError):
-    """A request whose JSON would block others while it is parsed."""
+    """Refusal of a request whose JSON would block other requests while it is parsed."""
 
     code = -32600
     status = 413
-    """The HTTP status of the answer."""
+    """The HTTP status of the response."""
 
 
 def invalid(field: str, description: str) -> InvalidParamsError:
@@ -100,7 +100,7 @@ def parse_json(body: bytes, max_values: int = MAX_VALUES) -> Any:
 
     Raises:
         JSONParseError: The body is not JSON.
-        BodySizeError: The body has too many values, or is nested too deep, to be parsed.
+        BodySizeError: The body has too many values to be parsed, or is nested too deeply.
     """
     try:
         return load_json(body, max_values)
@@ -121,8 +121,8 @@ def decode(kind: type[D], value: Any, path: str = "params", *, version: Version 
             require none.
 
     Raises:
-        InvalidParamsError: A member has a wrong type, is missing, or is given both as in JSON and
-            as in the `.proto` file.
+        InvalidParamsError: A member has a wrong type, is missing, or is given under both its
+            name in JSON and its name in the `.proto` file.
 
     Example:
         ```python
@@ -183,7 +183,7 @@ def _located(step: str, error: ValueError) -> _Problem:
     if isinstance(error, _Problem):
         error.path = f"{step}{error.path}"
         return error
-    # the message comes from this package and is safe to show; `narrow` does not know the member
+    # the message comes from this package and is safe to show; that of `narrow` begins with "Input"
     return _Problem(str(error).removeprefix("Input "), step)
 
 
@@ -231,9 +231,9 @@ def _declared(kind: type[Data]) -> tuple[dict[str, tuple[str, Reader]], dict[str
     readers = {each.encode_name: (each.name, _reader(each.type)) for each in declared}
     for alias, name in ALIASES.get(kind.__name__, {}).items():
         readers[alias] = readers[name]
-    names = (*readers, *CONVERTED.get(kind.__name__, ()))
+    names = (*readers, *CONVERTED_MEMBERS.get(kind.__name__, ()))
     spellings = {_in_snake_case(name): name for name in names}
-    return readers, {other: name for other, name in spellings.items() if other != name}
+    return readers, {snake: name for snake, name in spellings.items() if snake != name}
 
 
 def _in_snake_case(name: str) -> str:
@@ -271,7 +271,7 @@ def _list_reader(read_item: Reader) -> Reader:
 
 
 def _instance_of(kind: type, problem: str) -> Callable[[Any], Any]:
-    """Return a function that accepts values of one type, and describes others as *problem*."""
+    """Return a reader of values of one type, with the error *problem* for other values."""
 
     def convert(value: Any) -> Any:
         if type(value) is not kind:
@@ -282,7 +282,7 @@ def _instance_of(kind: type, problem: str) -> Callable[[Any], Any]:
 
 
 def _one_of(values: dict[str, Any], problem: str) -> Callable[[Any], Any]:
-    """Return a function that looks up texts in *values*, and describes others as *problem*."""
+    """Return a reader that looks up texts in *values*, with the error *problem* for others."""
 
     def convert(value: Any) -> Any:
         if not isinstance(value, str) or value not in values:
@@ -349,11 +349,11 @@ _READERS: dict[Any, Reader] = {
 
 
 def _upgrade_part(value: Json) -> Json:
-    """Unwrap the `file` object and the data of a part of 0.3, and check that it has one content."""
+    """Unwrap the file and the data of a part of 0.3, and check that the part has one content."""
     if is_object(file := value.get("file")):
         value = {**value, **_respelled(FILE_SPELLINGS, file)}
-    given = [name for name in value if name in CONTENTS]
-    contents = [name for name in given if value[name] is not None]
+    present = [name for name in value if name in CONTENTS]
+    contents = [name for name in present if value[name] is not None]
     if not contents and "data" in value:
         contents = ["data"]
     kind = value.get("kind", value.get("type"))
@@ -362,17 +362,17 @@ def _upgrade_part(value: Json) -> Json:
     metadata = value.get("metadata")
     if is_object(metadata) and metadata.get("data_part_compat") is True:
         value = _without_wrapper(value, metadata)
-    if given == contents:
+    if present == contents:
         return value
     return {name: item for name, item in value.items() if name in contents or name not in CONTENTS}
 
 
 def _without_wrapper(value: Json, metadata: Json) -> Json:
-    """Return a part with its data unwrapped: for 0.3, the SDK puts values into an object."""
+    """Return a part with its data unwrapped: for 0.3, the SDK wraps data in an object."""
     if not is_object(data := value.get("data")):
         return value
-    others = {name: item for name, item in metadata.items() if name != "data_part_compat"}
-    return {**value, "data": data.get("value"), "metadata": others or None}
+    kept = {name: item for name, item in metadata.items() if name != "data_part_compat"}
+    return {**value, "data": data.get("value"), "metadata": kept or None}
 
 
 def _upgrade_configuration(value: Json) -> Json:
@@ -401,7 +401,7 @@ def _upgrade_config(value: Json) -> Json:
 
 
 def _upgrade_authentication(value: Json) -> Json:
-    """Join the `schemes` of 0.3 with commas, which no scheme has: the type of 1.0 has only one."""
+    """Join the `schemes` of 0.3 with commas, which no scheme contains: 1.0 has only one."""
     schemes = value.get("schemes")
     if is_array(schemes):
         if not all(isinstance(scheme, str) and "," not in scheme for scheme in schemes):

@@ -22,7 +22,7 @@ from apcore_a2a_core.records import Payload, Version, shortened
 from apcore_a2a_core.states import AGENT, NAMES, SETTLED
 
 Document: TypeAlias = Json | Data
-"""A JSON object, in which our data may stand for their JSON; see `values.dump_json`."""
+"""A JSON object that may contain our data instead of their JSON; see `values.dump_json`."""
 
 
 class V1:
@@ -55,8 +55,8 @@ class V1:
 
         Args:
             payload: The event.
-            history_length: The number of messages that a task has at most; None for all.
-            until: The states in which the stream ends; 0.3 marks such an event as `final`.
+            history_length: Maximum number of messages in a task; None for all.
+            until: The states in which the stream ends; 0.3 marks events in these as `final`.
         """
         # in the order of their frequency: an `isinstance` that fails is slow for structs
         if isinstance(payload, TaskArtifactUpdateEvent):

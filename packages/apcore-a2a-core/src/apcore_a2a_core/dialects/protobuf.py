@@ -31,7 +31,7 @@ def parse_message(kind: type[M], body: bytes, max_values: int = MAX_VALUES) -> M
     """Parse *body* as a message of the SDK.
 
     Raises:
-        InvalidRequestError: The body is not such a message, or is nested too deep.
+        InvalidRequestError: The body is not such a message, or is nested too deeply.
         BodySizeError: The body has too many values; it was not parsed.
 
     Example:
@@ -55,7 +55,7 @@ def parse_message(kind: type[M], body: bytes, max_values: int = MAX_VALUES) -> M
 def _has_more_fields(kind: type[Message], body: bytes, max_fields: int) -> bool:
     """Return whether a message has more than *max_fields*; malformed bytes end the count.
 
-    Protobuf's parser takes 28 times the memory of a body of empty fields, and has no limit.
+    For a body of empty fields, protobuf's parser takes 28 times its size in memory, without limit.
     """
     count = 0
     pending = [(kind.DESCRIPTOR, 0, len(body))]
@@ -91,7 +91,7 @@ def _nested_messages(descriptor: Descriptor) -> dict[int, Descriptor]:
 
 
 def _varint(body: bytes, position: int) -> tuple[int, int]:
-    """Return the number at *position* and the position after it; the end if it is malformed."""
+    """Return the number at *position*, and the next position: the end if it is malformed."""
     first = body[position]
     if first < 128:  # true of nearly all numbers in a message with many fields
         return first, position + 1

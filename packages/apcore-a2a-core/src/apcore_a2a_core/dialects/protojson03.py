@@ -35,9 +35,9 @@ ERROR_TYPES = {code: kind.__name__ for kind, code in JSON_RPC_ERROR_CODE_MAP.ite
 
 
 def read_send(body: Json) -> Json:
-    """Return the params of `message/send` as in JSON-RPC, from that form or from ProtoJSON.
+    """Return *body*, in the JSON of JSON-RPC or in ProtoJSON, as the params of `message/send`.
 
-    ProtoJSON omits `blocking` if it is false, so a configuration without it does not wait.
+    ProtoJSON omits `blocking` if it is false, so a send without it does not wait.
 
     Raises:
         InvalidParamsError: A member is given in two spellings.
