@@ -27,7 +27,7 @@ def is_agent_url(url: httpx.URL) -> bool:
 def origin(url: httpx.URL) -> Origin:
     """Return the origin of *url*, to which credentials belong (RFC 6454).
 
-    All names of this machine are one host, since agents that listen on all interfaces call
+    All names of this machine count as one host, since agents that listen on all interfaces call
     themselves localhost.
 
     Example:

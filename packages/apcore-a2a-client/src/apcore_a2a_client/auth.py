@@ -111,7 +111,7 @@ DEFAULT_HEADERS = {"accept", "accept-encoding", "connection", "user-agent"}
 def has_credentials(http: httpx.Client | httpx.AsyncClient) -> bool:
     """Return whether an httpx client adds anything to requests that may be secret.
 
-    Cookies with a domain do not count: httpx sends them nowhere else.
+    Cookies with a domain do not count: httpx sends them only there.
     """
     cookies = [cookie for cookie in http.cookies.jar if not cookie.domain]
     headers = {*http.headers} - DEFAULT_HEADERS

@@ -76,7 +76,7 @@ def async_generator_method(
 
 async def _close(steps: AnySteps, responses: OpenResponses) -> None:
     # Called even if the operation failed or was cancelled: runs the generator's `finally` blocks,
-    # and gives the connections of open responses back to the pool.
+    # and returns the connections of open responses to the pool.
     steps.close()
     for response in responses:
         await response.aclose()

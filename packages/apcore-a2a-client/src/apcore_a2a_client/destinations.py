@@ -1,8 +1,8 @@
 """Guard of connections to hosts that the agent has chosen, in its card or by a redirect.
 
-A caller whose network has internal hosts must not send requests there because an agent says so.
-What decides is the address of the connection itself, before anything is sent on it: a lookup
-beforehand could have another result than the one that connects (DNS rebinding).
+An agent must not be able to make its callers send requests to hosts in their internal networks.
+The address of the connection itself is checked, before anything is sent on it: an earlier lookup
+could return another address than the connection uses (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Destination(NamedTuple):
 
 
 MAX_ORIGINS = 100
-"""Origins of which a client knows whether it reaches them through a proxy."""
+"""Maximum number of origins for which a client remembers whether it uses a proxy."""
 DestinationCheck: TypeAlias = Callable[[Destination], bool]
 """Returns whether the client may connect to a host that the agent has chosen."""
 
@@ -45,7 +45,7 @@ class DestinationGuard:
     Behind a proxy, which connects in place of the client, only addresses in URLs are checked.
 
     Args:
-        check: The function of the caller.
+        check: The caller's function, which returns whether to connect.
         trusted: The origins that the caller has named, which are not checked.
         is_async: Whether the client is asynchronous.
 
@@ -75,7 +75,7 @@ class DestinationGuard:
         return True  # a name: its address is checked when it is connected to
 
     def extensions(self, url: httpx.URL, source: str) -> dict[str, Any]:
-        """Return the extensions of a request to *url*, with which its connection is checked.
+        """Return the httpx extensions that check the connection of a request to *url*.
 
         Raises:
             DestinationRefusedError: Its host is an address that is not allowed.
@@ -88,7 +88,7 @@ class DestinationGuard:
         watch = _ConnectionWatch(self, url, source)
         return {"trace": watch.watch_async if self._is_async else watch.watch}
 
-    def connecting(self, url: httpx.URL, *, is_direct: bool) -> None:
+    def remember_route(self, url: httpx.URL, *, is_direct: bool) -> None:
         """Remember whether connections for *url* go to its host itself, or to a proxy."""
         if len(self._is_direct) >= MAX_ORIGINS:
             self._is_direct.clear()
@@ -122,7 +122,7 @@ class _ConnectionWatch:
     def watch(self, event: str, info: dict[str, Any]) -> None:
         """Check a new connection, and close it if its address is not allowed."""
         try:
-            self._look_at(event, info)
+            self._handle(event, info)
         except DestinationRefusedError:
             info["return_value"].close()
             raise
@@ -130,15 +130,15 @@ class _ConnectionWatch:
     async def watch_async(self, event: str, info: dict[str, Any]) -> None:
         """Do the same as `watch`, in an event loop."""
         try:
-            self._look_at(event, info)
+            self._handle(event, info)
         except DestinationRefusedError:
             await info["return_value"].aclose()
             raise
 
-    def _look_at(self, event: str, info: dict[str, Any]) -> None:
+    def _handle(self, event: str, info: dict[str, Any]) -> None:
         if event == "connection.connect_tcp.started":
             self._is_direct = info["host"] == self._url.raw_host.decode("ascii")
-            self._guard.connecting(self._url, is_direct=self._is_direct)
+            self._guard.remember_route(self._url, is_direct=self._is_direct)
         elif event == "connection.connect_tcp.complete" and self._is_direct:
             self._guard.check_address(self._url, _peer(info["return_value"]), self._source)
 

@@ -200,7 +200,7 @@ class Discovery:
 
         Raises:
             CardRefusedError: `verify_card` refused the card.
-            A2ADiscoveryError: No interface is supported; http interfaces are not if the card was
+            A2ADiscoveryError: No interface is supported. Those over http are not if the card was
                 fetched over https.
             CredentialsRefusedError: All supported interfaces, or the token endpoint in the card,
                 are at other origins, and the client has credentials.

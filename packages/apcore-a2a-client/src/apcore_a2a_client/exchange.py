@@ -117,7 +117,7 @@ class BufferedResponse(NamedTuple):
     """A response whose body has been read.
 
     Attributes:
-        source: The IP address that it came from; empty if it is not known, or not guarded.
+        source: The IP address that it came from; empty if unknown, or without a guard.
     """
 
     status: int
@@ -132,7 +132,7 @@ AnyResponse: TypeAlias = httpx.Response | BufferedResponse
 
 
 class RequestSpec(NamedTuple):
-    """Description of a request, from which httpx builds one for each attempt.
+    """Description of a request, from which each attempt builds a request of httpx.
 
     Attributes:
         safe: Whether the request changes nothing, so that it may be sent twice.
@@ -151,7 +151,7 @@ class RequestSpec(NamedTuple):
     max_bytes: int | None = None
 
     def with_headers(self, headers: Headers) -> Self:
-        """Return the same request with more headers; those that it has stay as they are."""
+        """Return a copy with *headers* added; headers that it already has keep their values."""
         return self._replace(headers={**headers, **self.headers})
 
 
@@ -347,7 +347,7 @@ def media_type(headers: httpx.Headers) -> str:
 def translated_errors(url: httpx.URL) -> Generator[None]:
     """Translate exceptions of httpx.
 
-    Only the text of a `ConnectError` is kept: others may quote headers.
+    Only the text of a `ConnectError` is kept: texts of other exceptions may quote headers.
 
     Raises:
         A2AConnectionError: Cannot connect, or the connection was lost.

@@ -389,7 +389,9 @@ class Operations(WebhookOperations):
         answered_task = yield from self._start_task(params, deadline, headers)
         # Agents may return, or replay, the task as it was before the answer. The status of that
         # pause must not end the stream, so it is passed on.
-        events = self._events(headers, task=answered_task, answered=task.status, deadline=deadline)
+        events = self._events(
+            headers, task=answered_task, answered_pause=task.status, deadline=deadline
+        )
         return (yield from events.last())
 
     def follow(

@@ -322,7 +322,7 @@ class ClientCredentials(httpx.Auth):
                 break
         metadata = _parse(answer, self._issuer_url)
         if str(metadata.get("issuer")).rstrip("/") != self._issuer.rstrip("/"):
-            raise TokenUnavailableError("The metadata is that of another issuer (RFC 8414 §3.3)")
+            raise TokenUnavailableError("The metadata belongs to another issuer (RFC 8414 §3.3)")
         try:
             token_url = _parse_endpoint(
                 metadata.get("token_endpoint"), "token_endpoint of the issuer"

@@ -46,7 +46,7 @@ def result_of(task: Task) -> Any:
 def chunks(events: EventStream, on_restart: Callable[[], object] | None) -> Items[Any]:
     """Yield the values of artifact chunks, then raise the error of a task that did not complete.
 
-    For a snapshot of the task, yield only the parts that no earlier chunk had. A restart before
+    For a snapshot of the task, yield only the parts that were in no earlier chunk. A restart before
     the first chunk repeats nothing, so *on_restart* is not called. A task without artifacts has
     its result in its last message.
 
@@ -54,7 +54,7 @@ def chunks(events: EventStream, on_restart: Callable[[], object] | None) -> Item
         StreamRestartedError: The values would repeat, and *on_restart* is None.
     """
     seen_parts: dict[str, list[Part]] = {}
-    is_message = False
+    ends_with_message = False
     while event := (yield from events.next()):
         if isinstance(event, Restarted) and any(seen_parts.values()):
             if on_restart is None:
@@ -66,11 +66,11 @@ def chunks(events: EventStream, on_restart: Callable[[], object] | None) -> Item
         for chunk in _new_content(event, seen_parts):
             if chunk.parts:
                 yield Item(chunk.value)
-        is_message = isinstance(event, Message)
+        ends_with_message = isinstance(event, Message)
     task = events.task
     if task and task.status.state.is_settled:
         value = result_of(task)
-        if task.status.message and not task.artifacts and not is_message:
+        if task.status.message and not task.artifacts and not ends_with_message:
             yield Item(value)
 
 

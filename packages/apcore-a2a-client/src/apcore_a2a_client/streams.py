@@ -48,7 +48,7 @@ from .tasks import (
 )
 
 MAX_SILENCE = 30.0
-"""Seconds of nothing but keep-alives, after which the task is fetched."""
+"""Seconds without an event, only with keep-alives, after which the task is fetched."""
 MAX_END_WAIT = 0.1
 """Seconds to wait for the end of a response after the last event of its task."""
 
@@ -65,7 +65,7 @@ class EventStream:
         start: The operation that starts the stream, and its parameters; None to follow *task*.
         task: The last known state of the task.
         last_event_id: The id of the event after which to start.
-        answered: The status of a pause that has been answered, and so does not end the stream.
+        answered_pause: The status of a pause that has been answered: it does not end the stream.
         deadline: Time to give up, on the monotonic clock.
         headers: Headers of each request, or a function that returns them.
     """
@@ -77,7 +77,7 @@ class EventStream:
         start: tuple[Operation, Json] | None = None,
         task: Task | None = None,
         last_event_id: str | None = None,
-        answered: TaskStatus | None = None,
+        answered_pause: TaskStatus | None = None,
         deadline: float = inf,
         headers: Headers | HeaderSource = NO_HEADERS,
     ) -> None:
@@ -86,10 +86,10 @@ class EventStream:
         self._start, self._last_event_id, self._polling = start, last_event_id, False
         self._task = task
         self._chunks: list[TaskArtifactUpdateEvent] = []
-        self._growing: set[str] = set()  # ids of artifacts that chunks were appended to
-        self._announced: Event | None = None  # the event that showed the last restart
-        # Without numbers, a snapshot at the start of a subscription may already contain chunks
-        # that come as events after it.
+        self._growing_ids: set[str] = set()  # of artifacts that chunks were appended to
+        self._restart_event: Event | None = None  # the event that showed the last restart
+        # Without numbered events, a snapshot at the start of a subscription may already contain
+        # chunks that come as events after it.
         self._may_have_duplicates = False
         self._answers_task = bool(start and start[1].get("message", {}).get("taskId"))
         self._response: httpx.Response | None = None
@@ -98,7 +98,7 @@ class EventStream:
         self._failures = self._polls = 0
         self._last_event_at = self._lost_at = 0.0
         self._last_number = 0
-        self._answered = answered
+        self._answered_pause = answered_pause
         self._deadline = deadline
         self._headers = headers
         self._ended = bool(task and self._is_settled(task))
@@ -148,8 +148,8 @@ class EventStream:
         while (yield from self.next()) is not None:
             pass
         if self._joined and not self._numbered:
-            # Without numbers, the snapshot at the start of a subscription may already contain
-            # chunks that come as events after it. Fetch the task rather than count them twice.
+            # Without numbered events, the snapshot at the start of a subscription may already
+            # contain chunks that come as events after it: fetch the task to count them once.
             with suppress(A2AServerError):  # the agent may have deleted the task already
                 yield from self._fetch_task()
                 snapshot, _ = self._pending.pop()
@@ -298,13 +298,13 @@ class EventStream:
 
     def _shows_restart(self, event: Event) -> bool:
         """Return whether *event* shows a restart that has not been announced yet."""
-        if event is self._announced or self._task is None:
+        if event is self._restart_event or self._task is None:
             return False
         if isinstance(event, TaskStatusUpdateEvent):
             return is_restart(event)
         if isinstance(event, TaskArtifactUpdateEvent):
             # Some agents repeat the whole artifact at its end: that is not a restart.
-            artifact, is_growing = event.artifact, event.artifact.artifact_id in self._growing
+            artifact, is_growing = event.artifact, event.artifact.artifact_id in self._growing_ids
             return not event.append and is_growing and self._contradicts([artifact])
         return isinstance(event, Task) and self._has_lost_content(event)
 
@@ -337,8 +337,8 @@ class EventStream:
     def _announce_restart(self, event: Event, event_id: str | None) -> Restarted:
         """Return a `Restarted` event, and queue the event that showed the restart."""
         assert self._task
-        self._announced = event
-        self._growing.clear()
+        self._restart_event = event
+        self._growing_ids.clear()
         self._pending.appendleft((event, event_id))
         # A stream that resumes after the `Restarted` event begins with the queued one.
         last_event_id = self._last_event_id or ""
@@ -351,7 +351,7 @@ class EventStream:
         if self._task and isinstance(event, TaskArtifactUpdateEvent):
             self._chunks.append(event)
             if event.append:
-                self._growing.add(event.artifact.artifact_id)
+                self._growing_ids.add(event.artifact.artifact_id)
             self._may_have_duplicates |= self._joined and not self._numbered
             return
         self._task = apply_event(self._task, event)
@@ -361,8 +361,8 @@ class EventStream:
             self._chunks = []
 
     def _is_settled(self, task: Task) -> bool:
-        """Return whether *task* ends the stream: it is settled, and not by the answered pause."""
-        status, pause = task.status, self._answered
+        """Return whether *task* ends the stream: it is settled, but not in the answered pause."""
+        status, pause = task.status, self._answered_pause
         unchanged = pause and (status.state, status.timestamp) == (pause.state, pause.timestamp)
         if pause and pause.timestamp and unchanged:
             # a2a-sdk 0.3 removes the message of an answered pause before it changes the state.

@@ -76,7 +76,7 @@ def generator_method(
 
 def _close(steps: AnySteps, responses: OpenResponses) -> None:
     # Called even if the operation failed or was abandoned: runs the generator's `finally` blocks,
-    # and gives the connections of open responses back to the pool.
+    # and returns the connections of open responses to the pool.
     steps.close()
     for response in responses:
         response.close()

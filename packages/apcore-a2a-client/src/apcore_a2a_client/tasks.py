@@ -83,7 +83,7 @@ class Part(Model):
 
     @classmethod
     def of(cls, content: Any) -> "Part":
-        """Return *content* as a part: a str as text, bytes as a file, the rest as data."""
+        """Return *content* as a part: a str as text, bytes as a file, anything else as data."""
         if isinstance(content, cls):
             return content
         if isinstance(content, str):
@@ -285,10 +285,10 @@ class PushNotificationConfig(Model):
         data |= nested if is_object(nested) else {}
         authentication = data.get("authentication")
         if is_object(authentication) and "schemes" in authentication:
-            others = dict(authentication)
-            schemes = others.pop("schemes")
+            members = dict(authentication)
+            schemes = members.pop("schemes")
             has_scheme = is_list(schemes) and schemes
-            data["authentication"] = {"scheme": schemes[0], **others} if has_scheme else None
+            data["authentication"] = {"scheme": schemes[0], **members} if has_scheme else None
         return data
 
 
@@ -363,9 +363,9 @@ def apply_event(task: Task | None, event: Event) -> Task:
     task = replace(task, event_id=event.event_id or task.event_id)
     if isinstance(event, TaskStatusUpdateEvent):
         artifacts = () if is_restart(event) else task.artifacts
-        # the metadata of the last event is that of the task; before, it is only that of the event
-        is_of_task = event.status.state.is_settled and event.metadata
-        metadata = {**task.metadata, **event.metadata} if is_of_task else task.metadata
+        # the last event has the metadata of the task; earlier events have only their own
+        has_task_metadata = event.status.state.is_settled and event.metadata
+        metadata = {**task.metadata, **event.metadata} if has_task_metadata else task.metadata
         return replace(task, status=event.status, artifacts=artifacts, metadata=metadata)
     return with_chunks(task, [event])
 
@@ -392,8 +392,8 @@ def added_parts(known_parts: Sequence[Part], parts: Sequence[Part]) -> Sequence[
     known_text, text = value_of([Part(text=""), *known_parts]), value_of([Part(text=""), *parts])
     if not text.startswith(known_text):
         return None
-    rest = text.removeprefix(known_text)
-    return [Part(text=rest)] if rest else []
+    added_text = text.removeprefix(known_text)
+    return [Part(text=added_text)] if added_text else []
 
 
 def with_chunks(task: Task, chunks: Iterable[TaskArtifactUpdateEvent]) -> Task:

@@ -101,7 +101,7 @@ def _check(arguments: SimpleNamespace, out: Printer) -> int:
 def _confirm_origin(
     refusal: CredentialsRefusedError, arguments: SimpleNamespace, out: Printer
 ) -> None:
-    """Let the user allow the origin in the agent's card.
+    """Ask the user to allow the origin in the agent's card.
 
     Raises:
         ValueError: The user refuses, or cannot be asked.
@@ -244,7 +244,7 @@ def _send_streaming(
 
 
 def _send_options(arguments: SimpleNamespace) -> dict[str, Any]:
-    # the task that an answer is for already has a skill
+    # a task that is answered already has a skill
     skill = None if arguments.task else arguments.skill
     return {"skill": skill, "context_id": arguments.context, "task_id": arguments.task}
 

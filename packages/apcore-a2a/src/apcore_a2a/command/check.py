@@ -38,7 +38,7 @@ METHODS = {
     "1.0": ("SubscribeToTask", "SendStreamingMessage"),
     "0.3": ("tasks/resubscribe", "message/stream"),
 }
-"""The methods that answer with a stream: of a task, and of a message."""
+"""The methods that return a stream: for an existing task, and for a new message."""
 MALFORMED = b'{"jsonrpc": "2.0", "id": 1, "method": '
 PARSE_ERROR, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32601, -32602  # JSON-RPC 2.0 §5.1
 TASK_NOT_FOUND, UNSUPPORTED_OPERATION = -32001, -32004  # A2A 1.0 §5.4
@@ -195,7 +195,9 @@ class _VersionChecks:
         self._task: Task | None = None
         skill = card.skill(self._skill or "")
         is_dangerous = arguments.skill is None and skill and {*skill.tags} & DANGEROUS
-        self._refusal = "the only skill is destructive: name it to call it" if is_dangerous else ""
+        self._skip_reason = (
+            "the only skill is destructive: name it to call it" if is_dangerous else ""
+        )
 
     def run(self) -> Iterator[Check]:
         """Try each operation."""
@@ -219,18 +221,18 @@ class _VersionChecks:
 
     def send(self) -> str:
         """Send a message, and wait for the task to settle."""
-        if self._refusal:
-            raise Skipped(self._refusal)
+        if self._skip_reason:
+            raise Skipped(self._skip_reason)
         try:
             task = self._client.send_message(self._message, skill=self._skill)
             self._task = self._client.wait(task)
         except (InvalidParamsError, SkillNotFoundError) as error:
-            self._refusal = f"the message was refused ({error}): try SKILL and --input"
-            raise Skipped(self._refusal) from None
+            self._skip_reason = f"the message was refused ({error}): try SKILL and --input"
+            raise Skipped(self._skip_reason) from None
         return _describe(self._task)
 
     def get(self) -> str:
-        """Get the task that was sent."""
+        """Get the task that `send` created."""
         task = self._require_task()
         fetched = self._client.get_task(task.id)
         _expect(fetched.id == task.id, f"the agent returned the task {fetched.id}")
@@ -241,8 +243,8 @@ class _VersionChecks:
         """Send a message, and read its events."""
         if not self._card.capabilities.streaming:
             raise Skipped("the card says that there are no streams")
-        if self._refusal:
-            raise Skipped(self._refusal)
+        if self._skip_reason:
+            raise Skipped(self._skip_reason)
         count, task = 0, Task("", TaskStatus(TaskState.UNSPECIFIED))
         for event in self._client.stream_message(self._message, skill=self._skill):
             count, task = count + 1, apply_event(task if count else None, event)
@@ -250,7 +252,7 @@ class _VersionChecks:
         return f"{count} event{'' if count == 1 else 's'}, {_describe(task)}"
 
     def cancel(self) -> str:
-        """Cancel a task that has just been sent, unless it has ended already."""
+        """Cancel a task that has just been created, unless it has ended already."""
         self._require_task()
         task = self._client.send_message(self._message, skill=self._skill, blocking=False)
         if not task.id or task.status.state.is_terminal:
@@ -266,7 +268,7 @@ class _VersionChecks:
         return f"the task is {canceled.status.state}"
 
     def errors(self) -> str:
-        """Ask for a task that does not exist."""
+        """Get and cancel a task that does not exist."""
         for method in (self._client.get_task, self._client.cancel_task):
             try:
                 method(UNKNOWN_TASK)
@@ -296,8 +298,8 @@ class _VersionChecks:
         subscribe, send = METHODS[self._version]
         codes = () if self._card.capabilities.streaming else (UNSUPPORTED_OPERATION,)
         unknown_task = self._call(subscribe, {"id": UNKNOWN_TASK})
-        of_task = _expect_code(unknown_task, TASK_NOT_FOUND, *codes)
-        return f"{of_task}; {_expect_code(self._call(send, {}), INVALID_PARAMS, *codes)}"
+        first_result = _expect_code(unknown_task, TASK_NOT_FOUND, *codes)
+        return f"{first_result}; {_expect_code(self._call(send, {}), INVALID_PARAMS, *codes)}"
 
     def _speaks_json_rpc(self) -> bool:
         """Let the client send a request, and return whether it was JSON-RPC."""
@@ -315,7 +317,7 @@ class _VersionChecks:
 
     def _require_task(self) -> Task:
         if self._task is None or not self._task.id:
-            raise Skipped(self._refusal or "the agent answers with messages instead of tasks")
+            raise Skipped(self._skip_reason or "the agent answers with messages instead of tasks")
         return self._task
 
 
@@ -361,11 +363,11 @@ def verdict(checks: list[Check]) -> str:
         outcome: sum(check.outcome == outcome for check in checks)
         for outcome in ("FAILED", "skipped")
     }
-    passed = len(checks) - sum(counts.values())
-    others = [f"{count} {outcome}" for outcome, count in counts.items() if count]
-    summary = ", ".join([f"{passed} checks ok", *others])
+    ok_count = len(checks) - sum(counts.values())
+    other_counts = [f"{count} {outcome}" for outcome, count in counts.items() if count]
+    summary = ", ".join([f"{ok_count} checks ok", *other_counts])
     if counts["FAILED"]:
-        failed = [check for check in checks if check.outcome == "FAILED"]
-        failures = [f"\n  {check.name}: {clean(check.details, 300)}" for check in failed]
+        failed_checks = [check for check in checks if check.outcome == "FAILED"]
+        failures = [f"\n  {check.name}: {clean(check.details, 300)}" for check in failed_checks]
         return f"The agent does not conform to the protocol: {summary}{''.join(failures)}"
     return f"The agent works: {summary}"

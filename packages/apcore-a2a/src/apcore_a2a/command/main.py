@@ -16,7 +16,7 @@ FAILED = 2
 
 
 class Subcommand(NamedTuple):
-    """A subcommand: the attribute with its name in a module of this package.
+    """A subcommand, which is an attribute of the same name in a module of this package.
 
     Attributes:
         module: The name of the module.

@@ -1,6 +1,6 @@
 """The options of `serve` and `store` as flags, environment variables and keys of the config file.
 
-click looks for values in this order: it gets those of the config file as the `default_map` of its
+click looks for values in this order: the values of the config file are the `default_map` of its
 context.
 """
 
@@ -187,8 +187,8 @@ class OptionsCommand(click.Command):
             return super().invoke(ctx)
         except OptionError as error:
             names = {declared.field: declared.name for declared in options_of(ServeSettings)}
-            written = as_written(ctx, names.get(error.option, error.option))
-            raise CommandConfigurationError(f"{written} {error.problem}") from None
+            written_name = as_written(ctx, names.get(error.option, error.option))
+            raise CommandConfigurationError(f"{written_name} {error.problem}") from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by section."""
@@ -198,8 +198,8 @@ class OptionsCommand(click.Command):
                 formatter.write_dl(
                     [flags[declared.name].get_help_record(ctx) for declared in options]
                 )
-        others = [p for p in self.get_params(ctx) if not isinstance(p, Flag)]
-        records = [record for p in others if (record := p.get_help_record(ctx))]
+        other_params = [p for p in self.get_params(ctx) if not isinstance(p, Flag)]
+        records = [record for p in other_params if (record := p.get_help_record(ctx))]
         with formatter.section("Other"):
             formatter.write_dl(records)
 
@@ -254,7 +254,7 @@ def _has_secret(name: str, value: Any) -> bool:
         return PASSWORD.search(value) is not None
     if name in FILE_OPTIONS:
         texts: list[str] = [value] if isinstance(value, str) else [*value]
-        # a text may be too long for a path, have a NUL, or have the ~ of an unknown user
+        # a text may be too long for a path, or contain a NUL or the ~ of an unknown user
         with suppress(OSError, ValueError, RuntimeError):
             return not all(Path(text).expanduser().is_file() for text in texts)
     return True

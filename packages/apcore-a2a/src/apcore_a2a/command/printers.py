@@ -59,7 +59,7 @@ def progress_text(task: Task) -> str:
 
 
 def _id_and_text(task: Task) -> tuple[str, str]:
-    # not the message itself: its data may be too deep to be compared
+    # not the message itself: its data may be nested too deeply to be compared
     message = task.status.message
     return (message.message_id if message else "", progress_text(task))
 
@@ -112,7 +112,7 @@ class Printer:
         """End the line after the last chunk, if necessary."""
 
     def check(self, name: str, outcome: str, details: str) -> None:
-        """Take the result of a check; `verdict` prints it with all others."""
+        """Do nothing with the result of a check: `verdict` prints all results."""
 
     def verdict(self, text: str, checks: Sequence[tuple[str, str, str]]) -> None:
         """Print the results of all checks, and the verdict."""

@@ -225,9 +225,9 @@ def _run(ctx: click.Context, /, **arguments: Any) -> int:
     return int(calls.run(SimpleNamespace(command=name, credentials=secrets, **arguments)))
 
 
-def agent_command(name: str, help: str, *own: click.Parameter) -> click.Command:
+def agent_command(name: str, help: str, *own_params: click.Parameter) -> click.Command:
     """Return a command for the agent at a URL, with its own and the common options."""
-    params = [click.Argument(["url"], metavar="URL", type=complete_url), *own, *COMMON]
+    params = [click.Argument(["url"], metavar="URL", type=complete_url), *own_params, *COMMON]
     return click.Command(name, callback=_run, params=params, help=help, epilog=EPILOG)
 
 
@@ -291,14 +291,14 @@ def credentials(ctx: click.Context) -> Any:
 
     auth, key = ctx.params["auth"], ctx.params["api_key"]
     names = {"auth", "api_key"}
-    flagged = {n for n in names if ctx.get_parameter_source(n) is ParameterSource.COMMANDLINE}
-    if flagged == names:
+    flags = {n for n in names if ctx.get_parameter_source(n) is ParameterSource.COMMANDLINE}
+    if flags == names:
         raise ValueError("--auth and --api-key cannot be combined")
     if (client := client_credentials(ctx)) is not None:
-        if flagged:
+        if flags:
             raise ValueError("--client-id cannot be combined with --auth or --api-key")
         return client
-    return auth if "auth" in flagged or not key else APIKey(key)
+    return auth if "auth" in flags or not key else APIKey(key)
 
 
 def client_credentials(ctx: click.Context) -> Any:

@@ -166,19 +166,19 @@ def _push_notifications(ctx: click.Context, options: dict[str, Any]) -> bool | P
     is_enabled = options.pop("push_notifications", False)
     names = {option.field: option.name for option in options_of(PushSettings, PUSH_PREFIX)}
     chosen = {field: options.pop(name) for field, name in names.items() if name in options}
-    dependent = [field for field in chosen if field != "dev"]
+    dependent_fields = [field for field in chosen if field != "dev"]
     if chosen.get("dev"):
         options.setdefault("error_texts", True)
     if not is_enabled:
-        if dependent:
-            written = as_written(ctx, names[dependent[0]])
-            raise CommandConfigurationError(f"{written} needs --push-notifications")
+        if dependent_fields:
+            written_name = as_written(ctx, names[dependent_fields[0]])
+            raise CommandConfigurationError(f"{written_name} needs --push-notifications")
         return False
     try:
         return PushSettings(**chosen)
     except OptionError as error:
-        written = as_written(ctx, names[error.option])
-        raise CommandConfigurationError(f"{written} {error.problem}") from None
+        written_name = as_written(ctx, names[error.option])
+        raise CommandConfigurationError(f"{written_name} {error.problem}") from None
 
 
 def authenticator(chosen: dict[str, Any], option_name: Callable[[str], str]) -> Any:

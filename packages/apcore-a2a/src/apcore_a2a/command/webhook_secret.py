@@ -38,8 +38,8 @@ def secret(ctx: click.Context, url: str, push_secrets: list[str] | None) -> int:
     try:
         signer = Signer(push_secrets or ())
     except OptionError as error:
-        written = as_written(ctx, "push_secrets")
-        raise CommandConfigurationError(f"{written} {error.problem}") from None
+        written_name = as_written(ctx, "push_secrets")
+        raise CommandConfigurationError(f"{written_name} {error.problem}") from None
     secrets = signer.secrets(url)
     if not secrets:
         variable = OPTIONS["push_secrets"].variable

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import httpx
 
 MAX_ANSWER = 64 * 1024
-"""Bytes of an answer that are read; the first event of a stream has to be among them."""
+"""Maximum number of bytes that are read of an answer, or up to the first event of a stream."""
 EVENT_STREAM = "text/event-stream"
 
 
@@ -71,8 +71,8 @@ class Wire(httpx.Client):
         Raises:
             httpx.HTTPError: There was no answer.
         """
-        dropped = ("accept", "content-length", "content-type", "transfer-encoding")
-        headers = {name: v for name, v in self.last.headers.items() if name not in dropped}
+        replaced = ("accept", "content-length", "content-type", "transfer-encoding")
+        headers = {name: v for name, v in self.last.headers.items() if name not in replaced}
         headers |= {"accept": f"{EVENT_STREAM}, application/json, application/a2a+json"}
         headers |= {"content-type": "application/json"} if content else {}
         url = httpx.URL(self.last.url)
@@ -92,7 +92,7 @@ def _read_beginning(response: httpx.Response, is_stream: bool, deadline: float) 
     """Yield a body, or a stream until the end of the first event with data.
 
     Raises:
-        httpx.ReadTimeout: It is not complete at the deadline, on the monotonic clock.
+        httpx.ReadTimeout: It was not complete before *deadline*, on the monotonic clock.
     """
     text = b""
     for chunk in response.iter_bytes():
