@@ -174,9 +174,9 @@ def _warn_about_short_keys(keys: Mapping[str, IdentityLike], source: str) -> Non
 
 
 def _digest_of(key: str) -> bytes:
-    hashed = HASHED.fullmatch(key)
-    if hashed:
-        return bytes.fromhex(hashed[1])
+    match = HASHED.fullmatch(key)
+    if match:
+        return bytes.fromhex(match[1])
     if not 0 < len(key) <= MAX_KEY or key.lower().startswith("sha256:"):
         problem = f"is empty, longer than {MAX_KEY}, or sha256: without 64 hexadecimal digits"
         raise ConfigurationError(f"An API key {problem}")

@@ -179,8 +179,8 @@ class CardVerifier:
             try:
                 for key in self._find_keys(signature):
                     if _is_valid(message, signature, key):
-                        signed: Json = to_json(json_of(message), max_depth=MAX_DEPTH)
-                        return signed
+                        signed_members: Json = to_json(json_of(message), max_depth=MAX_DEPTH)
+                        return signed_members
                     failure = CardSignatureError(NOT_VALID)
             except KeysUnavailableError as error:
                 failure = error
@@ -237,12 +237,12 @@ def _read_signatures(card: Json) -> Iterator[Signature]:
 
 
 def _is_valid(card: AgentCard, signature: Signature, key: VerificationKey) -> bool:
-    signed = AgentCard()
-    signed.CopyFrom(card)
-    ParseDict({"signatures": [signature.data]}, signed)
+    signed_card = AgentCard()
+    signed_card.CopyFrom(card)
+    ParseDict({"signatures": [signature.data]}, signed_card)
     verify = create_signature_verifier(lambda key_id, jku: key.key, [signature.algorithm])
     try:
-        verify(signed)
+        verify(signed_card)
     except InvalidSignaturesError:
         return False
     return True

@@ -16,7 +16,8 @@ class ChainAuthenticator:
 
     If an authenticator raises, the next ones are still tried.
 
-    Each has its own namespace of principals. If two have the same name, the second becomes `jwt2`.
+    Each has its own namespace of principals. Of two with the same name, the second is renamed, for
+    example to `jwt2`.
 
     Args:
         authenticators: The authenticators, in the order in which they are tried.

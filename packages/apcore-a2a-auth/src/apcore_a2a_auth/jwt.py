@@ -132,8 +132,8 @@ class JWTAuthenticator:
         if isinstance(algorithms, str) or not accepted <= ALGORITHMS:
             names = ", ".join(sorted(ALGORITHMS))
             raise ConfigurationError(f"algorithms must be a list of any of {names}")
-        is_provider = (self._issuer or "").lower().startswith(("https://", "http://"))
-        if key is None and jwks_url is None and not is_provider:
+        is_url = (self._issuer or "").lower().startswith(("https://", "http://"))
+        if key is None and jwks_url is None and not is_url:
             key = os.environ.get(KEY_VARIABLE) or None
 
         def read(source: str | bytes) -> VerificationKey:

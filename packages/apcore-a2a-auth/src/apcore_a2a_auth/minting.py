@@ -94,7 +94,7 @@ def mint(
 
 
 class IdentityForwarder:
-    """Headers with a token for the caller of a call; `forward_identity` makes it.
+    """A function that returns headers with a token for the caller; see `forward_identity`.
 
     Args:
         mint: Returns a token for an identity.
@@ -159,7 +159,7 @@ def forward_identity(
     keys = [key] if isinstance(key, SigningKey | str | bytes | PathLike) else [*key]
     if not keys:
         raise ConfigurationError("Give at least one key")
-    minted = partial(
+    mint_token = partial(
         mint,
         audience=audience,
         key=keys[0],
@@ -167,8 +167,8 @@ def forward_identity(
         lifetime=lifetime,
         claim_mapping=claim_mapping,
     )
-    minted(Identity("check"))  # reports invalid arguments now
-    forwarder = IdentityForwarder(minted, keys)
+    mint_token(Identity("check"))  # reports invalid arguments now
+    forwarder = IdentityForwarder(mint_token, keys)
     forwarder.public_keys()
     return forwarder
 

@@ -44,7 +44,7 @@ NOT_FORWARDED = {
 """Header fields of the browser that the agent does not get: they would reveal this proxy."""
 NOT_RETURNED = {
     *("set-cookie", "content-length", "server", "date", "content-security-policy"),
-    # a browser would go elsewhere, or report there, and name the address with the token
+    # with these, a browser would go or report elsewhere, and reveal the address with the token
     *("refresh", "link", "content-security-policy-report-only", "referrer-policy"),
     *("report-to", "reporting-endpoints", "nel", "clear-site-data", "service-worker-allowed"),
 }
@@ -138,7 +138,7 @@ class AgentProxy:
         return Response(response.content, response.status_code, headers)
 
     async def fetch_card(self, headers: Mapping[str, str], query: str = "") -> httpx.Response:
-        """Return the response with the agent's card, or with a refusal of the credentials.
+        """Return the response with the agent's card, or with a refusal (401, 403, 429 or 503).
 
         Raises:
             AgentUnreachableError: There is no agent at the URL.
@@ -202,7 +202,7 @@ class AgentProxy:
             raise AgentUnreachableError(f"A path leads out of {self.agent}: nothing is sent there")
         if path:
             url = url.copy_with(raw_path=url.raw_path.partition(b"?")[0].rstrip(b"/") + b"/" + path)
-        # the given host, since a card may call this machine 0.0.0.0
+        # the host that the user gave, since a card may call this machine 0.0.0.0
         return url.copy_with(host=self.agent.host)
 
 
