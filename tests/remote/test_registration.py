@@ -134,7 +134,7 @@ async def test_calls_during_refreshes_are_not_lost() -> None:
 async def test_the_skills_of_an_agent_that_is_down_at_the_start_are_registered_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("apcore_a2a_remote.agent.FIRST_RETRY", 0.05)
+    monkeypatch.setattr("apcore_a2a_remote.agent.FIRST_RETRY_DELAY", 0.05)
     with listener() as reserved:
         url = f"http://127.0.0.1:{reserved.getsockname()[1]}"
     agent = RemoteAgent(url, name="c", expose=True, retries=0)

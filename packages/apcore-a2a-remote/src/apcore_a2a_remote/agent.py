@@ -26,8 +26,8 @@ logger = logging.getLogger("apcore_a2a_remote")
 Registered: TypeAlias = dict[str, tuple[Any, Any]]
 """Modules by id, each with the entry of the card that it was made from."""
 
-FIRST_RETRY, LAST_RETRY = 1.0, 60.0
-"""Seconds until an agent that can't be reached is tried again; doubled up to the last."""
+FIRST_RETRY_DELAY, MAX_RETRY_DELAY = 1.0, 60.0
+"""Seconds before an agent that can't be reached is tried again; doubled up to the maximum."""
 START_TIMEOUT = 2.0
 """Seconds that a server waits for the card at its start; after that, the skills are added later."""
 NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -44,12 +44,12 @@ class RemoteAgent(Connection):
 
     Args:
         url: The agent's base URL.
-        name: Its name here.
+        name: Its name in the ids of its modules.
         auth: Credentials for the agent, as for `A2AClient`; its card is fetched with them.
         forward: Function that returns further headers for the apcore Context of a call, such as
             a token for the caller. The caller's own `Authorization` is never passed on.
-        approve: Where calls that need approval ask for it: `"remote"` pauses with the agent's own
-            request; `"local"` asks before the agent is called, and answers its request.
+        approve: Where approval of calls is requested: `"remote"` passes on the agent's own request;
+            `"local"` asks before the agent is called, and then answers the agent's request.
         expose: Whether the modules are skills of our own agent. Otherwise only our own modules
             can call them.
         timeout: Seconds for a call; None for no limit of its own.
@@ -63,7 +63,7 @@ class RemoteAgent(Connection):
         wait: How the end of a task is awaited: on its stream, by polling, or by a notification.
         receiver: Receives the notifications.
         user_agent: The header `User-Agent` of requests.
-        private_hosts: Names, addresses and networks inside of yours to which the card of a public
+        private_hosts: Names, addresses and networks inside your own to which the card of a public
             agent may lead; `*` for any. The host of *url*, and those of `credentials_for`, are
             always allowed.
         client: Further arguments of `A2AClient`.
@@ -173,8 +173,8 @@ class RemoteAgent(Connection):
     async def refresh(self) -> list[str]:
         """Fetch the card again, and register its skills; return the ids of their modules.
 
-        New skills are added, and those that are gone are removed. Calls under way go on. If the
-        card can't be fetched, all modules stay.
+        Modules of new skills are added, and those of skills that are gone are removed. Running
+        calls continue. If the card can't be fetched, all modules stay.
 
         Raises:
             A2AError: The agent can't be reached, or has no card that can be used.
@@ -186,25 +186,25 @@ class RemoteAgent(Connection):
 
     async def watch(self) -> None:
         """Refresh every `card_ttl` seconds until canceled; sooner after a failure."""
-        delay = FIRST_RETRY
+        delay = FIRST_RETRY_DELAY
         while True:
-            await asyncio.sleep(max(self._card_ttl, FIRST_RETRY) if self._is_up else delay)
+            await asyncio.sleep(max(self._card_ttl, FIRST_RETRY_DELAY) if self._is_up else delay)
             was_up = self._is_up
             try:
                 await self.refresh()
             except A2AError as error:
-                delay = FIRST_RETRY if was_up else min(2 * delay, LAST_RETRY)
+                delay = FIRST_RETRY_DELAY if was_up else min(2 * delay, MAX_RETRY_DELAY)
                 if was_up:
                     self._log_down(error)
             else:
-                delay = FIRST_RETRY
+                delay = FIRST_RETRY_DELAY
 
     async def start(self, registry: Any) -> None:
         """Register the skills and keep them up to date; if the agent is down, try it again later.
 
         Servers call this for their companions.
         """
-        if all(other is not registry for other, _ in self._registries):
+        if all(known is not registry for known, _ in self._registries):
             self._registries.append((registry, {}))
         first_attempt = asyncio.Event()
         self._watch_task = asyncio.create_task(self._start(first_attempt))
@@ -346,7 +346,7 @@ class RemoteAgent(Connection):
     def _apply(self, registry: Any, registered: Registered) -> None:
         """Register the skills of the card.
 
-        There is no await, so that every call finds its module.
+        It does not await anything, so that every call finds its module.
         """
         assert self._card is not None
         entries = entries_of(self._card, self.name, self.url)

@@ -1,4 +1,4 @@
-"""One call of a remote skill: its task is followed, paused, resumed and canceled with ours."""
+"""One call of a remote skill, whose task is paused, resumed and canceled together with ours."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from .errors import (
 from .spans import remote_span
 
 MAX_METADATA = 32 * 1024
-"""Size of the metadata of a remote task that is passed on, in bytes."""
+"""Maximum size of the metadata of a remote task that is passed on, in bytes."""
 OWN_METADATA = frozenset({"skillId", "apcore", "states", USAGE})
 """Members of a task's metadata that are about that task alone."""
 NOT_FORWARDED = frozenset({"skillId", "idempotencyKey", HOPS})
-"""Members of a request's metadata that are for the agent that got it."""
+"""Members of a request's metadata that only concern the agent that received it."""
 MAX_CHOICES = 50
 """Maximum number of choices that agents of this project show in a question."""
 
@@ -62,8 +62,8 @@ class Pending:
         task: The id of the task.
         context: The id of its conversation.
         inputs: A digest of the inputs of the call.
-        hops: The number of agents that the call has passed.
-        question: The id of the message that asks.
+        hops: The number of agents that the call has passed through.
+        question: The id of the message with the question.
         approval: The id of the request, if the agent asks for a yes or a no; else None.
         usage: The tokens that the task has used up to the pause.
     """
@@ -190,7 +190,7 @@ class Call:
             raise ModuleTimeoutError(self._module_id, int(self._seconds * 1000)) from None
 
     async def _events(self) -> AsyncGenerator[Event]:
-        """Yield the events of the task; answer a request for approval that was given here."""
+        """Yield the events of the task; answer a request for an approval that was given here."""
         message, task_id = self._new_message(), self._pending.task if self._pending else None
         while True:
             async with aclosing(self._events_of(message, task_id)) as events:
@@ -307,7 +307,7 @@ class Call:
         """Return the last chunks, if the task has completed.
 
         Raises:
-            ModuleError: It has not.
+            ModuleError: The task has not completed.
         """
         self._pass_on_metadata()
         status = self._status
@@ -323,13 +323,13 @@ class Call:
         return self._output.add_message(status.message)
 
     def _pass_on_metadata(self) -> None:
-        """Pass on the usage and the metadata of the task."""
+        """Pass on the usage and the metadata of the remote task."""
         metadata = getattr(self._services, "metadata", None)
         if not is_object(metadata):
             return
-        others = {k: v for k, v in self._metadata.items() if k not in OWN_METADATA}
-        if size_of(others) <= MAX_METADATA:
-            metadata |= others
+        passed_on = {k: v for k, v in self._metadata.items() if k not in OWN_METADATA}
+        if size_of(passed_on) <= MAX_METADATA:
+            metadata |= passed_on
         earlier = self._pending.usage if self._pending else None
         if usage := added_since(earlier, self._metadata.get(USAGE)):
             metadata[USAGE] = add_usage(metadata.get(USAGE), usage)
@@ -385,7 +385,7 @@ class Call:
         return is_gated and is_for_skill and approval.get("arguments") == dict(self._inputs)
 
     def _take_pending(self) -> Pending | None:
-        """Return the paused task that the caller has answered; None if it is another call's."""
+        """Return the paused task that the caller has answered; None if another call owns it."""
         services = self._services
         if getattr(services, "answer", None) is None:
             return None
@@ -405,7 +405,7 @@ class Call:
         return pending
 
     def _headers(self) -> dict[str, str]:
-        """Return the headers of a request: made for each, as a token in them may expire."""
+        """Return the headers of a request, made anew because a token in them may expire."""
         return {**self._agent.headers_for(self._context), **self._span_headers}
 
     def _time_limit(self) -> float:

@@ -59,7 +59,7 @@ def remote_agents(entries: Sequence[str | Mapping[str, Any]], *, expose: bool) -
 
     Args:
         entries: `NAME=URL`, or an object with the keys of the config file.
-        expose: Whether skills are exposed if the entry of their agent does not say.
+        expose: Whether skills are exposed if the entry of their agent does not specify it.
 
     Raises:
         ValueError: An entry is invalid; the message does not contain its secrets.
@@ -172,7 +172,7 @@ def _card_verifier(files: str | list[Any], trust: str | None) -> Any:
     """Return a verifier of cards for the public keys in *files*.
 
     Raises:
-        ValueError: *trust* does not have cards verified, or a key is not usable.
+        ValueError: *trust* turns off the verification of cards, or a key is not usable.
     """
     if trust not in ("warn", "require"):
         raise ValueError("needs trust: require or warn for card_keys")
@@ -180,9 +180,9 @@ def _card_verifier(files: str | list[Any], trust: str | None) -> Any:
     return import_auth("card_keys").CardVerifier(paths)
 
 
-def _texts(given: str | list[Any]) -> list[str]:
-    """Return one text, or a list of them, as a list."""
-    return [given] if isinstance(given, str) else [str(each) for each in given]
+def _texts(value: str | list[Any]) -> list[str]:
+    """Return a text, or a list of texts, as a list."""
+    return [value] if isinstance(value, str) else [str(item) for item in value]
 
 
 def seconds_of(duration: float | str) -> float:

@@ -80,7 +80,7 @@ class Connection:
             "check_destination": DestinationRules(private_hosts),
             **client,
             "auth": auth,
-            # `watch` refreshes the card before this time is over, so that calls never wait for it
+            # `watch` refreshes the card earlier, so that calls never wait for it
             "card_ttl": 2 * card_ttl,
             "headers": headers,
         }
@@ -100,7 +100,7 @@ class Connection:
         try:
             return self._clients[loop]
         except KeyError:
-            for closed_loop in [other for other in self._clients if other.is_closed()]:
+            for closed_loop in [known for known in self._clients if known.is_closed()]:
                 del self._clients[closed_loop]
             self._clients[loop] = self._new_client()
             return self._clients[loop]
@@ -117,12 +117,12 @@ class Connection:
         return any(extension.uri == EXTENSION_URI for extension in extensions)
 
     def conversation_of(self, context: Any) -> str | None:
-        """Return the id that the conversation of a call has at the agent; None without one."""
+        """Return the id of a call's conversation at the agent; None if it is in no conversation."""
         context_id = context.data.get(CONTEXT_ID)
         return conversation_id(self.url, context.identity, context_id) if context_id else None
 
     def headers_for(self, context: Any) -> dict[str, str]:
-        """Return the headers of a request of a call: its trace, and those that `forward` returns.
+        """Return the headers of a call's request: its trace, and those that `forward` returns.
 
         They are made for each request: a token that `forward` returns may expire before the call
         has ended.

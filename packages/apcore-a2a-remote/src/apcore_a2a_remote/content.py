@@ -27,19 +27,19 @@ RESULT = "result"
 """The member with an output that is not an object; apcore uses the same name."""
 
 
-def content_of(inputs: Mapping[str, Any], others: Sequence[Any], *, is_typed: bool) -> list[Part]:
+def content_of(inputs: Mapping[str, Any], extras: Sequence[Any], *, is_typed: bool) -> list[Part]:
     """Return the parts of the message that calls a skill.
 
     Args:
         inputs: The inputs of the module.
-        others: Further parts of the caller's message, as JSON of A2A 1.0.
+        extras: Further parts of the caller's message, as JSON of A2A 1.0.
         is_typed: Whether the skill takes data; otherwise it takes the text in the inputs.
     """
-    other_parts = [Part.from_dict(other) for other in others]
+    extra_parts = [Part.from_dict(part) for part in extras]
     if is_typed:
-        return [Part(data=dict(inputs)), *other_parts]
+        return [Part(data=dict(inputs)), *extra_parts]
     text = str(inputs.get(TEXT, ""))
-    return [Part(text=text), *other_parts] if text or not other_parts else other_parts
+    return [Part(text=text), *extra_parts] if text or not extra_parts else extra_parts
 
 
 class Output:
@@ -108,7 +108,7 @@ class Output:
         return artifact.parts
 
     def _replace(self, artifact: Artifact) -> Sequence[Part]:
-        """Replace an artifact by that of a snapshot; return the parts that are new."""
+        """Replace an artifact with the one in a snapshot; return the parts that are new."""
         known = self._artifacts.get(artifact.artifact_id, ())
         added = added_parts(known, artifact.parts)
         self._artifacts[artifact.artifact_id] = [*artifact.parts]
@@ -150,7 +150,7 @@ class Output:
             output[name] = [*(earlier if is_array(earlier) else [earlier]), file]
 
     def _file_name(self, filename: str, output: Json) -> str:
-        """Return the member of the output that gets a file: agents send files under its name."""
+        """Return the member of the output for a file: agents name files after their members."""
         schema = self._schema or {}
         members = properties_of(schema)
         if filename and (filename in members or self._schema is None):
@@ -177,12 +177,12 @@ def merge(output: Json, chunk: Mapping[str, Any]) -> None:
 
 
 def without_files(schema: Mapping[str, Any]) -> Json:
-    """Return the schema of an output whose files may be `File` objects, which are not JSON."""
+    """Return the schema of an output, relaxed for files: `File` objects are not JSON."""
     members = file_members(schema)
     if not members:
         return dict(schema)
-    free = {name: {"description": "A file."} for name in members}
-    return {**schema, "properties": properties_of(schema) | free}
+    relaxed = {name: {"description": "A file."} for name in members}
+    return {**schema, "properties": properties_of(schema) | relaxed}
 
 
 def _size(part: Part) -> int:

@@ -2,7 +2,7 @@
 
 All calls of a circle that returns to this process have the same trace, so the open calls of each
 trace are counted. A circle may also return to another replica, so a number in the metadata of each
-request counts the agents that it has passed.
+request counts the agents that it has passed through.
 """
 
 import threading
@@ -14,7 +14,7 @@ from typing import Any
 from apcore.errors import CallDepthExceededError
 
 HOPS = "apcoreHops"
-"""The member of a request's metadata with the number of agents that it has passed."""
+"""The member of a request's metadata with the number of agents that it has passed through."""
 REQUEST_METADATA = "ext.a2a.request_metadata"
 """The member of `context.data` with the metadata of the request that a call belongs to."""
 
@@ -62,14 +62,15 @@ open_calls = OpenCalls()
 
 
 def next_hop(context: Any, limit: int) -> int:
-    """Return the number of agents that a request will have passed with this call.
+    """Return the number of agents that a request will have passed through with this call.
 
     Raises:
         CallDepthExceededError: There are more than *limit*.
     """
     metadata: Mapping[str, Any] = context.data.get(REQUEST_METADATA) or {}
-    passed = metadata.get(HOPS, 0)
-    hops = int(passed) + 1 if isinstance(passed, int | float) and 0 <= passed < 10**6 else limit + 1
+    earlier = metadata.get(HOPS, 0)
+    is_valid = isinstance(earlier, int | float) and 0 <= earlier < 10**6
+    hops = int(earlier) + 1 if is_valid else limit + 1
     if hops > limit:
         raise CallDepthExceededError(hops, limit, [*context.call_chain])
     return hops

@@ -10,11 +10,11 @@ from apcore_a2a_core.addresses import HostList, is_forbidden, network_level
 
 
 class DestinationRules:
-    """Rules by which a public agent does not lead its callers into their own network.
+    """Rules that keep a public agent from leading its callers into their own network.
 
-    An agent may lead to addresses that are no further inside than its own: one on the internet to
-    others there, one in a private network also into private networks, and one on this machine to
-    all. Metadata services of clouds are never allowed.
+    An agent may lead to addresses that are no further inside than its own: an agent on the
+    internet only to the internet, one in a private network also to private networks, and one on
+    this machine to all. Metadata services of clouds are never allowed.
 
     Args:
         private_hosts: Names, addresses and networks to which all agents may lead, or `*` for any.
@@ -42,7 +42,7 @@ class DestinationRules:
 
     def __call__(self, destination: Destination) -> bool:
         """Return whether to connect to a destination."""
-        if not destination.address:  # an unusual transport, which does not tell it
+        if not destination.address:  # an unusual transport, which does not reveal it
             return False
         address = ip_address(destination.address)
         if is_forbidden(address):

@@ -99,7 +99,8 @@ def error_of(error: Exception, module_id: str, *, is_new: bool, seconds: float) 
     if isinstance(error, SkillNotFoundError):
         return ModuleNotFoundError(module_id)
     is_denied = isinstance(error, A2AAuthError) and error.status_code == FORBIDDEN
-    # agents of this project answer a forbidden call with this error; a new task has no id yet
+    # agents of this project refuse a forbidden call with TaskNotFoundError; a new task has no id
+    # yet, so that it can't be missing
     if is_denied or (is_new and isinstance(error, TaskNotFoundError)):
         return ACLDeniedError(None, module_id)
     if isinstance(error, A2ATimeoutError):

@@ -29,9 +29,9 @@ MAX_DETAILS = 256 * 1024
 """Maximum size of the schemas and examples of a skill, in bytes; larger skills are left out."""
 MAX_DESCRIPTION = 10_000
 VIA = "apcore_a2a_via"
-"""The annotation with the digests of the agents' URLs through which an exposed skill has come."""
+"""The annotation with digests of the URLs of the agents that have passed on an exposed skill."""
 MAX_VIA = 4
-"""Maximum number of agents through which a skill may have come."""
+"""Maximum number of agents that may have passed on a skill."""
 MAX_ID = 192
 """Maximum length of an id in apcore, in characters."""
 TEXT_AND_FILES: Json = {"a2a": {"text_field": TEXT, "files": True}}
@@ -49,7 +49,7 @@ class Entry:
     Attributes:
         skill: The skill.
         details: Its schemas, annotations and examples; empty for other agents.
-        streams: Whether the agent streams.
+        streams: Whether the agent supports streams.
     """
 
     skill: AgentSkill
@@ -117,7 +117,7 @@ class RemoteSkill:
         return Call(self._agent, self, inputs, context)
 
     async def on_abandoned(self, inputs: Json, context: Context[Any]) -> None:
-        """Cancel the task of the agent that waited for an answer, since there will be none."""
+        """Cancel the agent's task that waits for an answer, since there will be none."""
         pending = Pending.read(context.services.state)
         if pending is not None and pending.remote == self._agent.name:
             await self._agent.cancel(pending.task, self._agent.headers_for(context))
@@ -152,8 +152,8 @@ class StreamingRemoteSkill(RemoteSkill):
 def entries_of(card: AgentCard, name: str, url: str) -> dict[str, Entry]:
     """Return the skills on a card by the ids that their modules get.
 
-    Skills that the agent has got back from itself are left out: two agents that expose each other's
-    skills would otherwise add more of them at each refresh.
+    Skills that have passed through the agent before are left out: two agents that expose each
+    other's skills would otherwise add more of them at each refresh.
 
     Args:
         card: The card.
@@ -180,8 +180,8 @@ def entries_of(card: AgentCard, name: str, url: str) -> dict[str, Entry]:
 def whole_agent(card: AgentCard) -> list[AgentSkill]:
     """Return the agent as one skill without an id, if its card lists none.
 
-    Some frameworks list no skills, but take messages. Agents of this project list those that the
-    caller may call.
+    Some frameworks list no skills, but take messages. Agents of this project list the
+    skills that the caller may call.
     """
     if any(extension.uri == EXTENSION_URI for extension in card.capabilities.extensions):
         return []
@@ -189,7 +189,7 @@ def whole_agent(card: AgentCard) -> list[AgentSkill]:
 
 
 def via_of(details: Mapping[str, Any]) -> list[Any]:
-    """Return the digests of the URLs through which an exposed skill has come; empty for others."""
+    """Return digests of the URLs of the agents that have passed on a skill; empty for none."""
     via = (object_at(details, "annotations", "extra") or {}).get(VIA)
     return via if is_array(via) else []
 
@@ -217,11 +217,11 @@ def free_id(name: str, taken: Mapping[str, Any]) -> str:
     module_id = ".".join(part if "a" <= part[0] <= "z" else f"s{part}" for part in segments)
     if len(module_id) > MAX_ID - 10:  # characters for a number
         module_id = f"{module_id[: MAX_ID - 30]}_{sha256(name.encode()).hexdigest()[:12]}"
-    number, free = 1, module_id
-    while free in taken:
+    number, candidate = 1, module_id
+    while candidate in taken:
         number += 1
-        free = f"{module_id}_{number}"
-    return free
+        candidate = f"{module_id}_{number}"
+    return candidate
 
 
 def module_for(agent: Connection, module_id: str, entry: Entry) -> RemoteSkill:

@@ -122,10 +122,10 @@ def tools(
         source: An apcore Executor, whose access rules and approval apply to the calls; or a
             Registry.
         style: The API that the definitions are for.
-        only: The ids of the modules, or a function that chooses them; by default all, also those
-            of remote agents that are not exposed.
+        only: The ids of the modules, or a function that chooses them; by default all, including
+            those of remote agents that are not exposed.
         strict: Whether the schemas allow no other arguments and require all, as OpenAI's strict
-            mode wants; the model passes null to omit an optional one.
+            mode demands; the model passes null to omit an optional one.
 
     Raises:
         ValueError: There is no such style.

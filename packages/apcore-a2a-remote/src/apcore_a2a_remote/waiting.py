@@ -1,4 +1,4 @@
-"""The end of tasks that are not streamed: awaited by polling, or by a notification."""
+"""Waiting for the end of tasks that are not streamed, by polling or by notifications."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -16,7 +16,7 @@ from apcore_a2a_client import (
 
 from .receiver import WebhookReceiver
 
-FIRST_POLL, LAST_POLL = 0.2, 5.0
+FIRST_POLL, MAX_POLL = 0.2, 5.0
 """Seconds between two requests for a task, at first and at most."""
 NOTIFIED_POLL = 30.0
 """Seconds after which a task is fetched even though no notification has arrived."""
@@ -48,9 +48,9 @@ async def poll_events(
         question_id: The id of the question that the message answers; empty if it starts a task.
         receiver: Receives notifications; None to poll.
     """
-    push_config, notified = None, None
+    push_config, notification = None, None
     with receiver.expecting() if receiver is not None else nullcontext((None, None)) as expected:
-        push_config, notified = expected
+        push_config, notification = expected
 
         async def send(webhook: PushNotificationConfig | None) -> Task:
             return await client.send_message(
@@ -67,27 +67,28 @@ async def poll_events(
         try:
             task = await send(push_config)
         except PushNotificationNotSupportedError:  # the agent has refused the message
-            notified, task = None, await send(None)
+            notification, task = None, await send(None)
         if not task.id:  # the agent has answered with a message
             yield task.status.message or message
             return
-        interval = FIRST_POLL if notified is None else NOTIFIED_POLL
+        interval = FIRST_POLL if notification is None else NOTIFIED_POLL
         while not task.status.state.is_settled or _is_question(task, question_id):
             yield task
-            await _wait(notified, interval)
-            interval = min(interval * POLL_GROWTH, LAST_POLL) if notified is None else interval
+            await _wait(notification, interval)
+            if notification is None:
+                interval = min(interval * POLL_GROWTH, MAX_POLL)
             task = await client.get_task(task.id, headers=headers())
         yield task
 
 
-async def _wait(notified: asyncio.Event | None, seconds: float) -> None:
-    if notified is None:
+async def _wait(notification: asyncio.Event | None, seconds: float) -> None:
+    if notification is None:
         await asyncio.sleep(seconds)
         return
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await notified.wait()
-    notified.clear()
+            await notification.wait()
+    notification.clear()
 
 
 def _is_question(task: Task, message_id: str) -> bool:
