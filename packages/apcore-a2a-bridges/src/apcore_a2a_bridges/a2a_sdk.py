@@ -1,4 +1,4 @@
-"""Agents written as an `AgentExecutor` of a2a-sdk, on the engine of this project.
+"""Agents written as an `AgentExecutor` of a2a-sdk, run by the engine of this project.
 
 ModuleError
 ├── AgentFailedError      the executor has ended its task as failed
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 SdkEvent: TypeAlias = Message | Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 
 MAX_EVENTS = 1024
-"""Events that wait to be sent before `enqueue_event` waits too, as in the SDK."""
+"""Maximum number of unsent events, after which `enqueue_event` waits, as in the SDK."""
 CANCEL_TIMEOUT = 5.0
 """Seconds that an executor has to end after a cancellation."""
 RESERVED = frozenset({"skillId", "apcore"})
@@ -53,18 +53,18 @@ INTERRUPTED = {
     TaskState.TASK_STATE_INPUT_REQUIRED: "More input is required",
     TaskState.TASK_STATE_AUTH_REQUIRED: "Authentication is required",
 }
-"""States in which an executor waits for a message, with the question if it asks none."""
+"""States in which an executor waits for a message, and the question to ask if it has none."""
 
 
 class AgentFailedError(ModuleError):
-    """The executor has ended its task as failed; the text is that of its status message."""
+    """The executor has ended its task as failed, with this text as its status message."""
 
     def __init__(self, message: str) -> None:
         super().__init__(code="AGENT_FAILED", message=message)
 
 
 class AgentRejectedError(ModuleError):
-    """The executor has rejected its task; the text is that of its status message."""
+    """The executor has rejected its task, with this text as its status message."""
 
     def __init__(self, message: str) -> None:
         super().__init__(code="AGENT_REJECTED", message=message)
@@ -155,14 +155,14 @@ _REPORTED_AT_ONCE = {
     TaskState.TASK_STATE_COMPLETED,
     TaskState.TASK_STATE_AUTH_REQUIRED,  # the executor may wait for it without returning
 }
-"""States whose message is progress; those of others say why the task has paused or ended."""
+"""States whose message is progress; in others, it says why the task has paused or ended."""
 
 
 class ExecutorAgent(Agent):
     """An `AgentExecutor` of a2a-sdk.
 
-    Its events become chunks, progress, questions and outcomes. The `current_task` of a continued
-    task has its messages and artifacts, also in another process. Its context id is
+    Its events become chunks, progress, questions and outcomes. When a task continues, its
+    messages and artifacts are in `current_task`, even in another process. The context id is
     `turn.session_id`, which differs between callers; `context.call_context.state["turn"]` holds
     the turn.
 
@@ -198,8 +198,8 @@ class ExecutorAgent(Agent):
         execution = asyncio.create_task(self._execute(context, events))
         try:
             while (event := await events.next()) is not None:
-                for news in _record(event, task):
-                    yield news
+                for new_event in _record(event, task):
+                    yield new_event
             await execution
         finally:
             if not execution.done():
@@ -235,7 +235,7 @@ class ExecutorAgent(Agent):
             execution.cancel()
             await asyncio.wait({execution}, timeout=CANCEL_TIMEOUT)
             if execution.done() and not execution.cancelled():
-                execution.exception()  # else asyncio logs that it was never read
+                execution.exception()  # otherwise asyncio logs that it was never retrieved
 
     async def _request(self, turn: Turn, task: Task) -> RequestContext:
         """Return the context that the SDK would make for a message."""
@@ -254,7 +254,7 @@ class ExecutorAgent(Agent):
         )
 
     async def contents(self, turn: Turn) -> list[Any]:
-        """Return the parts of the message: of the first one, or of the answer to a question."""
+        """Return the parts of the first message, or of the answer to a question."""
         if turn.answer_parts is None and self.input_mapper is None:
             data = {n: v for n, v in turn.inputs.items() if n not in (self.input_key, ANSWER)}
             text = [{TEXT: turn.text}] if turn.text else []
@@ -336,7 +336,7 @@ def _settle(turn: Turn, task: Task) -> None:
     status = task.status
     text, data = _text_and_data(status.message)
     if status.state in INTERRUPTED:
-        del task.history[:]  # it is in the store
+        del task.history[:]  # the store has it
         turn.ask(text or INTERRUPTED[status.state], data, state={"task": json_of(task)})
     if status.state == TaskState.TASK_STATE_FAILED:
         raise AgentFailedError(text or "The agent has failed")

@@ -52,7 +52,7 @@ async def maybe_await(value: Any) -> Any:
 
 
 def id_of(name: str) -> str:
-    """Return the id of the skill of an agent with a name.
+    """Return the id of the skill for the name of an agent.
 
     >>> id_of("Weather Agent"), id_of("2nd")
     ('weather_agent', 'agent_2nd')

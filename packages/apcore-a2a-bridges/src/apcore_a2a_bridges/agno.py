@@ -26,7 +26,7 @@ JSON_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boo
 """Types of JSON Schema, by the Python types of fields that a tool asks the user for."""
 LOGGERS = ("agno", "agno-team", "agno-workflow")
 MEDIA = {"image": "images", "audio": "audio", "video": "videos"}
-"""The arguments of a run for files, by their main types; others are `files`."""
+"""The arguments of a run for files, by main type; other files go into `files`."""
 ROLES = {"user": "user", "agent": "assistant"}
 TELEMETRY = "AGNO_TELEMETRY"
 """The variable that turns Agno's telemetry on or off."""
@@ -81,7 +81,7 @@ class AgnoAgent(Agent):
 
     With a database and `add_history_to_context`, it remembers the conversation in a session of
     its own; otherwise, it gets the texts of the conversation. Tools that need a confirmation,
-    input of the user, or an execution elsewhere pause the task, and the run waits with it.
+    user input, or execution elsewhere pause the task and its run.
 
     Args:
         agent: The agent or team.
@@ -95,7 +95,7 @@ class AgnoAgent(Agent):
     def __init__(
         self, agent: Any, *, run_options: Mapping[str, Any] | None = None, **options: Any
     ) -> None:
-        os.environ.setdefault(TELEMETRY, "false")  # Agno looks at it in each run
+        os.environ.setdefault(TELEMETRY, "false")  # Agno reads it in each run
         description = agent.description or getattr(agent, "role", None) or ""
         defaults: Json = {"name": agent.name or "agent", "description": description}
         super().__init__(**{**defaults, **options})
@@ -169,7 +169,7 @@ class AgnoAgent(Agent):
         is_text = all(isinstance(text, str) for text in texts)
         prompt = "\n".join(texts) if is_text else texts[0]
         past = [] if self._has_memory or not is_text else turn.messages
-        if past and self._is_team:  # it takes no list of messages
+        if past and self._is_team:  # a team takes no list of messages
             prompt = f"{_transcript(past)}\n\n{prompt}"
         if not past or self._is_team:
             return {"input": prompt, **media, **self._options(turn)}
@@ -236,8 +236,8 @@ def _answer(requirement: Any, turn: Turn) -> None:
 def _ask(turn: Turn, run: Any) -> None:
     """Pause the task if a run needs something from the user; ask about one thing at a time."""
     requirements = _open_requirements(run)
-    own = [need for need in run.requirements or () if need.member_run_id is None]
-    tools = {need.tool_execution.tool_call_id: need.tool_execution for need in own}
+    own_needs = [need for need in run.requirements or () if need.member_run_id is None]
+    tools = {need.tool_execution.tool_call_id: need.tool_execution for need in own_needs}
     run.tools = [tools.get(tool.tool_call_id, tool) for tool in run.tools or ()]
     if not requirements:
         return
@@ -269,7 +269,7 @@ def _open_fields(requirement: Any) -> list[Any]:
 
 
 def _schema_of(fields: list[Any]) -> Json:
-    """Return the schema of the answer: that of the only field, or an object of all of them."""
+    """Return the schema of the answer: of the only field, or of an object with all fields."""
     properties: Json = {}
     for field in fields:
         name = getattr(field.field_type, "__name__", "")
@@ -294,7 +294,7 @@ def _media_of(file: File) -> Any:
             **arguments, format=file.media_type.partition("/")[2]
         )
     if file.media_type not in media.File.valid_mime_types():
-        arguments["mime_type"] = None  # it refuses others
+        arguments["mime_type"] = None  # Agno refuses other types
     return media.File(**arguments, filename=file.name or None)
 
 

@@ -45,7 +45,7 @@ class FunctionAgent(Agent):
 
     A function with one text parameter gets the text of the user; its answer is what it returns or
     yields. Other parameters become the typed inputs of the skill, and the return type becomes its
-    output. Parameters with a default and no type are left to the function. A parameter called
+    output. Parameters with a default and no type keep their default. A parameter called
     `turn`, or of the type `Turn`, gets the turn; one of apcore's type `Context` gets the context.
 
     Functions that are not asynchronous run in threads, where a cancellation can't interrupt them;
@@ -204,7 +204,7 @@ def _hints_of(function: Any) -> Mapping[str, Any]:
     code = _code_of(function)
     try:
         return typing.get_type_hints(code, include_extras=True)
-    except (NameError, TypeError):  # of a type that only type checkers import, or of a builtin
+    except (NameError, TypeError):  # for a type that only type checkers import, or a builtin
         return dict(getattr(code, "__annotations__", {}))
 
 

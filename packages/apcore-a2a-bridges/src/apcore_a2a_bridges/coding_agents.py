@@ -33,8 +33,9 @@ def claude_part_out(event: Any, turn: Turn) -> Any:
         return SEPARATOR if is_new_text else _delta_in(value) or None
     if value.get("type") == "assistant":
         content: list[Any] = object_at(value, "message").get("content") or []
-        uses = [block for block in content if is_object(block) and block.get("type") == "tool_use"]
-        return [Progress(f"Using {use.get('name')}") for use in uses]
+        blocks = [block for block in content if is_object(block)]
+        tool_uses = [block for block in blocks if block.get("type") == "tool_use"]
+        return [Progress(f"Using {tool_use.get('name')}") for tool_use in tool_uses]
     if value.get("type") == "result":
         counts = object_at(value, "usage")
         inputs = sum(counts.get(name) or 0 for name in CLAUDE_INPUTS)
@@ -86,7 +87,7 @@ class ClaudeCodeAgent(CommandAgent):
         self._command += ["--include-partial-messages", *args]
 
     def commands(self, turn: Turn, text: str, paths: Sequence[Path]) -> Iterable[Command]:
-        """Return the commands that resume the session of the conversation, and that begin it."""
+        """Return the commands that resume and that begin the session of the conversation."""
         session = str(UUID(digest_of(turn)))
         folder = ["--add-dir", str(paths[0].parent)] if paths else []
         names = ["--resume", "--session-id"] if turn.messages else ["--session-id", "--resume"]
@@ -103,7 +104,7 @@ class ClaudeCodeAgent(CommandAgent):
         return bool(_delta_in(value))
 
     def is_other_session(self, problem: str) -> bool:
-        """Return whether there is no such session yet, or there is one already."""
+        """Return whether the session to resume is missing, or the one to begin exists already."""
         return "No conversation found" in problem or "is already in use" in problem
 
 
@@ -160,7 +161,7 @@ class CodexAgent(CommandAgent):
 
     def failure_in(self, value: Any) -> str:
         """Return the reason why the turn has failed; empty if it has not."""
-        if value.get("type") != "turn.failed":  # after an "error", it may connect again
+        if value.get("type") != "turn.failed":  # after an "error", it may reconnect
             return ""
         return str(object_at(value, "error").get("message", "no reason given"))
 

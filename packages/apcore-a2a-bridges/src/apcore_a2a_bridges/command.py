@@ -73,7 +73,7 @@ def openclaw_part_out(event: Any, turn: Turn) -> Any:
     payloads = [payload for payload in event.value.get("payloads") or () if is_object(payload)]
     texts = [payload["text"] for payload in payloads if payload.get("text")]
     urls = [payload["mediaUrl"] for payload in payloads if payload.get("mediaUrl")]
-    # others are paths on the machine that OpenClaw runs on
+    # other URLs are paths on the machine that OpenClaw runs on
     files = [File(url=url) for url in urls if url.startswith(("https://", "http://"))]
     counts = object_at(event.value, "meta", "agentMeta", "usage")
     usage = [Usage(counts.get("input") or 0, counts.get("output") or 0)] if counts else []
@@ -154,7 +154,7 @@ class CommandAgent(Agent):
                     return
 
     def commands(self, turn: Turn, text: str, paths: Sequence[Path]) -> Iterable[Command]:
-        """Return the command of a turn, and those to run if its session is not as expected."""
+        """Return the command of a turn, and others to try if its session is not as expected."""
         arguments = [word.replace(SESSION, digest_of(turn)) for word in self._command]
         if any(TEXT in word for word in arguments):
             # a text that begins like an option must not be read as one
@@ -173,8 +173,8 @@ class CommandAgent(Agent):
     def take_value(self, value: Any, turn: Turn) -> Any:
         """Return a value of the output for `part_out`; subclasses also remember its session."""
         if is_object(value) and self.output_key in value:
-            others = {name: member for name, member in value.items() if name != self.output_key}
-            return {**others, parts.TEXT: str(value[self.output_key])}
+            data = {name: member for name, member in value.items() if name != self.output_key}
+            return {**data, parts.TEXT: str(value[self.output_key])}
         return value
 
     def failure_in(self, value: Any) -> str:

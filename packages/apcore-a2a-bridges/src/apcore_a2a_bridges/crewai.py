@@ -114,36 +114,38 @@ class CrewAIAgent(Agent):
             self.input_schema = text_model(*names)
         self._crew = crew
         self._has_placeholders = bool(names)
-        last = crew.tasks[-1]
-        if last.output_pydantic or last.output_json:
-            self.output_schema = output_schema_of(last.output_pydantic or last.output_json)
+        last_task = crew.tasks[-1]
+        output_type = last_task.output_pydantic or last_task.output_json
+        if output_type:
+            self.output_schema = output_schema_of(output_type)
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
         """Run the crew up to the next task that asks for a review."""
         keep_private()
         work, feedback = await self._load_work(turn)
         done_count = len(work.outputs) - (feedback is not None)
-        reviewed = [n for n, task in enumerate(self._crew.tasks) if task.human_input]
-        stop = next((number for number in reviewed if number >= done_count), None)
-        crew = self._copy(work, done_count, stop)
+        review_indexes = [n for n, task in enumerate(self._crew.tasks) if task.human_input]
+        stop_index = next((index for index in review_indexes if index >= done_count), None)
+        crew = self._copy(work, done_count, stop_index)
         if feedback is not None:
             _add_feedback(crew.tasks, done_count, work.outputs[done_count]["raw"], feedback)
-        answering = str(crew.tasks[-1].id) if stop is None and _can_stream(crew) else None
+        is_last_run = stop_index is None
+        streamed_task_id = str(crew.tasks[-1].id) if is_last_run and _can_stream(crew) else None
 
         async def start() -> Any:
             with ExitStack() as overrides:
                 _stream_models(crew, overrides)
                 return await crew.akickoff(inputs=work.inputs, input_files=input_files(turn))
 
-        run = Run(start, lambda e: e.type != "llm_stream_chunk" or e.task_id == answering)
+        run = Run(start, lambda e: e.type != "llm_stream_chunk" or e.task_id == streamed_task_id)
         streamed_text = ""
         async for event in run.events():
             if event.type == "llm_stream_chunk" and not event.tool_call:
                 streamed_text += event.chunk
             yield event
-        if stop is not None:
+        if stop_index is not None:
             work.outputs = [_json_of(output) for output in run.result.tasks_output]
-            _ask(turn, self._crew.tasks[stop], run.result.tasks_output[-1], work)
+            _ask(turn, self._crew.tasks[stop_index], run.result.tasks_output[-1], work)
         is_complete = streamed_text.rstrip().endswith(run.result.raw.strip())
         if not is_complete or not streamed_text:
             yield _rest_of(run.result, streamed_text)
@@ -167,12 +169,12 @@ class CrewAIAgent(Agent):
             chat.append({"role": "user", "content": turn.text})
         return {CHAT: json.dumps(chat, ensure_ascii=False), **inputs} if chat else inputs
 
-    def _copy(self, work: _Work, done_count: int, stop: int | None) -> Any:
-        """Return a copy of the crew that skips the tasks that are done, and ends after *stop*."""
+    def _copy(self, work: _Work, done_count: int, stop_index: int | None) -> Any:
+        """Return a copy of the crew that skips finished tasks, and ends after *stop_index*."""
         from crewai.tasks.task_output import TaskOutput
 
         crew = self._crew.copy()
-        crew.stream = False  # the events of the run have the pieces
+        crew.stream = False  # the events of the run have the chunks
         crew._task_output_handler = _NoTaskOutputs()
         for task in crew.tasks:
             task.human_input = False
@@ -182,14 +184,14 @@ class CrewAIAgent(Agent):
             task.output = TaskOutput(**{**output, "pydantic": typed})
         if done_count:
             crew.checkpoint_kickoff_event_id = str(uuid4())  # lets it skip tasks with an output
-        if stop is not None:
-            crew.tasks = crew.tasks[: stop + 1]
+        if stop_index is not None:
+            crew.tasks = crew.tasks[: stop_index + 1]
             crew.after_kickoff_callbacks = []
         return crew
 
 
 class _NoTaskOutputs:
-    """Replaces CrewAI's store of the last outputs, a file that all crews of the user share."""
+    """A replacement for CrewAI's store of the last outputs: a file that all crews share."""
 
     def reset(self) -> None:
         """Do nothing."""

@@ -54,17 +54,17 @@ class _PausedFlow:
 class CrewAIFlowAgent(Agent):
     """A flow of CrewAI, or a function that makes one. Each turn has a flow of its own.
 
-    The inputs become members of the flow's state: the fields of a typed state are a typed skill,
-    and otherwise the text of the user is the member `text`. The conversation is the member
-    `history`, if the state has one. The state of a flow with persistence is found again in the
-    next turn of the same conversation.
+    The inputs become members of the flow's state: the fields of a typed state are the inputs of a
+    typed skill; otherwise the member `text` gets the text of the user. The member `history` gets
+    the conversation, if the state has one. A flow with persistence continues with its state in
+    the next turn of the same conversation.
 
     `Flow.ask` and `@human_feedback` pause the task. After an answer to `ask`, the flow runs again
     from its beginning, or from the last feedback.
 
     Args:
         flow: The flow, or a function without parameters that returns a new one.
-        methods: Names of the methods whose pieces of text are those of the answer, if their
+        methods: Names of the methods whose streamed text is the text of the answer, if their
             models stream.
         options: Options of `Agent`.
     """
@@ -81,7 +81,7 @@ class CrewAIFlowAgent(Agent):
         super().__init__(**{**defaults, **options})
         self._kind = kind
         self._fields = {name: getattr(template, name) for name in template.model_fields_set}
-        if not template._instance_persistence:  # it belongs to the class, which makes another one
+        if not template._instance_persistence:  # it belongs to the class, which creates another one
             self._fields.pop("persistence", None)
         self._make: Callable[[], Any] = (lambda: kind(**self._fields)) if is_flow else flow
         self._methods = frozenset(methods)
@@ -101,8 +101,8 @@ class CrewAIFlowAgent(Agent):
         else:
             paused = _PausedFlow(**turn.state)
             paused.answer(turn.answer)
-        pauses = _persistence_type()()
-        run = Run(lambda: self._start(turn, paused, pauses), self._is_wanted)
+        persistence = _persistence_type()()
+        run = Run(lambda: self._start(turn, paused, persistence), self._is_wanted)
         question, streamed_text = None, ""
         try:
             async for event in run.events():
@@ -113,31 +113,31 @@ class CrewAIFlowAgent(Agent):
             question = asked
         if question is not None:
             _ask(turn, question, paused)
-        if pauses.feedback is not None:
-            _ask_for_feedback(turn, pauses.feedback, paused)
+        if persistence.feedback is not None:
+            _ask_for_feedback(turn, persistence.feedback, paused)
         text = getattr(run.result, "raw", run.result)
         is_streamed = isinstance(text, str) and streamed_text.rstrip().endswith(text.strip())
         if not (streamed_text and is_streamed):
             yield run.result
 
-    async def _start(self, turn: Turn, paused: _PausedFlow, pauses: Any) -> Any:
+    async def _start(self, turn: Turn, paused: _PausedFlow, persistence: Any) -> Any:
         """Start the flow, or resume it after its last feedback."""
         feedback = paused.feedback
         if feedback is None:
             flow = self._make()
         else:
-            persistence = _persistence_type()(feedback=feedback)
+            pending = _persistence_type()(feedback=feedback)
             fields = {n: v for n, v in self._fields.items() if n != "persistence"}
-            flow = self._kind.from_pending(feedback["context"]["flow_id"], persistence, **fields)
+            flow = self._kind.from_pending(feedback["context"]["flow_id"], pending, **fields)
             flow.persistence = self._fields.get("persistence")
-        pauses.inner, flow.persistence = flow.persistence, pauses
-        flow.stream = False  # the events of the run have the pieces
+        persistence.inner, flow.persistence = flow.persistence, persistence
+        flow.stream = False  # the events of the run have the chunks
         if flow.input_provider is None:
             flow.input_provider = _InputProvider(paused.answers)
         if feedback is not None:
             return await flow.resume_async(feedback["text"])
         inputs = paused.inputs
-        if pauses.inner is not None:
+        if persistence.inner is not None:
             inputs = {**inputs, ID: turn.session_id}
         return await flow.kickoff_async(inputs=inputs, input_files=input_files(turn))
 
@@ -203,12 +203,12 @@ def _persistence_type() -> Any:
             """Do nothing."""
 
         def save_state(self, flow_uuid: str, method_name: str, state_data: Any) -> None:
-            """Save a state where the flow does."""
+            """Save a state with the flow's own persistence, if it has one."""
             if self.inner is not None:
                 self.inner.save_state(flow_uuid, method_name, state_data)
 
         def load_state(self, flow_uuid: str) -> Any:
-            """Load a state from where the flow does."""
+            """Load a state with the flow's own persistence, if it has one."""
             return None if self.inner is None else self.inner.load_state(flow_uuid)
 
         def save_pending_feedback(self, flow_uuid: str, context: Any, state_data: Any) -> None:

@@ -127,7 +127,7 @@ class Run:
 
 
 class _NoTerminal:
-    """A `HumanInputProvider` that refuses, instead of reading the terminal of the server."""
+    """A `HumanInputProvider` that raises an error instead of reading the server's terminal."""
 
     def setup_messages(self, context: Any) -> bool:
         """Leave the messages as they are."""
@@ -137,16 +137,16 @@ class _NoTerminal:
         """Leave the messages as they are."""
 
     def handle_feedback(self, formatted_answer: Any, context: Any) -> Any:
-        """Refuse."""
+        """Raise CrewAIError."""
         raise CrewAIError("human_input does not work inside a flow: use ask or @human_feedback")
 
     async def handle_feedback_async(self, formatted_answer: Any, context: Any) -> Any:
-        """Refuse."""
+        """Raise CrewAIError."""
         return self.handle_feedback(formatted_answer, context)
 
 
 class _FeedbackProvider:
-    """A `HumanFeedbackProvider` that pauses flows of this module; others ask in the terminal."""
+    """A `HumanFeedbackProvider` that pauses flows of this module; other flows use the terminal."""
 
     def request_feedback(self, context: Any, flow: Any) -> Any:
         """Pause the flow, or ask in the terminal."""
@@ -196,7 +196,7 @@ def _drop_telemetry() -> None:
 
 
 def input_files(turn: Turn) -> dict[str, Any] | None:
-    """Return the files of the message as those of CrewAI, by their names.
+    """Return the files of the message as files of CrewAI, by name.
 
     Links are left out: CrewAI would load them, from any host that the client chooses.
 

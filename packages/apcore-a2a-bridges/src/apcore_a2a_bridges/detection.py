@@ -18,7 +18,7 @@ MISSING = re.compile(r"missing \d+ required [\w-]+(?: [\w-]+)? arguments?: '(\w+
 UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
 """Python's messages about arguments that are missing, or that a function does not have."""
 ENTRY_POINT_GROUP = "apcore_a2a.bridges"
-"""Entry points of other packages: their names are those that `register_bridge` takes."""
+"""Group of the entry points of other packages, with names as for `register_bridge`."""
 
 _BRIDGES: dict[str, str | Callable[..., Any]] = {
     "a2a.server.agent_execution.agent_executor.AgentExecutor": ".a2a_sdk:ExecutorAgent",
@@ -208,7 +208,7 @@ def import_object(address: str) -> Any:
 
 
 def _make_module(make: Callable[..., Any], args: list[Any], options: Mapping[str, Any]) -> Any:
-    """Make a module with a function; report the options that are wrong."""
+    """Call *make* to create a module; report options that are wrong or missing."""
     try:
         return make(*args, **options)
     except TypeError as error:

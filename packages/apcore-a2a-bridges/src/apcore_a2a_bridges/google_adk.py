@@ -36,7 +36,8 @@ class ADKError(RuntimeError):
 def user_id_of(turn: Turn) -> str:
     """Return the user of ADK: the principal, or one for the conversation of an anonymous caller.
 
-    The id of an identity alone would give callers of two issuers the same `user:` state.
+    With only the id of an identity, callers with the same id from two issuers would share the
+    `user:` state.
     """
     return turn.principal or f"A2A_USER_{turn.context_id}"
 
@@ -178,7 +179,7 @@ class ADKAgent(Agent):
         return self._run_config or RunConfig(streaming_mode=StreamingMode.SSE)
 
     async def _message(self, turn: Turn) -> list[Any]:
-        """Return the parts for the agent: of the message, or the answers to its tools."""
+        """Return the parts for the agent: those of the message, or the answers to its tools."""
         from google.genai import types
 
         if turn.state is None:
@@ -230,7 +231,7 @@ class ADKAgent(Agent):
         turn.ask(question, data, state=state, parts=parts)
 
     def _add_metadata(self, turn: Turn, event: Any) -> None:
-        """Add the metadata that clients of ADK expect to that of the task."""
+        """Add the metadata that clients of ADK expect to the task's metadata."""
         details = {
             "app_name": self._app_name,
             "user_id": user_id_of(turn),
@@ -263,8 +264,9 @@ def _without_texts(event: Any) -> Any:
     """Return an event without its texts, which have been sent in pieces."""
     if not event.content:
         return event
-    others = [part for part in _parts_of(event) if not part.text]
-    return event.model_copy(update={"content": event.content.model_copy(update={"parts": others})})
+    other_parts = [part for part in _parts_of(event) if not part.text]
+    content = event.content.model_copy(update={"parts": other_parts})
+    return event.model_copy(update={"content": content})
 
 
 def _failure_in(event: Any) -> str:
@@ -286,7 +288,7 @@ def _part_of(call: Any) -> Json:
 
 
 def _describe_call(call: Any) -> Json:
-    """Return a function call as JSON; for a confirmation, the call that it is about."""
+    """Return a function call as JSON; for a confirmation, the call to confirm."""
     arguments: Json = to_json(call.args or {})
     if call.name != CONFIRMATION:
         return {"tool": call.name, "arguments": arguments, "id": call.id}

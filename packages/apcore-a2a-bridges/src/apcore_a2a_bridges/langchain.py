@@ -111,7 +111,7 @@ async def new_message(agent: Agent, turn: Turn) -> Any:
 
 
 async def merge_config(config: Config | None, turn: Turn, **bridge_config: Any) -> Any:
-    """Return the user's config for a turn, with that of the bridge."""
+    """Return the user's config for a turn, merged with the config of the bridge."""
     from langchain_core.runnables.config import merge_configs
 
     user_config = await maybe_await(config(turn)) if callable(config) else config
@@ -128,7 +128,7 @@ def usage_counter() -> Any:
         def __init__(self) -> None:
             self._counts: list[Mapping[str, int]] = []  # appended by threads, too
 
-        def on_llm_end(self, response: Any, **about: Any) -> None:
+        def on_llm_end(self, response: Any, **details: Any) -> None:
             for generations in response.generations:
                 message = getattr(generations[0], "message", None) if generations else None
                 self._counts.append(getattr(message, "usage_metadata", None) or {})
@@ -149,7 +149,7 @@ class LangChainAgent(Agent):
 
     A model gets the messages of the conversation. A runnable with a single input gets the text of
     the user; with several, they are the typed inputs of the skill. Inputs called `history` or
-    `chat_history` get the conversation so far, and one called `messages` gets all of it.
+    `chat_history` get the conversation so far, and one called `messages` also gets the new message.
 
     Args:
         runnable: The runnable.
@@ -261,7 +261,7 @@ def _is_a(value: Any, name: str) -> bool:
 
 
 def _first_step(runnable: Any) -> Any:
-    """Return the first runnable of a sequence, without what is bound to it."""
+    """Return the first runnable of a sequence, without arguments that are bound to it."""
     while True:
         attributes = vars(runnable) if hasattr(runnable, "__dict__") else {}
         inner = attributes.get("first", attributes.get("bound"))

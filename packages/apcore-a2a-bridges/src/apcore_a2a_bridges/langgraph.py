@@ -95,8 +95,8 @@ class LangGraphAgent(Agent):
     Args:
         graph: The graph that `StateGraph.compile`, `create_agent` or `@entrypoint` returns.
         nodes: The nodes whose messages are the answer; by default, all of them.
-        checkpointer: The graph's checkpointer, if it has none yet; or a function that returns one,
-            or an asynchronous context manager of one, which is called in the server's event loop.
+        checkpointer: A checkpointer for a graph that has none; or a function, called in the
+            server's event loop, that returns one or an asynchronous context manager of one.
         run_config: The `RunnableConfig` of each run, or a function of the turn that returns it; the
             bridge adds `configurable.thread_id`.
         context: The runtime context of each run, or a function of the turn that returns it.
@@ -297,17 +297,17 @@ class _SentMessages:
 
     def new_events(self, item: tuple[Any, Mapping[str, Any]]) -> list[Event]:
         """Return the events for a message; another message begins a new paragraph."""
-        message, about = item
-        if message.type not in AI_TYPES or not self._is_wanted(about):
+        message, metadata = item
+        if message.type not in AI_TYPES or not self._is_wanted(metadata):
             return []
         text = str(message.text)
-        if message.type == "ai" and self._is_sent(message.id, text, _node_path(about)):
+        if message.type == "ai" and self._is_sent(message.id, text, _node_path(metadata)):
             return []
         separator: list[Event] = []
         if message.id not in self.texts and text and any(self.texts.values()):
-            separator = [("messages", (type(message)("\n\n"), about))]
+            separator = [("messages", (type(message)("\n\n"), metadata))]
         self.texts[message.id] = self.texts.get(message.id, "") + text
-        self._node_paths[message.id] = _node_path(about)
+        self._node_paths[message.id] = _node_path(metadata)
         return [*separator, ("messages", item)]
 
     def _is_sent(self, message_id: str, text: str, node_path: str) -> bool:
@@ -316,16 +316,16 @@ class _SentMessages:
             for sent_id, sent_text in self.texts.items()
         )
 
-    def _is_wanted(self, about: Mapping[str, Any]) -> bool:
-        steps = (step.partition(":")[0] for step in _node_path(about).split("|"))
+    def _is_wanted(self, metadata: Mapping[str, Any]) -> bool:
+        steps = (step.partition(":")[0] for step in _node_path(metadata).split("|"))
         return not self._nodes or not self._nodes.isdisjoint(
-            {*steps, about.get("langgraph_node", "")}
+            {*steps, metadata.get("langgraph_node", "")}
         )
 
 
-def _node_path(about: Mapping[str, Any]) -> str:
+def _node_path(metadata: Mapping[str, Any]) -> str:
     """Return the path of a node's run, which begins with the nodes that contain it."""
-    return str(about.get("langgraph_checkpoint_ns", ""))
+    return str(metadata.get("langgraph_checkpoint_ns", ""))
 
 
 def _names(channels: str | Iterable[str]) -> list[str]:
@@ -354,7 +354,7 @@ def _model_of(graph: Any, which: typing.Literal["input", "output"]) -> type[Base
 
 
 async def _value_for(source: Any, turn: Turn) -> Any:
-    """Return a value, or what a function of the turn returns."""
+    """Return *source*, or what it returns if it is a function of the turn."""
     is_function = callable(source) and not isinstance(source, type)
     return await maybe_await(source(turn)) if is_function else source
 

@@ -7,11 +7,11 @@ import os
 from typing import Any
 
 _counts: dict[tuple[str, logging.Filter], int] = {}
-"""Number of all loggers when those of a framework last got a filter."""
+"""Number of all loggers when a filter was last added to the loggers of a framework."""
 
 
 class ExceptionTextFilter(logging.Filter):
-    """A filter that leaves the type of an exception in a record, and logs the rest at DEBUG.
+    """A filter that replaces exceptions in a record by their types, and logs the rest at DEBUG.
 
     It changes exceptions that a record has as its `exc_info` or as arguments.
     """
@@ -36,7 +36,7 @@ class DebugFilter(logging.Filter):
     """A filter that logs all records of a package at DEBUG, regardless of their level.
 
     Some frameworks write the text of an exception into the message, where no filter can tell it
-    from the rest, and log it with functions such as `logging.error`, that is, as the root logger.
+    from the rest, and log it with functions such as `logging.error`, which use the root logger.
 
     Args:
         folder: The folder of the package's modules.
@@ -63,7 +63,7 @@ def hide_exception_texts(framework: str) -> None:
     """Keep the texts of exceptions out of the records of a framework's loggers above DEBUG.
 
     A filter applies to one logger and not to those below it, so call this again when the framework
-    may have made new ones; that costs nothing if there are none.
+    may have created new loggers; that costs nothing if there are none.
 
     Args:
         framework: The name of its top-level logger.
@@ -72,7 +72,7 @@ def hide_exception_texts(framework: str) -> None:
 
 
 def log_at_debug(framework: str, folder: str) -> None:
-    """Log the records of a framework at DEBUG, also those that it writes as the root logger.
+    """Log the records of a framework at DEBUG, even those that it logs on the root logger.
 
     As with `hide_exception_texts`, call this again when the framework may have new loggers.
 

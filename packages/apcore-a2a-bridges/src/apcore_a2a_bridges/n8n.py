@@ -36,7 +36,7 @@ UNAVAILABLE = frozenset({429, 502, 503, 504})
 STILL_RUNNING = 409
 """Status for a resume URL whose workflow has not reached its Wait node yet."""
 TEXT_KEYS = ("output", TEXT, "response", "message")
-"""Members of an answer that are its text: that of n8n's AI Agent node, and other common names."""
+"""Members of an answer that may be its text; `output` is that of n8n's AI Agent node."""
 QUESTION_KEYS = ("question", *TEXT_KEYS)
 EVENT_TYPES = frozenset({"begin", "item", "end", "error"})
 
@@ -102,7 +102,7 @@ class N8nAgent(Agent):
             repeated; otherwise only if the workflow was not started.
 
     Raises:
-        ValueError: The URL is not one of HTTP.
+        ValueError: The URL is not an http or https URL.
     """
 
     default_part_out = staticmethod(part_out)
@@ -150,12 +150,12 @@ class N8nAgent(Agent):
             await client.aclose()
 
     def _is_wanted(self, answer: Any) -> bool:
-        """Return whether to send an answer: pieces of some nodes are left out."""
+        """Return whether to send an answer: chunks of nodes not in `nodes` are left out."""
         is_piece = isinstance(answer, StreamEvent)
         return not (is_piece and self._nodes) or answer.node in self._nodes
 
     def _question_in(self, answer: Any) -> Json | None:
-        """Return an answer that waits at a Wait node; None if it does not."""
+        """Return an answer whose workflow waits at a Wait node; None for other answers."""
         document: Any = answer
         if isinstance(answer, StreamEvent):
             if answer.type != "item" or self._resume_key not in answer.content:
@@ -209,7 +209,7 @@ class N8nAgent(Agent):
             attempt += 1
 
     def _may_retry(self, error: Exception) -> bool:
-        """Return whether a request that failed can be sent again without running twice."""
+        """Return whether it is safe to send a failed request again."""
         import httpx
 
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
@@ -250,16 +250,16 @@ class N8nAgent(Agent):
             answer = turn.answer
             return {**session, self._message_field: text_of(answer), "answer": answer}
         mapped = await self.mapped_input(turn)
-        if is_mapping(mapped):  # of the input mapper
+        if is_mapping(mapped):  # from the input mapper
             return {**session, **mapped}
-        others = {name: value for name, value in turn.inputs.items() if name != self.input_key}
-        return {**others, **session, self._message_field: mapped}
+        other_inputs = {n: value for n, value in turn.inputs.items() if n != self.input_key}
+        return {**other_inputs, **session, self._message_field: mapped}
 
     def _resume_url(self, url: str) -> str:
         """Return the URL of a Wait node at the address of the webhook.
 
-        n8n makes the URL from its public address. At the address of the webhook, the node can be
-        reached, and a workflow can't have answers and headers sent to another host.
+        n8n makes the URL from its public address, which may not be reachable from here. And a
+        workflow must not be able to have answers and headers sent to another host.
         """
         own, path = urlsplit(self._url), urlsplit(url)
         return urlunsplit((own.scheme, own.netloc, path.path, path.query, ""))

@@ -53,7 +53,7 @@ class OpenAIAgent(Agent):
     """An agent of the OpenAI Agents SDK; handoffs and guardrails work as usual.
 
     It gets the texts of the conversation, unless it has a session of its own. Nothing is sent to
-    OpenAI's tracing, unless *run_config* says so.
+    OpenAI's tracing, unless *run_config* enables it.
 
     Args:
         agent: The agent.
@@ -103,13 +103,13 @@ class OpenAIAgent(Agent):
         if self._session is not None:
             run_options["session"] = await maybe_await(self._session(turn.session_id))
         context = self._context(turn) if callable(self._context) else self._context
-        context, spent = await maybe_await(context), (0, 0)
+        context, earlier_tokens = await maybe_await(context), (0, 0)
         if turn.state is None:
             run_input = await self._input(turn)
             run_options["context"] = context
         else:
             run_input = await self._resume_state(turn, context)
-            spent = tuple(turn.state["usage"])
+            earlier_tokens = tuple(turn.state["usage"])
         result = Runner.run_streamed(self._agent, run_input, **run_options)
         try:
             async for event in result.stream_events():
@@ -119,16 +119,19 @@ class OpenAIAgent(Agent):
             result.cancel()  # its run is a task of its own, which a cancellation does not reach
             raise
         usage = result.context_wrapper.usage
-        total = (usage.input_tokens, usage.output_tokens)  # with that of the run before the pause
-        yield Usage(input_tokens=total[0] - spent[0], output_tokens=total[1] - spent[1])
+        tokens = (usage.input_tokens, usage.output_tokens)  # including those before a pause
+        yield Usage(
+            input_tokens=tokens[0] - earlier_tokens[0],
+            output_tokens=tokens[1] - earlier_tokens[1],
+        )
         if result.interruptions:
             run = result.to_state().to_string(context_serializer=_no_context)
-            _pause(turn, result.interruptions, {"run": run, "usage": total, "approved": []})
+            _pause(turn, result.interruptions, {"run": run, "usage": tokens, "approved": []})
         if not self._has_text_output:
             yield result.final_output
 
     async def _input(self, turn: Turn) -> Any:
-        """Return the input of a run: a text or items, after those of the conversation."""
+        """Return the input of a run: the conversation, unless a session has it, and the message."""
         past = () if self._session is not None else turn.messages
         items: list[Json] = [{"role": ROLES[m.role], "content": m.text} for m in past]
         return [*items, {"role": "user", "content": await self.contents(turn)}]

@@ -38,7 +38,7 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
 
 
 def part_out(event: Any, turn: Turn) -> Any:
-    """Convert a value that an agent yields to chunks; one that is a chunk already is not changed.
+    """Convert a value that an agent yields to a chunk; chunks are returned unchanged.
 
     Models and dataclasses become data, bytes become files, and other values ``{"result": …}``.
 
@@ -68,7 +68,7 @@ def text_of(value: Any) -> str:
 
 
 def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
-    """Return whether a value has members by name."""
+    """Return whether a value is a mapping."""
     return isinstance(value, Mapping)
 
 
@@ -93,7 +93,7 @@ def as_output(chunk: str | Json | File) -> Json:
 
 
 class Output:
-    """The sum of the chunks of a turn: the texts joined, all files, and the last data.
+    """The sum of the chunks of a turn: joined texts, all files, the last value of other members.
 
     >>> output = Output()
     >>> for chunk in ("Good", "bye", {"n": 1}):

@@ -69,11 +69,11 @@ class Program:
         self._helpers.append(asyncio.create_task(self._write(text)))
 
     async def read(self) -> bytes:
-        """Return the next bytes of the output; none at its end."""
+        """Return the next bytes of the output; empty at its end."""
         return await self._wait_for(lambda output: output.read(READ_SIZE))
 
     async def readline(self) -> bytes:
-        """Return the next line of the output; nothing at its end."""
+        """Return the next line of the output; empty at its end."""
         return await self._wait_for(asyncio.StreamReader.readline)
 
     async def exit_code(self) -> int:
@@ -135,7 +135,7 @@ class Program:
     async def _write(self, text: str) -> None:
         stdin = self._process.stdin
         if stdin is not None:
-            with suppress(BrokenPipeError, ConnectionResetError):  # it does not read its input
+            with suppress(BrokenPipeError, ConnectionResetError):  # it ignores its input
                 stdin.write(text.encode(errors="replace"))
                 await stdin.drain()
             stdin.close()

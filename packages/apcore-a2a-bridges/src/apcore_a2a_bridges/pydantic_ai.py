@@ -53,9 +53,9 @@ def part_out(event: Any, turn: Turn) -> Any:
 class PydanticAIAgent(Agent):
     """An agent of pydantic-ai. It gets the texts of the conversation as its message history.
 
-    A tool that is deferred pauses the task until the client sends its result, and one that needs
-    approval until the user says yes or no, if `DeferredToolRequests` is among the output types of
-    the agent. The messages of the run wait with the task.
+    A deferred tool pauses the task until the client sends its result, and a tool that needs
+    approval pauses it until the user says yes or no, if `DeferredToolRequests` is among the output
+    types of the agent. The messages of the run are stored with the paused task.
 
     Args:
         agent: The agent.
@@ -175,13 +175,13 @@ class _PausedRun:
 
     def with_answer(self, turn: Turn) -> _PausedRun:
         """Return the run after the user's answer about the first call that waits."""
-        call, *others = self.waiting
+        call, *other_calls = self.waiting
         results, approvals = dict(self.results), dict(self.approvals)
         if call["needs_approval"]:
             approvals[call["id"]] = turn.approved is True
         else:
             results[call["id"]] = turn.answer
-        return _PausedRun(self.messages, others, results, approvals)
+        return _PausedRun(self.messages, other_calls, results, approvals)
 
     def pause(self, turn: Turn) -> NoReturn:
         """Ask the user about the first call that waits."""

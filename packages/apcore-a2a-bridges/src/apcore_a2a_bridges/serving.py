@@ -51,14 +51,14 @@ def to_a2a(agents: Any, **options: Any) -> Starlette:
     lifespan = app.router.lifespan_context
 
     @asynccontextmanager
-    async def closing(app: Starlette) -> AsyncGenerator[Any]:
+    async def lifespan_and_close(app: Starlette) -> AsyncGenerator[Any]:
         async with lifespan(app) as state:
             try:
                 yield state
             finally:
                 await close_all(registry)
 
-    app.router.lifespan_context = closing
+    app.router.lifespan_context = lifespan_and_close
     return app
 
 
@@ -67,8 +67,8 @@ def serve_agent(agents: Any, *, host: str = "127.0.0.1", port: int = 8000, **opt
 
     Args:
         agents: An agent, see `bridge`; or a mapping of the ids of skills to agents.
-        host: The address to listen on; `0.0.0.0` for all. Others on the network can then call the
-            agent, so set `auth` as well.
+        host: The address to listen on; `0.0.0.0` for all. Other machines can then call the agent,
+            so set `auth` as well.
         port: The port to listen on.
         options: Options of `serve` of apcore-a2a-server, of `Agent` and of its bridge.
 
@@ -97,7 +97,7 @@ def serve_agent(agents: Any, *, host: str = "127.0.0.1", port: int = 8000, **opt
 def build_agent_card(
     agents: Any, *, url: str = "http://127.0.0.1:8000", **options: Any
 ) -> AgentCard:
-    """Return the Agent Card of an agent, or of several as the skills of one, as the SDK has it.
+    """Return the Agent Card of an agent, or of several as the skills of one, as a type of the SDK.
 
     Args:
         agents: An agent, see `bridge`; or a mapping of the ids of skills to agents.
@@ -158,10 +158,10 @@ def _divide_options(
     """Return the registry of agents, and the options for the server."""
     names = {setting.name for setting in fields(settings)}
     shared = () if is_mapping(agents) else ABOUT
-    for_bridge = {n: v for n, v in options.items() if n not in names or n in shared}
-    for_server = {n: v for n, v in options.items() if n in names}
-    registry, about = registry_of(agents, for_bridge)
-    return registry, {**about, **for_server}
+    bridge_options = {n: v for n, v in options.items() if n not in names or n in shared}
+    server_options = {n: v for n, v in options.items() if n in names}
+    registry, about = registry_of(agents, bridge_options)
+    return registry, {**about, **server_options}
 
 
 @contextmanager

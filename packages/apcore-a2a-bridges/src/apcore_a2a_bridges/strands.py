@@ -91,9 +91,9 @@ def part_out(event: Any, turn: Turn) -> Any:
 class StrandsAgent(Agent):
     """An agent of Strands, or a function that makes one.
 
-    An agent of Strands has one conversation and one turn at a time. A single agent is therefore
-    given the messages and the state of each conversation in turn. With a function, each turn has
-    an agent of its own, and all run at the same time. Interrupts pause the task.
+    An agent of Strands has one conversation, and runs one turn at a time. A single agent therefore
+    loads the messages and the state of a conversation for each turn. With a function, each turn
+    has an agent of its own, and turns run at the same time. Interrupts pause the task.
 
     Args:
         agent: The agent, or a function without parameters that returns a new one.
@@ -151,7 +151,7 @@ class StrandsAgent(Agent):
                 self._agent.load_snapshot(self._template)
 
     def _load(self, agent: Any, turn: Turn) -> None:
-        """Give an agent the conversation of a turn: its own, the stored one, or the texts."""
+        """Load the conversation of a turn into an agent: from the task, memory or its texts."""
         from strands.handlers.callback_handler import PrintingCallbackHandler, null_callback_handler
         from strands.types.session import decode_bytes_values
 
@@ -168,9 +168,8 @@ class StrandsAgent(Agent):
         if snapshot is not None and not is_waiting:
             agent.load_snapshot(snapshot)
             return
-        agent.load_snapshot(
-            self._template
-        )  # the saved snapshot has the question of a canceled task
+        # a snapshot in memory that waits has the question of a canceled task
+        agent.load_snapshot(self._template)
         roles = {"user": "user", "agent": "assistant"}
         agent.messages.extend(
             {"role": roles[message.role], "content": [{"text": message.text}]}
@@ -200,6 +199,6 @@ class StrandsAgent(Agent):
 def _response_to(interrupt_id: str, turn: Turn) -> Json:
     """Convert the user's answer to the response to an interrupt."""
     answer = turn.answer
-    if is_object(answer) and interrupt_id in answer:  # there are several
+    if is_object(answer) and interrupt_id in answer:  # there are several interrupts
         answer = answer[interrupt_id]
     return {"interruptResponse": {"interruptId": interrupt_id, "response": answer}}

@@ -32,7 +32,7 @@ class TextMessage(NamedTuple):
 
 
 class _NoServices:
-    """Replaces the services of A2A in a call outside of an A2A server."""
+    """A replacement for the services of A2A in a call outside of an A2A server."""
 
     task_id = context_id = message_id = principal = ""
     history: Sequence[Json] = ()
@@ -212,7 +212,7 @@ class Turn:
             schema: JSON Schema of the answer, or a pydantic model.
             state: JSON for the next turn, as `state`; clients never see it.
             parts: Parts that follow the question in its message, as JSON of A2A 1.0, for clients
-                that know them.
+                that understand them.
 
         Raises:
             InputRequiredError: Always; do not catch it.
