@@ -1,4 +1,4 @@
-"""gRPC client: `python examples/grpc_client.py URL`, for an agent served with `--grpc-port`.
+"""gRPC client: run `python examples/grpc_client.py URL` for an agent served with `--grpc-port`.
 
 Uses the client of the official SDK. Needs `pip install 'apcore-a2a[grpc]'`.
 """

@@ -1,4 +1,4 @@
-"""Webhook receiver: `python examples/receiver.py`, with its secret in PUSH_SECRET.
+"""Webhook receiver: set PUSH_SECRET to its secret, and run `python examples/receiver.py`.
 
 The agent's operator prints the secret with `apcore-a2a webhooks secret http://127.0.0.1:9000/`.
 Verifies signatures, prints new notifications, and ignores repeated ones. Needs `pip install

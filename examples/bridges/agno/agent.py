@@ -1,4 +1,4 @@
-"""An agent of Agno with an OpenAI key; run `apcore-a2a serve agent.py:agent`."""
+"""An agent of Agno; set OPENAI_API_KEY and run `apcore-a2a serve agent.py:agent`."""
 
 from agno.agent import Agent
 from agno.models.openai import OpenAIChat

@@ -1,4 +1,4 @@
-"""A flow of CrewAI that asks a question; run `apcore-a2a serve flow.py:flow`."""
+"""A CrewAI flow that asks a question; run `apcore-a2a serve flow.py:flow`."""
 
 from crewai.flow import Flow, start
 

@@ -1,4 +1,4 @@
-"""An agent of google-adk; serve it with `apcore-a2a serve agent.py:agent`. It needs an API key."""
+"""An agent of google-adk; set GOOGLE_API_KEY and run `apcore-a2a serve agent.py:agent`."""
 
 from google.adk.agents import LlmAgent
 

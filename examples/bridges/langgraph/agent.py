@@ -1,4 +1,4 @@
-"""An agent with a fake model."""
+"""A graph of LangGraph with a fake model; run `python agent.py`."""
 
 from apcore_a2a_bridges import serve_agent
 from langchain.agents import create_agent

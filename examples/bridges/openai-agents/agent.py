@@ -1,4 +1,4 @@
-"""An agent of the OpenAI Agents SDK with a scripted model: `apcore-a2a serve agent.py:agent`."""
+"""An OpenAI Agents SDK agent with a scripted model; run `apcore-a2a serve agent.py:agent`."""
 
 from agents import Agent
 from agents.testing import ScriptedModel, assistant_message

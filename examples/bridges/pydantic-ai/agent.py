@@ -1,4 +1,4 @@
-"""An agent of pydantic-ai with a test model: `apcore-a2a serve agent.py:agent`."""
+"""An agent of pydantic-ai with a test model; run `apcore-a2a serve agent.py:agent`."""
 
 from pydantic_ai import Agent
 from pydantic_ai.models.test import TestModel

@@ -1,4 +1,4 @@
-"""An agent of Strands, with AWS credentials; run `apcore-a2a serve agent.py:agent`."""
+"""An agent of Strands; set AWS credentials and run `apcore-a2a serve agent.py:agent`."""
 
 from strands import Agent
 

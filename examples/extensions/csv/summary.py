@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MAX_CHARACTERS = 1_000_000
 
-# Plain notation below 10^15, which every JSON reader keeps exactly. Leading zeros make a code, not
-# a number: 00123 stays text.
+# Plain notation below 10^15, which every JSON reader keeps exactly. Digits with leading zeros are
+# a code, not a number: 00123 stays text.
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(\.[0-9]+)?")
 
 
