@@ -24,7 +24,7 @@ WEIGHTS = {"g": 1.0, "kg": 1000.0, "oz": 28.349523125, "lb": 453.59237}
 SCALES = {unit: scale for scale in (LENGTHS, WEIGHTS) for unit in scale}
 NUMBER, UNIT = r"[0-9]{1,12}(?:\.[0-9]{1,12})?", "|".join(SCALES)
 REQUEST = re.compile(
-    rf"(?!$)(?:(?P<amount>{NUMBER}) ?(?P<unit>{UNIT})\b)? ?(?:(?:in|to) )?(?P<wanted>{UNIT})?"
+    rf"(?!$)(?:(?P<amount>{NUMBER}) ?(?P<unit>{UNIT})\b)? ?(?:(?:in|to) )?(?P<target>{UNIT})?"
 )
 
 
@@ -84,10 +84,10 @@ class Convert:
             _ask(context.services, "What should be converted? For example: 5 km in mi")
         amount, unit = measures[-1]
         choices = [name for name in SCALES[unit] if name != unit]
-        wanted = [match["wanted"] for match in matches if match["wanted"] in choices]
-        if not wanted or latest[0]["wanted"] not in (None, wanted[-1]):
+        targets = [match["target"] for match in matches if match["target"] in choices]
+        if not targets or latest[0]["target"] not in (None, targets[-1]):
             _ask(context.services, f"{amount} {unit} in which unit?", choices)
-        return _convert(amount, unit, wanted[-1])
+        return _convert(amount, unit, targets[-1])
 
 
 def _parse(text: str) -> list[re.Match[str]]:
@@ -112,8 +112,8 @@ def _ask(services: "Services | None", question: str, choices: list[str] | None =
     services.ask(question, field="text", choices=choices)
 
 
-def _convert(amount: str, unit: str, wanted: str) -> dict[str, Any]:
+def _convert(amount: str, unit: str, target: str) -> dict[str, Any]:
     scale = SCALES[unit]
-    digits = f"{float(amount) * scale[unit] / scale[wanted]:.6g}"
-    text = f"{amount} {unit} = {digits} {wanted}"
-    return {"text": text, "amount": float(digits), "unit": wanted}
+    digits = f"{float(amount) * scale[unit] / scale[target]:.6g}"
+    text = f"{amount} {unit} = {digits} {target}"
+    return {"text": text, "amount": float(digits), "unit": target}

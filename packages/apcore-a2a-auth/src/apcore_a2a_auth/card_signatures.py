@@ -214,8 +214,8 @@ def parse_card(card: Json) -> AgentCard:
 
 def _read_signatures(card: Json) -> Iterator[Signature]:
     """Yield the signatures of a card that can be read, at most `MAX_SIGNATURES`."""
-    listed = card.get("signatures")
-    for data in (listed if is_array(listed) else [])[:MAX_SIGNATURES]:
+    entries = card.get("signatures")
+    for data in (entries if is_array(entries) else [])[:MAX_SIGNATURES]:
         if not is_object(data):
             continue
         protected, value = data.get("protected"), data.get("signature")

@@ -53,7 +53,7 @@ def mint(
         claims: Further claims, such as `scope`.
 
     Raises:
-        ValueError: The id is not valid in a token, the identity is that of the system itself, or
+        ValueError: The id is not valid in a token, the identity is the system itself, or
             *claims* contains a claim that `mint` sets.
         ConfigurationError: The key is not usable.
 
@@ -76,7 +76,7 @@ def mint(
     if not is_valid_id(identity.id):
         raise ValueError("The id of the identity must be one line of 1 to 255 characters")
     if identity.type == RESERVED_TYPE:
-        raise ValueError("The identity is that of the system itself, which no token may claim")
+        raise ValueError("The identity is the system itself, which no token may claim to be")
     if not 0 < lifetime <= MAX_LIFETIME:
         raise ValueError(f"lifetime must be more than 0 and at most {MAX_LIFETIME:.0f} seconds")
     if not audience:

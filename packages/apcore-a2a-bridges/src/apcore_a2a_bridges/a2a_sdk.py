@@ -260,8 +260,11 @@ class ExecutorAgent(Agent):
             text = [{TEXT: turn.text}] if turn.text else []
             parts = [*text, *([{"data": data}] if data else ()), *turn.parts]
         elif turn.answer_parts is None:
-            mapped = await self.mapped_input(turn)
-            parts = [{TEXT: mapped} if isinstance(mapped, str) else {"data": mapped}, *turn.parts]
+            value = await self.mapped_input(turn)
+            parts = [
+                {TEXT: value} if isinstance(value, str) else {"data": value},
+                *turn.parts,
+            ]
         else:
             parts = [*turn.answer_parts]
         return await self.convert_parts(parts, turn)

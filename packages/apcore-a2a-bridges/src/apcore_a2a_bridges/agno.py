@@ -115,10 +115,10 @@ class AgnoAgent(Agent):
         if turn.state is None:
             events = self._agent.arun(**await self._arguments(turn))
         else:
-            paused = _run_of(turn.state)
-            _answer(_open_requirements(paused)[0], turn)
-            _ask(turn, paused)
-            events = self._agent.acontinue_run(paused, **self._options(turn))
+            paused_run = _run_of(turn.state)
+            _answer(_open_requirements(paused_run)[0], turn)
+            _ask(turn, paused_run)
+            events = self._agent.acontinue_run(paused_run, **self._options(turn))
         output, streamed_text = None, ""
         async with aclosing(events):
             async for event in events:
@@ -168,12 +168,12 @@ class AgnoAgent(Agent):
                 media.setdefault(_argument_of(content), []).append(content)
         is_text = all(isinstance(text, str) for text in texts)
         prompt = "\n".join(texts) if is_text else texts[0]
-        past = [] if self._has_memory or not is_text else turn.messages
-        if past and self._is_team:  # a team takes no list of messages
-            prompt = f"{_transcript(past)}\n\n{prompt}"
-        if not past or self._is_team:
+        earlier_messages = [] if self._has_memory or not is_text else turn.messages
+        if earlier_messages and self._is_team:  # a team takes no list of messages
+            prompt = f"{_transcript(earlier_messages)}\n\n{prompt}"
+        if not earlier_messages or self._is_team:
             return {"input": prompt, **media, **self._options(turn)}
-        messages = [Message(role=ROLES[m.role], content=m.text) for m in past]
+        messages = [Message(role=ROLES[m.role], content=m.text) for m in earlier_messages]
         messages.append(Message(role="user", content=prompt, **media))
         return {"input": messages, **self._options(turn)}
 
@@ -222,8 +222,8 @@ def _answer(requirement: Any, turn: Turn) -> None:
         requirement.confirm() if turn.approved else requirement.reject(DENIED)
     elif requirement.needs_user_feedback:
         question = _open_question(requirement)
-        selected = text.split(",") if isinstance(answer, str) else answer
-        labels = [label.strip() for label in selected] if question.multi_select else [text]
+        selected_labels = text.split(",") if isinstance(answer, str) else answer
+        labels = [label.strip() for label in selected_labels] if question.multi_select else [text]
         requirement.provide_user_feedback({question.question: labels})
     elif requirement.needs_user_input:
         names = [field.name for field in _open_fields(requirement)]

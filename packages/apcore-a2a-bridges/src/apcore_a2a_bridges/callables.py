@@ -142,13 +142,13 @@ class ObjectAgent(Agent):
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
         """Stream if the object can, or else invoke it."""
-        mapped = await self.mapped_input(turn)
+        mapped_input = await self.mapped_input(turn)
         try:
             if self._streams:
-                async for chunk in self._stream(mapped, turn):
+                async for chunk in self._stream(mapped_input, turn):
                     yield chunk
             if not self._streams:
-                yield await self._call(self._adapter.invoke, mapped, turn)
+                yield await self._call(self._adapter.invoke, mapped_input, turn)
         except asyncio.CancelledError:
             cancel = getattr(self._adapter, "cancel", None)
             if cancel is not None:

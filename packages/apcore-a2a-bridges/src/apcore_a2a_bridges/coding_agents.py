@@ -20,7 +20,7 @@ from .turn import Turn
 MAX_SESSIONS = 10_000
 """Maximum number of conversations for which an agent remembers its program's session."""
 CLAUDE_INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-"""Tokens that Claude Code has sent to a model: new ones, and those of its cache."""
+"""Tokens that a model has read: new ones, and those written to and read from its cache."""
 
 
 def claude_part_out(event: Any, turn: Turn) -> Any:
@@ -183,17 +183,19 @@ class _CodexSession:
 
     def count_new(self, usage: Json) -> dict[str, int]:
         """Return the tokens since the last turn; Codex counts those of the whole session."""
-        now = {name: count for name, count in usage.items() if isinstance(count, int)}
-        before, self.usage = self.usage, now
-        return {name: max(0, count - before.get(name, 0)) for name, count in now.items()}
+        counts = {name: count for name, count in usage.items() if isinstance(count, int)}
+        before, self.usage = self.usage, counts
+        return {name: max(0, count - before.get(name, 0)) for name, count in counts.items()}
 
 
 def _with_history(text: str, turn: Turn) -> str:
     """Return a text for a new session, which does not know the conversation."""
     if not turn.messages:
         return text
-    past = "\n\n".join(f"{message.role.capitalize()}: {message.text}" for message in turn.messages)
-    return f"The conversation so far:\n\n{past}\n\nThe new message:\n\n{text}"
+    transcript = "\n\n".join(
+        f"{message.role.capitalize()}: {message.text}" for message in turn.messages
+    )
+    return f"The conversation so far:\n\n{transcript}\n\nThe new message:\n\n{text}"
 
 
 def _message_in(event: Json) -> str:

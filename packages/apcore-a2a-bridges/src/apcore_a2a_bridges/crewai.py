@@ -160,8 +160,8 @@ class CrewAIAgent(Agent):
         return _Work(**turn.state), None if is_accepted else text
 
     async def _inputs(self, turn: Turn) -> Json:
-        mapped = await self.mapped_input(turn)
-        inputs = {**mapped} if is_mapping(mapped) else {self.input_key: mapped}
+        mapped_input = await self.mapped_input(turn)
+        inputs = {**mapped_input} if is_mapping(mapped_input) else {self.input_key: mapped_input}
         if self.input_mapper is None:
             inputs.pop(CHAT, None)  # callers must not forge the conversation
         chat = [{"role": ROLES[m.role], "content": m.text} for m in turn.messages]

@@ -28,7 +28,7 @@ PRIVACY = {
 _END = object()
 """The last event of a run."""
 _in_run: ContextVar[bool] = ContextVar("_in_run", default=False)
-"""Whether the current context is that of a `Run`."""
+"""Whether the current context belongs to a `Run`."""
 
 
 class CrewAIError(RuntimeError):

@@ -179,8 +179,8 @@ def load_bridge(config: Mapping[str, Any]) -> Any:
         return _make_module(bridge, args, options)
     target = _find_target(str(name))
     if target is None:
-        known = ", ".join(sorted(short for short in _BRIDGES if "." not in short))
-        raise AgentConfigError(f"There is no bridge called {name}; known ones are {known}")
+        known_names = ", ".join(sorted(short for short in _BRIDGES if "." not in short))
+        raise AgentConfigError(f"There is no bridge called {name}; known ones are {known_names}")
     return _make_module(_load(target), args, options)
 
 

@@ -223,13 +223,13 @@ class LangGraphAgent(Agent):
 
         if not graph.checkpointer:
             return past_messages(turn)
-        saved = (await graph.aget_state(config)).values.get(MESSAGES) or ()
-        answered = {getattr(message, "tool_call_id", None) for message in saved}
-        calls = [call for message in saved for call in getattr(message, "tool_calls", ())]
+        saved_messages = (await graph.aget_state(config)).values.get(MESSAGES) or ()
+        answered_ids = {getattr(message, "tool_call_id", None) for message in saved_messages}
+        calls = [call for message in saved_messages for call in getattr(message, "tool_calls", ())]
         return [
             ToolMessage("The call was canceled.", tool_call_id=call["id"], name=call["name"])
             for call in calls
-            if call["id"] not in answered
+            if call["id"] not in answered_ids
         ]
 
     def _pause(self, graph: Any, interrupt: Any, turn: Turn) -> NoReturn:
@@ -261,9 +261,9 @@ class LangGraphAgent(Agent):
             is_state = is_mapping(final) and not isinstance(self._graph.output_channels, str)
             yield "values", {n: v for n, v in final.items() if n in names} if is_state else final
         elif is_mapping(final):
-            last = [*final.get(MESSAGES, ())][-1:]
-            if last and not sent.texts and last[0].type in AI_TYPES and not self._nodes:
-                yield "messages", (last[0], {})
+            newest = [*final.get(MESSAGES, ())][-1:]
+            if newest and not sent.texts and newest[0].type in AI_TYPES and not self._nodes:
+                yield "messages", (newest[0], {})
             if final.get(STRUCTURED) is not None:
                 yield "values", final[STRUCTURED]
 

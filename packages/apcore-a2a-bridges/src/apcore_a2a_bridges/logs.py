@@ -19,15 +19,15 @@ class ExceptionTextFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Change the record, and let it pass."""
         errors = [arg for arg in _arguments_of(record) if isinstance(arg, BaseException)]
-        raised = record.exc_info[1] if record.exc_info else None
-        if record.levelno <= logging.DEBUG or not (errors or raised):
+        exception = record.exc_info[1] if record.exc_info else None
+        if record.levelno <= logging.DEBUG or not (errors or exception):
             return True
         logger = logging.getLogger(record.name)
-        logger.debug(record.msg, *_arguments_of(record), exc_info=raised)
+        logger.debug(record.msg, *_arguments_of(record), exc_info=exception)
         if isinstance(record.args, tuple):
             record.args = tuple(_without_text(arg) for arg in record.args)
-        if raised is not None:
-            record.msg, record.args = f"{record.getMessage()} ({type(raised).__name__})", ()
+        if exception is not None:
+            record.msg, record.args = f"{record.getMessage()} ({type(exception).__name__})", ()
             record.exc_info = record.exc_text = None
         return True
 

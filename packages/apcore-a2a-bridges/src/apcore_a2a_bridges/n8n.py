@@ -36,7 +36,7 @@ UNAVAILABLE = frozenset({429, 502, 503, 504})
 STILL_RUNNING = 409
 """Status for a resume URL whose workflow has not reached its Wait node yet."""
 TEXT_KEYS = ("output", TEXT, "response", "message")
-"""Members of an answer that may be its text; `output` is that of n8n's AI Agent node."""
+"""Members of an answer that may be its text; n8n's AI Agent node uses `output`."""
 QUESTION_KEYS = ("question", *TEXT_KEYS)
 EVENT_TYPES = frozenset({"begin", "item", "end", "error"})
 
@@ -249,11 +249,11 @@ class N8nAgent(Agent):
         if turn.state is not None:
             answer = turn.answer
             return {**session, self._message_field: text_of(answer), "answer": answer}
-        mapped = await self.mapped_input(turn)
-        if is_mapping(mapped):  # from the input mapper
-            return {**session, **mapped}
+        mapped_input = await self.mapped_input(turn)
+        if is_mapping(mapped_input):  # from the input mapper
+            return {**session, **mapped_input}
         other_inputs = {n: value for n, value in turn.inputs.items() if n != self.input_key}
-        return {**other_inputs, **session, self._message_field: mapped}
+        return {**other_inputs, **session, self._message_field: mapped_input}
 
     def _resume_url(self, url: str) -> str:
         """Return the URL of a Wait node at the address of the webhook.
@@ -261,8 +261,8 @@ class N8nAgent(Agent):
         n8n makes the URL from its public address, which may not be reachable from here. And a
         workflow must not be able to have answers and headers sent to another host.
         """
-        own, path = urlsplit(self._url), urlsplit(url)
-        return urlunsplit((own.scheme, own.netloc, path.path, path.query, ""))
+        webhook, node = urlsplit(self._url), urlsplit(url)
+        return urlunsplit((webhook.scheme, webhook.netloc, node.path, node.query, ""))
 
     def _client(self) -> AsyncClient:
         """Return the client of the running event loop."""

@@ -158,8 +158,8 @@ class StrandsAgent(Agent):
         if isinstance(agent.callback_handler, PrintingCallbackHandler):
             agent.callback_handler = null_callback_handler  # the default prints every answer
         if turn.state is not None:
-            stored = decode_bytes_values(turn.state["snapshot"])
-            agent.load_snapshot(type(self._template)(**stored))
+            saved_snapshot = decode_bytes_values(turn.state["snapshot"])
+            agent.load_snapshot(type(self._template)(**saved_snapshot))
             return
         snapshot = self._sessions.get(turn.session_id)
         is_waiting = snapshot is not None and snapshot.data.get("interrupt_state", {}).get(

@@ -242,7 +242,7 @@ class Turn:
             question: The question.
             data: JSON that accompanies it, for example the arguments of a tool.
             state: JSON for the next turn, as `state`; clients never see it.
-            parts: Parts that follow the question in its message, as those of `ask`.
+            parts: Parts that follow the question in its message, as for `ask`.
 
         Raises:
             ApprovalRequired: Always; do not catch it.

@@ -149,14 +149,14 @@ class AgentCard(Model):
         main = {"url": data.pop("url", None), "transport": data.pop("preferredTransport", None)}
         additional = objects(data.pop("additionalInterfaces", None))
         if data.get("supportedInterfaces") is None and main["url"]:
-            others = [interface for interface in additional if interface != main]
+            other_interfaces = [interface for interface in additional if interface != main]
             data["supportedInterfaces"] = [
                 {
                     "url": interface.get("url"),
                     "protocolBinding": interface.get("transport") or "JSONRPC",
                     "protocolVersion": version,
                 }
-                for interface in [main, *others]
+                for interface in [main, *other_interfaces]
             ]
         extended = data.pop("supportsAuthenticatedExtendedCard", None)
         if extended is not None and isinstance(data.get("capabilities") or {}, dict):

@@ -208,16 +208,16 @@ def _codecs(cls: type[Model]) -> dict[str, Codec]:
     # Resolving annotations takes milliseconds: too slow for the import of the package.
     types = get_type_hints(cls)
     result: dict[str, Codec] = {}
-    for declared in fields(cls):
-        name, factory = declared.name, declared.default_factory
-        default = declared.default if factory is MISSING else factory()
+    for model_field in fields(cls):
+        name, factory = model_field.name, model_field.default_factory
+        default = model_field.default if factory is MISSING else factory()
         if name not in NOT_IN_JSON:
             first_word, *words = name.split("_")
             json_name = first_word + "".join(map(str.capitalize, words))
             read, write = _reader_and_writer(types[name])
             read = _check_encodable if name in ECHOED_FIELDS else read
             required = default is MISSING
-            result[json_name] = Codec(name, required, default, declared.repr, read, write)
+            result[json_name] = Codec(name, required, default, model_field.repr, read, write)
     _CODECS[cls] = result
     return result
 

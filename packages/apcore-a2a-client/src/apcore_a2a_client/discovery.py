@@ -43,7 +43,7 @@ VERSIONS = ("1.0", "0.3")
 CardCheck: TypeAlias = Callable[[Json], object | Awaitable[object]]
 """A function, or a coroutine function, that raises an exception to refuse the JSON of a card.
 
-If it returns JSON of a card, that one is used instead.
+If it returns the JSON of a card, that card is used instead.
 """
 BINDINGS: dict[str, type[Binding]] = {"JSONRPC": JSONRPC, "HTTP+JSON": HTTPJSON}
 
@@ -195,7 +195,7 @@ class Discovery:
         """Return the binding of the first interface in the card that is supported.
 
         An API key is placed where the card requires it, and OAuth 2 tokens come from the endpoint
-        in the card if no other one is known. *headers* are those of the request to send: the card,
+        in the card if no other one is known. *headers* belong to the request to send: the card,
         which all callers share, is fetched without them.
 
         Raises:

@@ -170,17 +170,17 @@ class ClientCredentials(httpx.Auth):
         if not self._uses_card:
             return
         self._agent, self._trusted = agent, frozenset(trusted)
-        declared = _find_declared_source(card)
+        source = _find_declared_source(card)
         try:
-            url = _parse_endpoint(declared.location, "token URL in the agent's card")
+            url = _parse_endpoint(source.location, "token URL in the agent's card")
         except ValueError as error:
             raise TokenUnavailableError(str(error)) from None
         if origin(url) not in trusted:
             raise CredentialsRefusedError(origin_text(agent), origin_text(url))
-        if declared != self._declared:
-            self._declared, self._token = declared, ""
-            self._token_url = None if declared.is_issuer else url
-            self._issuer, self._issuer_url = declared.location, url
+        if source != self._declared:
+            self._declared, self._token = source, ""
+            self._token_url = None if source.is_issuer else url
+            self._issuer, self._issuer_url = source.location, url
 
     def sync_auth_flow(self, request: httpx.Request) -> Flow:
         """Add a token, and send the request again with a new one if it is refused with 401."""

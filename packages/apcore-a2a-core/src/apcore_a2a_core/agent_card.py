@@ -75,7 +75,7 @@ class AgentCardBuilder:
             security_schemes: Security schemes by name; a caller needs any one of them.
             visible: Predicate on module ids that limits the skills; None for all modules.
             tenant: Name of the tenant that the card is for; empty for none. Clients of 1.0 send
-                it in their requests; those of 0.3 know no tenants, so their URL contains it.
+                it in their requests; clients of 0.3 know no tenants, so their URL contains it.
         """
         module_ids = registry.list()
         for removed_id in self._entries.keys() - {*module_ids}:

@@ -51,9 +51,9 @@ class InputRequiredError(Exception):
         self.message = question
         if hasattr(schema, "model_json_schema"):
             schema = schema.model_json_schema()
-        listed = None if choices is None else [*choices]
-        attached = None if parts is None else [*parts]
-        optional = {"field": field, "choices": listed, "schema": schema, "parts": attached}
+        choice_list = None if choices is None else [*choices]
+        part_list = None if parts is None else [*parts]
+        optional = {"field": field, "choices": choice_list, "schema": schema, "parts": part_list}
         self.details: dict[str, Any] = {"data": data, "state": state}
         self.details |= {name: value for name, value in optional.items() if value is not None}
 
@@ -143,15 +143,17 @@ def add_usage(earlier: object, reported: object) -> object:
     >>> add_usage({"inputTokens": 5}, Usage(input_tokens=900, output_tokens=40))
     {'inputTokens': 905, 'outputTokens': 40}
     """
-    before, now = (u.as_json() if isinstance(u, Usage) else u for u in (earlier, reported))
-    if not (is_object(before) and is_object(now)):
-        return now
+    earlier_counts, reported_counts = (
+        u.as_json() if isinstance(u, Usage) else u for u in (earlier, reported)
+    )
+    if not (is_object(earlier_counts) and is_object(reported_counts)):
+        return reported_counts
     sums = {
-        name: before[name] + now.get(name, 0)
+        name: earlier_counts[name] + reported_counts.get(name, 0)
         for name in Usage().as_json()
-        if is_count(before.get(name)) and is_count(now.get(name, 0))
+        if is_count(earlier_counts.get(name)) and is_count(reported_counts.get(name, 0))
     }
-    return now | sums
+    return reported_counts | sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +232,7 @@ class Services(Protocol):
 
     @property
     def request_metadata(self) -> Mapping[str, Any]:
-        """The metadata of the request, overridden by that of its message; read only."""
+        """The metadata of the request, overridden by the metadata of its message; read only."""
         ...
 
     @property
@@ -311,7 +313,7 @@ class Services(Protocol):
             question: The question for the client.
             data: JSON that accompanies the question, for example the arguments of a tool.
             state: JSON for the next run, as `services.state`; clients never see it.
-            parts: Parts that follow the question in its message, as those of `ask`.
+            parts: Parts that follow the question in its message, as for `ask`.
 
         Raises:
             ApprovalRequired: Always; do not catch it.

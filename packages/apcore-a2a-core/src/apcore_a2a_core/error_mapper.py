@@ -121,8 +121,8 @@ class ErrorMapper:
         """
         # errors of the SDK's client concern another agent, which a module or a store has called
         if isinstance(error, A2AError) and not type(error).__module__.startswith("a2a.client"):
-            shown = protocol_error(error)
-            return {**shown, "message": self._sanitize_message(shown["message"])}
+            error_object = protocol_error(error)
+            return {**error_object, "message": self._sanitize_message(error_object["message"])}
         names = (kind.__name__ for kind in type(error).__mro__ if kind.__module__ != "builtins")
         raised_type = next((name for name in names if name in TEMPLATES), "InternalError")
         is_shown = TEMPLATES[raised_type].code == -32603 or is_callers_fault(error, skill)

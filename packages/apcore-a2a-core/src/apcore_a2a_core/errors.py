@@ -77,5 +77,5 @@ def clean(text: str, limit: int = 1000) -> str:
     """
     if len(text) <= limit and text.isprintable():
         return text  # the usual case; the rest takes microseconds, several times per request
-    plain = text[:limit].encode("utf-8", "replace").decode()
-    return CONTROL.sub("", plain.replace("\n", "\\n"))[:limit]
+    encodable = text[:limit].encode("utf-8", "replace").decode()
+    return CONTROL.sub("", encodable.replace("\n", "\\n"))[:limit]

@@ -57,8 +57,8 @@ def file_inputs(content: str, name: str, media_type: str, schema: Schema, inputs
     for member, accepted in file_members(schema).items():
         if member not in inputs and (accepted == BINARY or is_accepted(media_type, [accepted])):
             details = {"name": name, "mimeType": media_type}
-            free = properties_of(schema).keys() - inputs.keys() - {member}
-            return {member: content, **{key: details[key] for key in details if key in free}}
+            free_names = properties_of(schema).keys() - inputs.keys() - {member}
+            return {member: content, **{key: details[key] for key in details if key in free_names}}
     return {}
 
 

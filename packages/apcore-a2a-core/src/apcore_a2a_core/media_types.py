@@ -1,4 +1,4 @@
-"""Media types: guessing that of a file, and matching with those that a client accepts."""
+"""Media types: detection for files, and matching with accepted types."""
 
 from collections.abc import Sequence
 from mimetypes import types_map

@@ -269,12 +269,12 @@ def with_files(inputs: Json, parts: Parts, schema: Json) -> tuple[Json, Parts]:
     for part in parts:
         file = _content(_members(part))
         content = file.get("bytes") or file.get("raw")
-        added: Json = {}
+        added_inputs: Json = {}
         if isinstance(content, str):
             name, media_type = name_and_type(content, ("bytes",), file)
-            added = file_inputs(content, name, media_type, schema, inputs)
-        if added:
-            inputs = inputs | added
+            added_inputs = file_inputs(content, name, media_type, schema, inputs)
+        if added_inputs:
+            inputs = inputs | added_inputs
         else:
             other_parts.append(part)
     return inputs, other_parts

@@ -156,9 +156,9 @@ def about_size(task: Task) -> int:
     long_messages = [message for message in task.history if _is_long(message)]
     if not long_messages:
         return size_of(task)
-    others = [message for message in task.history if not _is_long(message)]
+    short_messages = [message for message in task.history if not _is_long(message)]
     sizes = (_about_size(_contents(message)) for message in long_messages)
-    return size_of(replace(task, history=others)) + sum(sizes)
+    return size_of(replace(task, history=short_messages)) + sum(sizes)
 
 
 def _about_size(contents: list[Any]) -> int:

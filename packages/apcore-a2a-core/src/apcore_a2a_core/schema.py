@@ -160,8 +160,8 @@ def references_in(node: Any) -> list[str]:
     if not is_object(node):
         return []
     ref = node.get("$ref")
-    own = [ref] if isinstance(ref, str) else []
-    return own + [ref for value in node.values() for ref in references_in(value)]
+    own_refs = [ref] if isinstance(ref, str) else []
+    return own_refs + [ref for value in node.values() for ref in references_in(value)]
 
 
 def resolved(schema: object, root: Schema) -> Json:
@@ -198,8 +198,8 @@ def types_of(schema: object) -> set[str]:
     root = object_at(schema) or {}
     if branches := root.get("anyOf"):
         return {kind for branch in branches for kind in types_of(branch)}
-    declared = root.get("type", "object" if "properties" in root else [])
-    return {*(declared if is_array(declared) else [declared])} - {"null"}
+    declared_types = root.get("type", "object" if "properties" in root else [])
+    return {*(declared_types if is_array(declared_types) else [declared_types])} - {"null"}
 
 
 def properties_of(schema: Schema) -> Json:

@@ -74,19 +74,19 @@ def choose(text: str, choices: Iterable[Any], *, by_number: bool = False) -> Any
     >>> choose("2", ["Friday", "Saturday"], by_number=True)
     'Saturday'
     """
-    listed = [*choices]
-    words = [word_of(choice) for choice in listed]
+    choice_list = [*choices]
+    words = [word_of(choice) for choice in choice_list]
     stripped = text.strip()
     folded = {stripped.casefold(), stripped.rstrip(".!").casefold()}
     if stripped in words:
-        return listed[words.index(stripped)]
-    for word, choice in zip(words, listed, strict=True):
+        return choice_list[words.index(stripped)]
+    for word, choice in zip(words, choice_list, strict=True):
         if word.casefold() in folded:
             return choice
-    if by_number and INTEGER.fullmatch(stripped) and can_be_numbered(listed):
+    if by_number and INTEGER.fullmatch(stripped) and can_be_numbered(choice_list):
         number = int(stripped)
-        if 1 <= number <= len(listed):
-            return listed[number - 1]
+        if 1 <= number <= len(choice_list):
+            return choice_list[number - 1]
     raise PartError(f"must be one of: {_listed(words)}")
 
 
@@ -120,7 +120,8 @@ def is_scalar(schema: object, root: Schema) -> bool:
     """Return whether all values of *schema*, except null, can be written as plain text."""
     alternatives = [*_alternatives(schema, root)]
     return bool(alternatives) and all(
-        _choices(each) or (types_of(each) and types_of(each) <= SCALARS) for each in alternatives
+        _choices(alternative) or (types_of(alternative) and types_of(alternative) <= SCALARS)
+        for alternative in alternatives
     )
 
 
@@ -220,7 +221,7 @@ TIMES: Mapping[str, tuple[Callable[[str], date | time], str]] = {
 
 
 def _normalized_time(text: str, kind: str) -> str:
-    """Return *text*, normalized to ISO 8601 if the format *kind* is that of a date or time."""
+    """Return *text*, normalized to ISO 8601 if *kind* is a format for dates or times."""
     if kind not in TIMES:
         return text
     parse, noun = TIMES[kind]
@@ -231,7 +232,7 @@ def _normalized_time(text: str, kind: str) -> str:
 
 
 def _listed(words: Iterable[str]) -> str:
-    shown = [clean(word, MAX_SHOWN_LENGTH) for word in words]
-    hidden_count = len(shown) - MAX_SHOWN
+    cleaned_words = [clean(word, MAX_SHOWN_LENGTH) for word in words]
+    hidden_count = len(cleaned_words) - MAX_SHOWN
     more = [f"and {hidden_count} more"] if hidden_count > 0 else []
-    return ", ".join([*shown[:MAX_SHOWN], *more])
+    return ", ".join([*cleaned_words[:MAX_SHOWN], *more])

@@ -112,7 +112,7 @@ def load_json(text: str | bytes, max_values: int = MAX_VALUES) -> Any:
 def check_json_size(text: str, max_values: int = MAX_VALUES) -> None:
     """Refuse JSON that would take long to parse, without parsing it.
 
-    Objects and arrays count as well as the values in them. The content of strings does not count:
+    Objects and arrays count, and so do the values in them. The content of strings does not count:
     a string with a table may have a million commas, and is parsed at once.
 
     Raises:
@@ -360,5 +360,5 @@ def _converted(obj: Any, path: list[str | int], max_depth: int) -> Any:
         return obj.isoformat()
     if isinstance(obj, bytes | bytearray):
         return b64encode(obj).decode()
-    plain = to_jsonable_python(obj, timedelta_mode="float", bytes_mode="base64")
-    return _converted(plain, path, max_depth)
+    jsonable = to_jsonable_python(obj, timedelta_mode="float", bytes_mode="base64")
+    return _converted(jsonable, path, max_depth)

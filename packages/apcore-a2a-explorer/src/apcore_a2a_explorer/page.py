@@ -79,10 +79,10 @@ def routes(path: str = "/explorer", agent_url: str = "") -> list[Route]:
     Raises:
         ValueError: *path* is not a plain path such as `/explorer`.
     """
-    plain = "/" + path.strip("/")
-    if not re.fullmatch(r"(/(?!\.+(/|$))[A-Za-z0-9._~-]+)+", plain):
+    normalized = "/" + path.strip("/")
+    if not re.fullmatch(r"(/(?!\.+(/|$))[A-Za-z0-9._~-]+)+", normalized):
         raise ValueError(f"The explorer's path must be like /explorer, not {path!r}")
-    return [Route(full, Page(full, agent_url).show) for full in (plain, plain + "/")]
+    return [Route(full, Page(full, agent_url).show) for full in (normalized, normalized + "/")]
 
 
 def accepts_gzip(accept_encoding: str) -> bool:

@@ -175,8 +175,8 @@ class AgentProxy:
                 body += piece
                 if len(body) > MAX_CARD:
                     raise AgentUnreachableError(f"{url} has more than {MAX_CARD} bytes")
-            plain = [(n, v) for n, v in response.headers.items() if n != "content-encoding"]
-            return httpx.Response(response.status_code, headers=plain, content=bytes(body))
+            decoded = [(n, v) for n, v in response.headers.items() if n != "content-encoding"]
+            return httpx.Response(response.status_code, headers=decoded, content=bytes(body))
 
     def _target(self, request: Request) -> httpx.URL:
         """Return the URL for a request: below that of its interface, or of the agent.

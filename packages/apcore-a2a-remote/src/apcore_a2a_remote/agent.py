@@ -204,7 +204,7 @@ class RemoteAgent(Connection):
 
         Servers call this for their companions.
         """
-        if all(known is not registry for known, _ in self._registries):
+        if all(known_registry is not registry for known_registry, _ in self._registries):
             self._registries.append((registry, {}))
         first_attempt = asyncio.Event()
         self._watch_task = asyncio.create_task(self._start(first_attempt))
@@ -355,10 +355,10 @@ class RemoteAgent(Connection):
             del registered[module_id]
             logger.info("Removed %s", module_id, extra={"event": "module_removed"})
         for module_id, entry in entries.items():
-            known = registered.get(module_id)
-            if known is not None and known[1] == entry:
+            registration = registered.get(module_id)
+            if registration is not None and registration[1] == entry:
                 continue
-            if known is not None:
+            if registration is not None:
                 registry.unregister(module_id)
                 del registered[module_id]
             module = module_for(self, module_id, entry)
@@ -370,7 +370,7 @@ class RemoteAgent(Connection):
                 logger.warning("Can't register %s: %s", module_id, reason, extra=extra)
                 continue
             registered[module_id] = (module, entry)
-            event = "module_added" if known is None else "module_reloaded"
+            event = "module_added" if registration is None else "module_reloaded"
             logger.info("Registered %s", module_id, extra={"event": event})
 
     def _log_down(self, error: A2AError) -> None:

@@ -330,8 +330,8 @@ class Call:
         passed_on = {k: v for k, v in self._metadata.items() if k not in OWN_METADATA}
         if size_of(passed_on) <= MAX_METADATA:
             metadata |= passed_on
-        earlier = self._pending.usage if self._pending else None
-        if usage := added_since(earlier, self._metadata.get(USAGE)):
+        earlier_usage = self._pending.usage if self._pending else None
+        if usage := added_since(earlier_usage, self._metadata.get(USAGE)):
             metadata[USAGE] = add_usage(metadata.get(USAGE), usage)
 
     def _pause(self, status: TaskStatus) -> NoReturn:

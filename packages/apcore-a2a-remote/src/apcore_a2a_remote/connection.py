@@ -100,7 +100,7 @@ class Connection:
         try:
             return self._clients[loop]
         except KeyError:
-            for closed_loop in [known for known in self._clients if known.is_closed()]:
+            for closed_loop in [key for key in self._clients if key.is_closed()]:
                 del self._clients[closed_loop]
             self._clients[loop] = self._new_client()
             return self._clients[loop]
@@ -210,7 +210,7 @@ def _new_verifier(trust: str, url: str) -> Any:
 
     Raises:
         ImportError: `apcore-a2a-auth` is not installed.
-        ValueError: The URL is not that of an agent.
+        ValueError: The URL has no valid origin.
     """
     parts = urlsplit(url)
     origin = f"{parts.scheme}://{parts.netloc}"

@@ -83,36 +83,36 @@ class Output:
             RemoteFailedError: The output is too large.
         """
         if isinstance(event, TaskArtifactUpdateEvent):
-            added = [self._append(event.artifact, is_chunk=event.append)]
+            new_parts = [self._append(event.artifact, is_chunk=event.append)]
         elif isinstance(event, Task):
-            added = [self._replace(artifact) for artifact in event.artifacts]
+            new_parts = [self._replace(artifact) for artifact in event.artifacts]
         elif isinstance(event, Message):
-            added = [self._append(Artifact("", event.parts), is_chunk=True)]
+            new_parts = [self._append(Artifact("", event.parts), is_chunk=True)]
         else:
-            added = []
-        self._size += sum(_size(part) for parts in added for part in parts)
+            new_parts = []
+        self._size += sum(_size(part) for parts in new_parts for part in parts)
         if self._size > MAX_OUTPUT:
             log_failure(self._module_id, f"its output has more than {MAX_OUTPUT} bytes")
             raise RemoteFailedError("The output of the remote agent is too large")
-        return [self._build_output(parts) for parts in added if parts]
+        return [self._build_output(parts) for parts in new_parts if parts]
 
     def add_message(self, message: Message | None) -> list[Json]:
         """Add the message of a task that has completed without artifacts as its output."""
         return self.add(message) if message and not self else []
 
     def _append(self, artifact: Artifact, *, is_chunk: bool) -> Sequence[Part]:
-        known = self._artifacts.setdefault(artifact.artifact_id, [])
+        known_parts = self._artifacts.setdefault(artifact.artifact_id, [])
         if not is_chunk:
-            known.clear()
-        known += artifact.parts
+            known_parts.clear()
+        known_parts += artifact.parts
         return artifact.parts
 
     def _replace(self, artifact: Artifact) -> Sequence[Part]:
         """Replace an artifact with the one in a snapshot; return the parts that are new."""
-        known = self._artifacts.get(artifact.artifact_id, ())
-        added = added_parts(known, artifact.parts)
+        known_parts = self._artifacts.get(artifact.artifact_id, ())
+        new_parts = added_parts(known_parts, artifact.parts)
         self._artifacts[artifact.artifact_id] = [*artifact.parts]
-        return artifact.parts if added is None else added
+        return artifact.parts if new_parts is None else new_parts
 
     def _build_output(self, parts: Sequence[Part]) -> Json:
         contents = [part for part in parts if part.text is None and part.raw is None]
@@ -143,11 +143,11 @@ class Output:
     def _add_file(self, output: Json, part: Part) -> None:
         file = File(part.raw, part.url, part.filename, part.media_type)
         name = self._file_name(part.filename, output)
-        earlier = output.get(name)
-        if earlier is None:
+        earlier_files = output.get(name)
+        if earlier_files is None:
             output[name] = file
         else:
-            output[name] = [*(earlier if is_array(earlier) else [earlier]), file]
+            output[name] = [*(earlier_files if is_array(earlier_files) else [earlier_files]), file]
 
     def _file_name(self, filename: str, output: Json) -> str:
         """Return the member of the output for a file: agents name files after their members."""
@@ -155,8 +155,8 @@ class Output:
         members = properties_of(schema)
         if filename and (filename in members or self._schema is None):
             return filename
-        free = [name for name in file_members(schema) if name not in output]
-        return free[0] if free else (RESULT if [*members] == [RESULT] else filename or "file")
+        unused = [name for name in file_members(schema) if name not in output]
+        return unused[0] if unused else (RESULT if [*members] == [RESULT] else filename or "file")
 
 
 def merge(output: Json, chunk: Mapping[str, Any]) -> None:
@@ -168,10 +168,10 @@ def merge(output: Json, chunk: Mapping[str, Any]) -> None:
     {'a': {'x': 1, 'y': 2}, 'b': 2}
     """
     for name, value in chunk.items():
-        earlier = output.get(name)
-        if is_object(earlier) and is_object(value):
-            merge(earlier := dict(earlier), value)
-            output[name] = earlier
+        earlier_value = output.get(name)
+        if is_object(earlier_value) and is_object(value):
+            merge(earlier_value := dict(earlier_value), value)
+            output[name] = earlier_value
         else:
             output[name] = value
 

@@ -68,9 +68,9 @@ def next_hop(context: Any, limit: int) -> int:
         CallDepthExceededError: There are more than *limit*.
     """
     metadata: Mapping[str, Any] = context.data.get(REQUEST_METADATA) or {}
-    earlier = metadata.get(HOPS, 0)
-    is_valid = isinstance(earlier, int | float) and 0 <= earlier < 10**6
-    hops = int(earlier) + 1 if is_valid else limit + 1
+    earlier_hops = metadata.get(HOPS, 0)
+    is_valid = isinstance(earlier_hops, int | float) and 0 <= earlier_hops < 10**6
+    hops = int(earlier_hops) + 1 if is_valid else limit + 1
     if hops > limit:
         raise CallDepthExceededError(hops, limit, [*context.call_chain])
     return hops

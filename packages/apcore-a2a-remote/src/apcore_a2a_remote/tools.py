@@ -231,8 +231,8 @@ def _choose_ids(registry: Any, only: Callable[[str], bool] | Iterable[str] | Non
     if iterate is not None:
         modules = iterate(include_hidden=True)
         ids += [name for name, m in modules if isinstance(m, RemoteSkill) and name not in ids]
-    chosen = [name for name in sorted(ids) if not name.startswith("system.")]
-    return [name for name in chosen if only(name)] if callable(only) else chosen
+    chosen_ids = [name for name in sorted(ids) if not name.startswith("system.")]
+    return [name for name in chosen_ids if only(name)] if callable(only) else chosen_ids
 
 
 def as_langchain_tool(offered: Tools, name: str, context: Any = None) -> Any:

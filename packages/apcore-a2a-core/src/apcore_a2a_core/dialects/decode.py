@@ -183,7 +183,7 @@ def _located(step: str, error: ValueError) -> _Problem:
     if isinstance(error, _Problem):
         error.path = f"{step}{error.path}"
         return error
-    # the message comes from this package and is safe to show; that of `narrow` begins with "Input"
+    # messages of this package are safe to show; those of `narrow` begin with "Input"
     return _Problem(str(error).removeprefix("Input "), step)
 
 
@@ -201,9 +201,9 @@ def _reader_of(kind: type[Data]) -> Reader:
         members: Json = value if upgrade is None else upgrade(value)
         attributes: Json = {}
         for name, item in members.items():
-            declared = readers.get(name)
-            if declared is not None and (item is not None or name == "data"):
-                attribute, read_member = declared
+            attribute_and_reader = readers.get(name)
+            if attribute_and_reader is not None and (item is not None or name == "data"):
+                attribute, read_member = attribute_and_reader
                 try:
                     attributes[attribute] = read_member(item)
                 except ValueError as error:
@@ -227,8 +227,8 @@ def _respelled(spellings: dict[str, str], value: Json) -> Json:
 
 def _declared(kind: type[Data]) -> tuple[dict[str, tuple[str, Reader]], dict[str, str]]:
     """Return the attribute and the reader of each member in JSON, and other spellings of names."""
-    declared = fields(kind)
-    readers = {each.encode_name: (each.name, _reader(each.type)) for each in declared}
+    struct_fields = fields(kind)
+    readers = {field.encode_name: (field.name, _reader(field.type)) for field in struct_fields}
     for alias, name in ALIASES.get(kind.__name__, {}).items():
         readers[alias] = readers[name]
     names = (*readers, *CONVERTED_MEMBERS.get(kind.__name__, ()))
@@ -371,8 +371,8 @@ def _without_wrapper(value: Json, metadata: Json) -> Json:
     """Return a part with its data unwrapped: for 0.3, the SDK wraps data in an object."""
     if not is_object(data := value.get("data")):
         return value
-    kept = {name: item for name, item in metadata.items() if name != "data_part_compat"}
-    return {**value, "data": data.get("value"), "metadata": kept or None}
+    other_metadata = {name: item for name, item in metadata.items() if name != "data_part_compat"}
+    return {**value, "data": data.get("value"), "metadata": other_metadata or None}
 
 
 def _upgrade_configuration(value: Json) -> Json:
@@ -411,7 +411,7 @@ def _upgrade_authentication(value: Json) -> Json:
 
 
 def _upgrade_config_ids(value: Json) -> Json:
-    """Return a request for a push config with the ids of 1.0: in 0.3, `id` is that of the task."""
+    """Return a request for a push config with the ids of 1.0: in 0.3, `id` is the task's."""
     config = {"id": value.get("pushNotificationConfigId")}
     return {**config, **value} if "taskId" in value else {"taskId": value.get("id"), **config}
 

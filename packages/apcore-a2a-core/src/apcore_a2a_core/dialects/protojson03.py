@@ -192,5 +192,5 @@ def _file(part: Json) -> Json:
 
 def _message(body: Json) -> Json:
     """Convert the parts, and omit members that the protocol buffers of 0.3 do not have."""
-    known = {name: item for name, item in body.items() if name in MESSAGE_FIELDS}
-    return {**known, "content": [*map(_part, body.get("parts", ()))]}
+    members = {name: item for name, item in body.items() if name in MESSAGE_FIELDS}
+    return {**members, "content": [*map(_part, body.get("parts", ()))]}

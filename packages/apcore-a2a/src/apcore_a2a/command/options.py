@@ -156,8 +156,8 @@ class Flag(click.Option):
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         """Return the flag and its help text with the default."""
         flag, default = self.declared.flag, self.declared.default_text
-        shown = f"--[no-]{flag[2:]}" if self.declared.kind is SWITCH else f"{flag} {self.metavar}"
-        return shown, self.declared.help + (f"  [default: {default}]" if default else "")
+        label = f"--[no-]{flag[2:]}" if self.declared.kind is SWITCH else f"{flag} {self.metavar}"
+        return label, self.declared.help + (f"  [default: {default}]" if default else "")
 
 
 class _Switch(click.types.BoolParamType):

@@ -49,13 +49,13 @@ class Terminal(Printer):
         for interface in card.supported_interfaces:
             protocol = f"{interface.protocol_binding} {interface.protocol_version}"
             facts.add_row(Text(clean(protocol), "dim"), Text(clean(interface.url)))
-        declared = card.capabilities
-        capabilities = {
-            "streaming": declared.streaming,
-            "push notifications": declared.push_notifications,
-            "extended card": declared.extended_agent_card,
+        capabilities = card.capabilities
+        flags = {
+            "streaming": capabilities.streaming,
+            "push notifications": capabilities.push_notifications,
+            "extended card": capabilities.extended_agent_card,
         }
-        enabled = ", ".join(name for name, is_enabled in capabilities.items() if is_enabled)
+        enabled = ", ".join(name for name, is_enabled in flags.items() if is_enabled)
         facts.add_row(Text("capabilities", "dim"), Text(enabled or "none"))
         for name, scheme in card.security_schemes.items():
             kind = " ".join(filter(None, (scheme.type, scheme.scheme, scheme.name)))
@@ -121,8 +121,8 @@ class Terminal(Printer):
             if pending:
                 lines.append(f"{pending} pending, next {_format_time(hook.get('nextAttemptAt'))}")
             attempts: list[Any] = hook.get("attempts") or []
-            shown = "\n".join(map(_format_attempt, attempts if with_attempts else attempts[:1]))
-            table.add_row(ids, Text(_plain(hook.get("url"))), Text("\n".join(lines)), Text(shown))
+            history = "\n".join(map(_format_attempt, attempts if with_attempts else attempts[:1]))
+            table.add_row(ids, Text(_plain(hook.get("url"))), Text("\n".join(lines)), Text(history))
         self._out.print(table)
 
     def attempt(self, attempt: dict[str, Any]) -> None:

@@ -66,7 +66,7 @@ class Wire(httpx.Client):
         Args:
             content: The body.
             method: The HTTP method.
-            path: The path instead of that of the last request.
+            path: The path; by default, the path of the last request.
 
         Raises:
             httpx.HTTPError: There was no answer.
