@@ -287,7 +287,7 @@ def _options_of(card: AgentCard | None) -> Json:
 
 
 def _task_of(turn: Turn) -> Task:
-    """Return the task of a turn, as it was when it paused; an empty one in the first turn."""
+    """Return the task of a turn, as it was when it paused; an empty task in the first turn."""
     stored: Json = {"task": {}} if turn.state is None else turn.state
     task = fill_message(stored["task"], Task())
     task.id, task.context_id = turn.task_id, turn.session_id

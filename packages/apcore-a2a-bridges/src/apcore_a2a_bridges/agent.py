@@ -280,7 +280,7 @@ _closing_tasks: set[asyncio.Task[None]] = set()
 
 
 def _own_doc(kind: type[Agent]) -> str:
-    """Return the first paragraph of a subclass's docstring; empty for those of this package."""
+    """Return the first paragraph of a subclass's docstring; empty for classes of this package."""
     if kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
         return ""
     return first_paragraph(kind.__doc__)

@@ -205,7 +205,7 @@ def _message_in(event: Json) -> str:
 
 
 def _stream_event_in(event: Json) -> Json:
-    """Return the model's stream event in an event of Claude Code; empty for those of subagents."""
+    """Return the model's stream event in an event of Claude Code; empty for subagents."""
     return {} if event.get("parent_tool_use_id") else object_at(event, "event")
 
 

@@ -76,7 +76,7 @@ def _usage_of(counts: Json | None) -> Usage | None:
 
 
 @dataclass(slots=True)
-class _Work:
+class _PausedCrew:
     """The tasks that a crew has done before it asks for a review: state of the pause, as JSON.
 
     Attributes:
@@ -122,20 +122,20 @@ class CrewAIAgent(Agent):
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
         """Run the crew up to the next task that asks for a review."""
         keep_private()
-        work, feedback = await self._load_work(turn)
-        done_count = len(work.outputs) - (feedback is not None)
+        paused, feedback = await self._load_paused(turn)
+        done_count = len(paused.outputs) - (feedback is not None)
         review_indexes = [n for n, task in enumerate(self._crew.tasks) if task.human_input]
         stop_index = next((index for index in review_indexes if index >= done_count), None)
-        crew = self._copy(work, done_count, stop_index)
+        crew = self._copy(paused, done_count, stop_index)
         if feedback is not None:
-            _add_feedback(crew.tasks, done_count, work.outputs[done_count]["raw"], feedback)
+            _add_feedback(crew.tasks, done_count, paused.outputs[done_count]["raw"], feedback)
         is_last_run = stop_index is None
         streamed_task_id = str(crew.tasks[-1].id) if is_last_run and _can_stream(crew) else None
 
         async def start() -> Any:
             with ExitStack() as overrides:
                 _stream_models(crew, overrides)
-                return await crew.akickoff(inputs=work.inputs, input_files=input_files(turn))
+                return await crew.akickoff(inputs=paused.inputs, input_files=input_files(turn))
 
         run = Run(start, lambda e: e.type != "llm_stream_chunk" or e.task_id == streamed_task_id)
         streamed_text = ""
@@ -144,20 +144,20 @@ class CrewAIAgent(Agent):
                 streamed_text += event.chunk
             yield event
         if stop_index is not None:
-            work.outputs = [_json_of(output) for output in run.result.tasks_output]
-            _ask(turn, self._crew.tasks[stop_index], run.result.tasks_output[-1], work)
+            paused.outputs = [_json_of(output) for output in run.result.tasks_output]
+            _ask(turn, self._crew.tasks[stop_index], run.result.tasks_output[-1], paused)
         is_complete = streamed_text.rstrip().endswith(run.result.raw.strip())
         if not is_complete or not streamed_text:
             yield _rest_of(run.result, streamed_text)
 
-    async def _load_work(self, turn: Turn) -> tuple[_Work, str | None]:
-        """Return the work so far, and the user's feedback on its last result, if any."""
+    async def _load_paused(self, turn: Turn) -> tuple[_PausedCrew, str | None]:
+        """Return the tasks done so far, and the user's feedback on the last result, if any."""
         if turn.state is None:
-            return _Work(await self._inputs(turn)), None
+            return _PausedCrew(await self._inputs(turn)), None
         answer = turn.answer
         text = text_of(answer)
         is_accepted = answer is True or text.strip().strip(".!").lower() in ACCEPTED
-        return _Work(**turn.state), None if is_accepted else text
+        return _PausedCrew(**turn.state), None if is_accepted else text
 
     async def _inputs(self, turn: Turn) -> Json:
         mapped_input = await self.mapped_input(turn)
@@ -169,7 +169,7 @@ class CrewAIAgent(Agent):
             chat.append({"role": "user", "content": turn.text})
         return {CHAT: json.dumps(chat, ensure_ascii=False), **inputs} if chat else inputs
 
-    def _copy(self, work: _Work, done_count: int, stop_index: int | None) -> Any:
+    def _copy(self, paused: _PausedCrew, done_count: int, stop_index: int | None) -> Any:
         """Return a copy of the crew that skips finished tasks, and ends after *stop_index*."""
         from crewai.tasks.task_output import TaskOutput
 
@@ -178,7 +178,7 @@ class CrewAIAgent(Agent):
         crew._task_output_handler = _NoTaskOutputs()
         for task in crew.tasks:
             task.human_input = False
-        for task, output in zip(crew.tasks[:done_count], work.outputs, strict=False):
+        for task, output in zip(crew.tasks[:done_count], paused.outputs, strict=False):
             data = output["pydantic"]
             typed = None if data is None else task.output_pydantic.model_validate(data)
             task.output = TaskOutput(**{**output, "pydantic": typed})
@@ -238,7 +238,7 @@ def _add_feedback(tasks: list[Any], number: int, result: str, feedback: str) -> 
 
 
 def _json_of(output: Any) -> Json:
-    """Return a TaskOutput as JSON from which an equal one can be made."""
+    """Return a TaskOutput as JSON from which it can be created again."""
     typed = output.pydantic
     return {
         "description": output.description,
@@ -252,13 +252,13 @@ def _json_of(output: Any) -> Json:
     }
 
 
-def _ask(turn: Turn, task: Any, output: Any, work: _Work) -> None:
+def _ask(turn: Turn, task: Any, output: Any, paused: _PausedCrew) -> None:
     question = f"{output.raw}\n\nIs this right? Answer ok, or say what to change."
-    turn.ask(question, {"task": name_of(task), "agent": output.agent}, state=asdict(work))
+    turn.ask(question, {"task": name_of(task), "agent": output.agent}, state=asdict(paused))
 
 
 def _rest_of(output: Any, streamed_text: str) -> Any:
-    """Return the output that was not streamed: a typed one, or the rest of the text."""
+    """Return the output that was not streamed: a typed output, or the rest of the text."""
     if output.pydantic is not None or output.json_dict is not None or not streamed_text:
         return output
     if output.raw.startswith(streamed_text):

@@ -160,8 +160,8 @@ def load_bridge(config: Mapping[str, Any]) -> Any:
             of an agent of a framework, such as ``app:graph``; the other members are options.
 
     Raises:
-        AgentConfigError: It names neither a bridge nor an agent, or there is no such bridge, agent
-            or option.
+        AgentConfigError: The config names neither a bridge nor an agent, or there is no such
+            bridge, agent or option.
 
     >>> load_bridge({"agent": "platform:node", "name": "host"}).module_id
     'host'

@@ -34,7 +34,7 @@ class ADKError(RuntimeError):
 
 
 def user_id_of(turn: Turn) -> str:
-    """Return the user of ADK: the principal, or one for the conversation of an anonymous caller.
+    """Return the user for ADK: the principal, or a user per conversation of anonymous callers.
 
     With only the id of an identity, callers with the same id from two issuers would share the
     `user:` state.

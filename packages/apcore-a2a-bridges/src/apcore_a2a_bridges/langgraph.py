@@ -90,7 +90,7 @@ class LangGraphAgent(Agent):
     """A compiled graph: one that takes messages is a chat agent, and any other is a typed skill.
 
     With a checkpointer, the graph remembers each conversation of a caller in a thread of its own,
-    and `interrupt()` asks the user. Without one, it gets the messages of the conversation.
+    and `interrupt()` asks the user. Without a checkpointer, it gets the messages so far.
 
     Args:
         graph: The graph that `StateGraph.compile`, `create_agent` or `@entrypoint` returns.
@@ -287,7 +287,7 @@ class _SentMessages:
     be the same message or a copy of it.
 
     Args:
-        nodes: The nodes whose messages are wanted; all if it is empty.
+        nodes: The nodes whose messages are sent; empty for all nodes.
     """
 
     def __init__(self, nodes: set[str]) -> None:

@@ -43,7 +43,7 @@ def to_a2a(agents: Any, **options: Any) -> Starlette:
         app = to_a2a(echo, url="https://agent.example.com")
         ```
     """
-    with _needing_server("to_a2a"):
+    with _explain_missing_server("to_a2a"):
         from apcore_a2a_server import create_app
         from apcore_a2a_server.app.options import Settings
     registry, server_options = _divide_options(agents, options, Settings)
@@ -87,7 +87,7 @@ def serve_agent(agents: Any, *, host: str = "127.0.0.1", port: int = 8000, **opt
         serve_agent(echo)
         ```
     """
-    with _needing_server("serve_agent"):
+    with _explain_missing_server("serve_agent"):
         from apcore_a2a_server import serve
         from apcore_a2a_server.app.options import ServeSettings
     registry, server_options = _divide_options(agents, options, ServeSettings)
@@ -165,7 +165,7 @@ def _divide_options(
 
 
 @contextmanager
-def _needing_server(feature: str) -> Generator[None]:
+def _explain_missing_server(feature: str) -> Generator[None]:
     """Explain how to install the server if an import in the block fails because it is missing."""
     try:
         yield

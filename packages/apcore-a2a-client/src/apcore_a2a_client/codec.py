@@ -78,7 +78,7 @@ class ProtocolEnum(StrEnum):
         """Return the member with that spelling, in either version.
 
         Raises:
-            A2AProtocolError: There is none.
+            A2AProtocolError: There is no such member.
         """
         _check_type(spelling, str)
         for member in cls:

@@ -156,7 +156,7 @@ class ClientCredentials(httpx.Auth):
         )
 
     def place(self, card: AgentCard, agent: httpx.URL, trusted: Collection[Origin]) -> None:
-        """Use the token endpoint in *card*, unless one was passed.
+        """Use the token endpoint in *card*, unless `token_url` or `issuer` was passed.
 
         Args:
             card: The agent's card.
@@ -273,7 +273,7 @@ class ClientCredentials(httpx.Auth):
             url, method = yield from self._discover(extensions)
         requested_at = monotonic()
         answer = yield self._token_request(url, method or "basic", extensions)
-        lifetime = self._keep(_parse(answer, url))
+        lifetime = self._store_token(_parse(answer, url))
         self._expires_at = requested_at + lifetime - min(LEEWAY, lifetime / 2)
         return self._token
 
@@ -289,8 +289,8 @@ class ClientCredentials(httpx.Auth):
         data = {**self._parameters, **form}
         return httpx.Request("POST", url, headers=headers, data=data, extensions=extensions)
 
-    def _keep(self, body: Json) -> float:
-        """Keep the token in *body*, and return its lifetime in seconds."""
+    def _store_token(self, body: Json) -> float:
+        """Store the token in *body*, and return its lifetime in seconds."""
         token, lifetime = body.get("access_token"), body.get("expires_in", DEFAULT_LIFETIME)
         if str(body.get("token_type", "bearer")).lower() != "bearer":
             raise TokenUnavailableError("The authorization server returned no bearer token")

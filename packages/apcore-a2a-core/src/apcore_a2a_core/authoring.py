@@ -247,7 +247,7 @@ class Services(Protocol):
 
     @property
     def approved(self) -> bool | None:
-        """The client's answer to `approve`; None in a run that does not follow one."""
+        """The client's answer to `approve`; None in a run that does not follow such an answer."""
         ...
 
     @property

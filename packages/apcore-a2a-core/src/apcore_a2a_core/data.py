@@ -112,7 +112,7 @@ class TaskStatusUpdateEvent(Data):
 
 
 class TaskArtifactUpdateEvent(Data):
-    """The event for parts of an artifact, which may continue earlier ones (A2A 1.0 §4.2.2)."""
+    """The event for parts of an artifact, which may continue earlier parts (A2A 1.0 §4.2.2)."""
 
     task_id: str = ""
     context_id: str = ""

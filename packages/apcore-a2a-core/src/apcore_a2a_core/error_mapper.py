@@ -163,7 +163,7 @@ class ErrorMapper:
 
 
 def protocol_error(error: A2AError) -> Json:
-    """Return the error object for an error of the SDK or of a class derived from one."""
+    """Return the error object for an error of the SDK or of a subclass of its errors."""
     codes: Mapping[type, int] = JSON_RPC_ERROR_CODE_MAP
     inherited = next((codes[cls] for cls in type(error).__mro__ if cls in codes), -32603)
     data: Json = {"type": type(error).__name__, **(getattr(error, "data", None) or {})}

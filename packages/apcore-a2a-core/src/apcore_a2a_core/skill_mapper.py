@@ -39,10 +39,10 @@ class SkillMapper:
 
     def _skill(self, descriptor: Any) -> a2a.AgentSkill:
         overlay = overlay_of(descriptor)
-        description = _stripped(overlay.get("description")) or _stripped(descriptor.description)
+        description = _strip(overlay.get("description")) or _strip(descriptor.description)
         if not description:
             raise ValueError("missing description")
-        guidance = _stripped(overlay.get("guidance"))
+        guidance = _strip(overlay.get("guidance"))
         return a2a.AgentSkill(
             id=descriptor.module_id,
             name=overlay.get("alias") or self._humanize_module_id(descriptor.module_id),
@@ -84,7 +84,7 @@ class SkillMapper:
         return {"apcore": {"annotations": {**vars(annotations)}}} if annotations else None
 
 
-def _stripped(text: Any) -> Any:
+def _strip(text: Any) -> Any:
     """Return *text* without surrounding whitespace; other values unchanged."""
     return text.strip() if isinstance(text, str) else text
 

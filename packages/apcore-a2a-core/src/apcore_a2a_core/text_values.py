@@ -53,7 +53,7 @@ def value_of_text(text: str, schema: object, root: Schema) -> Any:
     reasons: list[str] = []
     for alternative in alternatives:
         try:
-            return _converted(text, alternative)
+            return _convert(text, alternative)
         except PartError as error:
             reasons.append(str(error))
     raise PartError(" or ".join(dict.fromkeys(reasons)).replace(" or must be ", " or "))
@@ -87,7 +87,7 @@ def choose(text: str, choices: Iterable[Any], *, by_number: bool = False) -> Any
         number = int(stripped)
         if 1 <= number <= len(choice_list):
             return choice_list[number - 1]
-    raise PartError(f"must be one of: {_listed(words)}")
+    raise PartError(f"must be one of: {_join_shown(words)}")
 
 
 def can_be_numbered(choices: Iterable[Any]) -> bool:
@@ -148,7 +148,7 @@ def fields_of(schema: Schema) -> str:
         f"{name} ({kind_of(field, schema)}{'' if name in required else ', optional'})"
         for name, field in properties_of(root).items()
     ]
-    return f"JSON with: {_listed(fields)}" if fields else "a JSON object"
+    return f"JSON with: {_join_shown(fields)}" if fields else "a JSON object"
 
 
 def kind_of(schema: object, root: Schema) -> str:
@@ -160,7 +160,7 @@ def kind_of(schema: object, root: Schema) -> str:
     kinds: list[str] = []
     for alternative in _alternatives(schema, root):
         if choices := _choices(alternative):
-            kinds.append(f"one of {_listed(map(word_of, choices))}")
+            kinds.append(f"one of {_join_shown(map(word_of, choices))}")
         elif alternative.get("format") in TIMES:
             kinds.append(alternative["format"])
         else:
@@ -185,7 +185,7 @@ def _choices(schema: Json) -> list[Any]:
     return choices if is_array(choices) else []
 
 
-def _converted(text: str, schema: Json) -> Any:
+def _convert(text: str, schema: Json) -> Any:
     if choices := _choices(schema):
         return choose(text, choices)
     types = types_of(schema)
@@ -231,7 +231,7 @@ def _normalized_time(text: str, kind: str) -> str:
         raise PartError(f"must be {noun}") from None
 
 
-def _listed(words: Iterable[str]) -> str:
+def _join_shown(words: Iterable[str]) -> str:
     cleaned_words = [clean(word, MAX_SHOWN_LENGTH) for word in words]
     hidden_count = len(cleaned_words) - MAX_SHOWN
     more = [f"and {hidden_count} more"] if hidden_count > 0 else []

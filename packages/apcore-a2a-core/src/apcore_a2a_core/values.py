@@ -206,7 +206,7 @@ def text_size(value: Any, limit: float = inf) -> int:
     >>> text_size({"text": "abc", "list": [1, 2]})
     15
     """
-    if value.__class__ is dict:  # usually a flat one; the rest of this function takes much longer
+    if value.__class__ is dict:  # usually flat; the rest of this function takes much longer
         total = len(value)
         for name, item in value.items():
             if name.__class__ is str:  # outputs of modules may have other keys
@@ -238,7 +238,7 @@ def is_large_or_long(value: Any) -> bool:
     >>> is_large_or_long({"x" * 100_000: 1})
     True
     """
-    if value.__class__ is dict and len(value) <= LARGE:  # usually a flat one
+    if value.__class__ is dict and len(value) <= LARGE:  # usually flat
         total = 0
         for name, item in value.items():
             if name.__class__ is str:  # outputs of modules may have other keys
@@ -305,7 +305,7 @@ def to_json(obj: object, *, max_depth: int = MAX_DEPTH) -> Any:
     """
     path: list[str | int] = []
     try:
-        return _converted(obj, path, max_depth)
+        return _convert(obj, path, max_depth)
     except OutputError:
         raise
     except ValueError as error:  # from pydantic or the encoding: its text has the rejected value
@@ -320,7 +320,7 @@ def _name_of(key: Any, path: list[str | int]) -> str:
     return name
 
 
-def _converted(obj: Any, path: list[str | int], max_depth: int) -> Any:
+def _convert(obj: Any, path: list[str | int], max_depth: int) -> Any:
     """Return *obj* as JSON; after an error, *path* has the keys that lead to the faulty value."""
     kind = obj.__class__
     if kind is str:
@@ -346,14 +346,14 @@ def _converted(obj: Any, path: list[str | int], max_depth: int) -> Any:
             path.append(name)
             if not name.isascii():
                 name.encode()
-            members[name] = _converted(item, path, max_depth)
+            members[name] = _convert(item, path, max_depth)
             path.pop()
         return members
     if kind is list:
         items: list[Any] = []
         for index, item in enumerate(obj):
             path.append(index)
-            items.append(_converted(item, path, max_depth))
+            items.append(_convert(item, path, max_depth))
             path.pop()
         return items
     if isinstance(obj, date | time):
@@ -361,4 +361,4 @@ def _converted(obj: Any, path: list[str | int], max_depth: int) -> Any:
     if isinstance(obj, bytes | bytearray):
         return b64encode(obj).decode()
     jsonable = to_jsonable_python(obj, timedelta_mode="float", bytes_mode="base64")
-    return _converted(jsonable, path, max_depth)
+    return _convert(jsonable, path, max_depth)

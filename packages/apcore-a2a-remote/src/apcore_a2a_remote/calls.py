@@ -331,7 +331,7 @@ class Call:
         if size_of(passed_on) <= MAX_METADATA:
             metadata |= passed_on
         earlier_usage = self._pending.usage if self._pending else None
-        if usage := added_since(earlier_usage, self._metadata.get(USAGE)):
+        if usage := usage_since(earlier_usage, self._metadata.get(USAGE)):
             metadata[USAGE] = add_usage(metadata.get(USAGE), usage)
 
     def _pause(self, status: TaskStatus) -> NoReturn:
@@ -444,10 +444,10 @@ def bare_question(text: str, request: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def added_since(earlier: object, now: object) -> object:
+def usage_since(earlier: object, now: object) -> object:
     """Return the usage of a task since a pause.
 
-    >>> added_since({"inputTokens": 5}, {"inputTokens": 7, "outputTokens": 1})
+    >>> usage_since({"inputTokens": 5}, {"inputTokens": 7, "outputTokens": 1})
     {'inputTokens': 2, 'outputTokens': 1}
     """
     if not (is_object(earlier) and is_object(now)):

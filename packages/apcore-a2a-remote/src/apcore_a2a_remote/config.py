@@ -121,7 +121,7 @@ def _new_agent(members: dict[str, Any], *, expose: bool) -> RemoteAgent:
     if "timeout" in members:
         members["timeout"] = seconds_of(members["timeout"])
     if "private_hosts" in members:
-        members["private_hosts"] = _texts(members["private_hosts"])
+        members["private_hosts"] = _text_list(members["private_hosts"])
     webhook_url = members.pop("webhook_url", None)
     if webhook_url is not None:
         members["receiver"] = WebhookReceiver(webhook_url)
@@ -163,7 +163,7 @@ def _forward_function(entry: Mapping[str, Any], url: str) -> Any:
         raise ValueError("needs mint.key, a file with a private key in PEM, or with a secret")
     if "lifetime" in members:
         members["lifetime"] = seconds_of(members["lifetime"])
-    key = [Path(name).expanduser() for name in _texts(members.pop("key"))]
+    key = [Path(name).expanduser() for name in _text_list(members.pop("key"))]
     audience = members.pop("audience", url)
     return import_auth("mint").forward_identity(audience, key=key, **members)
 
@@ -176,11 +176,11 @@ def _card_verifier(files: str | list[Any], trust: str | None) -> Any:
     """
     if trust not in ("warn", "require"):
         raise ValueError("needs trust: require or warn for card_keys")
-    paths = [Path(name).expanduser() for name in _texts(files)]
+    paths = [Path(name).expanduser() for name in _text_list(files)]
     return import_auth("card_keys").CardVerifier(paths)
 
 
-def _texts(value: str | list[Any]) -> list[str]:
+def _text_list(value: str | list[Any]) -> list[str]:
     """Return a text, or a list of texts, as a list."""
     return [value] if isinstance(value, str) else [str(item) for item in value]
 

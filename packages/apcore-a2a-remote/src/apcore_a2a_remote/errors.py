@@ -1,7 +1,7 @@
 """Errors of remote agents as errors of apcore.
 
-Callers see errors that they can act on: which input is wrong, that a skill does not exist or that
-they may not call it, that it took too long. Any other error is a `RemoteFailedError`, whose message
+Callers see errors that they can act on: that an input is wrong, that a skill does not exist or may
+not be called, or that a call took too long. Any other error is a `RemoteFailedError`, whose message
 is the same for all reasons: the text of another agent only gets into the log.
 
 ModuleError (apcore)

@@ -134,9 +134,9 @@ def decode(kind: type[D], value: Any, path: str = "params", *, version: Version 
         ```
     """
     try:
-        result: D = _reader_of(kind)(value)
+        result: D = _struct_reader(kind)(value)
     except ValueError as error:
-        problem = _located("", error)
+        problem = _with_path("", error)
         raise invalid(f"{path}{problem.path}", str(problem)) from None
     if version is not None:
         _require(result, value, path, version)
@@ -178,7 +178,7 @@ class _Problem(ValueError):
         self.path = path
 
 
-def _located(step: str, error: ValueError) -> _Problem:
+def _with_path(step: str, error: ValueError) -> _Problem:
     """Return *error* as a `_Problem` whose path begins with *step*."""
     if isinstance(error, _Problem):
         error.path = f"{step}{error.path}"
@@ -188,16 +188,16 @@ def _located(step: str, error: ValueError) -> _Problem:
 
 
 @cache
-def _reader_of(kind: type[Data]) -> Reader:
+def _struct_reader(kind: type[Data]) -> Reader:
     """Return the function that reads one of our types."""
-    readers, spellings = _declared(kind)
+    readers, spellings = _members_of(kind)
     upgrade = _UPGRADES.get(kind)
 
     def read(value: Any) -> Data:
         if not is_object(value):
             raise ValueError("must be an object")
         if not spellings.keys().isdisjoint(value):
-            value = _respelled(spellings, value)
+            value = _with_json_names(spellings, value)
         members: Json = value if upgrade is None else upgrade(value)
         attributes: Json = {}
         for name, item in members.items():
@@ -207,13 +207,13 @@ def _reader_of(kind: type[Data]) -> Reader:
                 try:
                     attributes[attribute] = read_member(item)
                 except ValueError as error:
-                    raise _located(f".{name}", error) from None
+                    raise _with_path(f".{name}", error) from None
         return kind(**attributes)
 
     return read
 
 
-def _respelled(spellings: dict[str, str], value: Json) -> Json:
+def _with_json_names(spellings: dict[str, str], value: Json) -> Json:
     """Return an object with `context_id` as `contextId` and so on: both are accepted.
 
     Raises:
@@ -225,10 +225,11 @@ def _respelled(spellings: dict[str, str], value: Json) -> Json:
     return {spellings.get(name, name): item for name, item in value.items()}
 
 
-def _declared(kind: type[Data]) -> tuple[dict[str, tuple[str, Reader]], dict[str, str]]:
+def _members_of(kind: type[Data]) -> tuple[dict[str, tuple[str, Reader]], dict[str, str]]:
     """Return the attribute and the reader of each member in JSON, and other spellings of names."""
-    struct_fields = fields(kind)
-    readers = {field.encode_name: (field.name, _reader(field.type)) for field in struct_fields}
+    readers = {
+        field.encode_name: (field.name, _member_reader(field.type)) for field in fields(kind)
+    }
     for alias, name in ALIASES.get(kind.__name__, {}).items():
         readers[alias] = readers[name]
     names = (*readers, *CONVERTED_MEMBERS.get(kind.__name__, ()))
@@ -240,15 +241,15 @@ def _in_snake_case(name: str) -> str:
     return re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
 
 
-def _reader(declared_type: Any) -> Reader:
+def _member_reader(declared_type: Any) -> Reader:
     """Return the function that reads a member of a type."""
     if get_origin(declared_type) in (Union, UnionType):
         kinds = set(get_args(declared_type)) - {type(None), UnsetType}
-        return _reader(kinds.pop())
+        return _member_reader(kinds.pop())
     if get_origin(declared_type) is list:
-        return _list_reader(_reader(get_args(declared_type)[0]))
+        return _list_reader(_member_reader(get_args(declared_type)[0]))
     if isinstance(declared_type, type) and issubclass(declared_type, Data):
-        return _reader_of(declared_type)
+        return _struct_reader(declared_type)
     return _READERS[get_origin(declared_type) or declared_type]
 
 
@@ -264,7 +265,7 @@ def _list_reader(read_item: Reader) -> Reader:
                 items.append(read_item(item))
             except ValueError as error:
                 # text is short enough to be found without its index
-                raise _located("" if read_item is _read_text else f"[{index}]", error) from None
+                raise _with_path("" if read_item is _read_text else f"[{index}]", error) from None
         return items
 
     return read
@@ -351,7 +352,7 @@ _READERS: dict[Any, Reader] = {
 def _upgrade_part(value: Json) -> Json:
     """Unwrap the file and the data of a part of 0.3, and check that the part has one content."""
     if is_object(file := value.get("file")):
-        value = {**value, **_respelled(FILE_SPELLINGS, file)}
+        value = {**value, **_with_json_names(FILE_SPELLINGS, file)}
     present = [name for name in value if name in CONTENTS]
     contents = [name for name in present if value[name] is not None]
     if not contents and "data" in value:

@@ -103,7 +103,7 @@ class V03(V1):
         return error
 
 
-def _present(**members: Any) -> Json:
+def _non_empty(**members: Any) -> Json:
     """Return the members that are not empty."""
     return {name: value for name, value in members.items() if value}
 
@@ -180,7 +180,7 @@ def _status_update(event: TaskStatusUpdateEvent) -> Json:
         "contextId": event.context_id,
         "status": _status(event.status),
         "final": event.status.state in SETTLED,
-        **_present(metadata=event.metadata),
+        **_non_empty(metadata=event.metadata),
     }
 
 
@@ -219,7 +219,7 @@ def _part(part: Part) -> Json:
 def file_03(part: Part) -> Json:
     """Return the `file` object of a part in 0.3."""
     content: Json = {"uri": part.url} if part.raw is UNSET else {"bytes": part.raw}
-    return {**content, **_present(name=part.filename, mimeType=part.media_type)}
+    return {**content, **_non_empty(name=part.filename, mimeType=part.media_type)}
 
 
 WRITERS_03: dict[type[Data], Callable[[Any], Json]] = {

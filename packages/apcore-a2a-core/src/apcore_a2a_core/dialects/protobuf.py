@@ -31,7 +31,7 @@ def parse_message(kind: type[M], body: bytes, max_values: int = MAX_VALUES) -> M
     """Parse *body* as a message of the SDK.
 
     Raises:
-        InvalidRequestError: The body is not such a message, or is nested too deeply.
+        InvalidRequestError: The body is not a message of that type, or is nested too deeply.
         BodySizeError: The body has too many values; it was not parsed.
 
     Example:

@@ -123,15 +123,15 @@ def _parse_named_target(text: str) -> str | dict[str, str]:
     return {skill_id: target} if equals and SKILL_ID.fullmatch(skill_id) else text
 
 
-def _extensions_folder(chosen: str | None, config: Any) -> Path:
+def _extensions_folder(path: str | None, config: Any) -> Path:
     root = config.get("extensions.root") if config else None
-    folder = Path(chosen or root or "./extensions")
+    folder = Path(path or root or "./extensions")
     if folder.is_dir():
         return folder
     if folder.exists():
         problem = f"{folder} is a file, but a folder of modules is expected"
         hint = f"Serve the file alone: apcore-a2a serve {folder}"
-    elif chosen or root:
+    elif path or root:
         problem = f"Extensions directory not found: {folder}"
         hint = "Create it, or choose another folder with --extensions-dir."
     else:
@@ -165,9 +165,9 @@ def _push_notifications(ctx: click.Context, options: dict[str, Any]) -> bool | P
     """
     is_enabled = options.pop("push_notifications", False)
     names = {option.field: option.name for option in options_of(PushSettings, PUSH_PREFIX)}
-    chosen = {field: options.pop(name) for field, name in names.items() if name in options}
-    dependent_fields = [field for field in chosen if field != "dev"]
-    if chosen.get("dev"):
+    values = {field: options.pop(name) for field, name in names.items() if name in options}
+    dependent_fields = [field for field in values if field != "dev"]
+    if values.get("dev"):
         options.setdefault("error_texts", True)
     if not is_enabled:
         if dependent_fields:
@@ -175,45 +175,45 @@ def _push_notifications(ctx: click.Context, options: dict[str, Any]) -> bool | P
             raise CommandConfigurationError(f"{written_name} needs --push-notifications")
         return False
     try:
-        return PushSettings(**chosen)
+        return PushSettings(**values)
     except OptionError as error:
         written_name = as_written(ctx, names[error.option])
         raise CommandConfigurationError(f"{written_name} {error.problem}") from None
 
 
-def authenticator(chosen: dict[str, Any], option_name: Callable[[str], str]) -> Any:
+def authenticator(values: dict[str, Any], option_name: Callable[[str], str]) -> Any:
     """Return the authenticator that the `--auth-…` options describe, or None if none is set.
 
     Args:
-        chosen: The values of the options, by name.
+        values: The values of the options, by name.
         option_name: Function that returns the name of an option as the user wrote it.
 
     Raises:
         ValueError: The options are invalid or incomplete.
     """
-    kind = chosen.pop("auth_type", None)
+    kind = values.pop("auth_type", None)
     if kind is None:
-        if chosen:
-            option = option_name(next(iter(chosen)))
+        if values:
+            option = option_name(next(iter(values)))
             raise ValueError(f"{option} needs --auth-type bearer or apikey")
         return None
     package: Any = import_part("auth", "--auth-type")
     try:
         if kind == "bearer":
-            return _bearer_authenticator(package, chosen)
-        return _api_key_authenticator(package, chosen, option_name)
+            return _bearer_authenticator(package, values)
+        return _api_key_authenticator(package, values, option_name)
     except package.ConfigurationError as error:
-        names = ", ".join(map(option_name, chosen)) or SECRET_VARIABLE
+        names = ", ".join(map(option_name, values)) or SECRET_VARIABLE
         raise ValueError(f"--auth-type {kind} with {names}: {error}") from None
 
 
-def _bearer_authenticator(package: Any, chosen: Mapping[str, Any]) -> Any:
-    if not any(chosen.get(name) for name in KEY_SOURCES) and not os.environ.get(SECRET_VARIABLE):
+def _bearer_authenticator(package: Any, values: Mapping[str, Any]) -> Any:
+    if not any(values.get(name) for name in KEY_SOURCES) and not os.environ.get(SECRET_VARIABLE):
         names = ", ".join(OPTIONS[name].flag for name in KEY_SOURCES)
         raise ValueError(
             f"--auth-type bearer needs one of {names}, or the variable {SECRET_VARIABLE}"
         )
-    options = {name.removeprefix("auth_"): value for name, value in chosen.items()}
+    options = {name.removeprefix("auth_"): value for name, value in values.items()}
     if "key" in options:
         options["key"] = _file_or_text(options["key"])
     if "roles_claim" in options:
@@ -222,10 +222,10 @@ def _bearer_authenticator(package: Any, chosen: Mapping[str, Any]) -> Any:
 
 
 def _api_key_authenticator(
-    package: Any, chosen: Mapping[str, Any], option_name: Callable[[str], str]
+    package: Any, values: Mapping[str, Any], option_name: Callable[[str], str]
 ) -> Any:
-    key = chosen.get("auth_key")
-    if bearer_options := [name for name in chosen if name != "auth_key"]:
+    key = values.get("auth_key")
+    if bearer_options := [name for name in values if name != "auth_key"]:
         raise ValueError(f"{option_name(bearer_options[0])} applies only to --auth-type bearer")
     if not key:
         raise ValueError("--auth-type apikey needs --auth-key: a key, or a file with several")
