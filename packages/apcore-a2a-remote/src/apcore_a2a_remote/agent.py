@@ -63,8 +63,8 @@ class RemoteAgent(Connection):
         wait: How the end of a task is awaited: on its stream, by polling, or by a notification.
         receiver: Receives the notifications.
         user_agent: The header `User-Agent` of requests.
-        private_hosts: Names, addresses and networks inside your own to which the card of a public
-            agent may lead; `*` for any. The host of *url*, and those of `credentials_for`, are
+        private_hosts: Names, addresses and networks in your private network to which the card of a
+            public agent may lead; `*` for any. The hosts of *url* and of `credentials_for` are
             always allowed.
         client: Further arguments of `A2AClient`.
 
