@@ -53,8 +53,8 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
 def part_out(event: Any, turn: Turn) -> Any:
     """Convert an event or an output of Agno to chunks.
 
-    Pieces of text stay text, tools become progress, and files that the run has made become files.
-    Other events, such as those of reasoning and of the members of a team, become nothing.
+    Text stays text, tools become progress, and files that the run has made become files. Other
+    events, such as reasoning and the events of team members, are dropped.
     """
     kind = getattr(event, "event", None)
     if not isinstance(kind, str):

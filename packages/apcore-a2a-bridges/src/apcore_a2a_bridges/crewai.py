@@ -36,8 +36,8 @@ MAX_NAME = 80
 def part_out(event: Any, turn: Turn) -> Any:
     """Convert an event or an output of CrewAI to chunks.
 
-    Pieces of text stay text; tasks, agents, tools and methods of flows become progress; typed
-    outputs become data. Other events become nothing.
+    Text stays text; tasks, agents, tools and methods of flows become progress; typed
+    outputs become data. Other events are dropped.
     """
     kind = getattr(event, "type", None)
     if kind == "llm_stream_chunk":
@@ -165,7 +165,7 @@ class CrewAIAgent(Agent):
         if self.input_mapper is None:
             inputs.pop(CHAT, None)  # callers must not forge the conversation
         chat = [{"role": ROLES[m.role], "content": m.text} for m in turn.messages]
-        if not self._has_placeholders:  # the text of the user has no other place
+        if not self._has_placeholders:  # there is no other place for the text of the user
             chat.append({"role": "user", "content": turn.text})
         return {CHAT: json.dumps(chat, ensure_ascii=False), **inputs} if chat else inputs
 
@@ -216,7 +216,7 @@ def _can_stream(crew: Any) -> bool:
 
 
 def _stream_models(crew: Any, overrides: ExitStack) -> None:
-    """Let models stream in the context of a run, unless their owner has decided otherwise."""
+    """Let models stream in the context of a run, unless their `stream` is already set."""
     from crewai.llms.base_llm import BaseLLM, call_stream_override
 
     for agent in crew.agents:

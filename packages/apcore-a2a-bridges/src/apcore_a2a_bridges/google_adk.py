@@ -202,10 +202,10 @@ class ADKAgent(Agent):
         key = {"app_name": app_name, "user_id": user_id_of(turn), "session_id": _session_id(turn)}
         if await service.get_session(**key) is not None:
             return
-        stored: Json = {} if turn.state is None else turn.state.get("session", {})
-        session = await service.create_session(**key, state=stored.get("state"))
-        if stored:
-            for event in stored["events"]:
+        saved_session: Json = {} if turn.state is None else turn.state.get("session", {})
+        session = await service.create_session(**key, state=saved_session.get("state"))
+        if saved_session:
+            for event in saved_session["events"]:
                 await service.append_event(session, Event.model_validate(event))
             return
         for message in turn.messages:
@@ -261,7 +261,7 @@ def _text_of(event: Any) -> str:
 
 
 def _without_texts(event: Any) -> Any:
-    """Return an event without its texts, which have been sent in pieces."""
+    """Return an event without its texts, which have been sent in chunks."""
     if not event.content:
         return event
     other_parts = [part for part in _parts_of(event) if not part.text]

@@ -38,7 +38,7 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Json:
 def part_out(event: Any, turn: Turn) -> Any:
     """Convert an event of `stream_events`, or a typed output, to chunks.
 
-    Pieces of text stay text; other events, such as those of tools, become nothing.
+    Text stays text; other events, such as tool calls, are dropped.
     """
     kind = getattr(event, "type", None)
     if kind == "raw_response_event":

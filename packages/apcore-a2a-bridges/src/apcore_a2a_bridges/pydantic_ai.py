@@ -34,8 +34,8 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
 def part_out(event: Any, turn: Turn) -> Any:
     """Convert an event of `run_stream_events`, or an output, to chunks.
 
-    Pieces of text stay text, and files that the model makes become files; other events, such as
-    those of tools and of thinking, become nothing.
+    Text stays text, and files that the model makes become files. Other events, such as tool calls
+    and thinking, are dropped.
     """
     kind = getattr(event, "event_kind", None)
     if kind is None:

@@ -190,7 +190,7 @@ class Call:
             raise ModuleTimeoutError(self._module_id, int(self._seconds * 1000)) from None
 
     async def _events(self) -> AsyncGenerator[Event]:
-        """Yield the events of the task; answer a request for an approval that was given here."""
+        """Yield the events of the task, and answer its request for an approval given here."""
         message, task_id = self._new_message(), self._pending.task if self._pending else None
         while True:
             async with aclosing(self._events_of(message, task_id)) as events:
@@ -233,7 +233,7 @@ class Call:
         )
 
     def _new_message(self) -> Message:
-        """Return the message that starts the task, or the answer as it came."""
+        """Return the message that starts the task, or the unchanged answer of the caller."""
         pending = self._pending
         if pending is not None and pending.approval is not None:
             approved = self._services.approved is True

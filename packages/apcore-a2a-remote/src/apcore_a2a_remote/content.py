@@ -97,7 +97,7 @@ class Output:
         return [self._build_output(parts) for parts in new_parts if parts]
 
     def add_message(self, message: Message | None) -> list[Json]:
-        """Add the message of a task that has completed without artifacts as its output."""
+        """Add the message of a completed task as its output, if it has no artifacts."""
         return self.add(message) if message and not self else []
 
     def _append(self, artifact: Artifact, *, is_chunk: bool) -> Sequence[Part]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import httpx
 
 MAX_ANSWER = 64 * 1024
-"""Maximum number of bytes that are read of an answer, or up to the first event of a stream."""
+"""Maximum number of bytes read of an answer; the first event of a stream must be within them."""
 EVENT_STREAM = "text/event-stream"
 
 
@@ -50,7 +50,7 @@ class Wire(httpx.Client):
         self.last = httpx.Request("POST", "")
 
     def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
-        """Send a request, and remember it: by now, it has its credentials."""
+        """Send a request, and remember it, since it now has its credentials."""
         self.last = request
         return super().send(request, **options)
 
