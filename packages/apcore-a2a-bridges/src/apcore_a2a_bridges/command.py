@@ -107,7 +107,7 @@ class CommandAgent(Agent):
         output: Format of its output: `text`, which is streamed; `json`, one document; or `lines`, a
             JSON document in each line. With JSON, `output_key` names the member with the text.
         cwd: The folder that it runs in.
-        env: Variables to add to the environment of the server, which it inherits without those
+        env: Variables for the program, in addition to the server's. It does not inherit variables
             that begin with `APCORE_`.
         grace: Seconds that it has to end after a cancellation.
         options: Options of `Agent`.
