@@ -64,7 +64,7 @@ def part_out(event: Any, turn: Turn) -> Any:
         return Usage(event.input_tokens or 0, event.output_tokens or 0)
     if kind == "ToolCallStarted":
         return Progress(f"Using {event.tool.tool_name}")
-    if event.parent_run_id:  # of a member of a team
+    if event.parent_run_id:  # the event of a team member
         return None
     if kind == "RunContent":
         return event.content if isinstance(event.content, str) else None

@@ -57,7 +57,7 @@ class FunctionAgent(Agent):
     """
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
-        inner: Any = getattr(function, "func", function)  # of functools.partial
+        inner: Any = getattr(function, "func", function)  # inside a functools.partial
         name = getattr(inner, "__name__", type(inner).__name__)
         doc = first_paragraph(inspect.getdoc(inner))
         name = "agent" if name == "<lambda>" else name

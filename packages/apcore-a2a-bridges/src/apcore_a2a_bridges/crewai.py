@@ -56,7 +56,7 @@ def part_out(event: Any, turn: Turn) -> Any:
         return None
     if hasattr(event, "tasks_output"):  # a CrewOutput
         return parts.part_out(event.pydantic or event.json_dict or event.raw, turn)
-    if hasattr(event, "outcome") and hasattr(event, "feedback"):  # of @human_feedback
+    if hasattr(event, "outcome") and hasattr(event, "feedback"):  # the result of @human_feedback
         return part_out(event.output, turn)
     return parts.part_out(event, turn)
 

@@ -101,7 +101,7 @@ class Run:
 
         detach_from_terminal()
         add_stream_sink(self._publish)
-        with suppress(Stopped):  # from a background task of the run
+        with suppress(Stopped):  # raised in a background task of the run
             asyncio.run(self._run())
 
     async def _run(self) -> None:

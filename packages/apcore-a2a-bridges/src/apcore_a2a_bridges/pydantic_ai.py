@@ -75,7 +75,7 @@ class PydanticAIAgent(Agent):
         run_options: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        description = getattr(agent, "description", None)  # it may be a template
+        description = getattr(agent, "description", None)  # may be a template
         defaults: Json = {"name": agent.name or "agent"}
         if isinstance(description, str):
             defaults["description"] = description

@@ -89,7 +89,7 @@ class PartConverter:
                 return self._part_to_input(part, schema), [*parts[:index], *parts[index + 1 :]]
             except PartError as error:
                 errors.append(error)
-            except ValueError:  # from urlsplit
+            except ValueError:  # raised by urlsplit
                 errors.append(PartError("Invalid URI in FilePart"))
         if texts and takes_nothing(schema):
             return {}, parts

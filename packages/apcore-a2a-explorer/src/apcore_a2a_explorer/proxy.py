@@ -195,7 +195,7 @@ class AgentProxy:
                 f"The Agent Card points to {url}, which is not at {self.agent.netloc.decode()}: "
                 "nothing is sent there. Explore that URL instead"
             )
-        # as the page has written it: ids may have encoded slashes
+        # the path as the page wrote it: ids may have encoded slashes
         path: bytes = request.scope["raw_path"].partition(self.token.encode() + b"/")[2]
         steps = unquote(path.decode("latin-1")).replace("\\", "/").split("/")
         if not {".", ".."}.isdisjoint(steps):

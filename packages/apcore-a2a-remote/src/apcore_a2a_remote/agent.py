@@ -364,7 +364,7 @@ class RemoteAgent(Connection):
             module = module_for(self, module_id, entry)
             try:
                 registry.register(module_id, module)
-            except ModuleError as error:  # such as an id that another module has
+            except ModuleError as error:  # for example, another module has the id
                 extra = {"event": "remote_skill_skipped"}
                 reason = clean(str(error), 300)
                 logger.warning("Can't register %s: %s", module_id, reason, extra=extra)

@@ -314,10 +314,10 @@ def load_config(path: str | None) -> Any:
         return None
     if not Path(file).is_file():
         raise CommandConfigurationError(f"Config file not found: {file}")
-    with suppress(apcore.ModuleError):  # it is already registered
+    with suppress(apcore.ModuleError):  # the namespace is already registered
         # no prefix for environment variables, because click reads them
         apcore.Config.register_namespace(NAMESPACE, env_prefix="")
-    logging.getLogger("apcore.config").setLevel("ERROR")  # it warns about folders we do not use
+    logging.getLogger("apcore.config").setLevel("ERROR")  # apcore warns about folders we do not use
     try:
         return apcore.Config.load(file) if path else apcore.Config.load()
     except (apcore.ModuleError, ValueError, OSError) as error:
