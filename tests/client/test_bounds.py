@@ -214,7 +214,7 @@ def test_an_abandoned_operation_is_closed() -> None:
     steps = Operations.get_card(client._operations)
     assert isinstance(next(steps), Send)
     steps.close()
-    assert not client._operations._discovery._fetching
+    assert not client._operations._discovery._is_fetching
 
 
 def test_a_call_waits_for_the_card_of_another_call_only_until_its_own_timeout() -> None:

@@ -77,10 +77,10 @@ class Discovery:
         self._last_data: Any = None
         self._card_urls = [base.copy_with(raw_path=path_of(base) + path) for path in CARD_PATHS]
         self._etag = ""
-        self._fetching = False
+        self._is_fetching = False
         self._fetch_error: A2AError | None = None
         self._fresh_until = 0.0
-        self._chosen: tuple[AgentCard, Binding] | None = None
+        self._card_and_binding: tuple[AgentCard, Binding] | None = None
 
     def card(
         self, *, refresh: bool = False, deadline: float = inf, headers: Headers = NO_HEADERS
@@ -102,7 +102,7 @@ class Discovery:
         # Concurrent calls share one fetch and its outcome. They poll for it, since no step waits
         # for a lock; the `finally` below runs even if the fetching caller is cancelled.
         has_waited = False
-        while self._fetching:
+        while self._is_fetching:
             has_waited = True
             if monotonic() > deadline:
                 raise A2ATimeoutError("The agent's card did not arrive in time", sent=False)
@@ -111,14 +111,14 @@ class Discovery:
             raise self._fetch_error
         if self.last_card and monotonic() < self._fresh_until and has_waited:
             return self.last_card
-        self._fetching, self._fetch_error = True, None
+        self._is_fetching, self._fetch_error = True, None
         try:
             return (yield from self._fetch(deadline, headers))
         except A2AError as error:
             self._fetch_error = error
             raise
         finally:
-            self._fetching = False
+            self._is_fetching = False
 
     def _fetch(self, deadline: float, headers: Headers) -> Steps[AgentCard]:
         url, fallback_url = self._card_urls
@@ -221,16 +221,16 @@ class Discovery:
             # An expired card is better than none: cards rarely change, and if this one did, the
             # request itself fails.
             card, self._fresh_until = self.last_card, monotonic() + REFRESH_RETRY_DELAY
-        chosen_for, binding = self._chosen or (None, None)
+        bound_card, binding = self._card_and_binding or (None, None)
         # Callers can add credentials to their own httpx client at any time.
-        if binding is None or chosen_for is not card or not self._may_call(binding.url, headers):
+        if binding is None or bound_card is not card or not self._may_call(binding.url, headers):
             binding = self._choose(card, headers)
             binding.streams = card.capabilities.streaming
             if isinstance(self.exchange.auth, APIKey):
                 self.exchange.auth.place(card)
             elif isinstance(self.exchange.auth, ClientCredentials):
                 self.exchange.auth.place(card, self.base, self.trusted_origins)
-            self._chosen = card, binding
+            self._card_and_binding = card, binding
         return binding
 
     def _choose(self, card: AgentCard, headers: Headers) -> Binding:

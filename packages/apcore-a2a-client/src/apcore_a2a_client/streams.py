@@ -83,7 +83,7 @@ class EventStream:
     ) -> None:
         self._discovery, self._exchange = discovery, discovery.exchange
         self._binding: Binding
-        self._start, self._last_event_id, self._polling = start, last_event_id, False
+        self._start, self._last_event_id, self._is_polling = start, last_event_id, False
         self._task = task
         self._chunks: list[TaskArtifactUpdateEvent] = []
         self._growing_ids: set[str] = set()  # of artifacts that chunks were appended to
@@ -101,10 +101,10 @@ class EventStream:
         self._answered_pause = answered_pause
         self._deadline = deadline
         self._headers = headers
-        self._ended = bool(task and self._is_settled(task))
-        self._numbered = False
-        self._subscribing = False  # a subscription is open, and has had no event yet
-        self._joined = False  # the task was running when the client subscribed
+        self._has_ended = bool(task and self._is_settled(task))
+        self._is_numbered = False
+        self._awaits_first_event = False  # a subscription is open, and has had no event yet
+        self._has_joined = False  # the task was running when the client subscribed
 
     def events(self) -> Items[Event]:
         """Yield each event as it arrives."""
@@ -119,7 +119,7 @@ class EventStream:
             A2ATimeoutError: The task was not settled in time.
             A2AServerError: The agent refused the request.
         """
-        while not self._ended:
+        while not self._has_ended:
             if monotonic() > self._deadline:
                 raise A2ATimeoutError("The task was not settled in time")
             try:
@@ -135,10 +135,10 @@ class EventStream:
                 yield from self._recover(error)
             except A2AServerError:
                 # Agents of 0.3 refuse a subscription with an event of its stream.
-                if not self._subscribing:
+                if not self._awaits_first_event:
                     raise
                 yield from self._close_response()
-                self._polling = True
+                self._is_polling = True
         # reading on to the end of the response lets its connection be used again
         yield from self._close_response(wait=MAX_END_WAIT)
         return None
@@ -147,7 +147,7 @@ class EventStream:
         """Return the task as it is at the end of the stream."""
         while (yield from self.next()) is not None:
             pass
-        if self._joined and not self._numbered:
+        if self._has_joined and not self._is_numbered:
             # Without numbered events, the snapshot at the start of a subscription may already
             # contain chunks that come as events after it: fetch the task to count them once.
             with suppress(A2AServerError):  # the agent may have deleted the task already
@@ -170,20 +170,20 @@ class EventStream:
             return
         # In 0.3 a subscription need not begin with a snapshot, so events could be missed. And
         # a2a-sdk 0.3 stores each chunk twice while a second reader is subscribed.
-        unsafe_to_join = self._binding.version == "0.3" and not self._numbered
-        if self._polling or unsafe_to_join or not has_streams:
-            self._polling = True
+        unsafe_to_join = self._binding.version == "0.3" and not self._is_numbered
+        if self._is_polling or unsafe_to_join or not has_streams:
+            self._is_polling = True
             interval = 0.05 * 1.5 ** min(self._polls, 20)
             yield Sleep(min(5.0, interval, time_left(self._deadline) or 5.0))
             self._polls += 1
         else:
             try:
                 yield from self._connect(SUBSCRIBE, {"id": self._task.id})
-                self._subscribing = self._joined = self._response is not None
+                self._awaits_first_event = self._has_joined = self._response is not None
             except (A2AServerError, A2AProtocolError):
                 # The task has ended in the meantime, or the agent has no subscriptions.
-                self._polling = True
-        if self._polling:
+                self._is_polling = True
+        if self._is_polling:
             yield from self._fetch_task()
 
     def _fetch_task(self) -> Steps[None]:
@@ -202,7 +202,7 @@ class EventStream:
             self._last_event_at = monotonic()
         else:
             self._pending.append((read_event(self._binding.result(response)), None))
-            self._polling = True
+            self._is_polling = True
 
     def _send(self, request: RequestSpec) -> Steps[AnyResponse]:
         request = request.with_headers((yield from self._current_headers()))
@@ -255,26 +255,26 @@ class EventStream:
         if self._response:
             yield Close(self._response, wait)
         self._response = None
-        self._subscribing = False
+        self._awaits_first_event = False
 
     def _process(self, data: Any, event_id: str | None) -> Event | None:
         """Apply an event to the task and return it, or None if it contains nothing new."""
         event: Event = data
         if isinstance(data, bytes):
             event = read_event(self._binding.parse(data))
-            self._subscribing = False
+            self._awaits_first_event = False
         if self._shows_restart(event):
             return self._announce_restart(event, event_id)
         if event_id:
             # Only ids that count 1, 2, 3 … guarantee that a stream resumes without gaps: others may
             # be random, or timestamps.
             number = int(event_id) if len(event_id) < 16 and event_id.isdigit() else 0
-            self._numbered = number == self._last_number + 1
+            self._is_numbered = number == self._last_number + 1
             self._last_number = number
             self._last_event_id = event_id
             event = replace(event, event_id=event_id)
         if isinstance(event, Task) and self.task and _has_same_content(event, self.task):
-            self._ended = self._is_settled(event)
+            self._has_ended = self._is_settled(event)
             return None
         is_first = self._task is None
         self._apply(event)
@@ -286,7 +286,7 @@ class EventStream:
         is_final = not isinstance(event, Message) and event.extra.get("final") is True
         has_status = not isinstance(event, TaskArtifactUpdateEvent)
         is_settled = has_status and self._is_settled(self._task) and not shows_old_pause
-        self._ended = is_final or is_settled
+        self._has_ended = is_final or is_settled
         return event
 
     @property
@@ -352,7 +352,7 @@ class EventStream:
             self._chunks.append(event)
             if event.append:
                 self._growing_ids.add(event.artifact.artifact_id)
-            self._may_have_duplicates |= self._joined and not self._numbered
+            self._may_have_duplicates |= self._has_joined and not self._is_numbered
             return
         self._task = apply_event(self._task, event)
         if isinstance(event, Task):
