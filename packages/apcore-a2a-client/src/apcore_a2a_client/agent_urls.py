@@ -9,7 +9,7 @@ Origin: TypeAlias = tuple[str, str, int | None]
 """The scheme, the host and the port of a URL."""
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::")
-"""Hosts that refer to this machine; as destinations, so do the wildcard addresses."""
+"""Hosts that refer to this machine, including wildcard addresses used as destinations."""
 
 
 def is_agent_url(url: httpx.URL) -> bool:

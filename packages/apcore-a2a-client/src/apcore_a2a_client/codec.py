@@ -226,7 +226,7 @@ def _reader_and_writer(annotation: Any) -> tuple[Callable[[Any], Any], Callable[
     """Return the functions that read and write values of an annotated type."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is UnionType:
-        return _reader_and_writer(arguments[0])  # the other member is None
+        return _reader_and_writer(arguments[0])  # the other member of the union is None
     if origin is tuple:
         read, write = _reader_and_writer(arguments[0])
         return (

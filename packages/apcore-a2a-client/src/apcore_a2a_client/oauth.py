@@ -72,8 +72,8 @@ class DeclaredSource(NamedTuple):
 class ClientCredentials(httpx.Auth):
     """OAuth 2 client credentials: gets, keeps and renews tokens of an authorization server.
 
-    A token is kept until shortly before it expires, and requested once for all concurrent calls of
-    an event loop, and once for all threads. If the agent refuses it with 401, a new one is
+    A token is kept until shortly before it expires. Concurrent calls of an event loop share one
+    request for a token, and so do all threads. If the agent refuses it with 401, a new one is
     requested, and the request is sent once more.
 
     With neither *token_url* nor *issuer*, `A2AClient` uses the token endpoint in the agent's card,
@@ -194,7 +194,7 @@ class ClientCredentials(httpx.Auth):
             self._discard(token)
             stream: Any = response.stream
             stream.close()
-            response.stream = httpx.ByteStream(b"")  # httpx reads it: the agent may send any size
+            response.stream = httpx.ByteStream(b"")  # httpx would read it, and it may be large
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncFlow:
         """Do the same as `sync_auth_flow`, in an event loop."""
@@ -217,7 +217,7 @@ class ClientCredentials(httpx.Auth):
             self._discard(token)
             stream: Any = response.stream
             await stream.aclose()
-            response.stream = httpx.ByteStream(b"")  # httpx reads it: the agent may send any size
+            response.stream = httpx.ByteStream(b"")  # httpx would read it, and it may be large
 
     def _renew(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, str]:
         began_at, timeout = monotonic(), request.extensions.get("timeout", {}).get("read")
