@@ -149,7 +149,7 @@ class LangGraphAgent(Agent):
         stream = graph.astream(graph_input, config, stream_mode=MODES, subgraphs=True, **keywords)
         sent, interrupts, final = _SentMessages(self._nodes), list[Any](), None
         try:
-            # the stream is read to its end also after an interrupt: until then, the checkpoint
+            # the stream is read to its end even after an interrupt: until then, the checkpoint
             # of the interrupt may not have been saved
             async with aclosing(stream) as events:
                 async for namespace, mode, item in events:

@@ -179,7 +179,7 @@ class AgentProxy:
             return httpx.Response(response.status_code, headers=decoded, content=bytes(body))
 
     def _target(self, request: Request) -> httpx.URL:
-        """Return the URL for a request: below that of its interface, or of the agent.
+        """Return the URL for a request: below the URL of its interface, or of the agent.
 
         Raises:
             AgentUnreachableError: It has another origin, which must not get the credentials.

@@ -1,4 +1,4 @@
-"""The implementation of `card`, `call`, `tasks` and `webhooks`."""
+"""The implementation of the commands that call agents, such as `card`, `call` and `tasks`."""
 
 import os
 import sys
