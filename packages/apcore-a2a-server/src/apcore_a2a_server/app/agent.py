@@ -37,7 +37,7 @@ from apcore_a2a_server.store.live import LiveTasks
 from apcore_a2a_server.store.replicas import Replica, this_process
 
 from .cards import CardPages
-from .companions import Companions, names_of
+from .companions import Companions, figure_names
 from .figures import Figures
 from .health import HealthPage
 from .options import AUTH_RATE_LIMIT, Settings
@@ -74,7 +74,7 @@ class Agent:
         self, executor: Executor, settings: Settings, figures: Figures | None = None
     ) -> None:
         self.settings = settings
-        self.figures = figures or Figures(extra_gauges=names_of(settings.companions))
+        self.figures = figures or Figures(extra_gauges=figure_names(settings.companions))
         self.companions = Companions(settings.companions)
         self.limiter = _limiter(settings.rate_limit, settings, "rate_limit")
         self.refusals = _refusals(settings)
@@ -128,7 +128,7 @@ class Agent:
             max_events=self.settings.limits.max_events,
         )
         on_change = None if self.keeper is None else self.keeper.on_change
-        if self._replica is None:  # not before: workers are forked
+        if self._replica is None:  # only now: each forked worker has its own id
             self._replica = this_process()
         await self.setup.tasks.store.start(
             retention=retention, on_change=on_change, replica_id=self._replica.id
@@ -205,7 +205,7 @@ class Agent:
         }
         if self.keeper is not None and self.setup.tasks.store.is_shared:
             keeper = self.keeper
-            gauges["lease_age_seconds"] = lambda: round(keeper.age, 3)
+            gauges["lease_age_seconds"] = lambda: round(keeper.seconds_since_renewal, 3)
         if self.push is not None:
             store = self.setup.tasks.store
             gauges["webhooks_pending"] = lambda: store.backlog.pending
@@ -289,10 +289,10 @@ def _skills(executor: Executor, settings: Settings) -> Skills:
 
 
 def _admission(setup: Setup, settings: Settings) -> Admission:
-    asks = settings.default_skill == ASK
-    default_skill = None if asks else settings.default_skill
+    asks_for_skill = settings.default_skill == ASK
+    default_skill = None if asks_for_skill else settings.default_skill
     max_parts = settings.limits.max_parts
-    return Admission(setup, default_skill, max_parts, asks, _operators(settings))
+    return Admission(setup, default_skill, max_parts, asks_for_skill, _operators(settings))
 
 
 def _operators(settings: Settings) -> Operators:

@@ -110,9 +110,9 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
         settings: The options.
         figures: The figures that worker processes share; None if there is only one process.
     """
-    api_registry, api = _api(settings)
+    api_registry, api_connections = _api(settings)
     executor, is_own_executor = executor_of(
-        source if api is None else [source, api_registry],
+        source if api_connections is None else [source, api_registry],
         settings.acl,
         settings.config,
         allow_empty=settings.allow_empty or bool(settings.companions),
@@ -125,17 +125,17 @@ def build_app(source: Any, settings: Settings, figures: Figures | None = None) -
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
         await agent.start()
-        watching = asyncio.ensure_future(_watch(executor.registry, folder, settings))
+        watch_task = asyncio.ensure_future(_watch(executor.registry, folder, settings))
         drain_timeout: float | None = 0  # after an error of the program that has mounted this one
         try:
             yield
             drain_timeout = None
         finally:
-            watching.cancel()
+            watch_task.cancel()
             await agent.drain(drain_timeout)
             await agent.close()
-            if api is not None:
-                await api.close()
+            if api_connections is not None:
+                await api_connections.close()
             if isinstance(executor, apcore.Executor) and is_own_executor:
                 await asyncio.to_thread(executor.close)
 
@@ -218,13 +218,13 @@ def _own_routes(agent: Agent, settings: Settings) -> OwnRoutes:
     return OwnRoutes(routes, is_operator, agent.handler, agent.setup.mapper, **_limits(agent))
 
 
-def _companion_routes(agent: Agent, others: Sequence[Route]) -> list[Route]:
+def _companion_routes(agent: Agent, agent_routes: Sequence[Route]) -> list[Route]:
     """Return the routes of the companions.
 
     Raises:
         OptionError: The agent itself has one of the paths.
     """
-    taken_paths = {route.path for route in others}
+    taken_paths = {route.path for route in agent_routes}
     routes = agent.companions.routes()
     if conflicts := taken_paths & routes.keys():
         path = min(conflicts)

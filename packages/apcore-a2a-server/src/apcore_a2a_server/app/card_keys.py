@@ -37,11 +37,11 @@ def card_signer(settings: Settings) -> CardSigner | None:
     if not installed:
         raise ImportError("card_key needs the auth part: pip install 'apcore-a2a[auth]'")
     try:
-        listed = [*keys] if isinstance(keys, LIST_TYPES) else [keys]
-        loaded: CardSigner = installed[0].load()(listed, settings.url.rstrip("/") + PATH)
+        key_list = [*keys] if isinstance(keys, LIST_TYPES) else [keys]
+        key_signer: CardSigner = installed[0].load()(key_list, settings.url.rstrip("/") + PATH)
     except ValueError as error:
         raise OptionError("card_key", f"is not usable: {error}") from None
-    return loaded
+    return key_signer
 
 
 def _is_signer(value: Any) -> bool:
@@ -53,7 +53,8 @@ class KeySetPage:
 
     Args:
         signer: Signs the cards; None if they are not signed.
-        companions: Their keys are published, too, such as those of tokens for remote agents.
+        companions: The companions, whose keys are published too, such as those that sign tokens
+            for remote agents.
     """
 
     def __init__(self, signer: CardSigner | None, companions: Companions) -> None:

@@ -60,7 +60,7 @@ class Card(NamedTuple):
 
 
 class Target(NamedTuple):
-    """The agent's address as a request has it; the same for all if the settings have the URL."""
+    """The agent's address as a request has it; ANY_TARGET if the settings have the URL."""
 
     scheme: str = ""
     host: bytes = b""
@@ -215,7 +215,7 @@ class CardPages:
         return card
 
     def _keep(self, key: Key, card: Card) -> None:
-        """Keep a card that is used now, instead of the one that has not been used for longest."""
+        """Cache a card that is used now; if the cache is full, drop the least recently used one."""
         self._cards[key] = card
         self._cards.move_to_end(key)
         if len(self._cards) > MAX_CARDS:

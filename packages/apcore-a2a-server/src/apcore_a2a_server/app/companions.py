@@ -25,15 +25,18 @@ class Companions:
 
     async def start(self, registry: Registry) -> None:
         """Start all of them at the same time."""
-        await asyncio.gather(*(each.start(registry) for each in self._companions))
+        await asyncio.gather(*(companion.start(registry) for companion in self._companions))
 
     async def aclose(self) -> None:
         """Close all of them at the same time."""
-        await asyncio.gather(*(each.aclose() for each in self._companions))
+        await asyncio.gather(*(companion.aclose() for companion in self._companions))
 
     def health(self) -> dict[str, Any]:
         """Return the member of the health check, if there are companions."""
-        states = {each.name: READY if each.is_ready() else NOT_READY for each in self._companions}
+        states = {
+            companion.name: READY if companion.is_ready() else NOT_READY
+            for companion in self._companions
+        }
         return {"companions": states} if states else {}
 
     def gauges(self) -> dict[str, Callable[[], float]]:
@@ -42,9 +45,11 @@ class Companions:
             return {}
         gauges: dict[str, Callable[[], float]] = {
             "companions": lambda: len(self._companions),
-            "companions_not_ready": lambda: sum(not each.is_ready() for each in self._companions),
+            "companions_not_ready": lambda: sum(
+                not companion.is_ready() for companion in self._companions
+            ),
         }
-        return gauges | {name: partial(self._sum, name) for name in names_of(self._companions)}
+        return gauges | {name: partial(self._sum, name) for name in figure_names(self._companions)}
 
     def routes(self) -> Mapping[str, Any]:
         """Return the ASGI applications of the companions, by path."""
@@ -59,21 +64,23 @@ class Companions:
 
     def public_keys(self) -> list[Mapping[str, Any]]:
         """Return the public keys of the companions as JSON Web Keys."""
-        declared: list[Any] = [getattr(each, "public_keys", list[Any]) for each in self._companions]
-        return [key for public_keys in declared for key in public_keys()]
+        key_functions: list[Any] = [
+            getattr(companion, "public_keys", list[Any]) for companion in self._companions
+        ]
+        return [key for get_keys in key_functions for key in get_keys()]
 
     def _sum(self, name: str) -> float:
-        return sum((Counter(each.figures())[name] for each in self._companions), 0.0)
+        return sum((Counter(companion.figures())[name] for companion in self._companions), 0.0)
 
 
-def names_of(companions: Sequence[Companion]) -> list[str]:
+def figure_names(companions: Sequence[Companion]) -> list[str]:
     """Return the names of the figures of companions.
 
     Raises:
         TypeError: An object is not a companion, because it lacks methods.
     """
-    for each in companions:
-        if missing := missing_methods(each, Companion):
-            kind = type(each).__name__
+    for companion in companions:
+        if missing := missing_methods(companion, Companion):
+            kind = type(companion).__name__
             raise TypeError(f"companions takes Companions: {kind} lacks {', '.join(missing)}")
-    return sorted({name for each in companions for name in each.figures()})
+    return sorted({name for companion in companions for name in companion.figures()})

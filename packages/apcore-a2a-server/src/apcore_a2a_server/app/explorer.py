@@ -12,12 +12,12 @@ ENTRY_POINT_GROUP, ENTRY_POINT = "apcore_a2a.explorer", "routes"
 """The entry point of the page: a function that takes a path and returns the page's routes."""
 
 
-def explorer_routes(path: str, taken: Sequence[Route]) -> list[Route]:
+def explorer_routes(path: str, agent_routes: Sequence[Route]) -> list[Route]:
     """Return the routes of the page at *path*; the first is that of the page itself.
 
     Args:
         path: The path of the page, below the root of the agent.
-        taken: The agent's own routes, which the page must not replace.
+        agent_routes: The agent's own routes, which the page must not replace.
 
     Raises:
         ImportError: No page is installed.
@@ -30,10 +30,10 @@ def explorer_routes(path: str, taken: Sequence[Route]) -> list[Route]:
         routes: list[Route] = installed[0].load()(path)
     except ValueError as error:
         raise OptionError("explorer_path", f"must be a path: {error}") from None
-    taken_paths = {each.path for each in taken} | {"/metrics"}
-    for each in routes:
-        is_below = f"{each.path}/".startswith(("/v1/", "/apcore/"))
-        is_rest = is_below or rest_route("GET", each.path.strip("/"))
-        if each.path in taken_paths or is_rest:
-            raise OptionError("explorer_path", f"is taken: the agent itself is at {each.path}")
+    taken_paths = {route.path for route in agent_routes} | {"/metrics"}
+    for route in routes:
+        is_below = f"{route.path}/".startswith(("/v1/", "/apcore/"))
+        is_rest = is_below or rest_route("GET", route.path.strip("/"))
+        if route.path in taken_paths or is_rest:
+            raise OptionError("explorer_path", f"is taken: the agent itself is at {route.path}")
     return routes

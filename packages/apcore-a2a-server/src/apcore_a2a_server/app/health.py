@@ -18,10 +18,10 @@ logger = logging.getLogger(__name__)
 
 PROBE_TIMEOUT = 0.8
 """Timeout of the task store in seconds; the whole response has one second (FR-OPS-001)."""
-PATIENCE = 0.25
-"""Seconds that a response waits for a check if the store has stored something recently."""
-RECENTLY = 2.0
-"""Seconds for which a write shows that the store works.
+MAX_CHECK_WAIT = 0.25
+"""Maximum seconds that a response waits for a check if the store has stored something recently."""
+MAX_WRITE_AGE = 2.0
+"""Maximum age in seconds of a write that shows that the store works.
 
 A replica without tasks writes once a second, to claim those of lost replicas.
 """
@@ -66,7 +66,7 @@ class HealthPage:
         if self._setup.state.is_draining or self._figures.is_draining:
             return "draining", "The server is shutting down"
         check = self._check(logs_again=logs_again)
-        await asyncio.wait([check], timeout=PATIENCE)
+        await asyncio.wait([check], timeout=MAX_CHECK_WAIT)
         if not self._has_stored_recently():
             await asyncio.wait([check])
         self._figures.set(ALIVE_AT, time.monotonic())
@@ -106,7 +106,7 @@ class HealthPage:
         self._figures.set(STORE_PROBLEM, problem)
 
     def _has_stored_recently(self) -> bool:
-        return time.monotonic() < self._setup.tasks.stored_at + RECENTLY
+        return time.monotonic() < self._setup.tasks.stored_at + MAX_WRITE_AGE
 
     def _problem(self) -> str:
         """Return why the agent is unhealthy; "" if it is not."""

@@ -48,12 +48,12 @@ def bind(host: str, port: int) -> socket.socket:
     """Return a socket that listens on an address.
 
     Raises:
-        OSError: It is in use, or not one of this machine.
+        OSError: The address is in use, or does not belong to this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    dual = host == "::" and socket.has_dualstack_ipv6()
+    is_dual_stack = host == "::" and socket.has_dualstack_ipv6()
     try:
-        listener = socket.create_server((host, port), family=family, dualstack_ipv6=dual)
+        listener = socket.create_server((host, port), family=family, dualstack_ipv6=is_dual_stack)
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]
         raise OSError(error.errno, f"Cannot listen on {address(host, port)}: {reason}") from None
@@ -153,7 +153,7 @@ def check_certificate(settings: ServeSettings) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         # An encrypted key would ask for its password on the terminal.
         context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile, password=lambda: "")
-    except OSError as error:  # SSLError is one
+    except OSError as error:  # or SSLError, a subclass
         reason = getattr(error, "reason", None) or error.strerror or error
         raise OptionError("ssl_certfile", f"and its key can't be used: {reason}") from None
 

@@ -69,7 +69,7 @@ class Metrics(Collector):
             return Response(encode(self._registry), headers={"content-type": media_type})
         webhooks = self._figures.totals("webhooks", self._results)
         skills = self._figures.skills.totals().values()
-        ended = {state: sum(each.states[state] for each in skills) for state in TERMINAL}
+        ended = {state: sum(totals.states[state] for totals in skills) for state in TERMINAL}
         return JSONResponse(
             {
                 **{name: _number(self._figures.total(name)) for name in self._gauges},
@@ -87,16 +87,16 @@ class Metrics(Collector):
         yield self._durations(skills)
         if self._results:
             results = self._figures.totals("webhooks", self._results)
-            help = "Attempts to deliver notifications by result"
-            yield self._counter("webhooks", help, "result", results)
+            description = "Attempts to deliver notifications by result"
+            yield self._counter("webhooks", description, "result", results)
         for name in self._gauges:
             text = name.replace("_", " ").capitalize()
             yield GaugeMetricFamily(PREFIX + name, text, self._figures.total(name))
 
     def _tasks(self, skills: Mapping[str, SkillTotals]) -> Metric:
         """Return the number of tasks by skill and state: final states, and others if any."""
-        help, labels = "Tasks that entered a state", ["skill", "state"]
-        family = CounterMetricFamily(f"{PREFIX}tasks", help, labels=labels)
+        description, labels = "Tasks that entered a state", ["skill", "state"]
+        family = CounterMetricFamily(f"{PREFIX}tasks", description, labels=labels)
         for skill, totals in skills.items():
             for state, number in totals.states.items():
                 if number or state in TERMINAL:
@@ -108,15 +108,15 @@ class Metrics(Collector):
         totals = self._figures.totals("requests", STATUSES)
         return {status: number for status, number in totals.items() if number}
 
-    def _counter(self, name: str, help: str, label: str, values: dict[str, float]) -> Metric:
-        family = CounterMetricFamily(PREFIX + name, help, labels=[label])
+    def _counter(self, name: str, description: str, label: str, values: dict[str, float]) -> Metric:
+        family = CounterMetricFamily(PREFIX + name, description, labels=[label])
         for value, number in values.items():
             family.add_metric([value], number, created=self._figures.created)
         return family
 
     def _durations(self, skills: Mapping[str, SkillTotals]) -> Metric:
-        help, labels = "Duration of runs", ["skill"]
-        family = HistogramMetricFamily(f"{PREFIX}run_seconds", help, labels=labels)
+        description, labels = "Duration of runs", ["skill"]
+        family = HistogramMetricFamily(f"{PREFIX}run_seconds", description, labels=labels)
         bounds = [*(str(float(bound)) for bound in BUCKETS), "+Inf"]
         for skill, totals in skills.items():
             buckets: Any = [*zip(bounds, accumulate(totals.runs), strict=True)]

@@ -117,9 +117,9 @@ class Erasure:
         caller, principal = request.caller, request.path["principal"]
         audit("DeleteTasks", caller, principal=principal)
         cancel = partial(self._agent.engine.cancel, canceled_by=caller.principal)
-        deleting = delete_tasks_of(self._agent.setup.tasks, principal, cancel)
+        deletion = delete_tasks_of(self._agent.setup.tasks, principal, cancel)
         # shielded: once begun, the deletion goes on even if its client disconnects
-        deleted = await asyncio.shield(deleting)
+        deleted = await asyncio.shield(deletion)
         if deleted is None:
             raise OwnError(501, "The task store can't delete the tasks of a principal")
         return {"deleted": deleted}
@@ -195,8 +195,8 @@ class NowPage:
             stored = await self._agent.setup.tasks.store.replicas()
         except UnavailableError:
             return None
-        others = [replica for replica in stored if replica.id != own.id]
-        replicas = sorted([own, *others], key=attrgetter("started_at", "id"))
+        other_replicas = [replica for replica in stored if replica.id != own.id]
+        replicas = sorted([own, *other_replicas], key=attrgetter("started_at", "id"))
         return [_replica_document(replica, is_own=replica is own) for replica in replicas]
 
     async def _stored(self, now: float) -> dict[str, Any]:
@@ -359,5 +359,5 @@ def token_expiry(headers: Mapping[str, str]) -> float | None:
         expiry: float = claims["exp"]
         timestamp(expiry)
     except (ValueError, LookupError, TypeError, OverflowError, OSError, RecursionError):
-        return None  # no claims, or no time
+        return None  # no claims, or no valid time
     return expiry

@@ -100,7 +100,7 @@ def _expect_limits(value: object) -> None:
 
 
 def _check_rule(name: str, rule: Any, *, is_authenticated: bool) -> None:
-    """Check a rule over identities: a role, or a function."""
+    """Check a rule about identities: a role, or a function."""
     if rule is None:
         return
     if not (callable(rule) or (isinstance(rule, str) and rule.strip())):
@@ -299,7 +299,7 @@ class Settings:
 
     @property
     def shows_figures(self) -> bool:
-        """Whether any callers may see figures below `/apcore/`: operators, or without auth all."""
+        """Whether any callers may see figures below `/apcore/`: operators, or all without auth."""
         if self.auth is not None:
             return self.operators is not None
         return self.explorer or self.metrics

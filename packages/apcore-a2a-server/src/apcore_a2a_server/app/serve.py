@@ -29,7 +29,7 @@ from apcore_a2a_server.store.custom_stores import store_of
 
 from .agent import Agent
 from .app import build_app
-from .companions import names_of
+from .companions import figure_names
 from .figures import ALIVE_AT, Figures
 from .listening import (
     WILDCARDS,
@@ -126,16 +126,16 @@ class Server(uvicorn.Server):
             logger.info(message, running, grace, extra={"event": "shutdown_started"})
         else:
             logger.info("Shutting down", extra={"event": "shutdown_started"})
-        draining = asyncio.ensure_future(self._agent.drain())
-        while not draining.done() and not self.force_exit:
-            await asyncio.wait({draining}, timeout=0.1)
-        if not draining.done():
-            draining.cancel()
+        drain_task = asyncio.ensure_future(self._agent.drain())
+        while not drain_task.done() and not self.force_exit:
+            await asyncio.wait({drain_task}, timeout=0.1)
+        if not drain_task.done():
+            drain_task.cancel()
             await _run_last_step(self._agent.drain(0))
         asyncio.get_running_loop().call_later(LAST_RESPONSES_TIMEOUT, close_connections, self)
-        grpc_stopped = self._stop_grpc(LAST_RESPONSES_TIMEOUT)
+        grpc_stop = self._stop_grpc(LAST_RESPONSES_TIMEOUT)
         await super().shutdown(sockets)
-        await grpc_stopped
+        await grpc_stop
         if self.force_exit:
             await _run_last_step(self.lifespan.shutdown())
 
@@ -145,8 +145,8 @@ class Server(uvicorn.Server):
         Args:
             grace: Seconds after which running calls are aborted.
         """
-        stopping = asyncio.sleep(0) if self._grpc is None else self._grpc.stop(grace)
-        return asyncio.ensure_future(stopping)
+        coroutine = asyncio.sleep(0) if self._grpc is None else self._grpc.stop(grace)
+        return asyncio.ensure_future(coroutine)
 
 
 class WorkerServer(Server):
@@ -167,7 +167,7 @@ class WorkerServer(Server):
         await super().startup(sockets)
         self.worker.link.setblocking(False)
         asyncio.get_running_loop().add_reader(self.worker.link, self._on_parent)
-        self._publishing = asyncio.create_task(self._publish())
+        self._publish_task = asyncio.create_task(self._publish())
 
     def _on_parent(self) -> None:
         """Abort if the parent demands it; stop if the parent has ended."""
@@ -231,10 +231,10 @@ async def stop_listening(server: uvicorn.Server, sockets: Sequence[socket.socket
     protocol: Any = server.config.http_protocol_class
     new_protocol = partial(protocol, server.config, server.server_state, state, loop)
     accept = partial(loop.connect_accepted_socket, new_protocol, ssl=server.config.ssl)
-    connections = [connection for each in duplicates for connection in _accept_queued(each)]
-    # a client that is silent or gone must neither delay nor end the shutdown by its TLS handshake
-    accepting = asyncio.gather(*map(accept, connections), return_exceptions=True)
-    await asyncio.wait({accepting}, timeout=LAST_REQUESTS_TIMEOUT)
+    connections = [connection for copy in duplicates for connection in _accept_queued(copy)]
+    # the TLS handshake of a silent or lost client must neither delay nor end the shutdown
+    handshakes = asyncio.gather(*map(accept, connections), return_exceptions=True)
+    await asyncio.wait({handshakes}, timeout=LAST_REQUESTS_TIMEOUT)
     await asyncio.sleep(LAST_REQUESTS_TIMEOUT)
 
 
@@ -306,7 +306,7 @@ def _handling_hangups() -> Generator[None]:
     """Let SIGHUP shut down a server in a terminal, but not a service.
 
     A terminal sends it when it is closed. To a service, operators send it so that changed keys
-    are read again; this happens without a signal, so that there is nothing to do. A handler of
+    are read again; this happens without a signal, so there is nothing to do. A handler of
     the program, and nohup(1), stay in charge.
     """
     hangup = getattr(signal, "SIGHUP", None)  # not on Windows
@@ -334,7 +334,7 @@ def _supervise(
     announce: Callable[[Started], None],
 ) -> None:
     """Serve in worker processes, until SIGINT or SIGTERM."""
-    figures = Figures(settings.workers, names_of(settings.companions))
+    figures = Figures(settings.workers, figure_names(settings.companions))
 
     def serve_as(worker: Worker) -> None:
         figures.worker = worker.number
@@ -390,7 +390,7 @@ def _root_path(settings: ServeSettings) -> str:
 
 
 def shows_errors(settings: ServeSettings) -> bool:
-    """Return whether the log shows messages of exceptions: to developers on their own machine."""
+    """Return whether the log shows messages of exceptions: by default only to developers."""
     if settings.error_texts is not None:
         return settings.error_texts
     push = settings.push_notifications

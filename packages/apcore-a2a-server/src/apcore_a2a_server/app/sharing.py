@@ -47,7 +47,7 @@ def check_workers(store: Store) -> None:
     """Check that the workers of `serve` can share a store.
 
     Raises:
-        OptionError: They can't.
+        OptionError: The workers can't share it.
     """
     if not store.is_shared:
         problem = f"must be 1 with {_name(store)}, which processes can't share"

@@ -41,7 +41,7 @@ OTHER = "(other)"
 """The name of the shared place, for further skills and for tasks without a skill."""
 OTHER_CODE = "OTHER"
 """The code of failures without a code, and of those whose codes are not counted separately."""
-LATE = "INPUT_TIMEOUT"
+NO_ANSWER_CODE = "INPUT_TIMEOUT"
 """The code of tasks that no answer has reached in time."""
 MINUTES = 60
 """Minutes that are kept, the current one included."""
@@ -51,7 +51,7 @@ MAX_NOTABLE = 5
 MAX_CODES = 8
 """Codes of failures that are counted for each skill; all further ones are counted together."""
 
-# cells of a place that count since the start, and its state: floats
+# cells of a place, as floats: counts since the start, and the number of running tasks
 STATES = (*NAMES,)
 _STATE = {state: position for position, state in enumerate(STATES)}
 _RUNS = len(STATES)
@@ -136,7 +136,7 @@ class _Place:
         _NAME.pack_into(self._texts, 0, name.encode())
 
     def minute(self, now: float) -> int:
-        """Return the position of the current minute's cells, which are emptied if need be."""
+        """Return the position of the current minute's cells, which are emptied if necessary."""
         minute = int(now) // 60
         start = minute % MINUTES * _MINUTE
         if self.minutes[start] != minute:
@@ -145,7 +145,7 @@ class _Place:
         return start
 
     def code(self, text: str) -> int:
-        """Return the position of a code's cell; that for all others is at `MAX_CODES`."""
+        """Return the position of a code's cell; the cell for all other codes is at `MAX_CODES`."""
         text = text[: _CODE.size - 1]
         if text not in self.codes:
             if len(self.codes) == MAX_CODES:
@@ -158,17 +158,18 @@ class _Place:
         """Keep a run if it is one of the slowest of the last hour."""
         if run.seconds <= self._threshold and run.at < self._threshold_until:
             return
-        recent = (each for each in self.slowest if not _is_old(each, run.at))
-        self.slowest = sorted((*recent, run), key=lambda each: -each.seconds)[:MAX_NOTABLE]
+        recent_runs = (old for old in self.slowest if not _is_old(old, run.at))
+        runs = sorted((*recent_runs, run), key=lambda run: -run.seconds)
+        self.slowest = runs[:MAX_NOTABLE]
         self._write(_SLOWEST_AT, self.slowest)
         self._set_threshold()
 
     def _set_threshold(self) -> None:
         """Set the duration that a run must exceed to be kept, and the time until which it holds."""
-        kept, self._threshold, self._threshold_until = self.slowest, 0.0, 0.0
-        if len(kept) == MAX_NOTABLE:
-            self._threshold = kept[-1].seconds
-            self._threshold_until = min(each.at for each in kept) + HOUR
+        self._threshold, self._threshold_until = 0.0, 0.0
+        if len(self.slowest) == MAX_NOTABLE:
+            self._threshold = self.slowest[-1].seconds
+            self._threshold_until = min(run.at for run in self.slowest) + HOUR
 
     def note_failure(self, failure: NotableTask) -> None:
         """Keep a failure instead of the oldest one."""
@@ -183,13 +184,13 @@ class _Place:
     def _read(self, start: int) -> list[NotableTask]:
         end = start + MAX_NOTABLE * _RECORD.size
         cells = bytes(self._texts[start:end])
-        while cells != (again := bytes(self._texts[start:end])):  # its worker is writing it
-            cells = again
+        while cells != (reread := bytes(self._texts[start:end])):  # its worker is writing it
+            cells = reread
         records = (NotableTask(*record) for record in _RECORD.iter_unpack(cells) if record[0])
         return [record._replace(task_id=_text(record.task_id)) for record in records]
 
     def _write(self, start: int, records: Iterable[NotableTask]) -> None:
-        packed = b"".join(_RECORD.pack(*each[:3], each.task_id.encode()) for each in records)
+        packed = b"".join(_RECORD.pack(*record[:3], record.task_id.encode()) for record in records)
         self._texts[start : start + len(packed)] = packed
 
 
@@ -271,13 +272,14 @@ class SkillHour:
         runs = [run for run in place.slowest if not _is_old(run, now)]
         self.slowest = sorted((*self.slowest, *runs), key=lambda run: -run.seconds)[:MAX_NOTABLE]
         codes = [None, *place.codes, OTHER_CODE]
-        recent = [(each, codes[each.kind]) for each in place.failures if not _is_old(each, now)]
-        by_time = sorted((*self.failures, *recent), key=lambda each: -each[0].at)
+        recent_failures = (failure for failure in place.failures if not _is_old(failure, now))
+        with_codes = [(failure, codes[failure.kind]) for failure in recent_failures]
+        by_time = sorted((*self.failures, *with_codes), key=lambda pair: -pair[0].at)
         self.failures = by_time[:MAX_NOTABLE]
 
 
 def _code_counts(errors: Sequence[int], place: _Place) -> list[int]:
-    """Return the counts of the codes that a place has, and last that of all others."""
+    """Return the counts of the codes that a place has, and then of all other codes."""
     return [*errors[: len(place.codes)], errors[MAX_CODES]]
 
 
@@ -347,7 +349,7 @@ class SkillFigures:
         """Yield the places of a worker that are in use, the shared one first."""
         for number in range(_ROW):
             place = self.place(worker, number)
-            if number and not place.name:  # they are taken in order
+            if number and not place.name:  # places are taken in order
                 return
             yield place
 
@@ -368,7 +370,9 @@ class SkillFigures:
         """Return the figures since the start of each skill that has had tasks, by id."""
         totals: dict[str, SkillTotals] = {}
         for name, places in self._by_skill().items():
-            cells = [sum(values) for values in zip(*(each.totals for each in places), strict=True)]
+            cells = [
+                sum(values) for values in zip(*(place.totals for place in places), strict=True)
+            ]
             states = dict(zip(STATES, cells, strict=False))
             totals[name] = SkillTotals(states, cells[_RUNS:_RUN_SECONDS], cells[_RUN_SECONDS])
         return totals
@@ -423,8 +427,8 @@ class SkillRecorder:
 
     def publish(self, running: Mapping[str, int]) -> None:
         """Write the number of running tasks of each skill, for requests to other workers."""
-        shared = sum(number for name, number in running.items() if name not in self._places)
-        self._shared_place.totals[_RUNNING] = shared
+        in_shared_place = (running[name] for name in running if name not in self._places)
+        self._shared_place.totals[_RUNNING] = sum(in_shared_place)
         for name, place in self._places.items():
             place.totals[_RUNNING] = running.get(name, 0)
 
@@ -451,7 +455,7 @@ class SkillRecorder:
             place.note_run(NotableTask(now, seconds, _STATE[status.state], after.task.id))
         if status.state == FAILED:
             is_late = before.task.status.state in PAUSED
-            code = LATE if is_late else failure_code(status.message)
+            code = NO_ANSWER_CODE if is_late else failure_code(status.message)
             position = MAX_CODES if code is None else place.code(code)
             place.minutes[start + _ERRORS + position] += 1
             kind = 0 if code is None else position + 1

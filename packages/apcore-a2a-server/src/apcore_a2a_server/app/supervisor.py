@@ -220,7 +220,7 @@ class Supervisor:
                     self._wakeups.recv(4096)
 
     def _follow_signals(self) -> None:
-        """Act on the signals that have arrived, and on the time to kill the workers."""
+        """Act on the signals that have arrived, and kill the workers once it is time."""
         if self._should_stop and not self._is_stopping:
             self._stop()
         if self._should_abort and not self._is_aborting:
@@ -320,7 +320,7 @@ class Supervisor:
     def _on_report(self, process: _Process, outcome: Started | BaseException) -> None:
         if isinstance(outcome, Started):
             process.serves = True
-            serving = [each for each in self._processes.values() if each.serves]
+            serving = [peer for peer in self._processes.values() if peer.serves]
             if len(serving) == self._count and not self._has_started and not self._is_stopping:
                 self._has_started = True
                 self._on_start(outcome)
@@ -353,7 +353,7 @@ class Supervisor:
             self._handle_end(process, os.waitstatus_to_exitcode(status))
 
     def _handle_end(self, process: _Process, exit_code: int) -> None:
-        """Plan to start a worker again that has ended, or stop if it has never served."""
+        """Plan to restart a worker that has ended, or stop if the start has failed."""
         if self._is_stopping:
             return
         description = f"exited with code {exit_code}"

@@ -61,8 +61,8 @@ def check_name(name: Any) -> None:
         problem = "needs names of ASCII letters, digits and . _ ~ -, a letter or digit first"
         raise OptionError("tenants", f"{problem}, not {name!r}")
     if len(name) > MAX_NAME:
-        given = f"{name[:20] + '…'!r} has {len(name)}; choose a shorter one"
-        raise OptionError("tenants", f"needs names of at most {MAX_NAME} characters: {given}")
+        detail = f"{name[:20] + '…'!r} has {len(name)}; choose a shorter one"
+        raise OptionError("tenants", f"needs names of at most {MAX_NAME} characters: {detail}")
 
 
 def _pairs(texts: Sequence[Any]) -> dict[str, str]:

@@ -93,17 +93,17 @@ class TracePage:
         chunks = stored_spans(await store.spans(task_id) + self._running_spans(record))
         query = WebhookQuery(task_id=task_id, limit=MAX_WEBHOOKS)
         attempts = [*attempt_spans(await store.webhook_statuses(query))]
-        # runs and waits are stored one after the other; times of states have milliseconds only
+        # in the order in which they were stored: the times of states have only milliseconds
         spans = [*run_spans(chunks), *self._open_spans(record)]
-        shown = [*spans, *attempts][:MAX_SPANS]
+        shown_spans = [*spans, *attempts][:MAX_SPANS]
         dropped = sum(chunk.dropped for chunk in chunks)
         trace = Trace.of_task(record.task.metadata)
         return {
             "taskId": task_id,
             "traceId": None if trace is None else trace.trace_id,
             "state": NAMES[record.task.status.state],
-            "spans": [span.document() for span in shown],
-            "dropped": dropped + len(spans) + len(attempts) - len(shown),
+            "spans": [span.document() for span in shown_spans],
+            "dropped": dropped + len(spans) + len(attempts) - len(shown_spans),
         }
 
     def _running_spans(self, record: TaskRecord) -> str:

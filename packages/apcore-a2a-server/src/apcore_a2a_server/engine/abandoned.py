@@ -1,6 +1,6 @@
 """The call of a module's method `on_abandoned` after its paused task has ended without an answer.
 
-A module may have left something open for the answer: a task of another agent, or a session. The
+A module may keep something open until the answer comes: a task of another agent, or a session. The
 process whose change ended the task calls the method, at most once for each pause: if that process
 is killed first, the method is never called.
 """
@@ -28,8 +28,8 @@ async def call_on_abandoned(setup: Setup, reply_to: Message, pause: Pause, princ
         pause: The pause in which the task has ended.
         principal: The caller whose task it was; empty if anonymous.
     """
-    get: Any = getattr(setup.skills.registry, "get", None)
-    module = get(pause.skill_id) if get is not None and pause.skill_id else None
+    get_module: Any = getattr(setup.skills.registry, "get", None)
+    module = get_module(pause.skill_id) if get_module is not None and pause.skill_id else None
     on_abandoned: Any = getattr(module, "on_abandoned", None)
     if on_abandoned is None:
         return

@@ -41,16 +41,16 @@ T = TypeVar("T")
 MAX_ID = 256
 """Maximum number of characters in the ids of a message."""
 MAX_PAUSED = 200
-"""Maximum number of paused tasks of a context among which the one for an answer is looked for."""
+"""Maximum number of paused tasks of a context that are searched for the one to resume."""
 MAX_MISSPELLED = 100
 """Maximum length of an unknown skill id for which similar ids are suggested, in characters."""
 MAX_COMPARED = 300
-"""Maximum number of skills among which similar ids are looked for; 300 take some 3 ms."""
+"""Maximum number of skills whose ids are searched for similar ones; 300 take some 3 ms."""
 LONG_JSON = 4096
 """Length in characters of JSON in text that takes too long to convert on the event loop."""
 MAX_LISTED = 100
 """Maximum number of skills that an error lists."""
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +152,10 @@ class Admission:
         if version == "1.0" or not message.context_id:
             return None
         query = Query(caller.owner, message.context_id, state=INPUT_REQUIRED, limit=MAX_PAUSED)
-        paused = (await self.setup.tasks.store.query(query)).records
-        candidates = (record for record in paused if skill_id in (None, record.skill))
-        now = await self.setup.tasks.store.now() if paused else 0
-        return next((each for each in candidates if not is_expired(each.resume, now)), None)
+        paused_tasks = (await self.setup.tasks.store.query(query)).records
+        candidates = (record for record in paused_tasks if skill_id in (None, record.skill))
+        now = await self.setup.tasks.store.now() if paused_tasks else 0
+        return next((task for task in candidates if not is_expired(task.resume, now)), None)
 
     async def new_call(
         self,
@@ -185,7 +185,7 @@ class Admission:
             skill, inputs = CHOICE, {"parts": [to_builtins(part) for part in message.parts]}
         else:
             skill = await self._skill(skill_id, caller)
-            inputs, other_parts = await self._split(message.parts, skill, caller)
+            inputs, other_parts = await self._split_parts(message.parts, skill, caller)
         has_history, key = bool(message.context_id), idempotency_key(request, caller.headers)
         message.task_id = new_id()
         message.context_id = message.context_id or new_id()
@@ -289,14 +289,14 @@ class Admission:
         self, pause: Pause, request: SendMessageRequest, caller: Caller
     ) -> Answer:
         """Return the answer to the question which skill to call, for the original message."""
-        parts, named = request.message.parts, _skill_of(request, caller)
-        names = self._names(await self._callable_skills(caller))
+        parts, named_id = request.message.parts, _skill_of(request, caller)
+        names = self._skill_names(await self._callable_skills(caller))
         try:
-            skill = self.setup.skills.get(choose_skill(pause, parts, names, named))
+            skill = self.setup.skills.get(choose_skill(pause, parts, names, named_id))
         except PartError as error:
             return Answer(CHOICE, pause.inputs, (), is_text=True, problem=f"The answer {error}")
         try:
-            inputs, other_parts = await self._split(original_parts(pause), skill, caller)
+            inputs, other_parts = await self._split_parts(original_parts(pause), skill, caller)
         except (InvalidParamsError, ContentTypeNotSupportedError) as error:
             problem = f"The message does not fit {skill.id}: {error.message}"
             return Answer(CHOICE, pause.inputs, (), is_text=True, problem=problem)
@@ -306,24 +306,24 @@ class Admission:
         """Return a skill by its id.
 
         Raises:
-            MethodNotFoundError: There is none; the error has the closest ids.
+            MethodNotFoundError: There is none; the error lists the closest ids.
         """
         try:
             return self.setup.skills.get(skill_id)
         except MethodNotFoundError as error:
-            closest = await self._closest_skills(skill_id, caller)
-            if not closest:
+            closest_ids = await self._closest_skills(skill_id, caller)
+            if not closest_ids:
                 raise
-            message = f"{error.message} (did you mean {' or '.join(closest)}?)"
-            data = {"type": "ModuleNotFoundError", "closest": closest}
+            message = f"{error.message} (did you mean {' or '.join(closest_ids)}?)"
+            data = {"type": "ModuleNotFoundError", "closest": closest_ids}
             raise MethodNotFoundError(message, data) from None
 
     async def _closest_skills(self, skill_id: str, caller: Caller) -> list[str]:
         """Return the ids similar to *skill_id*, of skills that the caller may call."""
-        known = self.setup.skills.list()
-        if len(skill_id) > MAX_MISSPELLED or len(known) > MAX_COMPARED:
+        all_ids = self.setup.skills.list()
+        if len(skill_id) > MAX_MISSPELLED or len(all_ids) > MAX_COMPARED:
             return []
-        return await self._filter_callable(get_close_matches(skill_id, known), caller)
+        return await self._filter_callable(get_close_matches(skill_id, all_ids), caller)
 
     def _skill_for(self, request: SendMessageRequest, caller: Caller) -> str | None:
         """Return the skill that a message is for; None if it names none and there are several."""
@@ -339,14 +339,14 @@ class Admission:
         """
         if not self.asks_for_skill:
             hint = "name one of the agent's skills, or start the agent with --default-skill"
-            listed = await self._callable_skills(caller, MAX_LISTED)
+            skill_ids = await self._callable_skills(caller, MAX_LISTED)
             raise InvalidParamsError(
-                f"Missing required parameter: metadata.skillId; {hint}", {"skills": listed}
+                f"Missing required parameter: metadata.skillId; {hint}", {"skills": skill_ids}
             )
         skill_ids = await self._callable_skills(caller)
         if not skill_ids:
             raise TaskNotFoundError
-        names = self._names(skill_ids[:MAX_CHOICES])  # each task that asks stores them
+        names = self._skill_names(skill_ids[:MAX_CHOICES])  # each waiting task stores them
         skills = [{"id": skill_id, "name": name} for skill_id, name in names.items()]
         unlisted = len(skill_ids) - len(skills)
         data = {"skills": skills, "more": unlisted} if unlisted else {"skills": skills}
@@ -361,10 +361,10 @@ class Admission:
         verdicts = await self.setup.access.verdicts(skill_ids, caller.identity)
         return [skill_id for skill_id in skill_ids if verdicts[skill_id].allowed]
 
-    def _names(self, skill_ids: Sequence[str]) -> dict[str, str]:
+    def _skill_names(self, skill_ids: Sequence[str]) -> dict[str, str]:
         return {skill_id: self.setup.skills.name(skill_id) for skill_id in skill_ids}
 
-    async def _split(
+    async def _split_parts(
         self, parts: Sequence[Part], skill: Skill, caller: Caller
     ) -> tuple[dict[str, Any], list[Any]]:
         """Split parts into the inputs of *skill* and other parts, these as JSON."""
@@ -377,7 +377,7 @@ class Admission:
             raise invalid("message.parts", f"must have at most {self.max_parts} parts")
         for name in ("message_id", "context_id", "task_id"):
             identifier = getattr(message, name)
-            if len(identifier) > MAX_ID or CONTROL.search(identifier):
+            if len(identifier) > MAX_ID or CONTROL_CHARACTERS.search(identifier):
                 reason = f"must have at most {MAX_ID} characters, and no control characters"
                 raise invalid(f"message.{name}", reason)
         message.message_id = message.message_id or new_id()
@@ -396,7 +396,7 @@ def _require(record: TaskRecord | None) -> TaskRecord:
 
 
 def _requester(record: TaskRecord, pause: Pause, caller: Caller) -> Caller:
-    """Return the caller that a task resumes for: its requester, on the connection of *caller*.
+    """Return the requester of a task as a caller, with the connection of *caller*.
 
     Raises:
         UnsupportedOperationError: The identity of the requester is not known.
@@ -429,10 +429,10 @@ async def _convert(
 
 
 def _skill_of(request: SendMessageRequest, caller: Caller) -> str | None:
-    """Return the skill that a message names, or that of its tenant.
+    """Return the id of the skill that a message names, or else of the tenant's skill.
 
     Raises:
-        InvalidParamsError: The tenant has another skill.
+        InvalidParamsError: The message names another skill than the tenant's.
     """
     skill_id = named_skill(request)
     if caller.tenant is None:

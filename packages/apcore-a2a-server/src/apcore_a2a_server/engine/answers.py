@@ -22,7 +22,7 @@ from .messages import split_parts
 from .pauses import Pause
 
 ANSWER = "answer"
-"""The input that a text becomes if the question does not say which."""
+"""The input that an answer in text becomes if the question names none."""
 MAX_REASON = 500
 """Maximum length of the reason why an answer does not fit, in characters."""
 
@@ -37,7 +37,7 @@ class Answer:
         other_parts: The parts of the message that are not inputs, as JSON.
         is_text: Whether the answer is text.
         problem: Why the text is not an answer, for the client; empty if it is one.
-        message_parts: The parts that the module gets instead of the message's own; None for these.
+        message_parts: Parts for the module in place of the message's; None for the message's.
     """
 
     skill: Skill
@@ -76,21 +76,21 @@ def read_answer(
     text = "\n".join(texts)
     other_parts = [to_builtins(part) for part in parts if part.text is UNSET]
     try:
-        added = _inputs_in(pause, skill, text)
+        new_inputs = _inputs_in(pause, skill, text)
     except PartError as error:
         problem = f"The answer {error}"
         return Answer(skill, pause.inputs, other_parts, is_text=True, problem=problem)
-    if added is None:  # the skill takes no such input: it finds the text in the conversation
+    if new_inputs is None:  # the skill takes no such input: it finds the text in the conversation
         all_parts = [to_builtins(part) for part in parts]
         if pause.choices:
             all_parts = [_chosen_part(pause.choices, text), *other_parts]
         return Answer(skill, pause.inputs, all_parts, is_text=True, message_parts=all_parts)
-    problem = _violation(pause, skill, added)
-    return Answer(skill, {**pause.inputs, **added}, other_parts, is_text=True, problem=problem)
+    problem = _violation(pause, skill, new_inputs)
+    return Answer(skill, {**pause.inputs, **new_inputs}, other_parts, is_text=True, problem=problem)
 
 
 def _chosen_part(choices: Sequence[Any], text: str) -> dict[str, Any]:
-    """Return the choice that a text names, as a part: modules do not know choices by number."""
+    """Return the choice that a text names, as a part: a module can't resolve its number."""
     choice = choose(text, choices, by_number=True)
     return {"text" if isinstance(choice, str) else "data": choice}
 
@@ -100,23 +100,23 @@ def _data_answer(
 ) -> Answer:
     """Return the answer in the parts that are not text."""
     texts = [to_builtins(part) for part in parts if part.text is not UNSET]
-    others = [part for part in parts if part.text is UNSET]
-    added, other_parts = split_parts(converter, others, skill)
-    if problem := _violation(pause, skill, added):
+    non_text_parts = [part for part in parts if part.text is UNSET]
+    new_inputs, other_parts = split_parts(converter, non_text_parts, skill)
+    if problem := _violation(pause, skill, new_inputs):
         raise InvalidParamsError(problem)
-    return Answer(skill, {**pause.inputs, **added}, [*texts, *other_parts])
+    return Answer(skill, {**pause.inputs, **new_inputs}, [*texts, *other_parts])
 
 
-def _violation(pause: Pause, skill: Skill, added: Mapping[str, Any]) -> str:
+def _violation(pause: Pause, skill: Skill, new_inputs: Mapping[str, Any]) -> str:
     """Return why inputs do not fit the choices or the schema of a question; empty if they do."""
     text_input = _text_input(pause, skill)
     name = ANSWER if text_input is None else text_input.name
-    if pause.choices and name in added and not _is_among(added[name], pause.choices):
+    if pause.choices and name in new_inputs and not _is_among(new_inputs[name], pause.choices):
         return f"The answer must be {kind_of({'enum': pause.choices}, {})}"
-    if pause.schema is None or (pause.field and pause.field not in added):
+    if pause.schema is None or (pause.field and pause.field not in new_inputs):
         return ""
     is_object_of_inputs = not pause.field and properties_of(resolved(pause.schema, pause.schema))
-    value = added if is_object_of_inputs else added.get(name)
+    value = new_inputs if is_object_of_inputs else new_inputs.get(name)
     try:
         options = FancyRegexOptions(backtrack_limit=BACKTRACK_LIMIT)
         validator_of(pause.schema, pattern_options=options).validate(value)
@@ -136,7 +136,7 @@ def _is_among(value: Any, choices: Sequence[Any]) -> bool:
 
 
 def _inputs_in(pause: Pause, skill: Skill, text: str) -> dict[str, Any] | None:
-    """Return the inputs in the text of an answer; None if the skill takes none from it.
+    """Return the inputs in the text of an answer; None if no input of the skill takes text.
 
     Raises:
         PartError: The text is not an answer.
@@ -167,7 +167,7 @@ def _input_names(pause: Pause, skill: Skill, text_input: TextInput | None) -> se
 def _text_input(pause: Pause, skill: Skill) -> TextInput | None:
     """Return the input that text becomes; None if there is none.
 
-    It is the field of the question, the one text of its schema, the one required input that is
+    It is the field of the question, the one scalar of its schema, the only required input that is
     missing, or else `answer`.
     """
     root = skill.schema or {}
@@ -191,7 +191,7 @@ def _text_input(pause: Pause, skill: Skill) -> TextInput | None:
 
 
 def choose_skill(
-    pause: Pause, parts: Sequence[Part], names: Mapping[str, str], named: str | None
+    pause: Pause, parts: Sequence[Part], names: Mapping[str, str], named_id: str | None
 ) -> str:
     """Return the id of the skill that an answer chooses.
 
@@ -199,12 +199,12 @@ def choose_skill(
         pause: The pause in which the client was asked.
         parts: The parts of the answer.
         names: The names of the skills that the client may call, by id.
-        named: The skill that the metadata of the answer names.
+        named_id: The id of the skill that the answer's metadata or tenant names, if any.
 
     Raises:
-        PartError: It chooses none of them.
+        PartError: The answer chooses no skill, or several.
     """
-    text = named if named is not None else "\n".join(_texts(parts))
+    text = named_id if named_id is not None else "\n".join(_texts(parts))
     for part in parts:
         if not text and is_object(part.data) and isinstance(part.data.get("skillId"), str):
             text = part.data["skillId"]
@@ -226,7 +226,7 @@ def choose_skill(
 
 
 def original_parts(pause: Pause) -> list[Part]:
-    """Return the parts of the message that a client has sent without a skill."""
+    """Return the parts of the message that named no skill."""
     return [convert(part, Part) for part in pause.inputs["parts"]]
 
 

@@ -132,8 +132,8 @@ class NewParts(Update, frozen=True):
     Attributes:
         artifact: The parts, in an artifact.
         size: The size of the parts as JSON, in bytes.
-        append: Whether they are added.
-        last: Whether they are the last ones.
+        append: Whether the parts are added to the artifact instead of replacing it.
+        last: Whether they are the last parts.
     """
 
     artifact: Artifact
@@ -185,9 +185,10 @@ def set_status(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
         append_state_history(record)
     if update.decision is not None:
         add_decision(record, update.decision)
-    added = [message for message in (task.status.message, update.received) if message is not None]
-    if added:
-        task.history = [*task.history, *added]
+    messages = (task.status.message, update.received)
+    new_messages = [message for message in messages if message is not None]
+    if new_messages:
+        task.history = [*task.history, *new_messages]
     record.messages += (update.received is not None) + (update.message is not None)
     if update.reply is not None:
         task.history = [*task.history, update.reply]
@@ -202,7 +203,7 @@ def set_status(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
     event = TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)
     if update.metadata:
         metadata = update.metadata
-        if USAGE in metadata:  # of this run; the task's metadata have that of its earlier runs
+        if USAGE in metadata:  # that of this run, to add to the usage of earlier runs
             total = add_usage(task.metadata.get(USAGE), metadata[USAGE])
             metadata = {**metadata, USAGE: total}
         task.metadata = task.metadata | metadata
@@ -257,7 +258,7 @@ async def create(
 ) -> Lease:
     """Store a new task with two events: submitted and working.
 
-    Its metadata get the time of its creation, since the status has only that of the last change.
+    Its creation time goes into its metadata: the status only has the time of the last change.
 
     Returns:
         The lease to run the task.
@@ -343,7 +344,7 @@ async def change(
 
 
 def _wait_of(record: TaskRecord) -> str:
-    """Return, as text, the span of a paused task's wait, which a change ends; else empty."""
+    """Return the span of a paused task's wait as text; empty if the task is not paused."""
     status = record.task.status
     if status.state not in PAUSED:
         return ""
@@ -351,18 +352,18 @@ def _wait_of(record: TaskRecord) -> str:
 
 
 def wait_name(message: Message | None) -> str:
-    """Return the name of a paused task's wait: approval or input, by the message of its status."""
-    return "approval" if is_request(message) else "input"
+    """Return what a paused task waits for, by its status message: approval or input."""
+    return "approval" if is_approval_request(message) else "input"
 
 
-def is_request(message: Message | None) -> bool:
+def is_approval_request(message: Message | None) -> bool:
     """Return whether the message of a status requests approval."""
     parts = () if message is None else message.parts
     return any(is_object(part.data) and "approval" in part.data for part in parts)
 
 
 def _successor(record: TaskRecord, update_count: int) -> TaskRecord:
-    """Return the record to apply that many updates to, with the version after them.
+    """Return a copy of *record* to apply updates to, with the version that follows them.
 
     Its task is another object with the same members, since readers may hold the current one. Parts
     are appended to the same list: copying a growing artifact for each chunk would cost quadratic

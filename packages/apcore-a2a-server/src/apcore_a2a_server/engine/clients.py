@@ -67,7 +67,7 @@ class Connection:
                 self.__exit__()
 
     def callback(self, function: Callable[..., object], *arguments: object) -> None:
-        """Call a function when the request ends; the last one is called first."""
+        """Call *function* when the request ends; the function added last is called first."""
         self._callbacks.append((function, arguments))
 
     def watched(self) -> "Watch":
@@ -101,15 +101,15 @@ class Watch:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(DISCONNECT_WATCH_DELAY, self._start)
 
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+    def __exit__(self, error_type: object, error: BaseException | None, traceback: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
         if self._watch_task is None:
             return
         self._watch_task.cancel()
-        is_own = isinstance(error, asyncio.CancelledError) and self._connection.disconnected
+        is_disconnect = isinstance(error, asyncio.CancelledError) and self._connection.disconnected
         # `uncancel` returns the cancellations left: above 0, another one came from outside
-        if is_own and self._request_task is not None and self._request_task.uncancel() == 0:
+        if is_disconnect and self._request_task is not None and self._request_task.uncancel() == 0:
             raise ClientDisconnectedError from None
 
     def _start(self) -> None:

@@ -183,8 +183,8 @@ class Engine:
 
     def _on_abandoned(self, reply_to: Message, pause: Pause, principal: str) -> None:
         """Call `on_abandoned` of the module whose paused task has ended without an answer."""
-        calling = call_on_abandoned(self._setup, reply_to, pause, principal)
-        self._background.start(calling, f"Calling on_abandoned of {pause.skill_id}")
+        coroutine = call_on_abandoned(self._setup, reply_to, pause, principal)
+        self._background.start(coroutine, f"Calling on_abandoned of {pause.skill_id}")
 
     async def abandon(self, task_id: str) -> None:
         """Cancel a running task that has no clients and no working webhook (FR-MSG-005)."""
@@ -210,10 +210,10 @@ class Engine:
                 await asyncio.wait(admissions, timeout=SHUTDOWN_WRITE_TIMEOUT)
         released_ids = await self._release_tasks()
         remaining = [run for task_id, run in self.runs.items() if task_id not in released_ids]
-        failures = [self._end_run(run, FAILED, "Server shutdown") for run in remaining]
-        if failures:
+        coroutines = [self._end_run(run, FAILED, "Server shutdown") for run in remaining]
+        if coroutines:
             # `gather` collects the errors of a failing store, which asyncio would log otherwise
-            writes = asyncio.gather(*failures, return_exceptions=True)
+            writes = asyncio.gather(*coroutines, return_exceptions=True)
             await asyncio.wait({writes}, timeout=SHUTDOWN_WRITE_TIMEOUT)
         for run in self.runs.values():
             run.task.cancel()
@@ -233,10 +233,10 @@ class Engine:
         return {lease.task_id for lease in leases}
 
     async def _admit(self, run: Run) -> bool:
-        """Launch *run*, and wait until its task works.
+        """Launch *run*, and wait until its task is working.
 
         Returns:
-            Whether *run* made the task work; False if another answer came first.
+            Whether *run* set the task to working; False if another answer came first.
 
         Raises:
             A2AError: The call is refused.
@@ -248,7 +248,7 @@ class Engine:
         if run.answer is None:  # an answer lets a task end, which frees memory
             self._setup.memory.check(call.caller.client)
         await self._setup.capacity.check(call, self.runs.values())
-        # of answers that arrive together, the first counts; if it is refused, the next one does
+        # of several answers at once, the first counts; if it is refused, the next one
         while (earlier := self.runs.get(call.message.task_id)) and not earlier.task.done():
             await asyncio.wait({earlier.admitted})
             if earlier.admitted.exception() is None:
@@ -296,7 +296,7 @@ class Engine:
         if run.has_place:
             self._setup.capacity.paused.leave(client)
         if run.pause is not None and not self._setup.state.is_draining:
-            timeout = self._setup.input_timeout  # by now nearly none of it has passed
+            timeout = self._setup.input_timeout  # the task was paused just now
             self.expiries.schedule(task_id, run.pause, timeout, client)
         # `_admit` must not wait forever. A run for an answer that is not admitted by now found
         # its task changed, by another answer or a cancellation: that is not an error.
@@ -309,8 +309,8 @@ class Engine:
             message, event = "Task %s: run crashed outside its error handling", "run_crashed"
             logger.error(message, task_id, exc_info=error, extra={"event": event})
             failed = NewState(FAILED, agent_message(run.call.message, "Internal error"))
-            ending = self._end_task(failed, task_id)
-            self._background.start(ending, f"Failing task {task_id}")
+            coroutine = self._end_task(failed, task_id)
+            self._background.start(coroutine, f"Failing task {task_id}")
 
     async def _end_run(self, run: Run, state: TaskState, text: str) -> None:
         with suppress(StaleTaskError):  # it has just ended

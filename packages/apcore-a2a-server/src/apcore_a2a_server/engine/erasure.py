@@ -21,7 +21,7 @@ from .messages import agent_message
 Cancel: TypeAlias = Callable[[TaskRecord], Awaitable[None]]
 """Function that cancels a task, and raises StaleTaskError if it has ended."""
 
-PAGE = 200
+PAGE_SIZE = 200
 """Number of open tasks that are read at a time."""
 NOTICE_TIME = 1.0
 """Seconds for readers and other replicas to notice cancellations, before tasks are deleted."""
@@ -42,16 +42,16 @@ async def delete_tasks_of(tasks: LiveTasks, principal: str, cancel: Cancel) -> i
         The number of deleted tasks; None if the store can't delete them.
     """
     store, deleted = tasks.store, 0
-    in_tenants = [
+    tenant_owners = [
         owner
         for owner in await store.owners(OWNER_PREFIX)
         if principal_and_tenant(owner, "")[0] == principal
     ]
-    owners = (principal, *in_tenants)
-    canceled = [
+    owners = (principal, *tenant_owners)
+    canceled_counts = [
         await _cancel_all(tasks, owner, state, cancel) for owner in owners for state in OPEN
     ]
-    if any(canceled):
+    if any(canceled_counts):
         await asyncio.sleep(NOTICE_TIME)
     for owner in owners:
         deleted_now = await store.delete_ended(owner)
@@ -66,7 +66,7 @@ async def _cancel_all(tasks: LiveTasks, owner: str, state: TaskState, cancel: Ca
     cursor: str | None = None
     records: list[TaskRecord] = []
     while True:  # all are read first: pages would move if tasks were canceled between them
-        page = await tasks.store.query(Query(owner, state=state, cursor=cursor, limit=PAGE))
+        page = await tasks.store.query(Query(owner, state=state, cursor=cursor, limit=PAGE_SIZE))
         records += page.records
         cursor = page.next_cursor
         if cursor is None:
@@ -80,7 +80,8 @@ async def _cancel_all(tasks: LiveTasks, owner: str, state: TaskState, cancel: Ca
 async def erase(address: str, principal: str) -> int:
     """Delete all tasks of a principal from a durable store, without an agent.
 
-    Agents that run some of the tasks stop them. No agent may be using an SQLite file.
+    Agents that run some of the tasks stop these runs. Agents that use an SQLite file must be
+    stopped first.
 
     Args:
         address: The store's address, as `open_store` takes it.

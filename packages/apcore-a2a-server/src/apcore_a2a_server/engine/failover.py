@@ -53,7 +53,7 @@ class Recovery:
     async def take(self, claim: Claim) -> None:
         """Run the claimed task again if its skill is repeatable; otherwise let it fail.
 
-        A paused task is claimed when its deadline is over, and fails.
+        A paused task is claimed when its deadline has passed, and fails.
         """
         record, lease = claim.record, claim.lease
         task_id, live_tasks = record.task.id, self._setup.tasks
@@ -65,12 +65,12 @@ class Recovery:
             return
         # from here on the task is live in this process, which renews its lease
         await live_tasks.adopt(claim)
-        may_start = claim.attempts <= len(live_tasks.store.restart_pauses)
-        call = self._repeated_call(claim) if may_start else None
+        may_restart = claim.attempts <= len(live_tasks.store.restart_pauses)
+        call = self._repeated_call(claim) if may_restart else None
         if call is None:
             event = {"event": "task_lost"}
             logger.warning("Task %s fails: its replica was lost", task_id, extra=event)
-            text = LOST_TEXT if may_start else LOST_AGAIN_TEXT.format(claim.attempts)
+            text = LOST_TEXT if may_restart else LOST_AGAIN_TEXT.format(claim.attempts)
             failure = NewState(FAILED, agent_message(reply_to, text))
             with suppress(StaleTaskError):  # it was canceled just now
                 await change(live_tasks, task_id, failure, expect=(WORKING,), lease=lease)

@@ -58,7 +58,7 @@ class Request(Struct, frozen=True):
     """A decoded request.
 
     Attributes:
-        message: The params, such as a `GetTaskRequest`.
+        message: The params of the operation, such as a `GetTaskRequest`.
         caller: The sender of the request.
         last_event_id: The version of the last event that the client has, when it resumes a stream.
         version: The protocol version of the request.
@@ -102,7 +102,7 @@ class Handler:
         """Return *caller* with the tenant that the params name.
 
         Raises:
-            InvalidParamsError: It is unknown, or another one than in the path.
+            InvalidParamsError: The tenant is unknown, or differs from the one in the path.
         """
         if caller.tenant is not None and caller.tenant.name == name:
             return caller
@@ -142,23 +142,23 @@ class Handler:
                 await self.admission.check_access(params, caller)
                 raise
         params.message.task_id = record.task.id
-        foreign = record if is_foreign(record, caller) else None
-        if foreign is not None and push is not None:
+        foreign_record = record if is_foreign(record, caller) else None
+        if foreign_record is not None and push is not None:
             raise errors.UnsupportedOperationError("Only its requester can add a push config")
         webhook = await self._webhook(push, request, Trace.of_task(record.task.metadata))
         if record.task.status.state not in PAUSED:
             # a late answer: its client gets the task as it is, from its last event on
             await self.engine.add_webhook(record.task.id, webhook)
-            return Ticket(record.task.id, record.version - 1, foreign_record=foreign)
+            return Ticket(record.task.id, record.version - 1, foreign_record=foreign_record)
         with self.operators.hiding_reasons(record, caller):
             resumed_call = self.admission.resumed_call
             call, pause = await resumed_call(record, params, caller, streaming=streaming)
-            resuming = self.engine.resume(record, _with_webhook(call, webhook), pause)
+            resumption = self.engine.resume(record, _with_webhook(call, webhook), pause)
             # shielded: once given, an answer counts even if its client disconnects
-            if foreign is not None:
-                return replace(await asyncio.shield(resuming), foreign_record=foreign)
+            if foreign_record is not None:
+                return replace(await asyncio.shield(resumption), foreign_record=foreign_record)
             with self._watching(call):
-                return await asyncio.shield(resuming)
+                return await asyncio.shield(resumption)
 
     @contextmanager
     def _watching(self, call: Call) -> Generator[None]:
@@ -220,24 +220,24 @@ class Handler:
             "SubscribeToTask", request.message.id, request.caller
         )
         # a Last-Event-ID beyond the log is not from this task's stream: ignore it
-        resumes = request.last_event_id is not None and request.last_event_id <= record.version
-        if record.task.status.state in TERMINAL and not resumes:
+        is_resumed = request.last_event_id is not None and request.last_event_id <= record.version
+        if record.task.status.state in TERMINAL and not is_resumed:
             raise errors.UnsupportedOperationError("The task has ended")
         task_id, connection = record.task.id, request.caller.connection
         self.streams.hold(request.caller.client, connection)
-        foreign = is_foreign(record, request.caller)
+        is_foreign_task = is_foreign(record, request.caller)
         observe = partial(self.watchers.observe, task_id, connection)
-        if not foreign:  # else the task does not depend on this client
+        if not is_foreign_task:  # else the task does not depend on this client
             self.watchers.enter(task_id, connection)
             if record.task.status.state in PAUSED:
                 observe()
         events = follow(
             self.tasks,
             task_id,
-            (request.last_event_id or 0) if resumes else record.version,
-            first=None if resumes else snapshot(record),
+            (request.last_event_id or 0) if is_resumed else record.version,
+            first=None if is_resumed else snapshot(record),
             until=TERMINAL,
-            on_pause=None if foreign else observe,
+            on_pause=None if is_foreign_task else observe,
             idle=self.keep_alive,
         )
         return self.operators.events(events, record, request.caller)
@@ -281,7 +281,7 @@ class Handler:
 
         Raises:
             TaskNotCancelableError: The task has ended.
-            UnsupportedOperationError: The caller may only decide a request of the task.
+            UnsupportedOperationError: The caller may only approve or reject.
         """
         caller = request.caller
         record = await self.admission.get_visible_task("CancelTask", request.message.id, caller)
@@ -324,8 +324,7 @@ class Handler:
     def _view(self, record: TaskRecord, caller: Caller) -> Task:
         """Return a task as *caller* may see it."""
         rules = self.operators
-        is_plain = rules.operators is None and rules.approvers is None
-        return record.task if is_plain else rules.view(record, caller)
+        return rules.view(record, caller) if rules.are_set else record.task
 
     def _push_configs(self) -> PushConfigs:
         if self.push is None:
@@ -335,7 +334,7 @@ class Handler:
     async def _webhook(
         self, push: PushConfigs | None, request: Request, trace: Trace | None
     ) -> Webhook | None:
-        """Return the push config in the message for a task of this trace, if *push* is given."""
+        """Return the push config in the message, for a task of that trace; None without *push*."""
         if push is None:
             return None
         principal = request.caller.principal

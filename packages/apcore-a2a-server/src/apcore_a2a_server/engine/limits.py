@@ -14,11 +14,11 @@ from apcore_a2a_server.store.live import LiveTasks
 from .call import Call
 from .clients import Connection, Places
 
-ROOM_FRACTION = 32
+ROOM_DIVISOR = 32
 """Divisor: a 32nd of the bound is freed at a time, so that few requests have to free memory."""
 
-RESERVE_FRACTION = 8
-"""Divisor: an 8th of the bound is left to others by a client that exceeds its share."""
+RESERVE_DIVISOR = 8
+"""Divisor: a client that exceeds its share must leave an 8th of the bound to others."""
 
 UNCOUNTED_BODY = 4096
 """Maximum size of a body that is not counted, in bytes."""
@@ -47,7 +47,7 @@ class Memory:
         self._share = share
         self._bodies_of: Counter[str] = Counter()
         self._tasks = tasks
-        self._awaited: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()
+        self._awaited_ids: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()
 
     @property
     def running(self) -> int:
@@ -61,9 +61,9 @@ class Memory:
 
     def keep_for(self, connection: Connection, task_id: str) -> None:
         """Keep a task until the request that has started it ends, even if the task ends earlier."""
-        self._awaited[connection] = task_id
+        self._awaited_ids[connection] = task_id
         # the callback of an ended request is not called, but its connection is deleted soon
-        connection.callback(self._awaited.pop, connection, None)
+        connection.callback(self._awaited_ids.pop, connection, None)
 
     def take(self, client: str, size: int) -> None:
         """Count *size* bytes for a client, a principal or an address.
@@ -91,8 +91,8 @@ class Memory:
         if self._excess(client, size) <= 0:
             return
         self._tasks.drop_paused()
-        room = self.limit // ROOM_FRACTION
-        awaited_ids = {*self._awaited.values()}
+        room = self.limit // ROOM_DIVISOR
+        awaited_ids = {*self._awaited_ids.values()}
         excess = max(self._excess(client, size), 0)
         self._tasks.store.evict(excess + room, client, awaited_ids, self._share)
         if self._excess(client, size) > 0:
@@ -103,14 +103,14 @@ class Memory:
 
         Args:
             client: The client, a principal or an address.
-            size: Bytes to add to them.
+            size: Bytes to count in addition to these.
         """
         used_bytes = self._bodies_of[client] + self._tasks.bytes_of(client)
         return self._share is not None and used_bytes + size > self._share
 
     def _excess(self, client: str, size: int) -> int:
         """Return the bytes in excess of the limits if a client used *size* bytes more."""
-        reserve = self.limit // RESERVE_FRACTION if self.exceeds_share(client, size) else 0
+        reserve = self.limit // RESERVE_DIVISOR if self.exceeds_share(client, size) else 0
         return self.bodies + self.running + self.stored + size + reserve - self.limit
 
 
@@ -135,7 +135,7 @@ class BodyBytes:
         self._size = 0
 
     def grow(self, size: int) -> None:
-        """Count the body with *size* bytes, as much as has arrived so far.
+        """Count the *size* bytes of the body that have arrived so far.
 
         Small bodies are not counted: tasks can be canceled even if there is no memory for more.
 

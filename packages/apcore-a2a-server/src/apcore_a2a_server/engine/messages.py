@@ -1,4 +1,4 @@
-"""Messages: ids, parts as JSON, and the options of a send in addition to its message."""
+"""Messages: their ids and parts, and the options that a send can have besides its message."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -56,7 +56,7 @@ def now() -> Timestamp:
 
 @lru_cache(maxsize=2)
 def _second(seconds: int) -> str:
-    """Return a time in UTC without fractions; cached, since it takes longer than all the rest."""
+    """Return a time in UTC without fractions; cached, as it is the slowest step of `now`."""
     return datetime.fromtimestamp(seconds, UTC).isoformat().removesuffix("+00:00")
 
 
@@ -146,7 +146,7 @@ def wants_text(request: SendMessageRequest, skill: Skill) -> bool:
 
     Raises:
         ContentTypeNotSupportedError: It accepts neither text nor JSON, and the skill has no other
-            results. A skill without an output schema may have files.
+            results. A skill without an output schema may return files.
     """
     accepted = request.configuration.accepted_output_modes
     if not accepted or is_accepted(JSON, accepted):

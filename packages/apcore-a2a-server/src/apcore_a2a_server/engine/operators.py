@@ -22,7 +22,7 @@ from apcore_a2a_server.store import Event, Query
 from apcore_a2a_server.store.port import PROGRESS
 from apcore_a2a_server.store.subscribers import Events
 
-from .change import is_request
+from .change import is_approval_request
 from .clients import Caller
 from .pauses import Pause, is_approval
 
@@ -59,8 +59,8 @@ class Operators:
     Attributes:
         operators: The rule for callers who may list, read, answer and cancel the tasks of all
             principals.
-        approvers: The rule for callers who decide requests for approval of other principals; None
-            if each principal decides its own.
+        approvers: The rule for callers who approve or reject the requests of other principals;
+            None if each principal decides its own.
         read_content: Whether operators also read inputs, messages and results.
     """
 
@@ -78,7 +78,7 @@ class Operators:
         return matches(self.operators, caller.identity)
 
     def is_approver(self, caller: Caller) -> bool:
-        """Return whether a caller decides requests for approval of others."""
+        """Return whether a caller may approve or reject requests of other principals."""
         return matches(self.approvers, caller.identity)
 
     def may_see(self, record: TaskRecord, caller: Caller) -> bool:
@@ -95,7 +95,7 @@ class Operators:
         return is_other and self.is_approver(caller) and waits_for_approval(record)
 
     def may_operate(self, record: TaskRecord, caller: Caller) -> bool:
-        """Return whether a caller may do more with a task than read and decide it."""
+        """Return whether a caller may do more with a task than read it and decide its requests."""
         return record.owner == caller.owner or self.is_operator(caller)
 
     def query(self, query: Query, caller: Caller) -> Query:
@@ -124,9 +124,9 @@ class Operators:
 
     def events(self, events: Events, record: TaskRecord, caller: Caller) -> Events:
         """Return the events of a task as a caller may see them."""
-        return self._cut(events, record, caller) if is_foreign(record, caller) else events
+        return self._visible(events, record, caller) if is_foreign(record, caller) else events
 
-    async def _cut(self, events: Events, record: TaskRecord, caller: Caller) -> Events:
+    async def _visible(self, events: Events, record: TaskRecord, caller: Caller) -> Events:
         async with aclosing(events):
             async for batch in events:
                 payloads = [self._payload(event.payload, record, caller) for event in batch]
@@ -137,10 +137,10 @@ class Operators:
                 ]
 
     def check_answer(self, record: TaskRecord, caller: Caller) -> None:
-        """Refuse the answer of a caller who may not give it.
+        """Refuse an answer from a caller who may not answer.
 
         Raises:
-            UnsupportedOperationError: Another caller must decide it.
+            UnsupportedOperationError: Another caller must answer.
         """
         if self.approvers is None and not is_foreign(record, caller):
             return
@@ -169,12 +169,14 @@ class Operators:
         return self.read_content and self.is_operator(caller)
 
     def _status(self, status: TaskStatus, caller: Caller) -> TaskStatus:
-        """Return a status without its message, unless this is a request that the caller decides.
+        """Return a status without its message, unless it requests approval from the caller.
 
         Only the agent writes the messages of a status, so clients can't imitate a request.
         """
         shows_message = (
-            self.is_approver(caller) and status.state in PAUSED and is_request(status.message)
+            self.is_approver(caller)
+            and status.state in PAUSED
+            and is_approval_request(status.message)
         )
         return status if shows_message else replace(status, message=None)
 

@@ -150,14 +150,14 @@ def _members_of_question(error: BaseException) -> dict[str, Any]:
     """Return the members of a pause that come from a module's question, as JSON.
 
     Raises:
-        ValueError: They are malformed.
+        ValueError: The question is malformed.
     """
     details: dict[str, Any] = getattr(error, "details", None) or {}
     field, choices, schema = (details.get(name) for name in ("field", "choices", "schema"))
     if not (field is None or (isinstance(field, str) and field)):
         raise ValueError("The field of a question must be the name of an input")
     if not (choices is None or (is_array(choices) and choices)):
-        raise ValueError("The choices of a question must be a list with at least one")
+        raise ValueError("The choices of a question must be a list of at least one value")
     if not (schema is None or is_object(schema)):
         raise ValueError("The schema of a question must be a JSON Schema, an object")
     members = {
@@ -203,11 +203,11 @@ def question_parts(pause: Pause) -> list[Part]:
         document = {"id": pause.id, "skill": pause.skill_id, **data, "arguments": arguments}
         document["decidedBy"] = "client"
         parts = _question_parts(pause.question[:MAX_QUESTION], "approval", document, pause.expires)
-        return [*parts, *_attached(pause)]
+        return [*parts, *_module_parts(pause)]
     # approval may be for a call that the skill itself makes
     skill_id, arguments = json.loads(pause.asked or "null") or (pause.skill_id, pause.inputs)
     if (skill_id, arguments) == (pause.skill_id, pause.inputs):
-        arguments = pause.inputs  # the call key has sorted them; show them in their own order
+        arguments = pause.inputs  # the call key has sorted them; show them in the original order
     text = "\n".join([f"Approval required for module {skill_id}", *_argument_lines(arguments)])
     decided_by = "client" if pause.token is None else "server"
     document = {"id": pause.id, "skill": skill_id, "arguments": arguments, "decidedBy": decided_by}
@@ -232,10 +232,10 @@ def _input_parts(pause: Pause, question: str, problem: str = "") -> list[Part]:
     document = {"id": pause.id, **{k: v for k, v in members.items() if v is not None}}
     lines = [*([problem] if problem else ()), question, *_choice_lines(pause)]
     parts = _question_parts("\n".join(lines), "input", document, pause.expires)
-    return [*parts, *_attached(pause)]
+    return [*parts, *_module_parts(pause)]
 
 
-def _attached(pause: Pause) -> list[Part]:
+def _module_parts(pause: Pause) -> list[Part]:
     return convert(pause.attached or [], list[Part])
 
 
@@ -245,9 +245,9 @@ def _choice_lines(pause: Pause) -> list[str]:
     if not pause.skill_id:
         names = [clean(skill["name"], MAX_VALUE) for skill in pause.data["skills"]]
         labels = [f"{label} ({name})" for label, name in zip(labels, names, strict=True)]
-    numbered = can_be_numbered(pause.choices or ())
+    is_numbered = can_be_numbered(pause.choices or ())
     lines = [
-        f"{number}. {label}" if numbered else f"- {label}"
+        f"{number}. {label}" if is_numbered else f"- {label}"
         for number, label in enumerate(labels[:MAX_CHOICES], 1)
     ]
     hidden_count = len(labels) - len(lines)
@@ -342,7 +342,7 @@ def is_approval(pause: Pause) -> bool:
 
 
 def is_late_answer(task: Task, message: Message) -> bool:
-    """Return whether *message* answers a request for approval that has its answer already."""
+    """Return whether *message* answers a request for approval that already has an answer."""
     # in the history, each request of the agent is followed by the message that answered it
     was_asked = False
     for earlier in task.history:
@@ -444,10 +444,10 @@ class Expiries:
             self._on_expired(reply_to, pause, principal)
 
     def _on_timeout(self, task_id: str, pause_id: str) -> None:
-        # free the place first: the task may have been answered at another replica
+        # free the place first: another replica may have received the answer
         self.cancel(task_id, pause_id)
-        expiring = self._expire_stored(task_id, pause_id)
-        self._background.start(expiring, f"Failing expired task {task_id}")
+        coroutine = self._expire_stored(task_id, pause_id)
+        self._background.start(coroutine, f"Failing expired task {task_id}")
 
     async def _expire_stored(self, task_id: str, pause_id: str) -> None:
         """Fail the task if it is still in this pause."""

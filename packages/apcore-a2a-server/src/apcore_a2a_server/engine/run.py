@@ -78,17 +78,17 @@ class Run:
 
     Attributes:
         task: The asyncio task; set when the run is launched.
-        lease: The lease to run the A2A task; None until it works.
+        lease: The lease to run the A2A task; None until the task is working.
         token: The cancel token that the module sees.
         threads: The pool that runs synchronous modules.
         processes: The pool that runs modules that compute.
-        client: The client for whose limits the run counts.
+        client: The client whose limits the run counts towards.
         approvals: The approvals of the A2A task.
         spans: The spans of the run.
         pause: The pause in which the run has ended, if any.
         ended_record: The record of the A2A task, once the run has completed it.
         has_place: Whether the run is counted among the client's paused tasks.
-        admitted: Future that is done when the A2A task works, or when the call is refused.
+        admitted: Future that is done when the A2A task is working, or the call is refused.
         is_repeatable: Whether another replica can repeat the call, since it is stored.
     """
 
@@ -142,7 +142,7 @@ class Run:
             await self.begin()
 
     async def begin(self) -> None:
-        """Bring the A2A task into the state working, even if it is started again.
+        """Set the A2A task to working, also when it is started again.
 
         The execute step calls this just before the module, once a thread or process is free: if
         this replica is lost before, the attempt does not count.
@@ -157,7 +157,7 @@ class Run:
             self.admitted.set_result(None)
 
     async def _begin_task(self) -> Lease | None:
-        """Bring the A2A task into the state working; return the lease to run it."""
+        """Set the A2A task to working; return the lease to run it."""
         tasks, task_id = self._setup.tasks, self.call.message.task_id
         if self.restart is not None:
             await self._change(self.restart)
@@ -210,7 +210,7 @@ class Run:
             self.token.cancel()
             await self._fail(self._timeout_error())
         except BaseException as error:  # modules may raise anything; only their task must fail
-            # a cancellation of the run itself passes; one that the module raised fails the task
+            # re-raise a cancellation of the run itself; one that the module raised fails the task
             asyncio_task = asyncio.current_task()
             is_canceled = asyncio_task is not None and asyncio_task.cancelling() > 0
             if isinstance(error, asyncio.CancelledError) and is_canceled:
@@ -245,7 +245,7 @@ class Run:
         return await self._complete(await executor.call_async(call.skill.id, inputs, context))
 
     async def _stream(self, chunks: Any) -> list[Update]:
-        """Write each chunk as it comes; a skill that does not stream yields one, its output."""
+        """Write each chunk as it comes; a skill that does not stream yields only its output."""
         output: Any = None
         try:
             async for chunk in chunks:
@@ -302,16 +302,16 @@ class Run:
             await self.report_progress(report.text, report.data)
 
     def _report_from_anywhere(self, text: str, data: Any) -> Awaitable[None]:
-        """Report progress from any thread; in one without an event loop, wait until it is done."""
-        reporting, loop = self.report_progress(text, data), self.admitted.get_loop()
+        """Report progress from any thread; in a thread without a loop, wait until it is done."""
+        coroutine, loop = self.report_progress(text, data), self.admitted.get_loop()
         try:
             running_loop = asyncio.get_running_loop()
         except RuntimeError:
-            asyncio.run_coroutine_threadsafe(reporting, loop).result()
+            asyncio.run_coroutine_threadsafe(coroutine, loop).result()
             return Done()
         if running_loop is loop:
-            return reporting
-        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(reporting, loop))
+            return coroutine
+        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
 
     async def _complete(self, output: Any) -> list[Update]:
         await self.begin()
@@ -407,7 +407,7 @@ class Run:
             self.pause = pause
 
     def _take_place(self) -> None:
-        """Take a place among the client's paused tasks; one that has paused before needs none.
+        """Take a place among the client's paused tasks; a task that has paused before needs none.
 
         Raises:
             TooMuchError: The client has too many paused tasks, or exceeds its share of the memory.

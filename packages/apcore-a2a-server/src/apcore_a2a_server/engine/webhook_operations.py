@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # most agents do not need it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookOperations:
-    """The operations, for the owners of tasks and for operators.
+    """The operations on webhooks, for the owners of tasks and for operators.
 
     Attributes:
         admission: Finds the tasks of callers.
@@ -112,8 +112,8 @@ def _test_notification(record: TaskRecord, webhook: Webhook) -> Notification:
         status=task.status,
         metadata={"apcore": {"test": True}},
     )
-    own_metadata = {**task.metadata.get("apcore", {}), "test": True}
-    marked_task = replace(task, metadata={**task.metadata, "apcore": own_metadata})
+    apcore_metadata = {**task.metadata.get("apcore", {}), "test": True}
+    marked_task = replace(task, metadata={**task.metadata, "apcore": apcore_metadata})
     # no event has a negative version, so receivers do not drop the test as a duplicate
     version = -time.time_ns()
     return Notification(task.id, record.owner, version, payload, webhook, 1, marked_task)

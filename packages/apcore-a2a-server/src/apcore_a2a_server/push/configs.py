@@ -125,7 +125,7 @@ class PushConfigs:
         if deleted_ids:
             await self._store.edit_webhooks(
                 request.task_id,
-                lambda webhooks: [each for each in webhooks if each.config.id not in deleted_ids],
+                lambda webhooks: [old for old in webhooks if old.config.id not in deleted_ids],
             )
 
 
@@ -152,14 +152,14 @@ def _webhook_json(webhook: Webhook, version: Version) -> Json:
     """
     config: Json = to_builtins(webhook.config)
     schemes = schemes_of(webhook.config)
-    failed = {"status": "failed", "reason": webhook.failure} if webhook.failure else {}
+    failure = {"status": "failed", "reason": webhook.failure} if webhook.failure else {}
     if version == "1.0":
         if schemes:
             config["authentication"]["scheme"] = schemes[0]
-        return {**config, **failed}
+        return {**config, **failure}
     task_id = config.pop("taskId")
     if "authentication" in config:
         authentication = config["authentication"]
         authentication.pop("scheme", None)
         config["authentication"] = {"schemes": schemes, **authentication}
-    return {"taskId": task_id, "pushNotificationConfig": config, "status": "active", **failed}
+    return {"taskId": task_id, "pushNotificationConfig": config, "status": "active", **failure}

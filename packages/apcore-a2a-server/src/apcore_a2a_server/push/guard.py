@@ -86,10 +86,10 @@ class Guard:
     """
 
     def __init__(self, settings: PushSettings, resolve: Resolve | None = None) -> None:
-        self._dev = settings.dev
-        self._any_port = settings.dev and not settings.ports
+        self._is_dev = settings.dev
+        self._allows_any_port = settings.dev and not settings.ports
         self._ports = settings.ports or DEFAULT_PORTS
-        self._proxied = settings.proxy is not None
+        self._uses_proxy = settings.proxy is not None
         self._hosts = HostList(settings.allowed_hosts)
         self._resolve = resolve or Resolver()
         self._allows = lru_cache(CACHE_SIZE)(self._is_allowed)
@@ -104,7 +104,7 @@ class Guard:
             RefusedError: The URL or an address is not allowed.
         """
         host, port = self.target(url)
-        if not self._proxied:
+        if not self._uses_proxy:
             await self.addresses(host, port, principal)
 
     def _target(self, url: str) -> tuple[str, int]:
@@ -121,19 +121,19 @@ class Guard:
         except ValueError:
             raise RefusedError("The webhook's URL is malformed") from None
         if url_parts.scheme not in ("https", "http"):
-            expected = "https:// or http://" if self._dev else "https://"
+            expected = "https:// or http://" if self._is_dev else "https://"
             raise RefusedError(f"The webhook's URL must begin with {expected}")
-        if url_parts.scheme == "http" and not self._dev:
+        if url_parts.scheme == "http" and not self._is_dev:
             raise RefusedError("Webhook URL must use HTTPS in production mode")
         if "@" in url_parts.netloc:
             raise RefusedError("The webhook's URL must not contain a user or a password")
         if not (HOST_NAME.fullmatch(host) or literal_address(host)):
             raise RefusedError("The webhook's URL must have a host")
         port = port if port is not None else 443 if url_parts.scheme == "https" else 80
-        if not self._any_port and port not in self._ports:
+        if not self._allows_any_port and port not in self._ports:
             allowed_ports = " or ".join(map(str, self._ports))
             raise RefusedError(f"The webhook's port must be {allowed_ports}")
-        if self._proxied:
+        if self._uses_proxy:
             self._check_proxied(host)
         return host, port
 
@@ -150,7 +150,7 @@ class Guard:
             addresses = [host] if is_literal else await self._resolve(host, port, principal)
         except OSError:
             raise RefusedError(NOT_PUBLIC) from None
-        if not addresses or not all(self._allows(host, ip_address(each)) for each in addresses):
+        if not addresses or not all(self._allows(host, ip) for ip in map(ip_address, addresses)):
             raise RefusedError(NOT_PUBLIC)
         return addresses
 
@@ -159,7 +159,9 @@ class Guard:
             return False
         if self._hosts.has_name(host) or self._hosts.has_address(address):
             return True
-        return self._hosts.has_any and (is_public(address) or (self._dev and address.is_loopback))
+        return self._hosts.has_any and (
+            is_public(address) or (self._is_dev and address.is_loopback)
+        )
 
     def _check_proxied(self, host: str) -> None:
         """Check a host that the proxy will resolve, as far as its name permits."""
@@ -169,7 +171,7 @@ class Guard:
         top_label = labels[-1]
         if literal is not None:
             is_allowed = self._allows(host, literal)
-        elif self._hosts.has_name(host) or (self._dev and host == "localhost"):
+        elif self._hosts.has_name(host) or (self._is_dev and host == "localhost"):
             is_allowed = True
         else:
             is_single = len(labels) == 1

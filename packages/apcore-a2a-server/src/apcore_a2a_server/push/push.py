@@ -44,9 +44,9 @@ class Push:
         spans: "Spans | None" = None,
     ) -> None:
         if ANY_RECEIVER not in secrets_by_origin(settings.secrets):
-            unsigned = "Notifications to other receivers" if settings.secrets else "Notifications"
+            subject = "Notifications to other receivers" if settings.secrets else "Notifications"
             text = "%s are not signed and can be forged; set secrets= or --push-secrets"
-            logger.warning(text, unsigned, extra={"event": "notifications_unsigned"})
+            logger.warning(text, subject, extra={"event": "notifications_unsigned"})
         guard = Guard(settings, resolve)
         transport = WebhookTransport(settings, guard)
         signer = Signer(settings.secrets)

@@ -82,7 +82,7 @@ class DeliveryQueue:
     async def drain(self, seconds: float) -> None:
         """Deliver pending notifications for up to *seconds*, then stop.
 
-        Other replicas, or the next start, deliver the rest if the store is durable. Otherwise
+        Other replicas or a later process deliver the others if the store is durable. Otherwise
         pending notifications are due at once for one more attempt, and undelivered ones are
         reported as lost.
         """
@@ -140,8 +140,9 @@ class DeliveryQueue:
         while not self._is_stopped:
             if await self._claim():
                 continue
-            end = self._drain_end
-            if end is not None and not self._deliveries and not self._awaits_retry(end):
+            drain_end = self._drain_end
+            is_idle = not self._deliveries
+            if drain_end is not None and is_idle and not self._awaits_retry(drain_end):
                 return
             await self._wait()
 

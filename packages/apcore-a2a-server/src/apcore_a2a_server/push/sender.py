@@ -28,7 +28,7 @@ GONE = 410
 """The status with which a receiver asks for no more notifications."""
 
 OnResult: TypeAlias = Callable[[AttemptResult, int], None]
-"""Callback for the result of attempts, and the number of notifications that had it."""
+"""Callback that takes a result of attempts, and the number of notifications that have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +94,11 @@ class WebhookSender:
         return attempt
 
     async def _time_attempt(
-        self, posting: Awaitable[WebhookResponse]
+        self, pending_response: Awaitable[WebhookResponse]
     ) -> tuple[WebhookResponse, Attempt]:
         """Wait for the response; return it with the record of the attempt, delivered or failed."""
         at, start = time.time(), time.monotonic()
-        response = await posting
+        response = await pending_response
         seconds = time.monotonic() - start
         if response.is_success:
             return response, Attempt(at, seconds, "delivered", response.status)

@@ -83,7 +83,7 @@ class WebhookTransport:
             self._guard.target(url)  # settings may have changed since the webhook was configured
             async with asyncio.timeout(self._timeout), self._stream(url, headers, body) as response:
                 result = _webhook_response(response)
-                async for _ in response.aiter_stream():  # a connection is reusable once it is read
+                async for _ in response.aiter_stream():  # its connection is reusable once read
                     continue
                 return result
         except TimeoutError:

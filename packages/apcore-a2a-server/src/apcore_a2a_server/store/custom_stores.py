@@ -23,7 +23,7 @@ logger = logging.getLogger("apcore_a2a.store")
 
 RECORD_KEY = "apcoreRecord"
 """Key of a record in the metadata of its task, in a store of the SDK."""
-LIMITS = (
+LIMITS_MESSAGE = (
     "The task store %s only stores tasks, and tasks are never deleted from it. Events, leases and "
     "idempotency keys are kept in the memory of this process: after a restart streams can't be "
     "resumed and running tasks are not taken over, and replicas can't share the store. %s"
@@ -49,7 +49,7 @@ class ScannedStore(InProcessStore):
     async def open(self) -> None:
         """Log the limits of the store, once."""
         if not self._has_logged_limits:
-            logger.info(LIMITS, *self._limits, extra={"event": "task_store_limits"})
+            logger.info(LIMITS_MESSAGE, *self._limits, extra={"event": "task_store_limits"})
         self._has_logged_limits = True
 
     async def save(self, record: TaskRecord) -> None:
@@ -66,19 +66,19 @@ class ScannedStore(InProcessStore):
         return await self._store.delete(task_id)
 
     async def owners(self, prefix: str) -> Sequence[str]:
-        """Return the owners of tasks whose names begin with a prefix; reads all records."""
-        scanned = self._scan(None, Query(None, owner_prefix=prefix))
-        return [*dict.fromkeys([record.owner async for record in scanned])]
+        """Return the owners of tasks that begin with a prefix; reads all records."""
+        records = self._scan(None, Query(None, owner_prefix=prefix))
+        return [*dict.fromkeys([record.owner async for record in records])]
 
     async def query(self, query: Query) -> Page:
         """Return a page of the tasks that match *query*; reads all records of the context."""
-        matching = [record async for record in self._scan(query.context_id, query)]
+        matching_records = [record async for record in self._scan(query.context_id, query)]
         if query.order == "updated":
-            matching.sort(key=lambda record: record.status_at, reverse=True)
-        start = _page_start(matching, query.cursor)
-        page = matching[start : start + query.limit]
-        has_more = len(matching) > start + query.limit
-        return Page(page, page[-1].task.id if has_more else None, len(matching))
+            matching_records.sort(key=lambda record: record.status_at, reverse=True)
+        start = _page_start(matching_records, query.cursor)
+        page = matching_records[start : start + query.limit]
+        has_more = len(matching_records) > start + query.limit
+        return Page(page, page[-1].task.id if has_more else None, len(matching_records))
 
     async def read_webhooks(self, task_id: str) -> Sequence[Webhook]:
         """Return the task's webhook, if it has one."""
@@ -125,11 +125,11 @@ def _matches(query: Query, record: TaskRecord) -> bool:
     return query.matches(record.owner, task.context_id, task.status.state, record.status_at)
 
 
-def _page_start(matching: list[TaskRecord], cursor: str | None) -> int:
+def _page_start(matching_records: list[TaskRecord], cursor: str | None) -> int:
     """Return the index after the task whose id is *cursor*; 0 without a cursor."""
     if cursor is None:
         return 0
-    for index, record in enumerate(matching):
+    for index, record in enumerate(matching_records):
         if record.task.id == cursor:
             return index + 1
     raise InvalidParamsError("Invalid page cursor")
@@ -143,8 +143,8 @@ class ScannedSdkStore(ScannedStore):
     """
 
     def __init__(self, store: Any) -> None:
-        tasks: Any = SdkStore(store)
-        super().__init__(tasks)
+        adapter: Any = SdkStore(store)
+        super().__init__(adapter)
         name, webhooks = f"{type(store).__name__} of a2a-sdk", "Webhooks are kept in memory too"
         self._limits = name, f"{webhooks}. Tasks are listed by their last change of state"
         self._webhooks: OrderedDict[str, Sequence[Webhook]] = OrderedDict()
@@ -166,7 +166,7 @@ class SdkStore:
     """A task store of the official SDK, with our methods to save, get and list records.
 
     The fields of a record that a task does not have (owner, skill, version, the paused call) are
-    stored in the task's metadata. Lists are in the order of the last status.
+    stored in the task's metadata. Lists are sorted by the time of the last status.
 
     Args:
         store: An `a2a.server.tasks.TaskStore`.

@@ -1,7 +1,6 @@
 """In-process stores: events of tasks, leases and the outbox, kept in memory beside the records.
 
-The event log of a task that has ended is kept for some time as bytes, for readers that come back
-late.
+The event log of a task that has ended is kept for some time as bytes, for readers that reconnect.
 """
 
 import asyncio
@@ -93,8 +92,8 @@ class InProcessStore(Store):
         task_ids: list[str] = []
         while True:
             page = await self.query(Query(owner, cursor=cursor, limit=PAGE_SIZE))
-            ended = (each for each in page.records if each.task.status.state in TERMINAL)
-            task_ids += (record.task.id for record in ended)
+            tasks = (record.task for record in page.records)
+            task_ids += (task.id for task in tasks if task.status.state in TERMINAL)
             cursor = page.next_cursor
             if cursor is None:
                 return task_ids
@@ -262,12 +261,12 @@ class InProcessStore(Store):
         task_id, webhook = change.record.task.id, change.webhook
         if webhook is None:
             return
-        replaced = [each for each in previous if each.config.id == webhook.config.id]
+        replaced = [old for old in previous if old.config.id == webhook.config.id]
         async with self._webhook_lock(task_id):
             webhooks = await self.webhooks(task_id)
             if any(existing is webhook for existing in webhooks):
-                others = [existing for existing in webhooks if existing is not webhook]
-                await self._replace_webhooks(task_id, [*replaced, *others], must_save=False)
+                remaining = [existing for existing in webhooks if existing is not webhook]
+                await self._replace_webhooks(task_id, [*replaced, *remaining], must_save=False)
 
     async def _save_failures(self, task_id: str) -> None:
         """Save the failures of a task's webhooks."""
@@ -304,10 +303,10 @@ class InProcessStore(Store):
 
     async def webhook_statuses(self, query: WebhookQuery) -> Sequence[WebhookStatus]:
         """Return the webhooks that match *query*, as far as this process knows their tasks."""
-        known = self.tasks_with_webhooks() if query.task_id is None else [query.task_id]
+        task_ids = self.tasks_with_webhooks() if query.task_id is None else [query.task_id]
         statuses: list[WebhookStatus] = []
-        for task_id in known:
-            webhooks = [each for each in await self.webhooks(task_id) if query.matches(each)]
+        for task_id in task_ids:
+            webhooks = [*filter(query.matches, await self.webhooks(task_id))]
             record = await self.get(task_id, query.owner) if webhooks else None
             if record is not None and record.owner.startswith(query.owner_prefix):
                 statuses += [self._outbox.status(record, webhook) for webhook in webhooks]
@@ -323,21 +322,21 @@ class InProcessStore(Store):
         """Make a failed webhook active again, with the notifications that it has missed."""
         async with self._webhook_lock(task_id):
             webhooks = await self.webhooks(task_id)
-            matching = [webhook for webhook in webhooks if webhook.config.id == config_id]
-            if not matching or not matching[0].failure:
-                return 0 if matching else None
-            first = self._outbox.first_given_up_version(task_id, config_id)
-            active = replace(matching[0], failure="")
-            replaced = [active if each is matching[0] else each for each in webhooks]
-            await self._replace_webhooks(task_id, replaced)
-        if not first:
+            matches = [webhook for webhook in webhooks if webhook.config.id == config_id]
+            if not matches or not matches[0].failure:
+                return 0 if matches else None
+            first_version = self._outbox.first_given_up_version(task_id, config_id)
+            active = replace(matches[0], failure="")
+            active_webhooks = [active if old is matches[0] else old for old in webhooks]
+            await self._replace_webhooks(task_id, active_webhooks)
+        if not first_version:
             return 0
         record = await self.get(task_id)
-        events = await self.events(task_id, first - 1, 2 * self.retention.max_events)
+        events = await self.events(task_id, first_version - 1, 2 * self.retention.max_events)
         if record is None or events is None:
             return 0
-        states = [event for event in events if is_state(event.payload)]
-        return self._outbox.requeue(record, active, states)
+        state_events = [event for event in events if is_state(event.payload)]
+        return self._outbox.requeue(record, active, state_events)
 
     @property
     def backlog(self) -> Backlog:
@@ -365,7 +364,7 @@ class InProcessStore(Store):
         return self._outbox.abandon()
 
     async def is_current(self, record: TaskRecord) -> bool:
-        """Return whether the task has not changed since; a slow store may return old records."""
+        """Return whether *record* is still current; a slow store may have returned an old one."""
         task_id, task_log = record.task.id, self._logs.get(record.task.id)
         return task_log.version == record.version if task_log else task_id not in self._ended_logs
 
@@ -416,7 +415,7 @@ class InProcessStore(Store):
         return claims
 
     def _must_wait(self, record: TaskRecord, task_log: TaskLog) -> bool:
-        """Return whether the pause after the last start of a task's module still lasts."""
+        """Return whether it is too early to start a task's module once more."""
         if record.resume is None or task_log.expires is None:
             return False
         pause = next(iter(self.restart_pauses[task_log.starts - 1 :]), 0)

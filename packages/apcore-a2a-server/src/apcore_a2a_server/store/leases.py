@@ -23,7 +23,7 @@ CHANGE_POLL_INTERVAL = 1.0
 PRUNE_INTERVAL = 60.0
 """Seconds, on average, between deletions of old tasks."""
 RENEWALS_PER_LEASE = 3
-"""How often a lease is renewed before it would expire."""
+"""Number of renewals of a lease before it would expire."""
 LEASE_SAFETY_FRACTION = 0.8
 """Fraction of a lease's time after which the run stops if the lease could not be renewed."""
 EXPIRY_CHECK_FRACTION = 0.02
@@ -32,7 +32,7 @@ CLAIM_INTERVAL = 1.0
 """Seconds between claims of orphaned tasks."""
 CLAIM_LIMIT = 50
 """Maximum number of tasks that are claimed at a time."""
-REMOVAL_TIMEOUT = 1.0  # seconds; a replica that is not removed is left out later
+REMOVAL_TIMEOUT = 1.0  # seconds; a replica that could not be removed is no longer listed later
 
 
 OnRenewed: TypeAlias = Callable[[Sequence[Lease], Sequence[Lease], float], None]
@@ -43,12 +43,12 @@ Describe: TypeAlias = Callable[[], Replica]
 class Heartbeat:
     """A thread that renews leases and reports this replica, with its own event loop and connection.
 
-    A module that computes, or a large commit, holds up the server's loop for seconds. The
+    A module that computes, or a large commit, can block the server's loop for seconds. The
     server's leases must not expire meanwhile, or another replica would run its tasks again.
 
     Args:
         tasks: The live tasks of this process.
-        describe: Returns what is reported.
+        describe: Returns this process as a replica, to be reported.
         on_renewed: Callback in the server's loop after each renewal. It takes the leases, those
             of them that are lost, and the `time.monotonic()` just before the call to the store.
     """
@@ -60,19 +60,19 @@ class Heartbeat:
         self._on_renewed = on_renewed
         self._server_loop = asyncio.get_running_loop()
         self._loop = asyncio.new_event_loop()
-        self._renewing = self._loop.create_task(self._renew_leases())
+        self._renewal_task = self._loop.create_task(self._renew_leases())
         self._thread = threading.Thread(target=self._run, name="apcore-a2a-leases", daemon=True)
         self._thread.start()
 
     async def stop(self) -> None:
         """Stop the thread; leases that are still held expire by themselves."""
         with suppress(RuntimeError):  # its loop is closed already
-            self._loop.call_soon_threadsafe(self._renewing.cancel)
+            self._loop.call_soon_threadsafe(self._renewal_task.cancel)
         await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
         with suppress(asyncio.CancelledError):
-            self._loop.run_until_complete(self._renewing)
+            self._loop.run_until_complete(self._renewal_task)
         self._loop.close()
 
     async def _renew_leases(self) -> None:
@@ -81,7 +81,7 @@ class Heartbeat:
         interval = self._store.lease_seconds / RENEWALS_PER_LEASE
         async with self._store.renewing() as renew:
             while True:
-                # Count from before the call: the store's clock starts the lease during it.
+                # Measured before the call: the store starts the renewed lease during it.
                 pause, started_at, leases = interval, time.monotonic(), self._tasks.leases()
                 try:
                     async with asyncio.timeout(interval):
@@ -144,8 +144,8 @@ class LeaseKeeper:
         self._loops = [asyncio.create_task(loop()) for loop in loops]
 
     @property
-    def age(self) -> float:
-        """Seconds since the last successful renewal of all leases of a shared store."""
+    def seconds_since_renewal(self) -> float:
+        """Seconds since all leases of a shared store were last renewed."""
         return time.monotonic() - self._last_renewal
 
     async def stop(self) -> None:
@@ -158,7 +158,7 @@ class LeaseKeeper:
         await asyncio.gather(*self._loops, return_exceptions=True)
 
     async def _remove_replica(self) -> None:
-        with suppress(Exception):  # a store may raise anything; the replica is left out later
+        with suppress(Exception):  # a store may raise anything; it is no longer listed later
             async with asyncio.timeout(REMOVAL_TIMEOUT):
                 await self._store.remove_replica(self._describe().id)
 
@@ -238,21 +238,22 @@ class LeaseKeeper:
         while True:
             await asyncio.sleep(CHANGE_POLL_INTERVAL)
             try:
-                versions = await self._store.versions(self._watched())
+                versions = await self._store.versions(self._watched_ids())
             except Exception as error:  # a store may raise anything, and may be back soon
                 logger.debug("Changes could not be polled: %s", type(error).__name__)
             else:
                 for task_id, version in versions.items():
                     self.on_change(task_id, version)
 
-    def _watched(self) -> list[str]:
+    def _watched_ids(self) -> list[str]:
         """Return the ids of tasks that run or are awaited here, and that other replicas may change.
 
         Tasks whose record is up to date in this process are left out.
         """
-        leased = [lease.task_id for lease in self._tasks.leases()] if self._store.is_shared else []
-        awaited = self._tasks.waiters.tasks()
-        return [*{*leased, *(task_id for task_id in awaited if not self._tasks.current(task_id))}]
+        leases = self._tasks.leases() if self._store.is_shared else []
+        awaited_ids = self._tasks.waiters.tasks()
+        outdated_ids = (task_id for task_id in awaited_ids if not self._tasks.current(task_id))
+        return [*{*(lease.task_id for lease in leases), *outdated_ids}]
 
     def on_change(self, task_id: str, version: int) -> None:
         """Wake the readers of a task that has reached *version*, or stop its outdated run."""

@@ -111,7 +111,7 @@ class Waiter:
         self._timer = loop.call_at(self._deadline, self._on_timer, loop, context=Context())
 
     def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End the wait if it is over; a timer for each wait would cost more than most waits."""
+        """End the wait if its time is over; a timer per wait would cost more than most waits."""
         self._timer = None
         if self._wake is not None and not self._wake.done():
             if loop.time() < self._deadline:
@@ -124,27 +124,27 @@ class Waiters:
     """The waiters of each task."""
 
     def __init__(self) -> None:
-        self._of_task: dict[str, dict[Waiter, None]] = {}
+        self._waiters: dict[str, dict[Waiter, None]] = {}
 
     def add(self, task_id: str, waiter: Waiter) -> None:
         """Add a waiter of a task."""
-        self._of_task.setdefault(task_id, {})[waiter] = None
+        self._waiters.setdefault(task_id, {})[waiter] = None
 
     def remove(self, task_id: str, waiter: Waiter) -> None:
         """Remove a waiter of a task."""
-        of_task = self._of_task[task_id]
-        del of_task[waiter]
-        if not of_task:
-            del self._of_task[task_id]
+        task_waiters = self._waiters[task_id]
+        del task_waiters[waiter]
+        if not task_waiters:
+            del self._waiters[task_id]
 
     def wake(self, task_id: str, version: int) -> None:
         """Wake the readers that have an earlier version of a task than *version*."""
-        for waiter in self._of_task.get(task_id, ()):
+        for waiter in self._waiters.get(task_id, ()):
             waiter.wake(version)
 
     def tasks(self) -> list[str]:
         """Return the tasks that readers wait for."""
-        return [*self._of_task]
+        return [*self._waiters]
 
 
 class LiveTask(Struct):
@@ -155,7 +155,7 @@ class LiveTask(Struct):
         lease: this process's lease to run the task, if it has one.
         tail: the latest events, if the store is slower than memory.
         lock: held by the one request or run that is changing the task.
-        client: the client that runs or answers it, once `count_for` has named it.
+        client: the client that runs or answers it, once `count_for` has set it.
         size: about how many bytes it takes in memory, here or in the store.
         kept: how many of these bytes are kept here, and not counted by the store.
     """
@@ -174,13 +174,13 @@ class LiveTasks:
 
     Args:
         store: The store.
-        max_history: How many of its latest messages a task and a conversation keep.
+        max_history: Number of latest messages that a task and a conversation keep.
         on_state: Callback for every change of a task's state.
 
     Attributes:
         store: the store.
         waiters: the readers that wait for the next event of a task.
-        max_history: how many of its latest messages a task and a conversation keep.
+        max_history: number of latest messages that a task and a conversation keep.
         kept_bytes: about how many bytes the live tasks take, unless the store counts them.
         stored_at: when the store last wrote something for this process, by `time.monotonic`.
     """
@@ -232,7 +232,7 @@ class LiveTasks:
         return live.lease
 
     async def open(self, task_id: str) -> LiveTask | None:
-        """Return a task that has not ended, read from the store if need be; None if it has."""
+        """Return a task, read from the store if necessary; None if it has ended or is unknown."""
         live = self.current(task_id)
         if live is None:
             record = await self.store.get(task_id)
@@ -243,7 +243,7 @@ class LiveTasks:
                 return self._live.get(task_id)
             live = LiveTask(record)
             # In a shared store other replicas may change the task, so it must be read each time.
-            # In any other, all requests must use the same object, and with it the same lock.
+            # In other stores, all requests must use the same object, and with it the same lock.
             if not self.store.is_shared:
                 if task_id not in self._live:
                     self._add(live)
@@ -265,15 +265,15 @@ class LiveTasks:
 
         A change from paused to working gives this process the lease to run the task. With
         *restart*, its module is started again under the lease that this process has claimed.
-        *growth* is about how many bytes the change adds, if that is known; *spans* has spans of the
-        task that end with it.
+        *growth* is about how many bytes the change adds, if that is known; *spans* has the spans of
+        the task that end with the change.
 
         Raises:
             StaleError: The task has changed since *live* was read.
         """
         previous = live.record
         state_before, state = previous.task.status.state, record.task.status.state
-        is_over = state in TERMINAL
+        has_ended = state in TERMINAL
         run = state_before in PAUSED and state == WORKING
         events = _number_events(payloads, record.version - len(payloads) + 1)
         try:
@@ -293,7 +293,7 @@ class LiveTasks:
         except NotSavedError:
             message, extra = "Task %s: end not saved by the store", {"event": "task_end_not_saved"}
             logger.error(message, record.task.id, extra=extra)
-            is_over = False  # keep it in memory: the store did not save it
+            has_ended = False  # keep it in memory: the store did not save it
         except StaleError:
             # Another replica has changed the task: the record and lease here are outdated.
             self.forget(record.task.id)
@@ -303,7 +303,7 @@ class LiveTasks:
             self._drop_call(record)
             self._remember(live, events)
         # Without a lease, another replica may change the task in a shared store at any time.
-        if is_over or (live.lease is None and self.store.is_shared):
+        if has_ended or (live.lease is None and self.store.is_shared):
             self._remove(record.task.id)
         else:
             self._grow(live, growth)
@@ -313,7 +313,7 @@ class LiveTasks:
             self._report(previous, record)
 
     async def adopt(self, claim: Claim) -> None:
-        """Run a claimed task in this process from now on."""
+        """Keep a claimed task, which this process runs from now on."""
         self._add(LiveTask(claim.record, claim.lease))
         self._handed_over.discard(claim.record.task.id)
 
@@ -331,7 +331,7 @@ class LiveTasks:
                     self._remove(task_id)
 
     async def open_tasks(self) -> OpenTasks:
-        """Return figures of the open tasks: of all processes if the store knows, or of this one."""
+        """Return figures about open tasks: those of the store, or else those of this process."""
         stored = await self.store.open_tasks()
         if stored is not None:
             return stored
@@ -383,7 +383,7 @@ class LiveTasks:
             record.resume = None
 
     def _grow(self, live: LiveTask, growth: int | None) -> None:
-        """Count a task after a change, which adds *growth* bytes; None if it must be measured."""
+        """Count a task after a change, which adds *growth* bytes; measure it if that is None."""
         if self._live.get(live.record.task.id) is not live:
             self._add(live)
         if growth is not None:
@@ -404,11 +404,11 @@ class LiveTasks:
         return None if live is None else live.lease
 
     async def lease_holders(self, task_ids: Sequence[str]) -> dict[str, str]:
-        """Return the ids of the replicas that run these tasks, by task id; others are left out."""
+        """Return the ids of the replicas that run these tasks, by id of those that are run."""
         own_id = self.store.replica_id
         holders = {task_id: own_id for task_id in task_ids if self.lease_of(task_id) is not None}
-        others = [task_id for task_id in task_ids if task_id not in holders]
-        return {**await self.store.lease_holders(others), **holders} if others else holders
+        other_ids = [task_id for task_id in task_ids if task_id not in holders]
+        return {**await self.store.lease_holders(other_ids), **holders} if other_ids else holders
 
     def leases(self) -> list[Lease]:
         """Return the leases of all tasks that this process runs."""

@@ -118,7 +118,7 @@ async def prune(address: str, retention: Retention) -> int:
 
 @asynccontextmanager
 async def open_durable(address: str, retention: Retention | None = None) -> AsyncGenerator[Store]:
-    """Open a durable store whose schema is up to date, and close it in the end.
+    """Open a durable store whose schema is up to date, and close it after the block.
 
     Args:
         address: The store's address, as `open_store` takes it.
@@ -143,7 +143,7 @@ async def _current_version(schema: Any, location: str) -> int:
     """Return the schema version of a store, if it is the one that this package knows.
 
     Raises:
-        SchemaError: It is another one.
+        SchemaError: The store has another version.
     """
     version: int = await schema.version(location)
     if version != len(schema.MIGRATIONS):

@@ -58,7 +58,7 @@ class _Context(Struct, gc=False):
 
     @property
     def bodies(self) -> list[bytes]:
-        """Its messages as bytes."""
+        """The messages as bytes."""
         return [body for _, body in self.messages]
 
     def has_expired(self) -> bool:
@@ -74,9 +74,9 @@ class InMemoryTaskStore(InProcessStore):
 
     Args:
         ttl: Seconds that a conversation is kept after its tasks have ended.
-        max_capacity: How many tasks are kept. When it is reached, expired tasks are deleted
-            first, then the oldest ended ones; tasks that have not ended stay.
-        max_history: How many of its latest messages a conversation keeps.
+        max_capacity: Maximum number of tasks. When it is reached, expired tasks are deleted first,
+            then the oldest ended ones; tasks that have not ended stay.
+        max_history: Number of latest messages that a conversation keeps.
 
     Example:
         ```python
@@ -112,7 +112,7 @@ class InMemoryTaskStore(InProcessStore):
         self._contexts: dict[ContextKey, _Context] = {}
         self._owners: dict[str, TaskIndex] = {}
         self._by_end: Listing[StoredTask] = Listing(attrgetter("updated"))
-        """The tasks that have ended."""
+        """The tasks that have ended, in the order of their ends."""
         self._ended_bytes: Counter[str] = Counter()
         """The bytes of each owner's tasks that have ended."""
         # An OrderedDict finds its first key at once; a dict passes over all deleted ones.
@@ -123,8 +123,8 @@ class InMemoryTaskStore(InProcessStore):
         self._large = LargeMessages()
         self._encoded: dict[str, Sequence[Encoded]] = {}
         """The large messages of each task that has not ended, as objects and as bytes."""
-        self._clock = count(1)
-        self._sweep: asyncio.TimerHandle | None = None
+        self._change_numbers = count(1)
+        self._sweep_timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def save(self, record: TaskRecord) -> None:
@@ -141,10 +141,10 @@ class InMemoryTaskStore(InProcessStore):
         if old_task is None and len(self._tasks) >= self._max_capacity:
             self._make_room(record.owner)
         context = self._contexts[old_task.key] if old_task else self._join_context(record)
-        updated = next(self._clock)
-        added = self._add_messages(context, record, old_task.messages if old_task else 0)
+        updated = next(self._change_numbers)
+        new_messages = self._add_messages(context, record, old_task.messages if old_task else 0)
         data, large = self._encode(
-            task, added, [*(old_task.large if old_task else ()), *context.bodies]
+            task, new_messages, [*(old_task.large if old_task else ()), *context.bodies]
         )
         stored = StoredTask(
             task.id,
@@ -183,12 +183,12 @@ class InMemoryTaskStore(InProcessStore):
         """Return a page of records of all owners, newest created first."""
         position = END if cursor is None else parse_cursor(cursor)
         self._drop_expired()
-        matching = (
+        matching_tasks = (
             stored
             for stored in map(self._tasks.__getitem__, reversed(self._tasks))
             if context_id in (None, "", stored.key[1]) and stored.created < position
         )
-        stored_tasks = [*islice(matching, limit + 1)]
+        stored_tasks = [*islice(matching_tasks, limit + 1)]
         next_cursor = str(stored_tasks[limit - 1].created) if len(stored_tasks) > limit else None
         return TaskListResult([stored.record() for stored in stored_tasks[:limit]], next_cursor)
 
@@ -196,22 +196,22 @@ class InMemoryTaskStore(InProcessStore):
         """Return a page of the tasks that match *query*."""
         position = self._page_tokens.open(query)
         self._drop_expired()
-        number_of, total = attrgetter(query.order), 0
+        get_number, total = attrgetter(query.order), 0
         pages: list[Iterable[StoredTask]] = []
         for index in self._indexes(query):
             index_tasks, index_total = index.find(query, END if position is None else position)
             pages.append(index_tasks)
             total += index_total
-        matching = merge(*pages, key=number_of, reverse=True)
-        stored_tasks = [*islice(matching, query.limit + 1)]
+        matching_tasks = merge(*pages, key=get_number, reverse=True)
+        stored_tasks = [*islice(matching_tasks, query.limit + 1)]
         next_cursor = None
         if len(stored_tasks) > query.limit:
-            last_number = number_of(stored_tasks[query.limit - 1])
+            last_number = get_number(stored_tasks[query.limit - 1])
             next_cursor = self._page_tokens.seal(query, last_number)
         return Page([stored.record() for stored in stored_tasks[: query.limit]], next_cursor, total)
 
     def _indexes(self, query: Query) -> Iterable[TaskIndex]:
-        """Return the indexes that together have the tasks of the owners and contexts of a query."""
+        """Return the indexes of the tasks of a query's owners and contexts."""
         owner, context_id, prefix = query.owner, query.context_id, query.owner_prefix
         if not context_id:
             if owner is not None:
@@ -240,7 +240,7 @@ class InMemoryTaskStore(InProcessStore):
         return [] if index is None else [stored.id for stored in index.ended_tasks()]
 
     async def owners(self, prefix: str) -> Sequence[str]:
-        """Return the owners of tasks whose names begin with a prefix."""
+        """Return the owners of tasks that begin with a prefix."""
         return [owner for owner in self._owners if owner.startswith(prefix)]
 
     async def delete(self, task_id: str) -> bool:
@@ -265,8 +265,9 @@ class InMemoryTaskStore(InProcessStore):
             self._webhooks[task_id] = tuple(webhooks)
 
     async def count_failed_webhooks(self) -> int:
-        """Return how many webhooks have failed, of all tasks."""
-        return sum(bool(each.failure) for each in chain.from_iterable(self._webhooks.values()))
+        """Return how many webhooks of all tasks have failed."""
+        webhooks = chain.from_iterable(self._webhooks.values())
+        return sum(bool(webhook.failure) for webhook in webhooks)
 
     async def save_push_config(self, task_id: str, config: TaskPushNotificationConfig) -> None:
         """Replace all webhooks of the task by one."""
@@ -297,13 +298,13 @@ class InMemoryTaskStore(InProcessStore):
         target, limit = self.kept_bytes - size, inf if share is None else share
         bytes_of = self._ended_bytes
         # searched once: there may be many owners, but few can exceed a share
-        above_share = sorted(
-            (each for each in bytes_of if bytes_of[each] > limit), key=bytes_of.__getitem__
+        owners_above_share = sorted(
+            (name for name in bytes_of if bytes_of[name] > limit), key=bytes_of.__getitem__
         )
         while self.kept_bytes > target:
-            while above_share and bytes_of[above_share[-1]] <= limit:
-                above_share.pop()
-            task_id = self._oldest_ended((*above_share[-1:], owner), kept_ids)
+            while owners_above_share and bytes_of[owners_above_share[-1]] <= limit:
+                owners_above_share.pop()
+            task_id = self._oldest_ended((*owners_above_share[-1:], owner), kept_ids)
             if task_id is None:
                 return
             self._evict(task_id)
@@ -324,15 +325,15 @@ class InMemoryTaskStore(InProcessStore):
         return context
 
     def _encode(
-        self, task: Task, added: Sequence[Encoded], kept: Sequence[bytes]
+        self, task: Task, new_messages: Sequence[Encoded], kept_bodies: Sequence[bytes]
     ) -> tuple[bytes, Sequence[Encoded]]:
         """Return the bytes of a task without large messages, and those of each large message."""
-        known = [*self._encoded.get(task.id, ()), *added]
-        if not any(len(body) >= LARGE_MESSAGE for _, body in known):
+        known_messages = [*self._encoded.get(task.id, ()), *new_messages]
+        if not any(len(body) >= LARGE_MESSAGE for _, body in known_messages):
             data = dump_json(task)
             if len(data) < LARGE_MESSAGE or without_large(task) is task:
                 return data, ()
-        large = large_messages(task, known, kept)
+        large = large_messages(task, known_messages, kept_bodies)
         return dump_json(without_large(task)), large
 
     def _add_messages(
@@ -343,7 +344,7 @@ class InMemoryTaskStore(InProcessStore):
         Args:
             context: The conversation.
             record: The task.
-            known_count: How many of its messages are not new.
+            known_count: Number of messages of the task that are not new.
         """
         new_messages = record.messages_after(known_count)
         encoded = [(message, dump_json(message)) for message in new_messages]
@@ -418,7 +419,7 @@ class InMemoryTaskStore(InProcessStore):
         if not context.open_tasks:
             context.expires = time.monotonic() + self._ttl
             self._expiring[context.key] = None
-            if self._sweep is None or self._loop is not asyncio.get_running_loop():
+            if self._sweep_timer is None or self._loop is not asyncio.get_running_loop():
                 self._sweep_in(self._ttl)
 
     def _make_room(self, owner: str) -> None:
@@ -436,8 +437,9 @@ class InMemoryTaskStore(InProcessStore):
 
     def _oldest_ended(self, owners: Sequence[str], kept_ids: Container[str] = ()) -> str | None:
         """Return the oldest ended task that is not kept, if possible of the first owner."""
-        of_owners = (self._owners[each].ended_tasks() for each in owners if each in self._owners)
-        ended_ids = (stored.id for stored in chain(*of_owners, self._by_end))
+        indexes = (self._owners[owner] for owner in owners if owner in self._owners)
+        ended_tasks = chain(*(index.ended_tasks() for index in indexes), self._by_end)
+        ended_ids = (stored.id for stored in ended_tasks)
         return next((task_id for task_id in ended_ids if task_id not in kept_ids), None)
 
     def _evict(self, task_id: str) -> None:
@@ -449,6 +451,7 @@ class InMemoryTaskStore(InProcessStore):
         self._drop(task_id)
 
     def _drop(self, task_id: str) -> None:
+        """Delete a task, and its conversation if that has no other."""
         context = self._contexts[self._tasks[task_id].key]
         self._pop(task_id, context)
         if not context.tasks:
@@ -475,11 +478,11 @@ class InMemoryTaskStore(InProcessStore):
     def _sweep_in(self, seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
         # in a context of its own: the run that saves a task has its inputs in the current one
-        self._sweep = self._loop.call_later(seconds, self._on_sweep, context=Context())
+        self._sweep_timer = self._loop.call_later(seconds, self._on_sweep, context=Context())
 
     def _on_sweep(self) -> None:
         """Delete expired conversations, so that memory is freed even without requests."""
-        self._sweep = None
+        self._sweep_timer = None
         self._drop_expired()
         if self._expiring:
             expires = self._contexts[next(iter(self._expiring))].expires or 0

@@ -10,7 +10,7 @@ from .replicas import Replica
 
 @dataclass(frozen=True, slots=True)
 class OpenTasks:
-    """Figures of the tasks that have not ended, by state.
+    """Figures about the tasks that have not ended, by state.
 
     Attributes:
         counts: the number of tasks.
@@ -25,15 +25,15 @@ class OperatorPort:
     """Figures and deletion of tasks; a store that lacks them need not override these methods."""
 
     async def open_tasks(self) -> OpenTasks | None:
-        """Return figures of the open tasks of all processes; None if only each process knows."""
+        """Return figures about the open tasks of all processes; None if the store has none."""
         return None
 
     async def count_failed_webhooks(self) -> int | None:
-        """Return how many webhooks have failed, of all tasks; None if that is unknown."""
+        """Return how many webhooks of all tasks have failed; None if that is unknown."""
         return None
 
     async def owners(self, prefix: str) -> Sequence[str]:
-        """Return the owners of tasks whose names begin with a prefix."""
+        """Return the owners of tasks that begin with a prefix."""
         return ()
 
     async def delete_ended(self, owner: str) -> int | None:
@@ -53,7 +53,7 @@ class OperatorPort:
         return ()
 
     async def remove_replica(self, replica_id: str) -> None:
-        """Remove a replica that ends; it reports itself no more."""
+        """Remove a replica that shuts down and does not report itself any more."""
 
     async def lease_holders(self, task_ids: Sequence[str]) -> Mapping[str, str]:
         """Return the ids of the replicas that have a lease of these tasks, by task id."""

@@ -87,13 +87,13 @@ class WebhookQueue:
     def head(self) -> Notification:
         """Return the first event as a notification."""
         first = self.events[0]
-        columns = self.task_id, self.owner, first.version, first.payload
-        return Notification(*columns, self.webhook, self.attempts, first.task)
+        members = self.task_id, self.owner, first.version, first.payload
+        return Notification(*members, self.webhook, self.attempts, first.task)
 
 
 @dataclass(slots=True)
 class WebhookHistory:
-    """The attempts of a webhook, and where its notifications were given up.
+    """The attempts of a webhook, and its first notification that was given up.
 
     Attributes:
         config: the push config of the webhook.
@@ -189,9 +189,11 @@ class Outbox:
         for config_id, history in [*self._histories.get(task_id, {}).items()]:
             if configs.get(config_id) != history.config:
                 self._drop_history(task_id, config_id)
-        current = {webhook.config.id: webhook for webhook in webhooks if not webhook.failure}
+        active_webhooks = {
+            webhook.config.id: webhook for webhook in webhooks if not webhook.failure
+        }
         for queue in [*self._queues.get(task_id, ())]:
-            webhook = current.get(queue.webhook.config.id)
+            webhook = active_webhooks.get(queue.webhook.config.id)
             if webhook is None and not queue.failure:
                 self._clear(queue)
                 self._remove(queue)
@@ -306,17 +308,20 @@ class Outbox:
         queues = self._queues.get(task_id, ())
         failures = {queue.webhook.config.id: queue.failure for queue in queues if queue.failure}
         return [
-            replace(each, failure=failures.get(each.config.id, each.failure)) for each in webhooks
+            replace(webhook, failure=failures.get(webhook.config.id, webhook.failure))
+            for webhook in webhooks
         ]
 
     def forget_failures(self, task_id: str, webhooks: Sequence[Webhook]) -> None:
         """Forget the failures of a task's webhooks that were saved with *webhooks*."""
         active_ids = {webhook.config.id for webhook in webhooks if not webhook.failure}
-        failed = [queue for queue in self._queues.get(task_id, ()) if queue.failure]
-        saved = [queue for queue in failed if queue.webhook.config.id not in active_ids]
-        for queue in saved:
+        failed_queues = [queue for queue in self._queues.get(task_id, ()) if queue.failure]
+        saved_queues = [
+            queue for queue in failed_queues if queue.webhook.config.id not in active_ids
+        ]
+        for queue in saved_queues:
             self._remove(queue)
-        if len(saved) == len(failed):
+        if len(saved_queues) == len(failed_queues):
             self._failing.pop(task_id, None)
 
     def _pending_queues(self) -> Iterator[WebhookQueue]:
@@ -359,8 +364,8 @@ class Outbox:
 
     def _exceeds_limits(self, owner: str) -> bool:
         """Return whether an owner has too many pending notifications, or too large ones."""
-        is_many = self._pending[owner] > self._max_pending
-        return is_many or self._bytes[owner] > MAX_BYTES_PER_OWNER
+        has_too_many = self._pending[owner] > self._max_pending
+        return has_too_many or self._bytes[owner] > MAX_BYTES_PER_OWNER
 
     def _append(self, queue: WebhookQueue, event: Event, task: Task | None) -> None:
         # Webhooks of protocol 0.3 get the whole task, as it was at the time of the event.
@@ -401,7 +406,7 @@ class Outbox:
         queues_by_host.setdefault(queue.host, deque()).append((queue.ticket, queue))
 
     def _move_due(self) -> None:
-        """Move the queues whose due time has come from the heap to the due ones."""
+        """Move the queues whose due time has come from the heap to the due queues."""
         now = time.monotonic()
         while self._scheduled and self._scheduled[0][0] <= now:
             _, ticket, queue = heappop(self._scheduled)

@@ -58,8 +58,8 @@ class PageTokens:
             sealed = b""
         tag, masked = sealed[:TAG_SIZE], sealed[TAG_SIZE:]
         position = int.from_bytes(masked) ^ self._mask(tag)
-        is_whole = len(masked) == POSITION_SIZE
-        if not is_whole or not hmac.compare_digest(tag, self._tag(query, position)):
+        is_complete = len(masked) == POSITION_SIZE
+        if not is_complete or not hmac.compare_digest(tag, self._tag(query, position)):
             raise InvalidParamsError("Invalid page cursor")
         return position
 

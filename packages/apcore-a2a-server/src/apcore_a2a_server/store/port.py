@@ -47,7 +47,7 @@ class Event(Struct, frozen=True):
     payload: Payload
 
     def without_large(self) -> "Event":
-        """Return the event with gaps for the large messages of its task, if its payload is one."""
+        """Return the event; if its payload is a task, with gaps for the large messages."""
         if not isinstance(self.payload, Task):
             return self
         task = without_large(self.payload)
@@ -60,11 +60,11 @@ class Event(Struct, frozen=True):
 
     def filled(self, record: TaskRecord | None) -> "Event":
         """Return the first event of a task with the large messages that its record still has."""
-        task = structs.replace(self.payload)
-        if isinstance(task, Task):
+        payload = structs.replace(self.payload)
+        if isinstance(payload, Task):
             history, first = ((), 0) if record is None else (record.task.history, record.first)
-            fill(task, history, first)
-        return Event(self.version, task)
+            fill(payload, history, first)
+        return Event(self.version, payload)
 
 
 PROGRESS: Json = {"apcore": {"progress": True}}
@@ -92,7 +92,7 @@ _PAYLOAD_TYPES: tuple[type[Payload], ...] = (
     TaskArtifactUpdateEvent,
 )
 """Stored events hold an index into this tuple: types may only be added at the end."""
-_PREFIXES = {kind: bytes([index]) for index, kind in enumerate(_PAYLOAD_TYPES)}
+_PREFIXES = {cls: bytes([index]) for index, cls in enumerate(_PAYLOAD_TYPES)}
 
 
 def pack_payload(payload: Payload) -> bytes:
@@ -219,8 +219,8 @@ class Retention:
     Attributes:
         max_logs: the number of ended tasks, or of their logs.
         log_ttl: seconds that an ended task, or its log, is kept.
-        max_events: the number of latest events that a log holds at least. A log with twice as
-            many is cut down to them; readers that need older ones get a snapshot of the task.
+        max_events: the number of latest events that a log always keeps. A log with twice as many
+            is cut down to this number; readers that need older ones get a snapshot of the task.
     """
 
     max_logs: int = 10_000
@@ -375,7 +375,7 @@ class Store(OperatorPort, OutboxPort):
             task_id: The task's id.
             webhooks: The new webhooks.
             expected: The webhooks that the task must have now, since other processes may change
-                them; None to replace any.
+                them; None if it may have any.
 
         Raises:
             StaleError: The task has other webhooks than *expected*, or was deleted.
@@ -409,8 +409,8 @@ class Store(OperatorPort, OutboxPort):
             size: How many bytes.
             owner: The owner whose ended tasks go first, unless others exceed their shares.
             kept_ids: Ended tasks that stay.
-            share: The bytes of ended tasks above which an owner's go before those of others;
-                None for no share.
+            share: An owner whose ended tasks take more bytes than this loses tasks before other
+                owners do; None for no share.
         """
 
     async def prune(self) -> int:
@@ -437,7 +437,7 @@ class Store(OperatorPort, OutboxPort):
         """Yield a function that renews leases in the event loop of another thread.
 
         A shared store whose connections belong to one event loop opens others here. This default
-        saves no replica.
+        does not save the report of the replica.
         """
 
         async def renew(leases: Sequence[Lease], replica: Replica) -> Sequence[Lease]:
@@ -449,8 +449,8 @@ class Store(OperatorPort, OutboxPort):
     async def claim(self, limit: int, running: Collection[str] = ()) -> Sequence[Claim]:
         """Lease up to *limit* orphaned tasks, and paused tasks whose deadline has passed.
 
-        A task that can be run again (its record has `resume`) is left alone while the pause
-        after the last start of its module lasts.
+        A task that can be run again (its record has `resume`) is not claimed before the pause
+        after the last start of its module is over.
 
         Args:
             limit: Maximum number of tasks to claim.

@@ -8,19 +8,19 @@ from apcore_a2a_core import from_sdk
 from apcore_a2a_core.values import dump_json
 from google.protobuf.message import Message
 
-KINDS: dict[str, type[Message]] = {
+MESSAGE_TYPES: dict[str, type[Message]] = {
     "tasks": a2a.Task,
     "messages": a2a.Message,
     "webhooks": a2a.TaskPushNotificationConfig,
 }
 """Tables whose bodies are of one type."""
-PAYLOADS: tuple[type[Message], ...] = (
+PAYLOAD_TYPES: tuple[type[Message], ...] = (
     a2a.Task,
     a2a.TaskStatusUpdateEvent,
     a2a.TaskArtifactUpdateEvent,
 )
 """Types of bodies in the other tables, by their first byte."""
-TABLES = (*KINDS, "events", "outbox")
+TABLES = (*MESSAGE_TYPES, "events", "outbox")
 """All tables with bodies."""
 
 
@@ -36,6 +36,6 @@ def as_json(table: str, body: bytes) -> bytes:
         #> b'{"messageId":"m"}'
         ```
     """
-    if table in KINDS:
-        return dump_json(from_sdk(KINDS[table].FromString(body)))
-    return body[:1] + dump_json(from_sdk(PAYLOADS[body[0]].FromString(body[1:])))
+    if table in MESSAGE_TYPES:
+        return dump_json(from_sdk(MESSAGE_TYPES[table].FromString(body)))
+    return body[:1] + dump_json(from_sdk(PAYLOAD_TYPES[body[0]].FromString(body[1:])))

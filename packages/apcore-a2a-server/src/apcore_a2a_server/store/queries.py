@@ -22,7 +22,7 @@ class Query:
         order: whether the newest are those created last, or those whose state changed last.
         cursor: the cursor of the previous page; None for the first page.
         limit: the size of the page.
-        owner_prefix: the beginning of the owners, if `owner` is None; empty for all owners.
+        owner_prefix: the beginning of owners, if `owner` is None; empty for all owners.
     """
 
     owner: str | None
@@ -35,7 +35,7 @@ class Query:
     owner_prefix: str = ""
 
     def for_all(self, owner_prefix: str = "") -> "Query":
-        """Return this query for the tasks of all owners whose names begin with a prefix."""
+        """Return this query for the tasks of all owners that begin with a prefix."""
         return replace(self, owner=None, owner_prefix=owner_prefix)
 
     def matches(self, owner: str, context_id: str, state: TaskState, status_at: float) -> bool:

@@ -10,9 +10,9 @@ from secrets import token_hex
 from msgspec import Struct
 
 MAX_HOST = 60
-"""Characters of a host's name in the id of a replica."""
+"""Maximum number of characters of a host's name in a replica's id."""
 MISSED_LEASE_TIMES = 4
-"""Times of a lease without a report after which a replica counts as gone."""
+"""Number of lease times without a report after which a replica is no longer listed."""
 
 
 class Replica(Struct, frozen=True, kw_only=True):

@@ -131,7 +131,7 @@ def record_from(task_row: Any, owner: str, later_events: Iterable[bytes]) -> Tas
 
 
 def open_tasks_from(rows: Iterable[Any]) -> OpenTasks:
-    """Return the figures of open tasks, from rows of state, number and time of the oldest."""
+    """Return the figures of open tasks, from rows with a state, a number and the oldest time."""
     figures = [(STATES[state], number, oldest) for state, number, oldest in rows]
     return OpenTasks(
         {state: number for state, number, _ in figures},
@@ -154,7 +154,7 @@ def notification_columns(
     """
     return {
         "line": "" if attempt is None else attempt.line(),
-        "most": MAX_ATTEMPTS_SIZE,
+        "max_size": MAX_ATTEMPTS_SIZE,
         "task_id": notification.task_id,
         "config_id": notification.webhook.config.id,
         "version": notification.version,
@@ -166,8 +166,8 @@ def notification_columns(
 def webhook_status_from(row: Any, owner: str) -> WebhookStatus:
     """Return the status of a webhook from its row."""
     webhook = webhook_from(row["config"], row["dialect"], row["failure"], row["trace"])
-    counts = row["pending"], row["due"], attempts_from(row["attempts"])
-    return WebhookStatus(row["task_id"], owner, webhook, *counts)
+    attempts = attempts_from(row["attempts"])
+    return WebhookStatus(row["task_id"], owner, webhook, row["pending"], row["due"], attempts)
 
 
 def webhook_conditions(
@@ -243,7 +243,7 @@ def _owner_parameters(
 
 
 def prefix_end(prefix: str) -> str:
-    """Return the first text after all that begin with a prefix, by the order of bytes."""
+    """Return the first text that sorts, as bytes, after all texts that begin with a prefix."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else ""
 
 

@@ -76,7 +76,7 @@ async def follow(
 
 
 def _is_end(event: Event) -> bool:
-    """Return whether no event can follow."""
+    """Return whether an event is the last one of its task."""
     payload = event.payload
     if isinstance(payload, TaskArtifactUpdateEvent):
         return False
@@ -108,5 +108,5 @@ async def last_status(record: TaskRecord) -> Events:
 def snapshot(record: TaskRecord) -> Event:
     """Return an event with the whole task as it is now."""
     # with lists of its own for the parts, to which a run adds chunks
-    artifacts = [replace(each, parts=[*each.parts]) for each in record.task.artifacts]
+    artifacts = [replace(artifact, parts=[*artifact.parts]) for artifact in record.task.artifacts]
     return Event(record.version, replace(record.task, artifacts=artifacts))

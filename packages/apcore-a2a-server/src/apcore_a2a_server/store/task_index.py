@@ -1,4 +1,4 @@
-"""Tasks in memory, the index that lists those of an owner or a conversation, large messages."""
+"""Tasks in memory: the index of those of an owner or a conversation, and large messages."""
 
 from bisect import bisect_left, insort
 from collections import Counter
@@ -20,7 +20,7 @@ Encoded: TypeAlias = tuple[Message, bytes]
 """A message, and its JSON."""
 
 MAX_UNLISTED = 100
-"""Number of tasks up to which they are searched one by one: lists would take more memory."""
+"""Maximum number of tasks that are searched one by one, as lists would take more memory."""
 
 MAX_BLOCK = 512
 """Maximum number of items in a block, and so of items that adding or removing one has to move."""
@@ -89,12 +89,12 @@ class StoredTask(Struct, gc=False):
 
 
 class Listing(Generic[T]):
-    """Items sorted by a number that is different for each of them.
+    """Items sorted by a number that only one of them has.
 
     Most items are added at the end, and removed at the beginning.
 
     Args:
-        number_of: Returns the number of an item.
+        get_number: Returns the number of an item.
 
     Example:
         ```python
@@ -108,10 +108,10 @@ class Listing(Generic[T]):
         ```
     """
 
-    __slots__ = ("_blocks", "_number_of")
+    __slots__ = ("_blocks", "_get_number")
 
-    def __init__(self, number_of: Callable[[T], int]) -> None:
-        self._number_of = number_of
+    def __init__(self, get_number: Callable[[T], int]) -> None:
+        self._get_number = get_number
         self._blocks: list[list[T]] = [[]]
         """At least one; a block is empty only if there are no others."""
 
@@ -128,31 +128,31 @@ class Listing(Generic[T]):
 
     def add(self, item: T) -> None:
         """Add an item in its place."""
-        number = self._number_of(item)
-        index = self._block_before(number, self._number_of)
+        number = self._get_number(item)
+        index = self._block_before(number, self._get_number)
         block = self._blocks[index]
-        if not block or self._number_of(block[-1]) < number:
+        if not block or self._get_number(block[-1]) < number:
             block.append(item)
         else:
-            insort(block, item, key=self._number_of)
+            insort(block, item, key=self._get_number)
         if len(block) > MAX_BLOCK:
             middle = len(block) // 2
             self._blocks[index : index + 1] = block[:middle], block[middle:]
 
     def remove(self, item: T) -> None:
         """Remove an item that was added."""
-        number = self._number_of(item)
-        index = self._block_before(number + 1, self._number_of)
+        number = self._get_number(item)
+        index = self._block_before(number + 1, self._get_number)
         block = self._blocks[index]
-        del block[bisect_left(block, number, key=self._number_of)]
+        del block[bisect_left(block, number, key=self._get_number)]
         if not block and len(self._blocks) > 1:
             del self._blocks[index]
 
     def before(self, number: int) -> Iterator[T]:
         """Yield the items with lower numbers than *number*, in descending order."""
-        index = self._block_before(number, self._number_of)
+        index = self._block_before(number, self._get_number)
         for block in reversed(self._blocks[: index + 1]):
-            yield from reversed(block[: bisect_left(block, number, key=self._number_of)])
+            yield from reversed(block[: bisect_left(block, number, key=self._get_number)])
 
     def count_before(self, value: float, key: Callable[[T], float]) -> int:
         """Return how many items have a *key* below *value*.
@@ -174,7 +174,7 @@ class Listing(Generic[T]):
 
 
 class EndedTasks:
-    """Listed tasks in one state."""
+    """The listed tasks that have ended in one state."""
 
     __slots__ = ("_disorder", "created", "updated")
 
@@ -247,7 +247,7 @@ class TaskIndex(Struct, gc=False):
     def _lists(self, state: TaskState | None = None) -> list[EndedTasks]:
         """Return the lists of a state, or of all states."""
         lists = (self.listed or {}).items()
-        return [each for list_state, each in lists if state in (None, list_state)]
+        return [tasks for list_state, tasks in lists if state in (None, list_state)]
 
     def remove(self, task: StoredTask) -> None:
         """Remove a task that was added."""
@@ -268,24 +268,27 @@ class TaskIndex(Struct, gc=False):
             query: The query, whose owner and context these tasks have.
             position: The position before which tasks are returned; all are counted.
         """
-        number_of, since = attrgetter(query.order), query.after or 0
-        ended = self._lists(query.state)
+        get_number, since = attrgetter(query.order), query.after or 0
+        ended_lists = self._lists(query.state)
         searched: Iterable[StoredTask] = self.unlisted.values()
-        if since and not (query.order == "updated" and all(each.is_in_order for each in ended)):
-            searched, ended = chain(searched, *(each.since(since) for each in ended)), []
-        matching = sorted(
+        if since and not (
+            query.order == "updated" and all(tasks.is_in_order for tasks in ended_lists)
+        ):
+            searched = chain(searched, *(tasks.since(since) for tasks in ended_lists))
+            ended_lists = []
+        matches = sorted(
             (task for task in searched if query.state in (None, task.state) and task.time >= since),
-            key=number_of,
+            key=get_number,
             reverse=True,
         )
-        total = len(matching)
+        total = len(matches)
         pages: list[Iterable[StoredTask]] = []
-        pages.append(task for task in matching if number_of(task) < position)
-        for each in ended:
-            listing: Listing[StoredTask] = getattr(each, query.order)
+        pages.append(task for task in matches if get_number(task) < position)
+        for ended_tasks in ended_lists:
+            listing: Listing[StoredTask] = getattr(ended_tasks, query.order)
             total += len(listing) - listing.count_before(since, _time)
             pages.append(takewhile(lambda task: task.time >= since, listing.before(position)))
-        return merge(*pages, key=number_of, reverse=True), total
+        return merge(*pages, key=get_number, reverse=True), total
 
 
 def _has_ended(task: StoredTask) -> bool:
@@ -317,19 +320,22 @@ class LargeMessages:
                     self.bytes -= len(body)
 
 
-def large_messages(task: Task, known: Sequence[Encoded], kept: Sequence[bytes]) -> list[Encoded]:
-    """Return the large messages of a history as bytes; kept messages that are equal are reused.
+def large_messages(
+    task: Task, known_messages: Sequence[Encoded], kept_bodies: Sequence[bytes]
+) -> list[Encoded]:
+    """Return the large messages of a history with their bytes; equal kept bytes are reused.
 
     Args:
         task: The task with the history.
-        known: Messages of the history that are converted already: to convert one takes some 2 ms
-            for each megabyte.
-        kept: Messages that are kept in memory already.
+        known_messages: Messages of the history that are converted already: to convert one takes
+            some 2 ms for each megabyte.
+        kept_bodies: The bytes of messages that are kept in memory already.
     """
-    found: list[Encoded] = []
+    encoded_messages: list[Encoded] = []
     for message in filter(is_large_message, task.history):
-        body = next((body for each, body in known if each is message), None)
+        body = next((body for known, body in known_messages if known is message), None)
         if body is None:
             body = dump_json(message)
-        found.append((message, next((same for same in kept if same == body), body)))
-    return found
+        shared_body = next((kept for kept in kept_bodies if kept == body), body)
+        encoded_messages.append((message, shared_body))
+    return encoded_messages

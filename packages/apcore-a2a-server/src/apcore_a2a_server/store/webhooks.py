@@ -65,7 +65,7 @@ def with_webhook(webhooks: Sequence[Webhook], webhook: Webhook) -> list[Webhook]
     """Return *webhooks* with one more, which replaces the one with the same id.
 
     Raises:
-        InvalidParamsError: There are `MAX_WEBHOOKS` others already.
+        InvalidParamsError: The task already has `MAX_WEBHOOKS` others.
     """
     others = [existing for existing in webhooks if existing.config.id != webhook.config.id]
     if len(others) >= MAX_WEBHOOKS:
@@ -141,8 +141,8 @@ def attempts_from(text: str) -> list[Attempt]:
     attempts: list[Attempt] = []
     for line in text.split("\n")[:-1][:MAX_ATTEMPTS]:
         at, seconds, result, status, reason = line.split(" ")
-        known = cast("AttemptResult", result), int(status), cast("AttemptReason", reason)
-        attempts.append(Attempt(float(at), float(seconds), *known))
+        outcome = cast("AttemptResult", result), int(status), cast("AttemptReason", reason)
+        attempts.append(Attempt(float(at), float(seconds), *outcome))
     return attempts
 
 

@@ -15,7 +15,7 @@ MAX_BATCH_BYTES = 4 * 1024 * 1024  # of tasks, events and messages; a larger cal
 
 
 class BatchedStatement:
-    """A statement that is run in batches: calls made while a batch runs form the next one.
+    """A statement that is run in batches: calls made while a batch runs form the next batch.
 
     When a batch fails, each of its calls is run alone, so that only the faulty one fails.
 

@@ -34,7 +34,7 @@ CONNECTION_OPTIONS: dict[str, Any] = {
     "server_settings": {"application_name": "apcore-a2a"},
 }
 REPLACEMENT = "\ufffd"
-"""The character for what can't be represented (Unicode)."""
+"""The replacement character of Unicode."""
 PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")  # `:name`, but no cast such as `::int`
 driver: Any = asyncpg
 """The driver as Any: its types are partly unknown."""
@@ -64,7 +64,7 @@ class Statement:
     def arguments(self, parameters: Mapping[str, Any]) -> list[Any]:
         """Return the values of the parameters in the order of their numbers.
 
-        PostgreSQL's texts can't have NUL. No id has it, so that a search for one finds nothing.
+        PostgreSQL's texts can't contain NUL, so it is replaced; stored ids never contain it.
         """
         values = [parameters[name] for name in self.names]
         return [
@@ -78,7 +78,7 @@ sql = Statements("apcore_a2a_server.store.postgres", Statement)
 
 @cache
 def select(statement: Statement, conditions: tuple[str, ...], order: str = "") -> Statement:
-    """Return a statement that lists or counts tasks with its conditions and its order."""
+    """Return *statement*, which lists or counts rows, with these conditions and this order."""
     return Statement(with_conditions(statement.template, conditions, order))
 
 
@@ -126,7 +126,7 @@ class Database(Queries):
 
     Args:
         url: The database's URL.
-        connections: How many connections may be open at a time.
+        connections: Maximum number of connections.
         timeout: Returns how many seconds a statement may take, waiting for a connection included.
     """
 

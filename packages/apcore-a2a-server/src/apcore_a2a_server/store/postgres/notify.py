@@ -41,22 +41,22 @@ class ChangeNotifier:
         self._execute = execute
         self._on_change = on_change
         self._pending: dict[str, int] = {}
-        self._sending: asyncio.Task[None] | None = None
-        self._listening = asyncio.create_task(self._listen())
+        self._send_task: asyncio.Task[None] | None = None
+        self._listen_task = asyncio.create_task(self._listen())
 
     def notify(self, task_id: str, version: int) -> None:
         """Send the new version of a task to the other replicas."""
         # Readers need only the latest version, so it replaces one that was not sent yet.
         self._pending[task_id] = version
-        if self._sending is None:
-            self._sending = asyncio.create_task(self._send())
+        if self._send_task is None:
+            self._send_task = asyncio.create_task(self._send())
 
     async def close(self) -> None:
         """Stop listening, and send the pending notifications."""
-        self._listening.cancel()
-        await asyncio.gather(self._listening, return_exceptions=True)
-        if self._sending is not None:
-            await self._sending
+        self._listen_task.cancel()
+        await asyncio.gather(self._listen_task, return_exceptions=True)
+        if self._send_task is not None:
+            await self._send_task
 
     async def _send(self) -> None:
         while self._pending:
@@ -69,7 +69,7 @@ class ChangeNotifier:
             except Exception as error:  # the database may be unavailable; other replicas poll
                 logger.debug("Change notifications were lost: %s", type(error).__name__)
             await asyncio.sleep(BATCH_PAUSE)
-        self._sending = None
+        self._send_task = None
 
     async def _listen(self) -> None:
         """Listen, and reconnect whenever the connection is lost."""

@@ -126,23 +126,23 @@ class DatabaseOutbox(Store):
             has_failed: bool | None = await session.fetch_value(sql.get_webhook, **webhook)
             if not has_failed:
                 return None if has_failed is None else 0
-            await session.execute(sql.unfail, **webhook)
+            await session.execute(sql.reactivate, **webhook)
             events = await session.fetch(sql.later_events, **webhook)
             versions = [version for version, body in events if is_state(unpack_payload(body))]
-            count = int(await session.fetch_value(sql.revive, **webhook, versions=versions))
+            count = int(await session.fetch_value(sql.requeue, **webhook, versions=versions))
         self.wake_listener()
         return count
 
     async def dead_letter(self) -> int:
         """Dead-letter notifications whose webhook has failed or is gone; return the count."""
-        return int(await self._database.fetch_value(sql.dead_letter_all, gone=WEBHOOK_GONE))
+        return int(await self._database.fetch_value(sql.dead_letter_all, reason=WEBHOOK_GONE))
 
     async def limit_backlog(self, max_pending: int) -> int:
         """Count pending notifications; fail webhooks where an owner has more than *max_pending*."""
         owner_rows = await self._database.fetch(sql.count_pending)
         owners = [row["owner"] for row in owner_rows if row["pending"] > max_pending]
         for owner in owners:
-            parameters = {"owner": owner, "most": max_pending, "reason": TOO_MANY}
+            parameters = {"owner": owner, "max_pending": max_pending, "reason": TOO_MANY}
             await self._database.execute(sql.fail_surplus, **parameters)
         dead_letters = await self.dead_letter() if owners else 0
         self._backlog = backlog_from(owner_rows, dead_letters)
@@ -186,7 +186,7 @@ async def add_webhook(session: Session, task_id: str, webhook: Webhook) -> None:
 async def _replace(
     session: Session, task_id: str, existing: Sequence[Webhook], webhooks: Sequence[Webhook]
 ) -> None:
-    # a webhook that is only moved, or active again, keeps its attempts
+    # a webhook of which only the position or the failure has changed keeps its attempts
     attempts = dict(await session.fetch(sql.get_attempts, task_id=task_id)) if existing else {}
     await session.execute(sql.delete_webhooks, task_id=task_id)
     arrays = webhook_arrays(webhooks, attempts)

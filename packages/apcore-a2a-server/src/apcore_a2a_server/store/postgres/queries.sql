@@ -5,7 +5,7 @@
 -- Tasks
 
 
--- create: Insert a task with its first events, messages, webhooks and notifications, and its key.
+-- create: Insert a task with its events, messages, webhooks, notifications and idempotency key.
 WITH task AS (
     INSERT INTO apcore_a2a.tasks (id, owner, context_id, skill, state, status_at, version,
         messages, body, body_version, resume, holder, expires)
@@ -175,7 +175,7 @@ SELECT body FROM (
 
 -- prune: Delete tasks of conversations that ended `ttl` seconds ago, and those beyond `kept`.
 -- A task with a pending notification is kept, unless the notification is a day old.
-WITH over AS (
+WITH expired AS (
     SELECT t.id FROM apcore_a2a.tasks t
     WHERE t.ended < clock_timestamp() - make_interval(secs => :ttl)
     AND NOT EXISTS (
@@ -194,7 +194,7 @@ WITH over AS (
     )
     ORDER BY ended DESC OFFSET :kept LIMIT :limit
 ), task AS (
-    DELETE FROM apcore_a2a.tasks WHERE id IN (SELECT id FROM over UNION SELECT id FROM surplus)
+    DELETE FROM apcore_a2a.tasks WHERE id IN (SELECT id FROM expired UNION SELECT id FROM surplus)
     RETURNING id
 ), event AS (
     DELETE FROM apcore_a2a.events USING task WHERE task_id = task.id
@@ -209,7 +209,7 @@ WITH over AS (
 )
 SELECT count(*) FROM task;
 
--- owners: Return the owners between two names.
+-- owners: Return the owners from one name up to another, which is excluded.
 SELECT DISTINCT owner FROM apcore_a2a.tasks WHERE owner >= :owner AND owner < :owner_end;
 
 -- delete_ended: Delete ended tasks of an owner with everything that belongs to them; count them.
@@ -243,7 +243,7 @@ FROM held WHERE t.created = held.created RETURNING t.id, t.epoch;
 
 -- claim: Lease tasks whose lease has expired, or whose deadline has passed.
 -- A paused task has no lease: its `expires` is its deadline. Tasks that another replica is
--- claiming are skipped, and so are those that can be started again, but not yet. The column
+-- claiming are skipped, and so are those that may not be started again yet. The column
 -- `attempts` counts starts after the first one; `pauses` has the seconds from each start to the
 -- next. A clock that was set back must not make a pause longer.
 WITH expired AS (
@@ -279,7 +279,7 @@ SELECT id, host, pid, version, started, draining, leases, running,
 FROM apcore_a2a.replicas WHERE seen > clock_timestamp() - make_interval(secs => :seconds)
 ORDER BY started, id;
 
--- remove_replica: Remove a replica that ends.
+-- remove_replica: Remove a replica that shuts down.
 DELETE FROM apcore_a2a.replicas WHERE id = :replica_id;
 
 -- prune_replicas: Delete the replicas that have not reported lately.
@@ -368,10 +368,10 @@ WHERE task_id = :task_id AND due > clock_timestamp() AND attempts = 0 AND NOT EX
 );
 
 -- claim_notifications: Lease the next notification of each webhook with a free slot.
--- Each owner has a number of slots, and each of its hosts. `pair` finds the pairs of owner and host
--- with pending notifications one by one, each with one index lookup: a host with very many of them
--- costs no more than others. All hosts of an owner without a free slot are skipped at once: host
--- names sort before "~".
+-- Each owner has a limited number of slots, and so has each of its hosts. `pair` finds the pairs of
+-- owner and host with pending notifications one by one, each with one index lookup: a host with very
+-- many of them costs no more than other hosts. All hosts of an owner without a free slot are skipped
+-- at once: host names sort before "~".
 WITH RECURSIVE pair AS (
     (SELECT owner, host FROM apcore_a2a.outbox WHERE due IS NOT NULL ORDER BY owner, host LIMIT 1)
     UNION ALL
@@ -392,30 +392,31 @@ WITH RECURSIVE pair AS (
         SELECT FROM unnest(:owners_of_hosts::bytea[], :busy_hosts::text[]) AS busy (owner, host)
         WHERE busy.owner = pair.owner AND busy.host = pair.host
     )
-), fair AS (
+), ranked AS (
     SELECT *, row_number() OVER (PARTITION BY owner ORDER BY due, version) AS turn FROM head
-), mine AS (
+), claimable AS (
     SELECT o.task_id, o.config_id, o.version
-    FROM apcore_a2a.outbox o JOIN fair USING (task_id, config_id, version)
-    WHERE fair.turn <= :per_owner AND o.due <= now()
-    ORDER BY fair.due LIMIT :limit FOR UPDATE OF o SKIP LOCKED
-), taken AS (
+    FROM apcore_a2a.outbox o JOIN ranked USING (task_id, config_id, version)
+    WHERE ranked.turn <= :per_owner AND o.due <= now()
+    ORDER BY ranked.due LIMIT :limit FOR UPDATE OF o SKIP LOCKED
+), leased AS (
     UPDATE apcore_a2a.outbox o SET
         due = clock_timestamp() + make_interval(secs => :lease_seconds),
-        attempts = o.attempts + (o.version = mine.version)::int
-    FROM mine WHERE o.task_id = mine.task_id AND o.config_id = mine.config_id AND due IS NOT NULL
+        attempts = o.attempts + (o.version = claimable.version)::int
+    FROM claimable
+    WHERE o.task_id = claimable.task_id AND o.config_id = claimable.config_id AND due IS NOT NULL
     RETURNING o.*
 )
-SELECT taken.*, w.body AS config, w.version AS dialect, w.trace
-FROM taken JOIN mine USING (task_id, config_id, version)
+SELECT leased.*, w.body AS config, w.version AS dialect, w.trace
+FROM leased JOIN claimable USING (task_id, config_id, version)
 JOIN apcore_a2a.webhooks w ON w.failure = ''
-    AND w.task_id = taken.task_id AND w.config_id = taken.config_id;
+    AND w.task_id = leased.task_id AND w.config_id = leased.config_id;
 
 -- settle: Delete a notification that was delivered, and add the attempt to those of its webhook.
 -- It must not have been leased again meanwhile, nor its webhook replaced. The row of the webhook is
 -- locked first, as by all statements that lock both.
 WITH hook AS (
-    UPDATE apcore_a2a.webhooks w SET attempts = left(:line || w.attempts, :most)
+    UPDATE apcore_a2a.webhooks w SET attempts = left(:line || w.attempts, :max_size)
     WHERE w.task_id = :task_id AND w.config_id = :config_id AND w.body = :config AND EXISTS (
         SELECT FROM apcore_a2a.outbox WHERE task_id = :task_id AND config_id = :config_id
         AND version = :version AND attempts = :attempts
@@ -429,7 +430,7 @@ AND attempts = :attempts AND EXISTS (SELECT FROM hook);
 -- postpone: Make all notifications of a webhook due later, and add the attempt.
 -- The claimed one must not have been leased again meanwhile, nor its webhook replaced.
 WITH hook AS (
-    UPDATE apcore_a2a.webhooks w SET attempts = left(:line || w.attempts, :most)
+    UPDATE apcore_a2a.webhooks w SET attempts = left(:line || w.attempts, :max_size)
     WHERE w.task_id = :task_id AND w.config_id = :config_id AND w.body = :config AND EXISTS (
         SELECT FROM apcore_a2a.outbox WHERE task_id = :task_id AND config_id = :config_id
         AND version = :version AND attempts = :attempts AND due IS NOT NULL
@@ -445,7 +446,7 @@ AND o.due IS NOT NULL AND o.attempts = :attempts AND EXISTS (SELECT FROM hook);
 
 -- give_up: Mark a webhook as failed, unless it was replaced, and dead-letter its notifications.
 WITH failed AS (
-    UPDATE apcore_a2a.webhooks SET failure = :reason, attempts = left(:line || attempts, :most)
+    UPDATE apcore_a2a.webhooks SET failure = :reason, attempts = left(:line || attempts, :max_size)
     WHERE task_id = :task_id AND config_id = :config_id AND body = :config AND failure = ''
     RETURNING 1
 ), dead AS (
@@ -460,7 +461,7 @@ SELECT count(*) FROM dead;
 SELECT failure <> '' AS has_failed FROM apcore_a2a.webhooks
 WHERE task_id = :task_id AND config_id = :config_id;
 
--- unfail: Make a failed webhook work again.
+-- reactivate: Make a failed webhook active again.
 UPDATE apcore_a2a.webhooks SET failure = '' WHERE task_id = :task_id AND config_id = :config_id;
 
 -- later_events: Return the events of a task after the last dead letter of a webhook.
@@ -469,8 +470,8 @@ SELECT version, body FROM apcore_a2a.events WHERE task_id = :task_id AND version
     WHERE task_id = :task_id AND config_id = :config_id
 ) ORDER BY version;
 
--- revive: Make the dead letters of a webhook due, and add notifications of later events; count all.
-WITH revived AS (
+-- requeue: Make the dead letters of a webhook due, add notifications of later events; count both.
+WITH requeued AS (
     UPDATE apcore_a2a.outbox SET due = clock_timestamp(), since = clock_timestamp(), attempts = 0,
         failure = ''
     WHERE task_id = :task_id AND config_id = :config_id AND due IS NULL
@@ -484,13 +485,13 @@ WITH revived AS (
         AND event.version = ANY(:versions::int[])
     RETURNING 1
 )
-SELECT (SELECT count(*) FROM revived) + (SELECT count(*) FROM added);
+SELECT (SELECT count(*) FROM requeued) + (SELECT count(*) FROM added);
 
--- fail_surplus: Fail webhooks that have notifications beyond the first `most` of an owner.
+-- fail_surplus: Fail webhooks that have notifications beyond the first `max_pending` of an owner.
 UPDATE apcore_a2a.webhooks SET failure = :reason
 WHERE failure = '' AND (task_id, config_id) IN (
     SELECT task_id, config_id FROM apcore_a2a.outbox WHERE owner = :owner AND due IS NOT NULL
-    ORDER BY since, version OFFSET :most
+    ORDER BY since, version OFFSET :max_pending
 );
 
 -- dead_letter_all: Dead-letter the notifications whose webhook has failed or is gone; count them.
@@ -498,7 +499,7 @@ WITH dead AS (
     UPDATE apcore_a2a.outbox o SET due = NULL, failure = coalesce((
         SELECT w.failure FROM apcore_a2a.webhooks w
         WHERE w.task_id = o.task_id AND w.config_id = o.config_id LIMIT 1
-    ), :gone)
+    ), :reason)
     WHERE due IS NOT NULL AND NOT EXISTS (
         SELECT FROM apcore_a2a.webhooks w
         WHERE w.task_id = o.task_id AND w.config_id = o.config_id AND w.failure = ''

@@ -74,7 +74,7 @@ def _event_arrays(events: Sequence[Event]) -> dict[str, Any]:
 def webhook_arrays(
     webhooks: Sequence[Webhook], attempts: Mapping[bytes, str] = MappingProxyType({})
 ) -> dict[str, list[Any]]:
-    """Return the columns of webhooks as arrays; *attempts* are by the body of their webhook."""
+    """Return the columns of webhooks as arrays; the keys of *attempts* are webhook bodies."""
     return column_arrays(
         (webhook_columns(webhook, attempts) for webhook in webhooks),
         config_ids="config_id",

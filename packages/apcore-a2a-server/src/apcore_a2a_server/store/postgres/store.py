@@ -61,7 +61,7 @@ class PostgresStore(DatabaseOutbox):
 
     Args:
         url: The database: `postgresql://user:password@host:5432/name`.
-        connections: How many connections each replica may open.
+        connections: Maximum number of connections of each replica.
         lease_seconds: Seconds after which a lease expires unless it is renewed: the time until the
             tasks of a replica that has crashed are taken over.
     """
@@ -174,7 +174,7 @@ class PostgresStore(DatabaseOutbox):
             raise await self._refusal(change)
         if self._notifier is not None:
             self._notifier.notify(task_id, record.version)
-        # These two run in their own transactions, after the commit of the change: a statement
+        # What follows runs in its own transactions, after the commit of the change: a statement
         # does not see rows that concurrent transactions commit while it runs.
         if row["missed"]:
             await self.add_missed(task_id, [event.version for event in change.state_events])
@@ -219,7 +219,7 @@ class PostgresStore(DatabaseOutbox):
         return StaleError()
 
     async def _trim(self, record: TaskRecord, first_event: int) -> None:
-        """Cut the event log down to the latest events once it has twice as many as it should."""
+        """Cut the event log down to its latest events once it has twice `max_events`."""
         limit = self.retention.max_events
         if record.version - first_event + 1 > 2 * limit:
             await self._database.execute(
@@ -277,11 +277,11 @@ class PostgresStore(DatabaseOutbox):
         return page
 
     async def open_tasks(self) -> OpenTasks:
-        """Return figures of the open tasks of all replicas."""
+        """Return figures about the open tasks of all replicas."""
         return open_tasks_from(await self._database.fetch(sql.open_tasks))
 
     async def count_failed_webhooks(self) -> int:
-        """Return how many webhooks have failed, of all tasks."""
+        """Return how many webhooks of all tasks have failed."""
         return int(await self._database.fetch_value(sql.count_failed_webhooks))
 
     async def conversation(self, owner: str, context_id: str, limit: int) -> Sequence[Message]:
@@ -305,7 +305,7 @@ class PostgresStore(DatabaseOutbox):
             total += int(pruned)
 
     async def owners(self, prefix: str) -> Sequence[str]:
-        """Return the owners of tasks whose names begin with a prefix."""
+        """Return the owners of tasks that begin with a prefix."""
         names = {"owner": owner_bytes(prefix), "owner_end": owner_bytes(prefix_end(prefix))}
         return [owner_text(owner) for (owner,) in await self._database.fetch(sql.owners, **names)]
 
@@ -331,9 +331,9 @@ class PostgresStore(DatabaseOutbox):
         await database.open()
 
         async def renew(leases: Sequence[Lease], replica: Replica) -> Sequence[Lease]:
-            lost = await _extend(database, leases, self.lease_seconds) if leases else ()
+            lost_leases = await _extend(database, leases, self.lease_seconds) if leases else ()
             await database.execute(sql.save_replica, **replica_parameters(replica))
-            return lost
+            return lost_leases
 
         try:
             yield renew
@@ -349,7 +349,7 @@ class PostgresStore(DatabaseOutbox):
         return [replica_from(row) for row in rows]
 
     async def remove_replica(self, replica_id: str) -> None:
-        """Remove a replica that ends."""
+        """Remove a replica that shuts down."""
         await self._database.execute(sql.remove_replica, replica_id=replica_id)
 
     async def lease_holders(self, task_ids: Sequence[str]) -> Mapping[str, str]:

@@ -30,7 +30,7 @@ MethodResult = TypeVar("MethodResult")
 
 IN_USE = (
     "{} is in use by another process. A file is for one process; "
-    "several share a PostgreSQL database"
+    "several processes share a PostgreSQL database"
 )
 
 
@@ -50,7 +50,7 @@ def _connect(path: Path) -> Connection:
     connection = sqlite3.connect(
         path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
     )
-    # In WAL mode only FULL syncs the log at each commit, so that a power failure loses none.
+    # In WAL mode only FULL syncs the log at each commit, so that a power failure loses no commit.
     connection.execute("PRAGMA synchronous = FULL")
     connection.row_factory = sqlite3.Row
     return connection
@@ -103,20 +103,20 @@ class ProcessLock:
 async def _connect_in_thread(path: Path, lock: ProcessLock) -> tuple[Connection, Connection]:
     """Call `connect` in a thread, which releases the file when it ends after a cancellation."""
     pool = ThreadPoolExecutor(1, "open-sqlite")
-    connecting = pool.submit(connect, path)
+    future = pool.submit(connect, path)
     pool.shutdown(wait=False)
     try:
-        return await asyncio.wrap_future(connecting)
+        return await asyncio.wrap_future(future)
     except asyncio.CancelledError:
         # the thread may still migrate the file, which no other process may use until then
-        connecting.add_done_callback(partial(_abandon, lock))
+        future.add_done_callback(partial(_abandon, lock))
         raise
 
 
-def _abandon(lock: ProcessLock, connecting: "Future[tuple[Connection, Connection]]") -> None:
+def _abandon(lock: ProcessLock, future: "Future[tuple[Connection, Connection]]") -> None:
     """Close the connections that no caller gets, if there are any, and release the file."""
-    if not connecting.cancelled() and connecting.exception() is None:
-        for connection in connecting.result():
+    if not future.cancelled() and future.exception() is None:
+        for connection in future.result():
             connection.close()
     lock.release()
 
@@ -207,7 +207,7 @@ class InThread:
     """A decorator that runs a method in one of the file's threads, with its connection.
 
     Args:
-        writes: Whether it is the thread that writes.
+        writes: Whether to use the thread that writes.
     """
 
     def __init__(self, *, writes: bool) -> None:

@@ -70,7 +70,7 @@ class FileOutbox(FileStore):
         """Lease the next due notification of each webhook whose owner and host have a free slot."""
         notifications = _within_limits(request, _next_notifications(request, connection))
         leased_until = {"due": time.time() + request.seconds}
-        parameters = [leased_until | notification_columns(each) for each in notifications]
+        parameters = [leased_until | row for row in map(notification_columns, notifications)]
         connection.executemany(sql.claim_notification, parameters)
         return notifications
 
@@ -129,13 +129,14 @@ class FileOutbox(FileStore):
         row = connection.execute(sql.get_webhook, webhook).fetchone()
         if row is None or not row["has_failed"]:
             return None if row is None else 0
-        connection.execute(sql.unfail, webhook)
+        connection.execute(sql.reactivate, webhook)
         later_rows = connection.execute(sql.later_events, webhook).fetchall()
-        revived_count = connection.execute(sql.revive, webhook).rowcount
-        later = [webhook | dict(row) for row in later_rows if is_state(unpack_payload(row["body"]))]
-        connection.executemany(sql.add_notification, later)
+        requeued_count = connection.execute(sql.requeue, webhook).rowcount
+        state_rows = [row for row in later_rows if is_state(unpack_payload(row["body"]))]
+        notifications = [webhook | dict(row) for row in state_rows]
+        connection.executemany(sql.add_notification, notifications)
         self.wake_listener()
-        return revived_count + len(later)
+        return requeued_count + len(notifications)
 
     async def limit_backlog(self, max_pending: int) -> int:
         """Count pending notifications; fail webhooks where an owner has more than *max_pending*."""
@@ -158,10 +159,10 @@ class FileOutbox(FileStore):
         Before that, fail the webhooks of *owners* that have notifications beyond the first
         *max_pending* of their owner.
         """
-        limit = {"most": max_pending, "reason": TOO_MANY}
+        limit = {"max_pending": max_pending, "reason": TOO_MANY}
         parameters = [{"owner": owner, **limit} for owner in owners]
         connection.executemany(sql.fail_surplus, parameters)
-        return connection.execute(sql.dead_letter_all, {"gone": WEBHOOK_GONE}).rowcount
+        return connection.execute(sql.dead_letter_all, {"reason": WEBHOOK_GONE}).rowcount
 
 
 def webhooks_of(connection: Connection, task_id: str) -> list[Webhook]:
@@ -175,7 +176,7 @@ def replace_webhooks(
 ) -> None:
     """Replace the *existing* webhooks of a task."""
     task = {"task_id": task_id}
-    # a webhook that is only moved, or active again, keeps its attempts
+    # a webhook of which only the position or the failure has changed keeps its attempts
     attempts: dict[bytes, str] = {}
     if existing:
         attempts = dict(connection.execute(sql.get_attempts, task).fetchall())
@@ -183,10 +184,13 @@ def replace_webhooks(
     rows = [task | webhook_columns(webhook, attempts) for webhook in webhooks]
     connection.executemany(sql.add_webhook, rows)
     connection.execute(sql.delete_other_notifications, task)
-    edited = (webhook for webhook in webhooks if not webhook.failure and webhook not in existing)
     due_now = task | {"now": time.time()}
-    restarted = [due_now | {"config_id": each.config.id, "host": each.host} for each in edited]
-    connection.executemany(sql.restart, restarted)
+    restarts = [
+        due_now | {"config_id": webhook.config.id, "host": webhook.host}
+        for webhook in webhooks
+        if not webhook.failure and webhook not in existing
+    ]
+    connection.executemany(sql.restart, restarts)
 
 
 def add_webhook(connection: Connection, task_id: str, webhook: Webhook) -> None:
@@ -200,7 +204,7 @@ def add_webhook(connection: Connection, task_id: str, webhook: Webhook) -> None:
 
 
 def add_notifications(connection: Connection, task_id: str, events: Sequence[Event]) -> bool:
-    """Add notifications of events for each webhook of their task; return whether it has any."""
+    """Add notifications of events for each webhook of their task; return whether there are any."""
     common = {"task_id": task_id, "now": time.time()}
     parameters = [common | event_columns(event) for event in events]
     return connection.executemany(sql.add_notifications, parameters).rowcount > 0

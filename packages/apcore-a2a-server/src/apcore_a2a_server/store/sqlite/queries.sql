@@ -115,7 +115,7 @@ ORDER BY ended DESC LIMIT :limit OFFSET :kept;
 -- ended_tasks: Return ended tasks of an owner.
 SELECT id AS task_id FROM tasks WHERE owner = :owner AND ended IS NOT NULL LIMIT :limit;
 
--- owners: Return the owners between two names.
+-- owners: Return the owners from one name up to another, which is excluded.
 SELECT DISTINCT owner FROM tasks WHERE owner >= :owner AND owner < :owner_end;
 
 -- delete_task: Delete a task; other statements delete everything that belongs to it.
@@ -254,17 +254,17 @@ UPDATE outbox SET due = :due
 WHERE task_id = :task_id AND config_id = :config_id AND due IS NOT NULL;
 
 -- add_attempt: Add an attempt to those of a webhook, the newest first.
-UPDATE webhooks SET attempts = substr(:line || attempts, 1, :most)
+UPDATE webhooks SET attempts = substr(:line || attempts, 1, :max_size)
 WHERE task_id = :task_id AND config_id = :config_id;
 
 -- fail: Mark a webhook as failed, unless it was replaced.
-UPDATE webhooks SET failure = :reason, attempts = substr(:line || attempts, 1, :most)
+UPDATE webhooks SET failure = :reason, attempts = substr(:line || attempts, 1, :max_size)
 WHERE task_id = :task_id AND config_id = :config_id AND body = :config AND failure = '';
 
--- fail_surplus: Fail webhooks that have notifications beyond the first `most` of an owner.
+-- fail_surplus: Fail webhooks that have notifications beyond the first `max_pending` of an owner.
 UPDATE webhooks SET failure = :reason WHERE failure = '' AND (task_id, config_id) IN (
     SELECT task_id, config_id FROM outbox WHERE owner = :owner AND due IS NOT NULL
-    ORDER BY since, version LIMIT -1 OFFSET :most
+    ORDER BY since, version LIMIT -1 OFFSET :max_pending
 );
 
 -- dead_letter: Dead-letter the notifications of a webhook.
@@ -275,7 +275,7 @@ WHERE task_id = :task_id AND config_id = :config_id AND due IS NOT NULL;
 SELECT failure <> '' AS has_failed FROM webhooks
 WHERE task_id = :task_id AND config_id = :config_id;
 
--- unfail: Make a failed webhook work again.
+-- reactivate: Make a failed webhook active again.
 UPDATE webhooks SET failure = '' WHERE task_id = :task_id AND config_id = :config_id;
 
 -- later_events: Return the events of a task after the last dead letter of a webhook.
@@ -283,7 +283,7 @@ SELECT version, body FROM events WHERE task_id = :task_id AND version > (
     SELECT max(version) FROM outbox WHERE task_id = :task_id AND config_id = :config_id
 ) ORDER BY version;
 
--- revive: Make the dead letters of a webhook due.
+-- requeue: Make the dead letters of a webhook due.
 UPDATE outbox SET due = :now, since = :now, attempts = 0, failure = ''
 WHERE task_id = :task_id AND config_id = :config_id AND due IS NULL;
 
@@ -297,7 +297,7 @@ WHERE t.id = :task_id AND w.config_id = :config_id;
 UPDATE outbox SET due = NULL, failure = coalesce((
     SELECT w.failure FROM webhooks w
     WHERE w.task_id = outbox.task_id AND w.config_id = outbox.config_id
-), :gone)
+), :reason)
 WHERE due IS NOT NULL AND NOT EXISTS (
     SELECT 1 FROM webhooks w
     WHERE w.task_id = outbox.task_id AND w.config_id = outbox.config_id AND w.failure = ''

@@ -91,7 +91,7 @@ UPDATE webhooks SET body = as_json('webhooks', body);
 UPDATE events SET body = as_json('events', body);
 UPDATE outbox SET body = as_json('outbox', body);
 
--- version_5: Indexes for lists by update, which count tasks by state and time without reading them.
+-- version_5: Indexes for lists by update, and for counts by state and time, without reading tasks.
 DROP INDEX tasks_updated;
 CREATE INDEX tasks_updated ON tasks (owner, updated, state, status_at);
 CREATE INDEX tasks_context_updated ON tasks (owner, context_id, updated, state, status_at);

@@ -49,7 +49,7 @@ from .schema import sql
 
 DAY = 24 * 3600  # seconds
 PRUNE_BATCH = 500  # tasks deleted at a time, so that other statements need not wait long
-DELETE_TASK = (
+DELETE_TASK_STATEMENTS = (
     sql.delete_task,
     sql.delete_task_events,
     sql.delete_task_messages,
@@ -113,10 +113,10 @@ class SqliteStore(FileOutbox):
     @writes
     def _change(self, connection: Connection, change: Change) -> Lease | None:
         record, task = change.record, change.record.task
-        stored = connection.execute(sql.get_version, {"task_id": task.id}).fetchone()
-        if stored is None or stored["version"] != change.base:
+        task_row = connection.execute(sql.get_version, {"task_id": task.id}).fetchone()
+        if task_row is None or task_row["version"] != change.base:
             raise StaleError
-        if change.lease is not None and change.lease.epoch != stored["epoch"]:
+        if change.lease is not None and change.lease.epoch != task_row["epoch"]:
             raise LeaseLostError
         if change.webhook is not None:
             add_webhook(connection, task.id, change.webhook)
@@ -124,12 +124,12 @@ class SqliteStore(FileOutbox):
         if add_notifications(connection, task.id, change.state_events):
             self.wake_listener()
         limit = self.retention.max_events
-        must_trim = record.version - stored["first_event"] + 1 > 2 * limit
+        must_trim = record.version - task_row["first_event"] + 1 > 2 * limit
         columns = task_columns(record)
         if change.state_events:
             times = {"now": time.time(), "expires": time.monotonic() + self.lease_seconds}
             connection.execute(sql.change_state, {**change_columns(change), **times})
-            _add_messages(connection, record, stored["messages"])
+            _add_messages(connection, record, task_row["messages"])
         else:
             # The body is written with the chunks only when their events are about to be deleted:
             # writing a long artifact again for each chunk would take quadratic time.
@@ -140,7 +140,7 @@ class SqliteStore(FileOutbox):
             connection.execute(sql.save_first_event, columns)
         if task.status.state in SETTLED:
             return None
-        return Lease(task.id, stored["epoch"] + 1) if change.run else change.lease
+        return Lease(task.id, task_row["epoch"] + 1) if change.run else change.lease
 
     @reads
     def get(
@@ -162,8 +162,8 @@ class SqliteStore(FileOutbox):
     ) -> list[Event] | None:
         """Return the next events of a task; None if some were deleted."""
         parameters = {"task_id": task_id, "after": after, "limit": limit}
-        stored = connection.execute(sql.get_first_event, parameters).fetchone()
-        if stored is None or after < stored["first_event"] - 1:
+        task_row = connection.execute(sql.get_first_event, parameters).fetchone()
+        if task_row is None or after < task_row["first_event"] - 1:
             return None
         rows = connection.execute(sql.events, parameters).fetchall()
         return [Event(version, complete_payload(connection, body)) for version, body in rows]
@@ -185,12 +185,12 @@ class SqliteStore(FileOutbox):
 
     @reads
     def open_tasks(self, connection: Connection) -> OpenTasks:
-        """Return figures of the open tasks."""
+        """Return figures about the open tasks."""
         return open_tasks_from(connection.execute(sql.open_tasks).fetchall())
 
     @reads
     def count_failed_webhooks(self, connection: Connection) -> int:
-        """Return how many webhooks have failed, of all tasks."""
+        """Return how many webhooks of all tasks have failed."""
         return int(connection.execute(sql.count_failed_webhooks).fetchone()[0])
 
     @reads
@@ -229,7 +229,7 @@ class SqliteStore(FileOutbox):
 
     @reads
     def owners(self, connection: Connection, prefix: str) -> list[str]:
-        """Return the owners of tasks whose names begin with a prefix."""
+        """Return the owners of tasks that begin with a prefix."""
         names = {"owner": prefix, "owner_end": prefix_end(prefix)}
         return [owner for (owner,) in connection.execute(sql.owners, names)]
 
@@ -284,7 +284,7 @@ class SqliteStore(FileOutbox):
 def _delete_tasks(connection: Connection, task_ids: Iterable[str]) -> None:
     """Delete tasks with everything that belongs to them."""
     rows = [{"task_id": task_id} for task_id in task_ids]
-    for statement in DELETE_TASK:
+    for statement in DELETE_TASK_STATEMENTS:
         connection.executemany(statement, rows)
 
 
@@ -292,7 +292,7 @@ def _reserve(connection: Connection, record: TaskRecord, send_key: SendKey) -> N
     """Reserve an idempotency key for a task.
 
     Raises:
-        RepeatedError: Another task has it.
+        RepeatedError: Another task has the key.
     """
     columns = {"owner": record.owner, "key": send_key.text, "digest": send_key.digest}
     for digest, task_id in connection.execute(sql.get_key, columns):

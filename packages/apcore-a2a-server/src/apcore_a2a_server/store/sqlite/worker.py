@@ -88,7 +88,7 @@ class Worker(threading.Thread):
                     self._loop.call_soon_threadsafe(_resolve, jobs)
 
     def _run_batch(self, jobs: list[_Job]) -> None:
-        """Run all jobs in one transaction, or if a job fails halfway, each in its own."""
+        """Run all jobs in one transaction, or if a job fails halfway, each in a separate one."""
         try:
             is_committed = self._run_transaction(jobs)
         except sqlite3.Error as error:

@@ -166,15 +166,15 @@ async def pages_have_the_owners_tasks_newest_first(store: Store) -> None:
     for number in range(7):
         await begun(store, new_record(f"t{number}", context_id=f"c{number % 2}"))
     await begun(store, new_record("other", owner="bob"))
-    listed: list[str] = []
+    task_ids: list[str] = []
     query = Query("ada", limit=3)
     while True:
         page = await store.query(query)
-        listed += [record.task.id for record in page.records]
+        task_ids += [record.task.id for record in page.records]
         if page.next_cursor is None:
             break
         query = Query("ada", limit=3, cursor=page.next_cursor)
-    assert listed == ["t6", "t5", "t4", "t3", "t2", "t1", "t0"]
+    assert task_ids == ["t6", "t5", "t4", "t3", "t2", "t1", "t0"]
     page = await store.query(Query("ada", "c1"))
     assert [record.task.id for record in page.records] == ["t5", "t3", "t1"]
 
@@ -185,24 +185,24 @@ async def pages_of_all_owners_have_the_tasks_of_each(store: Store) -> None:
     for number, owner in enumerate(owners):
         await begun(store, new_record(f"t{number}", owner=owner, context_id=f"c{number % 2}"))
 
-    async def listed(query: Query) -> list[str]:
-        names: list[str] = []
+    async def list_ids(query: Query) -> list[str]:
+        task_ids: list[str] = []
         while True:
             page = await store.query(query)
             assert query.order == "created" or page.total >= len(page.records)
-            names += [record.task.id for record in page.records]
+            task_ids += [record.task.id for record in page.records]
             if page.next_cursor is None:
-                return names
+                return task_ids
             query = replace(query, cursor=page.next_cursor)
 
     orders: tuple[Order, ...] = ("created", "updated")
     for order in orders:
         every_owner = Query(None, order=order, limit=2)
-        assert await listed(every_owner) == ["t5", "t4", "t3", "t2", "t1", "t0"]
-        assert await listed(replace(every_owner, context_id="c1")) == ["t5", "t3", "t1"]
-        assert await listed(replace(every_owner, state=COMPLETED)) == []
-        assert await listed(every_owner.for_all("%tenant|tea|")) == ["t2"]
-        assert await listed(replace(every_owner.for_all("%tenant|tea|"), context_id="c1")) == []
+        assert await list_ids(every_owner) == ["t5", "t4", "t3", "t2", "t1", "t0"]
+        assert await list_ids(replace(every_owner, context_id="c1")) == ["t5", "t3", "t1"]
+        assert await list_ids(replace(every_owner, state=COMPLETED)) == []
+        assert await list_ids(every_owner.for_all("%tenant|tea|")) == ["t2"]
+        assert await list_ids(replace(every_owner.for_all("%tenant|tea|"), context_id="c1")) == []
         cursor = (await store.query(every_owner)).next_cursor
         await raises(InvalidParamsError, store.query(Query("None", order=order, cursor=cursor)))
     assert (await store.query(Query(None, order="updated", limit=1))).total == len(owners)
@@ -285,20 +285,20 @@ async def expired_conversations_are_deleted_and_others_kept(store: Store) -> Non
     if not store.is_durable:
         return
     last_changes: dict[str, Change] = {}
-    for context_id in ("over", "half"):
+    for context_id in ("ended", "mixed"):
         record, lease = await begun(store, new_record(context_id, context_id=context_id))
         last_changes[context_id] = state_change(record, COMPLETED, lease)
         await store.change(last_changes[context_id])
-    await begun(store, new_record("works", context_id="half"))
+    await begun(store, new_record("open", context_id="mixed"))
     assert await store.prune() == 0
     store.retention = Retention(log_ttl=0)
     await asyncio.sleep(0.01)
     assert await store.prune() == 1
-    assert await store.get("over") is None
-    assert not await store.events("over", 0)
-    assert not await store.conversation("ada", "over", 10)
-    assert await store.get("half") == last_changes["half"].record
-    assert await store.get("works") is not None
+    assert await store.get("ended") is None
+    assert not await store.events("ended", 0)
+    assert not await store.conversation("ada", "ended", 10)
+    assert await store.get("mixed") == last_changes["mixed"].record
+    assert await store.get("open") is not None
 
 
 @check

@@ -82,9 +82,9 @@ async def a_task_that_cannot_be_started_again_is_claimed_without_a_pause(store: 
 async def an_answer_resets_the_number_of_starts(store: Store) -> None:
     store.restart_pauses = (0, 60)
     record, lease = await begun(store)
-    again = state_change(record, WORKING, lease, restart=True)
-    await store.change(again)
-    paused = state_change(again.record, INPUT_REQUIRED, lease)
+    restarted = state_change(record, WORKING, lease, restart=True)
+    await store.change(restarted)
+    paused = state_change(restarted.record, INPUT_REQUIRED, lease)
     await store.change(paused)
     resumed = state_change(paused.record, WORKING, run=True)
     resumed.record.resume = b"the packed call"

@@ -89,7 +89,7 @@ async def owners_are_found_by_the_beginning_of_their_names(store: Store) -> None
 
 
 @check
-async def replicas_are_those_that_report_until_they_end(store: Store) -> None:
+async def replicas_are_listed_from_their_first_report_until_they_are_removed(store: Store) -> None:
     if not store.is_shared:
         assert not await store.replicas()
         return
@@ -102,13 +102,13 @@ async def replicas_are_those_that_report_until_they_end(store: Store) -> None:
         lost_lease = Lease("t1", lease.epoch + 1)
         assert await renew([lost_lease], second) == [lost_lease]
         assert not await renew([], replace(first, is_draining=True))
-    found = {replica.id: replica for replica in await store.replicas()}
-    assert found == {
-        replica.id: replace(replica, seen_at=found[replica.id].seen_at)
+    replicas = {replica.id: replica for replica in await store.replicas()}
+    assert replicas == {
+        replica.id: replace(replica, seen_at=replicas[replica.id].seen_at)
         for replica in (replace(first, is_draining=True), second)
     }
     assert all(
-        abs(time.time() - replica.seen_at) < store.lease_seconds for replica in found.values()
+        abs(time.time() - replica.seen_at) < store.lease_seconds for replica in replicas.values()
     )
     await store.remove_replica(first.id)
     assert [replica.id for replica in await store.replicas()] == [second.id]
@@ -155,7 +155,7 @@ async def spans_are_added_to_those_of_the_task(store: Store) -> None:
     assert await store.spans("t1") == "[0,[]]\n[1,[]]\n"
     ended = replace(state_change(working.record, COMPLETED, run_lease), spans="x" * MAX_SPANS_SIZE)
     await store.change(ended)
-    kept = await store.spans("t1")
-    assert (kept[:15], len(kept)) == ("[0,[]]\n[1,[]]\nx", MAX_SPANS_SIZE)
+    kept_spans = await store.spans("t1")
+    assert (kept_spans[:15], len(kept_spans)) == ("[0,[]]\n[1,[]]\nx", MAX_SPANS_SIZE)
     assert await store.spans("none") == ""
     assert await stored(store) == ended.record

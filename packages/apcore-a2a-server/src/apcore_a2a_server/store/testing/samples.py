@@ -64,27 +64,27 @@ def state_change(
     restart: bool = False,
 ) -> Change:
     """Return a change of a task's state."""
-    changed = _next_version(record)
-    payload = _set_state(changed, state)
-    events = [Event(changed.version, payload)]
-    return Change(changed, record.version, events, lease, run, restart=restart)
+    next_record = _next_version(record)
+    payload = _set_state(next_record, state)
+    events = [Event(next_record.version, payload)]
+    return Change(next_record, record.version, events, lease, run, restart=restart)
 
 
 def chunk_change(record: TaskRecord, text: str, lease: Lease | None = None) -> Change:
     """Return a change that adds a chunk to the task's artifact."""
-    changed, is_first = _next_version(record), not record.task.artifacts
+    next_record, is_first = _next_version(record), not record.task.artifacts
     artifact = Artifact(artifact_id="a", parts=[Part(text=text)])
     if is_first:
-        changed.task.artifacts.append(artifact)
+        next_record.task.artifacts.append(artifact)
     else:
-        changed.task.artifacts[0].parts.extend(artifact.parts)
+        next_record.task.artifacts[0].parts.extend(artifact.parts)
     payload = TaskArtifactUpdateEvent(
-        task_id=changed.task.id,
-        context_id=changed.task.context_id,
+        task_id=next_record.task.id,
+        context_id=next_record.task.context_id,
         artifact=artifact,
         append=not is_first,
     )
-    return Change(changed, record.version, [Event(changed.version, payload)], lease)
+    return Change(next_record, record.version, [Event(next_record.version, payload)], lease)
 
 
 def _next_version(record: TaskRecord) -> TaskRecord:

@@ -300,12 +300,12 @@ async def an_edited_webhook_loses_its_attempts_and_others_keep_them(store: Store
     await begun(store, webhooks=[hook("w1"), hook("w2")])
     for notification in await claim_due(store):
         await store.settle(notification, attempt(1))
-    moved = hook("w1", "b.example")
-    await store.save_webhooks("t1", [hook("w2"), moved])
+    edited = hook("w1", "b.example")
+    await store.save_webhooks("t1", [hook("w2"), edited])
     assert [*(await status(store, "w2")).attempts] == [attempt(1)]
     assert [*(await status(store, "w1")).attempts] == []
-    await store.save_webhooks("t1", [moved])
-    await store.save_webhooks("t1", [moved, hook("w2")])
+    await store.save_webhooks("t1", [edited])
+    await store.save_webhooks("t1", [edited, hook("w2")])
     assert [*(await status(store, "w2")).attempts] == []
 
 
@@ -356,30 +356,30 @@ async def webhooks_are_found_by_task_owner_and_state(store: Store) -> None:
 
 
 @check
-async def a_failed_webhook_gets_what_it_has_missed_again(store: Store) -> None:
+async def redelivery_sends_a_failed_webhook_what_it_has_missed(store: Store) -> None:
     record, lease = await begun(store, webhooks=[hook("w1"), hook("w2")])
     assert await settle_all(store) == [("w1", 1), ("w2", 1), ("w1", 2), ("w2", 2)]
     chunk = chunk_change(record, "no state", lease)
     await store.change(chunk)
     paused = state_change(chunk.record, INPUT_REQUIRED, lease)
     await store.change(paused)
-    (failing, other) = sorted(await claim_due(store), key=lambda each: each.webhook.config.id)
-    await store.settle(other)
+    (failing, working) = sorted(await claim_due(store), key=lambda each: each.webhook.config.id)
+    await store.settle(working)
     assert await store.give_up(failing, "status 500", attempt(1, "failed")) == 1
     await store.change(state_change(paused.record, COMPLETED))
     assert await settle_all(store) == [("w2", 5)]
     assert await store.redeliver("t1", "w1") == 2
     assert [webhook.failure for webhook in await store.webhooks("t1")] == ["", ""]
-    revived = await status(store)
-    assert (revived.pending, [*revived.attempts]) == (2, [attempt(1, "failed")])
-    (again,) = await claim_due(store)
-    assert (again.version, again.attempts) == (4, 1)
-    await store.settle(again)
+    reactivated = await status(store)
+    assert (reactivated.pending, [*reactivated.attempts]) == (2, [attempt(1, "failed")])
+    (missed,) = await claim_due(store)
+    assert (missed.version, missed.attempts) == (4, 1)
+    await store.settle(missed)
     assert await settle_all(store) == [("w1", 5)]
 
 
 @check
-async def a_webhook_that_has_not_failed_gets_nothing_again(store: Store) -> None:
+async def redelivery_does_nothing_for_a_webhook_that_has_not_failed(store: Store) -> None:
     await begun(store, webhooks=[hook()])
     assert await store.redeliver("t1", "w1") == 0
     assert await store.redeliver("t1", "other") is None
