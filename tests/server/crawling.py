@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import httpx
 from apcore import ACL, ACLRule, Executor, Identity, Registry
 from apcore_a2a_core.states import TERMINAL
-from apcore_a2a_server.middleware.logs import CHATTY, HIDDEN, set_up_logging
+from apcore_a2a_server.middleware.logs import CHATTY_LIBRARIES, HIDDEN, set_up_logging
 from apcore_a2a_server.store import TaskRecord
 
 from tests.serving import PATIENCE, running
@@ -147,7 +147,7 @@ def capturing_output() -> Iterator[OutputCapture]:
     """Capture the log as `serve` writes it, in both formats, and everything else on stderr."""
     capture, root = OutputCapture(), logging.root
     gc.collect()  # asyncio logs failed tasks of earlier tests when they are collected
-    loggers = [root, *map(logging.getLogger, (*CHATTY, "httpcore"))]
+    loggers = [root, *map(logging.getLogger, (*CHATTY_LIBRARIES, "httpcore"))]
     levels, handlers = [logger.level for logger in loggers], root.handlers
     try:
         root.handlers = [handler_of("text", capture.text), handler_of("json", capture.json)]

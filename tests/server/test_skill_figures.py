@@ -10,11 +10,11 @@ from apcore_a2a_core.states import CANCELED, COMPLETED, FAILED, INPUT_REQUIRED, 
 from apcore_a2a_server.app.operate import timestamp
 from apcore_a2a_server.app.skill_figures import (
     BOUNDS,
-    LATE,
     MAX_CODES,
     MAX_NOTABLE,
     MAX_SKILLS,
     MINUTES,
+    NO_ANSWER_CODE,
     OTHER,
     OTHER_CODE,
     SkillFigures,
@@ -164,8 +164,13 @@ def test_failures_are_counted_by_code() -> None:
     worker.run(state=FAILED)
     worker.run(state=FAILED, last=INPUT_REQUIRED)
     hour = hour_of(figures, worker.now)
-    assert hour.errors == {"MODULE_TIMEOUT": 2, OTHER_CODE: 1, LATE: 1}
-    assert [code for _, code in hour.failures] == [LATE, None, "MODULE_TIMEOUT", "MODULE_TIMEOUT"]
+    assert hour.errors == {"MODULE_TIMEOUT": 2, OTHER_CODE: 1, NO_ANSWER_CODE: 1}
+    assert [code for _, code in hour.failures] == [
+        NO_ANSWER_CODE,
+        None,
+        "MODULE_TIMEOUT",
+        "MODULE_TIMEOUT",
+    ]
     assert sum(hour.durations) == 3  # without the task that failed while it waited for an answer
 
 

@@ -62,7 +62,7 @@ class StaleTaskError(Exception):
     """The task of a change is no longer in the expected state: another change came first."""
 
 
-_ERRORS = {code: kind for kind, code in JSON_RPC_ERROR_CODE_MAP.items()} | {-32029: TooMuchError}
+_ERRORS = {code: cls for cls, code in JSON_RPC_ERROR_CODE_MAP.items()} | {-32029: TooMuchError}
 
 
 def refusal(error: dict[str, Any]) -> A2AError:

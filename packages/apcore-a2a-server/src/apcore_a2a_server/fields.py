@@ -211,8 +211,8 @@ def option(default: T, help: str, **attributes: Any) -> T:
         help: A sentence that can be understood without the help of other options.
         attributes: Further attributes of `Option`.
     """
-    declared = Option(default=default, help=help, **attributes)
-    return field(default=default, repr=not declared.is_secret, metadata={Option: declared})
+    declaration = Option(default=default, help=help, **attributes)
+    return field(default=default, repr=not declaration.is_secret, metadata={Option: declaration})
 
 
 def _items(value: Any) -> list[Any]:
@@ -229,32 +229,36 @@ def options_of(declared_in: Any, prefix: str = "") -> tuple[Option, ...]:
     """
     options: list[Option] = []
     section = ""
-    for each in fields(declared_in):
-        declared: Option = each.metadata[Option]
-        section = declared.section or section
-        kind = declared.kind or _kind(each.type, declared.choices)
-        name = declared.name or prefix + each.name
+    for dataclass_field in fields(declared_in):
+        declaration: Option = dataclass_field.metadata[Option]
+        section = declaration.section or section
+        kind = declaration.kind or _kind(dataclass_field.type, declaration.choices)
+        name = declaration.name or prefix + dataclass_field.name
         options.append(
             replace(
-                declared,
-                field=each.name,
+                declaration,
+                field=dataclass_field.name,
                 name=name,
                 section=section,
                 kind=kind,
-                metavar=declared.metavar or (kind or TEXT).metavar or name.split("_")[-1].upper(),
-                is_checked=declared.kind is None,
-                is_optional=type(None) in get_args(each.type),
+                metavar=declaration.metavar
+                or (kind or TEXT).metavar
+                or name.split("_")[-1].upper(),
+                is_checked=declaration.kind is None,
+                is_optional=type(None) in get_args(dataclass_field.type),
             )
         )
     return tuple(options)
 
 
 def _kind(annotation: Any, choices: tuple[str, ...]) -> Kind | None:
-    """Return the kind of a type, or of the other type in `type | None`."""
+    """Return the kind for a type, or for the type in `type | None`."""
     if choices:
-        *others, last = choices
-        listed = f"{', '.join(others)} or {last}"
-        return Kind(listed, (str,), _one_of({word: word for word in choices}), "|".join(choices))
+        *first_choices, last_choice = choices
+        description = f"{', '.join(first_choices)} or {last_choice}"
+        return Kind(
+            description, (str,), _one_of({word: word for word in choices}), "|".join(choices)
+        )
     types = [member for member in get_args(annotation) if member is not type(None)]
     return KINDS.get(annotation) or (KINDS.get(types[0]) if len(types) == 1 else None)
 
@@ -265,8 +269,8 @@ def check(settings: Any) -> None:
     Raises:
         OptionError: An option has an invalid value.
     """
-    for each in options_of(settings.__class__):
-        each.check(getattr(settings, each.field))
+    for declaration in options_of(settings.__class__):
+        declaration.check(getattr(settings, declaration.field))
 
 
 def suggestion(name: str, names: Iterable[str], prefix: str = "") -> str:
@@ -358,9 +362,9 @@ def configured_by(
 
 def _hint(keyword: str, settings: Any) -> str:
     """Return a hint for an unknown keyword: the option whose object has it, or a similar name."""
-    for each in fields(settings):
-        for kind in (each.type, *get_args(each.type)):
+    for dataclass_field in fields(settings):
+        for kind in (dataclass_field.type, *get_args(dataclass_field.type)):
             if is_dataclass(kind) and keyword in {nested.name for nested in fields(kind)}:
                 option_object = getattr(kind, "__name__", "")
-                return f" (did you mean {each.name}={option_object}({keyword}=…)?)"
-    return suggestion(keyword, [each.name for each in fields(settings)])
+                return f" (did you mean {dataclass_field.name}={option_object}({keyword}=…)?)"
+    return suggestion(keyword, [dataclass_field.name for dataclass_field in fields(settings)])

@@ -56,8 +56,8 @@ class Trace(Struct, frozen=True):
 
     def metadata(self) -> dict[str, str]:
         """Return the members of a task's metadata that name its trace."""
-        named = {"traceId": self.trace_id}
-        return named if self.flags == SAMPLED else named | {"traceFlags": self.flags}
+        members = {"traceId": self.trace_id}
+        return members if self.flags == SAMPLED else members | {"traceFlags": self.flags}
 
     @classmethod
     def of_task(cls, metadata: Mapping[str, Any]) -> "Trace | None":
@@ -119,9 +119,10 @@ def bounded_state(tracestate: str) -> str:
     """
     if not tracestate:
         return ""
-    members = [member for each in tracestate.split(",") if (member := each.strip(" \t"))]
+    stripped = (member.strip(" \t") for member in tracestate.split(","))
+    members = [member for member in stripped if member]
     keys = {member.partition("=")[0] for member in members}
-    is_valid = all(MEMBER.fullmatch(each) and each.count("=") == 1 for each in members)
+    is_valid = all(MEMBER.fullmatch(member) and member.count("=") == 1 for member in members)
     if not is_valid or len(members) > MAX_MEMBERS or len(keys) < len(members):
         return ""
     if _size(members) > MAX_STATE:
@@ -253,7 +254,7 @@ class SpanLog:
 
 
 def wait_text(name: str, since: float) -> str:
-    """Return, as text, the span of a task's wait for an answer, which ends now.
+    """Return the span of a task's wait for an answer, which ends now, as text.
 
     Args:
         name: The name of the span, which says what the task waited for.

@@ -137,7 +137,7 @@ class Settings:
     )
     card_key: Any = option(
         None,
-        "Private key (PEM, P-256) that signs the Agent Card; each of several signs.",
+        "Private key (PEM, P-256) that signs the Agent Card; several keys all sign it.",
         kind=FILES,
         otherwise="not signed",
         is_secret=True,

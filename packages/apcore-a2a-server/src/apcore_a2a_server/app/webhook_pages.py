@@ -132,7 +132,7 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
 def shown_url(url: str, *, with_path: bool) -> str:
     """Return the URL of a webhook without parts that may be secret: user, query and fragment.
 
-    Receivers such as chats have a secret in the path too, which only the owner of the task sees.
+    Receivers such as chat services have a secret in the path too, which only the owner may see.
 
     >>> shown_url("https://ada:x@hooks.example.com:8443/T1/B2?key=y", with_path=False)
     'https://hooks.example.com:8443'

@@ -126,7 +126,7 @@ async def _read(method: str, message: Message, caller: Caller) -> Any:
     """Check a request in the SDK's types, as if it had come as JSON; a large one in a thread.
 
     Raises:
-        InvalidParamsError: It is invalid.
+        InvalidParamsError: The request is invalid.
     """
     if message.ByteSize() > LARGE_BODY:
         return await large_values.call(_decode, method, message, client=caller.client)

@@ -55,14 +55,14 @@ from .http import LARGE_BODY
 from .operations import store_down
 from .rest import STATUSES
 
-REQUESTS = {
+REQUEST_TYPES = {
     method.name: getattr(a2a_pb2, method.input_type.name)
     for method in a2a_pb2.DESCRIPTOR.services_by_name["A2AService"].methods
 }
 """The type of the request of each method."""
 IDENTITY_ONLY = 1
-"""Bit set of the accepted compression algorithms: none. A decompressed message may be a thousand
-times as large as it arrived, and gRPC checks its size too late."""
+"""Bit set that accepts no compression. A decompressed message may be a thousand times as large as
+it arrived, and gRPC checks its size too late."""
 MIN_PING_INTERVAL = 10
 """Minimum seconds between two pings of a client; clients that ping more often are disconnected."""
 PING_TIMEOUT = 20
@@ -139,7 +139,7 @@ class GrpcServer:
 
 def _channel_options(limits: GrpcLimits) -> list[tuple[str, int]]:
     """Return the options of gRPC's core (grpc/impl/channel_arg_names.h)."""
-    milliseconds = {
+    seconds_by_option = {
         "grpc.server_handshake_timeout_ms": limits.request_timeout,
         "grpc.keepalive_time_ms": limits.keep_alive,
         "grpc.keepalive_timeout_ms": PING_TIMEOUT,
@@ -147,11 +147,11 @@ def _channel_options(limits: GrpcLimits) -> list[tuple[str, int]]:
         "grpc.max_connection_idle_ms": IDLE_TIMEOUT,
     }
     return [
-        ("grpc.http2.bdp_probe", 0),  # or messages arrive that have no read slot yet
+        ("grpc.http2.bdp_probe", 0),  # otherwise messages arrive before they have a read slot
         ("grpc.max_receive_message_length", limits.max_body),
         ("grpc.compression_enabled_algorithms_bitset", IDENTITY_ONLY),
-        ("grpc.so_reuseport", 0),  # or another process could listen on the same port unnoticed
-        *((name, math.ceil(seconds * 1000)) for name, seconds in milliseconds.items()),
+        ("grpc.so_reuseport", 0),  # otherwise another process could listen on the port unnoticed
+        *((name, math.ceil(seconds * 1000)) for name, seconds in seconds_by_option.items()),
     ]
 
 
@@ -174,7 +174,7 @@ class CallContextBuilder(GrpcServerCallContextBuilder):
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Interceptor that reads and answers each call: authentication, rates, limits, errors, logs.
 
-    The SDK's handlers would get a message after all of it has been read. They are replaced by
+    The SDK's handlers would get a message only after all of it has been read. They are replaced by
     handlers of a stream of requests, which decide about a call before they read its only message.
 
     Args:
@@ -182,8 +182,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         memory: The limit of the bytes that the process keeps; arriving messages get half of it.
         limits: The limits of messages and calls.
         auth: The authenticator of callers; None to allow anonymous calls.
-        limiter: Counts the requests of each client; None for any number.
-        refusals: Counts the calls of each address that authentication refuses; None for any number.
+        limiter: Counts the requests of each client; None for no limit.
+        refusals: Counts the calls of each address that authentication refuses; None for no limit.
         client_key: Names the client behind a call, for limits; None if callers are the clients.
         logs_access: Whether each call is logged.
         on_response: Function to call with the HTTP status that corresponds to each response.
@@ -287,7 +287,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             version = headers.get("a2a-version", "").strip()
             if ".".join(version.split(".")[:2]) not in ("", "1.0"):
                 raise VersionNotSupportedError
-            message = await self._receive(REQUESTS[method], requests, caller)
+            message = await self._receive(REQUEST_TYPES[method], requests, caller)
             if isinstance(message, Failure):
                 return message
             _caller.set(caller)
@@ -441,15 +441,17 @@ def _retry_details(seconds: object | None) -> list[dict[str, Any]]:
 
 
 def _headers_of(metadata: Iterable[tuple[str, str | bytes]] | None) -> dict[str, str]:
-    """Return metadata as headers; names are in lower case, as HTTP/2 has them."""
-    return joined_headers([(name, v) for name, v in metadata or () if isinstance(v, str)])
+    """Return metadata as headers; names are in lower case, as in HTTP/2."""
+    return joined_headers(
+        [(name, value) for name, value in metadata or () if isinstance(value, str)]
+    )
 
 
 def host_of(peer: str) -> str:
     """Return the address of a peer such as `ipv4:192.0.2.1:5000`; "" if it has none.
 
-    A socket for both versions of IP shows IPv4 clients with IPv6 addresses that contain their own.
-    They are converted back, so that limits see one address for a client.
+    A socket for both versions of IP shows an IPv4 client with an IPv6 address that contains its
+    own. This is converted back, so that limits see one address for a client.
     """
     version, _, address = unquote(peer).partition(":")
     host = address.rpartition(":")[0].strip("[]")

@@ -64,7 +64,7 @@ EVENT_STREAM_HEADERS = (
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 )
-"""The last one turns off buffering in nginx."""
+"""The last header turns off buffering in nginx."""
 KEEP_ALIVE = b": keep-alive\n\n"
 """A comment of server-sent events."""
 EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
@@ -129,7 +129,7 @@ async def read_body(
 def with_extension_headers(scope: Scope, send: Send) -> Send:
     """Return a `send` that adds a header with the requested extensions that the agent supports.
 
-    The header is that of the request: `A2A-Extensions`, or `X-A2A-Extensions` in 0.3.
+    It has the name of the request's header: `A2A-Extensions`, or `X-A2A-Extensions` in 0.3.
     """
     headers: list[tuple[bytes, bytes]] = []
     for header in EXTENSION_HEADERS:
@@ -266,7 +266,7 @@ async def _send_batch(send: Send, batch: Sequence[Event], stream: Stream) -> Non
 MANY_PARTS = 1000
 """Number of parts above which a task is converted in a thread: it takes milliseconds."""
 LONG_TEXT = 256 * 1024
-"""Characters from which the texts of a task take as long."""
+"""Number of characters from which the texts of a task take as long to convert."""
 
 
 async def dump(encode: Callable[[Payload], Document], payload: Payload, client: str) -> bytes:
@@ -400,7 +400,7 @@ class DirectRouter:
     It comes last, so that the routes are behind all other middleware.
 
     Args:
-        app: Starlette's router, in its handler of exceptions.
+        app: Starlette's router, wrapped in its exception handler.
         routes: The routes.
     """
 
@@ -416,6 +416,6 @@ class DirectRouter:
         if route is None:
             await self._app(scope, receive, send)
             return
-        # for users' middleware, as the router does
+        # set for users' middleware, as the router does
         scope["route"], scope["endpoint"] = route, route.endpoint
         await route.app(scope, receive, send)

@@ -75,7 +75,7 @@ def read_params(method: str, params: Json) -> Any:
     """Return the params of *method* as our data.
 
     Raises:
-        InvalidParamsError: They are invalid.
+        InvalidParamsError: The params are invalid.
     """
     dialect, request_type, _ = METHODS[method]
     return decode(request_type, params, version=dialect.version)

@@ -51,11 +51,11 @@ PARAMETER = re.compile(r"\{(\w+)\}")
 
 
 class OwnRequest(Struct, frozen=True):
-    """A request for one of these routes.
+    """A request for one of the agent's own routes.
 
     Attributes:
         caller: The sender.
-        path: The segments of the path that vary, by the names in the path of the route.
+        path: The variable segments of the path, by their names in the route's path.
         query: The query parameters.
     """
 
@@ -69,7 +69,7 @@ Respond: TypeAlias = Callable[[OwnRequest], Awaitable[Any]]
 
 
 class OwnRoute(NamedTuple):
-    """One of these routes.
+    """One of the agent's own routes.
 
     Attributes:
         verb: The HTTP method; GET includes HEAD.
@@ -105,7 +105,7 @@ class OwnError(Exception):
 
 
 class OwnRoutes(Endpoint):
-    """The ASGI endpoint of these routes.
+    """The ASGI endpoint of the agent's own routes.
 
     Args:
         routes: The routes.

@@ -71,7 +71,7 @@ STATUSES: dict[type[Exception], tuple[int, str]] = {
     StoreDownError: (503, "UNAVAILABLE"),
     BodySizeError: (413, "INVALID_ARGUMENT"),
     JSONParseError: (400, "INVALID_ARGUMENT"),
-    **{kind: (row.http_code, row.grpc_status) for kind, row in A2A_ERROR_MAPPING.items()},
+    **{cls: (row.http_code, row.grpc_status) for cls, row in A2A_ERROR_MAPPING.items()},
     ContentTypeNotSupportedError: (415, "INVALID_ARGUMENT"),
     MethodNotAllowedError: (405, "UNIMPLEMENTED"),
 }
@@ -208,11 +208,11 @@ def operation_path(scope: Scope) -> str:
 
 
 def with_path(path_params: Json, params: Json) -> Json:
-    """Add the params of the path; query and body may not name another task than the path does."""
+    """Return *params* with those of the path, which replace all ids in the query and the body."""
     if not path_params:
         return params
-    others = {name: value for name, value in params.items() if name not in IDS}
-    return {**others, **path_params}
+    other_params = {name: value for name, value in params.items() if name not in IDS}
+    return {**other_params, **path_params}
 
 
 def query_params(scope: Scope) -> Json:

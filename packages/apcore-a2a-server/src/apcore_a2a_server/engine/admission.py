@@ -326,7 +326,7 @@ class Admission:
         return await self._filter_callable(get_close_matches(skill_id, all_ids), caller)
 
     def _skill_for(self, request: SendMessageRequest, caller: Caller) -> str | None:
-        """Return the skill that a message is for; None if it names none and there are several."""
+        """Return the id of the skill that a message is for; None if the client must choose one."""
         return _skill_of(request, caller) or self.default_skill or self.setup.skills.only()
 
     async def _skill_question(self, caller: Caller) -> InputRequiredError:

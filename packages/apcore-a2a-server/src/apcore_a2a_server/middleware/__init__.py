@@ -65,9 +65,9 @@ def build_middleware(
         auth: The authenticator of callers; None to allow anonymous calls.
         cors_origins: Origins whose web pages may call the agent; "*" for all.
         allowed_hosts: Names of hosts that are served; empty, or with "*", for all.
-        limiter: Counts the requests of each client; None for any number.
-        refusals: Counts the requests of each address that authentication refuses; None for any
-            number.
+        limiter: Counts the requests of each client; None for no limit.
+        refusals: Counts the requests of each address that authentication refuses; None for no
+            limit.
         client_key: Names the client behind a request, for limits; see `ClientKeys`.
         access_log: Whether each request is logged.
         tenant_paths: First segments of paths that are not tenants; None if there are no tenants.
@@ -84,7 +84,7 @@ def build_middleware(
         app = Starlette(
             middleware=build_middleware(public=["/health"], allowed_hosts=["example.com"])
         )
-        print([each.cls.__name__ for each in app.user_middleware])
+        print([middleware.cls.__name__ for middleware in app.user_middleware])
         #> ['FrontMiddleware']
         ```
     """

@@ -254,9 +254,9 @@ async def identify(
     Raises:
         Exception: Any exception of the authenticator.
     """
-    namespaced: Any = getattr(authenticator, "namespaced_identity", None)
-    if namespaced is not None:
-        return await namespaced(headers) or ("", None)
+    get_namespaced: Any = getattr(authenticator, "namespaced_identity", None)
+    if get_namespaced is not None:
+        return await get_namespaced(headers) or ("", None)
     result = authenticator.authenticate(headers)
     identity = await result if isawaitable(result) else result
     namespace: object = getattr(authenticator, "namespace", "")
@@ -265,8 +265,11 @@ async def identify(
 
 def headers_of(scope: Scope) -> dict[str, str]:
     """Return the request's headers with names in lower case and repeated headers joined."""
-    decoded = [(n.decode("latin-1").lower(), v.decode("latin-1")) for n, v in scope["headers"]]
-    return joined_headers(decoded)
+    pairs = [
+        (name.decode("latin-1").lower(), value.decode("latin-1"))
+        for name, value in scope["headers"]
+    ]
+    return joined_headers(pairs)
 
 
 def joined_headers(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
@@ -277,7 +280,9 @@ def joined_headers(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
     """
     headers = dict(pairs)
     if len(headers) < len(pairs):  # few requests repeat a header
-        headers = {name: ", ".join(v for n, v in pairs if n == name) for name in headers}
+        headers = {
+            name: ", ".join(value for key, value in pairs if key == name) for name in headers
+        }
     return headers
 
 
@@ -354,7 +359,7 @@ def network_of(host: str) -> str:
 def principal_of(identity: Identity, namespace: str = "") -> str:
     """Return the principal that owns the caller's tasks.
 
-    It consists of the authenticator's namespace, the issuer and the id, as far as there are any.
+    It consists of the authenticator's namespace and the issuer, if there are any, and the id.
     Separators are escaped in each of them, so that different callers have different principals.
 
     Raises:

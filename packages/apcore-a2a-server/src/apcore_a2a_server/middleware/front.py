@@ -101,8 +101,8 @@ class FrontMiddleware:
 
         scope[TRACE] = trace = _trace_of(scope)
         if self._logs_access:
-            named = {} if trace is None else {"trace_id": trace.trace_id}
-            begin_facts(client=str((scope.get("client") or ("",))[0]), **named)
+            trace_facts = {} if trace is None else {"trace_id": trace.trace_id}
+            begin_facts(client=str((scope.get("client") or ("",))[0]), **trace_facts)
         try:
             refusal = self._refusal(scope)
             if refusal is None:
@@ -171,8 +171,8 @@ def host_of(header: str) -> str:
         #> localhost ::1 -
         ```
     """
-    parsed = HOST_HEADER.fullmatch(header.lower())
-    return (parsed[1] or parsed[2]) if parsed else ""
+    match = HOST_HEADER.fullmatch(header.lower())
+    return (match[1] or match[2]) if match else ""
 
 
 def is_foreign(scope: Scope, allowed: Collection[str]) -> bool:

@@ -27,7 +27,7 @@ TEXT_FIELDS = ("client", "principal", "task", "skill", "trace_id")
 """Facts about a request that follow the message in a line of text."""
 FORMATS = ("text", "json")
 LEVELS = ("debug", "info", "warning", "error")
-CHATTY = ("apcore", "httpx", "uvicorn", "watchfiles")
+CHATTY_LIBRARIES = ("apcore", "httpx", "uvicorn", "watchfiles")
 """Libraries whose INFO records do not help operators."""
 HARDENING_LOGGER = "apcore.schema.hardening"
 """apcore's logger whose messages contain invalid values."""
@@ -53,7 +53,9 @@ def log_context(**facts: object) -> None:
 def cleaned_facts() -> dict[str, object]:
     """Return the facts about the current request, with texts made safe for a log line."""
     facts = request_facts.get() or {}
-    return {k: clean(v) if isinstance(v, str) else v for k, v in facts.items()}
+    return {
+        name: clean(value) if isinstance(value, str) else value for name, value in facts.items()
+    }
 
 
 class RequestFacts(logging.Filter):
@@ -187,7 +189,9 @@ class JsonFormatter(LineFormatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the object for a record."""
-        extra = {k: v for k, v in vars(record).items() if k not in STANDARD_ATTRIBUTES}
+        extra = {
+            name: value for name, value in vars(record).items() if name not in STANDARD_ATTRIBUTES
+        }
         if record.exc_info:
             extra["exc_info"] = self.formatException(record.exc_info)
         if record.stack_info:
@@ -218,10 +222,10 @@ class LineHandler(logging.StreamHandler[TextIO]):
     """Handler that writes log records to stderr, and also lines that have no record.
 
     Lines without a record are written at the end of the event loop's iteration, together, since a
-    write takes longer than all else that a line needs. Records are written at once, after them.
+    write takes longer than everything else. Records are written at once, after waiting lines.
 
     Args:
-        formatter: Formats both.
+        formatter: Formats records and lines.
         level: The level of the log.
     """
 
@@ -298,7 +302,7 @@ def set_up_logging(level: str, form: str = "text") -> None:
     handler = LineHandler(formatter, logging.root.level)
     logging.root.addHandler(handler)
     logging.getLogger("httpcore").setLevel("INFO")  # at DEBUG it logs response headers
-    for name in CHATTY if level == "info" else ():
+    for name in CHATTY_LIBRARIES if level == "info" else ():
         logging.getLogger(name).setLevel("WARNING")
 
 

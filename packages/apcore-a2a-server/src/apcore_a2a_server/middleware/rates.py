@@ -91,8 +91,8 @@ def storage_of(uri: str) -> Any:
     """Return the storage at *uri*.
 
     Raises:
-        ValueError: It can't be used. The message names only the scheme of *uri*, which may contain
-            a password.
+        ValueError: The storage can't be used. The message names only the scheme of *uri*, which may
+            contain a password.
     """
     from limits.errors import ConfigurationError
     from limits.storage import storage_from_string

@@ -25,8 +25,10 @@ MAX_SECONDS = 3600
 """Maximum request timeout, in seconds."""
 MIN_BYTES_PER_SECOND = 64 * 1024
 """Bytes that extend the timeout of a request by a second."""
-TIMED_OUT = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-TOO_LARGE = TIMED_OUT.replace(b"408 Request Timeout", b"431 Request Header Fields Too Large")
+TIMEOUT_RESPONSE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+TOO_LARGE_RESPONSE = TIMEOUT_RESPONSE.replace(
+    b"408 Request Timeout", b"431 Request Header Fields Too Large"
+)
 
 
 def request_timeout_protocol(seconds: float) -> type["RequestTimeoutProtocol"]:
@@ -94,7 +96,7 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
             type(self)._shared_clock = ResponsiveClock(self.loop)
         self._clock: Any = self._shared_clock
         self._timer: asyncio.TimerHandle | None = None
-        self._began = 0.0
+        self._began_at = 0.0
         self._received = 0
         self._in_head = True
         self._was_waiting = False
@@ -104,7 +106,7 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """Start the timeout of the first request."""
         super().connection_made(transport)
-        self._began = self._clock.time()
+        self._began_at = self._clock.time()
         self._check_after(self.seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -120,14 +122,14 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
         self._received += len(data)
         self._overhead += len(data) - self._read_body_size
         if self._is_too_large():
-            self._close(TOO_LARGE)
+            self._close(TOO_LARGE_RESPONSE)
         elif self._timer is None and not self._is_busy():
             self._check_after(self.seconds)
 
     def on_message_begin(self) -> None:
         """Start the timeout of a request."""
         super().on_message_begin()
-        self._began, self._received = self._clock.time(), 0
+        self._began_at, self._received = self._clock.time(), 0
         self._in_head = True
         self._was_waiting = False
         self._body_size = self._overhead = 0
@@ -179,13 +181,13 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
         # this check, so the timeout also restarts at the first check after it.
         is_waiting = awaits_continue or bool(self.pipeline) or self.flow.read_paused
         if is_waiting or self._was_waiting:
-            self._began = now
+            self._began_at = now
         self._was_waiting = is_waiting
-        overtime = now - self._began - self.seconds - self._received / MIN_BYTES_PER_SECOND
+        overtime = now - self._began_at - self.seconds - self._received / MIN_BYTES_PER_SECOND
         if overtime < 0:
             self._check_after(-overtime)
         else:
-            self._close(TIMED_OUT if self._in_head and self._received else b"")
+            self._close(TIMEOUT_RESPONSE if self._in_head and self._received else b"")
 
     def _is_busy(self) -> bool:
         """Return whether a request is being answered, or uvicorn's keep-alive timer runs."""

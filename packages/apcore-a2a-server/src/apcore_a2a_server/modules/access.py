@@ -85,8 +85,8 @@ class Access:
         """
         validation = await self._validate(skill_id, inputs, context, client)
         if validation is not None and not validation.valid:
-            failed = (check.check for check in validation.checks if not check.passed)
-            raise _refusal(next(failed, "schema"), validation.errors, skill_id)
+            failed_checks = (check.check for check in validation.checks if not check.passed)
+            raise _refusal(next(failed_checks, "schema"), validation.errors, skill_id)
 
     async def _verdict(
         self, check: AccessCheck | None, skill_id: str, identity: Identity | None

@@ -46,19 +46,19 @@ class Approvals:
         self.granted = granted or []
         self.done = done or {}
         self.requested: str | None = None
-        """The key of the last call that needs approval and has none."""
+        """The key of the last call that needs an approval and does not have it."""
         # In this run: the number of calls by key, and each approved call by the id of its
         # context. The context is kept too, since the id of a deleted one may be used again.
-        self._seen: dict[str, int] = {}  # a Counter takes longer to make than all else here
+        self._call_counts: dict[str, int] = {}  # not a Counter: it takes longer to make
         self._calls: dict[int, tuple[object, str, int]] = {}
 
     def admit(self, key: str, context: object) -> bool:
         """Return whether a call is approved; if it is not, remember it as `requested`."""
-        self._seen[key] = self._seen.get(key, 0) + 1
-        if self._seen[key] > self.granted.count(key):
+        self._call_counts[key] = self._call_counts.get(key, 0) + 1
+        if self._call_counts[key] > self.granted.count(key):
             self.requested = key
             return False
-        self._calls[id(context)] = (context, key, self._seen[key])
+        self._calls[id(context)] = (context, key, self._call_counts[key])
         return True
 
     def result(self, context: object) -> tuple[bool, Any]:

@@ -44,7 +44,7 @@ def module_of_config(config: Mapping[str, Any], place: str) -> Any:
         place: Where the config is, for messages.
 
     Raises:
-        TargetError: It describes no agent, or the agent can't be made.
+        TargetError: The config describes no agent, or the agent can't be made.
     """
     try:
         module = module_of(config)
@@ -76,7 +76,10 @@ def modules_in_file(path: Path) -> dict[str | None, Any]:
     if not is_object(agents) or not all(map(is_object, agents.values())) or len(content) > 1:
         problem = "must be the only key, and map the ids of skills to agents"
         raise TargetError(f"{AGENTS} in {path} {problem}")
-    return {str(id_): module_of_config(c, f"{id_} in {path}") for id_, c in agents.items()}
+    return {
+        str(skill_id): module_of_config(config, f"{skill_id} in {path}")
+        for skill_id, config in agents.items()
+    }
 
 
 def _read(path: Path) -> Mapping[str, Any]:
@@ -96,4 +99,4 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 def _makers() -> list[Callable[[Any], Any]]:
     points = entry_points(group=ENTRY_POINT_GROUP, name=ENTRY_POINT)
-    return [cast("Callable[[Any], Any]", each.load()) for each in points]
+    return [cast("Callable[[Any], Any]", point.load()) for point in points]

@@ -36,9 +36,9 @@ class InputRequiredModuleError(InputRequiredError, ModuleError):
 
 def input_request(error: BaseException) -> BaseException | None:
     """Return *error* if it is a request for more input, or the request that apcore has wrapped."""
-    for each in (error, getattr(error, "cause", None)):
-        if getattr(each, "code", None) == INPUT_REQUIRED:
-            return each
+    for candidate in (error, getattr(error, "cause", None)):
+        if getattr(candidate, "code", None) == INPUT_REQUIRED:
+            return candidate
     return None
 
 
@@ -85,7 +85,7 @@ async def _drop_progress(text: str, data: Any) -> None:
     """Drop a progress message, since there is no task."""
 
 
-@dataclass(slots=True, eq=False)  # a frozen one takes twice as long to make
+@dataclass(slots=True, eq=False)  # a frozen dataclass takes twice as long to make
 class Conversation:
     """The conversation of a call, which modules get as `context.services`.
 

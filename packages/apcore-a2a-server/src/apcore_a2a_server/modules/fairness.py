@@ -1,8 +1,8 @@
 """Fairness between clients: they take turns with waiting calls, and each has a share of the places.
 
 A client may exceed its share while others need no places. When they need some, they still get their
-shares, so that for a while more places are taken than the limit: up to half as many more, if the
-share of a client is one half.
+shares, so for a while more places than the limit are taken: up to half as many more, if the share
+of a client is one half.
 """
 
 import asyncio
@@ -50,7 +50,9 @@ class Room(NamedTuple):
         """Return whether some client could get another place."""
         if len(self.holders) < self.limit or self.per_client is None:
             return len(self.holders) < self.limit
-        return sum(min(n, self.per_client) for n in Counter(self.holders).values()) < self.limit
+        return (
+            sum(min(held, self.per_client) for held in Counter(self.holders).values()) < self.limit
+        )
 
 
 def _accept_any(client: str) -> bool:
@@ -96,7 +98,7 @@ class FairQueue(Generic[T]):
 
 
 class FairSemaphore:
-    """A bound on how many calls run at a time; others wait for their turn.
+    """A bound on how many calls run at a time; the other calls wait for their turn.
 
     Args:
         limit: Maximum number of calls that run at a time.

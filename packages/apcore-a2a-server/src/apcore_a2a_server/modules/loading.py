@@ -108,12 +108,13 @@ def _missing_members(file: Path) -> str:
 def _members(node: ast.ClassDef) -> set[str]:
     """Return the names that the body of a class defines."""
     names: set[str] = set()
-    for each in node.body:
-        match each:
+    for statement in node.body:
+        match statement:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 names.add(name)
             case ast.Assign(targets=targets):
-                names |= {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+                nodes = (node for target in targets for node in ast.walk(target))
+                names |= {node.id for node in nodes if isinstance(node, ast.Name)}
             case ast.AnnAssign(target=ast.Name(id=name)):
                 names.add(name)
             case _:
@@ -129,10 +130,11 @@ def creates_modules(file: Path) -> bool:
     names = {"module", *CLIENTS}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("apcore"):
-            names |= {each.asname for each in node.names if each.asname and each.name in names}
+            imported = (alias for alias in node.names if alias.name in names)
+            names |= {alias.asname for alias in imported if alias.asname}
     called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
     functions = [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    called += [decorator for each in functions for decorator in each.decorator_list]
+    called += [decorator for function in functions for decorator in function.decorator_list]
     return any(getattr(n, "id", getattr(n, "attr", None)) in names for n in called)
 
 

@@ -1,8 +1,8 @@
 """OpenAPI documents, whose operations become modules.
 
 apcore-toolkit names and describes the operations. Its schemas leave out headers and parameters of
-paths, and expand references, so that recursive ones never end. Therefore, the schemas are made
-here.
+paths, and expand references, so that recursive references never end. Therefore, the schemas are
+made here.
 """
 
 import json
@@ -124,7 +124,7 @@ def _parse(data: bytes, label: str) -> Json:
     problem = f"{label} is not an OpenAPI document"
     try:
         text = data.decode("utf-8-sig")
-        loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # C, if it is there: faster
+        loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is faster
         is_object_text = text.lstrip().startswith("{")
         parsed: Any = json.loads(text) if is_object_text else yaml.load(text, loader)  # safe
         document: Any = json.loads(json.dumps(parsed, default=str))
@@ -146,8 +146,8 @@ def _operations(document: Document) -> Iterator[tuple[str, str, Any]]:
     """Yield method, path and apcore-toolkit's description of each operation."""
     paths = {
         path: {
-            method: _description_members(each)
-            for method, each in document.path_item(path).items()
+            method: _description_members(operation)
+            for method, operation in document.path_item(path).items()
             if method in METHODS
         }
         for path in document.templates

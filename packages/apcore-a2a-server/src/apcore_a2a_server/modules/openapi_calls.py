@@ -154,7 +154,9 @@ class Operation:
             values[credential.location].append((credential.name, credential.value))
         headers = {**HEADERS, **dict(_headers(values["header"]))}
         if values["cookie"]:
-            headers["Cookie"] = "; ".join(f"{n}={quote(v, safe='')}" for n, v in values["cookie"])
+            headers["Cookie"] = "; ".join(
+                f"{name}={quote(text, safe='')}" for name, text in values["cookie"]
+            )
         url = self.server.rstrip("/") + self._path(dict(values["path"]))
         request: Json = {"method": self.method, "url": url, "headers": headers}
         value = self._body_value(inputs)
@@ -187,8 +189,8 @@ class Operation:
             return None
         if self.body.input is not None:
             return inputs.get(self.body.input)
-        used = {parameter.input for parameter in self.parameters}
-        value: Any = {name: member for name, member in inputs.items() if name not in used}
+        sent_inputs = {parameter.input for parameter in self.parameters}
+        value: Any = {name: member for name, member in inputs.items() if name not in sent_inputs}
         return value if value or self.body.is_required else None
 
     def output(self, response: httpx.Response, body: bytes) -> Json:
@@ -196,7 +198,7 @@ class Operation:
 
         Raises:
             ApiRefusedError: The API refuses the call.
-            ApiFailedError: It fails, or the response can't be used.
+            ApiFailedError: The API fails, or its response can't be used.
         """
         status = response.status_code
         if not response.is_success:
@@ -220,8 +222,9 @@ class Operation:
             return ApiFailedError(f"The API did not accept the agent's credentials ({phrase})")
         if 400 <= status < 500:
             message = message_of(body)
-            for secret in (each for credential in self.credentials for each in credential.secrets):
-                message = message.replace(secret, "…")
+            for credential in self.credentials:
+                for secret in credential.secrets:
+                    message = message.replace(secret, "…")
             colon = ": " if message else ""
             return ApiRefusedError(f"The API refused the call ({phrase}){colon}{message}")
         if 300 <= status < 400:
@@ -263,12 +266,12 @@ class Api:
         Raises:
             InvalidInputError: An input can't be sent.
             ApiRefusedError: The API refuses the call.
-            ApiFailedError: It fails, or can't be reached.
+            ApiFailedError: The API fails, or can't be reached.
         """
         request = operation.request(inputs)
         own_names = {name.lower() for name in request["headers"]}
-        added = {name: value for name, value in trace.items() if name not in own_names}
-        request["headers"] = {**added, **request["headers"]}
+        trace_headers = {name: value for name, value in trace.items() if name not in own_names}
+        request["headers"] = {**trace_headers, **request["headers"]}
         try:
             response, body = await self._send(request)
         except httpx.TimeoutException as error:
@@ -293,10 +296,10 @@ class Api:
                 body = await _read(response)
             finally:
                 await response.aclose()
-            redirected = response.next_request
-            if redirected is None or _origin(redirected.url) != _origin(request.url):
+            next_request = response.next_request
+            if next_request is None or _origin(next_request.url) != _origin(request.url):
                 return response, body
-            request = redirected
+            request = next_request
         raise ApiFailedError("The API redirects too often")
 
     def _client_of_loop(self) -> httpx.AsyncClient:
@@ -370,21 +373,21 @@ def _messages(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif is_array(value):
-        for each in value[:5]:
-            yield from _messages(each)
+        for item in value[:5]:
+            yield from _messages(item)
     elif is_object(value):
         member = next((name for name in MESSAGE_MEMBERS if value.get(name)), None)
         if member is not None:
             place = value.get("loc")
             prefix = f"{'.'.join(map(str, place))}: " if is_array(place) else ""
-            yield from (prefix + each for each in _messages(value[member]))
+            yield from (prefix + message for message in _messages(value[member]))
 
 
 async def _read(response: httpx.Response) -> bytes:
-    """Return the body of a response; of an error, its beginning.
+    """Return the body of a response, or the beginning of it for an error.
 
     Raises:
-        ApiFailedError: It is compressed, or too large.
+        ApiFailedError: The body is compressed, or too large.
     """
     body = bytearray()
     async for chunk in response.aiter_raw():
@@ -417,7 +420,7 @@ def _pairs(parameter: Parameter, value: Any) -> Pairs:
     if parameter.is_json:
         return [(name, json.dumps(value, ensure_ascii=False))]
     if is_object(value):
-        members = [(key, _text(each)) for key, each in value.items() if each is not None]
+        members = [(key, _text(member)) for key, member in value.items() if member is not None]
         if parameter.style == "deepObject":
             return [(f"{name}[{key}]", text) for key, text in members]
         if parameter.explode and is_query:
@@ -425,7 +428,7 @@ def _pairs(parameter: Parameter, value: Any) -> Pairs:
         separator = "=" if parameter.explode else ","
         return [(name, ",".join(f"{key}{separator}{text}" for key, text in members))]
     if is_array(value):
-        texts = [_text(each) for each in value]
+        texts = [_text(item) for item in value]
         if parameter.explode and is_query:
             return [(name, text) for text in texts]
         return [(name, DELIMITERS.get(parameter.style, ",").join(texts))]
@@ -448,8 +451,8 @@ def _multipart(value: Any, files: Mapping[str, str]) -> Iterator[tuple[str, Any]
     Raises:
         InvalidInputError: A file is not in base64.
     """
-    for name, each in value.items() if is_object(value) else ():
-        for item in each if is_array(each) else [each]:
+    for name, member in value.items() if is_object(value) else ():
+        for item in member if is_array(member) else [member]:
             if item is None:
                 continue
             if name in files:
@@ -469,8 +472,8 @@ def _bytes_of(name: str, content: Any) -> bytes:
 
 def _form(value: Any) -> Iterator[tuple[str, str]]:
     """Yield the members of an object as fields of a form."""
-    for name, each in value.items() if is_object(value) else ():
-        for item in each if is_array(each) else [each]:
+    for name, member in value.items() if is_object(value) else ():
+        for item in member if is_array(member) else [member]:
             if item is not None:
                 yield name, _text(item)
 

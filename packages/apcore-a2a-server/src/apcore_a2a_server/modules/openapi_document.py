@@ -1,6 +1,7 @@
 """Operations in OpenAPI documents: their inputs, their outputs and the credentials they need."""
 
 import logging
+import operator
 import os
 import re
 from base64 import b64encode
@@ -82,22 +83,22 @@ class Document:
         """Return an operation, and the schemas of its input and of its output.
 
         Raises:
-            DocumentError: It can't be called.
+            DocumentError: The operation can't be called.
         """
         item = self.path_item(path)
-        declared = self.resolve(item[method.lower()])
-        credentials = self._credentials(declared)
-        inputs = Inputs(self, {(each.location, each.name.lower()) for each in credentials})
-        for parameter in self._parameters(item, declared):
+        declaration = self.resolve(item[method.lower()])
+        credentials = self._credentials(declaration)
+        inputs = Inputs(self, {(item.location, item.name.lower()) for item in credentials})
+        for parameter in self._parameters(item, declaration):
             inputs.add_parameter(parameter)
-        body = inputs.add_body(self.resolve(declared.get("requestBody") or {}))
-        names = {each.name for each in inputs.parameters if each.location == "path"}
-        if missing := {*PLACEHOLDER.findall(path)} - names:
+        body = inputs.add_body(self.resolve(declaration.get("requestBody") or {}))
+        path_names = {item.name for item in inputs.parameters if item.location == "path"}
+        if missing := {*PLACEHOLDER.findall(path)} - path_names:
             raise DocumentError(f"the parameter {min(missing)} of the path is not declared")
-        output_schema, wraps_output = self._output(declared)
+        output_schema, wraps_output = self._output(declaration)
         operation = Operation(
             method=method,
-            server=self._server or self._declared_server(declared, item),
+            server=self._server or self._declared_server(declaration, item),
             path=path,
             parameters=inputs.parameters,
             body=body,
@@ -146,19 +147,19 @@ class Document:
             warn(path, str(error))
             return {}
 
-    def _parameters(self, item: Json, declared: Json) -> Iterable[Json]:
+    def _parameters(self, item: Json, declaration: Json) -> Iterable[Json]:
         """Return the parameters of an operation, which replace those of its path."""
         parameters: dict[Any, Json] = {}
-        for each in [*(item.get("parameters") or ()), *(declared.get("parameters") or ())]:
-            parameter = self.resolve(each)
+        for node in [*(item.get("parameters") or ()), *(declaration.get("parameters") or ())]:
+            parameter = self.resolve(node)
             parameters[parameter.get("in"), parameter.get("name")] = parameter
         return parameters.values()
 
     def _other_paths(self, path: str) -> Sequence[re.Pattern[str]]:
         """Return the patterns of other paths, except those of which this one is an example."""
         example = PLACEHOLDER.sub("-", path)
-        patterns = [path_pattern(each) for each in self.templates if each != path]
-        return [each for each in patterns if not each.fullmatch(example)]
+        patterns = [path_pattern(other) for other in self.templates if other != path]
+        return [pattern for pattern in patterns if not pattern.fullmatch(example)]
 
     def _declared_server(self, *holders: Json) -> str:
         """Return the server of an operation: its own, or that of its path or the document.
@@ -166,28 +167,28 @@ class Document:
         Raises:
             TargetError: It is relative, but the document is a file.
         """
-        lists: list[Any] = [each.get("servers") for each in (*holders, self._document)]
-        servers = [each for items in lists if is_array(items) for each in items if is_object(each)]
-        server = servers[0] if servers else {}
+        lists: list[Any] = [holder.get("servers") for holder in (*holders, self._document)]
+        items = [item for servers in lists if is_array(servers) for item in servers]
+        server = next(filter(is_object, items), {})
         variables: Any = server.get("variables") or {}
 
         def default(match: re.Match[str]) -> str:
             variable = variables.get(match[1])
             return str(variable.get("default", "")) if is_object(variable) else match[0]
 
-        declared = PLACEHOLDER.sub(default, str(server.get("url") or "/"))
-        url = urljoin(self._location, declared)
+        declared_url = PLACEHOLDER.sub(default, str(server.get("url") or "/"))
+        url = urljoin(self._location, declared_url)
         if not url.startswith(("http://", "https://")):
             raise TargetError(
                 f"{label_of(self._location)} does not say at which host the API is: its server "
-                f"is {clean(declared, 200)}\nSet openapi_server (--openapi-server), for example "
-                "to https://api.example.com"
+                f"is {clean(declared_url, 200)}\nSet openapi_server (--openapi-server), for "
+                "example to https://api.example.com"
             )
         return url
 
-    def _output(self, declared: Json) -> tuple[Json, bool]:
+    def _output(self, declaration: Json) -> tuple[Json, bool]:
         """Return the schema of an output, and whether all outputs are `{"result": …}`."""
-        responses: Any = declared.get("responses")
+        responses: Any = declaration.get("responses")
         schemas: list[Any] = []
         for status, response in responses.items() if is_object(responses) else ():
             if status.upper() == "2XX" or re.fullmatch("2[0-9]{2}", status):
@@ -195,8 +196,8 @@ class Document:
         if not schemas or None in schemas:  # an empty response, or one that is not JSON
             return {"type": "object"}, False
         converter = SchemaConverter(self.at, "writeOnly")
-        is_wrapped = not all(self._describes_object(each) for each in schemas)
-        converted = [converter.convert(each) for each in schemas]
+        is_wrapped = not all(map(self._describes_object, schemas))
+        converted = [*map(converter.convert, schemas)]
         schema: Json = converted[0] if len(converted) == 1 else {"anyOf": converted}
         if is_wrapped:
             properties = {"result": schema}
@@ -214,7 +215,7 @@ class Document:
             return bool(schema["type"] == "object")
         members: Any = schema.get("allOf", ())
         return "properties" in schema or any(
-            self._describes_object(each, depth + 1) for each in members
+            self._describes_object(member, depth + 1) for member in members
         )
 
     def _security_schemes(self) -> Json:
@@ -222,20 +223,21 @@ class Document:
         schemes: Any = components.get("securitySchemes") if is_object(components) else None
         return schemes if is_object(schemes) else {}
 
-    def _credentials(self, declared: Json) -> list[Credential]:
-        """Return the credentials of the first alternative for which the environment has all."""
+    def _credentials(self, declaration: Json) -> list[Credential]:
+        """Return the credentials of the first alternative that the environment has completely."""
         if not self._schemes:
             token = _secret(OPENAPI_TOKEN)
             return [_bearer(token)] if token else []
-        alternatives: Any = declared.get("security", self._document.get("security")) or [{}]
+        alternatives: Any = declaration.get("security", self._document.get("security")) or [{}]
         missing: list[str] = []
-        for alternative in sorted(filter(is_object, alternatives), key=lambda each: not each):
+        # an alternative without credentials comes last
+        for alternative in sorted(filter(is_object, alternatives), key=operator.not_):
             by_scheme = {name: self._credential(name) for name in alternative}
-            credentials = [each for each in by_scheme.values() if each is not None]
+            credentials = [item for item in by_scheme.values() if item is not None]
             if len(credentials) == len(by_scheme):
                 return credentials
-            names = [variable_of(name) for name, each in by_scheme.items() if each is None]
-            missing.append(" and ".join(sorted(names)))
+            variables = [variable_of(name) for name, item in by_scheme.items() if item is None]
+            missing.append(" and ".join(sorted(variables)))
         if missing:
             self.missing_variables.add(f"{' or '.join(missing)} (or {OPENAPI_TOKEN})")
         return []
@@ -286,42 +288,42 @@ class Inputs:
             **self._converter.definitions(),
         }
 
-    def add_parameter(self, declared: Json) -> None:
-        """Add an input for a parameter, unless it is a header that does not count as one.
+    def add_parameter(self, declaration: Json) -> None:
+        """Add an input for a parameter, unless it is a header that OpenAPI does not count as one.
 
         Raises:
-            DocumentError: It can't be sent.
+            DocumentError: The parameter can't be sent.
         """
-        location, name = str(declared.get("in")), str(declared.get("name"))
+        location, name = str(declaration.get("in")), str(declaration.get("name"))
         is_header = location == "header" and name.lower() in IGNORED_HEADERS
         if is_header or (location, name.lower()) in self._hidden:
             return
         if location not in DEFAULT_STYLES:
             raise DocumentError(f"the parameter {name} is in {location}")
-        style = str(declared.get("style", DEFAULT_STYLES[location]))
+        style = str(declaration.get("style", DEFAULT_STYLES[location]))
         if style not in STYLES:
             raise DocumentError(f"the style {style} of the parameter {name} is not supported")
-        content: Any = declared.get("content")
-        schema: Any = _json_schema(declared) if content else declared.get("schema")
+        content: Any = declaration.get("content")
+        schema: Any = _json_schema(declaration) if content else declaration.get("schema")
         converted = self._converter.convert(schema or {})
-        if is_object(converted) and "description" in declared:
-            converted = {"description": declared["description"], **converted}
-        explode = declared.get("explode", style == "form") is True
-        input_name = self._add(name, location, converted, declared.get("required") is True)
+        if is_object(converted) and "description" in declaration:
+            converted = {"description": declaration["description"], **converted}
+        explode = declaration.get("explode", style == "form") is True
+        input_name = self._add(name, location, converted, declaration.get("required") is True)
         is_json_text = bool(content)
         parameter = Parameter(input_name, name, location, style, explode, is_json_text)
         self.parameters.append(parameter)
 
-    def add_body(self, declared: Json) -> Body | None:
-        """Add inputs for the request body: its members, or itself if it is not a plain object.
+    def add_body(self, declaration: Json) -> Body | None:
+        """Add inputs for the members of the request body, or one for a body of another kind.
 
         Raises:
-            DocumentError: It can't be sent.
+            DocumentError: The body can't be sent.
         """
-        content: Any = declared.get("content")
+        content: Any = declaration.get("content")
         if not is_object(content) or not content:
             return None
-        is_required = declared.get("required") is True
+        is_required = declaration.get("required") is True
         media_type = min(content, key=_preference)
         if _preference(media_type) > len(BODY_TYPES):
             if is_required:
@@ -331,22 +333,22 @@ class Inputs:
         self._document.resolve(schema)  # fails if its references never end
         converted = self._converter.convert(schema)
         media_type = "application/json" if media_type in ANY_TYPES else media_type
-        plain = self._converter.definition(converted)
-        properties = plain.get("properties")
-        files = _files(plain, content[media_type]) if media_type == MULTIPART else {}
+        body_schema = self._converter.definition(converted)
+        properties = body_schema.get("properties")
+        files = _files(body_schema, content[media_type]) if media_type == MULTIPART else {}
         if media_type == MULTIPART and not is_object(properties):
             raise DocumentError(f"a request body of {MULTIPART} must have properties")
         if (
             not is_object(properties)
-            or plain.get("type", "object") != "object"
-            or plain.keys() & SUBSCHEMA_LISTS
+            or body_schema.get("type", "object") != "object"
+            or body_schema.keys() & SUBSCHEMA_LISTS
             or properties.keys() & self._properties.keys()
         ):
             name = self._add("body", "request", converted, is_required)
             return Body(media_type, name, True, files)
         self._properties |= properties
-        self._required += plain.get("required", ()) if is_required else ()
-        self._additional = plain.get("additionalProperties", True)
+        self._required += body_schema.get("required", ()) if is_required else ()
+        self._additional = body_schema.get("additionalProperties", True)
         return Body(media_type, None, is_required, files)
 
     def _add(self, name: str, location: str, schema: Any, is_required: bool) -> str:
@@ -366,17 +368,17 @@ def _files(schema: Json, content: Json) -> dict[str, str]:
 
     The items of a list may be files too. Text that the API itself decodes is not a file.
     """
-    single = {
-        name: each.get("items", each) if is_object(each) else each
-        for name, each in (object_at(schema, "properties") or {}).items()
+    item_schemas = {
+        name: member.get("items", member) if is_object(member) else member
+        for name, member in (object_at(schema, "properties") or {}).items()
     }
-    plain = {name: each for name, each in single.items() if not _is_encoded(each)}
-    files = file_members({"properties": plain})
+    unencoded = {name: item for name, item in item_schemas.items() if not _is_encoded(item)}
+    files = file_members({"properties": unencoded})
     for name, media_type in files.items():
         encoding = object_at(content, "encoding", name) or {}
-        declared = str(encoding.get("contentType", media_type))
-        is_single_type = "*" not in declared and "," not in declared
-        files[name] = declared if is_single_type else BINARY
+        declared_type = str(encoding.get("contentType", media_type))
+        is_single_type = "*" not in declared_type and "," not in declared_type
+        files[name] = declared_type if is_single_type else BINARY
     return files
 
 
@@ -392,9 +394,9 @@ def _is_encoded(schema: Any) -> bool:
 def _json_schema(holder: Mapping[str, Any]) -> Any:
     """Return the schema of the JSON that a response or a parameter has; None if it has none."""
     content: Any = holder.get("content")
-    for media_type, each in content.items() if is_object(content) else ():
-        if _preference(media_type) == 0 and is_object(each):
-            return each.get("schema") or {}
+    for media_type, value in content.items() if is_object(content) else ():
+        if _preference(media_type) == 0 and is_object(value):
+            return value.get("schema") or {}
     return None
 
 

@@ -66,9 +66,9 @@ class SchemaConverter:
             elif keyword in SUBSCHEMAS:
                 value = self.convert(value)
             elif keyword in SUBSCHEMA_LISTS and is_array(value):
-                value = [self.convert(each) for each in value]
+                value = [self.convert(subschema) for subschema in value]
             elif keyword in SUBSCHEMA_MAPS and is_object(value):
-                value = {name: self.convert(each) for name, each in value.items()}
+                value = {name: self.convert(subschema) for name, subschema in value.items()}
             converted[keyword] = value
         self._make_hidden_optional(converted)
         return _modernize(converted)
@@ -87,7 +87,7 @@ class SchemaConverter:
     def _make_hidden_optional(self, schema: Json) -> None:
         properties, required = schema.get("properties"), schema.get("required")
         if is_object(properties) and is_array(required):
-            hidden = [n for n, each in properties.items() if _is_true(each, self._hidden)]
+            hidden = [name for name in properties if _is_true(properties[name], self._hidden)]
             schema["required"] = [name for name in required if name not in hidden]
 
 

@@ -121,7 +121,7 @@ class PortableError:
         """Convert *error* to this type."""
         trace, error_class = "".join(traceback.format_exception(error)), type(error)
         if isinstance(error, ModuleError):
-            error_class = next(each for each in error_class.__mro__ if _is_restorable(each))
+            error_class = next(filter(_is_restorable, error_class.__mro__))
         elif not _is_restorable(error_class) or not _is_json(error.args):
             reason = (f"The module raised {error_class.__name__}",)
             return cls(RuntimeError, reason, {}, trace)

@@ -173,10 +173,10 @@ class ProcessPool:
     """A pool of processes for modules that compute, as many as there are cores.
 
     A process is started when none is free, and kept for further calls. If its call is canceled or
-    out of time, it is ended.
+    times out, it is ended.
 
     Clients with waiting calls take turns. While one client has more than its share of the
-    processes, others may start some more; these are not kept.
+    processes, other clients may start additional ones, which are not kept.
 
     Args:
         limit: Maximum number of modules that run at a time; by default, the number of cores.
@@ -243,13 +243,13 @@ class ProcessPool:
             if not worker.has_ended:
                 return worker
             await worker.end()
-        starting = asyncio.create_task(_Worker.start())
-        self._starting.add(starting)
-        starting.add_done_callback(self._starting.discard)
+        start_task = asyncio.create_task(_Worker.start())
+        self._starting.add(start_task)
+        start_task.add_done_callback(self._starting.discard)
         try:
-            return await asyncio.shield(starting)
+            return await asyncio.shield(start_task)
         except asyncio.CancelledError:  # the next call gets the process
-            starting.add_done_callback(self._on_late_start)
+            start_task.add_done_callback(self._on_late_start)
             raise
 
     async def _release(self, worker: _Worker) -> None:
@@ -259,9 +259,9 @@ class ProcessPool:
         else:
             await worker.end()
 
-    def _on_late_start(self, starting: "asyncio.Task[_Worker]") -> None:
-        if not starting.cancelled() and starting.exception() is None:
-            self._free.append(starting.result())
+    def _on_late_start(self, start_task: "asyncio.Task[_Worker]") -> None:
+        if not start_task.cancelled() and start_task.exception() is None:
+            self._free.append(start_task.result())
 
     async def close(self) -> None:
         """End all processes; the pool can be used again."""

@@ -1,9 +1,9 @@
 """Redaction of inputs and outputs for logs, compiled once for each set of rules.
 
 apcore redacts three times per call, and each time indexes the JSON Schema and matches every name
-with every pattern: a quarter of a small call. `Redaction` returns the same in one pass, and caches
-the verdicts on names. It calls apcore's own function for schemas with `x-sensitive`, for patterns
-of values, and for values of other types than JSON's.
+with every pattern: a quarter of the time of a small call. `Redaction` does it in one pass, and
+caches the verdicts on names. It calls apcore's own function for schemas with `x-sensitive`, for
+patterns of values, and for values of other types than JSON's.
 """
 
 from contextvars import ContextVar
@@ -91,8 +91,8 @@ class Redaction:
             raise TypeError
         copy: dict[str, Any] = {}
         for name, value in data.items():
-            cached = len(name) <= MAX_NAME
-            is_sensitive = self._is_sensitive_cached if cached else self._is_sensitive
+            is_cacheable = len(name) <= MAX_NAME
+            is_sensitive = self._is_sensitive_cached if is_cacheable else self._is_sensitive
             if value is not None and is_sensitive(name):
                 copy[name] = self._rules["replacement"]
             else:

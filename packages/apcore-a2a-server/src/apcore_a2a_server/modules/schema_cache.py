@@ -19,12 +19,12 @@ from .redaction import SchemaStandIn
 from .stepwise import stepwise_validator
 
 MAX_ERRORS = 1000
-"""Maximum number of errors that apcore may describe; it takes some 20 us for each."""
+"""Maximum number of errors that apcore may describe, which takes some 20 ms."""
 
 LARGE_TEXT = 8 * 1024
 """Length of a JSON text above which it is validated stepwise, in characters."""
 
-KINDS = {"input_schema": "Input", "output_schema": "Output"}
+VALUE_NOUNS = {"input_schema": "Input", "output_schema": "Output"}
 """Attributes of a module with schemas, and the nouns for the values that they describe."""
 
 
@@ -72,7 +72,7 @@ class CachedSchema(SchemaStandIn):
     def _stepwise(self) -> SchemaValidator | None:
         """The validator for large values; None if the model has its own validation methods."""
         names, model = ("model_validate", "model_validate_json"), self._model
-        class_members = [vars(each) for each in model.__mro__ if each is not BaseModel]
+        class_members = [vars(base) for base in model.__mro__ if base is not BaseModel]
         is_custom = any(name in members for members in class_members for name in names)
         if not issubclass(model, BaseModel) or is_custom:
             return None
@@ -113,7 +113,7 @@ class CachedSchema(SchemaStandIn):
 
 def cache_schemas(module: Any) -> None:
     """Cache the JSON Schemas of a module instance's models."""
-    for name, kind in KINDS.items():
+    for name, kind in VALUE_NOUNS.items():
         model = getattr(module, name, None)
         if isinstance(model, type) and hasattr(model, "model_json_schema"):
             with suppress(AttributeError):  # the module has slots or a property: no cache for it

@@ -108,7 +108,7 @@ class Skills:
         return [skill.id for skill in skills if skill and skill.discoverable]
 
     def only(self) -> str | None:
-        """Return the id of the only discoverable skill; None if there are several."""
+        """Return the id of the only discoverable skill; None if there is not exactly one."""
         skill_ids = self.list()
         return skill_ids[0] if len(skill_ids) == 1 else None
 
@@ -181,8 +181,8 @@ class Skills:
         descriptor = self.registry.get_definition(skill_id)
         if descriptor is None:
             return {}
-        get = getattr(self.registry, "get", None)
-        module = get(skill_id) if get is not None else None
+        get_module = getattr(self.registry, "get", None)
+        module = get_module(skill_id) if get_module is not None else None
         if module is not None:
             install_stand_ins(skill_id, module)
         if self._caches_schemas and module is not None:

@@ -58,7 +58,7 @@ def let_others_run(value: Any) -> Any:
 # Models
 
 LISTS = frozenset({"list", "tuple", "set", "frozenset"})
-"""Types of core schemas that can end with their first invalid item."""
+"""Types of core schemas that can stop at the first invalid item."""
 NAMED = frozenset({"model", "dataclass", "typed-dict", "definition-ref"})
 """Types of core schemas whose names in the paths of errors do not contain the types inside."""
 
@@ -117,7 +117,7 @@ def _stepwise(node: Any, *, is_named: bool) -> Any:
 def _with_turn(schema: Any, kind: str) -> Any:
     """Return a core schema that lets other threads run before or after a value is validated."""
     if is_array(schema):  # the items of a tuple
-        return [_with_turn(each, kind) for each in schema]
+        return [_with_turn(item, kind) for item in schema]
     function = {"type": "no-info", "function": let_others_run}
     return {"type": kind, "function": function, "schema": schema}
 
@@ -157,7 +157,7 @@ class HashedEnum:
         """Check that a value is one of the members.
 
         Raises:
-            ValueError: It is not.
+            ValueError: The value is not a member.
         """
         if _hashable(instance) not in self._members:
             raise ValueError("Is not one of the values")
@@ -173,7 +173,7 @@ def stepwise_schema(schema: Json) -> tuple[Json, Mapping[str, Any]]:
 
 def _with_turns(schema: Any) -> Any:
     if is_array(schema):
-        return [_with_turns(each) for each in schema]
+        return [*map(_with_turns, schema)]
     if not is_object(schema):
         return schema
     result = {
@@ -192,7 +192,7 @@ def _has_large_enum(schema: Any) -> bool:
         return False
     members = schema.get("enum")
     if is_array(members):
-        count = sum(is_object(each) or is_array(each) for each in members)
+        count = sum(is_object(member) or is_array(member) for member in members)
         if count >= MANY_MEMBERS:
             return True
     return any(map(_has_large_enum, schema.values()))

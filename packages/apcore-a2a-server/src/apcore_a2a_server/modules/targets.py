@@ -80,15 +80,15 @@ class Extension(NamedTuple):
             NoModulesError: It has no modules.
             TargetError: It can't be imported, or apcore refuses one of its modules.
         """
-        earlier = sys.modules.get(self.name)
+        earlier_module = sys.modules.get(self.name)
         old_modules = [module for module, _ in entries_of(self.imported_source()).values()]
         try:
             with _out_of_global_client(old_modules):
                 source = _load_file(self.file, self.module_id, self.name)
                 _add(apcore.Registry(), source)  # does the registry's own checks, and runs on_load
         except BaseException:  # SystemExit, too
-            if earlier is not None:  # its functions stay in service
-                sys.modules[self.name] = earlier
+            if earlier_module is not None:  # its functions stay in service
+                sys.modules[self.name] = earlier_module
             raise
         return source
 
@@ -111,10 +111,10 @@ def load(target: Any, *, allow_empty: bool = False) -> Any:
     if isinstance(target, str):
         return _load_named(target, allow_empty)
     if isinstance(target, SEQUENCES):
-        return combine([load(each, allow_empty=allow_empty) for each in target])
+        return combine([load(item, allow_empty=allow_empty) for item in target])
     if isinstance(target, Mapping):
         targets = cast("Mapping[str, Any]", target)
-        return {module_id: _only_module(each, module_id) for module_id, each in targets.items()}
+        return {module_id: _only_module(item, module_id) for module_id, item in targets.items()}
     if isinstance(target, ModuleType):
         return _modules_in(target, target.__name__, target.__name__)
     module = _as_module(target)
@@ -124,7 +124,7 @@ def load(target: Any, *, allow_empty: bool = False) -> Any:
 
 
 def _only_module(target: Any, module_id: str) -> Any:
-    """Return the only module of a target, which gets another id.
+    """Return the only module of a target, for the skill with the id *module_id*.
 
     Raises:
         TargetError: It has several modules, or it can't be loaded.
@@ -144,11 +144,11 @@ def combine(sources: Sequence[Any]) -> Any:
     Raises:
         TargetError: There are several executors, or two modules have the same id.
     """
-    executors = [each for each in sources if _executor_of(each) is not None]
+    executors = [source for source in sources if _executor_of(source) is not None]
     if len(executors) > 1:
         problem = "Only one target can be an Executor or APCore, whose rules apply to all modules"
         raise TargetError(f"{problem}, but there are {len(executors)}")
-    registries = [each for each in sources if not isinstance(each, Mapping)]
+    registries = [source for source in sources if not isinstance(source, Mapping)]
     base: Any = (*executors, *registries, apcore.Registry())[0]
     executor = _executor_of(base)
     registry = base if executor is None else executor.registry
@@ -240,7 +240,8 @@ def _load_path(path: Path, allow_empty: bool) -> Any:
         return registry
     if path.is_file() and path.suffix in YAML:
         return {
-            each or _id_of(module): module for each, module in bridges.modules_in_file(path).items()
+            skill_id or _id_of(module): module
+            for skill_id, module in bridges.modules_in_file(path).items()
         }
     if path.is_file() and path.suffix != ".py":
         raise TargetError(f"{path} is neither Python nor YAML\n{FORMATS}")
@@ -297,15 +298,17 @@ def _clients(namespace: ModuleType) -> dict[str, Any]:
     """Return the objects with modules, by name: clients, or else executors, or else registries."""
     objects: dict[str, Any] = {}
     for name, value in vars(namespace).items():
-        if type(value).__name__ in CLIENTS and not any(value is each for each in objects.values()):
+        if type(value).__name__ in CLIENTS and not any(
+            value is known for known in objects.values()
+        ):
             objects[name] = value
     for attribute in ("executor", "registry", "list"):
-        sources = {name: each for name, each in objects.items() if hasattr(each, attribute)}
+        sources = {name: item for name, item in objects.items() if hasattr(item, attribute)}
         if sources:
             return {
-                name: each
-                for name, each in sources.items()
-                if getattr(each, "registry", each).list()
+                name: source
+                for name, source in sources.items()
+                if getattr(source, "registry", source).list()
             }
     return {}
 
@@ -388,7 +391,7 @@ def _metadata(registry: Any, module_id: str) -> dict[str, Any]:
     metadata = dict(registry.get_module_metadata(module_id))
     if metadata.get("annotations") is not None:
         metadata["annotations"] = asdict(metadata["annotations"])
-    metadata["examples"] = [asdict(each) for each in metadata.get("examples") or ()]
+    metadata["examples"] = [*map(asdict, metadata.get("examples") or ())]
     return metadata
 
 
@@ -413,7 +416,7 @@ def entries_of(source: Any) -> dict[str, tuple[Any, dict[str, Any]]]:
     executor = _executor_of(source)
     registry = source if executor is None else executor.registry
     ids = [*registry.list()]
-    return {each: (registry.get(each), _metadata(registry, each)) for each in ids}
+    return {name: (registry.get(name), _metadata(registry, name)) for name in ids}
 
 
 @contextmanager
@@ -427,7 +430,8 @@ def _out_of_global_client(modules: Sequence[Any]) -> Generator[None]:
         yield
         return
     registry: Any = client.registry
-    removed = {n: m for n in registry.list() if any((m := registry.get(n)) is o for o in modules)}
+    entries = [(module_id, registry.get(module_id)) for module_id in registry.list()]
+    removed = {name: entry for name, entry in entries if any(entry is old for old in modules)}
     for module_id in removed:
         registry.unregister(module_id)
     other_ids = {*registry.list()}
@@ -469,7 +473,8 @@ def _attribute(namespace: ModuleType, path: str, owner: str) -> Any:
     value: Any = namespace
     for name in path.split("."):
         if not hasattr(value, name):
-            hint = suggestion(name, [each for each in dir(value) if not each.startswith("_")])
+            public_names = [attribute for attribute in dir(value) if not attribute.startswith("_")]
+            hint = suggestion(name, public_names)
             raise TargetError(f"{owner} has no attribute {clean(name, 200)}{hint}")
         value = getattr(value, name)
     if (

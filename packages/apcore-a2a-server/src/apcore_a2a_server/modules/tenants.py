@@ -9,7 +9,7 @@ from .access import Access
 from .skills import Skills
 
 OWNER_PREFIX = "%tenant|"
-"""Prefix of the owners of tenants' tasks; no principal has it, since `%` is escaped there."""
+"""Prefix of the owners of tenants' tasks; no principal begins with it: `%` is escaped in these."""
 
 
 class Tenant(NamedTuple):

@@ -144,8 +144,8 @@ class ThreadPool:
     client has more than its share of the places, the others still get theirs, so that more than
     `limit` modules may run: up to half as many more for a share of one half.
 
-    A thread can't be ended from outside. A call that is canceled or out of time gives its place
-    to the next and leaves its thread behind: it is *stuck* until its module returns, and the
+    A thread can't be ended from outside. A call that is canceled or times out gives its place to
+    the next call and leaves its thread behind: it is *stuck* until its module returns, and the
     result is dropped. When as many threads are stuck as may run, calls are refused. The threads are
     daemons: a process that ends does not wait for them, as it would for those of
     `concurrent.futures` or anyio.
@@ -158,7 +158,7 @@ class ThreadPool:
 
     Attributes:
         computing_limit: How many threads may use the CPU before other calls wait.
-        late_limit: How many may while the event loop is late.
+        late_limit: How many threads may use the CPU while the event loop is late.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class ThreadPool:
             self._timer = asyncio.get_running_loop().call_later(WINDOW, self._retry, due)
 
     def _next(self) -> _Call | None:
-        """Return the next call for which there is a place, of the clients in turn, or None."""
+        """Return the next call for which there is a place, or None; clients take turns."""
         rooms = self._rooms() if self._waiting else ()
         if not all(room.has_any() for room in rooms):
             return None
@@ -274,7 +274,7 @@ class ThreadPool:
         return Room.of(limit, self._share, holders)
 
     def _abandon(self, call: _Call) -> None:
-        """Give up a call whose caller was cancelled; if it has a thread, that one is now stuck."""
+        """Give up a call whose caller was cancelled; its thread, if it has one, is now stuck."""
         if call in self._running:
             self._running.remove(call)
             with self._lock:
@@ -304,7 +304,7 @@ class ThreadPool:
             loop.call_soon_threadsafe(self._settle, call, result, error)
 
     def _settle(self, call: _Call, result: Any, error: BaseException | None) -> None:
-        """Give a call's result to its caller, and its place to the next, in the event loop."""
+        """Give a call's result to its caller, and its place to the next call, in the event loop."""
         self._running.discard(call)
         if not call.result.done():
             if error is None:
@@ -360,10 +360,10 @@ class SideThreads:
             entry = self._waiting.pop()
         if entry is not None:
             _, (result, function) = entry
-            _settle(result, function)
+            _set_result(result, function)
 
 
-def _settle(result: "Future[Any]", function: Callable[[], Any]) -> None:
+def _set_result(result: "Future[Any]", function: Callable[[], Any]) -> None:
     """Call *function* and set its result, unless its caller was cancelled."""
     if not result.set_running_or_notify_cancel():
         return

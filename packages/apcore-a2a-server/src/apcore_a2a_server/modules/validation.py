@@ -1,9 +1,10 @@
 """Validation of inputs and outputs in bounded time.
 
-apcore checks a JSON Schema with the library jsonschema, in Python. A pattern such as `^(a+)+$`
-takes it 2^n steps for n characters, `uniqueItems` n^2 for n objects, and the regular expressions
-of Python hold the interpreter lock: neither the event loop nor any other thread gets a turn. A
-module instance therefore gets stand-ins for such schemas, which behave like apcore's otherwise.
+apcore checks a JSON Schema with the library jsonschema, in Python. It needs 2^n steps to match n
+characters with a pattern such as `^(a+)+$`, and n^2 for `uniqueItems` with n objects. Python's
+regular expressions hold the interpreter lock: neither the event loop nor any other thread gets a
+turn. A module instance therefore gets stand-ins for such schemas, which otherwise behave like
+apcore's.
 """
 
 import json
@@ -31,7 +32,7 @@ from pydantic_core import to_jsonable_python
 
 from .core_schemas import is_deeper, python_patterns, union_depth
 from .redaction import SchemaStandIn
-from .schema_cache import KINDS, CachedSchema
+from .schema_cache import VALUE_NOUNS, CachedSchema
 from .stepwise import OutOfTimeError, limited_time, stepwise_schema
 
 logger = logging.getLogger("apcore_a2a.skills")
@@ -86,7 +87,7 @@ class LinearSchema(SchemaStandIn):
         """Return *data* if it matches the schema; the check never coerces, so it is strict.
 
         Raises:
-            SchemaValidationError: It does not match.
+            SchemaValidationError: The data does not match.
         """
         try:
             is_valid = self._validator.is_valid(data)
@@ -138,7 +139,7 @@ class SeparateSchema(SchemaStandIn):
         """Return *data* if it matches the schema.
 
         Raises:
-            SchemaValidationError: It does not match, or the check takes too long.
+            SchemaValidationError: The data does not match, or the check takes too long.
         """
         violations = check_in_process({"schema": self._schema}, data)
         if violations:
@@ -216,16 +217,16 @@ def check_in_process(check: Json, data: Any) -> list[Json]:
 
 
 @lru_cache(maxsize=1024)
-def needs_stand_in(kind: type) -> bool:
+def needs_stand_in(schema_type: type) -> bool:
     """Return whether `install_stand_ins` has a stand-in for a schema, or would look for one.
 
     Args:
-        kind: The schema, if it is a model; otherwise its type.
+        schema_type: The schema, if it is a model; otherwise its type.
     """
-    if kind.__name__ == DICT_SCHEMA:
+    if schema_type.__name__ == DICT_SCHEMA:
         return True
-    is_slow = bool(python_patterns(kind)["patterns"]) or union_depth(kind) is not None
-    return is_slow or json_schema_of(kind) is not None
+    is_slow = bool(python_patterns(schema_type)["patterns"]) or union_depth(schema_type) is not None
+    return is_slow or json_schema_of(schema_type) is not None
 
 
 def install_stand_ins(skill_id: str, module: Any) -> None:
@@ -233,7 +234,7 @@ def install_stand_ins(skill_id: str, module: Any) -> None:
 
     A warning names each pattern that may backtrack.
     """
-    for name, kind in KINDS.items():
+    for name, kind in VALUE_NOUNS.items():
         stand_in = _stand_in(skill_id, getattr(module, name, None), kind)
         if stand_in is not None:
             with suppress(AttributeError):  # the module has slots or a property
@@ -354,7 +355,7 @@ def _violation(error: ValidationError) -> Json:
     """Return a violation as apcore's errors have it, without the rejected value."""
     steps = (str(step).replace("~", "~0").replace("/", "~1") for step in error.instance_path)
     keyword = ALIASES.get(error.kind.name, error.kind.name)
-    if "dependentRequired" in error.schema_path:  # not the caller's missing member at the root
+    if "dependentRequired" in error.schema_path:  # jsonschema-rs reports it as `required`
         keyword = "dependentRequired"
     path = "".join(f"/{step}" for step in steps)
     return {"path": path, "keyword": keyword, "message": f"Invalid value ({keyword})"}

@@ -125,8 +125,10 @@ class Extensions:
 
     async def _reload(self, file_id: str, files: Files | None) -> None:
         """Replace the modules of a file by those that it has now."""
-        old, new = self._loaded.get(file_id, {}), dict[str, LoadedModule]()
-        expected: dict[str, Any] = {skill_id: loaded.module for skill_id, loaded in old.items()}
+        old_modules, new_modules = self._loaded.get(file_id, {}), dict[str, LoadedModule]()
+        expected: dict[str, Any] = {
+            skill_id: loaded.module for skill_id, loaded in old_modules.items()
+        }
         for skill_id, module in (expected or {file_id: None}).items():
             if self._registry.get(skill_id) is not module:
                 message = "Not reloading %s: the registered module is not the one loaded from %s"
@@ -135,20 +137,21 @@ class Extensions:
                 return
         try:
             if files is not None:
-                new = await asyncio.to_thread(_load, file_id, files, self._folder)
-            _swap(self._registry, old, new)
+                new_modules = await asyncio.to_thread(_load, file_id, files, self._folder)
+            _swap(self._registry, old_modules, new_modules)
         except Exception as error:  # from the modules' code, or from the registry's validator
             name = files and files.code.relative_to(self._folder)
-            stays = ", the old one stays" if any(map(self._registry.get, old)) else ""
+            addition = ", the old one stays" if any(map(self._registry.get, old_modules)) else ""
             extra = {"event": "module_load_failed"}
-            logger.warning("Can't load %s%s: %s", name, stays, _reason(error), extra=extra)
-            unused = new  # they may have loaded before the registry refused them
+            logger.warning("Can't load %s%s: %s", name, addition, _reason(error), extra=extra)
+            unused = new_modules  # they may have loaded before the registry refused them
         else:
-            unused = old
-            self._loaded[file_id] = new
-            for skill_id in sorted(old | new):
-                event = "module_added" if skill_id in new else "module_removed"
-                event = "module_reloaded" if skill_id in old and skill_id in new else event
+            unused = old_modules
+            self._loaded[file_id] = new_modules
+            for skill_id in sorted(old_modules | new_modules):
+                event = "module_added" if skill_id in new_modules else "module_removed"
+                if skill_id in old_modules and skill_id in new_modules:
+                    event = "module_reloaded"
                 verb = event.removeprefix("module_").capitalize()
                 logger.info("%s %s", verb, skill_id, extra={"event": event})
         for skill_id, loaded in unused.items():
@@ -193,7 +196,7 @@ def _already_loaded(
         if files.has_bindings:
             with suppress(TargetError):  # it has changed since the modules were loaded
                 ids = registered.keys() & _load_bindings(files.code)
-                loaded[file_id] = {each: registered[each] for each in ids}
+                loaded[file_id] = {skill_id: registered[skill_id] for skill_id in ids}
             continue
         module = registry.get(file_id)
         # apcore imports each extension file as a Python module called `apcore_ext_` and its stem.
@@ -201,7 +204,9 @@ def _already_loaded(
             loaded[file_id] = {file_id: LoadedModule(module, _metadata(files))}
         elif creates_modules(files.code):
             imported = _modules_of(Extension.of(files.code, folder).imported_source())
-            loaded[file_id] = {n: each for n, each in imported.items() if registry.get(n)}
+            loaded[file_id] = {
+                skill_id: module for skill_id, module in imported.items() if registry.get(skill_id)
+            }
     return loaded
 
 
@@ -219,7 +224,8 @@ def _load_bindings(file: Path) -> Modules:
 def _modules_of(source: Any) -> Modules:
     """Return the modules of a source; those of a client have metadata of their own."""
     return {
-        n: LoadedModule(module, metadata) for n, (module, metadata) in entries_of(source).items()
+        skill_id: LoadedModule(module, metadata)
+        for skill_id, (module, metadata) in entries_of(source).items()
     }
 
 
@@ -283,7 +289,7 @@ def _register(registry: Registry, skill_id: str, loaded: LoadedModule) -> None:
 def _unload(skill_id: str, module: Any) -> None:
     try:
         getattr(module, "on_unload", lambda: None)()
-    except BaseException as error:  # as in _load
+    except BaseException as error:  # modules may raise anything
         extra = {"event": "module_unload_failed"}
         logger.warning("Can't unload %s: %s", skill_id, _reason(error), extra=extra)
 
