@@ -141,7 +141,7 @@ def check_certificate(settings: ServeSettings) -> None:
     """Check that the certificate and its key can be used.
 
     Raises:
-        OptionError: They can't be read, or do not belong together.
+        OptionError: The files can't be read, or do not belong together.
     """
     if settings.ssl_certfile is None:
         return

@@ -306,7 +306,7 @@ class Admission:
         """Return a skill by its id.
 
         Raises:
-            MethodNotFoundError: There is none; the error lists the closest ids.
+            MethodNotFoundError: There is no such skill; the error lists the closest ids.
         """
         try:
             return self.setup.skills.get(skill_id)
@@ -387,7 +387,7 @@ def _require(record: TaskRecord | None) -> TaskRecord:
     """Return *record* if there is one, and add its task to the log context.
 
     Raises:
-        TaskNotFoundError: There is none.
+        TaskNotFoundError: There is no record.
     """
     if record is None:
         raise TaskNotFoundError

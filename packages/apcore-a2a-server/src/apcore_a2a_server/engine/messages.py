@@ -145,8 +145,8 @@ def wants_text(request: SendMessageRequest, skill: Skill) -> bool:
     """Return whether the client accepts the results of *skill* as text only.
 
     Raises:
-        ContentTypeNotSupportedError: It accepts neither text nor JSON, and the skill has no other
-            results. A skill without an output schema may return files.
+        ContentTypeNotSupportedError: The client accepts neither text nor JSON, and the skill has no
+            other results. A skill without an output schema may return files.
     """
     accepted = request.configuration.accepted_output_modes
     if not accepted or is_accepted(JSON, accepted):

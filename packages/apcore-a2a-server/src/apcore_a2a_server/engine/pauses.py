@@ -174,7 +174,7 @@ def _attached_parts(parts: object) -> list[dict[str, Any]] | None:
     """Return the parts that a module adds to its question, as JSON; None if there are none.
 
     Raises:
-        ValueError: They are not parts.
+        ValueError: The values are not parts.
     """
     if not parts:
         return None

@@ -329,7 +329,7 @@ class Run:
         """Convert a chunk or, as the *last* parts, an output.
 
         Raises:
-            OutputError: It is not JSON, or makes the artifact too large.
+            OutputError: The output is not JSON, or makes the artifact too large.
         """
         skill, client = self.call.skill, self.client
         arguments = output, skill.descriptor, skill.text_field

@@ -145,11 +145,11 @@ class AllowedHosts:
     browser takes the agent for the page's own server. Only the `Host` header shows the difference.
 
     Args:
-        allowed: Names of hosts, on any port; `*.example.com` for all names below `example.com`.
+        host_names: Names of hosts, on any port; `*.example.com` for all names below `example.com`.
     """
 
-    def __init__(self, allowed: Iterable[str]) -> None:
-        names = {name.strip("[]").lower() for name in allowed}
+    def __init__(self, host_names: Iterable[str]) -> None:
+        names = {name.strip("[]").lower() for name in host_names}
         self._names = frozenset(names)
         self._suffixes = tuple(name[1:] for name in names if name.startswith("*."))
 
@@ -175,20 +175,20 @@ def host_of(header: str) -> str:
     return (match[1] or match[2]) if match else ""
 
 
-def is_foreign(scope: Scope, allowed: Collection[str]) -> bool:
+def is_foreign(scope: Scope, allowed_origins: Collection[str]) -> bool:
     """Return whether an unsafe request comes from a page of another origin.
 
     Browsers send `Origin` (RFC 6454 §7) with every such request; other clients do not.
 
     Args:
         scope: The ASGI scope of the request.
-        allowed: Allowed origins in addition to the agent's own; "*" for all.
+        allowed_origins: Origins that may call in addition to the agent's own; "*" for all.
     """
     if scope["method"] in CROSS_ORIGIN_METHODS or b"origin" not in dict(scope["headers"]):
         return False
     headers = headers_of(scope)
     origin = headers["origin"]
-    if origin in allowed or "*" in allowed:
+    if origin in allowed_origins or "*" in allowed_origins:
         return False
     try:
         parsed = urlsplit(origin)

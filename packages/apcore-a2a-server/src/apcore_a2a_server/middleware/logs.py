@@ -117,7 +117,7 @@ class RedactingFormatter(logging.Formatter):
         return self._formatter.format(record)
 
 
-def redacted(error: BaseException, seen: tuple[BaseException, ...] = ()) -> BaseException:
+def redacted(error: BaseException, outer_errors: tuple[BaseException, ...] = ()) -> BaseException:
     """Return a stand-in for *error* with its type, stack and causes, but without its message.
 
     Example:
@@ -128,16 +128,16 @@ def redacted(error: BaseException, seen: tuple[BaseException, ...] = ()) -> Base
         #> KeyError()
         ```
     """
-    kind, seen = type(error), (*seen, error)
+    kind, outer_errors = type(error), (*outer_errors, error)
     stand_in: Exception = type(kind.__name__, (Exception,), {"__module__": kind.__module__})()
     implicit_cause = None if error.__suppress_context__ else error.__context__
     cause = error.__cause__ or implicit_cause
     if cause is error:  # apcore raises some errors from themselves, with the cause as attribute
         cause = getattr(error, "cause", None)
     # Causes may form a cycle; `in` would compare with ==, which errors may define.
-    is_new = all(cause is not earlier for earlier in seen) and len(seen) < MAX_CAUSES
+    is_new = all(cause is not outer for outer in outer_errors) and len(outer_errors) < MAX_CAUSES
     if isinstance(cause, BaseException) and is_new:
-        stand_in.__cause__ = redacted(cause, seen)
+        stand_in.__cause__ = redacted(cause, outer_errors)
     return stand_in.with_traceback(error.__traceback__)
 
 

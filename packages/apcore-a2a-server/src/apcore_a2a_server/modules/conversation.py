@@ -156,7 +156,7 @@ def added_metadata(reported: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the metadata that a module has added, as JSON; None if there are none.
 
     Raises:
-        OutputError: They are not JSON, too large, or have members that are the server's own.
+        OutputError: The metadata are not JSON, are too large, or have members of the server.
     """
     if not reported:
         return None

@@ -27,7 +27,7 @@ def import_file(file: Path, name: str) -> ModuleType:
     """Import a file as the Python module *name*.
 
     Raises:
-        TargetError: Its code raises an exception.
+        TargetError: The code of the file raises an exception.
     """
     make_importable(file.parent)
     spec = spec_from_file_location(name, file)
@@ -47,7 +47,7 @@ def import_module_of(name: str, target: str) -> ModuleType:
     """Import the Python module *name* of a target.
 
     Raises:
-        TargetError: There is none, or its code raises an exception.
+        TargetError: There is no such module, or its code raises an exception.
     """
     problem = f"There is no file, folder or Python module {clean(target, 500)}\n{FORMATS}"
     if not all(part.isidentifier() for part in name.split(".")):

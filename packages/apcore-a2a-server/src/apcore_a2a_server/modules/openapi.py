@@ -89,7 +89,7 @@ def _read(source: str) -> tuple[str, bytes]:
     """Return the location of a document, and its text; the location of a URL may be redirected.
 
     Raises:
-        TargetError: It can't be read.
+        TargetError: The document can't be read.
     """
     if not source.startswith(("http://", "https://")):
         try:
@@ -119,7 +119,7 @@ def _parse(data: bytes, label: str) -> Json:
     """Return a document as plain JSON: YAML also has dates, and keys that are not text.
 
     Raises:
-        TargetError: It is not an OpenAPI 3 document.
+        TargetError: The text is not an OpenAPI 3 document.
     """
     problem = f"{label} is not an OpenAPI document"
     try:

@@ -126,7 +126,7 @@ class Document:
         """Return the part of the document to which a reference points (RFC 6901).
 
         Raises:
-            DocumentError: There is none.
+            DocumentError: There is no such part.
         """
         if not reference.startswith("#/"):
             raise DocumentError(f"the reference {reference} points outside of the document")
@@ -165,7 +165,7 @@ class Document:
         """Return the server of an operation: its own, or that of its path or the document.
 
         Raises:
-            TargetError: It is relative, but the document is a file.
+            TargetError: The server's URL is relative, but the document is a file.
         """
         lists: list[Any] = [holder.get("servers") for holder in (*holders, self._document)]
         items = [item for servers in lists if is_array(servers) for item in servers]
@@ -432,7 +432,7 @@ def _secret(variable: str) -> str:
     """Return the credential in an environment variable; empty if there is none.
 
     Raises:
-        TargetError: It can't be sent.
+        TargetError: The credential can't be sent.
     """
     value = os.environ.get(variable, "").strip()
     if not HEADER_VALUE.fullmatch(value):

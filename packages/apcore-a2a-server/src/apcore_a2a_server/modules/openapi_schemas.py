@@ -55,7 +55,7 @@ class SchemaConverter:
         """Return a schema of OpenAPI as JSON Schema.
 
         Raises:
-            DocumentError: It has a reference that can't be followed.
+            DocumentError: The schema has a reference that can't be followed.
         """
         if not is_object(schema):
             return bool(schema)

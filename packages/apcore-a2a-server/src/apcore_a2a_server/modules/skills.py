@@ -139,7 +139,7 @@ class Skills:
         """Return the skill with this id.
 
         Raises:
-            MethodNotFoundError: There is none, or it is internal (FR-MSG-001.9).
+            MethodNotFoundError: There is no such skill, or it is internal (FR-MSG-001.9).
         """
         skill = self._find(skill_id)
         if skill is None:

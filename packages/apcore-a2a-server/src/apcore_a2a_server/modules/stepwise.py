@@ -34,7 +34,7 @@ def limited_time(seconds: float) -> Generator[None]:
     """Limit the CPU time of validations in this thread during the block.
 
     Raises:
-        OutOfTimeError: They have used up the time.
+        OutOfTimeError: The validations have used up the time.
     """
     token = _deadline.set(time.thread_time() + seconds)
     try:

@@ -77,8 +77,8 @@ class Extension(NamedTuple):
         """Import it again, and return its source of modules, after `on_load`.
 
         Raises:
-            NoModulesError: It has no modules.
-            TargetError: It can't be imported, or apcore refuses one of its modules.
+            NoModulesError: The file has no modules.
+            TargetError: The file can't be imported, or apcore refuses one of its modules.
         """
         earlier_module = sys.modules.get(self.name)
         old_modules = [module for module, _ in entries_of(self.imported_source()).values()]
@@ -104,7 +104,7 @@ def load(target: Any, *, allow_empty: bool = False) -> Any:
 
     Raises:
         TargetError: There is no such target, or it can't be imported.
-        NoModulesError: It has no modules.
+        NoModulesError: The target has no modules.
     """
     if isinstance(target, PathLike):
         return _load_path(Path(cast("PathLike[str]", target)), allow_empty)
@@ -127,7 +127,7 @@ def _only_module(target: Any, module_id: str) -> Any:
     """Return the only module of a target, for the skill with the id *module_id*.
 
     Raises:
-        TargetError: It has several modules, or it can't be loaded.
+        TargetError: The target has several modules, or can't be loaded.
     """
     if isinstance(target, Mapping):
         return bridges.module_of_config(cast("Mapping[str, Any]", target), module_id)
@@ -173,7 +173,7 @@ def discover(folder: Path, *, allow_empty: bool = False) -> Registry:
     """Return a registry of the modules in *folder*: classes, functions and bindings.
 
     Raises:
-        NoModulesError: It has no modules, and *allow_empty* is not set.
+        NoModulesError: The folder has no modules, and *allow_empty* is not set.
         TargetError: The folder does not exist, or a file of bindings is invalid.
     """
     if not folder.is_dir():
@@ -352,7 +352,7 @@ def _id_of(module: Any, name: str = "", module_id: str = "") -> str:
         module_id: The id to begin with instead.
 
     Raises:
-        TargetError: It has no id.
+        TargetError: The module has no id.
     """
     generated_prefix = re.sub(r"[^a-z0-9_.]", "_", name.lower()) + "."
     own_id = getattr(module, "module_id", None)
@@ -372,7 +372,7 @@ def _add(registry: Any, source: Any) -> None:
     """Add the modules of a source to a registry; modules of other registries keep their metadata.
 
     Raises:
-        TargetError: The registry refuses one.
+        TargetError: The registry refuses a module.
     """
     is_loaded = not isinstance(source, Mapping)
     for module_id, (module, metadata) in entries_of(source).items():
@@ -399,7 +399,7 @@ def bind(registry: Any, file: Path) -> None:
     """Register the functions that a file of bindings names.
 
     Raises:
-        TargetError: It is invalid, or one of its functions can't be imported.
+        TargetError: The file is invalid, or one of its functions can't be imported.
     """
     make_importable(file.parent)
     try:

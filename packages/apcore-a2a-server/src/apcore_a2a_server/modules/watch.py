@@ -214,7 +214,7 @@ def _load_bindings(file: Path) -> Modules:
     """Return the modules of a file of bindings.
 
     Raises:
-        TargetError: They can't be loaded.
+        TargetError: The modules can't be loaded.
     """
     registry = Registry()
     bind(registry, file)
@@ -233,7 +233,7 @@ def _load(file_id: str, files: Files, folder: Path) -> Modules:
     """Load the modules of a file as `discover` does.
 
     Raises:
-        ModuleLoadError: They can't be loaded; the error's cause is the reason.
+        ModuleLoadError: The modules can't be loaded; the error's cause is the reason.
     """
     # Python matches compiled code with its source by size and modification time in seconds: after
     # two edits within one second, the compiled code could be that of the first edit.

@@ -157,7 +157,7 @@ class LiveTask(Struct):
         lock: held by the one request or run that is changing the task.
         client: the client that runs or answers it, once `count_for` has set it.
         size: about how many bytes it takes in memory, here or in the store.
-        kept: how many of these bytes are kept here, and not counted by the store.
+        kept_size: how many of these bytes are kept here, and not counted by the store.
     """
 
     record: TaskRecord
@@ -166,7 +166,7 @@ class LiveTask(Struct):
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     client: str | None = None
     size: int = 0
-    kept: int = 0
+    kept_size: int = 0
 
 
 class LiveTasks:
@@ -350,10 +350,10 @@ class LiveTasks:
         """Count a task for *client*, as long as it is live."""
         live = self._live.get(task_id)
         if live is not None:
-            size, kept = live.size, live.kept
+            size, kept_size = live.size, live.kept_size
             self._count(live, 0, 0)
             live.client = client
-            self._count(live, size, kept)
+            self._count(live, size, kept_size)
 
     def _add(self, live: LiveTask) -> None:
         """Keep a task in memory, instead of an earlier record of it."""
@@ -367,15 +367,15 @@ class LiveTasks:
         if live is not None:
             self._count(live, 0, 0)
 
-    def _count(self, live: LiveTask, size: int, kept: int) -> None:
-        """Count a task that takes *size* bytes in all, and *kept* bytes here."""
-        self.kept_bytes += kept - live.kept
+    def _count(self, live: LiveTask, size: int, kept_size: int) -> None:
+        """Count a task that takes *size* bytes in all, and *kept_size* bytes here."""
+        self.kept_bytes += kept_size - live.kept_size
         client_bytes = self._bytes_of.get(live.client, 0) + size - live.size
         if client_bytes:
             self._bytes_of[live.client] = client_bytes
         else:
             self._bytes_of.pop(live.client, None)
-        live.size, live.kept = size, kept
+        live.size, live.kept_size = size, kept_size
 
     def _drop_call(self, record: TaskRecord) -> None:
         """Drop the packed call of a running task: other replicas read it from the store."""
@@ -387,11 +387,11 @@ class LiveTasks:
         if self._live.get(live.record.task.id) is not live:
             self._add(live)
         if growth is not None:
-            self._count(live, live.size + growth, live.kept + growth)
+            self._count(live, live.size + growth, live.kept_size + growth)
             return
         growth = max(_size(live.record) - live.size, 0)
         kept_growth = 0 if self.store.counts_tasks else growth
-        self._count(live, live.size + growth, live.kept + kept_growth)
+        self._count(live, live.size + growth, live.kept_size + kept_growth)
 
     def hand_over(self, task_id: str) -> None:
         """Leave a task to another replica or a later process, as this one is about to end."""

@@ -131,7 +131,7 @@ class InMemoryTaskStore(InProcessStore):
         """Store *record*; it replaces the one with the same task id.
 
         Raises:
-            StoreFullError: It is a new task, and the store is full of tasks that have not ended.
+            StoreFullError: The task is new, and the store is full of tasks that have not ended.
         """
         task = record.task
         old_task = self._tasks.get(task.id)

@@ -39,6 +39,10 @@ async def claim_due(store: Store, **request: Any) -> Sequence[Notification]:
     return await store.claim_notifications(ClaimRequest(**{**default, **request}))
 
 
+def _config_id(notification: Notification) -> str:
+    return notification.webhook.config.id
+
+
 async def settle_all(store: Store) -> list[tuple[str, int]]:
     """Settle all due notifications; return the id of the webhook and the version of each."""
     settled: list[tuple[str, int]] = []
@@ -131,7 +135,7 @@ async def a_postponed_notification_is_due_after_the_pause(store: Store) -> None:
 @check
 async def a_failed_webhook_gets_no_notifications(store: Store) -> None:
     record, lease = await begun(store, webhooks=[hook("w1"), hook("w2")])
-    failing, working = sorted(await claim_due(store), key=lambda each: each.webhook.config.id)
+    failing, working = sorted(await claim_due(store), key=_config_id)
     assert await store.give_up(failing, "status 500") == 2
     assert await store.give_up(failing, "status 500") == 0
     assert [webhook.failure for webhook in await store.webhooks("t1")] == ["status 500", ""]
@@ -178,7 +182,8 @@ async def claims_respect_the_free_slots_of_owners_and_hosts(store: Store) -> Non
         await begun(store, new_record(task_id, owner), [hook(host=host, task_id=task_id)])
     busy: dict[str, Any] = {"owners": ["bob"], "hosts": [("ada", "b.example")]}
     first = await claim_due(store, per_host=2, **busy)
-    assert [(each.owner, each.webhook.host) for each in first] == [("ada", "a.example")] * 2
+    receivers = [(notification.owner, notification.webhook.host) for notification in first]
+    assert receivers == [("ada", "a.example")] * 2
     second = await claim_due(store, per_owner=2)
     assert sorted(notification.owner for notification in second) == ["ada", "ada", "bob", "bob"]
     assert not await claim_due(store)
@@ -190,9 +195,11 @@ async def the_host_that_has_waited_longest_is_served_first(store: Store) -> None
         webhook = hook(host=f"{task_id}.example", task_id=task_id)
         await begun(store, new_record(task_id), [webhook])
     await begun(store, new_record("other", "bob"), [hook(task_id="other")])
-    assert [each.owner for each in await claim_due(store, owners=["ada"])] == ["bob"]
-    claims = [await claim_due(store, per_owner=2) for _ in range(2)]
-    assert [[each.task_id for each in claimed] for claimed in claims] == [["c", "b"], ["a"]]
+    (notification,) = await claim_due(store, owners=["ada"])
+    assert notification.owner == "bob"
+    for task_ids in (["c", "b"], ["a"]):
+        claimed = await claim_due(store, per_owner=2)
+        assert [notification.task_id for notification in claimed] == task_ids
 
 
 @check
@@ -276,7 +283,7 @@ def attempt(number: int, result: AttemptResult = "delivered") -> Attempt:
 async def status(store: Store, config_id: str = "w1", task_id: str = "t1") -> WebhookStatus:
     """Return the status of a webhook."""
     statuses = await store.webhook_statuses(WebhookQuery(task_id=task_id))
-    return next(each for each in statuses if each.webhook.config.id == config_id)
+    return next(status for status in statuses if status.webhook.config.id == config_id)
 
 
 @check
@@ -284,14 +291,14 @@ async def the_last_attempts_of_a_webhook_are_kept(store: Store) -> None:
     await begun(store, webhooks=[hook("w1"), hook("w2")])
     assert [*(await status(store)).attempts] == []
     for number in range(MAX_ATTEMPTS + 2):
-        (first, *_) = [each for each in await claim_due(store) if each.webhook == hook("w1")]
+        (first, *_) = [due for due in await claim_due(store) if due.webhook == hook("w1")]
         await store.postpone(first, 0, attempt(number, "retried"))
-    (first,) = [each for each in await claim_due(store) if each.webhook == hook("w1")]
+    (first,) = [due for due in await claim_due(store) if due.webhook == hook("w1")]
     await store.settle(first, attempt(99))
     await store.settle(first, attempt(100))  # it is settled already
-    kept = [*(await status(store)).attempts]
+    kept_attempts = [*(await status(store)).attempts]
     numbers = range(MAX_ATTEMPTS + 1, 2, -1)
-    assert kept == [attempt(99), *(attempt(number, "retried") for number in numbers)]
+    assert kept_attempts == [attempt(99), *(attempt(number, "retried") for number in numbers)]
     assert [*(await status(store, "w2")).attempts] == []
 
 
@@ -333,17 +340,16 @@ async def webhooks_are_found_by_task_owner_and_state(store: Store) -> None:
         task_id = f"t{number}"
         webhooks = [hook("w1", task_id=task_id), hook("w2", task_id=task_id)]
         await begun(store, new_record(task_id, owner), webhooks)
-    (failing, *_) = [each for each in await claim_due(store) if each.owner == "bob"]
+    (failing, *_) = [due for due in await claim_due(store) if due.owner == "bob"]
     await store.give_up(failing, "status 500", attempt(1, "failed"))
     failed = ("t1", failing.webhook.config.id)
     active = ("t1", "w2" if failed[1] == "w1" else "w1")
 
     async def find(**query: Any) -> list[tuple[str, str]]:
         statuses = await store.webhook_statuses(WebhookQuery(**query))
-        return [(each.task_id, each.webhook.config.id) for each in statuses]
+        return [(status.task_id, status.webhook.config.id) for status in statuses]
 
-    config_ids = ("w1", "w2")
-    all_webhooks = [(task_id, each) for task_id in ("t2", "t1", "t0") for each in config_ids]
+    all_webhooks = [(task_id, name) for task_id in ("t2", "t1", "t0") for name in ("w1", "w2")]
     assert await find() == all_webhooks
     assert await find(limit=3) == all_webhooks[:3]
     assert await find(state="failed") == [failed]
@@ -363,7 +369,7 @@ async def redelivery_sends_a_failed_webhook_what_it_has_missed(store: Store) -> 
     await store.change(chunk)
     paused = state_change(chunk.record, INPUT_REQUIRED, lease)
     await store.change(paused)
-    (failing, working) = sorted(await claim_due(store), key=lambda each: each.webhook.config.id)
+    (failing, working) = sorted(await claim_due(store), key=_config_id)
     await store.settle(working)
     assert await store.give_up(failing, "status 500", attempt(1, "failed")) == 1
     await store.change(state_change(paused.record, COMPLETED))
