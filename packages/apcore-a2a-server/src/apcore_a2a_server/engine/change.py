@@ -203,7 +203,7 @@ def set_status(record: TaskRecord, update: NewState) -> TaskStatusUpdateEvent:
     event = TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status)
     if update.metadata:
         metadata = update.metadata
-        if USAGE in metadata:  # that of this run, to add to the usage of earlier runs
+        if USAGE in metadata:  # the usage of this run, added to that of earlier runs
             total = add_usage(task.metadata.get(USAGE), metadata[USAGE])
             metadata = {**metadata, USAGE: total}
         task.metadata = task.metadata | metadata

@@ -158,7 +158,7 @@ class LeaseKeeper:
         await asyncio.gather(*self._loops, return_exceptions=True)
 
     async def _remove_replica(self) -> None:
-        with suppress(Exception):  # a store may raise anything; it is no longer listed later
+        with suppress(Exception):  # a store may raise anything; see REMOVAL_TIMEOUT
             async with asyncio.timeout(REMOVAL_TIMEOUT):
                 await self._store.remove_replica(self._describe().id)
 

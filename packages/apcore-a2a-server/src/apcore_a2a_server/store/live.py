@@ -404,7 +404,7 @@ class LiveTasks:
         return None if live is None else live.lease
 
     async def lease_holders(self, task_ids: Sequence[str]) -> dict[str, str]:
-        """Return the ids of the replicas that run these tasks, by id of those that are run."""
+        """Return the ids of the replicas that run these tasks, by the ids of the running tasks."""
         own_id = self.store.replica_id
         holders = {task_id: own_id for task_id in task_ids if self.lease_of(task_id) is not None}
         other_ids = [task_id for task_id in task_ids if task_id not in holders]
