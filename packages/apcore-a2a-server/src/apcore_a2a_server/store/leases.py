@@ -32,7 +32,7 @@ CLAIM_INTERVAL = 1.0
 """Seconds between claims of orphaned tasks."""
 CLAIM_LIMIT = 50
 """Maximum number of tasks that are claimed at a time."""
-REMOVAL_TIMEOUT = 1.0  # seconds; a replica that could not be removed is no longer listed later
+REMOVAL_TIMEOUT = 1.0  # seconds; without removal, a replica is unlisted when its report is old
 
 
 OnRenewed: TypeAlias = Callable[[Sequence[Lease], Sequence[Lease], float], None]
