@@ -344,7 +344,7 @@ def _create(module_class: type[Any]) -> Any:
 
 
 def _id_of(module: Any, name: str = "", module_id: str = "") -> str:
-    """Return the id of a module: its own, or one made from that of its Python module.
+    """Return the id of a module: its own, or one made from the name of its Python module.
 
     Args:
         module: The module.
