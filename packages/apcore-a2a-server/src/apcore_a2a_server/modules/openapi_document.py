@@ -168,8 +168,9 @@ class Document:
             TargetError: The server's URL is relative, but the document is a file.
         """
         lists: list[Any] = [holder.get("servers") for holder in (*holders, self._document)]
-        items = [item for servers in lists if is_array(servers) for item in servers]
-        server = next(filter(is_object, items), {})
+        items = [item for values in lists if is_array(values) for item in values]
+        servers = [item for item in items if is_object(item)]
+        server = servers[0] if servers else {}
         variables: Any = server.get("variables") or {}
 
         def default(match: re.Match[str]) -> str:
