@@ -25,11 +25,11 @@ SCENARIOS: Mapping[str, Scenario] = {
     ),
     "outage": Scenario(
         outages.lose_the_database,
-        {"rounds": 3, "tasks": 200, "seconds": 4, "lease": 15, "gone": 3},
+        {"rounds": 3, "tasks": 200, "seconds": 4, "lease": 15, "downtime": 3},
     ),
     "outage10": Scenario(
         outages.lose_the_database,
-        {"rounds": 2, "tasks": 200, "seconds": 4, "lease": 15, "gone": 10},
+        {"rounds": 2, "tasks": 200, "seconds": 4, "lease": 15, "downtime": 10},
     ),
     "cut": Scenario(
         cuts.cut_one_off, {"rounds": 1, "tasks": 100, "seconds": 20, "lease": 15, "cut": 30}

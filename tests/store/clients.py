@@ -22,11 +22,11 @@ SENDERS = 16
 
 
 class Interrupted(Exception):
-    """There was no response, or one that asks to retry."""
+    """The agent did not respond, or asked to retry."""
 
 
 class Clients:
-    """Many concurrent clients of one agent that record their observations; a context manager.
+    """Many concurrent clients of one agent that record what they observe; a context manager.
 
     Args:
         agent: The agent that the clients call.
@@ -71,50 +71,50 @@ class Clients:
     def finish(self) -> None:
         """Wait until all senders and readers are done."""
         pending, self._pending = self._pending, []
-        for work in pending:
-            work.result()
+        for future in pending:
+            future.result()
 
     def poll(self) -> None:
         """Read the final states of the tasks whose ends are not known yet."""
         unknown = self.observed.tasks - set(self.observed.ends)
-        for work in [self._senders.submit(self._poll, task_id) for task_id in unknown]:
-            work.result()
+        for future in [self._senders.submit(self._poll, task_id) for task_id in unknown]:
+            future.result()
 
-    def _submit(self, work: Future[None]) -> None:
-        self._pending.append(work)
+    def _submit(self, future: Future[None]) -> None:
+        self._pending.append(future)
         self._submitted += 1
 
     def _send(self, params: Json, with_webhook: bool) -> None:
-        task_id = _retry(lambda: self._answer("SendMessage", params))["task"]["id"]
+        task_id = _retry(lambda: self._call("SendMessage", params))["task"]["id"]
         if with_webhook:
             self.observed.with_webhook.add(task_id)
         self.observed.tasks.add(task_id)
 
     def _poll(self, task_id: str) -> None:
-        task = _retry(lambda: self._answer("GetTask", {"id": task_id}))
+        task = _retry(lambda: self._call("GetTask", {"id": task_id}))
         if state_of(task) in ENDED:
             self.observed.ends[task_id] = state_of(task)
 
-    def _answer(self, method: str, params: Json) -> Json:
+    def _call(self, method: str, params: Json) -> Json:
         response = self._agent.client.post("/", json=self._agent.request(method, **params))
         result: Json = _checked(response, response.json())["result"]
         return result
 
     def _stream(self, params: Json) -> None:
         """Read a stream to its end, resuming it as often as needed."""
-        seen: list[int] = []
+        versions: list[int] = []
         task_id, deadline = "", time.monotonic() + TIMEOUT
         while task_id not in self.observed.ends:
-            assert time.monotonic() < deadline, f"{task_id} did not end: {seen}"
-            method, source = ("SubscribeToTask", {"id": task_id}) if seen else (_STREAM, params)
+            assert time.monotonic() < deadline, f"{task_id} did not end: {versions}"
+            method, source = ("SubscribeToTask", {"id": task_id}) if versions else (_STREAM, params)
             with suppress(httpx.HTTPError, Interrupted):
-                for version, event in self._events(method, source, seen):
+                for version, event in self._events(method, source, versions):
                     task_id = self._record(task_id, event)
-                    self.observed.seen.setdefault(task_id, seen).append(version)
+                    self.observed.versions_read.setdefault(task_id, versions).append(version)
             time.sleep(RETRY_INTERVAL)
 
-    def _events(self, method: str, params: Json, seen: list[int]) -> Iterator[tuple[int, Json]]:
-        headers = {"last-event-id": str(seen[-1])} if seen else {}
+    def _events(self, method: str, params: Json, versions: list[int]) -> Iterator[tuple[int, Json]]:
+        headers = {"last-event-id": str(versions[-1])} if versions else {}
         body = self._agent.request(method, **params)
         with self._agent.client.stream("POST", "/", json=body, headers=headers) as response:
             if not response.headers["content-type"].startswith("text/event-stream"):

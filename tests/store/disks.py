@@ -36,10 +36,10 @@ def fill(path: Path) -> Path:
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[None]:
-    """Make *folder* a folder in which files can be neither written nor created.
+    """Make *folder* read-only, for root too.
 
     Raises:
-        PermissionError: Root may write everywhere, and there is no right to mount the folder.
+        PermissionError: The process is root, and may not mount the folder read-only.
     """
     mode = folder.stat().st_mode
     folder.chmod(0o555)

@@ -33,7 +33,7 @@ RULES = {
     "has ended, but has a lease": (
         f"SELECT id FROM {{0}}tasks WHERE state IN ({TERMINAL_STATES}) AND expires IS NOT NULL"
     ),
-    "has only one of an end and an end time": (
+    "has a final state or an end time, but not both": (
         f"SELECT id FROM {{0}}tasks WHERE (state IN ({TERMINAL_STATES})) <> (ended IS NOT NULL)"
     ),
     **{
@@ -62,14 +62,14 @@ class StoredTask:
         skill: the id of its skill.
         state: its state, as the protocol spells it.
         version: the version of its latest event.
-        first: the version of the first stored event.
+        first_version: the version of the first stored event.
         events: its log: the version of each event, and the new state or "".
     """
 
     skill: str
     state: str
     version: int
-    first: int = 1
+    first_version: int = 1
     events: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
 
     @property
@@ -88,7 +88,7 @@ class Observed:
     Attributes:
         tasks: the ids of acknowledged tasks.
         ends: the final states that clients have read, by the tasks' ids.
-        seen: for streams read to the end, the versions of their events in order.
+        versions_read: for streams read to the end, the versions of their events in order.
         paused: the tasks that should be waiting for an answer.
         with_webhook: the tasks that have a webhook.
         notified: the tasks and states that webhooks were notified of.
@@ -96,7 +96,7 @@ class Observed:
 
     tasks: set[str] = field(default_factory=set[str])
     ends: dict[str, str] = field(default_factory=dict[str, str])
-    seen: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    versions_read: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     paused: set[str] = field(default_factory=set[str])
     with_webhook: set[str] = field(default_factory=set[str])
     notified: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
@@ -108,16 +108,16 @@ class StoreContents:
 
     Attributes:
         tasks: its tasks.
-        waiting: the notifications that are still pending.
-        wrong: the tasks that break one of `RULES`, each with the rule.
+        pending_notifications: the notifications that are not delivered yet.
+        broken_rules: the tasks that break one of `RULES`, each with the rule.
     """
 
     tasks: dict[str, StoredTask]
-    waiting: Rows
-    wrong: list[tuple[str, str]]
+    pending_notifications: Rows
+    broken_rules: list[tuple[str, str]]
 
     @property
-    def working(self) -> list[str]:
+    def unfinished(self) -> list[str]:
         """The tasks that have not ended."""
         return [task_id for task_id, task in self.tasks.items() if not task.has_ended]
 
@@ -150,40 +150,40 @@ def start_counts(home: Path) -> Counter[str]:
 def violations(contents: StoreContents, observed: Observed, starts: Counter[str]) -> Iterator[str]:
     """Yield a line for each violation."""
     for task_id in sorted(observed.tasks - set(contents.tasks)):
-        yield f"{task_id}: acknowledged, and lost"
+        yield f"{task_id}: was acknowledged, but is lost"
     for task_id, task in contents.tasks.items():
         for line in (*_violations_of_state(task_id, task, observed), *_violations_of_log(task)):
             yield f"{task_id} ({task.skill}): {line}"
         if task.skill in UNREPEATABLE and starts[task_id] > 1:
             yield f"{task_id} ({task.skill}): started {starts[task_id]} times"
-    for task_id, line in contents.wrong:
+    for task_id, line in contents.broken_rules:
         yield f"{task_id}: {line}"
-    yield from _violations_of_webhooks(contents.tasks, contents.waiting, observed)
+    yield from _violations_of_webhooks(contents.tasks, contents.pending_notifications, observed)
 
 
 def failures(contents: StoreContents) -> Iterator[str]:
     """Yield a line for each repeatable task that has failed."""
     for task_id, task in contents.tasks.items():
         if task.skill in REPEATABLE and task.state == "failed":
-            yield f"{task_id} ({task.skill}): may run again, but is failed"
+            yield f"{task_id} ({task.skill}): may run again, but has failed"
 
 
 def _violations_of_state(task_id: str, task: StoredTask, observed: Observed) -> Iterator[str]:
     if not task.has_ended and task_id not in observed.paused:
-        yield f"left {task.state}"
+        yield f"has not ended: it is {task.state}"
     if task_id in observed.paused and task.state != "input-required":
         yield f"should be paused, but is {task.state}"
     if observed.ends.get(task_id, task.state) != task.state:
         yield f"clients saw it {observed.ends[task_id]}, but it is {task.state}"
     versions = [version for version, _ in task.events]
-    if observed.seen.get(task_id, versions) != versions:
-        yield f"read as {observed.seen[task_id]}, but is {versions}"
+    if observed.versions_read.get(task_id, versions) != versions:
+        yield f"read as {observed.versions_read[task_id]}, but stored as {versions}"
 
 
 def _violations_of_webhooks(
-    tasks: dict[str, StoredTask], waiting: Rows, observed: Observed
+    tasks: dict[str, StoredTask], pending_notifications: Rows, observed: Observed
 ) -> Iterator[str]:
-    for task_id, config_id, version in waiting:
+    for task_id, config_id, version in pending_notifications:
         yield f"{task_id}: webhook {config_id} was not notified of version {version}"
     for task_id in sorted(observed.with_webhook & set(tasks)):
         task = tasks[task_id]
@@ -193,13 +193,13 @@ def _violations_of_webhooks(
 
 def _violations_of_log(task: StoredTask) -> Iterator[str]:
     versions = [version for version, _ in task.events]
-    if versions != [*range(task.first, task.version + 1)]:
-        yield f"has gaps: {versions} of {task.first} to {task.version}"
+    if versions != [*range(task.first_version, task.version + 1)]:
+        yield f"has gaps: {versions} instead of {task.first_version} to {task.version}"
     ends = [version for version, state in task.events if state in ENDED]
     if len(ends) != task.has_ended:
         yield f"ended {len(ends)} times, but is {task.state}"
     if ends and ends[0] != versions[-1]:
-        yield f"has events behind its end: {versions[-1] - ends[0]}"
+        yield f"has events after its end: {versions[-1] - ends[0]}"
     states = [state for _, state in task.events if state]
     if states[-1:] not in ([], [task.state]):
         yield f"its log ends with {states[-1]}, but it is {task.state}"
@@ -217,7 +217,9 @@ def count_unfinished(address: str) -> tuple[int, int]:
     return asyncio.run(_count(address))
 
 
-def _contents(tasks: Rows, events: Rows, waiting: Rows, *wrong: Rows) -> StoreContents:
+def _contents(
+    tasks: Rows, events: Rows, pending_notifications: Rows, *rows_by_rule: Rows
+) -> StoreContents:
     stored = {
         task_id: StoredTask(skill, NAMES_BY_NUMBER[state], version, first)
         for task_id, skill, state, version, first in tasks
@@ -225,10 +227,12 @@ def _contents(tasks: Rows, events: Rows, waiting: Rows, *wrong: Rows) -> StoreCo
     for task_id, version, body in events:
         if task_id in stored:
             stored[task_id].events.append((version, _state(bytes(body))))
-    lines = [
-        (task_id, rule) for rule, rows in zip(RULES, wrong, strict=True) for (task_id,) in rows
+    broken_rules = [
+        (task_id, rule)
+        for rule, rows in zip(RULES, rows_by_rule, strict=True)
+        for (task_id,) in rows
     ]
-    return StoreContents(stored, waiting, lines)
+    return StoreContents(stored, pending_notifications, broken_rules)
 
 
 def _state(body: bytes) -> str:

@@ -176,7 +176,7 @@ class Agent:
         task_id: str = answer["result"]["task"]["id"]
         return task_id
 
-    def say(self, task_id: str, text: str) -> Json:
+    def answer(self, task_id: str, text: str) -> Json:
         """Answer a paused task and return the updated task."""
         message = {"messageId": "a", "role": "ROLE_USER", "parts": [{"text": text}]}
         answer = self.ask("SendMessage", message={**message, "taskId": task_id})

@@ -21,7 +21,7 @@ STEPS, SECONDS = 20, 0.2
 
 
 def follow(site: Agent) -> tuple[list[tuple[int, Json]], float, bool]:
-    """Read a stream to its end; return its events, the seconds since the first, and if it broke."""
+    """Read a stream to its end; return its events, its duration, and whether it broke."""
     events, first_at, broke = list[tuple[int, Json]](), 0.0, False
     try:
         with site.stream("steps", seconds=SECONDS, steps=STEPS) as stream:

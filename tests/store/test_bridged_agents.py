@@ -1,4 +1,4 @@
-"""Questions of agents that bridges serve, answered at another replica."""
+"""Questions of an agent behind a bridge are answered at another replica."""
 
 from collections.abc import AsyncIterator
 from typing import Any

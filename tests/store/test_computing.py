@@ -24,7 +24,7 @@ LEASE = 10
 
 pytestmark = [pytest.mark.process, pytest.mark.soak]
 
-CALLS = 24  # concurrent ones
+CALLS = 24  # concurrent
 MODULE = """
 import time
 from apcore import ModuleAnnotations
@@ -77,7 +77,9 @@ def send_at_once(replicas: list[Replica], count: int = CALLS, **inputs: float | 
     """Send messages at the same time, to each replica in turn; return their tasks."""
     with ThreadPoolExecutor(count) as pool:
         targets = [replicas[number % len(replicas)] for number in range(count)]
-        return [answer["task"] for answer in pool.map(lambda to: send(to, **inputs), targets)]
+        return [
+            answer["task"] for answer in pool.map(lambda target: send(target, **inputs), targets)
+        ]
 
 
 def check_completed_once(replica: Replica, tasks: list[Any]) -> None:
@@ -112,7 +114,7 @@ def test_modules_that_wait_run_together(tmp_path: Path) -> None:
         assert time.monotonic() - started_at < 64 / 8
 
 
-def times_of(
+def poll_page(
     replica: Replica, path: str, stopped: threading.Event
 ) -> tuple[list[float], Counter[int]]:
     """Read a page until *stopped*; return how long each response took, and the status codes."""
@@ -134,7 +136,7 @@ def test_health_checks_do_not_wait_for_large_tasks_that_compute(tmp_path: Path) 
     ):
         send(replica)
         health, card = (
-            pool.submit(times_of, replica, path, stopped)
+            pool.submit(poll_page, replica, path, stopped)
             for path in ("/health", "/.well-known/agent-card.json")
         )
         try:

@@ -43,7 +43,7 @@ def check_refused(agent: Replica, method: str, **params: object) -> httpx.Respon
     return answer
 
 
-def send(skill: str) -> dict[str, object]:
+def send_params(skill: str) -> dict[str, object]:
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {"seconds": 0}}]}
     return {"message": message, "metadata": {"skillId": skill}}
 
@@ -79,9 +79,9 @@ def test_requests_that_cannot_be_stored_are_refused_and_running_tasks_recover(
         streams = streaming.enter_context(agent.stream("steps", seconds=0.1, steps=20))
         first = next(streams)
         filler = fill(disk)
-        answer = check_refused(agent, "SendMessage", **send("once"))
+        answer = check_refused(agent, "SendMessage", **send_params("once"))
         assert answer.json()["error"]["message"] == "The disk of the task store is full"
-        check_refused(agent, "SendStreamingMessage", **send("steps"))
+        check_refused(agent, "SendStreamingMessage", **send_params("steps"))
         agent.process.wait_for(rf"({disk / 'agent.db'} can't be written: disk is full)")
         assert not is_healthy(agent)
         reason = agent.client.get("/health").json()["reason"]
@@ -138,7 +138,7 @@ def test_a_kill_with_a_full_disk_loses_nothing(tmp_path: Path, disk: Path) -> No
     with replica(tmp_path, store) as agent:
         task_ids = [agent.start(skill, seconds=0) for skill in ("once", "again", "asks") * 5]
         filler, count = fill(disk), len(task_ids)
-        check_refused(agent, "SendMessage", **send("once"))
+        check_refused(agent, "SendMessage", **send_params("once"))
         states = [agent.state(task_id) for task_id in task_ids]
         agent.process.signal(signal.SIGKILL)
     filler.unlink()

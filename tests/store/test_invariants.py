@@ -43,7 +43,7 @@ def home(tmp_path: Path) -> Path:
 
 def sound_observations() -> Observed:
     return Observed(
-        tasks={"done", "paused"}, ends={"done": "completed"}, seen={"done": [1, 2, 3, 4]},
+        tasks={"done", "paused"}, ends={"done": "completed"}, versions_read={"done": [1, 2, 3, 4]},
         paused={"paused"},
     )  # fmt: skip
 
@@ -71,27 +71,27 @@ def test_a_sound_store_has_no_violations(home: Path) -> None:
 def test_a_lost_acknowledged_task_is_reported(home: Path) -> None:
     observed = sound_observations()
     observed.tasks.add("t9")
-    assert violations(home, observed) == ["t9: acknowledged, and lost"]
+    assert violations(home, observed) == ["t9: was acknowledged, but is lost"]
 
 
 def test_an_unfinished_task_is_reported(home: Path) -> None:
     observed = sound_observations()
     observed.paused.clear()
-    assert violations(home, observed) == ["paused (asks): left input-required"]
+    assert violations(home, observed) == ["paused (asks): has not ended: it is input-required"]
 
 
-STATEMENTS: dict[str, tuple[list[str], list[str]]] = {
+DAMAGED_LOGS: dict[str, tuple[list[str], list[str]]] = {
     "a gap": (
         ["DELETE FROM events WHERE task_id = 'done' AND version = 2"],
-        ["read as [1, 2, 3, 4], but is [1, 3, 4]", "has gaps: [1, 3, 4] of 1 to 4"],
+        ["read as [1, 2, 3, 4], but stored as [1, 3, 4]", "has gaps: [1, 3, 4] instead of 1 to 4"],
     ),
-    "an end that is missing": (
+    "a missing end": (
         [
             "DELETE FROM events WHERE task_id = 'done' AND version = 4",
             "UPDATE tasks SET version = 3 WHERE id = 'done'",
         ],
         [
-            "read as [1, 2, 3, 4], but is [1, 2, 3]",
+            "read as [1, 2, 3, 4], but stored as [1, 2, 3]",
             "ended 0 times, but is completed",
             "its log ends with working, but it is completed",
         ],
@@ -103,23 +103,23 @@ STATEMENTS: dict[str, tuple[list[str], list[str]]] = {
             "UPDATE tasks SET version = 5 WHERE id = 'done'",
         ],
         [
-            "read as [1, 2, 3, 4], but is [1, 2, 3, 4, 5]",
+            "read as [1, 2, 3, 4], but stored as [1, 2, 3, 4, 5]",
             "ended 2 times, but is completed",
-            "has events behind its end: 1",
+            "has events after its end: 1",
         ],
     ),
-    "a chunk behind the end": (
+    "a chunk after the end": (
         [
             "INSERT INTO events SELECT task_id, 5, body FROM events"
             " WHERE task_id = 'done' AND version = 3",
             "UPDATE tasks SET version = 5 WHERE id = 'done'",
         ],
         [
-            "read as [1, 2, 3, 4], but is [1, 2, 3, 4, 5]",
-            "has events behind its end: 1",
+            "read as [1, 2, 3, 4], but stored as [1, 2, 3, 4, 5]",
+            "has events after its end: 1",
         ],
     ),
-    "another end than clients saw": (
+    "a different end from the one that clients saw": (
         ["UPDATE tasks SET state = 4 WHERE id = 'done'"],
         [
             "clients saw it completed, but it is failed",
@@ -129,32 +129,32 @@ STATEMENTS: dict[str, tuple[list[str], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("about", STATEMENTS)
-def test_a_damaged_log_is_reported(home: Path, about: str) -> None:
-    statements, expected = STATEMENTS[about]
+@pytest.mark.parametrize("damage", DAMAGED_LOGS)
+def test_a_damaged_log_is_reported(home: Path, damage: str) -> None:
+    statements, expected = DAMAGED_LOGS[damage]
     sql(home, *statements)
     assert violations(home, sound_observations()) == [f"done (once): {line}" for line in expected]
 
 
-ROWS: dict[str, tuple[str, str]] = {
+DAMAGED_TASKS: dict[str, tuple[str, str]] = {
     "a lease of a task that has ended": (
         "UPDATE tasks SET expires = 12.5 WHERE id = 'done'",
         "done: has ended, but has a lease",
     ),
     "an end without a time": (
         "UPDATE tasks SET ended = NULL WHERE id = 'done'",
-        "done: has only one of an end and an end time",
+        "done: has a final state or an end time, but not both",
     ),
     "a time without an end": (
         "UPDATE tasks SET ended = 12.5 WHERE id = 'paused'",
-        "paused: has only one of an end and an end time",
+        "paused: has a final state or an end time, but not both",
     ),
 }
 
 
-@pytest.mark.parametrize("about", ROWS)
-def test_a_damaged_task_is_reported(home: Path, about: str) -> None:
-    statement, expected = ROWS[about]
+@pytest.mark.parametrize("damage", DAMAGED_TASKS)
+def test_a_damaged_task_is_reported(home: Path, damage: str) -> None:
+    statement, expected = DAMAGED_TASKS[damage]
     sql(home, statement)
     assert violations(home, sound_observations()) == [expected]
 
@@ -169,9 +169,9 @@ def test_rows_of_a_missing_task_are_reported(home: Path) -> None:
         "DELETE FROM tasks WHERE id = 'done'",
     )
     tables = "events", "messages", "webhooks", "sends", "outbox"
-    lost = ["done: acknowledged, and lost"]
-    assert violations(home, sound_observations()) == lost + [
-        f"done: has {each}, but does not exist" for each in tables
+    loss = ["done: was acknowledged, but is lost"]
+    assert violations(home, sound_observations()) == loss + [
+        f"done: has {table}, but does not exist" for table in tables
     ]
 
 
@@ -205,7 +205,7 @@ def test_a_repeatable_task_that_has_failed_is_reported(home: Path) -> None:
     sql(home, "UPDATE tasks SET state = 4, skill = 'again' WHERE id = 'done'")
     observed = sound_observations()
     observed.ends.clear()
-    lines = ["its log ends with completed, but it is failed", "may run again, but is failed"]
+    lines = ["its log ends with completed, but it is failed", "may run again, but has failed"]
     assert violations(home, observed, must_succeed=True) == [
         f"done (again): {line}" for line in lines
     ]

@@ -20,7 +20,7 @@ from .postgresql import Database
 pytestmark = pytest.mark.anyio
 TIMEOUT = 20  # seconds
 LEASE = 3
-"""Seconds that a lease lasts; the tests leave slow machines a share of it."""
+"""Seconds that a lease lasts: long enough for slow machines."""
 
 
 class UnresponsiveStore(InMemoryTaskStore):
@@ -53,12 +53,12 @@ async def test_a_lease_is_given_up_before_it_expires_when_the_store_never_answer
     record = new_record()
     payloads: list[Payload] = [record.task]
     lease = await tasks.create(record, payloads)
-    at = time.monotonic()
+    started_at = time.monotonic()
     keeper = LeaseKeeper(tasks, this_process, lost.put_nowait, unexpected_claim)
     keeper.start()
     try:
         assert await asyncio.wait_for(lost.get(), TIMEOUT) == lease
-        assert time.monotonic() - at < store.lease_seconds
+        assert time.monotonic() - started_at < store.lease_seconds
     finally:
         store.ends = True
         await keeper.stop()
@@ -79,7 +79,7 @@ async def test_later_leases_are_given_up_later() -> None:
     store = UnreachableStore()
     store.lease_seconds = LEASE
     tasks, lost = LiveTasks(store), asyncio.Queue[tuple[str, float]]()
-    begun: dict[str, float] = {}
+    begun_at: dict[str, float] = {}
     keeper = LeaseKeeper(
         tasks,
         this_process,
@@ -89,7 +89,7 @@ async def test_later_leases_are_given_up_later() -> None:
     keeper.start()
     try:
         for task_id in ("early", "late"):
-            begun[task_id] = time.monotonic()
+            begun_at[task_id] = time.monotonic()
             record = new_record(task_id)
             await tasks.create(record, [record.task])
             await asyncio.sleep(LEASE / 3)
@@ -98,7 +98,7 @@ async def test_later_leases_are_given_up_later() -> None:
             task_id, at = await asyncio.wait_for(lost.get(), TIMEOUT)
             end_times.setdefault(task_id, at)
         for task_id, at in end_times.items():
-            assert LEASE * 0.6 < at - begun[task_id] < store.lease_seconds
+            assert LEASE * 0.6 < at - begun_at[task_id] < store.lease_seconds
     finally:
         await keeper.stop()
 
@@ -155,7 +155,7 @@ async def test_a_task_that_failed_to_resume_is_claimed_again(server: Database) -
     try:
         claimed = [await asyncio.wait_for(claims.get(), TIMEOUT) for _ in range(2)]
         assert [claim.lease.task_id for claim in claimed] == [record.task.id] * 2
-        # neither has started the module a second time
+        # no claim has started the module again
         assert [claim.attempts for claim in claimed] == [1, 1]
     finally:
         await keeper.stop()
@@ -163,7 +163,7 @@ async def test_a_task_that_failed_to_resume_is_claimed_again(server: Database) -
 
 
 @pytest.mark.parametrize("kind", ["file", pytest.param("database", marks=pytest.mark.database)])
-async def test_a_held_up_event_loop_costs_no_lease(
+async def test_a_blocked_event_loop_loses_no_lease(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     seconds = 0.6
@@ -181,7 +181,7 @@ async def test_a_held_up_event_loop_costs_no_lease(
     keeper.start()
     try:
         for _ in range(2):
-            time.sleep(1.5 * seconds)  # noqa: ASYNC251  # as a module does that computes in the loop
+            time.sleep(1.5 * seconds)  # noqa: ASYNC251  # like a module that computes in the loop
             await asyncio.sleep(0.05)
         if kind == "database":
             assert not await store.claim(10)

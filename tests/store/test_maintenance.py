@@ -27,11 +27,11 @@ async def test_a_cancelled_check_leaves_nothing_running(
     await migrate(address)
     with closing(sqlite3.connect(tmp_path / "agent.db")) as file, file:
         file.execute(FILL)
-    work = asyncio.create_task(check(address))
+    checking = asyncio.create_task(check(address))
     await asyncio.sleep(0)
-    work.cancel()
+    checking.cancel()
     with caplog.at_level(logging.ERROR), pytest.raises(asyncio.CancelledError):
-        await work
+        await checking
     await asyncio.get_running_loop().shutdown_default_executor()
     gc.collect()
     assert not caplog.records

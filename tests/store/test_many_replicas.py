@@ -30,7 +30,7 @@ def test_any_replica_knows_every_task(tmp_path: Path, store: str) -> None:
         assert [task["id"] for task in listed] == [task_id]
         paused_id = first.start("asks", seconds=0)
         eventually(lambda: second.state(paused_id) == "input-required")
-        second.say(paused_id, "yes")
+        second.answer(paused_id, "yes")
         assert first.wait_for_end(paused_id) == ["completed"]
         assert first.starts(paused_id) == 1
 
@@ -103,8 +103,8 @@ def test_a_send_repeated_at_another_replica_returns_the_same_task(
         message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {"seconds": 0.3}}]}
         sent = {"message": {**message, "metadata": {"idempotencyKey": "k"}}}
         sent_tasks = [
-            at.ask("SendMessage", metadata={"skillId": "once"}, **sent)["result"]["task"]
-            for at in (first, second, first)
+            target.ask("SendMessage", metadata={"skillId": "once"}, **sent)["result"]["task"]
+            for target in (first, second, first)
         ]
         assert len({task["id"] for task in sent_tasks}) == 1
         assert first.starts(sent_tasks[0]["id"]) == 1
@@ -115,12 +115,12 @@ def test_only_one_of_racing_answers_and_cancels_takes_effect(tmp_path: Path, sto
         tasks = [first.start("asks", seconds=0.05) for _ in range(30)]
         eventually(lambda: {first.state(task_id) for task_id in tasks} == {"input-required"})
 
-        def race(at: Replica, *, cancels: bool) -> None:
+        def race(replica: Replica, *, cancels: bool) -> None:
             for task_id in tasks:
                 if cancels:
-                    at.ask("CancelTask", id=task_id)
+                    replica.ask("CancelTask", id=task_id)
                 else:
-                    at.ask(
+                    replica.ask(
                         "SendMessage",
                         message={
                             "messageId": "a",
@@ -131,8 +131,8 @@ def test_only_one_of_racing_answers_and_cancels_takes_effect(tmp_path: Path, sto
                     )
 
         threads = [
-            threading.Thread(target=race, args=(at,), kwargs={"cancels": cancels})
-            for at in (first, second)
+            threading.Thread(target=race, args=(target,), kwargs={"cancels": cancels})
+            for target in (first, second)
             for cancels in (False, True)
         ]
         for thread in threads:
@@ -153,7 +153,9 @@ def test_a_short_database_outage_loses_no_work(tmp_path: Path) -> None:
         replica(tmp_path, server.url, lease=20) as second,
     ):
         tasks = [
-            at.start(skill, seconds=2) for at in (first, second) for skill in ("again", "once")
+            agent.start(skill, seconds=2)
+            for agent in (first, second)
+            for skill in ("again", "once")
         ]
         server.stop("immediate")
         response = first.client.post("/", json=first.request("GetTask", id="unknown"))
@@ -163,7 +165,7 @@ def test_a_short_database_outage_loses_no_work(tmp_path: Path) -> None:
         eventually(lambda: [note.event for note in notes(tmp_path)].count("end") == 4)
         server.start()
         eventually(
-            lambda: {at.client.get("/health").status_code for at in (first, second)} == {200}
+            lambda: {agent.client.get("/health").status_code for agent in (first, second)} == {200}
         )
         assert second.wait_for_end(*tasks) == ["completed"] * 4
         for task_id in tasks:

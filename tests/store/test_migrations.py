@@ -1,4 +1,4 @@
-"""Stores of earlier schema versions are migrated with all they hold."""
+"""Stores of earlier schema versions are migrated with all their contents."""
 
 import asyncio
 import sqlite3
@@ -39,7 +39,7 @@ TABLES = (*BODIES, "events", "outbox")
 
 
 def as_protobuf(table: str, body: bytes) -> bytes:
-    """Return a body as version 3 had it."""
+    """Return a body as schema version 3 stored it."""
     if table in BODIES:
         message: Any = to_sdk(read_json(BODIES[table], body))
         return bytes(message.SerializeToString())
@@ -73,7 +73,7 @@ async def verify(store: Store, record: TaskRecord) -> None:
     assert events is not None
     assert [event.version for event in events] == [1, 2, 3]
     assert list(await store.conversation("ada", "c1", 10)) == record.task.history
-    assert [each.config for each in await store.webhooks("t1")] == [HOOK]
+    assert [webhook.config for webhook in await store.webhooks("t1")] == [HOOK]
     await store.close()
 
 

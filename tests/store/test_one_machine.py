@@ -49,7 +49,7 @@ def test_after_a_kill_every_task_resumes_or_fails(tmp_path: Path, store: str) ->
             second.events(repeatable)
         )
         assert second.state(paused_id) == "input-required"
-        second.say(paused_id, "yes")
+        second.answer(paused_id, "yes")
         assert second.wait_for_end(paused_id) == ["completed"]
 
 

@@ -102,7 +102,7 @@ def modes(folder: Path) -> dict[str, str]:
     return {path.name: oct(path.stat().st_mode & 0o777) for path in folder.iterdir()}
 
 
-async def test_the_files_are_for_their_owner_only(tmp_path: Path) -> None:
+async def test_only_the_owner_may_access_the_files(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "agent.db")
     await store.start()
     await begun(store)

@@ -13,7 +13,7 @@ from apcore_a2a_server.store.testing.webhook_checks import claim_due, hook
 pytestmark = pytest.mark.anyio
 
 SLOW_HOST = ("ada", "a.example")
-"""The principal and the host that claims leave out."""
+"""The principal and the host that claims exclude."""
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ async def test_the_cost_of_a_claim_does_not_grow_with_the_backlog_of_a_slow_host
             seconds, (other,) = await claim(store)
             times[count].append(seconds)
             await store.postpone(other, 0)
-    assert median(times[10_000]) < 20 * median(times[10])  # and not a thousand times
+    assert median(times[10_000]) < 20 * median(times[10])  # the backlog is a thousand times as long
 
 
 async def test_a_notification_scheduled_repeatedly_is_stored_once() -> None:
@@ -102,7 +102,7 @@ async def test_undelivered_notifications_are_abandoned_at_the_end_of_the_process
 
 
 async def test_stored_webhooks_are_read_only_when_notifications_are_delivered() -> None:
-    class Earlier(InMemoryTaskStore):
+    class ReopenedStore(InMemoryTaskStore):
         """A store that kept a paused task and its webhook from an earlier process."""
 
         async def read_webhooks(self, task_id: str) -> list[Webhook]:
@@ -111,7 +111,7 @@ async def test_stored_webhooks_are_read_only_when_notifications_are_delivered() 
 
     reads: list[str] = []
     for delivers in (False, True):
-        store = Earlier()
+        store = ReopenedStore()
         record: TaskRecord = new_record()
         record.version = 1
         await store.save(record)

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.smoke]
 
 @asynccontextmanager
 async def two_processes(server: Database) -> AsyncIterator[tuple[PostgresStore, Any, Any]]:
-    """Yield a store, the connection of another process, and one that watches both."""
+    """Yield a store, a connection of another process, and one that sees both wait for locks."""
     store = PostgresStore(server.url)
     await store.start()
     other, watcher = [await asyncpg.connect(server.url) for _ in range(2)]
@@ -40,7 +40,7 @@ async def test_a_change_that_waits_for_a_new_webhook_notifies_it(server: Databas
         async with other.transaction():
             await save_webhooks(Session(other), "t1", [hook()], [])
             change = asyncio.create_task(store.change(state_change(record, COMPLETED, lease)))
-            await until_lock_wait(watcher)
+            await wait_for_lock_wait(watcher)
         await change
         assert [notification.version for notification in await claim_due(store)] == [3]
 
@@ -53,15 +53,15 @@ async def test_a_webhook_that_fails_while_another_is_added_stays_failed(server: 
         async with other.transaction():
             await save_webhooks(Session(other), "t1", [hook(), hook("w2")], [hook()])
             failing = asyncio.create_task(store.give_up(first, "status 410"))
-            await until_lock_wait(watcher)
+            await wait_for_lock_wait(watcher)
         assert await failing == 2
-        assert [notification.failure for notification in await store.webhooks("t1")] == [
+        assert [webhook.failure for webhook in await store.webhooks("t1")] == [
             "status 410",
             "",
         ]
 
 
-async def until_lock_wait(watcher: Any) -> None:
+async def wait_for_lock_wait(watcher: Any) -> None:
     """Wait until a connection waits for another's row lock."""
     for _ in range(1000):
         waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"

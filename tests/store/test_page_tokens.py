@@ -73,7 +73,7 @@ async def test_a_token_is_invalid_in_other_stores(tmp_path: Path) -> None:
         await store.close()
 
 
-def test_tokens_have_neither_an_order_nor_a_common_part() -> None:
+def test_tokens_reveal_no_order_and_share_no_beginning_or_end() -> None:
     tokens, query = PageTokens(b"k" * 32), Query("ada")
     sealed = [tokens.seal(query, position) for position in range(2000)]
     assert len({token[:4] for token in sealed}) > 1990

@@ -1,4 +1,4 @@
-"""Replicas that share a database know of each other: what each does, and which one runs a task."""
+"""Replicas that share a database show what each of them does and which one runs a task."""
 
 import asyncio
 import signal
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 Json = dict[str, Any]
 
 
-def shown(url: str) -> list[Json]:
+def replicas_at(url: str) -> list[Json]:
     """Return the replicas that an agent shows."""
     document: Json = httpx.get(f"{url}/apcore/now", trust_env=False).json()
     return list(document["replicas"])
@@ -40,7 +40,7 @@ async def own_id(peer: Peer) -> str:
     return str(replica_id)
 
 
-async def until_shown(peer: Peer, expected: list[tuple[str, int, int]]) -> None:
+async def wait_until_shown(peer: Peer, expected: list[tuple[str, int, int]]) -> None:
     """Wait until an agent shows these replicas, with their leases and runs."""
     found: list[tuple[str, int, int]] = []
     async with asyncio.timeout(TIMEOUT):
@@ -57,7 +57,7 @@ async def leases_of(peer: Peer, *task_ids: str) -> dict[str, str]:
     return {lease["taskId"]: lease["replica"] for lease in document["leases"]}
 
 
-async def test_replicas_show_each_other_and_who_runs_a_task(server: Database) -> None:
+async def test_replicas_show_each_other_and_which_one_runs_a_task(server: Database) -> None:
     server.clear()
     gate = Gate()
     modules = {"work": ActionModule(gate)}
@@ -69,15 +69,15 @@ async def test_replicas_show_each_other_and_who_runs_a_task(server: Database) ->
             await wait_until(lambda: len(gate.calls) == 3)
             ids = [await own_id(peer) for peer in (first, second)]
             for peer in (first, second):
-                await until_shown(peer, [(ids[0], 2, 2), (ids[1], 1, 1)])
+                await wait_until_shown(peer, [(ids[0], 2, 2), (ids[1], 1, 1)])
                 holders = await leases_of(peer, *tasks, "none")
                 assert holders == dict(zip(tasks, (ids[0], ids[0], ids[1]), strict=True))
             gate.opened.set()
             for task_id in tasks:
                 await first.until(task_id, "completed")
             assert await leases_of(second, *tasks) == {}
-            await until_shown(first, [(ids[0], 0, 0), (ids[1], 0, 0)])
-        await until_shown(first, [(ids[0], 0, 0)])
+            await wait_until_shown(first, [(ids[0], 0, 0), (ids[1], 0, 0)])
+        await wait_until_shown(first, [(ids[0], 0, 0)])
 
 
 async def test_replicas_that_have_not_reported_lately_are_left_out_and_deleted(
@@ -115,14 +115,14 @@ def test_a_killed_replica_disappears_and_its_task_names_the_one_that_took_it_ove
         replica(tmp_path, server.url, explorer=True) as first,
         replica(tmp_path, server.url, explorer=True) as second,
     ):
-        eventually(lambda: len(shown(second.url)) == 2)
+        eventually(lambda: len(replicas_at(second.url)) == 2)
         task_id = first.start("again", seconds=30)
-        (own,) = [each["id"] for each in shown(first.url) if each["self"]]
+        (own,) = [each["id"] for each in replicas_at(first.url) if each["self"]]
         assert holder(second, task_id) == own
         first.process.end(signal.SIGKILL)
-        (survivor,) = [each["id"] for each in shown(second.url) if each["self"]]
+        (survivor,) = [each["id"] for each in replicas_at(second.url) if each["self"]]
         eventually(lambda: holder(second, task_id) == survivor)
-        eventually(lambda: [each["id"] for each in shown(second.url)] == [survivor])
+        eventually(lambda: [each["id"] for each in replicas_at(second.url)] == [survivor])
         second.ask("CancelTask", id=task_id)
 
 
@@ -137,8 +137,8 @@ def holder(agent: Agent, task_id: str) -> str | None:
 def test_each_worker_is_a_replica(server: Database, folder: Path) -> None:
     with two_workers(server, folder) as agent:
         pids = {*workers_of(agent)}
-        eventually(lambda: {each["pid"] for each in shown(agent.url)} == pids)
-        first, second = shown(agent.url)
+        eventually(lambda: {each["pid"] for each in replicas_at(agent.url)} == pids)
+        first, second = replicas_at(agent.url)
         assert first["host"] == second["host"]
         assert [first["self"], second["self"]].count(True) == 1
         with asking(agent) as client:

@@ -1,4 +1,4 @@
-"""Tasks whose agent ends again and again, or whose agents disagree about the time."""
+"""Tasks whose agent restarts often, or whose replicas have different clocks."""
 
 import asyncio
 import sqlite3
@@ -98,7 +98,7 @@ async def test_a_module_is_started_four_times_with_pauses_that_grow(path: Path) 
     assert text_of(task) == "Replica lost while running: started 4 times, which is the limit"
 
 
-async def test_a_module_that_waited_for_a_thread_was_not_started(path: Path) -> None:
+async def test_waiting_for_a_thread_does_not_count_as_a_start_of_the_module(path: Path) -> None:
     released, started = threading.Event(), list[Inputs]()
 
     def wait(inputs: Inputs, context: Any) -> Inputs:
@@ -126,7 +126,9 @@ async def test_a_module_that_waited_for_a_thread_was_not_started(path: Path) -> 
             await peer.until(task_id, "completed")
 
 
-async def test_a_takeover_that_is_refused_before_the_module_ends_the_task(path: Path) -> None:
+async def test_a_takeover_that_is_refused_before_its_module_starts_fails_the_task(
+    path: Path,
+) -> None:
     gate = Gate()
     async with agent(path, ActionModule(gate, annotations=REPEATABLE), (0,)) as peer:
         task_id = await peer.start()
@@ -158,7 +160,9 @@ async def metric(peer: Peer, name: str) -> float:
     return float(values[0]) if values else 0
 
 
-async def test_the_metrics_are_right_after_a_lease_has_moved(server: Database) -> None:
+async def test_the_metrics_are_correct_after_another_replica_has_taken_over_a_task(
+    server: Database,
+) -> None:
     server.clear()
     released, gate = asyncio.Event(), Gate()
 

@@ -10,16 +10,16 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_retried_attempt_knows_that_it_is_a_repetition() -> None:
-    tries: list[bool] = []
+    repetitions: list[bool] = []
 
-    async def attempt(again: bool) -> str:
-        tries.append(again)
-        if len(tries) < 3:
+    async def attempt(is_repetition: bool) -> str:
+        repetitions.append(is_repetition)
+        if len(repetitions) < 3:
             raise UnavailableError("not yet")
         return "done"
 
     assert await retry_while_unavailable(attempt, 60) == "done"
-    assert tries == [False, True, True]
+    assert repetitions == [False, True, True]
 
 
 @pytest.mark.clock
@@ -27,11 +27,11 @@ async def test_a_retried_attempt_knows_that_it_is_a_repetition() -> None:
 async def test_pauses_grow_and_retries_end_after_half_a_lease() -> None:
     times: list[float] = []
 
-    async def attempt(again: bool) -> None:
+    async def attempt(is_repetition: bool) -> None:
         times.append(time.monotonic())
         raise UnavailableError("gone")
 
     with pytest.raises(UnavailableError):
         await retry_while_unavailable(attempt, 6)
     assert times[-1] - times[0] >= 3
-    assert 4 <= len(times) <= 12  # 30, if each pause were as long as the first
+    assert 4 <= len(times) <= 12  # there would be 30 if all pauses were as long as the first

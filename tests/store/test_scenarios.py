@@ -30,12 +30,12 @@ def test_a_replica_that_sleeps_past_its_lease_writes_nothing_more(trial: Trial) 
 
 
 def test_a_short_outage_of_the_database_interrupts_no_task(trial: Trial) -> None:
-    outages.lose_the_database(trial, rounds=1, tasks=40, seconds=2, lease=15, gone=1)
+    outages.lose_the_database(trial, rounds=1, tasks=40, seconds=2, lease=15, downtime=1)
     assert {note.event for note in notes(trial.home)} == {"begin", "end"}
 
 
 def test_after_a_long_outage_of_the_database_repeatable_tasks_run_again(trial: Trial) -> None:
-    outages.lose_the_database(trial, rounds=1, tasks=40, seconds=1, lease=3, gone=3)
+    outages.lose_the_database(trial, rounds=1, tasks=40, seconds=1, lease=3, downtime=3)
 
 
 def test_a_replica_that_is_cut_off_stops_before_others_take_over(trial: Trial) -> None:

@@ -75,7 +75,7 @@ async def test_only_one_of_two_new_tasks_gets_the_key_of_a_deleted_task() -> Non
     assert [isinstance(outcome, RepeatedError) for outcome in outcomes].count(True) == 1
 
 
-async def test_a_task_that_is_answered_while_it_is_claimed_is_left_alone() -> None:
+async def test_a_task_that_is_answered_during_a_claim_is_not_claimed() -> None:
     inner = SlowStore()
     store = ScannedStore(inner)
     record, lease = await begun(store)
@@ -94,7 +94,7 @@ async def test_a_task_that_is_answered_while_it_is_claimed_is_left_alone() -> No
     assert not await store.renew([new_lease])
 
 
-async def test_a_change_that_is_cancelled_while_it_is_saved_can_be_made_again() -> None:
+async def test_a_change_that_is_cancelled_while_it_is_saved_can_be_repeated() -> None:
     inner = SlowStore()
     store = ScannedStore(inner)
     record, lease = await begun(store)

@@ -24,6 +24,6 @@ async def test_a_subscriber_of_a_paused_task_sees_the_answer_at_another_replica(
             frames = [await stream.next()]
             await first.send(parts=[first.part(text="yes")], taskId=task_id)
             frames += await stream.rest()
-    ends = ["task input-required", "status working", "artifact", "status completed"]
-    assert [str(frame) for frame in frames] == ends
+    expected = ["task input-required", "status working", "artifact", "status completed"]
+    assert [str(frame) for frame in frames] == expected
     assert gapless(frames, 3)

@@ -211,7 +211,7 @@ def test_totals_are_right_after_the_clock_was_set_back(order: Order) -> None:
 
 @pytest.mark.clock
 def test_a_page_takes_no_longer_among_many_tasks() -> None:
-    """With 50,000 more tasks, of this owner and of others, it takes at most thrice as long."""
+    """With 50,000 more tasks, of this owner and of others, it takes at most three times as long."""
 
     async def fill(count: int) -> InMemoryTaskStore:
         store = InMemoryTaskStore(max_capacity=count)

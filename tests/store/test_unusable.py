@@ -58,9 +58,9 @@ async def test_an_io_error_prevents_writes_but_not_reads(store: SqliteStore) -> 
             await store.change(state_change(record, COMPLETED, lease))
         assert await store.get("t1") == record
         assert await store.get("t2") is None
-        for work in (store.claim(1), store.check()):
+        for operation in (store.claim(1), store.check()):
             with pytest.raises(UnavailableError):
-                await work
+                await operation
     await store.check()
     await store.change(state_change(record, COMPLETED, lease))
 
@@ -155,7 +155,7 @@ async def fill_until_refused(store: PostgresStore, size: int = 0) -> Unavailable
 
 
 @pytest.fixture
-def small(server: Database) -> Iterator[None]:
+def small_tablespace(server: Database) -> Iterator[None]:
     """Create a tablespace `small` on a small disk."""
     with TemporaryDirectory() as folder, ExitStack() as cleanup:
         Path(folder).chmod(0o755)
@@ -169,7 +169,7 @@ def small(server: Database) -> Iterator[None]:
         yield
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("small_tablespace")
 async def test_a_database_with_a_full_disk_prevents_writes_but_not_reads(
     server: Database, database: PostgresStore
 ) -> None:

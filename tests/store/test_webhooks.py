@@ -62,9 +62,9 @@ def serving(home: Path, store: str, **options: Any) -> Iterator[Replica]:
         server.end(signal.SIGTERM)
 
 
-def send(at: Replica, url: str) -> str:
+def send(agent: Replica, url: str) -> str:
     """Start a task with a webhook and return its id."""
-    answer = at.ask(
+    answer = agent.ask(
         "SendMessage",
         message={"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {"seconds": 0}}]},
         metadata={"skillId": "again"},
@@ -162,10 +162,10 @@ def test_a_suspended_process_repeats_no_notification_that_others_have_delivered(
     tmp_path: Path, server: Database
 ) -> None:
     server.clear()
-    sleeps = threading.Event()
+    is_suspended = threading.Event()
 
     def answer(delivery: Delivery) -> Reply:
-        return OK if sleeps.is_set() or len(receiver) == 1 else Reply(silent=True)
+        return OK if is_suspended.is_set() or len(receiver) == 1 else Reply(silent=True)
 
     port = free_port()
     with serving(tmp_path, server.url) as suspended:
@@ -175,7 +175,7 @@ def test_a_suspended_process_repeats_no_notification_that_others_have_delivered(
         with receiving(answer, port=port) as receiver:
             receiver.wait(9)
             suspended.process.signal(signal.SIGSTOP)
-            sleeps.set()
+            is_suspended.set()
             with serving(tmp_path, server.url):
                 eventually(lambda: len({each.id for each in receiver.deliveries}) == 60)
             delivered, failures = len(receiver), suspended.process.log.count("no answer")
@@ -194,8 +194,8 @@ def test_any_replica_can_set_a_webhook_and_notify_it(tmp_path: Path, server: Dat
         serving(tmp_path, server.url) as second,
     ):
         task_id = first.start("once", seconds=2)
-        for at, name, url in ((second, "a", receiver.url), (first, "b", other_receiver.url)):
-            at.ask("CreateTaskPushNotificationConfig", taskId=task_id, id=name, url=url)
+        for agent, name, url in ((second, "a", receiver.url), (first, "b", other_receiver.url)):
+            agent.ask("CreateTaskPushNotificationConfig", taskId=task_id, id=name, url=url)
         listed = second.ask("ListTaskPushNotificationConfigs", taskId=task_id)["result"]["configs"]
         assert [config["id"] for config in listed] == ["a", "b"]
         first.wait_for_end(task_id)

@@ -54,7 +54,7 @@ def _check_takeover(
     trial: Trial, agents: Fleet, cut_at: float, lease: float, seconds: float
 ) -> None:
     """Check that a cut-off replica stops its work and that the others take over."""
-    replica, at = agents.replicas[0], time.time()
+    replica, now = agents.replicas[0], time.time()
     lease_ends = asyncio.run(_lease_ends(trial.server.url, working_tasks(replica)))
     assert lease_ends, "no task was running"
     check_refused(trial, replica, "GetTask", READ_TIMEOUT, id="unknown")
@@ -62,7 +62,7 @@ def _check_takeover(
     check_refused(trial, replica, "CancelTask", limit, id=next(iter(lease_ends)))
     canceled = _wait_for_cancels(replica, set(lease_ends))
     seconds_after_expiry = {note.task_id: note.at - lease_ends[note.task_id] for note in canceled}
-    stopped, limit = max(note.at for note in canceled) - at, min(lease_ends.values()) - at
+    stopped, limit = max(note.at for note in canceled) - now, min(lease_ends.values()) - now
     trial.took("until work of a cut-off replica had stopped", stopped, limit)
     assert max(seconds_after_expiry.values()) < 0, (
         f"tasks ran after their leases had expired: {seconds_after_expiry}"
@@ -89,7 +89,7 @@ async def _lease_ends(address: str, tasks: list[str]) -> dict[str, float]:
 
 
 def _wait_for_cancels(replica: Replica, tasks: set[str]) -> list[Note]:
-    """Wait until a replica has stopped all these tasks; return its last notes of them."""
+    """Wait until a replica has stopped all these tasks; return the last note of each."""
     deadline = time.monotonic() + TIMEOUT
     while True:
         own_notes = [n for n in notes(replica.home) if n.process == replica.process.id]

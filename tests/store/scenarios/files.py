@@ -56,7 +56,7 @@ def _check_store(trial: Trial, path: Path, observed: Observed) -> None:
     address = f"sqlite:///{path}"
     with replica(trial.home, address, LEASE) as agent:
         deadline = time.monotonic() + TIMEOUT
-        while running := {*read(address).working} - _paused(address):
+        while running := {*read(address).unfinished} - _paused(address):
             assert time.monotonic() < deadline, f"{running} did not end"
             time.sleep(0.1)
         observed.paused.update(_paused(address))

@@ -15,7 +15,7 @@ RECOVERY = 5.0
 
 
 def lose_the_database(
-    trial: Trial, *, rounds: int, tasks: int, seconds: float, lease: float, gone: float
+    trial: Trial, *, rounds: int, tasks: int, seconds: float, lease: float, downtime: float
 ) -> None:
     """Crash PostgreSQL while tasks run and streams are open, and start it again."""
     with three_replicas(trial, lease) as (agents, receiver, clients):
@@ -25,7 +25,7 @@ def lose_the_database(
             trial.server.stop("immediate")
             for replica in agents.replicas:
                 check_refused(trial, replica, "GetTask", id="unknown")
-            time.sleep(gone)
+            time.sleep(downtime)
             trial.server.start()
             _wait_for_recovery(trial, agents)
             finish_tasks(trial, clients, receiver)

@@ -57,7 +57,7 @@ class Races:
         messages = [_message("go on", taskId=task["id"]) for _ in self._replicas]
         cancels, answers = self._race(messages, task)
         assert _codes(answers) == {UNSUPPORTED}, answers
-        self._end(task, cancels)
+        self._check_end(task, cancels)
 
     def _approve(self) -> None:
         """Race answers, and sometimes cancels, to a task that waits for approval."""
@@ -66,14 +66,14 @@ class Races:
         messages = [_message(word, taskId=task["id"]) for word in words]
         cancels, answers = self._race(messages, self._random.choice([task, None]))
         assert _codes(answers) <= {None, UNSUPPORTED}, answers
-        self._end(task, cancels)
+        self._check_end(task, cancels)
 
     def _inform(self) -> None:
         """Race answers to a task that waits for input: exactly one reaches it."""
         task = self._begin("wants", 0)
         _, answers = self._race([_message(answer, taskId=task["id"]) for answer in ANSWERS])
         assert None in _codes(answers) <= {None, UNSUPPORTED}, answers
-        assert self._end(task) in ANSWERS
+        assert self._check_end(task) in ANSWERS
 
     def _follow_up(self) -> None:
         """Race messages to the context of a task that waits for input: exactly one reaches it.
@@ -87,7 +87,7 @@ class Races:
         results = [answer["result"] for answer in answers if "result" in answer]
         tasks = {result["id"]: result for result in results}
         assert task["id"] in tasks
-        outputs = [self._end(each) for each in tasks.values()]
+        outputs = [self._check_end(final_task) for final_task in tasks.values()]
         assert len({*outputs} & {*ANSWERS}) == len(tasks), f"{outputs}: some counted twice"
 
     def _begin(self, skill: str, seconds: float, *, wait: bool = True) -> Json:
@@ -106,16 +106,16 @@ class Races:
         requests: list[Ask] = []
         if canceled is not None:
             requests += [
-                partial(each.ask, "CancelTask", id=canceled["id"]) for each in self._replicas
+                partial(replica.ask, "CancelTask", id=canceled["id"]) for replica in self._replicas
             ]
         pairs = zip(self._replicas, messages, strict=True)
-        requests += [partial(each.ask, method, **params) for each, params in pairs]
+        requests += [partial(replica.ask, method, **params) for replica, params in pairs]
         order = self._random.sample(range(len(requests)), len(requests))
         futures = {number: self._threads.submit(requests[number]) for number in order}
         answers = [futures[number].result() for number in range(len(requests))]
         return answers[: -len(messages)], answers[-len(messages) :]
 
-    def _end(self, task: Json, cancels: Sequence[Json] = ()) -> float | None:
+    def _check_end(self, task: Json, cancels: Sequence[Json] = ()) -> float | None:
         """Check the end of a task against the responses to cancels; return its output."""
         replica = self._random.choice(self._replicas)
         (state,) = replica.wait_for_end(task["id"])
@@ -132,10 +132,10 @@ class Races:
         return output
 
 
-def _message(content: float | str, skill: str | None = None, **about: str) -> Json:
+def _message(content: float | str, skill: str | None = None, **fields: str) -> Json:
     """Return the params of a send."""
     part: Json = {"text": content} if isinstance(content, str) else {"data": {"seconds": content}}
-    message = {"messageId": "m", "role": "ROLE_USER", "parts": [part], **about}
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [part], **fields}
     return {"message": message} | ({"metadata": {"skillId": skill}} if skill else {})
 
 

@@ -130,7 +130,7 @@ def _round(trial: Trial, readers: Readers, replicas: Sequence[Agent], observed: 
         ]
     for number, task_id in enumerate(task_ids):
         observed.tasks.add(task_id)
-        observed.seen[task_id] = [version for version, _ in expected[number]]
+        observed.versions_read[task_id] = [version for version, _ in expected[number]]
         for read in (read_while_running, read_after_end):
             for events in (read[number], read[number + TASKS]):
                 assert events == expected[number], f"{task_id} was read differently after cuts"
