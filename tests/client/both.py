@@ -83,11 +83,11 @@ class RequestLog:
     """Answers of a server, and the number of requests in progress."""
 
     answers: list[tuple[str, int]] = field(default_factory=list)
-    open: int = 0
+    open_requests: int = 0
 
     @property
-    def cards(self) -> list[int]:
-        """Statuses of the answers to requests for the Agent Card."""
+    def card_statuses(self) -> list[int]:
+        """HTTP statuses of the answers to requests for the Agent Card."""
         return [status for path, status in self.answers if path.endswith(CARD)]
 
 
@@ -104,16 +104,16 @@ class RequestLogMiddleware:
                 self._request_log.answers.append((scope["path"], message["status"]))
             await send(message)
 
-        self._request_log.open += scope["type"] == "http"
+        self._request_log.open_requests += scope["type"] == "http"
         try:
             await self._app(scope, receive, send_logged)
         finally:
-            self._request_log.open -= scope["type"] == "http"
+            self._request_log.open_requests -= scope["type"] == "http"
 
 
 @dataclass
 class ServedAgent:
-    """Agent serving_agent in this event loop."""
+    """Agent served in this event loop."""
 
     url: str
     app: Starlette
@@ -124,7 +124,7 @@ class ServedAgent:
         return f"{self.url}/{quote(dialect)}"
 
     async def card(self, request: Request) -> JSONResponse:
-        """Answer with the Agent Card below that URL."""
+        """Answer with the Agent Card of the base URL in the request."""
         dialect = request.path_params["dialect"]
         binding = ("HTTP+JSON", "1.0") if dialect == "REST" else ("JSONRPC", dialect[:3])
         async with httpx.AsyncClient(transport=httpx.ASGITransport(self.app)) as http:

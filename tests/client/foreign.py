@@ -23,7 +23,7 @@ REQUIREMENTS = {
     "adapter": ("a2a-adapter==0.2.14", "uvicorn"),
 }
 """Packages that the programs need beyond the environment of the tests."""
-SDKS_OF_JS = {"sdk-v1": "1.3.0", "sdk-v03": "0.3.14"}
+JS_SDKS = {"sdk-v1": "1.3.0", "sdk-v03": "0.3.14"}
 """Versions of @a2a-js/sdk that `js.mjs` runs with."""
 STARTUP = 60
 """Seconds until a server must answer; google-adk takes several to import."""
@@ -57,8 +57,8 @@ def foreign_server(name: str) -> Iterator[str]:
 
 def program(name: str) -> list[str]:
     """Return the command of a program, without its port."""
-    if name in SDKS_OF_JS:
-        sdks = (f"{sdk}@npm:@a2a-js/sdk@{version}" for sdk, version in SDKS_OF_JS.items())
+    if name in JS_SDKS:
+        sdks = (f"{sdk}@npm:@a2a-js/sdk@{version}" for sdk, version in JS_SDKS.items())
         folder = node_modules(*sdks, "express@5.3.0")
         return [tool("node"), str(SERVERS / "js.mjs"), str(folder), name]
     return [interpreter(name), "-I", str(SERVERS / f"{name}.py")]

@@ -67,7 +67,7 @@ class Request:
     path: str
     headers: dict[str, str]
     body: bytes
-    at: float = field(default_factory=monotonic)
+    received_at: float = field(default_factory=monotonic)
 
     @property
     def json(self) -> Any:
@@ -264,14 +264,14 @@ def head(status: int = 200, **headers: str) -> bytes:
 def events(*data: Any, then: Step = CLOSE) -> list[Step]:
     """Return an event stream: bytes unchanged, anything else as a JSON event."""
     lines = [
-        each if isinstance(each, bytes) else b"data: " + json.dumps(each).encode() + b"\n\n"
-        for each in data
+        item if isinstance(item, bytes) else b"data: " + json.dumps(item).encode() + b"\n\n"
+        for item in data
     ]
     return [head(content_type="text/event-stream"), *lines, then]
 
 
-def endless(start: bytes, chunk: bytes, total: int = 50 * 2**20) -> Iterator[Step]:
-    """Yield *chunk* repeatedly, up to *total* bytes."""
+def flood(start: bytes, chunk: bytes, total: int = 50 * 2**20) -> Iterator[Step]:
+    """Yield *start* and *total* bytes of repeated *chunk*, then break the connection."""
     yield start
     yield from repeat(chunk, total // len(chunk))
     yield CUT

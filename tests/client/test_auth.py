@@ -260,14 +260,14 @@ def test_the_authentication_of_an_httpx_client_is_used_by_default(kind: str) -> 
 # API keys
 
 
-def scheme(place: str, name: str = "the-key") -> dict[str, Any]:
+def scheme(location: str, name: str = "the-key") -> dict[str, Any]:
     """Return the scheme of an API key in the JSON of 0.3 and OpenAPI."""
-    return {"type": "apiKey", "in": place, "name": name}
+    return {"type": "apiKey", "in": location, "name": name}
 
 
-def new_scheme(place: str, name: str = "the-key") -> dict[str, Any]:
+def new_scheme(location: str, name: str = "the-key") -> dict[str, Any]:
     """Return the scheme of an API key in the JSON of 1.0."""
-    return {"apiKeySecurityScheme": {"location": place, "name": name}}
+    return {"apiKeySecurityScheme": {"location": location, "name": name}}
 
 
 BEARER = {"httpAuthSecurityScheme": {"scheme": "Bearer"}}
@@ -287,16 +287,16 @@ def key_locations(request: Request) -> list[str]:
 @kinds
 @wires
 @pytest.mark.parametrize("make_scheme", [scheme, new_scheme])
-@pytest.mark.parametrize("place", ["header", "query", "cookie"])
+@pytest.mark.parametrize("location", ["header", "query", "cookie"])
 def test_a_key_is_sent_where_the_card_declares_it(
-    kind: str, place: str, make_scheme: Callable[..., Any], binding: str, version: str
+    kind: str, location: str, make_scheme: Callable[..., Any], binding: str, version: str
 ) -> None:
     card_members = card(
-        "/", binding, version, securitySchemes={"b": BEARER, "k": make_scheme(place)}
+        "/", binding, version, securitySchemes={"b": BEARER, "k": make_scheme(location)}
     )
     first, second = send_requests(kind, agent(ok, **card_members), auth=APIKey(SECRET))
     assert key_locations(first) == ["header x-api-key"]
-    assert key_locations(second) == [f"{place} the-key"]
+    assert key_locations(second) == [f"{location} the-key"]
 
 
 @kinds
@@ -427,13 +427,13 @@ def faults(elsewhere: str) -> list[list[Step]]:
 
 
 @kinds
-@pytest.mark.parametrize("place", SCHEMES)
+@pytest.mark.parametrize("location", SCHEMES)
 @pytest.mark.parametrize("credentials", AUTHS)
 def test_secrets_are_in_no_log_record_and_no_error(
-    kind: str, credentials: str, place: str, log: pytest.LogCaptureFixture
+    kind: str, credentials: str, location: str, log: pytest.LogCaptureFixture
 ) -> None:
     current: list[list[Step]] = []
-    card_members = card("/", securitySchemes={"k": SCHEMES[place]})
+    card_members = card("/", securitySchemes={"k": SCHEMES[location]})
     script = agent(lambda _: current[-1], **card_members)
     with (
         raw(lambda _: reply(b"<html>")) as other_server,
@@ -458,14 +458,14 @@ def test_secrets_are_in_no_log_record_and_no_error(
 
 
 @kinds
-@pytest.mark.parametrize("place", SCHEMES)
+@pytest.mark.parametrize("location", SCHEMES)
 @pytest.mark.parametrize("credentials", AUTHS)
 def test_secrets_are_in_no_error_of_a_failed_connection(
-    kind: str, credentials: str, place: str, log: pytest.LogCaptureFixture
+    kind: str, credentials: str, location: str, log: pytest.LogCaptureFixture
 ) -> None:
     with listener() as unused:
         card_members = card(f"http://127.0.0.1:{unused.getsockname()[1]}/")
-        schemes = {"k": SCHEMES[place]}
+        schemes = {"k": SCHEMES[location]}
         with (
             raw(lambda _: reply({**card_members, "securitySchemes": schemes})) as server,
             Client(
@@ -483,19 +483,19 @@ def test_secrets_are_in_no_error_of_a_failed_connection(
 
 
 @kinds
-@pytest.mark.parametrize("place", SCHEMES)
+@pytest.mark.parametrize("location", SCHEMES)
 def test_a_key_is_in_no_log_record_of_a_successful_request(
-    kind: str, place: str, log: pytest.LogCaptureFixture
+    kind: str, location: str, log: pytest.LogCaptureFixture
 ) -> None:
     for wire in WIRES:
-        card_members = card("/", *wire, securitySchemes={"k": SCHEMES[place]})
+        card_members = card("/", *wire, securitySchemes={"k": SCHEMES[location]})
         send_requests(kind, agent(ok, **card_members), auth=APIKey(SECRET))
     assert "HTTP Request: POST" in log.text
 
 
 @kinds
-@pytest.mark.parametrize("place", SCHEMES)
-def test_a_key_is_in_no_representation_of_a_request(kind: str, place: str) -> None:
+@pytest.mark.parametrize("location", SCHEMES)
+def test_a_key_is_in_no_representation_of_a_request(kind: str, location: str) -> None:
     """Event hooks of httpx, as used for tracing, see the request."""
     representations: list[str] = []
 
@@ -510,7 +510,7 @@ def test_a_key_is_in_no_representation_of_a_request(kind: str, place: str) -> No
     hook: Any = record_async if kind == "async" else record
     hooks = {"request": [hook], "response": [hook]}
     httpx_client = http_client(kind, event_hooks=hooks)
-    script = agent(ok, securitySchemes={"k": SCHEMES[place]})
+    script = agent(ok, securitySchemes={"k": SCHEMES[location]})
     with (
         raw(script) as server,
         Client(kind, server.url, auth=APIKey(SECRET), http_client=httpx_client) as client,
@@ -518,7 +518,7 @@ def test_a_key_is_in_no_representation_of_a_request(kind: str, place: str) -> No
         client.do("send_message", "hi")
     assert len(representations) == 16
     assert SECRET not in str(representations)
-    assert key_locations(server.calls[0]) == [f"{place} the-key"]
+    assert key_locations(server.calls[0]) == [f"{location} the-key"]
 
 
 def collect_ours(value: Any, seen: dict[int, Any]) -> None:
@@ -656,7 +656,9 @@ def test_a_url_is_shown_without_its_secrets() -> None:
 @pytest.mark.parametrize(
     "url", ["127.0.0.1:8000", "localhost:8000", "[::1]:8000/agent", "agent.example.com", "agent:80"]
 )
-def test_the_error_for_a_url_without_a_scheme_suggests_one_with_it(kind: str, url: str) -> None:
+def test_the_error_for_a_url_without_a_scheme_suggests_the_url_with_a_scheme(
+    kind: str, url: str
+) -> None:
     with pytest.raises(ValueError, match="scheme") as caught:
         Client(kind, f"{url}#s3cr3t")
     assert str(caught.value) == f"The agent's URL needs a scheme: got {url!r}, write http://{url}"
@@ -664,7 +666,7 @@ def test_the_error_for_a_url_without_a_scheme_suggests_one_with_it(kind: str, ur
 
 @kinds
 @pytest.mark.parametrize(
-    ("url", "given"),
+    ("url", "detail"),
     [
         ("ftp://agent.example.com", ", not ftp://agent.example.com"),
         ("http://", ""),
@@ -679,16 +681,16 @@ def test_the_error_for_a_url_without_a_scheme_suggests_one_with_it(kind: str, ur
     ],
 )
 def test_the_error_for_an_invalid_url_says_what_is_expected(
-    kind: str, url: str, given: str
+    kind: str, url: str, detail: str
 ) -> None:
     with pytest.raises(ValueError, match="URL") as caught:
         Client(kind, url)
     expected = "The agent's URL must be http or https with a host, such as http://127.0.0.1:8000"
-    assert str(caught.value) == f"{expected}{given}"
+    assert str(caught.value) == f"{expected}{detail}"
 
 
 @pytest.mark.parametrize(
-    ("url", "found"),
+    ("url", "normalized"),
     [
         ("http://h", "http://h/"),
         ("http://h/", "http://h/"),
@@ -703,8 +705,8 @@ def test_the_error_for_an_invalid_url_says_what_is_expected(
         ("http://h/x#z", "http://h/x"),
     ],
 )
-def test_a_url_is_normalized(url: str, found: str) -> None:
-    assert str(agent_url(url)) == found
+def test_a_url_is_normalized(url: str, normalized: str) -> None:
+    assert str(agent_url(url)) == normalized
 
 
 @kinds

@@ -96,10 +96,10 @@ def test_a_stream_survives_a_restart_of_its_agent(kind: str) -> None:
         result = {"task": task()}
         return events({"jsonrpc": "2.0", "id": 1, "result": result})
 
-    seen: list[Any] = []
+    received_events: list[Any] = []
 
     def read_stream(client: Client) -> None:
-        client.do("stream_message", "hi", into=seen)
+        client.do("stream_message", "hi", into=received_events)
 
     first_socket = bound_socket(0)
     port = first_socket.getsockname()[1]
@@ -107,12 +107,12 @@ def test_a_stream_survives_a_restart_of_its_agent(kind: str) -> None:
         thread = threading.Thread(target=read_stream, args=[client])
         with raw(agent(before_restart), first_socket):
             thread.start()
-            while not seen:
+            while not received_events:
                 assert thread.is_alive()
         with raw(agent(after_restart), bound_socket(port)):
             thread.join(10)
         assert not thread.is_alive()
-    assert [event.status.state for event in seen] == ["working", "completed"]
+    assert [event.status.state for event in received_events] == ["working", "completed"]
 
 
 @kinds

@@ -31,7 +31,7 @@ from .raw import (
     Step,
     agent,
     card,
-    endless,
+    flood,
     head,
     http_client,
     raw,
@@ -73,7 +73,7 @@ class Issuer:
 
 
 def accepting(*tokens: str) -> Callable[[Request], Iterable[Step]]:
-    """Return the script of an agent that refuses all other tokens."""
+    """Return the script of an agent that accepts only *tokens*."""
     expected = {f"Bearer {token}" for token in tokens}
 
     def script(request: Request) -> Iterable[Step]:
@@ -194,7 +194,7 @@ def test_a_refused_token_is_replaced_once(kind: str, name: str) -> None:
 def test_the_endless_body_of_a_refusal_is_not_read(kind: str) -> None:
     def script(request: Request) -> Iterable[Step]:
         if sent_tokens([request]) == ["token-1"]:
-            return endless(head(401), b"x" * 2**16)
+            return flood(head(401), b"x" * 2**16)
         return answer(request)
 
     with (
@@ -227,23 +227,23 @@ async def test_concurrent_calls_share_the_failure_of_their_request_for_a_token()
             await client.get_card()
             auth = credentials(login.url)
             issuer.answers = [reply({"error": "invalid_client"}, 401)] * 20
-            async with A2AClient(server.url, auth=auth, retries=0) as other:
+            async with A2AClient(server.url, auth=auth, retries=0) as second_client:
                 results = await asyncio.gather(
-                    *(other.get_task("t-1") for _ in range(20)), return_exceptions=True
+                    *(second_client.get_task("t-1") for _ in range(20)), return_exceptions=True
                 )
     assert {type(result) for result in results} == {TokenUnavailableError}
     assert len(login.requests) == 2
 
 
 @pytest.mark.anyio
-async def test_a_caller_that_is_cancelled_leaves_the_request_to_the_next() -> None:
+async def test_after_a_cancelled_request_for_a_token_the_next_caller_requests_it() -> None:
     issuer = Issuer()
     started = asyncio.Event()
     loop = asyncio.get_running_loop()
     issuer.answers = [never_answer(lambda: loop.call_soon_threadsafe(started.set))]
     with issuing(issuer) as login, raw(answer) as server:
         async with http_client("async", auth=credentials(login.url)) as http:
-            first, second = (asyncio.create_task(http.get(server.url + "/tasks")) for _ in "12")
+            first, second = (asyncio.create_task(http.get(server.url + "/tasks")) for _ in range(2))
             await started.wait()
             first.cancel()
             assert (await second).status_code == 200
@@ -307,7 +307,7 @@ def test_the_token_endpoint_is_found_in_the_metadata_of_the_issuer(kind: str, pa
 
 
 @kinds
-def test_an_issuer_with_a_path_has_its_metadata_where_the_standards_say(kind: str) -> None:
+def test_the_metadata_of_an_issuer_with_a_path_is_found_where_the_standards_say(kind: str) -> None:
     for path in (
         "/.well-known/oauth-authorization-server/realms/a",
         "/realms/a/.well-known/openid-configuration",
@@ -334,7 +334,7 @@ def test_an_issuer_with_a_path_has_its_metadata_where_the_standards_say(kind: st
         ({"token_endpoint": "http://u:s3cr3t@x/token"}, "token_endpoint"),
     ],
 )
-def test_metadata_that_is_wrong_is_refused(kind: str, metadata: Any, problem: str) -> None:
+def test_wrong_metadata_is_refused(kind: str, metadata: Any, problem: str) -> None:
     issuer = Issuer()
     issuer.metadata = metadata
     with (
@@ -366,7 +366,7 @@ def test_the_metadata_says_how_the_secret_is_sent(kind: str) -> None:
 
 
 def oauth(url: str, **members: Any) -> dict[str, Any]:
-    """Return the security schemes of a card that has a token endpoint."""
+    """Return the members of a card that name a token endpoint."""
     flow = {"tokenUrl": url + TOKEN_PATH, "scopes": {"read": "", "write": ""}}
     schemes = {
         "key": {"apiKeySecurityScheme": {"location": "header", "name": "x-key"}},
@@ -377,19 +377,19 @@ def oauth(url: str, **members: Any) -> dict[str, Any]:
 
 
 def oauth_v03(url: str) -> dict[str, Any]:
-    """Return the members of such a card in A2A 0.3."""
+    """Return the same members in the JSON of A2A 0.3."""
     flow = {"tokenUrl": url + TOKEN_PATH, "scopes": {"read": "", "write": ""}}
     scheme = {"type": "oauth2", "flows": {"clientCredentials": flow}}
     return {"securitySchemes": {"login": scheme}, "security": [{"login": ["read", "write"]}]}
 
 
 @kinds
-@pytest.mark.parametrize("declared", [oauth, oauth_v03])
-def test_the_token_endpoint_is_the_one_in_the_card(kind: str, declared: Any) -> None:
+@pytest.mark.parametrize("make_members", [oauth, oauth_v03])
+def test_the_token_endpoint_is_the_one_in_the_card(kind: str, make_members: Any) -> None:
     issuer = Issuer()
     with (
         issuing(issuer) as login,
-        raw(agent(answer, **declared(login.url))) as server,
+        raw(agent(answer, **make_members(login.url))) as server,
         Client(
             kind,
             server.url,

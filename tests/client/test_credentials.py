@@ -75,11 +75,11 @@ def test_credentials_are_not_sent_to_another_port_that_the_card_names(
 def test_credentials_of_an_httpx_client_are_not_sent_to_another_origin(
     kind: str, credentials: str
 ) -> None:
-    own = http_client(kind, **HTTP_CREDENTIALS[credentials])
+    httpx_client = http_client(kind, **HTTP_CREDENTIALS[credentials])
     with (
         raw(ok) as other,
         raw(answer_for(other.url)) as server,
-        Client(kind, server.url, http_client=own) as client,
+        Client(kind, server.url, http_client=httpx_client) as client,
     ):
         with pytest.raises(CredentialsRefusedError):
             client.do("get_task", "t-1")
@@ -88,14 +88,14 @@ def test_credentials_of_an_httpx_client_are_not_sent_to_another_origin(
 
 @kinds
 def test_credentials_set_later_on_an_httpx_client_are_not_sent_to_another_origin(kind: str) -> None:
-    own = http_client(kind)
+    httpx_client = http_client(kind)
     with (
         raw(ok) as other,
         raw(answer_for(other.url)) as server,
-        Client(kind, server.url, http_client=own) as client,
+        Client(kind, server.url, http_client=httpx_client) as client,
     ):
         client.do("get_task", "t-1")
-        own.headers["authorization"] = SECRET
+        httpx_client.headers["authorization"] = SECRET
         with pytest.raises(CredentialsRefusedError):
             client.do("get_task", "t-1")
         assert len(other.requests) == 1
@@ -114,13 +114,15 @@ def test_without_credentials_a_card_may_name_another_origin(kind: str) -> None:
 
 @kinds
 @pytest.mark.parametrize("credentials", CREDENTIALS)
-@pytest.mark.parametrize("end", ["", "/"])
-def test_credentials_are_sent_to_an_allowed_origin(kind: str, credentials: str, end: str) -> None:
+@pytest.mark.parametrize("suffix", ["", "/"])
+def test_credentials_are_sent_to_an_allowed_origin(
+    kind: str, credentials: str, suffix: str
+) -> None:
     with (
         raw(ok) as other,
         raw(answer_for(f"{other.url}/agent")) as server,
         Client(
-            kind, server.url, credentials_for=[other.url + end], **CREDENTIALS[credentials]
+            kind, server.url, credentials_for=[other.url + suffix], **CREDENTIALS[credentials]
         ) as client,
     ):
         assert client.do("get_task", "t-1").id == "t-1"
@@ -207,13 +209,13 @@ def test_all_names_of_this_machine_are_one_origin(kind: str, host: str) -> None:
     "url",
     ["https://agent.example:444/", "http://agent.example/", "https://www.agent.example/", "//b/"],
 )
-def test_scheme_host_and_port_make_an_origin(kind: str, url: str) -> None:
+def test_credentials_are_not_sent_to_another_scheme_host_or_port(kind: str, url: str) -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         assert request.method == "GET"
         return httpx.Response(200, json=card(url))
 
-    own = httpx.Client if kind == "sync" else httpx.AsyncClient
-    http: Any = own(transport=httpx.MockTransport(answer), verify=False)
+    client_type = httpx.Client if kind == "sync" else httpx.AsyncClient
+    http: Any = client_type(transport=httpx.MockTransport(answer), verify=False)
     with (
         Client(kind, "https://agent.example", auth=SECRET, http_client=http) as client,
         pytest.raises(A2AError),

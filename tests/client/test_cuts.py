@@ -32,7 +32,7 @@ CUTS = 84
 TYPICAL_LIMIT = 700
 """Bytes after which most connections break, many within the head."""
 STREAM_REQUESTS = (b'"SendStreamingMessage"', b'"message/stream"', b"/message:stream ")
-"""Marks of a request that starts a stream, and so can't be sent twice."""
+"""Bytes by which a request is known to start a stream: it can't be sent twice."""
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 wires = pytest.mark.parametrize(("binding", "version"), WIRES)
@@ -74,13 +74,13 @@ class LimitedConnection:
     """Connection with a limit on the bytes of each answer.
 
     Args:
-        new_limit: Returns the limit of an answer: a client uses a connection again.
+        new_limit: Returns the limit of the next answer; clients reuse connections.
     """
 
     def __init__(self, new_limit: Callable[[], int]) -> None:
         self._new_limit = new_limit
         self._limit: int | None = new_limit()
-        self._left = self._limit
+        self._remaining = self._limit
         self._first_event: bytes | None = None
         """The bytes of the first event of a new stream; None if none is being received."""
 
@@ -97,10 +97,10 @@ class LimitedConnection:
         """Forward the answer; return whether its limit was reached before its end."""
         while data := await source.read(65536):
             exempt = self._exempt_bytes(data)
-            to.write(data[: exempt + self._left])
+            to.write(data[: exempt + self._remaining])
             await to.drain()
-            self._left -= len(data) - exempt
-            if self._left <= 0:
+            self._remaining -= len(data) - exempt
+            if self._remaining <= 0:
                 return True
         return False
 
@@ -113,7 +113,7 @@ class LimitedConnection:
         if end < 3:
             return len(data)
         limit = self._new_limit() if self._limit is None else self._limit
-        self._first_event, self._left, self._limit = None, limit, None
+        self._first_event, self._remaining, self._limit = None, limit, None
         return max(0, end - before)
 
 

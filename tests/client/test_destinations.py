@@ -17,13 +17,13 @@ def answer(request: Request) -> Iterable[Step]:
 
 @kinds
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
-def test_the_function_gets_the_host_its_address_and_where_it_came_from(
+def test_the_function_gets_the_host_its_address_and_the_source_of_the_card(
     kind: str, host: str
 ) -> None:
-    seen: list[Destination] = []
+    destinations: list[Destination] = []
 
     def check(destination: Destination) -> bool:
-        seen.append(destination)
+        destinations.append(destination)
         return True
 
     with raw(answer) as elsewhere:
@@ -33,7 +33,7 @@ def test_the_function_gets_the_host_its_address_and_where_it_came_from(
             Client(kind, server.url, check_destination=check) as client,
         ):
             client.do("get_task", "t-1")
-    assert {*seen} == {Destination(host, "127.0.0.1", "127.0.0.1")}
+    assert {*destinations} == {Destination(host, "127.0.0.1", "127.0.0.1")}
 
 
 @kinds
@@ -74,7 +74,7 @@ def test_a_redirect_is_checked(kind: str) -> None:
 
 
 @kinds
-def test_a_card_that_leads_elsewhere_each_time_does_not_fill_the_memory(kind: str) -> None:
+def test_redirects_to_ever_new_origins_do_not_fill_the_memory(kind: str) -> None:
     targets = (f"http://localhost:{port}/" for port in range(1, 200))
     with (
         raw(lambda _: reply(status=302, location=next(targets))) as server,
@@ -85,6 +85,6 @@ def test_a_card_that_leads_elsewhere_each_time_does_not_fill_the_memory(kind: st
                 client.do("get_card", refresh=True)
 
 
-def test_check_destination_is_a_function() -> None:
+def test_check_destination_must_be_a_function() -> None:
     with pytest.raises(TypeError, match="check_destination"):
         Client("sync", "http://agent.example", check_destination=["localhost"])

@@ -121,11 +121,15 @@ def test_the_version_of_a_0_3_card_may_be_null() -> None:
 
 
 def test_the_main_url_of_a_0_3_card_is_listed_once() -> None:
-    more = [
+    additional_interfaces = [
         {"url": "https://x/a", "transport": "JSONRPC"},
         {"url": "https://x/rest", "transport": "HTTP+JSON"},
     ]
-    card = {**OLD_CARD, "preferredTransport": "JSONRPC", "additionalInterfaces": more}
+    card = {
+        **OLD_CARD,
+        "preferredTransport": "JSONRPC",
+        "additionalInterfaces": additional_interfaces,
+    }
     assert interfaces(card) == [
         ("https://x/a", "JSONRPC", "0.3.0"),
         ("https://x/rest", "HTTP+JSON", "0.3.0"),
@@ -286,8 +290,8 @@ def test_a_request_for_0_3_keeps_its_content(
     request = {"id": 1, "params": params(operation, json_of(request_of_1_0))}
     assert convert(request_of_0_3.model_validate(request)) == request_of_1_0
     method = request_of_0_3.model_fields["method"].default
-    whole = {**request, "jsonrpc": "2.0", "method": method}
-    validator(request_of_0_3).validate(whole)
+    full_request = {**request, "jsonrpc": "2.0", "method": method}
+    validator(request_of_0_3).validate(full_request)
 
 
 def test_the_parameters_for_listing_tasks_are_translated_for_0_3() -> None:

@@ -194,12 +194,12 @@ def test_the_current_span_of_opentelemetry_goes_with_each_request(kind: str, nam
             assert "traceparent" not in server.requests[-1].headers
         with trace.use_span(trace.NonRecordingSpan(span)), Client(kind, server.url) as client:
             client.do(name, *CALLS[name])
-            given = server.requests[-1].headers
-            assert (given["traceparent"], given["tracestate"]) == (TRACE, "a=1")
+            sent_headers = server.requests[-1].headers
+            assert (sent_headers["traceparent"], sent_headers["tracestate"]) == (TRACE, "a=1")
             client.do(name, *CALLS[name], headers={"traceparent": OTHER_TRACE})
-            given = server.requests[-1].headers
-            assert given["traceparent"] == OTHER_TRACE
-            assert "tracestate" not in given
+            sent_headers = server.requests[-1].headers
+            assert sent_headers["traceparent"] == OTHER_TRACE
+            assert "tracestate" not in sent_headers
 
 
 @kinds
@@ -256,9 +256,9 @@ def test_an_error_of_a_header_function_is_raised_and_nothing_is_sent(kind: str) 
 
 
 @kinds
-@pytest.mark.parametrize("given", [{"host": "x"}, {"x": "s3cr3t\n"}, {"x y": "1"}])
-def test_invalid_headers_from_a_function_are_refused(kind: str, given: Any) -> None:
-    with raw(agent(answer)) as server, Client(kind, server.url, headers=lambda: given) as client:
+@pytest.mark.parametrize("headers", [{"host": "x"}, {"x": "s3cr3t\n"}, {"x y": "1"}])
+def test_invalid_headers_from_a_function_are_refused(kind: str, headers: Any) -> None:
+    with raw(agent(answer)) as server, Client(kind, server.url, headers=lambda: headers) as client:
         with pytest.raises(ValueError, match="header") as caught:
             client.do("get_task", "t-1")
         assert "s3cr3t" not in str(caught.value)

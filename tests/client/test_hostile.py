@@ -35,8 +35,8 @@ from .raw import (
     Step,
     agent,
     card,
-    endless,
     events,
+    flood,
     head,
     http_client,
     raw,
@@ -89,7 +89,7 @@ def foreign_error(client: Client, operation: str) -> str:
     """Return the error of an operation if it is not one of ours, else an empty string."""
     try:
         attempt(client, operation)
-    except Exception as error:  # any: the tests show that there is none
+    except Exception as error:  # any error: the tests check that none is raised
         return repr(error)
     return ""
 
@@ -110,8 +110,8 @@ def wrap_result(request: Request, result: Any) -> Any:
     return {"jsonrpc": "2.0", "id": request.json["id"], "result": result}
 
 
-def dripping(*, chunk: bytes = b"x", pause: float = 0.02) -> Iterator[Step]:
-    """Yield a byte at a time, slowly, for longer than any test."""
+def slow_chunks(*, chunk: bytes = b"x", pause: float = 0.02) -> Iterator[Step]:
+    """Yield *chunk* repeatedly, with pauses, for longer than any test."""
     for _ in range(500):
         yield chunk
         yield pause
@@ -122,14 +122,14 @@ def dripping(*, chunk: bytes = b"x", pause: float = 0.02) -> Iterator[Step]:
 
 def test_an_oversized_card_is_not_read_to_the_end(kind: str) -> None:
     start = head(content_type="application/json", content_length=str(50 * MEGABYTE))
-    with raw(lambda _: endless(start, b'{"name": ' + b" " * 65536)) as server:
+    with raw(lambda _: flood(start, b'{"name": ' + b" " * 65536)) as server:
         error = failure(kind, server.url, "get_card")
     assert isinstance(error, A2ADiscoveryError)
     assert server.sent < 5 * MEGABYTE + IN_FLIGHT
 
 
 def test_an_oversized_response_is_not_read_to_the_end(kind: str) -> None:
-    script = agent(lambda _: endless(head(), b" " * 65536))
+    script = agent(lambda _: flood(head(), b" " * 65536))
     with raw(script) as server:
         error = failure(kind, server.url, "send_message", max_bytes=MEGABYTE)
     assert isinstance(error, A2AProtocolError)
@@ -156,7 +156,7 @@ def test_an_endless_event_is_refused_at_the_limit(
     if len(chunk) < 65536:
         chunk *= 65536 // len(chunk)
     begin = head(content_type="text/event-stream") + start
-    with raw(agent(lambda _: endless(begin, chunk))) as server:
+    with raw(agent(lambda _: flood(begin, chunk))) as server:
         error = failure(kind, server.url, operation, max_bytes=MEGABYTE)
     assert isinstance(error, A2AProtocolError)
     assert server.sent < MEGABYTE + IN_FLIGHT
@@ -165,7 +165,7 @@ def test_an_endless_event_is_refused_at_the_limit(
 def test_an_event_of_endless_empty_data_lines_is_refused(kind: str) -> None:
     """They contain no bytes, but each of them takes memory."""
     begin = head(content_type="text/event-stream")
-    with raw(agent(lambda _: endless(begin, b"data:\n" * 5000, 16 * MEGABYTE))) as server:
+    with raw(agent(lambda _: flood(begin, b"data:\n" * 5000, 16 * MEGABYTE))) as server:
         error = failure(kind, server.url, "stream_message", max_bytes=50_000)
     assert isinstance(error, A2AProtocolError)
 
@@ -174,7 +174,7 @@ def test_an_event_of_endless_empty_data_lines_is_refused(kind: str) -> None:
 @pytest.mark.parametrize("line", [b"x-more: " + b"x" * 1000 + b"\r\n", b"x" * 65536])
 def test_endless_headers_are_refused(kind: str, operation: str, line: bytes) -> None:
     def script(request: Request) -> Iterable[Step]:
-        return endless(b"HTTP/1.1 200 OK\r\n", line)
+        return flood(b"HTTP/1.1 200 OK\r\n", line)
 
     with raw(script if operation == "get_card" else agent(script)) as server:
         error = failure(kind, server.url, operation)
@@ -225,7 +225,7 @@ def test_a_stream_that_never_begins_times_out(kind: str) -> None:
 def test_a_slowly_sent_body_times_out(kind: str, operation: str) -> None:
     def script(request: Request) -> Iterable[Step]:
         yield head(content_type="application/json", content_length="1000")
-        yield from dripping()
+        yield from slow_chunks()
 
     with raw(script if operation == "get_card" else agent(script)) as server:
         error = failure(kind, server.url, operation, timeout=SHORT_TIMEOUT)
@@ -243,7 +243,7 @@ def test_a_slowly_sent_head_times_out(kind: str, operation: str, chunk: bytes) -
     def script(request: Request) -> Iterable[Step]:
         if chunk == b"x":
             yield b"HTTP/1.1 200 OK\r\nx-"
-        yield from dripping(chunk=chunk)
+        yield from slow_chunks(chunk=chunk)
 
     with raw(script if operation == "get_card" else agent(script)) as server:
         error = failure(kind, server.url, operation, timeout=SHORT_TIMEOUT)
@@ -408,10 +408,10 @@ def test_a_request_counts_as_sent_if_the_connection_breaks_during_the_response(
     kind: str, operation: str, then: Step
 ) -> None:
     """An incomplete response to a send is no response."""
-    whole = reply({"jsonrpc": "2.0", "id": 1, "result": {"task": task()}})[0]
-    assert isinstance(whole, bytes)
-    for size in (0, 10, len(whole) // 2, len(whole) - 1):
-        with raw(agent(fixed(whole[:size], then))) as server:
+    complete = reply({"jsonrpc": "2.0", "id": 1, "result": {"task": task()}})[0]
+    assert isinstance(complete, bytes)
+    for size in (0, 10, len(complete) // 2, len(complete) - 1):
+        with raw(agent(fixed(complete[:size], then))) as server:
             error = failure(kind, server.url, operation, retries=3)
         assert isinstance(error, A2AConnectionError)
         assert error.sent
@@ -485,8 +485,8 @@ ODD_CARDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", ODD_CARDS)
-def test_malformed_security_in_a_card_breaks_at_most_the_request(kind: str, name: str) -> None:
-    """The card is read, and the key is sent or the request fails."""
+def test_malformed_security_in_a_card_fails_at_most_the_request(kind: str, name: str) -> None:
+    """The card is read; then the key is sent, or the request fails."""
 
     def script(request: Request) -> Iterable[Step]:
         result = task() if request.json["method"] == "GetTask" else {"task": task()}
@@ -949,14 +949,14 @@ def test_an_error_in_a_stream_is_raised_after_the_events_before_it(
         earlier = [event] * earlier_events
         return events(*earlier, {"error": {"code": -32001, "message": "no"}})
 
-    seen: list[Any] = []
+    received_events: list[Any] = []
     with (
         raw(agent(script, **card("/", binding, version))) as server,
         Client(kind, server.url) as client,
         pytest.raises(TaskNotFoundError),
     ):
-        client.do("stream_message", "hi", into=seen)
-    assert len(seen) == earlier_events
+        client.do("stream_message", "hi", into=received_events)
+    assert len(received_events) == earlier_events
 
 
 # Streams
@@ -1027,13 +1027,13 @@ def test_a_stream_with_any_event_id_resumes_or_raises_one_of_our_errors(kind: st
         return events(wrap_result(request, {"task": task()}))
 
     with raw(agent(script)) as server, Client(kind, server.url, retries=1) as client:
-        seen: list[Any] = []
+        received_events: list[Any] = []
         try:
-            client.do("stream_message", "hi", into=seen)
+            client.do("stream_message", "hi", into=received_events)
         except A2AError:
-            assert len(seen) == 1
+            assert len(received_events) == 1
         else:
-            assert [event.status.state for event in seen] == ["working", "completed"]
+            assert [event.status.state for event in received_events] == ["working", "completed"]
 
 
 @wires
@@ -1066,19 +1066,19 @@ def test_circular_pages_are_not_read_forever(
 
     def script(request: Request) -> Iterable[Step]:
         requests.append(request)
-        following = cursors[(len(requests) - 1) % len(cursors)]
-        page = {"tasks": [task(f"t-{len(requests)}")], "nextPageToken": following}
+        next_cursor = cursors[(len(requests) - 1) % len(cursors)]
+        page = {"tasks": [task(f"t-{len(requests)}")], "nextPageToken": next_cursor}
         return reply(wrap_result(request, page))
 
-    seen: list[Any] = []
+    received_tasks: list[Any] = []
     with (
         raw(agent(script, **card("/", binding, version))) as server,
         Client(kind, server.url) as client,
         pytest.raises(A2AProtocolError),
     ):
-        client.do("iter_tasks", into=seen)
-    assert len(seen) <= len(requests) <= 5
-    assert seen
+        client.do("iter_tasks", into=received_tasks)
+    assert len(received_tasks) <= len(requests) <= 5
+    assert received_tasks
 
 
 def test_an_empty_page_in_between_is_skipped(kind: str) -> None:

@@ -113,18 +113,18 @@ CARD: Json = {
 }
 
 
-def with_wrong(whole: Json, path: str, wrong: Any) -> Json:
-    """Return a copy of *whole* with another value at *path*, a text of steps."""
-    result = container = copy.deepcopy(whole)
+def with_value(valid: Json, path: str, value: Any) -> Json:
+    """Return a copy of *valid* with *value* at *path*: keys and indexes separated by spaces."""
+    result = container = copy.deepcopy(valid)
     *steps, last = path.split()
     for step in steps:
         container = container[int(step)] if isinstance(container, list) else container[step]
-    container[int(last) if isinstance(container, list) else last] = wrong
+    container[int(last) if isinstance(container, list) else last] = value
     return result
 
 
 @pytest.mark.parametrize(
-    ("model", "whole", "path", "wrong", "message"),
+    ("model", "valid", "path", "value", "message"),
     [
         (Task, TASK, "id", 7, "id: it is not a string"),
         (Task, TASK, "status", "working", "status: TaskStatus is not an object"),
@@ -165,10 +165,10 @@ def with_wrong(whole: Json, path: str, wrong: Any) -> Json:
     ],
 )
 def test_an_error_names_the_malformed_field(
-    model: type[Model], whole: Json, path: str, wrong: Any, message: str
+    model: type[Model], valid: Json, path: str, value: Any, message: str
 ) -> None:
     with pytest.raises(A2AProtocolError, match=message):
-        model.from_dict(with_wrong(whole, path, wrong))
+        model.from_dict(with_value(valid, path, value))
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_a_circular_value_is_not_sent() -> None:
         dump(circle)
 
 
-DEEPEST = "tasks 0 status message parts 0"
+DEEPEST_PATH = "tasks 0 status message parts 0"
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,9 @@ DEEPEST = "tasks 0 status message parts 0"
     [
         lambda deep: TaskStatus.from_dict({"state": deep}),
         lambda deep: Part.from_dict({"kind": deep}),
-        lambda deep: TaskPage.from_dict(with_wrong({"tasks": [TASK]}, DEEPEST, {"kind": deep})),
+        lambda deep: TaskPage.from_dict(
+            with_value({"tasks": [TASK]}, DEEPEST_PATH, {"kind": deep})
+        ),
         lambda deep: AgentCard.from_dict({"name": deep}),
         lambda deep: PushNotificationConfig.from_dict(webhook([deep])),
         lambda deep: read_event({"kind": deep}),

@@ -23,12 +23,12 @@ def task(state: str, chunks: str) -> Json:
 
 
 async def events() -> AsyncIterator[str]:
-    more = {"artifactId": "a", "parts": [{"text": "3"}]}
-    about = {"taskId": "t", "contextId": "c"}
+    artifact = {"artifactId": "a", "parts": [{"text": "3"}]}
+    ids = {"taskId": "t", "contextId": "c"}
     for event in (
         {"task": task("WORKING", "123")},
-        {"artifactUpdate": {**about, "artifact": more, "append": True}},
-        {"statusUpdate": {**about, "status": {"state": "TASK_STATE_COMPLETED"}}},
+        {"artifactUpdate": {**ids, "artifact": artifact, "append": True}},
+        {"statusUpdate": {**ids, "status": {"state": "TASK_STATE_COMPLETED"}}},
     ):
         yield f"data: {json.dumps({'jsonrpc': '2.0', 'id': 1, 'result': event})}\n\n"
 

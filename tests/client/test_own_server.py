@@ -167,13 +167,13 @@ async def test_a_card_is_cached_and_then_revalidated(kind: str, clock: Clock) ->
         assert await client.get_card() is first
         assert await client.agent_card is first
         await client.call("give", {"n": 1})
-        assert request_log.cards == [200]
+        assert request_log.card_statuses == [200]
         clock.now += 2
         assert await client.get_card() == first
-        assert request_log.cards == [200, 304]
+        assert request_log.card_statuses == [200, 304]
         clock.now += 59
         assert await client.get_card() == first
-        assert request_log.cards == [200, 304]
+        assert request_log.card_statuses == [200, 304]
 
 
 @each_kind
@@ -181,7 +181,7 @@ async def test_a_card_is_revalidated_when_a_fresh_one_is_requested(kind: str, cl
     async with client_with_log(kind) as (client, request_log):
         cards = [await client.get_card(), await client.get_card(refresh=True)]
         assert cards[0] == cards[1]
-        assert request_log.cards == [200, 304]
+        assert request_log.card_statuses == [200, 304]
 
 
 @each_kind
@@ -189,14 +189,14 @@ async def test_a_card_with_a_ttl_of_0_is_revalidated_each_time(kind: str) -> Non
     async with client_with_log(kind, card_ttl=0) as (client, request_log):
         await client.get_card()
         await client.call("give", {})
-    assert request_log.cards[0] == 200
-    assert {*request_log.cards[1:]} == {304}
+    assert request_log.card_statuses[0] == 200
+    assert {*request_log.card_statuses[1:]} == {304}
 
 
 async def test_concurrent_calls_fetch_the_card_once() -> None:
     async with client_with_log("async") as (client, request_log):
         await asyncio.gather(*(client.call("give", {"n": n}) for n in range(10)))
-        assert request_log.cards == [200]
+        assert request_log.card_statuses == [200]
 
 
 @each_dialect
@@ -417,10 +417,10 @@ async def test_a_blocking_send_takes_no_longer_than_the_timeout(dialect: str, ki
 @each_dialect
 @each_kind
 async def test_invalid_input_is_reported_field_by_field(dialect: str, kind: str) -> None:
-    wrong = {"customer": {}, "items": [{"name": "tea", "count": 0}]}
+    invalid_order = {"customer": {}, "items": [{"name": "tea", "count": 0}]}
     async with agent({"order": samples.OrderTotal()}, dialect, kind) as client:
         with pytest.raises(InvalidParamsError) as raised:
-            await client.call("order", wrong)
+            await client.call("order", invalid_order)
         assert await client.call("order", ORDER) == {"total": 2}
     fields = [error["field"] for error in raised.value.errors]
     assert raised.value.code == -32602
@@ -656,9 +656,9 @@ async def test_a_stream_that_is_closed_early_closes_its_connection(kind: str) ->
         async for _ in (stream := client.stream_message({}, skill="work")):
             break
         await gate.reached.wait()
-        assert request_log.open == 1
+        assert request_log.open_requests == 1
         await stream.aclose()
-        await wait_until(lambda: not request_log.open)
+        await wait_until(lambda: not request_log.open_requests)
         assert await client.call("give", {"n": 1}) == {"n": 1}
 
 
@@ -667,7 +667,7 @@ async def test_a_stream_that_is_garbage_collected_closes_its_connection() -> Non
     async with client_of_waiting_agent("async", gate) as (client, request_log):
         async for _ in client.stream_message({}, skill="work"):
             break
-        await wait_until(lambda: not request_log.open)
+        await wait_until(lambda: not request_log.open_requests)
 
 
 async def test_a_cancelled_call_closes_its_connection_and_its_task_continues() -> None:
@@ -675,11 +675,11 @@ async def test_a_cancelled_call_closes_its_connection_and_its_task_continues() -
     async with client_of_waiting_agent("async", gate) as (client, request_log):
         call = asyncio.create_task(client.call("work", {}, context_id="talk"))
         await gate.reached.wait()
-        await wait_until(lambda: request_log.open)
+        await wait_until(lambda: request_log.open_requests)
         call.cancel()
         with suppress(asyncio.CancelledError):
             await call
-        await wait_until(lambda: not request_log.open)
+        await wait_until(lambda: not request_log.open_requests)
         (task,) = (await client.list_tasks("talk")).tasks
         waiting = asyncio.create_task(client.wait(task))
         gate.opened.set()
@@ -697,11 +697,11 @@ async def test_a_cancelled_stream_closes_its_connection(name: str) -> None:
     async with client_of_waiting_agent("async", gate) as (client, request_log):
         reading = asyncio.create_task(read(STREAMS[name](client)))
         await gate.reached.wait()
-        assert request_log.open == 1
+        assert request_log.open_requests == 1
         reading.cancel()
         with suppress(asyncio.CancelledError):
             await reading
-        await wait_until(lambda: not request_log.open)
+        await wait_until(lambda: not request_log.open_requests)
 
 
 @each_dialect
@@ -767,10 +767,10 @@ async def test_a_subscription_can_start_after_a_known_event(dialect: str, kind: 
     async with agent({"count": streaming_module({"n": 1}, {"n": 2})}, dialect, kind) as client:
         task = await client.send_message({}, skill="count", blocking=False)
         finished = await client.wait(task)
-        whole = [event async for event in client.subscribe(task.id, last_event_id="0")]
+        all_events = [event async for event in client.subscribe(task.id, last_event_id="0")]
         rest = [event async for event in client.subscribe(task.id, last_event_id="2")]
     assert finished.status.state == TaskState.COMPLETED
-    assert rest == whole[2:]
+    assert rest == all_events[2:]
     assert kinds_of(rest)[-1] == "completed"
     assert isinstance(rest[-1], TaskStatusUpdateEvent)
 
@@ -906,11 +906,14 @@ async def test_push_configs_are_set_read_listed_and_deleted(dialect: str, kind: 
         )
         assert without_status(await client.set_push_config(config)) == config
         assert without_status(await client.get_push_config(task.id, "c1")) == config
-        other = replace(config, id="c2", authentication=None)
-        await client.set_push_config(other)
-        assert [*map(without_status, await client.list_push_configs(task.id))] == [config, other]
+        second_config = replace(config, id="c2", authentication=None)
+        await client.set_push_config(second_config)
+        assert [*map(without_status, await client.list_push_configs(task.id))] == [
+            config,
+            second_config,
+        ]
         await client.delete_push_config(task.id, "c1")
-        assert [*map(without_status, await client.list_push_configs(task.id))] == [other]
+        assert [*map(without_status, await client.list_push_configs(task.id))] == [second_config]
         with pytest.raises(TaskNotFoundError):
             await client.get_push_config(task.id, "c1")
         with pytest.raises(InvalidParamsError, match="URL"):
@@ -989,12 +992,12 @@ async def test_a_client_can_be_used_after_errors(dialect: str, kind: str) -> Non
         "fail": samples.RaisingModule(),
     }
     async with agent(modules, dialect, kind) as client:
-        wrong: list[tuple[str, Inputs]] = [
+        invalid_calls: list[tuple[str, Inputs]] = [
             ("nothing", {}),
             ("order", {}),
             ("fail", {"what": "value"}),
         ]
-        for skill, inputs in wrong * 2:
+        for skill, inputs in invalid_calls * 2:
             with pytest.raises(A2AError):
                 await client.call(skill, inputs)
             with pytest.raises(A2AError):
@@ -1087,15 +1090,15 @@ async def test_a_subscription_resumes_after_a_given_event_id(dialect: str, kind:
 
 
 @each_dialect
-async def test_streams_use_their_connection_again(dialect: str) -> None:
+async def test_streams_reuse_their_connection(dialect: str) -> None:
     connects: list[str] = []
 
-    async def note(event: str, _: Any) -> None:
+    async def record_connect(event: str, _: Any) -> None:
         if event == "connection.connect_tcp.complete":
             connects.append(event)
 
     async def trace(request: httpx.Request) -> None:
-        request.extensions["trace"] = note
+        request.extensions["trace"] = record_connect
 
     async with (
         httpx.AsyncClient(event_hooks={"request": [trace]}) as http,

@@ -64,8 +64,13 @@ def script_streaming(*events: Json, numbered: bool = False) -> Any:
 EMPTY = {"artifactUpdate": {"taskId": "t-1", "artifact": {"artifactId": "a", "parts": []}}}
 FIRST_RUN = [snapshot(), chunk("1", append=False), chunk("2", append=True)]
 SECOND_RUN = [chunk("1", append=False), chunk("2", append=True), chunk("3", append=True)]
-OURS = [*FIRST_RUN, status(metadata=RESTART_METADATA), *SECOND_RUN, status("COMPLETED")]
-FOREIGN = {
+ANNOUNCED_RESTART = [
+    *FIRST_RUN,
+    status(metadata=RESTART_METADATA),
+    *SECOND_RUN,
+    status("COMPLETED"),
+]
+UNANNOUNCED_RESTARTS = {
     "an artifact is replaced": [*FIRST_RUN, *SECOND_RUN, status("COMPLETED")],
     "an artifact is gone": [*FIRST_RUN, snapshot(), *SECOND_RUN, status("COMPLETED")],
     "an artifact has shrunk": [
@@ -75,7 +80,7 @@ FOREIGN = {
         status("COMPLETED"),
     ],
 }
-ALL_STREAMS = {"ours": OURS, **FOREIGN}
+ALL_STREAMS = {"a restart is announced": ANNOUNCED_RESTART, **UNANNOUNCED_RESTARTS}
 
 
 @kinds
@@ -127,11 +132,13 @@ def test_each_restart_calls_the_callback(kind: str) -> None:
 
 
 @kinds
-@pytest.mark.parametrize("first", [[], [EMPTY]], ids=["none", "no parts"])
-def test_a_restart_before_the_first_value_raises_no_error(kind: str, first: list[Json]) -> None:
+@pytest.mark.parametrize("earlier_events", [[], [EMPTY]], ids=["none", "no parts"])
+def test_a_restart_before_the_first_value_raises_no_error(
+    kind: str, earlier_events: list[Json]
+) -> None:
     sent_events = [
         snapshot(),
-        *first,
+        *earlier_events,
         status(metadata=RESTART_METADATA),
         *SECOND_RUN,
         status("COMPLETED"),
@@ -139,13 +146,13 @@ def test_a_restart_before_the_first_value_raises_no_error(kind: str, first: list
     with raw(script_streaming(*sent_events)) as server, Client(kind, server.url) as client:
         assert client.do("stream", "skill", "hi") == ["1", "2", "3"]
         events = client.do("stream_message", "hi")
-    del events[1 : len(first) + 1]
+    del events[1 : len(earlier_events) + 1]
     assert [type(event) for event in events[:3]] == [Task, Restarted, TaskStatusUpdateEvent]
 
 
 @kinds
 @pytest.mark.parametrize(
-    "more",
+    "progress",
     [
         [],
         [status(metadata={"apcore": {"restarted": False}, "restarted": True})],
@@ -157,9 +164,9 @@ def test_a_restart_before_the_first_value_raises_no_error(kind: str, first: list
         [chunk("x", append=False, artifact="b"), chunk("y", append=False, artifact="b")],
     ],
 )
-def test_progress_is_not_taken_for_a_restart(kind: str, more: list[Json]) -> None:
+def test_progress_is_not_taken_for_a_restart(kind: str, progress: list[Json]) -> None:
     """Agents send progress between chunks, repeat whole artifacts, and replace small ones."""
-    sent_events = [*FIRST_RUN, *more, status("COMPLETED")]
+    sent_events = [*FIRST_RUN, *progress, status("COMPLETED")]
     with raw(script_streaming(*sent_events)) as server, Client(kind, server.url) as client:
         events = client.do("stream_message", "hi")
         assert client.do("stream", "skill", "hi")[:2] == ["1", "2"]
@@ -191,8 +198,9 @@ def test_texts_that_a_snapshot_has_joined_are_not_repeated(kind: str) -> None:
 
 
 @kinds
-def test_a_stream_resumed_after_the_restart_was_announced_begins_with_it(kind: str) -> None:
-    script = script_streaming(*OURS, numbered=True)
+def test_a_restart_event_has_the_id_of_the_event_before_it(kind: str) -> None:
+    """A stream that is resumed after it begins with the announcement of the restart."""
+    script = script_streaming(*ANNOUNCED_RESTART, numbered=True)
     with raw(script) as server, Client(kind, server.url) as client:
         events = client.do("stream_message", "hi")
     assert [event.event_id for event in events] == ["1", "2", "3", "3", "4", "5", "6", "7", "8"]
@@ -201,11 +209,11 @@ def test_a_stream_resumed_after_the_restart_was_announced_begins_with_it(kind: s
 
 @kinds
 def test_a_restart_during_a_lost_connection_is_reported_afterwards(kind: str) -> None:
-    """The stream resumes after the last event, and the agent sends those it missed."""
+    """The stream resumes after the last event, and the agent sends those that the client missed."""
 
     def script(request: Request) -> Iterable[Step]:
         last = int(request.headers.get("last-event-id", 0))
-        text = lines(OURS, numbered=True).split(b"\n\n")
+        text = lines(ANNOUNCED_RESTART, numbered=True).split(b"\n\n")
         sent = text[last : last + 3] if last == 0 else text[last:]
         return [head(content_type="text/event-stream"), b"\n\n".join(sent) + b"\n\n", CUT]
 
@@ -233,7 +241,7 @@ def test_a_restart_of_a_polled_task_is_reported_too(kind: str) -> None:
 
 
 @kinds
-def test_the_result_of_a_call_is_that_of_the_last_run(kind: str) -> None:
+def test_a_call_returns_the_result_of_the_last_run(kind: str) -> None:
     snapshots = [
         *FIRST_RUN,
         status(metadata=RESTART_METADATA),
@@ -259,7 +267,7 @@ async def ignore() -> None:
 def test_a_callback_that_cannot_be_called_is_refused_before_the_request(
     kind: str, callback: Any
 ) -> None:
-    with raw(script_streaming(*OURS)) as server, Client(kind, server.url) as client:
+    with raw(script_streaming(*ANNOUNCED_RESTART)) as server, Client(kind, server.url) as client:
         with pytest.raises(TypeError, match="on_restart"):
             client.do("stream", "skill", "hi", on_restart=callback)
         assert not server.requests

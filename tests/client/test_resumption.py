@@ -66,7 +66,7 @@ class Proxy:
         marks: Marks of the event after which the connection breaks, once.
         held_requests: Marks of requests that wait for `released`.
         cut: Set when the connection was broken.
-        admits: Set while new connections are accepted.
+        accepting: Set while new connections are accepted.
         waiting: Set when a request is held.
         released: Set to let held requests pass.
         subscribed: Set when a subscription was requested.
@@ -77,7 +77,7 @@ class Proxy:
     held_requests: tuple[bytes, ...] = ()
     port: str = ""
     cut: asyncio.Event = field(default_factory=asyncio.Event)
-    admits: asyncio.Event = field(default_factory=asyncio.Event)
+    accepting: asyncio.Event = field(default_factory=asyncio.Event)
     waiting: asyncio.Event = field(default_factory=asyncio.Event)
     released: asyncio.Event = field(default_factory=asyncio.Event)
     subscribed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -85,7 +85,7 @@ class Proxy:
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[str]:
         """Run the proxy and yield its URL."""
-        self.admits.set()
+        self.accepting.set()
         tasks: set[asyncio.Task[Any]] = set()
 
         async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -109,7 +109,7 @@ class Proxy:
 
     async def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection."""
-        await self.admits.wait()
+        await self.accepting.wait()
         agent_reader, agent_writer = await asyncio.open_connection("127.0.0.1", int(self.target))
         requests = asyncio.create_task(self.forward_requests(reader, agent_writer))
         try:
@@ -164,7 +164,7 @@ class SteppedAgent:
     def __init__(self, proxy: Proxy, client: A2AClient, control: A2AClient) -> None:
         self.proxy, self.client, self.control = proxy, client, control
         self.key = uuid4().hex
-        self.doubles = False
+        self.stores_duplicates = False
         """Whether the agent stores each chunk once per stream, as a2a-sdk 0.3 does."""
         self.events: list[Event] = []
         self.changed = asyncio.Condition()
@@ -233,7 +233,7 @@ async def running_steps(
         A2AClient(url + path) as control,
     ):
         run = SteppedAgent(proxy, client, control)
-        run.doubles = endpoint == "sdk03"
+        run.stores_duplicates = endpoint == "sdk03"
         yield run
 
 
@@ -242,7 +242,7 @@ async def assert_complete(run: SteppedAgent, count: int) -> None:
     fetched = await run.control.get_task(run.task.id)
     assert [part.text for part in run.task.artifacts[0].parts] == [str(n + 1) for n in range(count)]
     assert run.task.status.state == fetched.status.state == "completed"
-    if not run.doubles:
+    if not run.stores_duplicates:
         assert run.task.artifacts[0].parts == fetched.artifacts[0].parts
     statuses = [each.status for each in run.events if isinstance(each, TaskStatusUpdateEvent)]
     assert len({(each.state, each.timestamp) for each in statuses}) == len(statuses)
@@ -273,11 +273,11 @@ async def test_events_during_a_broken_connection_are_not_lost(
         reading = asyncio.create_task(run.read(3))
         await run.open(1)
         await run.proxy.cut.wait()
-        run.proxy.admits.clear()
+        run.proxy.accepting.clear()
         await run.wait_for_events(1)
         await run.open(1)
         await run.wait_for_steps(2)
-        run.proxy.admits.set()
+        run.proxy.accepting.set()
         await run.wait_for_events(2)
         await run.open(1)
         await reading
@@ -293,11 +293,11 @@ async def test_the_end_of_a_task_during_a_broken_connection_is_not_lost(
         reading = asyncio.create_task(run.read(3))
         await run.open(1)
         await run.proxy.cut.wait()
-        run.proxy.admits.clear()
+        run.proxy.accepting.clear()
         await run.wait_for_events(1)
         await run.open(2)
         await run.wait_for_end()
-        run.proxy.admits.set()
+        run.proxy.accepting.set()
         await reading
         await assert_complete(run, 3)
 
@@ -348,9 +348,9 @@ async def test_the_chunks_of_a_broken_stream_are_complete(
         reading = asyncio.create_task(read())
         await run.open(1)
         await run.proxy.cut.wait()
-        run.proxy.admits.clear()
+        run.proxy.accepting.clear()
         await run.open(2)
-        run.proxy.admits.set()
+        run.proxy.accepting.set()
         await reading
     assert "".join(chunks) == "123"
 

@@ -256,14 +256,14 @@ def test_a_stream_is_resumed_at_most_as_often_as_configured(
             first = {"jsonrpc": "2.0", "id": request.json["id"], "result": first}
         return events(first, then=CUT) if len(server.calls) == 1 else [CUT]
 
-    seen: list[Any] = []
+    received_events: list[Any] = []
     with (
         raw(agent(script, **card("/", binding, version))) as server,
         Client(kind, server.url, retries=RETRIES) as client,
         pytest.raises(A2AConnectionError),
     ):
-        client.do("stream_message", "hi", into=seen)
-    assert len(seen) == 1
+        client.do("stream_message", "hi", into=received_events)
+    assert len(received_events) == 1
     assert len(server.calls) == 1 + 1 + RETRIES  # the subscription is retried like any read
 
 
@@ -408,7 +408,7 @@ def attempt_intervals(kind: str, fault: list[Step], retries: int, **options: Any
         Client(kind, server.url, retries=retries, **options) as client,
     ):
         raised_by(client, "get_task")
-    return [after.at - before.at for before, after in pairwise(server.calls)]
+    return [after.received_at - before.received_at for before, after in pairwise(server.calls)]
 
 
 @kinds

@@ -150,8 +150,8 @@ def test_a_task_without_output_has_no_value() -> None:
     assert Task("t", DONE, artifacts=(Artifact("a"),)).value is None
 
 
-def chunk(id: str, *parts: Part, append: bool = False, **more: Any) -> TaskArtifactUpdateEvent:
-    return TaskArtifactUpdateEvent("t", Artifact(id, parts, **more), "c", append=append)
+def chunk(id: str, *parts: Part, append: bool = False, **members: Any) -> TaskArtifactUpdateEvent:
+    return TaskArtifactUpdateEvent("t", Artifact(id, parts, **members), "c", append=append)
 
 
 def test_an_appended_chunk_adds_its_parts() -> None:
@@ -272,7 +272,7 @@ def test_a_paused_task_raises_input_required(state: str) -> None:
     ("state", "metadata"),
     [(TaskState.COMPLETED, {"a": 1, "b": 2}), (TaskState.WORKING, {"a": 1})],
 )
-def test_metadata_that_comes_with_the_end_of_a_task_is_that_of_the_task(
+def test_only_the_metadata_of_a_final_event_is_added_to_the_task(
     state: TaskState, metadata: Any
 ) -> None:
     task = Task("t", TaskStatus(TaskState.WORKING), "c", metadata={"a": 1})

@@ -49,13 +49,16 @@ def test_a_refused_card_is_an_error_and_nothing_else_is_sent(
 
 @kinds
 def test_the_function_gets_the_json_of_the_card_as_it_was_sent(kind: str) -> None:
-    seen: list[Any] = []
+    received_cards: list[Any] = []
     sent_card = card("/", unknown={"kept": [1, 2.5, None]}, signatures=[{"protected": "e30"}])
     script = agent(answer, **sent_card)
-    with raw(script) as server, Client(kind, server.url, verify_card=seen.append) as client:
+    with (
+        raw(script) as server,
+        Client(kind, server.url, verify_card=received_cards.append) as client,
+    ):
         client.do("get_task", "t-1")
         client.do("get_task", "t-1")
-        assert seen == [sent_card]
+        assert received_cards == [sent_card]
 
 
 @kinds
@@ -72,23 +75,23 @@ def test_a_card_that_the_function_returns_is_used_instead(kind: str) -> None:
 
 @kinds
 def test_an_asynchronous_function_is_awaited(kind: str) -> None:
-    seen: list[Any] = []
+    received_cards: list[Any] = []
 
     async def check(data: Any) -> None:
-        seen.append(data["name"])
+        received_cards.append(data["name"])
 
     with raw(agent(answer)) as server, Client(kind, server.url, verify_card=check) as client:
         if kind == "sync":
             with pytest.raises(A2AError, match="can't await check"):
                 client.do("get_card")
-            assert not seen
+            assert not received_cards
         else:
             client.do("get_card")
-            assert seen == ["raw"]
+            assert received_cards == ["raw"]
 
 
-def changing(*cards: Iterable[Step]) -> Callable[[Request], Iterable[Step]]:
-    """Return a script that answers requests for the card one after the other."""
+def answering_with_cards(*cards: Iterable[Step]) -> Callable[[Request], Iterable[Step]]:
+    """Return a script that answers requests for the card with *cards* in turn."""
     remaining = iter(cards)
     return lambda request: next(remaining) if request.is_card else answer(request)
 
@@ -100,7 +103,7 @@ def test_a_refreshed_card_that_is_refused_is_not_used(kind: str) -> None:
             raise NotSignedError("changed")
 
     bad, good = reply(card("/", name="other")), reply(card("/"))
-    script = changing(good, bad, good)
+    script = answering_with_cards(good, bad, good)
     with (
         raw(script) as server,
         Client(kind, server.url, verify_card=check, card_ttl=0) as client,
@@ -120,7 +123,7 @@ def test_a_card_that_has_not_changed_is_verified_again(kind: str) -> None:
         if withdrawn:
             raise NotSignedError(withdrawn[0])
 
-    script = changing(reply(card("/"), etag='"1"'), reply(b"", 304), reply(b"", 304))
+    script = answering_with_cards(reply(card("/"), etag='"1"'), reply(b"", 304), reply(b"", 304))
     with (
         raw(script) as server,
         Client(kind, server.url, verify_card=check, card_ttl=0) as client,

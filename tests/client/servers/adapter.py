@@ -2,7 +2,7 @@
 
 `python adapter.py PORT` serves it on loopback, in an environment of its own.
 
-The first word of a message selects the action: echo, count, slow, fail. It has no questions.
+The first word of a message selects the action: echo, count, slow, fail. It asks no questions.
 """
 
 # mypy: ignore-errors

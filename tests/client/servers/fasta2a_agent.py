@@ -8,11 +8,11 @@ Any other word makes the agent raise an error. Limits of fasta2a:
 - An answer is always a task, never a message.
 - Tasks are not resumed: each message makes a new task, whatever task it names. So the answer to a
   question is a new task of the same context.
-- A status keeps no message such as "it broke", or the question: the stream sends it, and the task
-  has it as the last message of its history.
+- A stored status has no message, such as an error or a question: the stream sends it, and the
+  task has it as the last message of its history.
 - Chunks are not stored one by one: the agent stores the artifact when it is complete.
 
-Eight operations run at a time; a cancellation is one of them.
+Eight operations run at a time, cancellations included.
 """
 
 # mypy: ignore-errors
@@ -31,7 +31,7 @@ from fasta2a.schema import Artifact, Message, Part, Skill, TaskIdParams, TaskSen
 from fasta2a.storage import InMemoryStorage
 
 PORT = sys.argv[1]
-LOOPS = 8  # concurrent workers
+WORKERS = 8  # concurrent
 
 
 def artifact(part: Part, key: str = "output") -> Artifact:
@@ -74,8 +74,8 @@ class Run:
                 append=number > 1,
                 last_chunk=number == last,
             )
-        whole = Artifact(artifact_id="numbers", name="numbers", parts=parts)
-        await self.worker.storage.update_task(self.ids[0], "completed", [whole])
+        complete_artifact = Artifact(artifact_id="numbers", name="numbers", parts=parts)
+        await self.worker.storage.update_task(self.ids[0], "completed", [complete_artifact])
 
     async def slow(self) -> None:
         """Complete the task after some seconds."""
@@ -139,9 +139,9 @@ def application() -> FastA2A:
 
     @asynccontextmanager
     async def lifespan(app: FastA2A) -> AsyncIterator[None]:
-        async with app.task_manager, AsyncExitStack() as loops:
-            for _ in range(LOOPS):
-                await loops.enter_async_context(worker.run())
+        async with app.task_manager, AsyncExitStack() as workers:
+            for _ in range(WORKERS):
+                await workers.enter_async_context(worker.run())
             yield
 
     return FastA2A(

@@ -9,7 +9,7 @@ This SDK neither sends a cancellation to the open streams of a task nor ends the
 """
 
 # mypy: ignore-errors
-# The types are those of the other version.
+# The types are those of a2a-sdk 0.3, which is in another environment.
 
 import asyncio
 import sys

@@ -142,15 +142,15 @@ class Agent(AgentExecutor):
 
 
 def rest_routes_for_03(handler: DefaultRequestHandler) -> list[BaseRoute]:
-    """Return the routes of REST for 0.3, without that of tenants, which takes all paths."""
+    """Return the routes of REST for 0.3, without the one for tenants, which matches all paths."""
     routes = create_rest_routes(handler, path_prefix="/rest03", enable_v0_3_compat=True)
     return [route for route in routes if not isinstance(route, Mount)]
 
 
 def application() -> Starlette:
     """Return the application of the agent with all its interfaces."""
-    everything = card("jsonrpc", "rest", "v03")
-    handler = DefaultRequestHandler(Agent(), InMemoryTaskStore(), everything)
+    full_card = card("jsonrpc", "rest", "v03")
+    handler = DefaultRequestHandler(Agent(), InMemoryTaskStore(), full_card)
     cards = [
         route
         for name in INTERFACES
@@ -160,7 +160,7 @@ def application() -> Starlette:
     ]
     return Starlette(
         routes=[
-            *create_agent_card_routes(everything),
+            *create_agent_card_routes(full_card),
             *cards,
             *create_jsonrpc_routes(handler, "/jsonrpc"),
             *create_jsonrpc_routes(handler, "/v03", enable_v0_3_compat=True),

@@ -97,8 +97,8 @@ class Agent(AgentExecutor):
 
 def application() -> Starlette:
     """Return the application of the agent with all its interfaces."""
-    everything = card(*INTERFACES)
-    handler = DefaultRequestHandler(Agent(), InMemoryTaskStore(), everything)
+    full_card = card(*INTERFACES)
+    handler = DefaultRequestHandler(Agent(), InMemoryTaskStore(), full_card)
     cards = [
         route
         for path in INTERFACES
@@ -108,7 +108,7 @@ def application() -> Starlette:
     ]
     return Starlette(
         routes=[
-            *create_agent_card_routes(everything),
+            *create_agent_card_routes(full_card),
             *cards,
             *create_jsonrpc_routes(handler, "/jsonrpc"),
             *create_jsonrpc_routes(handler, "/v03", enable_v0_3_compat=True),

@@ -1,7 +1,7 @@
 """Agent of Strands, served by its `A2AServer`: JSON-RPC 0.3.
 
 `python strands_agent.py PORT` serves it on loopback, in an environment of its own. The model
-follows the first word of a message: echo, count, slow, fail. It has no questions.
+follows the first word of a message: echo, count, slow, fail. It asks no questions.
 """
 
 # mypy: ignore-errors
