@@ -110,7 +110,7 @@ class Caller:
         return self._http.get(f"/apcore/{path}", params=params)
 
     def post(self, path: str) -> httpx.Response:
-        """Return the response of one of these routes to a POST without a body."""
+        """Post to one of the agent's own routes, without a body, and return the response."""
         return self._http.post(f"/apcore/{path}")
 
     @contextmanager

@@ -49,14 +49,14 @@ class Attempt:
 
 
 class ManualTransport(WebhookTransport):
-    """Transport on which the test answers each attempt, when it wants."""
+    """Transport whose attempts are answered by the test."""
 
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []
         self.overlapping: list[str] = []
         """Notifications posted to a URL while an earlier attempt there was in flight."""
         self._new: asyncio.Queue[Attempt] = asyncio.Queue()
-        self._always: WebhookResponse | None = None
+        self._default_response: WebhookResponse | None = None
 
     @property
     def urls(self) -> list[str]:
@@ -76,8 +76,8 @@ class ManualTransport(WebhookTransport):
         attempt = Attempt(url, notification_id, asyncio.get_running_loop().create_future())
         self.attempts.append(attempt)
         self._new.put_nowait(attempt)
-        if self._always is not None:
-            attempt.answer.set_result(self._always)
+        if self._default_response is not None:
+            attempt.answer.set_result(self._default_response)
         return await attempt.answer
 
     async def close(self) -> None:
@@ -94,7 +94,7 @@ class ManualTransport(WebhookTransport):
 
     def answer_all(self) -> None:
         """Answer all attempts, those in flight and those to come, with 200."""
-        self._always = OK
+        self._default_response = OK
         for attempt in self.attempts:
             if not attempt.answer.done():
                 attempt.answer.set_result(OK)
@@ -119,12 +119,12 @@ class Bench:
         outbox, queue = self.store._outbox, self.queue
         in_outbox = outbox._queues, outbox._due, outbox._pending, outbox._bytes, outbox._failing
         in_queue = queue._deliveries, queue._owner_counts, queue._host_counts
-        return [each for each in (*in_outbox, *in_queue) if each]
+        return [remains for remains in (*in_outbox, *in_queue) if remains]
 
-    async def set(self, *webhooks: Webhook) -> None:
+    async def set_webhooks(self, *webhooks: Webhook) -> None:
         await self.tasks.store.edit_webhooks("t", lambda _: webhooks)
 
-    async def move(self, state: TaskState) -> None:
+    async def change_state(self, state: TaskState) -> None:
         """Move the task to another state."""
         entry = await self.tasks.open("t")
         assert entry

@@ -1,4 +1,4 @@
-"""Posting of notifications, with host names that resolve as a test wants."""
+"""Posting of notifications, with host names that resolve to addresses of a test's choice."""
 
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -40,7 +40,7 @@ class FakeResolver:
 
 
 def trusting(ca: trustme.CA) -> ssl.SSLContext:
-    """Return a client's TLS context that trusts only *ca*; the system's take long to load."""
+    """Return a client's TLS context that trusts only *ca*; the system's authorities load slowly."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     ca.configure_trust(context)
     return context

@@ -25,7 +25,7 @@ from tests.client.raw import (
     Script,
     Step,
     TcpServer,
-    endless,
+    flood,
     head,
     raw,
     reply,
@@ -111,7 +111,7 @@ CUT_OFF: dict[str, Iterable[Step]] = {
 @pytest.mark.parametrize("steps", CUT_OFF.values(), ids=CUT_OFF)
 async def test_without_a_valid_status_the_status_is_0(steps: Iterable[Step]) -> None:
     answer = await answer_of(lambda _: steps)
-    if answer.status != 101:  # which is a status, but no success
+    if answer.status != 101:  # a status, but not a success
         assert answer.status == 0
     assert not answer.is_success
     assert answer.retry_after == 0
@@ -127,7 +127,7 @@ async def test_a_reason_has_no_text_of_the_receiver() -> None:
 
 
 async def test_an_endless_answer_is_read_up_to_the_limit(read_sizes: list[int]) -> None:
-    answer = await answer_of(lambda _: endless(head(), b" " * CHUNK))
+    answer = await answer_of(lambda _: flood(head(), b" " * CHUNK))
     assert answer.status == 200
     assert MAX_READ == 2**16
     assert sum(read_sizes) <= MAX_READ + READ_SIZE
@@ -135,12 +135,12 @@ async def test_an_endless_answer_is_read_up_to_the_limit(read_sizes: list[int]) 
 
 async def test_an_endless_chunked_answer_is_read_up_to_the_limit(read_sizes: list[int]) -> None:
     start, chunk = head(transfer_encoding="chunked"), b"1\r\n.\r\n" * 1000
-    assert (await answer_of(lambda _: endless(start, chunk))).status == 200
+    assert (await answer_of(lambda _: flood(start, chunk))).status == 200
     assert sum(read_sizes) <= MAX_READ + READ_SIZE
 
 
 async def test_endless_headers_are_read_up_to_the_limit(read_sizes: list[int]) -> None:
-    answer = await answer_of(lambda _: endless(b"HTTP/1.1 200 OK\r\n", b"A: b\r\n" * 1000))
+    answer = await answer_of(lambda _: flood(b"HTTP/1.1 200 OK\r\n", b"A: b\r\n" * 1000))
     assert answer.status == 0
     assert sum(read_sizes) <= MAX_READ + READ_SIZE
 
@@ -162,12 +162,12 @@ async def test_a_decompression_bomb_is_not_unpacked(read_sizes: list[int]) -> No
 async def test_an_endless_decompression_bomb_is_not_unpacked(read_sizes: list[int]) -> None:
     body = gzip.compress(bytes(64 * MEGABYTE))
     start = head(content_encoding="gzip")
-    assert (await answer_of(lambda _: endless(start, body))).status == 200
+    assert (await answer_of(lambda _: flood(start, body))).status == 200
     assert sum(read_sizes) <= MAX_READ + READ_SIZE
 
 
 async def test_a_connection_with_an_endless_answer_is_not_reused() -> None:
-    scripts = iter([endless(head(), b" " * CHUNK), reply(), reply()])
+    scripts = iter([flood(head(), b" " * CHUNK), reply(), reply()])
     with raw(lambda _: next(scripts)) as server:
         async with posting(dev=True) as post:
             assert [(await post(server.url)).status for _ in range(3)] == [200] * 3

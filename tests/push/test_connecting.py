@@ -65,26 +65,34 @@ def answer_and_close(request: Request) -> list[Step]:
 
 
 async def test_a_canary_counts_connections() -> None:
-    with canary() as bird:
+    with canary() as canary_server:
         async with posting(FakeResolver([HERE]), dev=True, timeout=0.2) as post:
-            await post(f"http://{NAME}:{port_of(bird)}/")
-    assert bird.connections == 1
-    assert bird.received.startswith(b"POST / HTTP/1.1\r\n")
+            await post(f"http://{NAME}:{port_of(canary_server)}/")
+    assert canary_server.connections == 1
+    assert canary_server.received.startswith(b"POST / HTTP/1.1\r\n")
 
 
-LATER = [[HERE], [OUTSIDE, HERE], [HERE, OUTSIDE], ["::ffff:127.0.0.1"], ["0.0.0.0"], ["::1"], []]
+LATER_ADDRESSES = [
+    [HERE],
+    [OUTSIDE, HERE],
+    [HERE, OUTSIDE],
+    ["::ffff:127.0.0.1"],
+    ["0.0.0.0"],
+    ["::1"],
+    [],
+]
 
 
-@pytest.mark.parametrize("later", LATER, ids=" ".join)
+@pytest.mark.parametrize("later_addresses", LATER_ADDRESSES, ids=" ".join)
 async def test_a_name_that_later_resolves_to_an_internal_address_is_not_connected_to(
-    later: list[str],
+    later_addresses: list[str],
 ) -> None:
-    with canary() as bird:
-        resolver = FakeResolver([OUTSIDE], later)
-        settings = PushSettings(ports=[port_of(bird)], ssl_context=trusting(CA))
+    with canary() as canary_server:
+        resolver = FakeResolver([OUTSIDE], later_addresses)
+        settings = PushSettings(ports=[port_of(canary_server)], ssl_context=trusting(CA))
         guard = Guard(settings, resolver)
         transport = WebhookTransport(settings, guard)
-        url = f"https://{NAME}:{port_of(bird)}/"
+        url = f"https://{NAME}:{port_of(canary_server)}/"
         await guard.check(url, "ada")
         for _ in range(3):
             answer = await transport.post(url, [], b"{}", "ada")
@@ -93,8 +101,8 @@ async def test_a_name_that_later_resolves_to_an_internal_address_is_not_connecte
         await transport.close()
         with pytest.raises(RefusedError):
             await guard.check(url, "ada")
-    assert bird.connections == 0
-    assert resolver.lookups == [(NAME, port_of(bird))] * 5
+    assert canary_server.connections == 0
+    assert resolver.lookups == [(NAME, port_of(canary_server))] * 5
 
 
 async def test_a_name_that_cannot_be_resolved_now_is_not_reported_as_forbidden() -> None:
@@ -121,36 +129,36 @@ class FakeSystemResolver:
 
 
 async def test_the_name_is_resolved_once_per_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    with canary() as bird:
+    with canary() as canary_server:
         resolver = FakeSystemResolver(monkeypatch, OUTSIDE, HERE)
-        url = f"https://{NAME}:{port_of(bird)}/"
-        await Guard(PushSettings(ports=[port_of(bird)])).check(url, "ada")
-        async with posting(ports=[port_of(bird)]) as post:
+        url = f"https://{NAME}:{port_of(canary_server)}/"
+        await Guard(PushSettings(ports=[port_of(canary_server)])).check(url, "ada")
+        async with posting(ports=[port_of(canary_server)]) as post:
             assert (await post(url)).status == 0
-    assert bird.connections == 0
+    assert canary_server.connections == 0
     assert resolver.lookups == [NAME] * 2
 
 
 async def test_only_the_guard_resolves_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    with raw(answer_ok) as server, canary(THERE, port_of(server)) as bird:
+    with raw(answer_ok) as server, canary(THERE, port_of(server)) as canary_server:
         resolver = FakeSystemResolver(monkeypatch, HERE, THERE)
         async with posting(dev=True, allowed_hosts=[NAME]) as post:
-            assert (await post(f"http://{NAME}:{port_of(bird)}/")).status == 200
-    assert bird.connections == 0
+            assert (await post(f"http://{NAME}:{port_of(canary_server)}/")).status == 200
+    assert canary_server.connections == 0
     assert resolver.lookups == [NAME]
 
 
 async def test_the_checked_address_is_connected_to() -> None:
-    with raw(answer_and_close) as server, canary(THERE, port_of(server)) as bird:
+    with raw(answer_and_close) as server, canary(THERE, port_of(server)) as canary_server:
         resolver = FakeResolver([HERE], [THERE])
         async with posting(resolver, dev=True, allowed_hosts=[NAME], timeout=1) as post:
-            url = f"http://{NAME}:{port_of(bird)}/hook"
+            url = f"http://{NAME}:{port_of(canary_server)}/hook"
             assert (await post(url)).status == 200
-            assert (server.connections, bird.connections) == (1, 0)
+            assert (server.connections, canary_server.connections) == (1, 0)
             assert len(resolver.lookups) == 1
             await post(url)  # the next connection is checked again
         assert len(resolver.lookups) == 2
-    assert (server.connections, bird.connections) == (1, 1)
+    assert (server.connections, canary_server.connections) == (1, 1)
     assert [request.path for request in server.requests] == ["/hook"]
 
 
@@ -164,11 +172,11 @@ async def test_a_kept_connection_is_not_checked_again() -> None:
 
 
 async def test_the_first_of_several_addresses_is_connected_to() -> None:
-    with raw(answer_ok) as server, canary(THERE, port_of(server)) as bird:
+    with raw(answer_ok) as server, canary(THERE, port_of(server)) as canary_server:
         resolver = FakeResolver([HERE, THERE, "127.0.0.3"])
         async with posting(resolver, dev=True) as post:
             assert (await post(f"http://{NAME}:{port_of(server)}/")).status == 200
-    assert (server.connections, bird.connections) == (1, 0)
+    assert (server.connections, canary_server.connections) == (1, 0)
 
 
 async def test_the_next_address_is_tried_if_the_first_refuses_the_connection() -> None:
@@ -192,11 +200,14 @@ async def test_an_attempt_fails_if_all_addresses_refuse_the_connection() -> None
 
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
 async def test_a_redirect_is_not_followed(status: int) -> None:
-    with canary() as bird, raw(lambda _: reply(b"", status, location=bird.url)) as server:
+    with (
+        canary() as canary_server,
+        raw(lambda _: reply(b"", status, location=canary_server.url)) as server,
+    ):
         async with posting(dev=True) as post:
             answer = await post(server.url)
     assert (answer.status, answer.is_success) == (status, False)
-    assert (len(server.requests), bird.connections) == (1, 0)
+    assert (len(server.requests), canary_server.connections) == (1, 0)
 
 
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"])
@@ -205,13 +216,13 @@ async def test_proxies_of_the_environment_are_not_used(
 ) -> None:
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
-    with canary() as bird, raw(answer_ok) as server, secure_server(NAME) as secure:
+    with canary() as canary_server, raw(answer_ok) as server, secure_server(NAME) as secure:
         for spelling in (name, name.lower()):
-            monkeypatch.setenv(spelling, bird.url)
+            monkeypatch.setenv(spelling, canary_server.url)
         async with posting(FakeResolver([HERE]), dev=True) as post:
             for url in (f"http://{NAME}:{port_of(server)}/", secure.url):
                 assert (await post(url)).status == 200
-    assert bird.connections == 0
+    assert canary_server.connections == 0
 
 
 async def test_a_configured_proxy_resolves_names_itself() -> None:
@@ -255,9 +266,11 @@ def secure_server(*names: str, ca: trustme.CA = CA, script: Script = answer_ok) 
         yield server
 
 
-@pytest.mark.parametrize("certified", [NAME, "*.example.com"])
-async def test_tls_and_the_host_header_use_the_name_and_not_the_address(certified: str) -> None:
-    with secure_server(certified) as server:
+@pytest.mark.parametrize("certified_name", [NAME, "*.example.com"])
+async def test_tls_and_the_host_header_use_the_name_and_not_the_address(
+    certified_name: str,
+) -> None:
+    with secure_server(certified_name) as server:
         resolver = FakeResolver([HERE])
         async with posting(resolver, allowed_hosts=[NAME], ports=[port_of(server)]) as post:
             assert await post(server.url, b'{"id": "t-1"}') == WebhookResponse(200, "status 200")
@@ -277,12 +290,12 @@ UNTRUSTED: dict[str, Iterable[Any]] = {
 }
 
 
-@pytest.mark.parametrize(("ca", "certified"), UNTRUSTED.values(), ids=UNTRUSTED)
+@pytest.mark.parametrize(("ca", "certified_name"), UNTRUSTED.values(), ids=UNTRUSTED)
 @pytest.mark.parametrize("dev", [False, True])
 async def test_a_server_without_a_certificate_for_the_name_gets_no_request(
-    ca: trustme.CA, certified: str, dev: bool
+    ca: trustme.CA, certified_name: str, dev: bool
 ) -> None:
-    with secure_server(certified, ca=ca) as server:
+    with secure_server(certified_name, ca=ca) as server:
         port = port_of(server)
         async with posting(
             FakeResolver([HERE]), allowed_hosts=[NAME], ports=[port], dev=dev
@@ -294,11 +307,11 @@ async def test_a_server_without_a_certificate_for_the_name_gets_no_request(
 
 
 async def test_a_server_without_tls_gets_no_request() -> None:
-    with canary() as bird:
+    with canary() as canary_server:
         async with posting(FakeResolver([HERE]), dev=True, timeout=0.2) as post:
-            assert (await post(f"https://{NAME}:{port_of(bird)}/secret")).status == 0
-    assert bird.connections == 1
-    assert b"secret" not in bird.received
+            assert (await post(f"https://{NAME}:{port_of(canary_server)}/secret")).status == 0
+    assert canary_server.connections == 1
+    assert b"secret" not in canary_server.received
 
 
 async def test_a_literal_address_is_connected_to() -> None:

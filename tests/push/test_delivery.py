@@ -17,7 +17,7 @@ from .receiver import Delivery, Reply, free_port, receiving, script
 pytestmark = pytest.mark.usefixtures("each_store")
 
 QUICK = (0.05, 0.1, 0.2)
-ALL = ["submitted", "working", "completed"]
+ALL_STATES = ["submitted", "working", "completed"]
 
 
 def first_states(deliveries: list[Delivery]) -> list[str]:
@@ -31,7 +31,7 @@ def test_each_transition_is_notified_in_the_version_of_the_push_config() -> None
         old_task = caller.send_old(url=receiver.url + "/old")
         deliveries = receiver.wait(6)
     new_deliveries = [delivery for delivery in deliveries if delivery.path == "/hook/new"]
-    assert [delivery.state for delivery in new_deliveries] == ALL
+    assert [delivery.state for delivery in new_deliveries] == ALL_STATES
     assert [[*delivery.json] for delivery in new_deliveries] == [
         ["task"],
         ["statusUpdate"],
@@ -44,7 +44,7 @@ def test_each_transition_is_notified_in_the_version_of_the_push_config() -> None
         == task["id"]
     )
     old_deliveries = [delivery for delivery in deliveries if delivery.path == "/hook/old"]
-    assert [delivery.state for delivery in old_deliveries] == ALL
+    assert [delivery.state for delivery in old_deliveries] == ALL_STATES
     assert {d.headers["content-type"] for d in old_deliveries} == {"application/json"}
     assert old_deliveries[-1].json == old_task
 
@@ -102,7 +102,7 @@ def test_a_receiver_that_is_down_for_six_seconds_misses_nothing() -> None:
         time.sleep(6)  # there is no event to await
         with receiving(port=port) as receiver:
             receiver.wait(3)
-        assert receiver.states == ALL
+        assert receiver.states == ALL_STATES
 
 
 def test_a_failed_attempt_is_repeated_with_the_same_id_and_body() -> None:
@@ -111,7 +111,7 @@ def test_a_failed_attempt_is_repeated_with_the_same_id_and_body() -> None:
         caller.send(url=receiver.url)
         first, second, third, *_ = receiver.wait(5)
         assert (first.id, first.body) == (second.id, second.body) == (third.id, third.body)
-        assert first_states(receiver.deliveries) == ALL
+        assert first_states(receiver.deliveries) == ALL_STATES
         for delivery in receiver.deliveries:
             verify(delivery, receiver.url)
         assert first.headers["webhook-timestamp"] < third.headers["webhook-timestamp"]
@@ -171,7 +171,7 @@ def test_an_incomplete_answer_is_a_failure(cut: bytes) -> None:
     with receiving(answer) as receiver, agent(retries=QUICK) as caller:
         caller.send(url=receiver.url)
         receiver.wait(5)
-    assert first_states(receiver.deliveries) == ALL
+    assert first_states(receiver.deliveries) == ALL_STATES
 
 
 def test_an_attempt_without_an_answer_times_out() -> None:
@@ -180,7 +180,7 @@ def test_an_attempt_without_an_answer_times_out() -> None:
         caller.send(url=receiver.url)
         first, second, *_ = receiver.wait(4, seconds=9)  # the default timeout is ten seconds
         assert second.at - first.at >= 0.5
-        assert first_states(receiver.deliveries) == ALL
+        assert first_states(receiver.deliveries) == ALL_STATES
 
 
 def test_a_failed_webhook_gets_no_notification_until_it_is_set_again() -> None:

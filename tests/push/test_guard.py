@@ -199,10 +199,12 @@ NOT_PUBLIC_ADDRESSES = [
 
 
 @pytest.mark.parametrize("internal", NOT_PUBLIC_ADDRESSES)
-@pytest.mark.parametrize("place", [0, 1, 2])
-async def test_one_internal_address_among_public_ones_is_refused(internal: str, place: int) -> None:
+@pytest.mark.parametrize("position", [0, 1, 2])
+async def test_one_internal_address_among_public_ones_is_refused(
+    internal: str, position: int
+) -> None:
     addresses = [OUTSIDE, "2606:4700:4700::1111"]
-    addresses.insert(place, internal)
+    addresses.insert(position, internal)
     guard = Guard(PushSettings(), resolver_for({"hooks.example.com": addresses}))
     assert await refusal(guard, HOOK) == NOT_PUBLIC
 
@@ -263,7 +265,7 @@ async def test_the_refusal_of_a_scheme_names_those_that_are_allowed(
 
 
 @pytest.mark.parametrize(
-    ("named", "host"),
+    ("allowed_host", "host"),
     [
         ("hooks.example.com", "hooks.example.com"),
         ("hooks.example.com", "HOOKS.Example.COM"),
@@ -279,8 +281,12 @@ async def test_the_refusal_of_a_scheme_names_those_that_are_allowed(
         ("intranet", "intranet"),
     ],
 )
-async def test_an_allowed_host_may_have_an_internal_address(named: str, host: str) -> None:
-    for hosts in ([named], ["*", named], [named, "other.example.com", "172.16.0.0/12"]):
+async def test_an_allowed_host_may_have_an_internal_address(allowed_host: str, host: str) -> None:
+    for hosts in (
+        [allowed_host],
+        ["*", allowed_host],
+        [allowed_host, "other.example.com", "172.16.0.0/12"],
+    ):
         guard = Guard(PushSettings(allowed_hosts=hosts), resolver_for(INSIDE))
         await guard.check(f"https://{host}/", "ada")
     assert await refusal(Guard(PushSettings(), resolver_for(INSIDE)), f"https://{host}/")
@@ -288,7 +294,7 @@ async def test_an_allowed_host_may_have_an_internal_address(named: str, host: st
 
 @pytest.mark.parametrize("address", [INSIDE, OUTSIDE])
 @pytest.mark.parametrize(
-    ("named", "host"),
+    ("allowed_host", "host"),
     [
         ("hooks.example.com", "example.com"),
         ("hooks.example.com", "a.hooks.example.com"),
@@ -303,9 +309,9 @@ async def test_an_allowed_host_may_have_an_internal_address(named: str, host: st
     ],
 )
 async def test_without_a_wildcard_other_hosts_are_refused(
-    named: str, host: str, address: str
+    allowed_host: str, host: str, address: str
 ) -> None:
-    guard = Guard(PushSettings(allowed_hosts=[named]), resolver_for(address))
+    guard = Guard(PushSettings(allowed_hosts=[allowed_host]), resolver_for(address))
     assert await refusal(guard, f"https://{host}/") == NOT_PUBLIC
     assert await refusal(Guard(PushSettings(allowed_hosts=[]), resolver_for(address)), HOOK)
 
@@ -328,13 +334,13 @@ async def test_every_address_must_be_in_an_allowed_network() -> None:
 
 @pytest.mark.parametrize("address", ALWAYS_REFUSED)
 async def test_metadata_services_are_refused_even_on_allowed_hosts(address: str) -> None:
-    everything = ["*", "*.example.com", "hooks.example.com", "0.0.0.0/0", "::/0", address]
+    all_hosts = ["*", "*.example.com", "hooks.example.com", "0.0.0.0/0", "::/0", address]
     for dev in (False, True):
-        guard = Guard(PushSettings(dev=dev, allowed_hosts=everything), resolver_for(address))
+        guard = Guard(PushSettings(dev=dev, allowed_hosts=all_hosts), resolver_for(address))
         assert await refusal(guard, HOOK) == NOT_PUBLIC
     literal = f"https://[{address}]/" if ":" in address else f"https://{address}/"
     for proxy in (None, PROXY):
-        guard = Guard(PushSettings(allowed_hosts=everything, proxy=proxy))
+        guard = Guard(PushSettings(allowed_hosts=all_hosts, proxy=proxy))
         assert await refusal(guard, literal) == NOT_PUBLIC
 
 

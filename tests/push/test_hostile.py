@@ -28,7 +28,7 @@ from apcore_a2a_server.push.transport import WebhookResponse
 from apcore_a2a_server.store import Notification
 from apcore_a2a_server.store import outbox as module
 
-from tests.client.raw import endless, head, raw, reply
+from tests.client.raw import flood, head, raw, reply
 from tests.server.conftest import eventually
 from tests.server.inloop import ActionModule, app_of, give_back, registry_of, serving, wait_until
 from tests.server.inloop import anyio_backend as anyio_backend
@@ -64,9 +64,9 @@ def leftovers_in(push: Push) -> list[Any]:
     outbox, queue = outbox_of(push), push.queue
     in_outbox = outbox._queues, outbox._due, outbox._pending, outbox._bytes, outbox._failing
     return [
-        each
-        for each in (*in_outbox, queue._deliveries, queue._owner_counts, queue._host_counts)
-        if each
+        remains
+        for remains in (*in_outbox, queue._deliveries, queue._owner_counts, queue._host_counts)
+        if remains
     ]
 
 
@@ -105,7 +105,7 @@ def test_endless_answers_end_and_do_not_slow_down_the_agent(name: str) -> None:
         return time.monotonic() - started_at
 
     with (
-        raw(lambda _: endless(*FLOODS[name])) as server,
+        raw(lambda _: flood(*FLOODS[name])) as server,
         agent(retries=[0]) as caller,
     ):
         before = statistics.median(measure_health() for _ in range(20))
@@ -231,7 +231,7 @@ async def test_an_invalid_url_in_the_store_fails_its_webhook_but_no_task(
         await wait_until(lambda: not queue_bench.leftovers())
         assert await queue_bench.failures() == {"c1": "its address is not allowed"}
     assert TOKEN not in caplog.text
-    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
     pending = Notification("t", "ada", 1, Task(), broken, 1)
     assert TOKEN not in f"{broken!r} {pending!r} {queue_bench.queue!r}"
 
@@ -248,7 +248,7 @@ async def test_a_notification_that_cannot_be_built_fails_its_webhook_but_no_othe
             return notification_body(notification, task)
 
         monkeypatch.setattr("apcore_a2a_server.push.sender.notification_body", broken)
-        await queue_bench.move(COMPLETED)
+        await queue_bench.change_state(COMPLETED)
         await queue_bench.transport.answer(200)
         await wait_until(lambda: not queue_bench.leftovers())
         assert await queue_bench.failures() == {"c1": "internal error", "c2": ""}
@@ -272,8 +272,8 @@ async def test_the_credentials_of_a_proxy_are_sent_only_to_the_proxy(
     assert requests == [("POST", f"http://{NAME}/hook;p=1?q=2"), ("CONNECT", f"{NAME}:443")]
     credentials = [request.headers["proxy-authorization"] for request in proxy.requests]
     assert credentials == [f"Basic {basic}"] * 2
-    shown = f"{caplog.text} {PushSettings(proxy=address)!r}"
-    assert not [text for text in ("pass%21", "pass!", basic) if text in shown]
+    output = f"{caplog.text} {PushSettings(proxy=address)!r}"
+    assert not [text for text in ("pass%21", "pass!", basic) if text in output]
 
 
 async def test_an_address_that_does_not_accept_connections_leaves_time_for_the_next() -> None:
@@ -293,7 +293,7 @@ async def test_an_address_that_does_not_accept_connections_leaves_time_for_the_n
     assert len(server.requests) == 1
 
 
-PLACES = {
+PATHS = {
     "/hook;key=1": "/hook;key=1",
     "/a;b/c;d=e?x=1;y=2&z": "/a;b/c;d=e?x=1;y=2&z",
     "?q": "/?q",
@@ -307,8 +307,8 @@ PLACES = {
 async def test_path_parameters_and_query_arrive_unchanged() -> None:
     with raw(lambda _: reply()) as server:
         async with posting(dev=True) as post:
-            assert [(await post(server.url + place)).status for place in PLACES] == [200] * 7
-    assert [request.path for request in server.requests] == [*PLACES.values()]
+            assert [(await post(server.url + path)).status for path in PATHS] == [200] * 7
+    assert [request.path for request in server.requests] == [*PATHS.values()]
     host = server.url.removeprefix("http://")
     assert {request.headers["host"] for request in server.requests} == {host}
 
@@ -325,9 +325,9 @@ class RandomReceiver:
 
     def __call__(self, delivery: Delivery) -> Reply:
         with self._lock:
-            choice, naps = self._random.random(), self._random.random() * 0.1
+            choice, delay = self._random.random(), self._random.random() * 0.1
         if choice < 0.15:
-            time.sleep(naps)
+            time.sleep(delay)
         bad_replies = (
             (0.08, Reply(500)),
             (0.1, Reply(503, {"retry-after": "0"})),
@@ -434,6 +434,10 @@ def test_random_operations_keep_all_notifications_in_order(
     failed = set(re.findall(r"The webhook (\S+) of task \S+ at \S+ has failed", caplog.text))
     assert shown <= failed
     assert not [
-        fault for each in clients for fault in missing_or_reordered(each, receiver.accepted, failed)
+        fault
+        for client in clients
+        for fault in missing_or_reordered(client, receiver.accepted, failed)
     ]
-    assert not [each for each in caplog.records if each.name == "asyncio" or each.levelno > 30]
+    assert not [
+        record for record in caplog.records if record.name == "asyncio" or record.levelno > 30
+    ]

@@ -40,17 +40,17 @@ async def drain_and_restart(queue_bench: Bench) -> None:
 
 
 async def delete_and_set(queue_bench: Bench) -> None:
-    await queue_bench.set()
-    await queue_bench.set(hook(NEW))
+    await queue_bench.set_webhooks()
+    await queue_bench.set_webhooks(hook(NEW))
 
 
 CHANGES = {
-    "a set": lambda queue_bench: queue_bench.set(hook(NEW)),
-    "the same set": lambda queue_bench: queue_bench.set(hook()),
-    "a delete": lambda queue_bench: queue_bench.set(),
+    "a set": lambda queue_bench: queue_bench.set_webhooks(hook(NEW)),
+    "the same set": lambda queue_bench: queue_bench.set_webhooks(hook()),
+    "a delete": lambda queue_bench: queue_bench.set_webhooks(),
     "a delete and a set": delete_and_set,
     "a set and a delete": lambda queue_bench: asyncio.gather(
-        queue_bench.set(hook(NEW)), queue_bench.set()
+        queue_bench.set_webhooks(hook(NEW)), queue_bench.set_webhooks()
     ),
     "a drain and a restart": drain_and_restart,
 }
@@ -77,8 +77,8 @@ async def test_changes_at_the_end_of_an_attempt_are_applied(
         if status == 500 and name == "a set":  # without the backoff
             assert (await queue_bench.transport.next()).url == NEW
         queue_bench.transport.answer_all()
-        await queue_bench.set(hook(LATER, "c2"))
-        await queue_bench.move(COMPLETED)
+        await queue_bench.set_webhooks(hook(LATER, "c2"))
+        await queue_bench.change_state(COMPLETED)
         await wait_until(lambda: queue_bench.transport.urls[-1] == LATER)
     assert len(queue_bench.transport.attempts) <= 3
 
@@ -93,7 +93,7 @@ async def test_a_transition_at_the_end_of_an_attempt_is_notified_in_order(
         queue_bench.transport.attempts[0].answer.set_result(response_with(status))
         for _ in range(steps):
             await asyncio.sleep(0)
-        await queue_bench.move(COMPLETED)
+        await queue_bench.change_state(COMPLETED)
         await wait_until(
             lambda: not queue_bench.deliveries or len(queue_bench.transport.attempts) == 2
         )
@@ -123,10 +123,10 @@ async def test_results_for_a_replaced_url_do_not_affect_the_new_one(
     async with bench(hook(), retries=(0, 0)) as queue_bench:
         await queue_bench.transport.answer(*statuses[:-1])
         last = await queue_bench.transport.next()
-        await queue_bench.set(hook(NEW))
+        await queue_bench.set_webhooks(hook(NEW))
         last.answer.set_result(response_with(statuses[-1]))
         await queue_bench.transport.answer(500, 500, 200)  # the new URL has all its attempts
-        await queue_bench.move(COMPLETED)
+        await queue_bench.change_state(COMPLETED)
         await queue_bench.transport.answer(200)
         assert await queue_bench.failures() == {"c1": ""}
     assert queue_bench.transport.urls == [OLD] * len(statuses) + [NEW] * 4
@@ -159,12 +159,12 @@ async def test_a_webhook_set_again_while_it_fails_is_active_in_any_order(order: 
         store.gate.clear()
         store.reached.clear()
         saves.append(
-            asyncio.create_task(queue_bench.set(hook()))
+            asyncio.create_task(queue_bench.set_webhooks(hook()))
         )  # holds the lock that the others wait for
         await store.reached.wait()
         for name in order.split(", "):
             if name == "set":
-                saves.append(asyncio.create_task(queue_bench.set(hook())))
+                saves.append(asyncio.create_task(queue_bench.set_webhooks(hook())))
             else:
                 first_attempt.answer.set_result(response_with(500))
             for _ in range(3):
@@ -173,7 +173,7 @@ async def test_a_webhook_set_again_while_it_fails_is_active_in_any_order(order: 
         await asyncio.gather(*saves)
         await wait_until(lambda: not queue_bench.deliveries)
         assert await queue_bench.failures() == {"c1": ""}
-        await queue_bench.move(COMPLETED)
+        await queue_bench.change_state(COMPLETED)
         assert (await queue_bench.transport.next()).id != first_attempt.id
     assert not any(webhook.failure for webhook in await store.webhooks("t"))
 
@@ -235,10 +235,10 @@ async def test_notifications_stop_after_a_failed_one_while_the_failure_is_being_
     async with bench(hook(), store=store, retries=()) as queue_bench:
         store.gate.clear()
         await queue_bench.transport.answer(500)
-        await queue_bench.move(INPUT_REQUIRED)
+        await queue_bench.change_state(INPUT_REQUIRED)
         store.gate.set()
         await wait_until(lambda: not queue_bench.deliveries)
-        await queue_bench.move(COMPLETED)
+        await queue_bench.change_state(COMPLETED)
         assert await queue_bench.failures() == {"c1": "status 500"}
     assert len(queue_bench.transport.attempts) == 1
 

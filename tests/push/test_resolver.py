@@ -20,7 +20,7 @@ from tests.serving import PATIENCE
 pytestmark = pytest.mark.anyio
 
 QUICK, SLOW = "quick.example.com", "slow.example.com"
-FOUND = ["93.184.215.14", "2606:4700:4700::1111"]
+ADDRESSES = ["93.184.215.14", "2606:4700:4700::1111"]
 
 
 class FakeSystem:
@@ -37,7 +37,7 @@ class FakeSystem:
             self.gate.wait(PATIENCE)
             if self.fails:
                 raise self.fails("too late")
-        order = [FOUND[0], FOUND[0], FOUND[1]]
+        order = [ADDRESSES[0], ADDRESSES[0], ADDRESSES[1]]
         return [(0, socket.SOCK_STREAM, 6, "", (address, port)) for address in order]
 
     async def wait_for_lookup(self) -> None:
@@ -75,10 +75,10 @@ async def test_a_slow_name_delays_neither_the_event_loop_nor_other_names(
     slow = [asyncio.create_task(resolver(SLOW, 443, "ada")) for _ in range(7)]
     for _ in slow:
         await system.wait_for_lookup()
-    assert await resolver(QUICK, 443, "ada") == FOUND
+    assert await resolver(QUICK, 443, "ada") == ADDRESSES
     assert not any(task.done() for task in slow)
     system.gate.set()
-    assert await asyncio.gather(*slow) == [FOUND] * 7
+    assert await asyncio.gather(*slow) == [ADDRESSES] * 7
 
 
 async def test_a_lookup_times_out(system: FakeSystem, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,8 +104,10 @@ async def test_the_number_of_lookup_threads_is_limited(
     monkeypatch.setattr(guard_module, "LOOKUP_TIMEOUT", PATIENCE)
     waiting = asyncio.create_task(resolver(QUICK, 443, "ada"))
     system.gate.set()
-    assert await waiting == FOUND
-    assert await asyncio.gather(*(resolver(QUICK, 443, "ada") for _ in range(10))) == [FOUND] * 10
+    assert await waiting == ADDRESSES
+    assert (
+        await asyncio.gather(*(resolver(QUICK, 443, "ada") for _ in range(10))) == [ADDRESSES] * 10
+    )
 
 
 async def test_slow_names_of_a_principal_do_not_delay_others(
@@ -116,7 +118,7 @@ async def test_slow_names_of_a_principal_do_not_delay_others(
     slow = [asyncio.create_task(resolves(f"{n}.{SLOW}", resolver, "eve")) for n in range(100)]
     for _ in range(guard_module.MAX_LOOKUPS_PER_PRINCIPAL):
         await system.wait_for_lookup()
-    assert await resolver(QUICK, 443, "ada") == FOUND
+    assert await resolver(QUICK, 443, "ada") == ADDRESSES
     # one more, since the thread of the quick name may still be ending
     assert len(resolver_threads()) <= guard_module.MAX_LOOKUPS_PER_PRINCIPAL + 1
     assert not any(await asyncio.gather(*slow))
@@ -125,7 +127,7 @@ async def test_slow_names_of_a_principal_do_not_delay_others(
 async def test_a_lookup_can_be_cancelled(system: FakeSystem) -> None:
     unhandled_errors: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(
-        lambda _, about: unhandled_errors.append(about)
+        lambda _, error_context: unhandled_errors.append(error_context)
     )
     resolver, system.fails = Resolver(), OSError
     task = asyncio.create_task(resolver(SLOW, 443, "ada"))
@@ -136,7 +138,7 @@ async def test_a_lookup_can_be_cancelled(system: FakeSystem) -> None:
     system.gate.set()
     for thread in resolver_threads():
         await asyncio.to_thread(thread.join, PATIENCE)
-    assert await resolver(QUICK, 443, "ada") == FOUND
+    assert await resolver(QUICK, 443, "ada") == ADDRESSES
     del task
     gc.collect()
     assert not unhandled_errors
@@ -148,7 +150,7 @@ async def test_a_lookup_runs_in_a_daemon_thread(system: FakeSystem) -> None:
     (thread,) = resolver_threads()
     assert thread.daemon
     system.gate.set()
-    assert await task == FOUND
+    assert await task == ADDRESSES
 
 
 ENDING = """

@@ -12,7 +12,7 @@ from apcore_a2a_server.push.signing import Signer, receiver_secret
 from standardwebhooks import Webhook, WebhookVerificationError
 
 SECRET = "whsec_" + "c2VjcmV0" * 4
-OTHER = "whsec_" + "QUJDREVG" * 4
+OTHER_SECRET = "whsec_" + "QUJDREVG" * 4
 ORIGIN = "https://hooks.example.com"
 
 
@@ -78,36 +78,41 @@ def test_a_url_that_no_webhook_can_have_has_no_secret(url: str) -> None:
 
 
 def test_while_secrets_are_rotated_each_signs_for_the_receiver() -> None:
-    headers = dict(Signer([OTHER, SECRET]).headers("n1", b"{}", ORIGIN))
-    for secret in (OTHER, SECRET):
+    headers = dict(Signer([OTHER_SECRET, SECRET]).headers("n1", b"{}", ORIGIN))
+    for secret in (OTHER_SECRET, SECRET):
         assert Webhook(receiver_secret(secret, ORIGIN)).verify(b"{}", headers) == {}
-    assert Signer([OTHER, SECRET]).secrets(ORIGIN)[0] == receiver_secret(OTHER, ORIGIN)
+    assert Signer([OTHER_SECRET, SECRET]).secrets(ORIGIN)[0] == receiver_secret(
+        OTHER_SECRET, ORIGIN
+    )
 
 
 @pytest.mark.parametrize(
     "secrets",
     [
-        {ORIGIN: OTHER, "*": SECRET},
-        {f"{ORIGIN}:443/": [OTHER], "*": [SECRET]},
-        [SECRET, f"{ORIGIN}={OTHER}"],
-        (f"https://Hooks.example.com={OTHER}", SECRET),
+        {ORIGIN: OTHER_SECRET, "*": SECRET},
+        {f"{ORIGIN}:443/": [OTHER_SECRET], "*": [SECRET]},
+        [SECRET, f"{ORIGIN}={OTHER_SECRET}"],
+        (f"https://Hooks.example.com={OTHER_SECRET}", SECRET),
     ],
 )
 def test_an_explicit_secret_signs_only_for_its_receiver(secrets: Any) -> None:
     signer = Signer(PushSettings(secrets=secrets).secrets)
-    assert signer.secrets(f"{ORIGIN}/hook") == [OTHER]
-    other = "https://other.example"
-    assert signer.secrets(other) == [receiver_secret(SECRET, other)]
+    assert signer.secrets(f"{ORIGIN}/hook") == [OTHER_SECRET]
+    other_url = "https://other.example"
+    assert signer.secrets(other_url) == [receiver_secret(SECRET, other_url)]
 
 
 def test_explicit_secrets_can_be_rotated() -> None:
-    explicit_secrets = {ORIGIN: [OTHER, SECRET]}
-    assert Signer(explicit_secrets).secrets(ORIGIN) == [OTHER, SECRET]
-    assert Signer([f"{ORIGIN}={OTHER}", f"{ORIGIN}={SECRET}"]).secrets(ORIGIN) == [OTHER, SECRET]
+    explicit_secrets = {ORIGIN: [OTHER_SECRET, SECRET]}
+    assert Signer(explicit_secrets).secrets(ORIGIN) == [OTHER_SECRET, SECRET]
+    assert Signer([f"{ORIGIN}={OTHER_SECRET}", f"{ORIGIN}={SECRET}"]).secrets(ORIGIN) == [
+        OTHER_SECRET,
+        SECRET,
+    ]
 
 
 def test_without_a_secret_for_a_receiver_its_notifications_are_not_signed() -> None:
-    headers = dict(Signer({ORIGIN: OTHER}).headers("n1", b"{}", "https://other.example"))
+    headers = dict(Signer({ORIGIN: OTHER_SECRET}).headers("n1", b"{}", "https://other.example"))
     assert "webhook-signature" not in headers
 
 

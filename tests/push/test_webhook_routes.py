@@ -32,12 +32,12 @@ def webhook(caller: Caller, task: Json) -> Json:
     """Return the only webhook of a task."""
     response = caller.get(f"tasks/{task['id']}/webhooks")
     assert response.status_code == 200, response.text
-    (found,) = response.json()["webhooks"]
-    return dict(found)
+    (document,) = response.json()["webhooks"]
+    return dict(document)
 
 
-def results(found: Json) -> list[tuple[Any, ...]]:
-    return [(each["result"], each["status"], each["reason"]) for each in found["attempts"]]
+def results(document: Json) -> list[tuple[Any, ...]]:
+    return [(each["result"], each["status"], each["reason"]) for each in document["attempts"]]
 
 
 def audited_operations(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
@@ -51,12 +51,12 @@ def test_the_attempts_of_a_webhook_are_listed() -> None:
         task = caller.send(id="w", url=f"{receiver.url}?key=secret")
         receiver.wait_for("completed")
         eventually(lambda: len(webhook(caller, task)["attempts"]) == 4)
-        found = webhook(caller, task)
+        document = webhook(caller, task)
         listed = caller.get("webhooks").json()["webhooks"]
-    assert results(found) == [("delivered", 200, None)] * 3 + [("retried", 503, "status")]
-    assert listed == [found]
-    attempts = found.pop("attempts")
-    assert found == {
+    assert results(document) == [("delivered", 200, None)] * 3 + [("retried", 503, "status")]
+    assert listed == [document]
+    attempts = document.pop("attempts")
+    assert document == {
         "taskId": task["id"],
         "id": "w",
         "url": receiver.url,
@@ -77,10 +77,10 @@ def test_a_pending_webhook_says_when_the_next_attempt_is_due() -> None:
     with receiving(lambda delivery: Reply(500)) as receiver, agent(retries=(600,)) as caller:
         task = caller.send("held", wait=False, url=receiver.url)
         eventually(lambda: webhook(caller, task)["attempts"])
-        found = webhook(caller, task)
+        document = webhook(caller, task)
         caller.held.release()
-    assert found["pending"] == 2
-    assert found["nextAttemptAt"] > found["attempts"][0]["at"]
+    assert document["pending"] == 2
+    assert document["nextAttemptAt"] > document["attempts"][0]["at"]
 
 
 @pytest.mark.parametrize(
