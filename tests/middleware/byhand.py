@@ -107,23 +107,23 @@ class Connection:
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self._rest = b""
+        self._buffer = b""
 
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)
 
     def read_until(self, end: bytes = b"\r\n\r\n") -> bytes:
         """Return all bytes up to *end*, or to the end of the connection."""
-        while end not in self._rest and (piece := self._socket.recv(65536)):
-            self._rest += piece
-        received, _, self._rest = self._rest.partition(end)
+        while end not in self._buffer and (piece := self._socket.recv(65536)):
+            self._buffer += piece
+        received, _, self._buffer = self._buffer.partition(end)
         return received
 
     def read_all(self) -> bytes:
         """Return all bytes until the connection is closed."""
         while piece := self._socket.recv(65536):
-            self._rest += piece
-        return self._rest
+            self._buffer += piece
+        return self._buffer
 
 
 @contextmanager

@@ -36,7 +36,7 @@ hosts: st.SearchStrategy[list[str]] = st.one_of(
     host.map(lambda header: [header]),
     st.lists(host, max_size=2),
 )
-"""The `Host` headers of a request: mostly one."""
+"""The `Host` headers of a request: usually one."""
 
 
 class Hosts:

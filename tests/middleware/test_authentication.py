@@ -133,7 +133,7 @@ async def test_a_refused_token_gets_the_reason_in_challenge_body_and_log(
     assert record.exc_info is None
 
 
-async def test_tokens_of_a_chain_are_refused_with_a_reason_and_missing_ones_without() -> None:
+async def test_a_chain_refuses_invalid_tokens_with_a_reason_and_missing_ones_without() -> None:
     tokens = JWTAuthenticator("0123456789abcdef0123456789abcdef")
     chain = ChainAuthenticator(authenticator(), tokens)
     answer = await refusal(chain, *BEARER.items())
@@ -283,10 +283,10 @@ async def test_two_credentials_in_one_request_are_refused() -> None:
 
 
 async def test_a_module_sees_the_identity_of_its_caller() -> None:
-    seen: list[Any] = []
+    identities: list[Any] = []
 
     async def record(inputs: Inputs, context: "Context[Any]") -> Inputs:
-        seen.append(context.identity)
+        identities.append(context.identity)
         return inputs
 
     app = create_app(
@@ -298,7 +298,7 @@ async def test_a_module_sees_the_identity_of_its_caller() -> None:
         request_body = body(json.dumps(params).encode())
         answer = await ask(app, "POST", "/message:send", WITH_KEY, request_body)
     assert answer.status == 200
-    assert seen == [Identity("ada")]
+    assert identities == [Identity("ada")]
 
 
 async def test_members_of_the_scope_authenticate_no_caller() -> None:
@@ -373,7 +373,7 @@ async def test_a_chain_with_a_broken_authenticator_still_accepts_the_callers_of_
 
 
 @pytest.mark.parametrize("auth", [object(), SimpleNamespace(authenticate=None), "token", {}])
-def test_an_invalid_authenticator_is_refused_with_what_it_lacks(auth: Any) -> None:
+def test_an_invalid_authenticator_is_refused_and_the_missing_method_is_named(auth: Any) -> None:
     modules = registry_of({"work": ActionModule(give_back)})
     with pytest.raises(TypeError, match=r"auth: \w+ lacks authenticate"):
         create_app(modules, auth=auth)
@@ -417,14 +417,14 @@ async def test_web_sockets_are_refused_without_an_authenticator() -> None:
 
 
 async def test_the_lifespan_needs_no_credentials() -> None:
-    seen: list[str] = []
+    scope_types: list[str] = []
 
     async def record(scope: Scope, receive: Receive, send: Send) -> None:
-        seen.append(scope["type"])
+        scope_types.append(scope["type"])
 
     app: Any = Authentication(record, authenticator())
     await app({"type": "lifespan"}, None, None)
-    assert seen == ["lifespan"]
+    assert scope_types == ["lifespan"]
 
 
 # Principals
@@ -480,7 +480,7 @@ async def principal_for(auth: Any, header: tuple[str, str]) -> str:
     return principal
 
 
-async def test_equal_names_of_several_authenticators_are_several_principals() -> None:
+async def test_equal_names_from_different_authenticators_are_different_principals() -> None:
     first, second = (JWTAuthenticator(secret) for secret in HMAC_SECRETS)
 
     def authenticator_for(header: str) -> FakeAuthenticator:

@@ -22,8 +22,8 @@ MAX_HEAD = 64 * 1024
 
 
 def test_expect_100_continue_is_answered(url: str) -> None:
-    whole = message_request(headers="Expect: 100-continue\r\nConnection: close\r\n")
-    head, _, content = whole.partition(b"\r\n\r\n")
+    full_request = message_request(headers="Expect: 100-continue\r\nConnection: close\r\n")
+    head, _, content = full_request.partition(b"\r\n\r\n")
     with connected(url) as connection:
         connection.send(head + b"\r\n\r\n")
         assert status_of(connection.read_until()) == 100
@@ -82,38 +82,41 @@ def connected_protocol(app: ASGIApp) -> tuple[RequestTimeoutProtocol, FakeTransp
     """Return a protocol before *app*, connected to a fake transport."""
     config = uvicorn.Config(app, lifespan="off")
     config.load()
-    protocol, wire = RequestTimeoutProtocol(config, ServerState(), {}), FakeTransport()
-    protocol.connection_made(wire)
-    return protocol, wire
+    protocol, transport = RequestTimeoutProtocol(config, ServerState(), {}), FakeTransport()
+    protocol.connection_made(transport)
+    return protocol, transport
 
 
 async def answer_to(*pieces: bytes) -> bytes:
     """Return the answer to *pieces*, passed on until the connection is closed."""
     app = RecordingApp(True)
-    protocol, wire = connected_protocol(app)
+    protocol, transport = connected_protocol(app)
     for piece in pieces:
-        if not wire.is_closing():  # as real transports do
+        if not transport.is_closing():  # as real transports do
             protocol.data_received(piece)
     async with asyncio.timeout(PATIENCE):
-        await wire.ended.wait()
+        await transport.ended.wait()
         await asyncio.sleep(0)
-    assert bool(app.seen) is (status_of(wire.written) == 200)
+    assert bool(app.received_headers) is (status_of(transport.written) == 200)
     protocol.connection_lost(None)
-    return wire.written
+    return transport.written
 
 
 @pytest.mark.anyio
 async def test_the_size_of_a_head_is_limited_however_it_is_split() -> None:
     assert status_of(await answer_to(request_with_head(MAX_HEAD))) == 200
     for cut in (1, 1000, MAX_HEAD):
-        whole = request_with_head(2 * MAX_HEAD)
-        assert status_of(await answer_to(whole[:cut], whole[cut:-4], whole[-4:])) == 431
+        full_request = request_with_head(2 * MAX_HEAD)
+        assert (
+            status_of(await answer_to(full_request[:cut], full_request[cut:-4], full_request[-4:]))
+            == 431
+        )
 
 
 @pytest.mark.anyio
 async def test_an_address_that_is_too_long_for_the_parser_is_refused() -> None:
-    whole = b"GET /" + b"a" * 2 * MAX_HEAD + b" HTTP/1.1\r\nHost: a\r\n\r\n"
-    assert status_of(await answer_to(whole)) == 400
+    full_request = b"GET /" + b"a" * 2 * MAX_HEAD + b" HTTP/1.1\r\nHost: a\r\n\r\n"
+    assert status_of(await answer_to(full_request)) == 400
 
 
 @pytest.mark.anyio
@@ -124,7 +127,7 @@ async def test_a_large_body_does_not_count_towards_the_next_head() -> None:
 
 
 CHUNKED = request("/", "Transfer-Encoding: chunked\r\n")
-ENDLESS = {
+ENDLESS_ELEMENTS = {
     "trailer": CHUNKED + b"0\r\na: ",
     "name of a trailer": CHUNKED + b"0\r\na",
     "extension of a chunk": CHUNKED + b"1;",
@@ -137,14 +140,14 @@ ENDLESS = {
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("element", ENDLESS)
+@pytest.mark.parametrize("element", ENDLESS_ELEMENTS)
 async def test_no_endless_element_of_a_request_is_buffered(element: str) -> None:
-    protocol, wire = connected_protocol(RecordingApp(True))
-    protocol.data_received(ENDLESS[element])
+    protocol, transport = connected_protocol(RecordingApp(True))
+    protocol.data_received(ENDLESS_ELEMENTS[element])
     for _ in range(10):
-        if not wire.ended.is_set():
+        if not transport.ended.is_set():
             protocol.data_received(b"0" * MAX_HEAD)
-    is_refused = wire.ended.is_set()
+    is_refused = transport.ended.is_set()
     protocol.connection_lost(None)
     assert is_refused
 
@@ -154,10 +157,10 @@ class RecordingApp:
 
     def __init__(self, reads: bool) -> None:
         self._reads = reads
-        self.seen: list[list[tuple[bytes, bytes]]] = []
+        self.received_headers: list[list[tuple[bytes, bytes]]] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.seen.append(scope["headers"])
+        self.received_headers.append(scope["headers"])
         while self._reads and (await receive()).get("more_body"):
             continue
         await PlainTextResponse("read")(scope, receive, send)
@@ -190,14 +193,14 @@ def test_trailers_are_not_kept(reads: bool) -> None:
             connection.send(b"0\r\n" + b"X-API-Key: a\r\n" * 1000 + b"\r\n" + HEALTH)
             for _ in range(1 + reads):
                 connection.read_until(b"read")
-    assert (b"x-api-key", b"a") not in app.seen[0]
-    assert len(app.seen[0]) < 10
+    assert (b"x-api-key", b"a") not in app.received_headers[0]
+    assert len(app.received_headers[0]) < 10
 
 
 @pytest.mark.anyio
 async def test_a_client_with_too_many_pipelined_requests_is_disconnected() -> None:
-    protocol, wire = connected_protocol(RecordingApp(True))
+    protocol, transport = connected_protocol(RecordingApp(True))
     protocol.data_received(HEALTH * 100)
-    assert wire.ended.is_set()
+    assert transport.ended.is_set()
     assert len(protocol.pipeline) < 100
     protocol.connection_lost(None)

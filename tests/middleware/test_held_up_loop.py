@@ -1,4 +1,4 @@
-"""Time in which the event loop is held up does not count against slow senders."""
+"""Time in which the event loop is blocked does not count against slow senders."""
 
 import asyncio
 import time
@@ -25,7 +25,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body"})
 
 
-async def status_of_slow_body(body: bytes, hold_up: float, length: int) -> bytes:
+async def status_of_slow_body(body: bytes, block_seconds: float, length: int) -> bytes:
     """Return the status line for a body that is sent byte by byte, with a pause after each."""
     config = uvicorn.Config(app, http=request_timeout_protocol(TIMEOUT), lifespan="off")
     config.load()
@@ -38,7 +38,7 @@ async def status_of_slow_body(body: bytes, hold_up: float, length: int) -> bytes
             writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length)
             for byte in body:
                 await asyncio.sleep(0.01)
-                time.sleep(hold_up)  # noqa: ASYNC251  # like a module that computes in the loop
+                time.sleep(block_seconds)  # noqa: ASYNC251  # like a module that computes in the loop
                 writer.write(bytes([byte]))
             async with asyncio.timeout(PATIENCE):
                 line = await reader.readline()
@@ -46,10 +46,10 @@ async def status_of_slow_body(body: bytes, hold_up: float, length: int) -> bytes
     return line
 
 
-async def test_a_request_survives_an_event_loop_that_is_held_up() -> None:
+async def test_a_request_survives_a_blocked_event_loop() -> None:
     assert b" 204 " in await status_of_slow_body(b"123456789", 0.4, 9)
 
 
 @pytest.mark.clock
-async def test_a_request_that_does_not_arrive_is_still_given_up() -> None:
+async def test_a_request_that_does_not_arrive_still_times_out() -> None:
     assert await status_of_slow_body(b"12345678", 0.1, 9) == b""

@@ -73,7 +73,7 @@ async def test_a_request_without_a_host_or_with_two_is_refused() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_pattern_allows_the_names_below_one() -> None:
+async def test_a_wildcard_allows_all_subdomains() -> None:
     allowed = ["*.agent.example", "[2001:db8::1]"]
     for host in ("a.agent.example", "a.b.AGENT.example:80", "[2001:db8::1]:8000"):
         assert await status_for(host, allowed=allowed) == 200
@@ -141,7 +141,7 @@ def status_from(url: str, host: str, path: str = "/health", verb: str = "GET") -
 
 
 @pytest.mark.process
-def test_a_local_agent_serves_this_machine_and_its_url_by_name(local_agent: str) -> None:
+def test_a_local_agent_serves_loopback_names_and_the_host_of_its_url(local_agent: str) -> None:
     for host in ("localhost", "localhost:1", "127.0.0.1:8000", "[::1]:8000", OWN, f"{OWN}:444"):
         assert status_from(local_agent, host) == 200
 

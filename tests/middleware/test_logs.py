@@ -97,8 +97,8 @@ def send_text(client: httpx.Client, place: str, text: str) -> None:
         )
     paths = {"path": f"/{quote(head)}", "tenant": f"/{quote(head)}/tasks/{quote(head)}"}
     url = paths.get(place, "/") + (f"?{quote(head)}={quote(head)}" if place == "query" else "")
-    sent = {**MODERN, **auth_headers}.items()
-    headers = [(name.encode(), value.encode()) for name, value in sent]
+    all_headers = {**MODERN, **auth_headers}.items()
+    headers = [(name.encode(), value.encode()) for name, value in all_headers]
     client.post(url, json=call, headers=headers)
     client.get(url, headers=headers)
 

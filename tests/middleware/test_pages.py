@@ -26,7 +26,7 @@ async def headers_of(app: ASGIApp) -> Mapping[str, str]:
 
 async def test_a_page_has_security_headers() -> None:
     headers = await headers_of(HTMLResponse("<p>"))
-    policy = {each.strip() for each in headers["content-security-policy"].split(";")}
+    policy = {rule.strip() for rule in headers["content-security-policy"].split(";")}
     assert {"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'"} <= policy
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["x-frame-options"] == "DENY"
@@ -39,15 +39,15 @@ OTHERS = {
     "text": PlainTextResponse(""),
     "nothing": Response(),
     "xml": Response(media_type="text/xml"),
-    "its name elsewhere": Response(media_type="application/json; text/html"),
+    "html in a parameter": Response(media_type="application/json; text/html"),
 }
 
 
 @pytest.mark.parametrize("kind", OTHERS)
 async def test_other_answers_have_no_such_headers(kind: str) -> None:
-    sent = dict(OTHERS[kind].headers)
-    assert await headers_of(OTHERS[kind]) == sent
-    assert not sent.keys() & PAGE_HEADERS.keys()
+    own_headers = dict(OTHERS[kind].headers)
+    assert await headers_of(OTHERS[kind]) == own_headers
+    assert not own_headers.keys() & PAGE_HEADERS.keys()
 
 
 @pytest.mark.parametrize("name", [*PAGE_HEADERS, *map(str.upper, PAGE_HEADERS)])

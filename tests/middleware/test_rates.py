@@ -102,7 +102,9 @@ async def test_no_window_has_more_than_twice_the_rate(clock: Clock, storage: str
         clock.now += random.random() * 8
         if not await limiter.wait("ada"):
             accepted.append(clock.now)
-    most_in_a_minute = max(sum(begin <= one < begin + 60 for one in accepted) for begin in accepted)
+    most_in_a_minute = max(
+        sum(begin <= moment < begin + 60 for moment in accepted) for begin in accepted
+    )
     assert most_in_a_minute <= 10
     assert 250 <= len(accepted) <= 5 * 61
 
@@ -238,7 +240,7 @@ async def test_an_agent_limits_its_callers(clock: Clock, storage: str) -> None:
     for headers in (ada, bob):
         answers = [(await ask(app, "GET", "/tasks", headers, body())).status for _ in range(3)]
         assert answers == [200, 200, 429]
-    assert (await ask(app, "POST", "/", ada)).status == 429  # whose body was not read
+    assert (await ask(app, "POST", "/", ada)).status == 429  # its body was not read
     assert await statuses(app, 3, path="/health") == [200] * 3
 
 
@@ -411,7 +413,7 @@ async def test_a_gateway_may_speak_for_many_clients(auth: Any) -> None:
     assert answer.status == 200
 
 
-def test_a_client_that_one_principal_names_is_never_that_of_another() -> None:
+def test_client_keys_of_different_principals_never_name_the_same_client() -> None:
     def key_of(headers: Any, identity: Any) -> str | None:
         return headers.get("x-user")  # type: ignore[no-any-return]  # headers is Any
 

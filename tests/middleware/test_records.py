@@ -181,7 +181,7 @@ for path in paths:
     log(path)
 assert count.number == len(paths)
 """
-CHANGING = re.compile(r"\d\d:\d\d:\d\d(,\d+)?|[\d.]+ ms|\"duration_ms\":[\d.]+")
+TIME_DEPENDENT = re.compile(r"\d\d:\d\d:\d\d(,\d+)?|[\d.]+ ms|\"duration_ms\":[\d.]+")
 """The parts of a line that depend on the time."""
 
 
@@ -190,7 +190,7 @@ def test_a_request_has_the_same_line_with_and_without_a_record(form: str) -> Non
     text = HOSTILE.replace("\0", "") + "  client=198.51.100.1"
     command = [sys.executable, "-c", LOGS_REQUESTS, form, text]
     result = subprocess.run(command, check=True, capture_output=True)
-    lines = CHANGING.sub("", result.stderr.decode()).splitlines()
+    lines = TIME_DEPENDENT.sub("", result.stderr.decode()).splitlines()
     assert len(lines) == 8
     assert lines[:4] == lines[4:]
     assert not CONTROL.search("".join(lines))
@@ -293,7 +293,7 @@ async def test_lines_of_requests_are_written_together_and_in_order(
 
 
 @pytest.mark.anyio
-async def test_lines_that_wait_are_written_at_the_exit(
+async def test_buffered_lines_are_written_by_the_flush_at_exit(
     handler: LineHandler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_only(handler, caplog, monkeypatch)
@@ -344,7 +344,7 @@ logging.getLogger("any").warning("%s", sys.argv[2])
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_no_message_of_any_logger_has_line_breaks(form: str) -> None:
-    message = HOSTILE.replace("\0", "")  # which arguments of a program can't contain
+    message = HOSTILE.replace("\0", "")  # a program's arguments can't contain NUL
     command = [sys.executable, "-c", WARNS, form, message]
     result = subprocess.run(command, check=True, capture_output=True)
     line = result.stderr.decode().removesuffix("\n")

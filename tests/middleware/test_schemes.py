@@ -135,7 +135,7 @@ def test_an_invalid_scheme_is_refused_at_once(scheme: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "asked"),
+    ("names", "challenge"),
     [
         (["bearer"], "Bearer"),
         (["key"], "ApiKey"),
@@ -146,9 +146,9 @@ def test_an_invalid_scheme_is_refused_at_once(scheme: Any) -> None:
     ],
 )
 def test_the_challenge_names_api_keys_only_if_there_is_no_other_scheme(
-    names: list[str], asked: str
+    names: list[str], challenge: str
 ) -> None:
-    assert challenge_scheme({name: SCHEMES[name] for name in names}) == asked
+    assert challenge_scheme({name: SCHEMES[name] for name in names}) == challenge
 
 
 # Readers

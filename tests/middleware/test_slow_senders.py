@@ -117,11 +117,11 @@ def test_the_default_timeout_is_ten_seconds(results: dict[str, "Future[Any]"]) -
 
 
 def by_default(url: str, folder: Path) -> list[float]:
-    async def all_of_them(url: str) -> list[float]:
+    async def measure_all(url: str) -> list[float]:
         return await asyncio.gather(*(duration(url, *slow) for slow in SLOW * 5))
 
     with process(serve_command(folder), folder.parent) as agent:
-        return asyncio.run(all_of_them(agent.url))
+        return asyncio.run(measure_all(agent.url))
 
 
 def test_a_kept_connection_may_be_idle_for_the_usual_time(
@@ -158,10 +158,10 @@ def test_a_large_body_that_arrives_steadily_may_take_longer(
 
 def steady(url: str, folder: Path) -> tuple[int, float]:
     """Send a message of a megabyte at 200 KB/s; return its status and duration."""
-    whole, started = message_request(text="x" * 1_000_000), time.monotonic()
+    full_request, started = message_request(text="x" * 1_000_000), time.monotonic()
     with connected(url) as connection:
-        for start in range(0, len(whole), 20_000):
-            connection.send(whole[start : start + 20_000])
+        for start in range(0, len(full_request), 20_000):
+            connection.send(full_request[start : start + 20_000])
             time.sleep(0.1)
         return status_of(connection.read_until()), time.monotonic() - started
 
@@ -174,13 +174,13 @@ def test_each_request_on_a_kept_connection_has_its_own_timeout(
 
 def steady_later(url: str, folder: Path) -> int:
     """Send half a megabyte at 100 KB/s as the second request of a connection."""
-    whole = message_request(text="x" * 500_000)
+    full_request = message_request(text="x" * 500_000)
     with connected(url) as connection:
         connection.send(HEALTH)
         connection.read_until(b"}")
         time.sleep(2 * TIMEOUT)
-        for start in range(0, len(whole), 10_000):
-            connection.send(whole[start : start + 10_000])
+        for start in range(0, len(full_request), 10_000):
+            connection.send(full_request[start : start + 10_000])
             time.sleep(0.1)
         return status_of(connection.read_until())
 
@@ -258,11 +258,11 @@ def test_blank_lines_do_not_keep_a_connection_open(results: dict[str, "Future[An
 
 
 def blank(url: str, folder: Path) -> list[float]:
-    async def both() -> list[float]:
+    async def measure_both() -> list[float]:
         lines = b"\r\n" * 100
         return [*await asyncio.gather(duration(url, b"", lines), duration(url, HEALTH, lines))]
 
-    return asyncio.run(both())
+    return asyncio.run(measure_both())
 
 
 def test_after_a_refusal_the_rest_of_the_body_times_out(
@@ -278,13 +278,13 @@ def refused(url: str, folder: Path) -> tuple[bytes, list[float]]:
     begin = request("/", "Content-Length: 100000\r\n")
     chunked = request("/", "Transfer-Encoding: chunked\r\n")
 
-    async def both() -> list[float]:
+    async def measure_both() -> list[float]:
         rest = [(begin, b"a" * 1000), (chunked, b"1\r\na\r\n" * 1000)]
         return await asyncio.gather(*(duration(url, *each) for each in rest))
 
     with connected(url) as connection:
         connection.send(begin)
-        return connection.read_until(), asyncio.run(both())
+        return connection.read_until(), asyncio.run(measure_both())
 
 
 def test_the_next_request_may_arrive_slowly_during_a_run(
@@ -329,9 +329,9 @@ def test_a_client_may_wait_until_the_agent_reads(results: dict[str, "Future[Any]
 def test_after_100_continue_the_body_has_the_usual_timeout(
     results: dict[str, "Future[Any]"],
 ) -> None:
-    late = TIMEOUT + 1
+    wait = TIMEOUT + 1
     assert (
-        late + TIMEOUT * 0.9 < results["slow_auth"].result(2 * PATIENCE)[2] < late + 2 * TOLERANCE
+        wait + TIMEOUT * 0.9 < results["slow_auth"].result(2 * PATIENCE)[2] < wait + 2 * TOLERANCE
     )
 
 
@@ -341,22 +341,22 @@ def slow_auth(url: str, folder: Path) -> list[Any]:
     command = [sys.executable, "-c", SLOW_AUTH, str(folder), json.dumps(options)]
     with process(command, folder.parent) as agent, ThreadPoolExecutor(4) as pool:
         futures = [
-            pool.submit(each, agent.url)
-            for each in (expecting_continue, delayed_read, never_sending, delayed_body)
+            pool.submit(scenario, agent.url)
+            for scenario in (expecting_continue, delayed_read, never_sending, delayed_body)
         ]
-        return [each.result(PATIENCE) for each in futures]
+        return [future.result(PATIENCE) for future in futures]
 
 
-def head_and_body(whole: bytes) -> tuple[bytes, bytes]:
+def head_and_body(full_request: bytes) -> tuple[bytes, bytes]:
     """Return the head and the body of a request."""
-    head, end, content = whole.partition(b"\r\n\r\n")
+    head, end, content = full_request.partition(b"\r\n\r\n")
     return head + end, content
 
 
 def expecting_continue(url: str) -> Any:
     """Return the statuses for a request that waits for 100 Continue."""
-    whole = message_request(headers=f"Expect: 100-continue\r\nX-Seconds: {TIMEOUT + 1}\r\n")
-    head, content = head_and_body(whole)
+    full_request = message_request(headers=f"Expect: 100-continue\r\nX-Seconds: {TIMEOUT + 1}\r\n")
+    head, content = head_and_body(full_request)
     with connected(url) as connection:
         connection.send(head)
         first = status_of(connection.read_until())
@@ -440,7 +440,7 @@ def results(
     """Start all long scenarios together, and return their futures by name."""
     folder = extensions(tmp_path_factory.mktemp("long"), "echo.py", "nap.py")
     with ThreadPoolExecutor(len(SCENARIOS)) as pool:
-        yield {each.__name__: pool.submit(each, url, folder) for each in SCENARIOS}
+        yield {scenario.__name__: pool.submit(scenario, url, folder) for scenario in SCENARIOS}
 
 
 def test_the_timeout_must_be_positive_and_at_most_an_hour(tmp_path: Path) -> None:

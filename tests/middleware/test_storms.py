@@ -9,7 +9,7 @@ from .storms import Credentials, Hosts, hosts, storms
 
 
 @pytest.mark.parametrize("examples", [300, pytest.param(20_000, marks=pytest.mark.soak)])
-def test_only_allowed_hosts_are_served_whatever_is_asked_for(examples: int) -> None:
+def test_only_allowed_hosts_are_served_for_any_host_header(examples: int) -> None:
     with Hosts() as agent:
         settings(PROFILE, max_examples=examples)(given(headers=hosts)(agent.check))()
     assert min(agent.outcomes["served"], agent.outcomes["refused"]) > examples / 20
