@@ -16,7 +16,7 @@ from tests.server.inloop import app_of, listening, registry_of
 from tests.serving import PATIENCE
 
 CHAINS = ["c", "bc"]
-"""Names of the remote agents, one letter each: an agent, and one behind another."""
+"""Chains of remote agents by their names, one letter each: one agent, and two in a row."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Agent:
 async def serving(
     modules: Mapping[str, object], *remotes: RemoteAgent, **options: Any
 ) -> AsyncIterator[Agent]:
-    """Serve modules, and those of remote agents."""
+    """Serve modules and the skills of remote agents."""
     registry = registry_of(modules)
     app = app_of(registry, companions=remotes, **{"url": None, **options})
     agents_by_name = {remote.name: remote for remote in remotes}

@@ -1,4 +1,4 @@
-"""An internet of its own for a client: hosts have any addresses, and are servers of the test."""
+"""A fake internet for a client: its hosts have any addresses, and servers of the test."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -7,8 +7,8 @@ import httpcore
 import httpx
 
 
-class PlacedStream(httpcore.AsyncNetworkStream):
-    """A network stream that has another address than its own at the other end."""
+class AddressedStream(httpcore.AsyncNetworkStream):
+    """A network stream that reports a chosen address of its peer."""
 
     def __init__(self, inner: httpcore.AsyncNetworkStream, address: str, port: int) -> None:
         self._inner, self._peer = inner, (address, port)
@@ -27,7 +27,7 @@ class PlacedStream(httpcore.AsyncNetworkStream):
 
 
 class Internet(httpcore.AsyncNetworkBackend):
-    """Hosts with addresses.
+    """A network whose hosts have addresses of a test's choice.
 
     Args:
         names: The addresses of names; with several, each connection gets the next one.
@@ -40,13 +40,15 @@ class Internet(httpcore.AsyncNetworkBackend):
         self._inner = httpcore.AnyIOBackend()
         self.connected: list[str] = []
 
-    async def connect_tcp(self, host: str, port: int, *args: Any, **options: Any) -> PlacedStream:
+    async def connect_tcp(
+        self, host: str, port: int, *args: Any, **options: Any
+    ) -> AddressedStream:
         address = next(self._names[host]) if host in self._names else host
         if address not in self._servers:
             raise httpcore.ConnectError(address)
         self.connected.append(address)
         stream = await self._inner.connect_tcp("127.0.0.1", self._servers[address] or 0)
-        return PlacedStream(stream, address, port)
+        return AddressedStream(stream, address, port)
 
     def client(self) -> httpx.AsyncClient:
         """Return a client in this internet."""

@@ -50,7 +50,7 @@ class Forecast:
 
 
 @pytest.mark.parametrize("names", CHAINS)
-async def test_a_remote_skill_is_as_typed_as_a_local_one(names: str) -> None:
+async def test_a_remote_skill_keeps_its_schemas_and_text_field(names: str) -> None:
     async with chain({"work": Forecast()}, names) as agents:
         skill = skill_of(names)
         output = await agents[0].client.call(skill, {"city": "Bonn", "days": 2})
@@ -58,7 +58,7 @@ async def test_a_remote_skill_is_as_typed_as_a_local_one(names: str) -> None:
         with pytest.raises(InvalidParamsError) as refused:
             await agents[0].client.call(skill, {"city": 5})
         assert [error["field"] for error in refused.value.errors] == ["city"]
-        shown = [
+        skill_details = [
             next(iter(card.capabilities.extensions)).params["skills"][name]
             for card, name in (
                 (await agents[0].client.agent_card, skill),
@@ -66,7 +66,7 @@ async def test_a_remote_skill_is_as_typed_as_a_local_one(names: str) -> None:
             )
         ]
         for member in ("inputSchema", "outputSchema", "textField"):
-            assert shown[0][member] == shown[1][member]
+            assert skill_details[0][member] == skill_details[1][member]
 
 
 @pytest.mark.parametrize("names", CHAINS)
@@ -79,13 +79,13 @@ async def test_chunks_are_passed_on_one_by_one(names: str) -> None:
             yield {"number": number}
 
     async with chain({"work": Streams(count)}, names) as agents:
-        seen = []
+        numbers = []
         steps[0].set()
         async for value in agents[0].client.stream(skill_of(names), {"a": 1}):
-            seen.append(value["number"])
+            numbers.append(value["number"])
             if value["number"] < 3:
                 steps[value["number"] + 1].set()
-        assert seen == [0, 1, 2, 3]
+        assert numbers == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("names", CHAINS)
@@ -112,7 +112,7 @@ async def test_a_cancel_reaches_the_remote_module(names: str, is_stream: bool) -
             first = await anext(stream)
             assert isinstance(first, Task)
             task = first
-            following = asyncio.ensure_future(anext(stream))
+            next_event = asyncio.ensure_future(anext(stream))
         else:
             task = await client.send_message({"a": 1}, skill=skill, blocking=False)
         await gate.reached.wait()
@@ -120,7 +120,7 @@ async def test_a_cancel_reaches_the_remote_module(names: str, is_stream: bool) -
         assert canceled.status.state == "canceled"
         await gate.canceled.wait()
         if is_stream:
-            await following
+            await next_event
             await stream.aclose()
         for agent in agents[1:]:
             assert await states(agent.client) == ["canceled"]
@@ -176,7 +176,7 @@ async def test_inputs_that_only_the_remote_refuses_are_named() -> None:
         registry = Registry()
         async with RemoteAgent(remote.url, name="c") as agent:
             await agent.register(registry)
-            # the schema was another when the card was fetched
+            # as if the schema had changed since the card was fetched
             registry.get("remote.c.work").input_schema = Prompt
             with pytest.raises(RemoteInputError) as refused:
                 await registry.get("remote.c.work").execute({"text": ""}, Context.create())
@@ -184,7 +184,7 @@ async def test_inputs_that_only_the_remote_refuses_are_named() -> None:
             assert fields == ["city"]
 
 
-async def test_a_skill_that_is_gone_is_not_found() -> None:
+async def test_a_removed_skill_is_not_found() -> None:
     async with serving({"work": ActionModule(give_back)}) as remote:
         registry = Registry()
         async with RemoteAgent(remote.url, name="c") as agent:
@@ -281,15 +281,15 @@ async def test_a_plain_program_calls_and_streams() -> None:
 
 
 async def test_the_trace_of_the_caller_continues_at_the_remote_agent() -> None:
-    seen: list[str] = []
+    trace_ids: list[str] = []
 
-    async def look(inputs: Inputs, context: Any) -> Any:
-        seen.append(context.trace_id)
+    async def record_trace(inputs: Inputs, context: Any) -> Any:
+        trace_ids.append(context.trace_id)
         return {}
 
     trace = "0af7651916cd43dd8448eb211c80319c"
-    async with chain({"work": ActionModule(look)}, "bc") as agents:
+    async with chain({"work": ActionModule(record_trace)}, "bc") as agents:
         headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
         await agents[0].client.call(skill_of("bc"), {}, headers=headers)
-    assert seen == [trace]
+    assert trace_ids == [trace]
     await wait_until(lambda: True)

@@ -164,7 +164,7 @@ def test_each_kind_of_credentials_is_read(monkeypatch: pytest.MonkeyPatch) -> No
         ({"server_url": None}, "without server_url"),
     ],
 )
-def test_a_wrong_entry_is_refused_without_its_secrets(
+def test_an_invalid_entry_is_refused_and_its_secrets_are_not_shown(
     members: dict[str, Any], problem: str
 ) -> None:
     entry = {"name": "c", "server_url": "https://agent.example.com", **members}

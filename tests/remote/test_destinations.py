@@ -25,7 +25,7 @@ AGENT = "http://agent.example"
 
 
 @asynccontextmanager
-async def leading_to(
+async def registered_skill_at(
     *urls: str,
     source: str = OUTSIDE,
     names: Mapping[str, Iterable[str]] | None = None,
@@ -78,7 +78,7 @@ async def call(executor: Executor) -> Any:
 async def test_a_public_agent_does_not_lead_into_the_network_of_the_gateway(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with leading_to(url) as (executor, requests):
+    async with registered_skill_at(url) as (executor, requests):
         with pytest.raises(RemoteFailedError):
             await call(executor)
         assert requests == []
@@ -86,14 +86,14 @@ async def test_a_public_agent_does_not_lead_into_the_network_of_the_gateway(
 
 
 async def test_a_public_agent_leads_to_other_public_hosts() -> None:
-    async with leading_to(f"http://{OTHER}/") as (executor, requests):
+    async with registered_skill_at(f"http://{OTHER}/") as (executor, requests):
         await call(executor)
         assert len(requests) == 1
 
 
 async def test_an_interface_that_is_allowed_is_used_instead_of_one_that_is_not() -> None:
     urls = f"http://{INSIDE}/", f"http://{OTHER}/"
-    async with leading_to(*urls) as (executor, requests):
+    async with registered_skill_at(*urls) as (executor, requests):
         await call(executor)
         assert [request.headers["host"] for request in requests] == [OTHER]
 
@@ -101,7 +101,7 @@ async def test_an_interface_that_is_allowed_is_used_instead_of_one_that_is_not()
 async def test_a_name_that_changes_its_address_is_refused_at_the_connection() -> None:
     names = {"rebinding.example": iter([OTHER, INSIDE])}
     url = "http://rebinding.example/"
-    async with leading_to(url, names=names, retries=0) as (executor, requests):
+    async with registered_skill_at(url, names=names, retries=0) as (executor, requests):
         await call(executor)
         requests.clear()
         with pytest.raises(RemoteFailedError):
@@ -119,10 +119,10 @@ async def test_a_name_that_changes_its_address_is_refused_at_the_connection() ->
         (HERE, METADATA, False),
     ],
 )
-async def test_a_private_agent_leads_no_further_inside(
+async def test_a_private_agent_leads_to_private_hosts_but_not_to_loopback_or_metadata(
     source: str, address: str, is_allowed: bool
 ) -> None:
-    async with leading_to(f"http://{address}/", source=source) as (executor, requests):
+    async with registered_skill_at(f"http://{address}/", source=source) as (executor, requests):
         if is_allowed:
             await call(executor)
         else:
@@ -132,14 +132,20 @@ async def test_a_private_agent_leads_no_further_inside(
 
 
 @pytest.mark.parametrize("hosts", [["inside.example"], ["*.example"], ["10.0.0.0/8"], ["*"]])
-async def test_hosts_that_are_named_may_be_private(hosts: list[str]) -> None:
-    async with leading_to("http://inside.example/", private_hosts=hosts) as (executor, requests):
+async def test_listed_private_hosts_are_allowed(hosts: list[str]) -> None:
+    async with registered_skill_at("http://inside.example/", private_hosts=hosts) as (
+        executor,
+        requests,
+    ):
         await call(executor)
         assert len(requests) == 1
 
 
 async def test_metadata_services_cannot_be_allowed() -> None:
-    async with leading_to(f"http://{METADATA}/", private_hosts=["*"]) as (executor, requests):
+    async with registered_skill_at(f"http://{METADATA}/", private_hosts=["*"]) as (
+        executor,
+        requests,
+    ):
         with pytest.raises(RemoteFailedError):
             await call(executor)
         assert requests == []
@@ -147,7 +153,7 @@ async def test_metadata_services_cannot_be_allowed() -> None:
 
 async def test_origins_for_credentials_may_be_private() -> None:
     url = f"http://{INSIDE}:8080"
-    async with leading_to(url, credentials_for=[url]) as (executor, requests):
+    async with registered_skill_at(url, credentials_for=[url]) as (executor, requests):
         await call(executor)
         assert len(requests) == 1
 
@@ -184,7 +190,7 @@ async def test_a_private_agent_may_be_redirected_inside_of_its_network() -> None
 
 @pytest.mark.parametrize(("address", "is_allowed"), [(INSIDE, False), (OTHER, True)])
 async def test_behind_a_proxy_addresses_in_urls_are_checked(address: str, is_allowed: bool) -> None:
-    """The proxy itself is private, which says nothing about the agent."""
+    """The proxy's address is private, but that of the agent is not known."""
 
     def script(request: Request) -> Iterable[Step]:
         if request.path.endswith("/agent-card.json"):
@@ -221,6 +227,6 @@ def test_a_host_whose_address_is_not_known_is_not_allowed() -> None:
     assert not DestinationRules(["*"])(Destination("agent.example", "", OUTSIDE))
 
 
-def test_private_hosts_are_a_list() -> None:
+def test_private_hosts_must_be_a_list() -> None:
     with pytest.raises(ValueError, match="list"):
         RemoteAgent(AGENT, name="c", private_hosts="10.0.0.0/8")

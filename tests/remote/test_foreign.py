@@ -30,7 +30,7 @@ class Foreign:
         skill: The id of its skill.
         chunks: The chunks of `count 3`.
         question: Its question; empty if it has none.
-        error: The text of its error; some libraries hide that of the agent.
+        error: The text of its error; some libraries hide the agent's own text.
     """
 
     server: str
@@ -77,24 +77,26 @@ async def gateway(foreign: tuple[Foreign, str]) -> AsyncIterator[tuple[Foreign, 
         yield agent, gateway_agent, skills[0]
 
 
-async def test_its_skills_become_modules(foreign: tuple[Foreign, str]) -> None:
+async def test_skills_of_a_foreign_agent_become_modules(foreign: tuple[Foreign, str]) -> None:
     async with gateway(foreign) as (agent, gateway_agent, skill):
         assert skill == f"remote.far.{agent.skill}"
         assert gateway_agent.registry.module_ids == [skill]
 
 
-async def test_it_takes_text_and_returns_text(foreign: tuple[Foreign, str]) -> None:
+async def test_a_foreign_skill_takes_and_returns_text(foreign: tuple[Foreign, str]) -> None:
     async with gateway(foreign) as (_, gateway_agent, skill):
         assert (await gateway_agent.client.call(skill, "echo hello")).strip() == "hello"
 
 
-async def test_its_chunks_are_passed_on(foreign: tuple[Foreign, str]) -> None:
+async def test_chunks_of_a_foreign_skill_are_passed_on(foreign: tuple[Foreign, str]) -> None:
     async with gateway(foreign) as (agent, gateway_agent, skill):
         chunks = [chunk async for chunk in gateway_agent.client.stream(skill, "count 3")]
         assert tuple(chunk for chunk in map(str.strip, chunks) if chunk) == agent.chunks
 
 
-async def test_its_question_is_answered_through_the_gateway(foreign: tuple[Foreign, str]) -> None:
+async def test_a_question_of_a_foreign_agent_is_answered_through_the_gateway(
+    foreign: tuple[Foreign, str],
+) -> None:
     async with gateway(foreign) as (agent, gateway_agent, skill):
         if not agent.question:
             pytest.skip("the program has no questions in words")
@@ -104,7 +106,7 @@ async def test_its_question_is_answered_through_the_gateway(foreign: tuple[Forei
         assert task.value == "got: this one"
 
 
-async def test_a_cancel_reaches_it(foreign: tuple[Foreign, str]) -> None:
+async def test_a_cancel_reaches_a_foreign_agent(foreign: tuple[Foreign, str]) -> None:
     started: list[str] = []
 
     class LeftError(Exception):
@@ -120,13 +122,17 @@ async def test_a_cancel_reaches_it(foreign: tuple[Foreign, str]) -> None:
             await remote.send(agent.skill.removeprefix("agent"), "slow 60", on_event=leave)
         task = await remote.client.get_task(started[0])
         assert task.status.state == TaskState.CANCELED
-        ours = await gateway_agent.client.send_message("slow 60", skill=skill, blocking=False)
+        gateway_task = await gateway_agent.client.send_message(
+            "slow 60", skill=skill, blocking=False
+        )
         await wait_until(lambda: remote.open_calls)
-        assert (await gateway_agent.client.cancel_task(ours.id)).status.state == TaskState.CANCELED
+        assert (
+            await gateway_agent.client.cancel_task(gateway_task.id)
+        ).status.state == TaskState.CANCELED
         await wait_until(lambda: not remote.open_calls)
 
 
-async def test_the_text_of_its_error_is_only_in_the_log(
+async def test_the_error_text_of_a_foreign_agent_is_only_in_the_log(
     foreign: tuple[Foreign, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with gateway(foreign) as (agent, gateway_agent, skill):

@@ -23,8 +23,8 @@ from tests.client.raw import (
     Step,
     agent,
     card,
-    endless,
     events,
+    flood,
     head,
     raw,
     reply,
@@ -74,7 +74,7 @@ def artifact(text: str) -> dict[str, Any]:
 
 
 def many_chunks(request: Request) -> Iterable[Step]:
-    """Answer with chunks that are small, and far too many."""
+    """Answer with chunks each of which is within the limit, but far too many of them."""
     yield events(event(request, task=task(state="TASK_STATE_WORKING")))[0]
     yield events(event(request, task=task(state="TASK_STATE_WORKING")))[1]
     chunk = events(event(request, artifactUpdate=artifact("x" * MEGABYTE)))[1]
@@ -96,9 +96,9 @@ HOSTILE: dict[str, Script] = {
     "a page": lambda _: reply(b"<html>" + ERROR_TEXT.encode(), content_type="text/html"),
     "an image": lambda _: reply(b"\x89PNG", content_type="image/png"),
     "deep JSON": nested,
-    "endless JSON": lambda _: endless(head(content_type="application/json"), b"[" * 65536),
-    "endless line": lambda _: endless(STREAM + b"data: ", b"x" * 65536),
-    "endless comments": lambda _: endless(STREAM, b": " + b"x" * 65536),
+    "endless JSON": lambda _: flood(head(content_type="application/json"), b"[" * 65536),
+    "endless line": lambda _: flood(STREAM + b"data: ", b"x" * 65536),
+    "endless comments": lambda _: flood(STREAM, b": " + b"x" * 65536),
     "no task": lambda request: rpc(request, result={}),
     "error": lambda request: rpc(request, error={"code": -32603, "message": ERROR_TEXT}),
     "compressed": lambda _: reply(b"\x1f\x8b", content_encoding="gzip"),
@@ -122,7 +122,7 @@ async def test_a_hostile_answer_fails_the_call(
         assert len(sent) == 1
 
 
-async def test_an_output_without_end_is_cut_and_its_task_canceled() -> None:
+async def test_an_endless_output_is_cut_off_and_its_task_canceled() -> None:
     methods: list[str] = []
 
     def script(request: Request) -> Iterable[Step]:
@@ -136,8 +136,8 @@ async def test_an_output_without_end_is_cut_and_its_task_canceled() -> None:
         with pytest.raises(RemoteFailedError, match="too large"):
             await executor.call_async("remote.c.s", {"text": "hello"})
         assert server.sent < 64 * MEGABYTE
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024  # MiB
-    assert grown < 200
+    growth = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024  # MiB
+    assert growth < 200
     assert methods == ["SendStreamingMessage", "CancelTask"]
 
 
@@ -156,7 +156,7 @@ async def test_a_message_whose_response_is_lost_is_not_sent_again(when: str) -> 
 
 
 @pytest.mark.parametrize("start", [b"", STREAM, STREAM + b"data: "], ids=["head", "stream", "line"])
-async def test_a_slow_answer_ends_with_the_time_of_the_call(start: bytes) -> None:
+async def test_a_slow_answer_is_cut_off_at_the_timeout_of_the_call(start: bytes) -> None:
     def script(_: Request) -> Iterable[Step]:
         yield start
         for _number in range(100):
@@ -173,7 +173,7 @@ async def test_a_slow_answer_ends_with_the_time_of_the_call(start: bytes) -> Non
 CARDS: dict[str, Script] = {
     "redirect to a file": lambda _: reply(status=302, location="file:///etc/passwd"),
     "redirect in a circle": lambda request: reply(status=302, location=request.path),
-    "endless": lambda _: endless(head(content_type="application/json"), b'"' + b"x" * 65536),
+    "endless": lambda _: flood(head(content_type="application/json"), b'"' + b"x" * 65536),
     "deep": lambda _: reply(b"[" * 100_000),
     "page": lambda _: reply(b"<html>" + ERROR_TEXT.encode(), content_type="text/html"),
     "lost": lambda _: [CUT],
@@ -250,7 +250,7 @@ async def test_a_gateway_answers_others_while_its_agents_are_hostile(
 
     def script(request: Request) -> Iterable[Step]:
         if b"flood" in request.body:
-            return endless(STREAM, b": " + b"x" * 65536, total=8 * MEGABYTE)
+            return flood(STREAM, b": " + b"x" * 65536, total=8 * MEGABYTE)
         return [STREAM, HOLD]
 
     with raw(agent(script, skills=SKILLS)) as server:
@@ -259,15 +259,15 @@ async def test_a_gateway_answers_others_while_its_agents_are_hostile(
         )
         async with serving({"own": ActionModule(give_back)}, remote) as gateway:
             calls = [
-                asyncio.create_task(gateway.client.call("remote.c.s", words))
-                for words in ["hold", "flood"] * 20
+                asyncio.create_task(gateway.client.call("remote.c.s", text))
+                for text in ["hold", "flood"] * 20
             ]
             for number in range(20):
                 assert await gateway.client.call("own", {"n": number}) == {"n": number}
             floods = await asyncio.gather(*calls[1::2], return_exceptions=True)
-            assert all(isinstance(each, TaskFailedError) for each in floods)
-            for held in calls[::2]:
-                held.cancel()
+            assert all(isinstance(outcome, TaskFailedError) for outcome in floods)
+            for held_call in calls[::2]:
+                held_call.cancel()
             await asyncio.gather(*calls, return_exceptions=True)
     assert TOKEN not in caplog.text
 

@@ -90,11 +90,11 @@ KEYS = {"APCORE_A2A_AUTH_TYPE": "apikey", "APCORE_A2A_AUTH_KEY": KEY}
 
 
 class Chain:
-    """Three processes: the first serves the skills of the second, and that those of the third.
+    """Three processes: the first serves the skills of the second, which serves those of the third.
 
     Attributes:
-        folder: The working folder of the third.
-        processes: The processes, the one to call first.
+        folder: The working folder of the third process.
+        processes: The processes, beginning with the one to call.
     """
 
     def __init__(self, folder: Path, processes: list[Process], urls: list[str]) -> None:
@@ -125,7 +125,7 @@ def chain(tmp_path: Path) -> Iterator[Chain]:
             keys = {**KEYS, f"APCORE_A2A_REMOTE_KEY_{name.upper()}": KEY}
             command = [*COMMAND, "serve", "--remote", remote, *listen]
             processes.insert(0, stack.enter_context(process(command, tmp_path, keys)))
-        yield Chain(tmp_path, processes, [each.url for each in processes])
+        yield Chain(tmp_path, processes, [server.url for server in processes])
 
 
 async def states(chain: Chain, *numbers: int) -> list[list[str]]:

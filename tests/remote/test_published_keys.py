@@ -55,9 +55,9 @@ async def test_an_agent_verifies_tokens_with_the_keys_that_the_gateway_publishes
     tmp_path: Path,
 ) -> None:
     """The next key is published before it signs, so that the agent knows it by then."""
-    keys = signing, following = tmp_path / "signing.pem", tmp_path / "following.pem"
+    keys = signing, next_key = tmp_path / "signing.pem", tmp_path / "next_key.pem"
     signing.write_bytes(P256.private_pem)
-    following.write_bytes(ED25519.private_pem)
+    next_key.write_bytes(ED25519.private_pem)
     forward = forward_identity(AUDIENCE, key=keys, issuer=ISSUER)
     with listener() as sock:
         keys_url = f"http://127.0.0.1:{sock.getsockname()[1]}{KEYS_PATH}"
@@ -69,11 +69,11 @@ async def test_an_agent_verifies_tokens_with_the_keys_that_the_gateway_publishes
                 listening(app, sock) as url,
                 A2AClient(url, auth="Bearer ann", timeout=PATIENCE) as client,
             ):
-                seen = {"caller": "ann"}
-                assert await client.call("remote.c.whoami", {}) == seen
+                expected = {"caller": "ann"}
+                assert await client.call("remote.c.whoami", {}) == expected
                 signing.write_bytes(ED25519.private_pem)
-                following.write_bytes(P256.private_pem)
-                assert await client.call("remote.c.whoami", {}) == seen
+                next_key.write_bytes(P256.private_pem)
+                assert await client.call("remote.c.whoami", {}) == expected
                 # this key was not published before, and the agent may not fetch keys again so soon
                 signing.write_bytes(P384.private_pem)
                 with pytest.raises(TaskFailedError):

@@ -117,11 +117,14 @@ async def test_webhooks_are_children_of_the_admission_and_have_their_status() ->
     assert webhook.attributes is not None
     assert webhook.attributes["http.response.status_code"] == 200
     assert webhook.context is not None
-    sent = receiver.deliveries[0].headers["traceparent"].split("-")
-    assert sent[1:3] == [f"{webhook.context.trace_id:032x}", f"{webhook.context.span_id:016x}"]
+    traceparent = receiver.deliveries[0].headers["traceparent"].split("-")
+    assert traceparent[1:3] == [
+        f"{webhook.context.trace_id:032x}",
+        f"{webhook.context.span_id:016x}",
+    ]
 
 
-async def test_a_failure_is_recorded_with_its_type_alone() -> None:
+async def test_a_failure_is_recorded_only_with_its_type() -> None:
     async def fail(inputs: Inputs, context: Any) -> Inputs:
         raise ValueError(SECRET)
 

@@ -44,10 +44,10 @@ async def test_local_and_remote_modules_are_tools_that_can_be_called(style: Any)
         RemoteAgent(agent.url, name="weather") as remote,
     ):
         await remote.register(registry)
-        offered = tools(registry, style)
+        toolset = tools(registry, style)
         by_name = {
             name: each.get("function", each)
-            for name, each in zip((t.name for t in offered), offered.definitions, strict=True)
+            for name, each in zip((t.name for t in toolset), toolset.definitions, strict=True)
         }
         assert [*by_name] == ["local__add", "remote__weather__forecast"]
         definition = by_name["remote__weather__forecast"]
@@ -60,29 +60,29 @@ async def test_local_and_remote_modules_are_tools_that_can_be_called(style: Any)
         if style == "mcp":
             assert definition["annotations"]["readOnlyHint"] is True
             assert definition["annotations"]["openWorldHint"] is True
-        output = await offered.call("remote__weather__forecast", {"city": "Bonn"})
+        output = await toolset.call("remote__weather__forecast", {"city": "Bonn"})
         assert output["city"] == "Bonn"
-        assert await offered.call("local__add", {"a": 1}) == {"a": 1}
+        assert await toolset.call("local__add", {"a": 1}) == {"a": 1}
         with pytest.raises(KeyError):
-            await offered.call("remote__weather__tomorrow", {})
+            await toolset.call("remote__weather__tomorrow", {})
 
 
 async def test_a_strict_tool_leaves_out_members_that_the_model_sets_to_null() -> None:
     registry = registry_of({"forecast": Forecast()})
-    offered = tools(registry, strict=True)
-    function = offered.definitions[0]["function"]
+    toolset = tools(registry, strict=True)
+    function = toolset.definitions[0]["function"]
     assert function["strict"] is True
     assert function["parameters"]["required"] == ["city", "days"]
     assert function["parameters"]["additionalProperties"] is False
-    called = await offered.call("forecast", {"city": "Bonn", "days": None})
-    assert called == {"city": "Bonn", "given": ["city"]}
+    output = await toolset.call("forecast", {"city": "Bonn", "days": None})
+    assert output == {"city": "Bonn", "given": ["city"]}
 
 
 async def test_tools_can_be_chosen_and_names_never_collide() -> None:
     modules = {"a.b": ActionModule(give_back), "a__b": ActionModule(give_back)}
     registry = registry_of({**modules, "c": ActionModule(give_back)})
-    offered = tools(registry, only=lambda name: name != "c")
-    assert {tool.name: tool.module_id for tool in offered} == {"a__b": "a.b", "a__b_2": "a__b"}
+    toolset = tools(registry, only=lambda name: name != "c")
+    assert {tool.name: tool.module_id for tool in toolset} == {"a__b": "a.b", "a__b_2": "a__b"}
     assert [tool.module_id for tool in tools(registry, only=["c"])] == ["c"]
     with pytest.raises(ValueError, match="style"):
         tools(registry, "gemini")  # type: ignore[arg-type]  # the error is what is tested
@@ -92,12 +92,12 @@ async def test_the_callers_rules_apply_to_the_calls_of_a_model() -> None:
     registry = registry_of({"secret": ActionModule(give_back)})
     rule = ACLRule(callers=["*"], targets=["*"], effect="allow", conditions={"roles": ["operator"]})
     executor = Executor(registry, acl=ACL([rule], default_effect="deny"))
-    offered = tools(executor)
+    toolset = tools(executor)
     ada: Context[Any] = Context.create(identity=Identity("ada", roles=("operator",)))
-    assert await offered.call("secret", {"a": 1}, ada) == {"a": 1}
+    assert await toolset.call("secret", {"a": 1}, ada) == {"a": 1}
     eve: Context[Any] = Context.create(identity=Identity("eve"))
     with pytest.raises(ACLDeniedError):
-        await offered.call("secret", {"a": 1}, eve)
+        await toolset.call("secret", {"a": 1}, eve)
 
 
 async def test_a_model_gets_the_error_of_a_wrong_input_and_the_question_of_a_skill() -> None:
@@ -107,12 +107,12 @@ async def test_a_model_gets_the_error_of_a_wrong_input_and_the_question_of_a_ski
     ):
         registry = Registry()
         await remote.register(registry)
-        offered = tools(registry)
+        toolset = tools(registry)
         with pytest.raises(Exception, match="city") as caught:
-            await offered.call("remote__weather__forecast", {})
+            await toolset.call("remote__weather__forecast", {})
         assert not isinstance(caught.value, RemoteInputError)  # refused before the agent is called
         with pytest.raises(RemoteQuestion, match="Which day") as asked:
-            await offered.call("remote__weather__ask", {})
+            await toolset.call("remote__weather__ask", {})
         task = await remote.reply(asked.value, "Friday")
         assert task.status.state == TaskState.COMPLETED
 

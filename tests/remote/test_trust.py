@@ -1,4 +1,4 @@
-"""Cards that must be signed: changed ones, ones with another key, ones without a signature."""
+"""Cards that must be signed, but are changed, unsigned, or signed with another key."""
 
 import json
 import subprocess
@@ -110,7 +110,7 @@ async def test_a_card_without_a_valid_signature_is_refused_or_logged(
 
 
 async def test_only_the_signed_members_of_a_card_are_used() -> None:
-    # members that 1.0 does not have are not signed: whoever adds them changes nothing
+    # members that 1.0 does not have are not signed, and so are not used
     with serving_signed_card(note="added on the way") as url:
         verifier = CardVerifier([P256.pem])
         async with RemoteAgent(url, name="c", trust="require", verify_card=verifier) as agent:

@@ -1,4 +1,4 @@
-"""The end of remote tasks: by a stream that breaks, by polling, and by notifications."""
+"""Waiting for remote tasks: by a stream, which may break, by polling, or by notifications."""
 
 import asyncio
 import json
@@ -195,9 +195,9 @@ async def serving_notified_gateway(
     """Serve a gateway that gets notifications of the tasks of another agent."""
     options = {"push_notifications": PushSettings(dev=True), **options}
     async with serving({"work": ActionModule(gate)}, **options) as remote:
-        with_port = Starlette()
-        async with listening(with_port) as unused:
-            port = int(unused.rpartition(":")[2])
+        placeholder = Starlette()
+        async with listening(placeholder) as placeholder_url:
+            port = int(placeholder_url.rpartition(":")[2])
         receiver = WebhookReceiver(f"http://127.0.0.1:{port}/remote/notifications")
         agent = RemoteAgent(remote.url, name="c", expose=True, wait="webhook", receiver=receiver)
         app = app_of(Registry(), url=f"http://127.0.0.1:{port}", companions=[agent])
@@ -258,7 +258,7 @@ async def test_a_receiver_refuses_requests_without_the_token_of_a_task() -> None
 
 
 @pytest.mark.parametrize("url", ["ftp://a/b", "http://a", "http://a/", "/path"])
-def test_a_receiver_needs_an_address_with_a_path(url: str) -> None:
+def test_the_url_of_a_receiver_needs_a_host_and_a_path(url: str) -> None:
     with pytest.raises(ValueError, match="needs a host and a path"):
         WebhookReceiver(url)
 
