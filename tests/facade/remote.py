@@ -179,11 +179,13 @@ CARD: Json = {
 }
 
 
-def task(state: str = "COMPLETED", *parts: Json, said: Sequence[Json] = (), **fields: Any) -> Json:
-    """Return a task of A2A 1.0: *parts* are in its artifact, *said* in its status message."""
+def task(
+    state: str = "COMPLETED", *parts: Json, status_parts: Sequence[Json] = (), **fields: Any
+) -> Json:
+    """Return a task of A2A 1.0: *parts* are in its artifact, *status_parts* in its message."""
     status: Json = {"state": f"TASK_STATE_{state}", "timestamp": "2026-01-02T03:04:05Z"}
-    if said:
-        status["message"] = {"role": "ROLE_AGENT", "messageId": "m", "parts": [*said]}
+    if status_parts:
+        status["message"] = {"role": "ROLE_AGENT", "messageId": "m", "parts": [*status_parts]}
     artifacts = [{"artifactId": "a", "name": "result", "parts": [*parts]}] if parts else []
     return {"id": "t-1", "contextId": "c-1", "status": status, "artifacts": artifacts, **fields}
 
@@ -247,8 +249,8 @@ def status(state: str = "WORKING") -> Json:
 
 
 def report(text: str, *data: Any) -> Json:
-    """Return the event of a message about the progress of a task."""
-    parts = [{"text": text}, *({"data": each} for each in data)]
+    """Return a status event with a message about progress."""
+    parts = [{"text": text}, *({"data": value} for value in data)]
     event = status()
     message = {"role": "ROLE_AGENT", "messageId": text, "parts": parts}
     event["statusUpdate"]["status"]["message"] = message
@@ -326,7 +328,7 @@ class Screen:
         )
         os.close(tty)
         self.text = ""
-        self._shown = threading.Condition()
+        self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
@@ -336,13 +338,13 @@ class Screen:
                 data = os.read(self._terminal, 65536)
             except OSError:  # Linux raises EIO when the other side is closed
                 return
-            with self._shown:
+            with self._changed:
                 self.text += data.decode()
-                self._shown.notify_all()
+                self._changed.notify_all()
 
     def wait_for(self, pattern: str) -> None:
-        with self._shown:
-            match = self._shown.wait_for(lambda: re.search(pattern, self.text), PATIENCE)
+        with self._changed:
+            match = self._changed.wait_for(lambda: re.search(pattern, self.text), PATIENCE)
         assert match, f"{pattern} did not appear in {self.text!r}"
 
     def type(self, text: str) -> None:

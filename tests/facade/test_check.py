@@ -38,7 +38,7 @@ WRONG_REQUESTS = ("unknown method", "malformed json", "refused stream")
 
 
 def outcomes(checks: Json) -> dict[str, str]:
-    return {each["name"]: each["outcome"] for each in checks["checks"]}
+    return {check["name"]: check["outcome"] for check in checks["checks"]}
 
 
 def test_an_agent_of_this_project_passes_in_both_versions(agent: str, cli: Cli) -> None:
@@ -224,19 +224,19 @@ def test_wrong_requests_over_http_json_get_a_status(
 
 def test_wrong_requests_are_sent_with_the_same_credentials_as_others(cli: Cli) -> None:
     fake = WrongRequestAgent(RIGHT, streaming=True, binding="JSONRPC")
-    seen: list[str] = []
+    sent_credentials: list[str] = []
     answer = fake.answer
 
     async def record_request(request: Request) -> Response:
-        seen.append(f"{request.headers['authorization']} {request.headers['x-tenant']}")
+        sent_credentials.append(f"{request.headers['authorization']} {request.headers['x-tenant']}")
         return await answer(request)
 
     fake.app.router.routes[1:] = [Route("/{path:path}", record_request, methods=["POST"])]
     with running(fake.app) as url:
         cli("check", url, "--auth", "t0ken", "--header", "X-Tenant: 5")
 
-    assert len(seen) > 5
-    assert {*seen} == {"Bearer t0ken 5"}
+    assert len(sent_credentials) > 5
+    assert {*sent_credentials} == {"Bearer t0ken 5"}
 
 
 @pytest.mark.parametrize("tag", ["destructive", "requires-approval"])
@@ -284,7 +284,7 @@ def test_a_card_is_checked_by_the_schema_of_each_version_it_claims(
     document: Any, failures: dict[str, str]
 ) -> None:
     failed_checks = {
-        each.name: each.details for each in check_card(document) if each.outcome == "FAILED"
+        check.name: check.details for check in check_card(document) if check.outcome == "FAILED"
     }
     assert failed_checks.keys() >= failures.keys()
     for name, problem in failures.items():

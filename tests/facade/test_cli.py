@@ -97,16 +97,16 @@ def test_every_option_of_serve_is_a_flag_unless_a_shell_cannot_express_it() -> N
     python_only = {option.field for option in DECLARED if option.kind is None}
 
     assert python_only == {"auth", "client_key", "companions", "config", "limits", "ssl_context"}
-    declared_fields = {each.field for each in (*options_of(ServeSettings), *options_of(Limits))}
-    assert declared_fields - python_only <= {each.field for each in OPTIONS.values()}
+    declared_fields = {option.field for option in (*options_of(ServeSettings), *options_of(Limits))}
+    assert declared_fields - python_only <= {option.field for option in OPTIONS.values()}
     assert len(OPTIONS) == len(DECLARED) - len(python_only)
-    assert len({each.section for each in DECLARED}) == len(group_by_section(DECLARED))
+    assert len({option.section for option in DECLARED}) == len(group_by_section(DECLARED))
 
 
 def test_every_field_is_declared_as_an_option() -> None:
-    for declared_in in (ServeSettings, Limits, PushSettings):
-        fields = declared_in.__dataclass_fields__
-        assert [each.field for each in options_of(declared_in)] == [*fields]
+    for settings in (ServeSettings, Limits, PushSettings):
+        fields = settings.__dataclass_fields__
+        assert [option.field for option in options_of(settings)] == [*fields]
 
 
 VALUES: dict[Any, list[Any]] = {
@@ -131,13 +131,16 @@ def test_flags_win_over_variables_and_variables_over_the_file(
     for option in OPTIONS.values():
         if option.name == "config":
             continue
-        flag, variable, written = (option.choices * 2 or values[option.kind])[:3]
+        flag, variable, file_value = (option.choices * 2 or values[option.kind])[:3]
         flags = [option.flag] if option.kind is SWITCH else [option.flag, flag]
         key = option.name if mode == "strict" else option.name.replace("_", "-")
-        plain = option.kind in (KINDS[int], KINDS[float])
-        config = ["--config", write(mode, **{key: json.loads(written) if plain else written})]
+        is_number = option.kind in (KINDS[int], KINDS[float])
+        config = [
+            "--config",
+            write(mode, **{key: json.loads(file_value) if is_number else file_value}),
+        ]
 
-        assert read(*config) == {option.name: option.read(written)}
+        assert read(*config) == {option.name: option.read(file_value)}
         with monkeypatch.context() as patch:
             patch.setenv(option.variable, variable)
             assert read(*config) == {option.name: option.read(variable)}
@@ -577,9 +580,9 @@ def test_the_help_names_every_flag_and_fits_a_terminal(
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["serve", "--help"]) == 0
     printed = capsys.readouterr().out
-    shown = re.findall(r"^  (--[][a-z-]+)", printed, re.MULTILINE)
+    flags = re.findall(r"^  (--[][a-z-]+)", printed, re.MULTILINE)
 
-    assert {flag.replace("[no-]", "") for flag in shown} == {
+    assert {flag.replace("[no-]", "") for flag in flags} == {
         *(option.flag for option in OPTIONS.values()),
         "--help",
     }

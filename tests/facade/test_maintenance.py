@@ -203,19 +203,19 @@ def test_a_check_changes_nothing_and_does_not_affect_a_running_agent(
         with agent.stream("steps", seconds=0.05, steps=20) as events:
             task_id = next(events)[1]["task"]["id"]
             for _ in range(5):
-                once = agent.start("again", seconds=0)
+                again_id = agent.start("again", seconds=0)
                 assert check(cli, store).code == 0
                 next(events)
-                assert agent.wait_for_end(once) == ["completed"]
-            seen = [number for number, _ in events]
+                assert agent.wait_for_end(again_id) == ["completed"]
+            versions = [number for number, _ in events]
         assert agent.wait_for_end(task_id) == ["completed"]
         check_log(agent.events(task_id))
-        assert seen[-1] == len(agent.events(task_id))
+        assert versions[-1] == len(agent.events(task_id))
         assert check(cli, store).code == 0
         assert "WARNING" not in agent.process.log.partition("Press Ctrl+C to stop")[2]
 
 
-KILLED = """
+KILLED_PROGRAM = """
 import os, signal, sqlite3, sys
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)
 connection.execute("PRAGMA cache_size = 1")
@@ -229,7 +229,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def kill_in_a_transaction(path: Path) -> None:
     """Kill a process while it creates tables, so that it leaves its journal beside the file."""
-    outcome = subprocess.run([sys.executable, "-c", KILLED, path], check=False)
+    outcome = subprocess.run([sys.executable, "-c", KILLED_PROGRAM, path], check=False)
     assert outcome.returncode == -signal.SIGKILL
     assert path.with_name("agent.db-journal").stat().st_size > 0
     assert path.stat().st_size > 0
@@ -335,11 +335,11 @@ def test_migrate_creates_the_tables_once(store: AnyStore, cli: Cli) -> None:
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err == "apcore-a2a: The store has no tables yet: run apcore-a2a store migrate\n"
 
-    created, again = (cli("store", "migrate", "--store", store.address) for _ in range(2))
-    assert (created.code, again.code) == (0, 0)
+    created, repeated = (cli("store", "migrate", "--store", store.address) for _ in range(2))
+    assert (created.code, repeated.code) == (0, 0)
     version = check(cli, store, "--json").json["version"]
     assert created.out == f"The tables were created (version {version})\n"
-    assert again.out == f"The tables are up to date (version {version})\n"
+    assert repeated.out == f"The tables are up to date (version {version})\n"
 
 
 def test_older_tables_are_reported_and_migrated(
@@ -350,8 +350,8 @@ def test_older_tables_are_reported_and_migrated(
     )
     migrations = import_module(f"{package}.schema").MIGRATIONS
     old, new = len(migrations), len(migrations) + 1
-    more = (*migrations, f"CREATE TABLE {filled_store.prefix}later (number INTEGER)")
-    monkeypatch.setattr(f"{package}.schema.MIGRATIONS", more)
+    more_migrations = (*migrations, f"CREATE TABLE {filled_store.prefix}later (number INTEGER)")
+    monkeypatch.setattr(f"{package}.schema.MIGRATIONS", more_migrations)
 
     message = f"have version {old}, but this package supports {new}: run apcore-a2a store migrate\n"
     for action in ("check", "prune"):
@@ -435,9 +435,9 @@ def test_a_database_is_pruned_while_agents_run(server: Database, tmp_path: Path,
     store = DatabaseStore(server)
     with replica(tmp_path, store.address) as agent:
         agent.wait_for_end(*(agent.start("again", seconds=0) for _ in range(3)))
-        runs = agent.start("once", seconds=0.5)
+        running_id = agent.start("once", seconds=0.5)
         outcome = cli("store", "prune", "--store", store.address, "--max-tasks", "1")
-        assert agent.wait_for_end(runs) == ["completed"]
+        assert agent.wait_for_end(running_id) == ["completed"]
 
     assert outcome.out.startswith("2 tasks dropped ")
 
@@ -613,14 +613,14 @@ def test_the_progress_is_shown_and_an_interrupt_stops_the_check(
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        with screen(tmp_path, "store", "check", "--store", store.address) as shown:
-            shown.wait_for("checking ")
-            shown.wait_for(r"checking .*0:00:01")
-            shown.interrupt()
-            assert shown.end() == 130
+        with screen(tmp_path, "store", "check", "--store", store.address) as terminal:
+            terminal.wait_for("checking ")
+            terminal.wait_for(r"checking .*0:00:01")
+            terminal.interrupt()
+            assert terminal.end() == 130
         holder.communicate()
 
-    assert "Traceback" not in shown.text
+    assert "Traceback" not in terminal.text
     assert check(cli, store).code == 0
 
 
@@ -640,11 +640,11 @@ asyncio.run(main())
 
 @pytest.mark.process
 def test_a_report_is_shown_on_a_terminal(filled_store: AnyStore, tmp_path: Path) -> None:
-    with screen(tmp_path, "store", "check", "--store", filled_store.address) as shown:
-        assert shown.end() == 0
+    with screen(tmp_path, "store", "check", "--store", filled_store.address) as terminal:
+        assert terminal.end() == 0
 
-    assert re.search(r" \w+ 0:00:0\d", plain(shown.text))
-    assert "No faults found" in plain(shown.text)
+    assert re.search(r" \w+ 0:00:0\d", plain(terminal.text))
+    assert "No faults found" in plain(terminal.text)
 
 
 def test_the_main_help_lists_store(cli: Cli) -> None:

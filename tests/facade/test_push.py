@@ -20,7 +20,7 @@ from tests.push.receiver import Reply, free_port, receiving
 from .processes import COMMAND, SIGNALS, Process, environment, extensions, process
 
 LOCAL = ["serve", "--host", "127.0.0.1", "--port", "0"]
-ON = "--push-notifications"
+ENABLE_PUSH = "--push-notifications"
 STATES = ["submitted", "working", "completed"]
 Json = dict[str, Any]
 
@@ -65,7 +65,7 @@ def test_dev_mode_notifies_webhooks_on_this_machine_with_signatures(
 ) -> None:
     with (
         receiving() as receiver,
-        serving(tmp_path, ON, "--dev", "--push-secrets", SECRET) as agent,
+        serving(tmp_path, ENABLE_PUSH, "--dev", "--push-secrets", SECRET) as agent,
     ):
         send(agent, receiver.url, text="hi")
         for delivery in receiver.wait(3):
@@ -77,7 +77,7 @@ def test_dev_mode_notifies_webhooks_on_this_machine_with_signatures(
 
 @pytest.mark.process
 def test_in_production_only_https_urls_of_public_hosts_are_allowed(tmp_path: Path) -> None:
-    with receiving() as receiver, serving(tmp_path, ON) as agent:
+    with receiving() as receiver, serving(tmp_path, ENABLE_PUSH) as agent:
         assert refusal(agent, receiver.url) == "Webhook URL must use HTTPS in production mode"
         assert "public addresses" in refusal(agent, "https://127.0.0.1/hook")
         assert "port must be 443 or 8443" in refusal(agent, "https://93.184.215.14:22/")
@@ -88,7 +88,7 @@ def test_in_production_only_https_urls_of_public_hosts_are_allowed(tmp_path: Pat
 @pytest.mark.process
 def test_hosts_and_ports_can_be_allowed(tmp_path: Path) -> None:
     flags = ("--push-allowed-hosts", "10.1.0.0/16,hooks.example", "--push-ports", "443,9443")
-    with serving(tmp_path, ON, *flags) as agent:
+    with serving(tmp_path, ENABLE_PUSH, *flags) as agent:
         assert "task" in send(agent, "https://10.1.2.3:9443/", text="hi")["result"]
         assert "public addresses" in refusal(agent, "https://10.2.0.1/")
         assert "public addresses" in refusal(agent, "https://93.184.215.14/")
@@ -100,7 +100,7 @@ def test_retries_and_timeout_can_be_set(tmp_path: Path) -> None:
     flags = ("--push-retries", "0.1", "--push-timeout", "1")
     with (
         receiving(lambda delivery: Reply(silent=True)) as receiver,
-        serving(tmp_path, ON, "--dev", *flags) as agent,
+        serving(tmp_path, ENABLE_PUSH, "--dev", *flags) as agent,
     ):
         send(agent, receiver.url, text="hi")
         first, second = receiver.wait(2)
@@ -198,7 +198,7 @@ def test_wrong_arguments_of_webhooks_secret_exit_with_1(
 def test_notifications_can_go_through_a_proxy(tmp_path: Path) -> None:
     with receiving() as proxy:
         address = proxy.url.removesuffix("/hook")
-        with serving(tmp_path, ON, "--dev", "--push-proxy", address) as agent:
+        with serving(tmp_path, ENABLE_PUSH, "--dev", "--push-proxy", address) as agent:
             send(agent, "http://hooks.example.com:8080/hook", text="hi")
             assert {d.headers["host"] for d in proxy.wait(3)} == {"hooks.example.com:8080"}
             assert {d.path for d in proxy.deliveries} == {"http://hooks.example.com:8080/hook"}
@@ -208,7 +208,7 @@ def test_notifications_can_go_through_a_proxy(tmp_path: Path) -> None:
 def test_undelivered_notifications_are_reported_at_shutdown(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}/"
     flags = ("--shutdown-timeout", "600", "--push-retries", "600,600")
-    with process([*COMMAND, *LOCAL, ON, "--dev", *flags], tmp_path) as agent:
+    with process([*COMMAND, *LOCAL, ENABLE_PUSH, "--dev", *flags], tmp_path) as agent:
         send(agent, url, "nap", seconds=0)
         agent.wait_for("(Attempt 1 of 3)")
         assert agent.end(SIGNALS[0]) == 0
@@ -221,7 +221,7 @@ def test_a_second_signal_does_not_wait_for_receivers(tmp_path: Path) -> None:
     flags = ("--shutdown-timeout", "600", "--push-timeout", "600")
     with (
         receiving(lambda delivery: Reply(silent=True)) as receiver,
-        process([*COMMAND, *LOCAL, ON, "--dev", *flags], tmp_path) as agent,
+        process([*COMMAND, *LOCAL, ENABLE_PUSH, "--dev", *flags], tmp_path) as agent,
     ):
         send(agent, receiver.url, text="hi")
         receiver.wait(1)
@@ -243,29 +243,38 @@ HOSTS = "--push-allowed-hosts must be names or networks"
 INVALID: dict[tuple[str, ...], str] = {
     ("--push-secrets", SECRET): "--push-secrets needs --push-notifications",
     ("--push-ports", "443"): "--push-ports needs --push-notifications",
-    (ON, "--push-secrets", "hunter2"): "--push-secrets must each be whsec_",
-    (ON, "--push-ports", "0"): "--push-ports must be a list of whole numbers from 1 to 65535",
-    (ON, "--push-ports", "https"): "--push-ports takes a list of whole numbers, not ",
-    (ON, "--push-retries", "-1"): "--push-retries must be a list of numbers from 0 to a day",
-    (ON, "--push-retries", "soon"): "--push-retries takes a list of numbers",
-    (ON, "--push-timeout", "0"): "--push-timeout must be greater than 0 and at most a day",
-    (ON, "--push-max-pending", "0"): "--push-max-pending must be a whole number",
+    (ENABLE_PUSH, "--push-secrets", "hunter2"): "--push-secrets must each be whsec_",
     (
-        ON,
+        ENABLE_PUSH,
+        "--push-ports",
+        "0",
+    ): "--push-ports must be a list of whole numbers from 1 to 65535",
+    (ENABLE_PUSH, "--push-ports", "https"): "--push-ports takes a list of whole numbers, not ",
+    (
+        ENABLE_PUSH,
+        "--push-retries",
+        "-1",
+    ): "--push-retries must be a list of numbers from 0 to a day",
+    (ENABLE_PUSH, "--push-retries", "soon"): "--push-retries takes a list of numbers",
+    (ENABLE_PUSH, "--push-timeout", "0"): "--push-timeout must be greater than 0 and at most a day",
+    (ENABLE_PUSH, "--push-max-pending", "0"): "--push-max-pending must be a whole number",
+    (
+        ENABLE_PUSH,
         "--push-allowed-hosts",
         "10.0.0.1/8",
     ): f"{HOSTS}: 10.0.0.1/8 has host bits",
     (
-        ON,
+        ENABLE_PUSH,
         "--push-allowed-hosts",
         "a.example:443",
     ): f"{HOSTS}: 'a.example:443' does not",
-    (ON, "--push-allowed-hosts", "a,*."): "--push-allowed-hosts may have * only alone",
+    (ENABLE_PUSH, "--push-allowed-hosts", "a,*."): "--push-allowed-hosts may have * only alone",
 }
 
 
 INVALID |= {
-    (ON, "--push-proxy", proxy): "--push-proxy must be an address such as" for proxy in PROXIES
+    (ENABLE_PUSH, "--push-proxy", proxy): "--push-proxy must be an address such as"
+    for proxy in PROXIES
 }
 
 

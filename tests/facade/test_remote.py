@@ -199,7 +199,7 @@ def test_an_unsuccessful_task_without_a_message_exits_with_3(state: str, cli: Cl
 
 def test_the_data_of_a_failure_is_printed_too(cli: Cli) -> None:
     outcome = call_with_result(
-        cli, task("FAILED", said=[{"text": "broken"}, {"data": {"code": -1}}])
+        cli, task("FAILED", status_parts=[{"text": "broken"}, {"data": {"code": -1}}])
     )
 
     assert "broken" in outcome.err
@@ -469,16 +469,16 @@ def test_json_is_sent_as_text_to_agents_that_take_only_text(
 
 
 @pytest.mark.parametrize(
-    "last",
+    "last_event",
     [
         {"task": task("COMPLETED", {"text": "all"})},
-        {"task": task("COMPLETED", said=[{"text": "all"}])},
+        {"task": task("COMPLETED", status_parts=[{"text": "all"}])},
         {"message": {"role": "ROLE_AGENT", "messageId": "m", "parts": [{"text": "all"}]}},
     ],
 )
-def test_a_result_in_the_last_event_of_a_stream_is_printed(last: Json, cli: Cli) -> None:
+def test_a_result_in_the_last_event_of_a_stream_is_printed(last_event: Json, cli: Cli) -> None:
     card = {"capabilities": {"streaming": True}}
-    events = [{"task": task("WORKING")}, last] if "task" in last else [last]
+    events = [{"task": task("WORKING")}, last_event] if "task" in last_event else [last_event]
     with running(FakeAgent(card, SendStreamingMessage=events).app) as url:
         outcome = cli("call", url, "--stream", "--input", "hi")
 
@@ -511,19 +511,21 @@ def test_the_main_help_lists_the_commands(tmp_path: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("words", "completed"), [("apcore-a2a ca", "call"), ("apcore-a2a call --st", "--stream")]
+    ("typed", "completion"), [("apcore-a2a ca", "call"), ("apcore-a2a call --st", "--stream")]
 )
-def test_a_shell_completes_commands_and_options(words: str, completed: str, tmp_path: Path) -> None:
-    count = len(words.split()) - 1
+def test_a_shell_completes_commands_and_options(
+    typed: str, completion: str, tmp_path: Path
+) -> None:
+    count = len(typed.split()) - 1
     variables = {
-        "COMP_WORDS": words,
+        "COMP_WORDS": typed,
         "COMP_CWORD": str(count),
         "_APCORE_A2A_COMPLETE": "bash_complete",
     }
     outcome = run([], tmp_path, variables)
 
     assert (outcome.returncode, outcome.stderr) == (0, "")
-    assert f"plain,{completed}" in outcome.stdout.splitlines()
+    assert f"plain,{completion}" in outcome.stdout.splitlines()
 
 
 def test_options_may_be_anywhere_on_the_command_line(agent: str, cli: Cli) -> None:

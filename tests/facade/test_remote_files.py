@@ -52,7 +52,7 @@ def test_no_file_is_overwritten(tmp_path: Path, cli: Cli) -> None:
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether *name* is that of a device on Windows."""
+    """Return whether *name* is reserved for a device on Windows."""
     if sys.version_info >= (3, 13):
         return ntpath.isreserved(name)
     return PureWindowsPath(name).is_reserved()

@@ -274,7 +274,7 @@ def test_an_invalid_origin_is_refused(origin: str, cli: Cli) -> None:
 def test_an_agent_that_calls_itself_localhost_gets_the_credentials(
     monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
-    """An agent that listens on all interfaces and has no `url=` does so."""
+    """An agent that listens on all interfaces does so if the option `url` is not set."""
     monkeypatch.setenv("APCORE_A2A_AUTH", SECRET)
     fake = FakeAgent(SendMessage=send_result(task("COMPLETED", {"text": "done"})))
     with running(fake.app) as url:
@@ -445,7 +445,7 @@ def test_progress_with_deeply_nested_data_causes_no_recursion_error(cli: Cli) ->
     value: Any = 1
     for _ in range(450):
         value = [value]
-    # the same again is not shown again
+    # a repeated report is not shown
     events = [report("Reading", value), report("Reading", value), status("COMPLETED")]
     fake = FakeAgent({"capabilities": {"streaming": True}}, SendStreamingMessage=events)
     with running(fake.app) as url:
@@ -573,7 +573,9 @@ def test_a_closed_pipe_ends_the_command_quietly(
 @pytest.mark.process
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_json_is_printed_to_terminals_without_unicode(encoding: str, tmp_path: Path) -> None:
-    fake = FakeAgent({"name": "☃"}, SendMessage=send_result(task("FAILED", said=[{"text": "☃"}])))
+    fake = FakeAgent(
+        {"name": "☃"}, SendMessage=send_result(task("FAILED", status_parts=[{"text": "☃"}]))
+    )
     with running(fake.app) as url:
         outcomes = []
         for arguments in (["card", url], ["call", url, "x"]):

@@ -96,7 +96,7 @@ def test_a_card_without_skills_is_shown(terminal: Terminal, capsys: Capture) -> 
 
 
 @pytest.mark.parametrize(
-    ("part", "shown"),
+    ("part", "expected"),
     [
         ({"text": "two [b]words[/b] :smile:"}, "two [b]words[/b] :smile:\n"),
         ({"text": "two\nlines\tof"}, "two\nlines"),
@@ -114,17 +114,17 @@ def test_a_card_without_skills_is_shown(terminal: Terminal, capsys: Capture) -> 
     ],
 )
 def test_each_kind_of_result_is_shown(
-    part: Json, shown: str, terminal: Terminal, capsys: Capture
+    part: Json, expected: str, terminal: Terminal, capsys: Capture
 ) -> None:
     terminal.result(model("COMPLETED", part))
 
     out, err = read(capsys)
-    assert shown in out
+    assert expected in out
     assert err == ""
 
 
 def test_an_answer_without_artifacts_is_shown(terminal: Terminal, capsys: Capture) -> None:
-    terminal.result(model(said=[{"text": "hello"}]))
+    terminal.result(model(status_parts=[{"text": "hello"}]))
 
     assert read(capsys)[0] == "hello\n"
 
@@ -149,7 +149,7 @@ def test_text_chunks_are_joined_and_data_chunks_get_their_own_lines(
 
 
 def test_a_failure_is_printed_with_its_reason(terminal: Terminal, capsys: Capture) -> None:
-    terminal.failure(model("FAILED", said=[{"text": "no beans"}, {"data": {"code": -1}}]))
+    terminal.failure(model("FAILED", status_parts=[{"text": "no beans"}, {"data": {"code": -1}}]))
 
     out, err = read(capsys)
     assert out == ""
@@ -182,8 +182,10 @@ def test_a_task_is_shown_with_its_history_and_artifacts(
     terminal: Terminal, capsys: Capture
 ) -> None:
     question = {"role": "ROLE_USER", "messageId": "u", "parts": [{"text": "5 km"}]}
-    shown = model("COMPLETED", {"data": {"n": 1}}, said=[{"text": "done"}], history=[question])
-    terminal.task(shown)
+    completed = model(
+        "COMPLETED", {"data": {"n": 1}}, status_parts=[{"text": "done"}], history=[question]
+    )
+    terminal.task(completed)
 
     out, _ = read(capsys)
     words = ["t-1 completed", "user:", "5 km", "agent:", "done", "result", '"n": 1']
@@ -194,7 +196,7 @@ def test_a_task_is_shown_with_its_history_and_artifacts(
 
 def test_the_command_to_answer_is_on_one_line(terminal: Terminal, capsys: Capture) -> None:
     task_id = "8c661950-01dc-4000-985a-9e7c41b6d65c"
-    paused = model("INPUT_REQUIRED", said=[{"text": "Which?"}], id=task_id)
+    paused = model("INPUT_REQUIRED", status_parts=[{"text": "Which?"}], id=task_id)
     terminal.question(paused, "http://127.0.0.1:8000", "units.convert")
 
     out, err = read(capsys)
@@ -204,11 +206,11 @@ def test_the_command_to_answer_is_on_one_line(terminal: Terminal, capsys: Captur
     assert f"{command} --input" in err
 
 
-@pytest.mark.parametrize(("count", "shown"), [(0, ""), (1, "  1 part"), (2, "  2 parts")])
-def test_the_progress_counts_parts(count: int, shown: str) -> None:
+@pytest.mark.parametrize(("count", "expected"), [(0, ""), (1, "  1 part"), (2, "  2 parts")])
+def test_the_progress_counts_parts(count: int, expected: str) -> None:
     parts = [{"text": "a"}] * count
 
-    assert format_progress(model("WORKING", *parts)) == f"working{shown}"
+    assert format_progress(model("WORKING", *parts)) == f"working{expected}"
 
 
 # Texts from agents
@@ -230,8 +232,8 @@ def test_hostile_text_does_not_control_the_terminal(terminal: Terminal, capsys: 
         {"url": HOSTILE},
     ]
     ids = {"id": HOSTILE, "contextId": HOSTILE, "metadata": {"skillId": HOSTILE}}
-    said = {"role": "ROLE_AGENT", "messageId": HOSTILE, "parts": parts}
-    hostile = model("WORKING", *parts, said=parts, history=[said], **ids)
+    message = {"role": "ROLE_AGENT", "messageId": HOSTILE, "parts": parts}
+    hostile = model("WORKING", *parts, said=parts, history=[message], **ids)
     terminal.task(hostile)
     terminal.result(hostile)
     terminal.question(hostile, "http://a", "x")
@@ -253,10 +255,10 @@ def test_hostile_text_does_not_control_the_terminal(terminal: Terminal, capsys: 
 def test_hostile_text_in_a_field_does_not_control_the_terminal(
     field: str, terminal: Terminal, capsys: Capture
 ) -> None:
-    shown = task("COMPLETED", {"text": "a"})
-    (shown["status"] if field == "timestamp" else shown["artifacts"][0])[field] = HOSTILE
-    terminal.task(Task.from_dict(shown))
-    terminal.tasks(TaskPage((Task.from_dict(shown),)))
+    completed = task("COMPLETED", {"text": "a"})
+    (completed["status"] if field == "timestamp" else completed["artifacts"][0])[field] = HOSTILE
+    terminal.task(Task.from_dict(completed))
+    terminal.tasks(TaskPage((Task.from_dict(completed),)))
 
     assert not CONTROL.search("".join(capsys.readouterr()))
 
@@ -275,35 +277,35 @@ def test_a_lone_surrogate_can_be_printed(terminal: Terminal, capsys: Capture) ->
 @pytest.mark.process
 @pytest.mark.smoke
 def test_an_approval_is_answered_on_the_terminal(agent: str, tmp_path: Path) -> None:
-    with screen(tmp_path, "call", agent, "pays") as shown:
-        shown.wait_for(r"Approval required for module pays[^?]*\?")
-        shown.type("yes\n")
-        assert shown.end() == 0
+    with screen(tmp_path, "call", agent, "pays") as tty:
+        tty.wait_for(r"Approval required for module pays[^?]*\?")
+        tty.type("yes\n")
+        assert tty.end() == 0
 
-    assert '"paid": true' in plain(shown.text)
+    assert '"paid": true' in plain(tty.text)
 
 
 @pytest.mark.process
 def test_a_question_is_shown_with_its_choices(agent: str, tmp_path: Path) -> None:
-    with screen(tmp_path, "call", agent, "greets", TERM="dumb") as shown:
-        shown.wait_for(r"Who are you\?")
-        shown.wait_for(r"\n.*\? $")
-        assert "Alan" in plain(shown.text)
-        shown.type("Ada\n")
-        assert shown.end() == 0
+    with screen(tmp_path, "call", agent, "greets", TERM="dumb") as tty:
+        tty.wait_for(r"Who are you\?")
+        tty.wait_for(r"\n.*\? $")
+        assert "Alan" in plain(tty.text)
+        tty.type("Ada\n")
+        assert tty.end() == 0
 
-    assert '"hello": "Ada"' in plain(shown.text)
+    assert '"hello": "Ada"' in plain(tty.text)
 
 
 @pytest.mark.process
-def test_a_refused_answer_is_asked_for_again_and_a_schema_value_by_value(
+def test_a_refused_answer_is_requested_again_and_a_schema_property_by_property(
     agent: str, tmp_path: Path
 ) -> None:
-    with screen(tmp_path, "call", agent, "books", TERM="dumb", NO_COLOR="1") as shown:
-        shown.wait_for(r"How many guests\?\s+\? $")
-        shown.type("a few\n")
-        shown.wait_for(r"The answer must be a whole number\s+How many guests\?\s+\? $")
-        shown.type("3\n")
+    with screen(tmp_path, "call", agent, "books", TERM="dumb", NO_COLOR="1") as tty:
+        tty.wait_for(r"How many guests\?\s+\? $")
+        tty.type("a few\n")
+        tty.wait_for(r"The answer must be a whole number\s+How many guests\?\s+\? $")
+        tty.type("3\n")
         answers = [
             (r"How do you pay\?\s+card \(string\)\? $", "visa"),
             (r"amount \(number\)\? $", "5"),
@@ -314,11 +316,11 @@ def test_a_refused_answer_is_asked_for_again_and_a_schema_value_by_value(
             (r"note \(string, optional\)\? $", ""),
         ]
         for prompt, answer in answers:
-            shown.wait_for(prompt)
-            shown.type(f"{answer}\n")
-        assert shown.end() == 0
+            tty.wait_for(prompt)
+            tty.type(f"{answer}\n")
+        assert tty.end() == 0
 
-    result = plain(shown.text).rpartition('{\n  "booked"')[2]
+    result = plain(tty.text).rpartition('{\n  "booked"')[2]
     assert '"guests": 3' in result
     assert '"amount": 20' in result
     assert "note" not in result
@@ -326,40 +328,40 @@ def test_a_refused_answer_is_asked_for_again_and_a_schema_value_by_value(
 
 @pytest.mark.process
 def test_a_task_without_an_answer_stays_paused(agent: str, tmp_path: Path) -> None:
-    with screen(tmp_path, "call", agent, "pays", TERM="dumb") as shown:
-        shown.wait_for(r"\n\S*\? ")
-        shown.type("\n")
-        assert shown.end() == 4
+    with screen(tmp_path, "call", agent, "pays", TERM="dumb") as tty:
+        tty.wait_for(r"\n\S*\? ")
+        tty.type("\n")
+        assert tty.end() == 4
 
-    assert "Answer with: apcore-a2a call" in shown.text
+    assert "Answer with: apcore-a2a call" in tty.text
 
 
 @pytest.mark.process
 def test_after_an_interrupt_at_the_question_the_command_says_how_to_answer_later(
     agent: str, tmp_path: Path
 ) -> None:
-    with screen(tmp_path, "call", agent, "pays", TERM="dumb") as shown:
-        shown.wait_for(r"\n\S*\? ")
-        shown.interrupt()
-        assert shown.end() == 130
+    with screen(tmp_path, "call", agent, "pays", TERM="dumb") as tty:
+        tty.wait_for(r"\n\S*\? ")
+        tty.interrupt()
+        assert tty.end() == 130
 
-    assert "Traceback" not in shown.text
-    assert re.search("--task|Canceled task", shown.text)
+    assert "Traceback" not in tty.text
+    assert re.search("--task|Canceled task", tty.text)
 
 
 @pytest.mark.process
 def test_the_progress_is_shown_and_an_interrupt_cancels(agent: str, tmp_path: Path) -> None:
-    with screen(tmp_path, "call", agent, "waits", "--context", "shown") as shown:
-        shown.wait_for("working ")
-        shown.wait_for(r"working .*0:00:01")
-        shown.process.send_signal(SIGNALS[1])
-        assert shown.end() == 130
+    with screen(tmp_path, "call", agent, "waits", "--context", "shown") as tty:
+        tty.wait_for("working ")
+        tty.wait_for(r"working .*0:00:01")
+        tty.process.send_signal(SIGNALS[1])
+        assert tty.end() == 130
 
     with SyncA2AClient(agent) as client:
         (listed,) = client.iter_tasks("shown")
     assert listed.status.state == "canceled"
-    assert f"Canceled task {listed.id}" in plain(shown.text)
-    assert shown.text.rstrip().rpartition("\x1b[?25")[2].startswith("h")  # the cursor is back
+    assert f"Canceled task {listed.id}" in plain(tty.text)
+    assert tty.text.rstrip().rpartition("\x1b[?25")[2].startswith("h")  # the cursor is back
 
 
 @pytest.mark.process
@@ -375,14 +377,14 @@ def test_the_progress_is_shown_and_an_interrupt_cancels(agent: str, tmp_path: Pa
 def test_progress_messages_are_shown_in_one_line(
     options: list[str], lines: list[str], tmp_path: Path
 ) -> None:
-    seen = threading.Event()
+    was_shown = threading.Event()
 
     async def events() -> AsyncIterator[Json]:
         yield {"task": task("WORKING")}
         yield report("Reading", {"sources": 12})
         yield text_chunk("The sources ")
         yield report("Writing\nand more")
-        await asyncio.to_thread(seen.wait, PATIENCE)
+        await asyncio.to_thread(was_shown.wait, PATIENCE)
         yield text_chunk("agree.")
         yield status("COMPLETED")
 
@@ -394,13 +396,13 @@ def test_progress_messages_are_shown_in_one_line(
     )
     with (
         running(fake.app) as url,
-        screen(tmp_path, "call", url, "x", *options, NO_COLOR="1") as shown,
+        screen(tmp_path, "call", url, "x", *options, NO_COLOR="1") as tty,
     ):
-        shown.wait_for(r"working .*Writing +0:00")
-        seen.set()
-        assert shown.end() == 0
+        tty.wait_for(r"working .*Writing +0:00")
+        was_shown.set()
+        assert tty.end() == 0
 
-    assert shown_lines(shown.text) == lines
+    assert shown_lines(tty.text) == lines
 
 
 @pytest.mark.process
@@ -409,43 +411,45 @@ def test_a_terminal_that_cannot_replace_lines_gets_one_for_each_message(tmp_path
     fake = FakeAgent({"capabilities": {"streaming": True}}, SendStreamingMessage=events)
     with (
         running(fake.app) as url,
-        screen(tmp_path, "call", url, "x", "--stream", NO_COLOR="1", TERM="dumb") as shown,
+        screen(tmp_path, "call", url, "x", "--stream", NO_COLOR="1", TERM="dumb") as tty,
     ):
-        assert shown.end() == 0
+        assert tty.end() == 0
 
-    assert shown.text.replace("\r", "") == "working: Reading\nThe sources agree.\n"
+    assert tty.text.replace("\r", "") == "working: Reading\nThe sources agree.\n"
 
 
 @pytest.mark.process
 def test_no_color_turns_colors_off(agent: str, tmp_path: Path) -> None:
-    with screen(tmp_path, "card", agent, NO_COLOR="1", TERM="dumb") as shown:
-        assert shown.end() == 0
+    with screen(tmp_path, "card", agent, NO_COLOR="1", TERM="dumb") as tty:
+        assert tty.end() == 0
 
-    assert "\x1b" not in shown.text
-    assert "Agent" in shown.text
+    assert "\x1b" not in tty.text
+    assert "Agent" in tty.text
 
 
 @pytest.mark.process
 def test_the_option_json_prints_json_on_a_terminal(agent: str, tmp_path: Path) -> None:
-    with screen(tmp_path, "call", agent, "greets", "--json") as shown:
-        assert shown.end() == 4
+    with screen(tmp_path, "call", agent, "greets", "--json") as tty:
+        assert tty.end() == 4
 
-    assert '"TASK_STATE_INPUT_REQUIRED"' in shown.text
-    assert "\x1b" not in shown.text
+    assert '"TASK_STATE_INPUT_REQUIRED"' in tty.text
+    assert "\x1b" not in tty.text
 
 
 @pytest.mark.process
 def test_hostile_text_is_escaped_on_a_real_terminal(tmp_path: Path) -> None:
-    hostile = send_result(task("INPUT_REQUIRED", {"text": HOSTILE}, said=[{"text": HOSTILE}]))
+    hostile = send_result(
+        task("INPUT_REQUIRED", {"text": HOSTILE}, status_parts=[{"text": HOSTILE}])
+    )
     with (
         running(FakeAgent(SendMessage=hostile).app) as url,
-        screen(tmp_path, "call", url, "x", NO_COLOR="1", TERM="dumb") as shown,
+        screen(tmp_path, "call", url, "x", NO_COLOR="1", TERM="dumb") as tty,
     ):
-        shown.wait_for(r"\n\S*\? ")
-        shown.type("\n")
-        assert shown.end() == 4
+        tty.wait_for(r"\n\S*\? ")
+        tty.type("\n")
+        assert tty.end() == 4
 
-    assert not CONTROL.search(shown.text.replace("\r\n", "\n"))
+    assert not CONTROL.search(tty.text.replace("\r\n", "\n"))
 
 
 # Credentials
@@ -462,13 +466,13 @@ def test_credentials_go_to_another_origin_only_after_a_yes(
         card = {"supportedInterfaces": [interface]}
         variables = {"NO_COLOR": "1", "TERM": "dumb", "APCORE_A2A_AUTH": "hunter2"}
         with (
-            running(FakeAgent(card).app) as leading,
-            screen(tmp_path, "call", leading, "x", **variables) as shown,
+            running(FakeAgent(card).app) as leading_url,
+            screen(tmp_path, "call", leading_url, "x", **variables) as tty,
         ):
-            shown.wait_for(r"Send them there\?")
-            shown.type(f"{answer}\n")
-            assert shown.end() == code
-            text = " ".join(plain(shown.text).split())
+            tty.wait_for(r"Send them there\?")
+            tty.type(f"{answer}\n")
+            assert tty.end() == code
+            text = " ".join(plain(tty.text).split())
     assert url in text
     assert "hunter2" not in text
     assert ("done" in text) == (len(other.requests) == 1) == (code == 0)

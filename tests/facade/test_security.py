@@ -224,14 +224,14 @@ def test_security_options_are_read_from_the_environment(tmp_path: Path, write: W
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("in_our_section", [True, False])
 def test_security_options_are_read_from_the_config_file(
-    own: bool, tmp_path: Path, write: Write
+    in_our_section: bool, tmp_path: Path, write: Write
 ) -> None:
     write("rules.json", RULES)
     keys = {"auth-type": "bearer", "auth-key": KEY, "access-log": False}
-    rules: Any = {} if own else {"acl": {"root": "./rules.json"}}
-    section = keys | ({"acl": "rules.json"} if own else {})
+    rules: Any = {} if in_our_section else {"acl": {"root": "./rules.json"}}
+    section = keys | ({"acl": "rules.json"} if in_our_section else {})
     path = write("config.yaml", {**HEADER, **rules, "apcore-a2a": section})
     with serving(tmp_path, "--config", path) as (agent, client):
         assert skills(client, signed_headers(KEY, roles=["tired"])) == ["echo", "nap"]
@@ -450,15 +450,15 @@ def test_the_message_names_the_option(arguments: Any, run_command: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "names"),
+    ("arguments", "expected"),
     [(arguments, name) for arguments, name, _ in [*IGNORED_OPTIONS, *SHOWN_SECRETS]],
 )
 def test_no_option_is_ignored_and_no_secret_is_shown(
-    arguments: Any, names: str, run_command: Any
+    arguments: Any, expected: str, run_command: Any
 ) -> None:
     code, printed = run_command(*arguments)
     assert (code, KEY in printed) == (1, False)
-    assert names in printed
+    assert expected in printed
 
 
 def test_a_base64_secret_with_a_leading_slash_is_not_taken_for_a_file(run_command: Any) -> None:

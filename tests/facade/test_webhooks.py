@@ -17,13 +17,13 @@ from .remote import cli as cli
 
 
 class Broken:
-    """A receiver that refuses everything until it is mended."""
+    """A receiver that refuses everything until it is repaired."""
 
     def __init__(self) -> None:
-        self.is_mended = False
+        self.is_repaired = False
 
     def answer(self, delivery: Delivery) -> Reply:
-        return Reply() if self.is_mended else Reply(410)
+        return Reply() if self.is_repaired else Reply(410)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def caller() -> Iterator[Caller]:
         yield caller
 
 
-def failed(caller: Caller, url: str) -> str:
+def task_with_failed_webhook(caller: Caller, url: str) -> str:
     """Return a task whose webhook `w` has failed."""
     task = caller.send(id="w", url=url)
     eventually(lambda: caller.config(task)["status"] == "failed")
@@ -49,7 +49,7 @@ def failed(caller: Caller, url: str) -> str:
 def test_webhooks_are_listed_and_shown_as_json(
     caller: Caller, broken: tuple[Broken, Receiver], cli: Cli
 ) -> None:
-    task_id = failed(caller, broken[1].url)
+    task_id = task_with_failed_webhook(caller, broken[1].url)
     listed = cli("webhooks", "list", caller.url, "--state", "failed", "--limit", "5")
     shown = cli("webhooks", "show", caller.url, task_id)
     assert (listed.code, shown.code) == (0, 0)
@@ -64,10 +64,10 @@ def test_a_failed_webhook_is_tested_and_delivered_again(
     caller: Caller, broken: tuple[Broken, Receiver], cli: Cli
 ) -> None:
     state, receiver = broken
-    task_id = failed(caller, receiver.url)
+    task_id = task_with_failed_webhook(caller, receiver.url)
     refused = cli("webhooks", "test", caller.url, task_id, "w")
     assert (refused.code, refused.json["attempt"]["result"]) == (3, "failed")
-    state.is_mended = True
+    state.is_repaired = True
     passed = cli("webhooks", "test", caller.url, task_id, "w")
     assert (passed.code, passed.json["attempt"]["result"]) == (0, "delivered")
     assert cli("webhooks", "redeliver", caller.url, task_id, "w").json == {"requeued": 3}
@@ -86,24 +86,24 @@ def test_on_a_terminal_webhooks_are_a_table(
     pending = {"pending": 2, "nextAttemptAt": "2026-01-02T03:05:00Z"}
     webhooks = [{**webhook, **pending, "attempts": [lost, refused]}]
 
-    def shown(print_it: Callable[[Terminal], None]) -> str:
-        print_it(Terminal())
+    def printed(print_output: Callable[[Terminal], None]) -> str:
+        print_output(Terminal())
         outcome = Outcome(0, *capsys.readouterr())
         check_harmless(outcome)
         return " ".join(outcome.out.split())
 
-    listed = shown(lambda terminal: terminal.webhooks(webhooks))
+    listed = printed(lambda terminal: terminal.webhooks(webhooks))
     assert "2 pending, next 2026-01-02 03:05:00" in listed
     assert "2026-01-02 03:04:05 failed timeout" in listed
     assert "410" not in listed
-    with_attempts = shown(lambda terminal: terminal.webhooks(webhooks, with_attempts=True))
+    with_attempts = printed(lambda terminal: terminal.webhooks(webhooks, with_attempts=True))
     assert "2026-01-02 03:04:05 failed 410 0.250 s" in with_attempts
-    assert shown(lambda terminal: terminal.webhooks([])) == "No webhooks."
-    assert "failed 410" in shown(lambda terminal: terminal.attempt(refused))
+    assert printed(lambda terminal: terminal.webhooks([])) == "No webhooks."
+    assert "failed 410" in printed(lambda terminal: terminal.attempt(refused))
     assert (
-        shown(lambda terminal: terminal.requeued(3)) == "3 notifications will be delivered again."
+        printed(lambda terminal: terminal.requeued(3)) == "3 notifications will be delivered again."
     )
-    assert "Nothing to deliver again" in shown(lambda terminal: terminal.requeued(0))
+    assert "Nothing to deliver again" in printed(lambda terminal: terminal.requeued(0))
 
 
 def test_an_unknown_task_or_operation_is_an_error(caller: Caller, agent: str, cli: Cli) -> None:
