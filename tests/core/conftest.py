@@ -98,21 +98,21 @@ def raised_by(call: Callable[..., object]) -> Callable[..., BaseException]:
             result = call(*args, **options)
         except Exception as error:  # whatever is raised: the test compares it
             return error
-        pytest.fail(f"nothing was raised, but came {result!r}")
+        pytest.fail(f"nothing was raised; the result is {result!r}")
 
     return fail
 
 
 def descriptor(**fields: Any) -> Any:
     """Return a minimal descriptor for the converters."""
-    empty: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "module_id": "text.echo",
         "description": "Echoes",
         "tags": [],
         "examples": [],
     }
-    empty |= {"input_schema": {}, "output_schema": {}, "annotations": None, "metadata": {}}
-    return SimpleNamespace(**{**empty, **fields})
+    defaults |= {"input_schema": {}, "output_schema": {}, "annotations": None, "metadata": {}}
+    return SimpleNamespace(**{**defaults, **fields})
 
 
 @pytest.fixture(name="descriptor")

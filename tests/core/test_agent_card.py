@@ -278,7 +278,7 @@ def test_a_module_that_breaks_or_vanishes_later_is_named_in_the_log(
     assert not caplog.records
 
 
-def test_modules_that_are_gone_are_not_kept(
+def test_removed_modules_are_dropped_from_the_cache(
     build: Build, builder: AgentCardBuilder, registry: Registry
 ) -> None:
     build(registry)
@@ -329,7 +329,7 @@ def test_the_card_of_a_tenant_has_its_urls_and_the_name_of_its_skill(
     (skill_id, *_) = full_registry.list()
     url = "https://agent.example/a"
     card = build(full_registry, url=url, tenant="billing", visible=skill_id.__eq__)
-    assert [(each.url, each.tenant) for each in card.supported_interfaces] == [
+    assert [(interface.url, interface.tenant) for interface in card.supported_interfaces] == [
         (url, "billing"),
         (f"{url}/billing/", "billing"),
     ] * 2
@@ -347,7 +347,7 @@ def test_the_merged_card_is_a_valid_card_of_protocol_0_3(
 def test_the_merged_card_reads_back_as_the_same_card_of_protocol_1(agent_card: AgentCard) -> None:
     read = ParseDict(card_to_dict(agent_card), AgentCard(), ignore_unknown_fields=True)
     expected = copy.deepcopy(agent_card)
-    # the JSON has every flag, and protobuf tells an unset flag from a false one: set them all
+    # the JSON has every flag, and protobuf distinguishes unset flags from false ones: set them all
     for flag in ("streaming", "push_notifications", "extended_agent_card"):
         setattr(expected.capabilities, flag, getattr(expected.capabilities, flag))
     assert read == expected
@@ -364,7 +364,7 @@ def test_the_merged_card_has_all_members_that_the_sdk_writes(
     assert theirs.pop("protocolVersion") == "0.3"
     assert theirs["capabilities"]["extensions"][0].pop("required") is False
     main = {"url": theirs["url"], "transport": theirs["preferredTransport"]}
-    theirs["additionalInterfaces"].insert(0, main)  # 0.3 §5.6.2 recommends to repeat it
+    theirs["additionalInterfaces"].insert(0, main)  # 0.3 §5.6.2 recommends repeating it
     assert missing(theirs, ours) == []
 
 
@@ -372,9 +372,9 @@ def missing(theirs: Any, ours: Any, path: str = "$") -> list[str]:
     """Return the paths of members of *theirs* that are missing or different in *ours*."""
     if isinstance(theirs, dict):
         return [
-            place
+            missing_path
             for key, value in theirs.items()
-            for place in (
+            for missing_path in (
                 missing(value, ours[key], f"{path}.{key}") if key in ours else [f"{path}.{key}"]
             )
         ]
@@ -467,12 +467,12 @@ def define():
     for i in range(100):
         registry.get_definition(f"many.m{i}")
 
-def took(work):
+def cpu_seconds(function):
     start = time.process_time()
-    work()
+    function()
     return time.process_time() - start
 
-built, defined = zip(*((took(build), took(define)) for _ in range(9)))
+built, defined = zip(*((cpu_seconds(build), cpu_seconds(define)) for _ in range(9)))
 print(min(built) / min(defined))
 """
 

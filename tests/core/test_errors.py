@@ -376,7 +376,7 @@ def test_an_error_without_data_has_details() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "kept"),
+    ("message", "cleaned"),
     [
         ("see /etc/app/secret.cfg now", "see  now"),
         (r"see C:\Users\me\x.py now", "see  now"),
@@ -386,8 +386,8 @@ def test_an_error_without_data_has_details() -> None:
         ("x" * 900, "x" * 500),
     ],
 )
-def test_paths_and_tracebacks_are_removed_from_messages(message: str, kept: str) -> None:
-    assert ErrorMapper()._sanitize_message(message) == kept
+def test_paths_and_tracebacks_are_removed_from_messages(message: str, cleaned: str) -> None:
+    assert ErrorMapper()._sanitize_message(message) == cleaned
 
 
 def test_clean_returns_one_short_line_that_can_be_encoded() -> None:

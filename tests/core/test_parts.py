@@ -96,10 +96,10 @@ def test_plain_text_becomes_the_value_of_a_text_property(
 
 def test_several_leading_texts_are_joined(descriptor: Describe) -> None:
     texts: list[Any] = [{"text": "one"}, {"text": "two"}]
-    more: list[Any] = [{"url": URI}, {"text": "three"}]
+    others: list[Any] = [{"url": URI}, {"text": "three"}]
     split = converter.split
     assert split(texts, descriptor(input_schema=None)) == ("one\ntwo", [])
-    assert split(texts + more, descriptor(input_schema=CITY)) == ({"city": "one\ntwo"}, more)
+    assert split(texts + others, descriptor(input_schema=CITY)) == ({"city": "one\ntwo"}, others)
     halves: list[Any] = [{"text": '{"a": 1,'}, {"text": '"b": 2}'}]
     assert split(halves, descriptor(input_schema=OPTIONAL)) == ({"a": 1, "b": 2}, [])
 
@@ -339,9 +339,9 @@ def test_if_no_part_matches_the_error_of_the_first_is_raised(descriptor: Describ
 
 def test_an_approval_token_of_a_client_is_removed(descriptor: Describe) -> None:
     data = {"_approval_token": "stolen", "a": 1, "inner": {"_approval_token": "mine"}}
-    data = {"a": 1, "inner": {"_approval_token": "mine"}}
+    expected = {"a": 1, "inner": {"_approval_token": "mine"}}
     for part in ({"data": data}, {"text": json.dumps(data)}, ParseDict({"data": data}, Part())):
-        assert input_of(part, OPTIONAL, descriptor) == data
+        assert input_of(part, OPTIONAL, descriptor) == expected
 
 
 def test_an_input_with_too_many_keys_is_refused(descriptor: Describe) -> None:
@@ -444,8 +444,8 @@ def test_a_wrapped_result_is_unwrapped_unless_the_schema_is_an_object(
 ) -> None:
     [part] = parts_of({"result": [1]}, descriptor(output_schema=schema))
     assert MessageToDict(part.data) == ([1] if unwrapped else {"result": [1]})
-    [whole] = parts_of({"result": [1], "more": 2}, descriptor(output_schema=schema))
-    assert MessageToDict(whole.data) == {"result": [1], "more": 2}
+    [object_part] = parts_of({"result": [1], "more": 2}, descriptor(output_schema=schema))
+    assert MessageToDict(object_part.data) == {"result": [1], "more": 2}
 
 
 @pytest.mark.parametrize(

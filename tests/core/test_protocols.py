@@ -18,16 +18,16 @@ def test_registry_and_executor_of_apcore_satisfy_the_protocols(registry: ApcoreR
 
 
 def test_missing_methods_are_listed_in_order() -> None:
-    class Half:
+    class IncompleteStore:
         get = None
 
         def save(self, record: Any) -> None: ...
 
-    assert missing_methods(Half(), TaskStore) == [
+    assert missing_methods(IncompleteStore(), TaskStore) == [
         *("get", "list", "delete"),
         *("save_push_config", "get_push_config", "delete_push_config"),
     ]
-    assert missing_methods(Half(), Authenticator) == ["authenticate"]
+    assert missing_methods(IncompleteStore(), Authenticator) == ["authenticate"]
 
 
 def test_a_record_has_defaults_for_all_but_its_task() -> None:

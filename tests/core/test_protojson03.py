@@ -86,16 +86,16 @@ def test_the_form_in_the_text_of_the_specification_is_read_unchanged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("configuration", "waits"),
+    ("configuration", "blocking"),
     [(None, None), ({}, False), ({"blocking": False}, False), ({"blocking": True}, True)],
 )
 def test_a_configuration_in_protojson_omits_blocking_if_it_is_false(
-    configuration: Any, waits: bool | None
+    configuration: Any, blocking: bool | None
 ) -> None:
     body = {"message": {"content": [TEXT]}, "configuration": configuration}
     params = read_send({name: value for name, value in body.items() if value is not None})
 
-    assert params.get("configuration", {}).get("blocking") is waits
+    assert params.get("configuration", {}).get("blocking") is blocking
 
 
 @pytest.mark.parametrize(

@@ -91,9 +91,9 @@ def test_annotations_that_are_set_become_tags(descriptor: Describe) -> None:
 
 def test_ten_examples_are_listed_as_title_and_compact_json(descriptor: Describe) -> None:
     examples = [ModuleExample(title=f"No {i}", inputs={"a": [i, "ä"]}) for i in range(12)]
-    shown = list(skill(descriptor(examples=examples)).examples)
-    assert len(shown) == 10
-    assert shown[1] == 'No 1: {"a":[1,"ä"]}'
+    listed_examples = list(skill(descriptor(examples=examples)).examples)
+    assert len(listed_examples) == 10
+    assert listed_examples[1] == 'No 1: {"a":[1,"ä"]}'
 
 
 @pytest.mark.parametrize(

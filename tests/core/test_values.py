@@ -80,12 +80,14 @@ def test_booleans_stay_booleans_in_both_directions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "kept"),
+    ("number", "expected"),
     [(2.0**53, 2**53), (-(2.0**53), -(2**53)), (2.0**54, 2.0**54), (0.5, 0.5), (1e300, 1e300)],
 )
-def test_floats_become_integers_only_where_doubles_are_exact(number: float, kept: float) -> None:
-    assert repr(narrow(number)) == repr(kept)
-    assert repr(to_json(number)) == repr(kept)
+def test_floats_become_integers_only_where_doubles_are_exact(
+    number: float, expected: float
+) -> None:
+    assert repr(narrow(number)) == repr(expected)
+    assert repr(to_json(number)) == repr(expected)
 
 
 def test_narrow_copies_its_argument() -> None:
@@ -278,7 +280,7 @@ def test_a_value_has_at_least_as_many_bytes_as_characters_and_items(value: Any) 
 
 
 @pytest.mark.parametrize("value", [{1: "a"}, {1: ["a"]}, [{None: {"b": 2}}]])
-def test_the_size_of_an_output_that_is_not_json_can_be_asked_for(value: Any) -> None:
+def test_the_size_of_an_output_that_is_not_json_can_be_computed(value: Any) -> None:
     assert text_size(value) > 0
     assert not is_large_or_long(value)
     assert is_large_or_long([value, "x" * LONG_TEXT])
