@@ -15,7 +15,7 @@ import pytest
 from apcore_a2a_auth import JWTAuthenticator, KeysUnavailableError
 from apcore_a2a_core import TokenRefusedError
 
-from tests.client.raw import CUT, RawServer, Request, Step, endless, head, read_request, reply
+from tests.client.raw import CUT, RawServer, Request, Step, flood, head, read_request, reply
 from tests.serving import PATIENCE, listener
 
 from .tokens import (
@@ -170,10 +170,10 @@ async def wait_for_fetches() -> None:
 
 def endless_keys(request: Request) -> Iterable[Step]:
     """Return an answer whose key set never ends."""
-    return endless(head(content_type="application/json") + b'{"keys": [', b" " * 2**16)
+    return flood(head(content_type="application/json") + b'{"keys": [', b" " * 2**16)
 
 
-def dripping_keys(request: Request) -> Iterable[Step]:
+def slow_keys(request: Request) -> Iterable[Step]:
     """Yield a key set byte by byte; each byte arrives before the read timeout."""
     yield head(content_type="application/json") + b'{"keys": ['
     for _ in range(PATIENCE * 100):
@@ -181,8 +181,8 @@ def dripping_keys(request: Request) -> Iterable[Step]:
         yield 0.01
 
 
-def bomb() -> Answer:
-    """Return a small answer that expands to 64 MB; it is compressed although not requested so."""
+def compressed_keys() -> Answer:
+    """Return a small answer that expands to 64 MB, although the client allows no compression."""
     body = gzip.compress(json.dumps({"keys": []}).encode() + b" " * 64 * MEGABYTE)
     return lambda _: reply(body, content_encoding="gzip")
 
@@ -204,7 +204,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Clock:
     """Control the clock by which keys expire.
 
-    Also unset `APCORE_JWT_SECRET`, and trust no real certificates: those of the system are slow
+    Also unset `APCORE_JWT_SECRET`, and trust no real certificates: the system's are slow
     to load.
     """
     fake_clock = Clock()

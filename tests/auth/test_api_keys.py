@@ -18,7 +18,7 @@ from .tokens import authenticate
 from .tokens import no_secrets_logged as no_secrets_logged
 
 KEY = "vTq0-first-key-of-the-tests-xK9z"
-OTHER = "mW31-other-key-of-the-tests-bR7y"
+SECOND_KEY = "mW31-other-key-of-the-tests-bR7y"
 HASH = hash_key(KEY).removeprefix("sha256:")
 CI = {"id": "ci", "roles": ["operator"]}
 
@@ -68,7 +68,7 @@ def test_long_and_hashed_keys_cause_no_warning(
 
 
 @pytest.mark.parametrize(
-    ("given", "identity"),
+    ("owner", "identity"),
     [
         ("ci", Identity("ci", type="service")),
         ({"id": "ci"}, Identity("ci", type="service")),
@@ -82,8 +82,8 @@ def test_long_and_hashed_keys_cause_no_warning(
         (Identity("ada", roles=("admin",)), Identity("ada", roles=("admin",))),
     ],
 )
-def test_an_owner_is_an_id_a_mapping_or_an_identity(given: Any, identity: Identity) -> None:
-    assert identity_for_key(APIKeyAuthenticator({KEY: given}), KEY) == identity
+def test_an_owner_is_an_id_a_mapping_or_an_identity(owner: Any, identity: Identity) -> None:
+    assert identity_for_key(APIKeyAuthenticator({KEY: owner}), KEY) == identity
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_a_caller_without_a_key_is_not_authenticated() -> None:
 
 
 def test_each_key_has_its_own_owner() -> None:
-    keys = APIKeyAuthenticator({KEY: "first", OTHER: "other"})
-    identities = [identity_for_key(keys, key) for key in (KEY, OTHER, KEY)]
+    keys = APIKeyAuthenticator({KEY: "first", SECOND_KEY: "other"})
+    identities = [identity_for_key(keys, key) for key in (KEY, SECOND_KEY, KEY)]
     assert [identity.id for identity in identities if identity] == ["first", "other", "first"]
 
 
@@ -134,7 +134,7 @@ def test_the_header_is_configurable(header: str) -> None:
     assert (scheme.location, scheme.name) == ("header", header)
 
 
-def test_it_is_an_authenticator_that_declares_a_key_in_a_header() -> None:
+def test_api_keys_are_an_authenticator_that_declares_a_header() -> None:
     keys = APIKeyAuthenticator({KEY: "ci"})
     assert isinstance(keys, Authenticator)
     scheme = keys.security_schemes()["apiKey"].api_key_security_scheme
@@ -172,9 +172,9 @@ def test_keys_are_compared_in_constant_time(
         compared.append((known, given))
         return known == given
 
-    keys = APIKeyAuthenticator({KEY: "first", OTHER: "other", "third": "third"})
+    keys = APIKeyAuthenticator({KEY: "first", SECOND_KEY: "other", "third": "third"})
     monkeypatch.setattr(hmac, "compare_digest", compare)
-    for key in (KEY, OTHER, "wrong"):
+    for key in (KEY, SECOND_KEY, "wrong"):
         identity_for_key(keys, key)
     assert len(compared) == 9
     assert all(len(known) == len(given) == 32 for known, given in compared)
@@ -188,21 +188,21 @@ def test_no_key_is_stored_in_plain_text(name: str) -> None:
     assert KEY not in repr(keys)
 
 
-def test_the_search_for_stored_keys_detects_one() -> None:
+def test_the_search_for_plain_text_keys_finds_one() -> None:
     assert [text for text in texts_within({"a": [b"x", ("y", KEY.encode())]}) if KEY in text]
 
 
 def texts_within(root: object) -> list[str]:
     """Return all strings and bytes reachable from *root*, except through classes and callables."""
-    seen, todo, texts = set[int](), [root], list[str]()
-    while todo:
-        each = todo.pop()
-        if id(each) in seen or isinstance(each, type) or callable(each):
+    seen, pending, texts = set[int](), [root], list[str]()
+    while pending:
+        value = pending.pop()
+        if id(value) in seen or isinstance(value, type) or callable(value):
             continue
-        seen.add(id(each))
-        if isinstance(each, str | bytes):
-            texts.append(each if isinstance(each, str) else each.decode("latin-1"))
-        todo.extend(gc.get_referents(each))
+        seen.add(id(value))
+        if isinstance(value, str | bytes):
+            texts.append(value if isinstance(value, str) else value.decode("latin-1"))
+        pending.extend(gc.get_referents(value))
     return texts
 
 
@@ -217,7 +217,7 @@ def test_a_malformed_hash_is_refused(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "owner",
     [
         "",
         {},
@@ -234,20 +234,20 @@ def test_a_malformed_hash_is_refused(key: str) -> None:
     ],
     ids=str,
 )
-def test_an_invalid_owner_is_refused_and_the_key_is_not_shown(given: Any) -> None:
-    text = refusal({KEY: given})
+def test_an_invalid_owner_is_refused_and_the_key_is_not_shown(owner: Any) -> None:
+    text = refusal({KEY: owner})
     assert "roles" in text
     assert KEY not in text
     assert HASH not in text
 
 
 @pytest.mark.parametrize(
-    "given",
+    "owner",
     [5, None, {"id": "ci", "roles": 5}, {"id": "ci", "attrs": 5}, {"id": "ci", "attrs": ["team"]}],
     ids=str,
 )
-def test_an_owner_with_values_of_wrong_types_is_refused(given: Any) -> None:
-    refusal({KEY: given})
+def test_an_owner_with_values_of_wrong_types_is_refused(owner: Any) -> None:
+    refusal({KEY: owner})
 
 
 @pytest.mark.parametrize(
@@ -283,17 +283,17 @@ def test_a_key_may_be_listed_only_once(keys: Mapping[str, str]) -> None:
 @pytest.mark.parametrize("write", [yaml.safe_dump, json.dumps], ids=["yaml", "json"])
 def test_a_file_has_hashes_and_owners(write: Callable[[Any], str], tmp_path: Path) -> None:
     path = tmp_path / "keys"
-    other = hash_key(OTHER).removeprefix("sha256:").upper()
+    other = hash_key(SECOND_KEY).removeprefix("sha256:").upper()
     path.write_text(write({"keys": [{**CI, "sha256": HASH}, {"id": "b", "sha256": other}]}))
     keys = APIKeyAuthenticator(path)
     assert identity_for_key(keys, KEY) == Identity("ci", type="service", roles=("operator",))
-    assert identity_for_key(keys, OTHER) == Identity("b", type="service")
+    assert identity_for_key(keys, SECOND_KEY) == Identity("b", type="service")
 
 
 def test_the_format_in_the_error_message_is_valid(tmp_path: Path) -> None:
     path = tmp_path / "keys.yaml"
-    form = refusal({KEY: {}}).partition("attrs: ")[2]
-    path.write_text(form.replace("<64 hexadecimal digits>", HASH))
+    example = refusal({KEY: {}}).partition("attrs: ")[2]
+    path.write_text(example.replace("<64 hexadecimal digits>", HASH))
     assert identity_for_key(APIKeyAuthenticator(path), KEY)
 
 

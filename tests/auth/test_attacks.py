@@ -63,7 +63,7 @@ class Attack:
     """The token, or a function that makes it from the attacker's URL."""
     genuine: str = GOOD
     scheme: str = "Bearer "
-    by_name: bool = False
+    by_key_id: bool = False
     """Whether the attack is on the key id, which does not matter with a single public key."""
 
     def headers(self, attacker: str) -> dict[str, str]:
@@ -76,17 +76,17 @@ def unsigned(alg: Any, sign: Callable[[bytes], bytes] = lambda _: b"") -> Attack
 
 
 def with_header(key: KeyPair = RSA, /, **header: Any) -> Attack:
-    """Return a token signed by *key* with another header."""
+    """Return a token signed by *key* with these members in its header."""
     return Attack(token(key, header))
 
 
 def with_key_id(key: KeyPair = RSA, /, **header: Any) -> Attack:
-    """Return a token signed by *key* with another key's id."""
-    return Attack(token(key, header), by_name=True)
+    """Return a token signed by *key* with a key id or algorithm that does not fit."""
+    return Attack(token(key, header), by_key_id=True)
 
 
 def with_claims(**changes: Any) -> Attack:
-    """Return a properly signed token with other claims."""
+    """Return a properly signed token with changed claims."""
     return Attack(token(**changes))
 
 
@@ -138,7 +138,7 @@ ATTACKS: dict[str, Attack] = {
     ),
     "signature stripped": Attack(f"{HEAD}.{BODY}."),
     "signature and its dot stripped": Attack(f"{HEAD}.{BODY}"),
-    # Another algorithm than the key's (RFC 8725 §3.1)
+    # Algorithms other than the key's (RFC 8725 §3.1)
     "hmac with the public key in PEM": Attack(with_hmac(RSA.pem)),
     "hmac with the public key, stripped": Attack(with_hmac(RSA.pem.strip())),
     "hmac with the public key in DER": Attack(with_hmac(RSA.der)),
@@ -165,7 +165,7 @@ ATTACKS: dict[str, Attack] = {
     "kid a path": with_key_id(kid="../../../../dev/null"),
     "kid SQL": with_key_id(kid="' UNION SELECT 'secret"),
     "kid a command": with_key_id(kid="|/bin/true"),
-    "kid an address": Attack(lambda at: token(RSA, {"kid": f"{at}/keys"}), by_name=True),
+    "kid an address": Attack(lambda at: token(RSA, {"kid": f"{at}/keys"}), by_key_id=True),
     "kid huge": with_key_id(kid=RSA.kid * 1000),
     "kid empty": with_key_id(kid=""),
     "kid with a NUL": with_key_id(kid=f"{RSA.kid}\0"),
@@ -245,8 +245,8 @@ ATTACKS: dict[str, Attack] = {
     "iss missing": with_claims(iss=MISSING),
     "iss a list": with_payload(json.dumps(claims(iss=[ISSUER]))),
     "aud of another": with_claims(aud="another-agent"),
-    "aud with ours in it": with_claims(aud=f"{AUDIENCE} another-agent"),
-    "aud a list without ours": with_claims(aud=["another-agent", "a-third"]),
+    "aud with the agent's in it": with_claims(aud=f"{AUDIENCE} another-agent"),
+    "aud a list without the agent's": with_claims(aud=["another-agent", "a-third"]),
     "aud a list with a number": with_claims(aud=[AUDIENCE, 5]),
     "aud an object": with_claims(aud={AUDIENCE: AUDIENCE}),
     **{f"aud {aud!r}": with_claims(aud=aud) for aud in (*WRONG_TYPES, "")},
@@ -313,8 +313,8 @@ class AttackTarget(NamedTuple):
         assert not self.attacker.connections
         return identity
 
-    def accepts(self, good: str) -> bool:
-        identity = authenticate(self.authenticator, bearer_headers(good))
+    def accepts(self, valid_token: str) -> bool:
+        identity = authenticate(self.authenticator, bearer_headers(valid_token))
         return identity is not None and identity.id == SUBJECT
 
 
@@ -345,7 +345,7 @@ def test_a_forged_token_is_refused_and_a_genuine_one_is_accepted(
     attack = ATTACKS[name]
     assert published_keys.identity_of(attack) is None
     assert published_keys.accepts(attack.genuine)
-    if not attack.by_name:
+    if not attack.by_key_id:
         assert single_key.identity_of(attack) is None
         assert single_key.accepts(token())
 

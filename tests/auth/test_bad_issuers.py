@@ -21,11 +21,11 @@ from .issuer import (
     Clock,
     Issuer,
     accepts,
-    bomb,
-    dripping_keys,
+    compressed_keys,
     endless_keys,
     jwks_authenticator,
     running,
+    slow_keys,
     unavailable_message,
 )
 from .issuer import clock as clock
@@ -162,7 +162,7 @@ async def test_an_endless_key_set_is_read_up_to_the_limit(issuer: Issuer) -> Non
 
 async def test_a_compressed_key_set_is_not_decompressed(issuer: Issuer) -> None:
     assert await accepts(jwks_authenticator(issuer))
-    issuer.answers[KEYS] = bomb()
+    issuer.answers[KEYS] = compressed_keys()
     tracemalloc.start()
     try:
         await unavailable_message(jwks_authenticator(issuer))
@@ -176,7 +176,7 @@ async def test_a_slowly_sent_key_set_times_out(
     issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("apcore_a2a_auth.jwks.TIMEOUT", ISSUER_DELAY)
-    issuer.answers[KEYS] = dripping_keys
+    issuer.answers[KEYS] = slow_keys
     await unavailable_message(jwks_authenticator(issuer))
     assert issuer.sent < MAX_SLOW_BYTES
 
@@ -231,8 +231,8 @@ async def test_the_password_in_a_url_is_in_no_error_and_no_log_record(
     url = issuer.jwks_url.replace("//", "//user:s3cr3t@") + "?token=s3cr3t"
     issuer.drop_connections()
     assert "s3cr3t" not in await unavailable_message(JWTAuthenticator(jwks_url=url))
-    ours = [record for record in caplog.records if record.name.startswith("apcore")]
-    assert not [record for record in ours if "s3cr3t" in record.getMessage()]
+    own_records = [record for record in caplog.records if record.name.startswith("apcore")]
+    assert not [record for record in own_records if "s3cr3t" in record.getMessage()]
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b"[" * 100_000, b" " * (MAX_BYTES + 1)])
@@ -259,39 +259,39 @@ def discovering_authenticator(issuer: Issuer) -> JWTAuthenticator:
 
 
 @pytest.fixture
-def secure() -> Iterator[Issuer]:
+def tls_issuer() -> Iterator[Issuer]:
     """Run an issuer that speaks TLS."""
     with running(Issuer(holder=P256)) as issuer_with_tls:
         yield issuer_with_tls
 
 
 @pytest.fixture
-def trusted(secure: Issuer, clock: Clock) -> Issuer:
+def trusted_issuer(tls_issuer: Issuer, clock: Clock) -> Issuer:
     """Return an issuer with a trusted certificate."""
-    Path(os.environ["SSL_CERT_FILE"]).write_bytes(secure.certificate)
-    return secure
+    Path(os.environ["SSL_CERT_FILE"]).write_bytes(tls_issuer.certificate)
+    return tls_issuer
 
 
-async def test_an_issuer_with_a_trusted_certificate_is_accepted(trusted: Issuer) -> None:
-    assert await accepts(discovering_authenticator(trusted), iss=trusted.url)
+async def test_an_issuer_with_a_trusted_certificate_is_accepted(trusted_issuer: Issuer) -> None:
+    assert await accepts(discovering_authenticator(trusted_issuer), iss=trusted_issuer.url)
 
 
-async def test_an_issuer_with_an_untrusted_certificate_is_refused(secure: Issuer) -> None:
-    await unavailable_message(discovering_authenticator(secure), iss=secure.url)
-    assert not secure.requests
+async def test_an_issuer_with_an_untrusted_certificate_is_refused(tls_issuer: Issuer) -> None:
+    await unavailable_message(discovering_authenticator(tls_issuer), iss=tls_issuer.url)
+    assert not tls_issuer.requests
 
 
-async def test_an_issuer_under_another_host_name_is_refused(trusted: Issuer) -> None:
-    url = trusted.url.replace("127.0.0.1", "localhost")
+async def test_an_issuer_under_another_host_name_is_refused(trusted_issuer: Issuer) -> None:
+    url = trusted_issuer.url.replace("127.0.0.1", "localhost")
     await unavailable_message(JWTAuthenticator(jwks_url=url + KEYS))
-    assert not trusted.requests
+    assert not trusted_issuer.requests
 
 
 async def test_an_issuer_with_tls_may_not_publish_its_keys_over_plain_http(
-    trusted: Issuer, issuer: Issuer, caplog: pytest.LogCaptureFixture
+    trusted_issuer: Issuer, issuer: Issuer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trusted.document = {"jwks_uri": issuer.jwks_url}
-    await unavailable_message(discovering_authenticator(trusted), iss=trusted.url)
+    trusted_issuer.document = {"jwks_uri": issuer.jwks_url}
+    await unavailable_message(discovering_authenticator(trusted_issuer), iss=trusted_issuer.url)
     assert not issuer.connections
     assert (
         "the discovery document has a jwks_uri with http://, but the issuer has https://; "
@@ -299,9 +299,11 @@ async def test_an_issuer_with_tls_may_not_publish_its_keys_over_plain_http(
     ) in caplog.text
 
 
-async def test_the_scheme_of_an_issuer_is_case_insensitive(trusted: Issuer, issuer: Issuer) -> None:
-    url = trusted.url.replace("https", "HTTPS")
-    trusted.document = {"issuer": url, "jwks_uri": issuer.jwks_url}
+async def test_the_scheme_of_an_issuer_is_case_insensitive(
+    trusted_issuer: Issuer, issuer: Issuer
+) -> None:
+    url = trusted_issuer.url.replace("https", "HTTPS")
+    trusted_issuer.document = {"issuer": url, "jwks_uri": issuer.jwks_url}
     await unavailable_message(JWTAuthenticator(issuer=url, audience=AUDIENCE), iss=url)
 
 
@@ -345,8 +347,8 @@ async def test_a_slow_issuer_does_not_block_the_event_loop(issuer: Issuer) -> No
 @pytest.mark.clock
 async def test_the_largest_key_set_does_not_block_the_event_loop(issuer: Issuer) -> None:
     chain = [base64url(RSA.der * 5)]
-    others = [RSA.jwk | {"kid": str(number), "x5c": chain} for number in range(MAX_KEYS - 1)]
-    issuer.answer_keys_with({"keys": [*others, RSA.jwk]})
+    other_keys = [RSA.jwk | {"kid": str(number), "x5c": chain} for number in range(MAX_KEYS - 1)]
+    issuer.answer_keys_with({"keys": [*other_keys, RSA.jwk]})
     await assert_loop_is_not_blocked(issuer, True)
 
 

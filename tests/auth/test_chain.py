@@ -39,7 +39,7 @@ HEADERS = {"x-api-key": KEY}
 
 
 class FakeAuthenticator:
-    """Authenticator of a user, which declares schemes and returns or raises a given answer."""
+    """Custom authenticator that declares schemes, and returns or raises *answer*."""
 
     def __init__(self, answer: Any = None, **schemes: SecurityScheme) -> None:
         self.answer = answer
@@ -106,7 +106,7 @@ def test_each_issuer_is_accepted_only_with_its_own_keys() -> None:
 def test_the_first_identity_found_is_used(kind: type[FakeAuthenticator]) -> None:
     chain = [kind(), kind(Identity("second")), kind(Identity("third"))]
     assert authenticate(ChainAuthenticator(*chain), {}) == Identity("second")
-    assert [each.calls for each in chain] == [1, 1, 0]
+    assert [member.calls for member in chain] == [1, 1, 0]
 
 
 @pytest.mark.parametrize("kind", [FakeAuthenticator, AsyncAuthenticator])
@@ -142,7 +142,7 @@ def test_unavailable_keys_do_not_affect_the_next_authenticator() -> None:
 EXPIRED = token(exp=1)
 
 
-def test_a_chain_gives_the_reason_of_the_authenticator_for_tokens() -> None:
+def test_the_reason_of_a_chain_is_from_the_authenticator_of_tokens() -> None:
     tokens, keys = JWTAuthenticator(RSA.pem, audience=AUDIENCE), APIKeyAuthenticator({KEY: "ci"})
     for chain in (ChainAuthenticator(tokens, keys), ChainAuthenticator(keys, tokens)):
         assert refusal_reason(chain, bearer_headers(EXPIRED)) == "expired"
@@ -155,7 +155,7 @@ def test_a_refused_token_does_not_affect_the_next_authenticator() -> None:
     assert identity == Identity("ci", type="service")
 
 
-def test_of_several_reasons_a_chain_gives_that_of_the_latest_check() -> None:
+def test_the_reason_of_a_chain_is_from_the_authenticator_that_checked_most() -> None:
     first, second = JWTAuthenticator(P256.pem), JWTAuthenticator(RSA.pem, audience=AUDIENCE)
     for chain in (ChainAuthenticator(first, second), ChainAuthenticator(second, first)):
         assert refusal_reason(chain, bearer_headers(EXPIRED)) == "expired"
@@ -164,7 +164,7 @@ def test_of_several_reasons_a_chain_gives_that_of_the_latest_check() -> None:
 
 
 @pytest.mark.parametrize("kind", [FakeAuthenticator, AsyncAuthenticator])
-def test_a_refusal_of_a_users_authenticator_passes_through_a_chain(
+def test_a_chain_passes_on_the_refusal_of_a_custom_authenticator(
     kind: type[FakeAuthenticator],
 ) -> None:
     chain = ChainAuthenticator(kind(), kind(TokenRefusedError(RefusalReason.EXPIRED)), kind())

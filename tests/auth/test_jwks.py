@@ -350,16 +350,16 @@ async def test_the_location_of_the_keys_is_discovered_again_after_a_failure(
     assert issuer.count_requests("/moved") == 1
 
 
-@pytest.mark.parametrize("ours", ["", "/"])
-@pytest.mark.parametrize("theirs", ["", "/"])
+@pytest.mark.parametrize("configured_suffix", ["", "/"])
+@pytest.mark.parametrize("document_suffix", ["", "/"])
 async def test_a_trailing_slash_does_not_change_the_issuer(
-    ours: str, theirs: str, issuer: Issuer
+    configured_suffix: str, document_suffix: str, issuer: Issuer
 ) -> None:
-    issuer.document = {"issuer": issuer.url + theirs}
-    authenticator = JWTAuthenticator(issuer=issuer.url + ours, audience=AUDIENCE)
-    assert await accepts(authenticator, iss=issuer.url + ours)
-    other = issuer.url + ("" if ours else "/")
-    assert not await accepts(authenticator, iss=other)
+    issuer.document = {"issuer": issuer.url + document_suffix}
+    authenticator = JWTAuthenticator(issuer=issuer.url + configured_suffix, audience=AUDIENCE)
+    assert await accepts(authenticator, iss=issuer.url + configured_suffix)
+    other_url = issuer.url + ("" if configured_suffix else "/")
+    assert not await accepts(authenticator, iss=other_url)
 
 
 async def test_an_issuer_with_a_key_url_need_not_be_a_url(

@@ -77,8 +77,8 @@ def test_a_public_key_is_accepted_in_any_form(pair: KeyPair, form: str, tmp_path
 
 @pairs
 def test_a_public_key_does_not_verify_tokens_of_another_key(pair: KeyPair) -> None:
-    others = [each for each in PAIRS if each.private is not pair.private]
-    assert not any(accepts(authenticator(pair.pem), token(other)) for other in others)
+    other_pairs = [other for other in PAIRS if other.private is not pair.private]
+    assert not any(accepts(authenticator(pair.pem), token(other)) for other in other_pairs)
 
 
 @pytest.mark.parametrize("alg", ["HS256", "HS384"])
@@ -90,7 +90,7 @@ def test_a_secret_is_accepted_in_any_form(form: str, alg: str, tmp_path: Path) -
     assert accepts(authenticator(forms[form]), with_hmac(SECRET.encode(), alg))
 
 
-def test_a_secret_is_used_only_for_algorithms_that_it_is_long_enough_for() -> None:
+def test_a_secret_is_not_used_for_algorithms_that_require_a_longer_one() -> None:
     assert len(SECRET) == 48
     assert not accepts(authenticator(SECRET), with_hmac(SECRET.encode(), "HS512"))
     longer = SECRET * 2
@@ -155,13 +155,13 @@ def test_the_error_for_an_unreadable_key_file_names_its_path(name: str, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("value", "good"), [(SECRET, with_hmac(SECRET.encode())), (RSA.pem.decode(), token())]
+    ("value", "valid_token"), [(SECRET, with_hmac(SECRET.encode())), (RSA.pem.decode(), token())]
 )
 def test_the_key_is_read_from_the_environment(
-    value: str, good: str, monkeypatch: pytest.MonkeyPatch
+    value: str, valid_token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, value)
-    assert accepts(authenticator(None, issuer=None), good)
+    assert accepts(authenticator(None, issuer=None), valid_token)
 
 
 def test_without_a_key_the_configuration_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,7 +372,7 @@ def test_claims_are_mapped_as_configured() -> None:
     assert authenticate(jwt_authenticator, bearer_headers(valid_token)) == identity
 
 
-def test_it_is_an_authenticator_that_declares_a_bearer_token() -> None:
+def test_a_jwt_authenticator_declares_a_bearer_token() -> None:
     jwt_authenticator = authenticator()
     assert isinstance(jwt_authenticator, Authenticator)
     [(name, scheme)] = jwt_authenticator.security_schemes().items()
@@ -380,13 +380,13 @@ def test_it_is_an_authenticator_that_declares_a_bearer_token() -> None:
     assert scheme.http_auth_security_scheme.scheme == "bearer"
 
 
-def test_it_declares_an_issuer_whose_keys_are_discovered() -> None:
+def test_an_issuer_whose_keys_are_discovered_is_declared() -> None:
     declared = JWTAuthenticator(issuer=ISSUER).security_schemes()
     assert [*declared] == ["bearer", "oidc"]
     url = declared["oidc"].open_id_connect_security_scheme.open_id_connect_url
     assert url == f"{ISSUER}/.well-known/openid-configuration"
 
 
-def test_it_declares_additional_schemes() -> None:
+def test_additional_schemes_are_declared() -> None:
     declared = authenticator(schemes={"gateway": api_key("X-Gateway")}).security_schemes()
     assert [*declared] == ["bearer", "gateway"]

@@ -102,9 +102,9 @@ def test_a_changed_key_for_tokens_is_read_again(
     rewrite_file(path, before[0])
     authenticator = JWTAuthenticator(path)
     old, new = (signed(pair) for _, pair in (before, after))
-    assert [accepts(authenticator, each) for each in (old, new)] == [True, False]
+    assert [accepts(authenticator, credentials) for credentials in (old, new)] == [True, False]
     change(path, after[0])
-    assert [accepts(authenticator, each) for each in (old, new)] == [False, True]
+    assert [accepts(authenticator, credentials) for credentials in (old, new)] == [False, True]
 
 
 def signed(pair: Any) -> str:
@@ -130,15 +130,15 @@ def test_a_broken_file_keeps_the_earlier_keys_and_is_logged_once(
     kind: str, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, is_api = tmp_path / "keys", kind == "API keys"
-    good, broken = key_file_of(OLD) if is_api else RSA.pem, BROKEN[name]
+    valid, broken = key_file_of(OLD) if is_api else RSA.pem, BROKEN[name]
     if not is_api and isinstance(broken, str):
         broken = broken[:20]
-    rewrite_file(path, good)
+    rewrite_file(path, valid)
     authenticator = APIKeyAuthenticator(path) if is_api else JWTAuthenticator(path)
     credentials = OLD if is_api else signed(RSA)
     replace_file(path, broken)
     assert [accepts(authenticator, credentials) for _ in range(3)] == [True] * 3
-    (record,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    (record,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert record.levelno == logging.ERROR
     assert f"Cannot reload the {kind} in {path}" in record.getMessage()
     assert NEW not in caplog.text
@@ -157,7 +157,7 @@ def test_the_keys_of_a_missing_file_stay_valid_until_the_file_is_back(
     assert [accepts(keys, OLD) for _ in range(3)] == [True] * 3
     path.write_text(key_file_of(OLD, NEW))
     assert accepts(keys, NEW)
-    errors = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert errors == [
         f"Cannot reload the API keys in {path}: "
         f"Cannot read the API keys in {path}: No such file or directory"
@@ -179,7 +179,7 @@ def test_a_changed_link_to_the_file_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seconds_ago", [0, 3600, -3600])
-def test_a_change_that_keeps_size_and_time_is_noticed_while_the_file_is_new(
+def test_a_change_that_keeps_size_and_time_is_noticed_in_a_recent_file(
     seconds_ago: float, tmp_path: Path
 ) -> None:
     path, changed_at = tmp_path / "keys.json", time.time() - seconds_ago

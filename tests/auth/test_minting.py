@@ -1,4 +1,4 @@
-"""Tokens for remote agents: one agent signs them, the other one verifies them."""
+"""Tokens for remote agents: one agent signs them, and another verifies them."""
 
 import asyncio
 from hashlib import sha256
@@ -28,7 +28,7 @@ PAIRS = [RSA, P256, P384, ED25519, ED448]
 pairs = pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.kid)
 
 
-def read(token: str, key: Any = None, **options: Any) -> Identity:
+def verified(token: str, key: Any = None, **options: Any) -> Identity:
     """Return the identity that a remote agent sees."""
     remote = JWTAuthenticator(key=key, **{"audience": WEATHER, **options})
     identity = asyncio.run(remote.authenticate({"authorization": f"Bearer {token}"}))
@@ -36,7 +36,7 @@ def read(token: str, key: Any = None, **options: Any) -> Identity:
     return identity
 
 
-def attributes_of(identity: Identity) -> tuple[Any, ...]:
+def attributes(identity: Identity) -> tuple[Any, ...]:
     return identity.id, identity.type, identity.roles
 
 
@@ -47,15 +47,13 @@ def test_the_remote_agent_sees_the_same_caller(pair: KeyPair, tmp_path: Path) ->
     key = SigningKey(pair.private_pem)
     for source in (pair.private_pem, pair.private_pem.decode(), path, key):
         token = mint(ADA, WEATHER, key=source, issuer=GATEWAY)
-        assert attributes_of(read(token, pair.pem, issuer=GATEWAY)) == attributes_of(ADA)
+        assert attributes(verified(token, pair.pem, issuer=GATEWAY)) == attributes(ADA)
         assert jwt.get_unverified_header(token)["alg"] == pair.alg
 
 
 def test_a_shared_secret_signs_and_verifies() -> None:
     for caller in (ADA, Identity("x")):
-        assert attributes_of(read(mint(caller, WEATHER, key=SECRET), SECRET)) == attributes_of(
-            caller
-        )
+        assert attributes(verified(mint(caller, WEATHER, key=SECRET), SECRET)) == attributes(caller)
 
 
 @pairs
@@ -70,7 +68,7 @@ def test_the_published_key_verifies_the_token(pair: KeyPair) -> None:
     assert not {"d", "p", "q", "k"} & key.public_jwk.keys()
 
 
-def test_the_id_of_a_key_is_its_thumbprint_or_the_given_one() -> None:
+def test_the_id_of_a_key_is_its_thumbprint_unless_configured() -> None:
     assert SigningKey(P256.private_pem).key_id == SigningKey(P256.private_pem).key_id
     assert SigningKey(P256.private_pem).key_id != SigningKey(P384.private_pem).key_id
     assert SigningKey(P256.private_pem, key_id="mine").public_jwk["kid"] == "mine"
@@ -101,7 +99,7 @@ def test_the_token_is_valid_for_a_minute_and_one_audience() -> None:
         ({"issuer": "another"}, RefusalReason.WRONG_ISSUER),
     ):
         with pytest.raises(TokenRefusedError) as caught:
-            read(token, SECRET, **options)
+            verified(token, SECRET, **options)
         assert caught.value.reason == reason
 
 
@@ -112,21 +110,21 @@ def test_every_token_has_an_id_of_its_own() -> None:
 
 
 def test_only_named_attributes_are_passed_on() -> None:
-    assert "team" not in read(mint(ADA, WEATHER, key=SECRET), SECRET).attrs
+    assert "team" not in verified(mint(ADA, WEATHER, key=SECRET), SECRET).attrs
     mapping = ClaimMapping(roles="realm_access.roles", attrs={"team": "org.team", "gone": "gone"})
     token = mint(ADA, WEATHER, key=SECRET, claim_mapping=mapping)
-    assert read(token, SECRET, claim_mapping=mapping) == ADA
+    assert verified(token, SECRET, claim_mapping=mapping) == ADA
 
 
 def test_an_identity_goes_through_two_hops() -> None:
-    first = read(mint(ADA, WEATHER, key=SECRET), SECRET)
-    second = read(mint(first, "next", key=P256.private_pem), P256.pem, audience="next")
-    assert attributes_of(second) == attributes_of(ADA)
+    first = verified(mint(ADA, WEATHER, key=SECRET), SECRET)
+    second = verified(mint(first, "next", key=P256.private_pem), P256.pem, audience="next")
+    assert attributes(second) == attributes(ADA)
 
 
 def test_further_claims_can_be_added_but_not_replaced() -> None:
     token = mint(ADA, WEATHER, key=SECRET, claims={"scope": "read"})
-    assert read(token, SECRET).attrs["scope"] == "read"
+    assert verified(token, SECRET).attrs["scope"] == "read"
     for name in ("sub", "aud", "exp", "iat", "jti", "nbf", "roles", "type"):
         with pytest.raises(ValueError, match=name):
             mint(ADA, WEATHER, key=SECRET, claims={name: "x"})
@@ -141,7 +139,7 @@ def test_further_claims_can_be_added_but_not_replaced() -> None:
         (Identity("x", type="system"), "system"),
     ],
 )
-def test_an_identity_that_the_other_end_would_refuse_is_refused(
+def test_an_identity_that_the_remote_agent_would_refuse_is_refused(
     caller: Identity, problem: str
 ) -> None:
     with pytest.raises(ValueError, match=problem):
@@ -149,7 +147,7 @@ def test_an_identity_that_the_other_end_would_refuse_is_refused(
 
 
 @pytest.mark.parametrize("options", [{"lifetime": 0}, {"lifetime": 3601}, {"audience": ""}])
-def test_tokens_that_are_valid_too_long_or_everywhere_are_refused(options: Any) -> None:
+def test_a_wrong_lifetime_and_an_empty_audience_are_refused(options: Any) -> None:
     audience = options.pop("audience", WEATHER)
     with pytest.raises(ValueError, match=r"lifetime|audience"):
         mint(ADA, audience, key=SECRET, **options)
@@ -186,4 +184,4 @@ def test_a_key_file_that_is_replaced_signs_the_next_token(tmp_path: Path) -> Non
     path = tmp_path / "key.pem"
     for pair in (P256, ED25519):
         path.write_bytes(pair.private_pem)
-        assert attributes_of(read(mint(ADA, WEATHER, key=path), pair.pem)) == attributes_of(ADA)
+        assert attributes(verified(mint(ADA, WEATHER, key=path), pair.pem)) == attributes(ADA)

@@ -37,7 +37,7 @@ def test_the_public_names_are_sorted_and_exist() -> None:
 
 def test_every_public_name_except_errors_has_an_example() -> None:
     objects = [getattr(apcore_a2a_auth, name) for name in NAMES if not name.endswith("Error")]
-    assert all("Example:" in (each.__doc__ or "") for each in objects)
+    assert all("Example:" in (public.__doc__ or "") for public in objects)
 
 
 @pytest.mark.parametrize("error", [ConfigurationError, KeysUnavailableError])

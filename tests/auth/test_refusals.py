@@ -62,18 +62,18 @@ REFUSED: dict[str, list[str]] = {
 
 
 @pytest.fixture(scope="module")
-def published() -> Iterator[JWTAuthenticator]:
+def published_keys() -> Iterator[JWTAuthenticator]:
     """Yield an authenticator that fetches published keys."""
     with running(Issuer()) as issuer:
         yield jwks_authenticator(issuer, issuer=ISSUER)
 
 
 @pytest.mark.parametrize("reason", REFUSED)
-def test_a_token_is_refused_with_the_reason(reason: str, published: JWTAuthenticator) -> None:
-    one_key = JWTAuthenticator(RSA.pem, issuer=ISSUER, audience=AUDIENCE)
+def test_a_token_is_refused_with_the_reason(reason: str, published_keys: JWTAuthenticator) -> None:
+    single_key = JWTAuthenticator(RSA.pem, issuer=ISSUER, audience=AUDIENCE)
     for refused_token in REFUSED[reason]:
-        assert refusal_reason(one_key, bearer_headers(refused_token)) == reason
-        assert refusal_reason(published, bearer_headers(refused_token)) == reason
+        assert refusal_reason(single_key, bearer_headers(refused_token)) == reason
+        assert refusal_reason(published_keys, bearer_headers(refused_token)) == reason
 
 
 def test_every_reason_is_tested() -> None:

@@ -131,8 +131,14 @@ UNUSABLE: list[KeyPair | Json] = [
 def claims(**changes: Any) -> Json:
     """Return valid claims with *changes*; `MISSING` removes a claim."""
     now = int(time.time())
-    good = {"iss": ISSUER, "aud": AUDIENCE, "sub": SUBJECT, "iat": now, "exp": now + TOKEN_LIFETIME}
-    return without_missing(good | changes)
+    valid = {
+        "iss": ISSUER,
+        "aud": AUDIENCE,
+        "sub": SUBJECT,
+        "iat": now,
+        "exp": now + TOKEN_LIFETIME,
+    }
+    return without_missing(valid | changes)
 
 
 def without_missing(members: Json) -> Json:
@@ -140,13 +146,13 @@ def without_missing(members: Json) -> Json:
 
 
 def token(key: KeyPair = RSA, header: Mapping[str, Any] | None = None, /, **changes: Any) -> str:
-    """Return a token that is valid except for *changes* to its claims, and those in *header*."""
+    """Return a valid token with *changes* to its claims and the members of *header*."""
     head = without_missing({"typ": "JWT", "alg": key.alg, "kid": key.kid, **(header or {})})
     return signed(json.dumps(head), json.dumps(claims(**changes)), key.sign)
 
 
 def signed(head: str | bytes, body: str | bytes, sign: Callable[[bytes], bytes]) -> str:
-    """Return a token of any bytes for header and body."""
+    """Return a token with *head* and *body*, which need not be valid JSON."""
     data = f"{base64url(head)}.{base64url(body)}"
     return tracked(f"{data}.{base64url(sign(data.encode()))}")
 
@@ -174,8 +180,8 @@ def certificate(key: KeyPair) -> bytes:
     now, public = datetime.now(UTC), key.private.public_key()
     builder = x509.CertificateBuilder(name, name, public, x509.random_serial_number())
     builder = builder.not_valid_before(now - HOUR).not_valid_after(now + HOUR)
-    place = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-    builder = builder.add_extension(place, critical=False)
+    alternative_name = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    builder = builder.add_extension(alternative_name, critical=False)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(
         x509.SubjectKeyIdentifier.from_public_key(public), critical=False
