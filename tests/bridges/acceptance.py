@@ -22,17 +22,17 @@ from tests.serving import PATIENCE
 CANARY = "hunter2"
 """A text in an exception that must not reach a client."""
 TOKENS = [f"t{number} " for number in range(20)]
-CONVERSATIONS = 50  # concurrent ones
+CONVERSATIONS = 50  # at the same time
 
 
 class Script:
     """The answers of a framework's model, and a record of its prompts.
 
-    By default, it repeats the last message that it gets, in two pieces.
+    By default, the model repeats the last message that it gets, in two pieces.
 
     Attributes:
         prompts: The texts of the messages of each call, oldest first.
-        begun: Set when the model has been called.
+        called: Set when the model has been called.
         canceled: Set when an answer was canceled.
     """
 
@@ -40,28 +40,24 @@ class Script:
 
     def __init__(self) -> None:
         self.prompts: list[list[str]] = []
-        self.begun = asyncio.Event()
+        self.called = asyncio.Event()
         self.canceled = asyncio.Event()
         self._answer: Callable[[Sequence[str]], AsyncIterator[str]] = _repeat
 
     def answer_by(self, answer: Callable[[Sequence[str]], AsyncIterator[str]]) -> None:
-        """Let an asynchronous generator function of the texts answer instead."""
+        """Let *answer*, an asynchronous generator function of the texts, answer instead."""
         self._answer = answer
 
     async def say(self, *texts: str) -> AsyncIterator[str]:
         """Yield the pieces of the answer to messages; the fake model of a framework calls this."""
         self.prompts.append([*texts])
-        self.begun.set()
+        self.called.set()
         try:
             async for piece in self._answer(texts):
                 yield piece
         except asyncio.CancelledError:
             self.canceled.set()
             raise
-
-    async def whole(self, *texts: str) -> str:
-        """Return the whole answer to messages, for models that do not stream."""
-        return "".join([piece async for piece in self.say(*texts)])
 
 
 async def _repeat(texts: Sequence[str]) -> AsyncIterator[str]:
@@ -93,7 +89,7 @@ def client_of(url: str, principal: str = "", **options: Any) -> A2AClient:
 
 
 class Acceptance:
-    """Tests of a bridge. A subclass has the method `agent`, and the limits of the framework.
+    """Tests of a bridge. A subclass defines `agent`, and the limits of its framework.
 
     Attributes:
         options: Options of the bridge.
@@ -108,7 +104,7 @@ class Acceptance:
     usage: ClassVar[dict[str, int] | None] = {"inputTokens": 7, "outputTokens": 3}
 
     def agent(self, script: Script) -> Any:
-        """Return an agent of the framework, whose model calls `script.say` or `script.whole`."""
+        """Return an agent of the framework, whose model calls `script.say`."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -121,7 +117,7 @@ class Acceptance:
             yield url
 
     @pytest.mark.parametrize("protocol", ["1.0", "0.3"])
-    async def test_text_is_answered_by_text(self, url: str, protocol: str) -> None:
+    async def test_a_text_is_answered_with_a_text(self, url: str, protocol: str) -> None:
         async with client_of(url, "ada", protocol=protocol) as client:
             task = await client.send_message("Hello")
             assert task.value == "You said: Hello"
@@ -138,14 +134,14 @@ class Acceptance:
         assert part.text == "You said: Hello"
 
     async def test_pieces_are_sent_as_the_model_writes_them(self, url: str, script: Script) -> None:
-        first_piece_seen = asyncio.Event()
-        if not self.streams:  # no piece comes before the model has made all of them
-            first_piece_seen.set()
+        first_piece_received = asyncio.Event()
+        if not self.streams:  # the client gets nothing before the whole answer
+            first_piece_received.set()
 
         async def tokens(texts: Sequence[str]) -> AsyncIterator[str]:
             for number, token in enumerate(TOKENS):
-                if number == 2:  # the client must have the first one before the third is made
-                    await wait_for(first_piece_seen)
+                if number == 2:  # the client must have the first piece before the third is written
+                    await wait_for(first_piece_received)
                 yield token
                 await asyncio.sleep(0)
 
@@ -154,10 +150,10 @@ class Acceptance:
         async with client_of(url, "ada") as client:
             async for piece in client.stream(None, "Count"):
                 pieces.append(piece)
-                first_piece_seen.set()
-            whole = await client.call(None, "Count")
+                first_piece_received.set()
+            full_answer = await client.call(None, "Count")
         assert len(pieces) >= (18 if self.streams else 1)
-        assert "".join(pieces) == whole == "".join(TOKENS)
+        assert "".join(pieces) == full_answer == "".join(TOKENS)
 
     async def test_conversations_at_the_same_time_do_not_mix(
         self, url: str, script: Script
@@ -189,19 +185,19 @@ class Acceptance:
     ) -> None:
         released = asyncio.Event()
 
-        async def forever(texts: Sequence[str]) -> AsyncIterator[str]:
+        async def answer_until_released(texts: Sequence[str]) -> AsyncIterator[str]:
             yield "Well, "
             await released.wait()
             yield "nothing"
 
-        script.answer_by(forever)
+        script.answer_by(answer_until_released)
         async with client_of(url, "ada") as client:
             if is_streaming:
                 events = client.stream_message("Hello")
                 task_id = task_of(await anext(events)).id
             else:
                 task_id = (await client.send_message("Hello", blocking=False)).id
-            await wait_for(script.begun)
+            await wait_for(script.called)
             task = await client.cancel_task(task_id)
             assert task.status.state == "canceled"
             if self.cancels:

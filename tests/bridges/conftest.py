@@ -1,4 +1,4 @@
-"""Tests of frameworks that are not installed are left out; `tools/frameworks` runs all of them."""
+"""Ignores the tests of frameworks that are not installed; `tools/frameworks` runs all of them."""
 
 from importlib.util import find_spec
 

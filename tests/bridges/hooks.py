@@ -21,12 +21,12 @@ Workflow = Callable[[dict[str, Any], Request], Awaitable[Response]]
 
 
 class Hooks:
-    """Workflows by the last segment of their webhook's path.
+    """Server of workflows, each named by the last segment of its webhook's path.
 
     Attributes:
         bodies: The bodies that the workflows got, in their order.
         headers: The headers of the requests, in their order.
-        files: The files that they got: name, content and media type.
+        files: The files that the workflows got: name, content and media type.
     """
 
     def __init__(self, **workflows: Workflow) -> None:
@@ -35,7 +35,7 @@ class Hooks:
         self.headers: list[dict[str, str]] = []
         self.files: list[tuple[str | None, bytes, str | None]] = []
         path, resume_path = "/webhook/{name}", "/webhook-waiting/{name}"
-        routes = [Route(each, self._start, methods=["POST"]) for each in (path, resume_path)]
+        routes = [Route(route, self._start, methods=["POST"]) for route in (path, resume_path)]
         self.app = Starlette(routes=routes)
 
     async def _start(self, request: Request) -> Response:
@@ -73,7 +73,7 @@ def event(kind: str, node: str = "AI Agent", content: Any = None) -> str:
 
 
 def streamed(*lines: str) -> StreamingResponse:
-    """Return a streamed answer of known lines."""
+    """Return a streamed answer with these lines."""
     return StreamingResponse(iter(lines), media_type="application/json; charset=utf-8")
 
 
@@ -88,9 +88,9 @@ class Talk:
 
     async def __call__(self, body: dict[str, Any], request: Request) -> Response:
         pieces: asyncio.Queue[str | Exception | None] = asyncio.Queue()
-        work = asyncio.create_task(self._work(body, pieces))
-        self._running.add(work)
-        work.add_done_callback(self._running.discard)
+        run = asyncio.create_task(self._run(body, pieces))
+        self._running.add(run)
+        run.add_done_callback(self._running.discard)
         if self._streams:
             return StreamingResponse(self._lines(pieces), media_type="application/json")
         answer = ""
@@ -100,7 +100,7 @@ class Talk:
             return JSONResponse({"message": f"Error in workflow: {piece}"}, 500)
         return JSONResponse([{"output": answer}])
 
-    async def _work(
+    async def _run(
         self, body: dict[str, Any], pieces: asyncio.Queue[str | Exception | None]
     ) -> None:
         memory = self._memory[body["sessionId"]]

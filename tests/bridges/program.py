@@ -1,7 +1,7 @@
 """A program that imitates a command-line agent, for the tests of its bridge.
 
 It sends the prompt to the test over a socket, and writes the answer in the format of the imitated
-program. Its arguments are the name of that program, the port, and those of the program.
+program. Its arguments are the name of that program, the port, and that program's arguments.
 """
 
 import json

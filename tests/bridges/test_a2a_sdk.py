@@ -1,4 +1,4 @@
-"""Executors of a2a-sdk, written as for its own server, on this one."""
+"""Executors that were written for the server of a2a-sdk run on this server."""
 
 import asyncio
 import runpy
@@ -39,7 +39,7 @@ FILES = {
 
 
 class ScriptExecutor(AgentExecutor):
-    """Talks by a script, and keeps its memory by context id."""
+    """Follows a script, and keeps a memory for each context id."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -145,11 +145,11 @@ async def test_questions_are_answered_in_another_process(tmp_path: Path) -> None
 
 
 async def test_a_cancellation_calls_cancel_and_ends_execute() -> None:
-    began, ended = asyncio.Event(), asyncio.Event()
+    started, ended = asyncio.Event(), asyncio.Event()
 
     async def wait(context: RequestContext, updater: TaskUpdater) -> None:
         await updater.start_work()
-        began.set()
+        started.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -158,17 +158,17 @@ async def test_a_cancellation_calls_cancel_and_ends_execute() -> None:
     executor = Executor(wait)
     async with serving_agent(executor) as url, client_of(url) as client:
         task = await client.send_message("Go", blocking=False)
-        await wait_for(began)
+        await wait_for(started)
         assert (await client.cancel_task(task.id)).status.state == "canceled"
         await wait_for(ended)
     assert [context.task_id for context in executor.canceled] == [task.id]
 
 
-async def test_an_executor_that_ignores_its_cancellation_does_not_keep_the_task() -> None:
-    began, released = asyncio.Event(), asyncio.Event()
+async def test_a_task_is_canceled_even_if_its_executor_ignores_the_cancellation() -> None:
+    started, released = asyncio.Event(), asyncio.Event()
 
-    async def flood(context: RequestContext, updater: TaskUpdater) -> None:
-        began.set()
+    async def update_repeatedly(context: RequestContext, updater: TaskUpdater) -> None:
+        started.set()
         while not released.is_set():
             try:
                 await updater.start_work()
@@ -176,9 +176,9 @@ async def test_an_executor_that_ignores_its_cancellation_does_not_keep_the_task(
             except asyncio.CancelledError:
                 released.set()
 
-    async with serving_agent(Executor(flood)) as url, client_of(url) as client:
+    async with serving_agent(Executor(update_repeatedly)) as url, client_of(url) as client:
         task = await client.send_message("Go", blocking=False)
-        await wait_for(began)
+        await wait_for(started)
         assert (await client.cancel_task(task.id)).status.state == "canceled"
         await wait_for(released)
 
@@ -241,7 +241,7 @@ async def test_a_message_or_a_whole_task_is_an_answer() -> None:
     assert (task.value, task.metadata["length"]) == ("By task", 7)
 
 
-async def test_status_messages_are_progress_and_go_into_no_artifact() -> None:
+async def test_status_messages_are_progress_and_not_part_of_an_artifact() -> None:
     async def work(context: RequestContext, updater: TaskUpdater) -> None:
         await updater.start_work(updater.new_agent_message([new_text_part("Reading")]))
         await updater.add_artifact([new_text_part("Done")])
@@ -255,12 +255,12 @@ async def test_status_messages_are_progress_and_go_into_no_artifact() -> None:
     assert task.value == "Done"
 
 
-async def test_parts_of_all_kinds_go_in_and_come_out_unchanged() -> None:
-    seen: list[Any] = []
+async def test_parts_of_all_kinds_are_received_and_sent_unchanged() -> None:
+    received: list[Any] = []
 
     async def copy(context: RequestContext, updater: TaskUpdater) -> None:
         assert context.message
-        seen.append(context.message)
+        received.append(context.message)
         await updater.add_artifact(list(context.message.parts))
         await updater.add_artifact(
             [new_url_part("https://example.com/a.csv", media_type="text/csv")]
@@ -273,22 +273,22 @@ async def test_parts_of_all_kinds_go_in_and_come_out_unchanged() -> None:
     assert by_name == FILES
     assert [part.url for part in artifact.parts if part.url] == ["https://example.com/a.csv"]
     assert [part.data for part in artifact.parts if part.data] == [{"n": 2}]
-    assert seen[0].parts[0].text == "Hi"
-    data_alone = await answer_to(copy, {"n": 3})
-    assert [part.data for part in data_alone.artifacts[0].parts if part.data] == [{"n": 3}]
-    file_alone = await answer_to(copy, files[:1])
-    assert file_alone.artifacts[0].parts[0].raw == FILES["dot.png"][0]
+    assert received[0].parts[0].text == "Hi"
+    data_task = await answer_to(copy, {"n": 3})
+    assert [part.data for part in data_task.artifacts[0].parts if part.data] == [{"n": 3}]
+    file_task = await answer_to(copy, files[:1])
+    assert file_task.artifacts[0].parts[0].raw == FILES["dot.png"][0]
 
 
 async def test_the_context_has_the_caller_the_metadata_and_the_turn() -> None:
-    async def look(context: RequestContext, updater: TaskUpdater) -> None:
+    async def describe_context(context: RequestContext, updater: TaskUpdater) -> None:
         user, turn = context.call_context.user, context.call_context.state["turn"]
         assert context.message
         identity = f"{user.user_name}{user.is_authenticated} {context.metadata['lang']}"
         is_same = context.task_id == turn.task_id and context.message.message_id == turn.message_id
         await updater.complete(new_text_message(f"{identity} {is_same}"))
 
-    server = serving_agent(Executor(look), auth=Headers())
+    server = serving_agent(Executor(describe_context), auth=Headers())
     async with server as url, client_of(url, "ada") as client:
         task = await client.send_message("Hi", metadata={"lang": "en"})
     assert task.value == "adaTrue en True"

@@ -80,25 +80,25 @@ async def test_progress_is_in_streams_and_not_in_the_history() -> None:
 
 
 async def test_files_of_a_message_reach_the_agent_as_they_were_sent() -> None:
-    seen: list[File] = []
+    received_files: list[File] = []
 
-    async def look(turn: Turn) -> AsyncIterator[Any]:
-        seen.extend(turn.files)
+    async def count_files(turn: Turn) -> AsyncIterator[Any]:
+        received_files.extend(turn.files)
         yield str(len(turn.files))
 
     parts = [
         Part(raw=PNG, filename="dot.png", media_type="image/png"),
         Part(url="https://example.com/a.mp3", filename="a.mp3", media_type="audio/mpeg"),
     ]
-    async with serving_agent(AnsweringAgent(look)) as url, client_of(url) as client:
+    async with serving_agent(AnsweringAgent(count_files)) as url, client_of(url) as client:
         assert (await client.send_message([Part(text="Look"), *parts])).value == "2"
         assert (await client.send_message(parts)).value == "2"
-    first, second = seen[:2]
+    first, second = received_files[:2]
     assert (first.data, first.name, first.media_type) == (PNG, "dot.png", "image/png")
     assert (second.url, second.media_type) == ("https://example.com/a.mp3", "audio/mpeg")
 
 
-async def test_a_question_is_answered_by_text_or_by_data_as_often_as_it_is_asked() -> None:
+async def test_each_question_of_a_run_is_answered_by_text_or_data() -> None:
     async def book(turn: Turn) -> AsyncIterator[Any]:
         answers = [*(turn.state or []), *([] if turn.answer is None else [turn.answer])]
         if not answers:
@@ -117,11 +117,11 @@ async def test_a_question_is_answered_by_text_or_by_data_as_often_as_it_is_asked
     assert task.value == {"answers": ["Saturday", {"name": "Ada"}]}
 
 
-@pytest.mark.parametrize(("word", "expected"), [("yes", "wiped"), ("no", None)])
-async def test_a_yes_or_a_no_ends_an_approval(word: str, expected: str | None) -> None:
-    abandoned: list[Any] = []
+@pytest.mark.parametrize(("answer", "expected"), [("yes", "wiped"), ("no", None)])
+async def test_yes_or_no_ends_an_approval(answer: str, expected: str | None) -> None:
+    abandoned_states: list[Any] = []
 
-    class Careful(Agent):
+    class DiskAgent(Agent):
         """Wipes a disk."""
 
         async def run(self, turn: Turn) -> AsyncIterator[Any]:
@@ -130,19 +130,19 @@ async def test_a_yes_or_a_no_ends_an_approval(word: str, expected: str | None) -
             yield "wiped" if turn.approved else "kept"
 
         async def abandoned(self, turn: Turn) -> None:
-            abandoned.append(turn.state)
+            abandoned_states.append(turn.state)
 
-    async with serving_agent(Careful()) as url, client_of(url) as client:
+    async with serving_agent(DiskAgent()) as url, client_of(url) as client:
         task = await client.send_message("Wipe")
         assert (task.status.state, "disk" in str(task.status)) == ("input-required", True)
-        task = await client.reply(task, word)
+        task = await client.reply(task, answer)
     assert task.value == (expected or "kept")
 
 
 async def test_an_agent_is_notified_once_of_a_canceled_question() -> None:
     abandoned_turns: asyncio.Queue[Any] = asyncio.Queue()
 
-    class Waiting(Agent):
+    class QuestionAgent(Agent):
         """Asks forever."""
 
         async def run(self, turn: Turn) -> AsyncIterator[Any]:
@@ -152,7 +152,10 @@ async def test_an_agent_is_notified_once_of_a_canceled_question() -> None:
         async def abandoned(self, turn: Turn) -> None:
             abandoned_turns.put_nowait((turn.state, turn.principal))
 
-    async with serving_agent(Waiting(), auth=Headers()) as url, client_of(url, "ada") as client:
+    async with (
+        serving_agent(QuestionAgent(), auth=Headers()) as url,
+        client_of(url, "ada") as client,
+    ):
         task = await client.send_message("Hi")
         await client.cancel_task(task.id)
         state, principal = await asyncio.wait_for(abandoned_turns.get(), PATIENCE)
@@ -208,7 +211,7 @@ async def test_an_input_mapper_replaces_the_input_and_its_error_fails_the_task()
         assert (await client.send_message("bad")).status.state == "failed"
 
 
-async def test_an_input_key_is_the_member_that_text_becomes() -> None:
+async def test_an_input_key_names_the_member_for_text() -> None:
     async def say(turn: Turn) -> AsyncIterator[Any]:
         yield {"inputs": turn.inputs, "text": turn.text}
 
@@ -309,9 +312,9 @@ async def test_approval_and_time_limit_are_options() -> None:
 
     agent = AnsweringAgent(talk, approval=True, timeout=0.2)
     async with serving_agent(agent) as url, client_of(url) as client:
-        with pytest.raises(InputRequired) as asked:
+        with pytest.raises(InputRequired) as paused:
             await client.call("answeringagent", "Go")
-        task = await client.reply(asked.value.task, "yes")
+        task = await client.reply(paused.value.task, "yes")
     assert task.status.state == "failed"
     assert "time" in str(task.status.message).lower()
     with pytest.raises(ValueError, match="more than 0"):
@@ -325,7 +328,7 @@ async def test_a_typed_agent_refuses_other_types_before_a_task_exists() -> None:
         item: str
         pieces: int
 
-    class Price(Agent):
+    class PriceAgent(Agent):
         """Prices an order."""
 
         input_schema = Order
@@ -335,7 +338,7 @@ async def test_a_typed_agent_refuses_other_types_before_a_task_exists() -> None:
             calls.append(turn.inputs)
             yield turn.inputs
 
-    async with serving_agent(Price()) as url, client_of(url) as client:
+    async with serving_agent(PriceAgent()) as url, client_of(url) as client:
         (skill,) = (await client.agent_card).skills
         assert skill.input_modes == ("application/json",)
         task = await client.send_message({"item": "cup", "pieces": 2})
@@ -346,22 +349,22 @@ async def test_a_typed_agent_refuses_other_types_before_a_task_exists() -> None:
 
 
 async def test_an_agent_runs_in_a_program_without_a2a() -> None:
-    seen: list[Any] = []
+    turns: list[Any] = []
 
     async def talk(turn: Turn) -> AsyncIterator[Any]:
-        seen.append((turn.task_id, turn.history, turn.files, turn.answer, turn.principal))
+        turns.append((turn.task_id, turn.history, turn.files, turn.answer, turn.principal))
         yield Progress("Working")
         yield Usage(1, 1)
         yield f"{turn.text}!"
 
     output = await run_in_program(AnsweringAgent(talk), {"text": "Hi"})
     assert output == {"text": "Hi!"}
-    ((task_id, history, files, answer, principal),) = seen
+    ((task_id, history, files, answer, principal),) = turns
     assert task_id
     assert (history, files, answer, principal) == ((), [], None, "")
 
 
-async def test_reports_are_not_chunks_in_a_program_without_a2a() -> None:
+async def test_progress_is_not_a_chunk_in_a_program_without_a2a() -> None:
     async def talk(turn: Turn) -> AsyncIterator[Any]:
         yield Progress("Working")
         yield "Hi"
@@ -376,7 +379,7 @@ async def test_reports_are_not_chunks_in_a_program_without_a2a() -> None:
 async def test_an_agent_is_closed_when_its_module_is_unregistered() -> None:
     closed = asyncio.Event()
 
-    class Closing(Agent):
+    class ConnectedAgent(Agent):
         """Holds a connection."""
 
         async def run(self, turn: Turn) -> AsyncIterator[Any]:
@@ -386,23 +389,23 @@ async def test_an_agent_is_closed_when_its_module_is_unregistered() -> None:
             closed.set()
 
     registry = Registry()
-    registry.register("agent", Closing())
+    registry.register("agent", ConnectedAgent())
     registry.unregister("agent")
     await asyncio.wait_for(closed.wait(), PATIENCE)
     closed.clear()
-    async with serving_agent(Closing()):
+    async with serving_agent(ConnectedAgent()):
         pass
     assert closed.is_set()
 
 
 async def test_a_run_may_return_instead_of_yielding() -> None:
-    class Short(Agent):
+    class ReturningAgent(Agent):
         """Answers at once."""
 
         async def run(self, turn: Turn) -> Any:  # type: ignore[override]  # a coroutine
             return turn.text[::-1]
 
-    assert (await ask(Short())).value == "olleH"
+    assert (await ask(ReturningAgent())).value == "olleH"
 
 
 async def test_the_name_and_examples_of_an_agent_are_on_its_card() -> None:
@@ -421,7 +424,7 @@ async def test_the_name_and_examples_of_an_agent_are_on_its_card() -> None:
     assert "text/plain" in skill.input_modes
 
 
-async def test_failures_name_the_task_and_nothing_else() -> None:
+async def test_the_error_of_a_failed_run_does_not_contain_its_cause() -> None:
     async def talk(turn: Turn) -> AsyncIterator[Any]:
         raise RuntimeError("boom")
         yield ""

@@ -140,7 +140,7 @@ def name(first: str, last: str) -> str:
     return f"{first} {last}"
 
 
-def calling(*calls: ModelResponse, **options: Any) -> Agent:
+def shop_agent(*calls: ModelResponse, **options: Any) -> Agent:
     """Return an agent that calls tools at first, and then answers with their results."""
 
     async def answer(messages: Any) -> AsyncIterator[Any]:
@@ -165,7 +165,7 @@ async def test_a_tool_that_needs_confirmation_runs_after_a_yes(
     answer: str, expected: str, paid: list[int]
 ) -> None:
     payments.clear()
-    async with serving_agent(calling(call_of("pay", amount=5))) as url, client_of(url) as client:
+    async with serving_agent(shop_agent(call_of("pay", amount=5))) as url, client_of(url) as client:
         paused = await client.send_message("Buy it")
         assert paused.status.state == "input-required"
         assert "May the agent call pay?" in str(paused.status.message)
@@ -190,7 +190,7 @@ async def test_several_tools_that_need_answers_ask_one_after_the_other(tmp_path:
     questions: list[str] = []
     for answer in ("Buy it", "yes", {"length": 4}, "12", {"first": "Ada", "last": "Lovelace"}):
         # each time, another process continues from the stored state
-        agent = calling(*calls)
+        agent = shop_agent(*calls)
         async with serving_agent(agent, task_store=store) as url, client_of(url) as client:
             is_first = task is None
             task = await (client.send_message(answer) if is_first else client.reply(task, answer))
@@ -203,7 +203,7 @@ async def test_several_tools_that_need_answers_ask_one_after_the_other(tmp_path:
     assert payments == [5]
 
 
-async def test_choices_are_questions() -> None:
+async def test_a_tool_with_choices_asks_one_question_for_each() -> None:
     question = {
         "question": "Which size?",
         "header": "Size",
@@ -212,7 +212,7 @@ async def test_choices_are_questions() -> None:
     }
     multiple_choice = {**question, "question": "Which colors?", "multi_select": True}
     call = call_of("ask_user", questions=[question, multiple_choice])
-    async with serving_agent(calling(call)) as url, client_of(url) as client:
+    async with serving_agent(shop_agent(call)) as url, client_of(url) as client:
         paused = await client.send_message("Buy it")
         assert "Which size?" in str(paused.status.message)
         paused_again = await client.reply(paused, "Huge")
@@ -248,10 +248,10 @@ async def test_a_typed_output_is_data_and_a_typed_input_is_checked() -> None:
 
 
 async def test_files_reach_the_model_with_their_media_types() -> None:
-    seen: list[Any] = []
+    received: list[Any] = []
 
     async def answer(messages: Any) -> AsyncIterator[Any]:
-        seen.append(messages[-1])
+        received.append(messages[-1])
         yield "Seen"
 
     parts = [
@@ -269,7 +269,7 @@ async def test_files_reach_the_model_with_their_media_types() -> None:
         first = await client.send_message("Hello")
         await client.send_message(parts, context_id=first.context_id)
         await client.send_message(parts)
-    for message in seen[1:]:
+    for message in received[1:]:
         assert message.content == "What are they?\nhttps://example.com/b.pdf"
         ((image,), (audio,), (table, other)) = message.images, message.audio, message.files
         assert (image.content, image.mime_type) == (PNG, "image/png")
@@ -278,7 +278,7 @@ async def test_files_reach_the_model_with_their_media_types() -> None:
         assert (other.content, other.mime_type) == (b"?", None)
 
 
-async def test_files_that_tools_make_are_sent_and_tools_are_reported() -> None:
+async def test_files_made_by_tools_are_sent_and_calls_of_tools_are_reported() -> None:
     @tool  # type: ignore[untyped-decorator]  # not installed here
     def draw() -> ToolResult:
         """Draw."""
@@ -302,8 +302,8 @@ async def test_files_that_tools_make_are_sent_and_tools_are_reported() -> None:
 
 
 @pytest.mark.parametrize("db", [None, InMemoryDb()])
-async def test_a_team_answers_with_its_own_words_and_its_members_pause_it(db: Any) -> None:
-    async def lead(messages: Any) -> AsyncIterator[Any]:
+async def test_a_team_pauses_for_its_member_and_then_answers_itself(db: Any) -> None:
+    async def delegate(messages: Any) -> AsyncIterator[Any]:
         results = [str(m.content) for m in messages if m.role == "tool"]
         if results:
             yield f"The member says: {results[-1]}"
@@ -313,8 +313,8 @@ async def test_a_team_answers_with_its_own_words_and_its_members_pause_it(db: An
     payments.clear()
     team = Team(
         name="team",
-        members=[calling(call_of("pay", amount=5))],
-        model=Llm(answer=lead),
+        members=[shop_agent(call_of("pay", amount=5))],
+        model=Llm(answer=delegate),
         db=db,
     )
     async with serving_agent(team) as url, client_of(url) as client:

@@ -82,7 +82,7 @@ async def test_any_callable_is_an_agent(function: Any, expected: str, name: str)
     assert await answer_of(function) == expected
 
 
-async def test_a_parameter_of_one_text_gets_the_text_whatever_its_name_is() -> None:
+async def test_a_single_text_parameter_of_any_name_gets_the_text() -> None:
     async with serving_agent(letters) as url, client_of(url) as client:
         assert (await client.send_message({"word": "ab"})).value == "ab"
 
@@ -127,17 +127,17 @@ async def test_the_type_of_the_result_is_the_output_schema() -> None:
 
 
 async def test_a_function_with_parameters_for_the_turn_and_the_context_gets_them() -> None:
-    def look(text: str, turn: Turn, context: Context[Any]) -> str:
+    def describe_turn(text: str, turn: Turn, context: Context[Any]) -> str:
         return f"{text} {turn.context is context} {bool(turn.task_id)}"
 
-    assert await answer_of(look) == "Hi True True"
+    assert await answer_of(describe_turn) == "Hi True True"
 
 
 async def test_a_function_in_a_thread_can_see_that_it_is_canceled() -> None:
-    began, ended = threading.Event(), threading.Event()
+    started, ended = threading.Event(), threading.Event()
 
     def work(text: str, turn: Turn) -> str:
-        began.set()
+        started.set()
         while not turn.is_canceled:
             time.sleep(0.005)
         ended.set()
@@ -145,7 +145,7 @@ async def test_a_function_in_a_thread_can_see_that_it_is_canceled() -> None:
 
     async with serving_agent(work) as url, client_of(url) as client:
         task = await client.send_message("Hi", blocking=False)
-        await asyncio.to_thread(began.wait, PATIENCE)
+        await asyncio.to_thread(started.wait, PATIENCE)
         await client.cancel_task(task.id)
         assert await asyncio.to_thread(ended.wait, PATIENCE)
 
@@ -168,11 +168,11 @@ class Adapter:
     def __init__(self) -> None:
         self.closed = False
         self.canceled = asyncio.Event()
-        self.begun = asyncio.Event()
+        self.started = asyncio.Event()
 
     async def invoke(self, user_input: str, context_id: str | None = None, **kwargs: Any) -> str:
         if user_input == "wait":
-            self.begun.set()
+            self.started.set()
             await asyncio.Event().wait()
         return f"{user_input} in {bool(context_id)}"
 
@@ -186,7 +186,7 @@ class Adapter:
         return SimpleNamespace(name="Old Adapter", description="Adapts.", version="3.1.0")
 
 
-async def test_an_object_with_invoke_alone_is_an_agent() -> None:
+async def test_an_object_with_only_invoke_is_an_agent() -> None:
     class MinimalAgent:
         """Has only one method."""
 
@@ -203,14 +203,14 @@ async def test_the_methods_of_an_adapter_are_used() -> None:
         card = await client.agent_card
         assert (await client.send_message("Hi")).value == "Hi in True"
         task = await client.send_message("wait", blocking=False)
-        await asyncio.wait_for(adapter.begun.wait(), PATIENCE)
+        await asyncio.wait_for(adapter.started.wait(), PATIENCE)
         await client.cancel_task(task.id)
         await asyncio.wait_for(adapter.canceled.wait(), PATIENCE)
     assert (card.name, card.description, card.version) == ("Old Adapter", "Adapts.", "3.1.0")
     assert adapter.closed
 
 
-async def test_an_adapter_that_streams_is_streamed() -> None:
+async def test_the_stream_of_an_adapter_is_used_if_it_has_one() -> None:
     class Streaming(Adapter):
         async def stream(self, user_input: str, context_id: str | None = None) -> Any:
             for letter in user_input:

@@ -1,4 +1,4 @@
-"""Programs as agents: OpenClaw, Claude Code, Codex, and any other one."""
+"""Programs as agents: OpenClaw, Claude Code, Codex, and any other program."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ PROGRAM = Path(__file__).with_name("program.py")
 
 
 @asynccontextmanager
-async def model(script: Script) -> AsyncIterator[int]:
+async def answering_server(script: Script) -> AsyncIterator[int]:
     """Answer programs by a script, with a memory for each session; yield the port."""
     memories: dict[str, list[str]] = defaultdict(list)
 
@@ -71,7 +71,7 @@ class Programs(Acceptance):
 
     @pytest.fixture
     async def url(self, script: Script, tmp_path: Path) -> AsyncIterator[str]:
-        async with model(script) as port:
+        async with answering_server(script) as port:
             command = [sys.executable, "-S", str(PROGRAM), self.imitated, str(port)]
             agent = self.program(command, cwd=tmp_path, name="program")
             async with serving_agent(agent, auth=Headers(), execution_timeout=60) as url:
@@ -111,7 +111,7 @@ class TestCodex(Programs):
     def program(self, command: list[str], **options: Any) -> CommandAgent:
         return CodexAgent(command=command, args=["--sandbox", "read-only"], **options)
 
-    async def test_tokens_are_those_of_the_turn(self, url: str) -> None:
+    async def test_only_the_tokens_of_the_turn_are_counted(self, url: str) -> None:
         async with client_of(url, "ada") as client:
             task = await client.send_message("One")
             task = await client.send_message("Two", context_id=task.context_id)
@@ -120,7 +120,7 @@ class TestCodex(Programs):
 
 async def test_a_new_session_of_codex_gets_the_conversation(tmp_path: Path) -> None:
     script = Script()
-    async with model(script) as port:
+    async with answering_server(script) as port:
         command = [sys.executable, "-S", str(PROGRAM), "codex", str(port)]
         agent = CodexAgent(command=command, cwd=tmp_path)
         async with serving_agent(agent) as url, client_of(url) as client:
@@ -149,7 +149,7 @@ async def test_the_text_is_the_input_or_an_argument() -> None:
     assert (await answer_of("print('not read', end='')", "x" * 10**6)).value == "not read"
 
 
-async def test_json_is_data_unless_an_option_says_what_is_text() -> None:
+async def test_json_is_data_except_for_the_member_that_an_option_names() -> None:
     code = 'print(\'{"answer": "Hi", "n": 1}\')'
     assert (await answer_of(code, output="json")).value == {"answer": "Hi", "n": 1}
     task = await answer_of(code, output="json", output_key="answer")
@@ -160,22 +160,22 @@ async def test_json_is_data_unless_an_option_says_what_is_text() -> None:
 
 
 async def test_text_is_streamed_as_it_is_written(tmp_path: Path) -> None:
-    go_on = tmp_path / "go-on"
+    release_file = tmp_path / "go-on"
     code = (
         "import os, sys, time\nprint('one', flush=True)\n"
         "while not os.path.exists(sys.argv[1]): time.sleep(0.01)\nprint('two', end='')"
     )
-    agent = CommandAgent([sys.executable, "-c", code, str(go_on)], name="slow")
+    agent = CommandAgent([sys.executable, "-c", code, str(release_file)], name="slow")
     async with serving_agent(agent) as url, client_of(url) as client:
         pieces: list[str] = []
         async for piece in client.stream("slow", "Go"):
             pieces.append(piece)
-            go_on.touch()
+            release_file.touch()
     # the program waits for the client to have the first line
     assert "".join(pieces) == "one\ntwo"
 
 
-async def test_pieces_of_a_character_are_joined() -> None:
+async def test_bytes_of_one_character_are_decoded_together() -> None:
     code = (
         "import sys, time; out = sys.stdout.buffer\n"
         "for byte in 'häß…'.encode(): out.write(bytes([byte])); out.flush(); time.sleep(0.01)"
@@ -229,14 +229,14 @@ if len(sys.argv) > 1:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process runs; one that nothing has waited for yet does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
 
 
-async def test_a_cancellation_ends_all_that_the_program_has_started(tmp_path: Path) -> None:
+async def test_a_cancellation_ends_the_program_and_its_children(tmp_path: Path) -> None:
     command = [sys.executable, "-c", STUBBORN, "stay"]
     agent = CommandAgent(command, cwd=tmp_path, grace=0.5)
     async with serving_agent(agent) as url, client_of(url) as client:
@@ -266,7 +266,7 @@ def test_the_example_names_programs() -> None:
     assert [load_bridge(config).name for config in agents] == ["claude-code", "sort"]
 
 
-def test_configs_name_the_programs() -> None:
+def test_a_config_selects_the_program() -> None:
     for name in ("openclaw", "claude-code", "codex"):
         assert load_bridge({"bridge": name}).name == name
     assert load_bridge({"bridge": "command", "command": "cat -u"}).name == "cat"

@@ -37,7 +37,9 @@ with warnings.catch_warnings(action="ignore"):  # its modules warn when they are
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # CrewAI uses what it deprecates
+    pytest.mark.filterwarnings(
+        "ignore::DeprecationWarning"
+    ),  # CrewAI uses its own deprecated names
     pytest.mark.filterwarnings("ignore:.*callbacks cannot be serialized:UserWarning"),
 ]
 
@@ -198,7 +200,9 @@ async def test_a_typed_output_is_data_with_a_schema() -> None:
         assert await client.call(None, "cats") == {"title": "Cats", "words": 2}
 
 
-async def test_a_result_that_the_user_accepts_is_not_made_again(tmp_path: Path) -> None:
+async def test_a_result_that_the_user_accepts_is_the_answer_without_another_run(
+    tmp_path: Path,
+) -> None:
     crew, prompts = writing_crew("1. Cats", "Cats sleep.", human_input=True)
     store = f"sqlite:///{tmp_path / 'tasks.db'}"
     async with serving_agent(crew, task_store=store) as url, client_of(url) as client:
@@ -252,11 +256,11 @@ async def test_tasks_after_a_review_continue_with_its_result() -> None:
 
 
 async def test_a_canceled_task_ends_its_model_at_the_next_piece() -> None:
-    begun, released = asyncio.Event(), asyncio.Event()
+    started, released = asyncio.Event(), asyncio.Event()
     ended = threading.Event()
     pieces: list[str] = []
 
-    class Watched(Llm):
+    class RecordingLlm(Llm):
         def call(self, *args: Any, **kwargs: Any) -> str:
             try:
                 return super().call(*args, **kwargs)
@@ -267,17 +271,17 @@ async def test_a_canceled_task_ends_its_model_at_the_next_piece() -> None:
         for piece in ("Well, ", "so ", "on"):
             pieces.append(piece)
             yield piece
-            begun.set()
+            started.set()
             await released.wait()
 
-    agent = Agent(role="Helper", goal="Help", backstory="Helpful", llm=Watched(answer))
+    agent = Agent(role="Helper", goal="Help", backstory="Helpful", llm=RecordingLlm(answer))
     task = Task(description="{question}", expected_output="An answer", agent=agent)
     async with (
         serving_agent(Crew(agents=[agent], tasks=[task])) as url,
         client_of(url) as client,
     ):
         sent = await client.send_message("Hello", blocking=False)
-        await wait_for(begun)
+        await wait_for(started)
         await client.cancel_task(sent.id)
         released.set()
         assert await asyncio.to_thread(ended.wait, PATIENCE)
@@ -285,17 +289,17 @@ async def test_a_canceled_task_ends_its_model_at_the_next_piece() -> None:
 
 
 async def test_files_reach_the_crew_with_their_media_types() -> None:
-    seen: dict[str, Any] = {}
+    received: dict[str, Any] = {}
 
-    class Seeing(Llm):
+    class MultimodalLlm(Llm):
         def supports_multimodal(self) -> bool:
             return True
 
         def call(self, messages: Any, *args: Any, **kwargs: Any) -> str:
-            seen.update(messages[-1]["files"])
+            received.update(messages[-1]["files"])
             return super().call(messages, *args, **kwargs)
 
-    agent = Agent(role="Eyes", goal="Look", backstory="", llm=Seeing(Script().say))
+    agent = Agent(role="Eyes", goal="Look", backstory="", llm=MultimodalLlm(Script().say))
     task = Task(description="{question}", expected_output="An answer", agent=agent)
     parts = [
         "What are they?",
@@ -310,13 +314,13 @@ async def test_files_reach_the_crew_with_their_media_types() -> None:
         client_of(url) as client,
     ):
         await client.send_message(parts)
-    assert {name: file.read() for name, file in seen.items()} == {
+    assert {name: file.read() for name, file in received.items()} == {
         "cat.png": PNG,
         "cats.csv": b"a,b",
         "3-cats.csv": b"c,d",
         "file-4": b"ID3",
     }
-    types = [(type(file).__name__, file.content_type) for file in seen.values()]
+    types = [(type(file).__name__, file.content_type) for file in received.values()]
     assert types[:2] == [("ImageFile", "image/png"), ("TextFile", "text/csv")]
     assert types[3][0] == "AudioFile"
 

@@ -30,7 +30,9 @@ with warnings.catch_warnings(action="ignore"):  # its modules warn when they are
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # CrewAI uses what it deprecates
+    pytest.mark.filterwarnings(
+        "ignore::DeprecationWarning"
+    ),  # CrewAI uses its own deprecated names
 ]
 
 
@@ -177,10 +179,15 @@ async def test_a_flow_keeps_its_state_within_a_conversation(tmp_path: Path) -> N
         async with client_of(url, "ada") as client:
             first = await client.send_message("One")
             second = await client.send_message("Two", context_id=first.context_id)
-            other = await client.send_message("One")
+            new_conversation = await client.send_message("One")
         async with client_of(url, "eve") as stranger:
-            foreign = await stranger.send_message("Three", context_id=first.context_id)
-    assert [task.value for task in (first, second, other, foreign)] == ["1", "2", "1", "1"]
+            task_of_eve = await stranger.send_message("Three", context_id=first.context_id)
+    assert [task.value for task in (first, second, new_conversation, task_of_eve)] == [
+        "1",
+        "2",
+        "1",
+        "1",
+    ]
 
 
 async def test_the_output_of_a_crew_is_the_answer_and_its_review_is_refused(
@@ -193,7 +200,7 @@ async def test_the_output_of_a_crew_is_the_answer_and_its_review_is_refused(
         task = Task(description="{topic}", expected_output="A text", agent=agent, **options)
         return Crew(agents=[agent], tasks=[task])
 
-    crews = {"free": crew_of(), "reviewed": crew_of(human_input=True)}
+    crews = {"unreviewed": crew_of(), "reviewed": crew_of(human_input=True)}
 
     class Delegating(Flow):  # type: ignore[misc]  # not installed here
         @start()  # type: ignore[untyped-decorator]  # not installed here
@@ -201,7 +208,7 @@ async def test_the_output_of_a_crew_is_the_answer_and_its_review_is_refused(
             return crews[self.state["text"]].kickoff(inputs={"topic": "cats"})
 
     async with serving_agent(Delegating()) as url, client_of(url) as client:
-        assert await client.call(None, "free") == "You said: cats"
+        assert await client.call(None, "unreviewed") == "You said: cats"
         task = await client.send_message("reviewed")
     assert task.status.state == "failed"
     assert "human_input does not work inside a flow" in caplog.text
@@ -244,5 +251,5 @@ async def test_the_example_is_served() -> None:
     path = Path(__file__).parents[2] / "examples/bridges/crewai/flow.py"
     app = create_app(f"{path}:flow", allowed_hosts=["*"])
     async with listening(app) as url, client_of(url) as client:
-        asked = await client.send_message("Plan")
-        assert (await client.reply(asked, "Rome")).value == "A weekend in Rome"
+        paused = await client.send_message("Plan")
+        assert (await client.reply(paused, "Rome")).value == "A weekend in Rome"

@@ -18,7 +18,7 @@ from apcore_a2a_bridges import (
 
 
 @pytest.fixture(autouse=True)
-def _own_bridges(monkeypatch: pytest.MonkeyPatch) -> None:
+def _copy_of_bridges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detection, "_BRIDGES", {**detection._BRIDGES})  # a copy, for this test
 
 
@@ -47,7 +47,7 @@ def test_a_registered_type_and_its_subclasses_get_their_bridge() -> None:
         assert (type(agent), agent.speed, agent.module_id) == (RobotAgent, 3, "c_3po")
 
 
-def test_a_bridge_may_be_named_by_its_address() -> None:
+def test_a_bridge_may_be_registered_by_its_import_path() -> None:
     register_bridge(f"{__name__}.Robot", f"{__name__}:RobotAgent")
     assert type(bridge(Robot())) is RobotAgent
 
@@ -80,7 +80,7 @@ def test_an_unknown_option_is_refused() -> None:
 def test_a_config_names_a_bridge_an_agent_or_both() -> None:
     register_bridge(f"{__name__}.Robot", RobotAgent)
     register_bridge("robot", RobotAgent)
-    sys.modules[__name__].my_robot = Robot()  # type: ignore[attr-defined]  # what a config names
+    sys.modules[__name__].my_robot = Robot()  # type: ignore[attr-defined]  # the configs name it
     for config in (
         {"agent": f"{__name__}:my_robot", "speed": 5},
         {"bridge": "robot", "agent": f"{__name__}:my_robot", "speed": 5},
@@ -129,9 +129,11 @@ def test_an_entry_point_of_a_package_adds_a_bridge(
 
 def test_every_known_bridge_exists() -> None:
     folder = Path(detection.__file__).parent
-    addresses = [each for each in detection._BRIDGES.values() if isinstance(each, str)]
-    own_modules = {
-        each.partition(":")[0].removeprefix(".") for each in addresses if each.startswith(".")
+    addresses = [entry for entry in detection._BRIDGES.values() if isinstance(entry, str)]
+    relative_modules = {
+        address.partition(":")[0].removeprefix(".")
+        for address in addresses
+        if address.startswith(".")
     }
-    assert own_modules
-    assert {name for name in own_modules if not (folder / f"{name}.py").is_file()} == set()
+    assert relative_modules
+    assert {name for name in relative_modules if not (folder / f"{name}.py").is_file()} == set()

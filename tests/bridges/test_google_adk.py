@@ -90,7 +90,7 @@ def approve_refund(amount: int) -> dict[str, Any]:
     return {"status": "pending"}
 
 
-def refunding() -> Any:
+def refund_agent() -> Any:
     def answer(contents: Any) -> Any:
         responses = responses_in(contents)
         if not responses:
@@ -114,7 +114,7 @@ async def test_a_long_running_tool_is_answered_in_another_process(
     tmp_path: Path, reply: Any, expected: Any
 ) -> None:
     store = f"sqlite:///{tmp_path / 'agent.db'}"
-    async with serving_agent(refunding(), task_store=store) as url, client_of(url) as client:
+    async with serving_agent(refund_agent(), task_store=store) as url, client_of(url) as client:
         task = await client.send_message("A refund, please")
     assert task.status.state == "input-required"
     assert "approve_refund(amount=9)" in str(task.status.message)
@@ -122,7 +122,7 @@ async def test_a_long_running_tool_is_answered_in_another_process(
     assert part.metadata == {"adk_type": "function_call", "adk_is_long_running": True}
     assert (part.data["name"], part.data["args"]) == ("approve_refund", {"amount": 9})
     assert "A refund, please" not in str(task.status.message)  # the session is private
-    async with serving_agent(refunding(), task_store=store) as url, client_of(url) as client:
+    async with serving_agent(refund_agent(), task_store=store) as url, client_of(url) as client:
         task = await client.reply(task, reply)
     assert task.status.state == "completed"
     assert task.value == f"The manager says {expected}"
@@ -131,8 +131,10 @@ async def test_a_long_running_tool_is_answered_in_another_process(
 @pytest.mark.parametrize(
     ("answer", "expected"), [({"ticket": 7}, {"ticket": 7}), ("ticket 7", {"result": "ticket 7"})]
 )
-async def test_a_client_of_adk_answers_by_a_function_response(answer: Any, expected: Any) -> None:
-    async with serving_agent(refunding()) as url, client_of(url) as client:
+async def test_a_client_of_adk_can_answer_with_a_function_response(
+    answer: Any, expected: Any
+) -> None:
+    async with serving_agent(refund_agent()) as url, client_of(url) as client:
         task = await client.send_message("A refund, please")
         assert task.status.message
         question = task.status.message.parts[-1].data
@@ -143,7 +145,7 @@ async def test_a_client_of_adk_answers_by_a_function_response(answer: Any, expec
 
 
 async def test_a_conversation_continues_after_a_canceled_question() -> None:
-    async with serving_agent(refunding()) as url, client_of(url) as client:
+    async with serving_agent(refund_agent()) as url, client_of(url) as client:
         task = await client.send_message("A refund, please")
         await client.cancel_task(task.id)
         task = await client.send_message("And now?", context_id=task.context_id)
@@ -153,7 +155,7 @@ async def test_a_conversation_continues_after_a_canceled_question() -> None:
 
 async def test_a_session_in_a_database_needs_no_copy(tmp_path: Path) -> None:
     service = SqliteSessionService(str(tmp_path / "adk.db"))
-    agent = ADKAgent(refunding(), session_service=service)
+    agent = ADKAgent(refund_agent(), session_service=service)
     async with serving_agent(agent) as url, client_of(url) as client:
         task = await client.send_message("A refund, please")
         task = await client.reply(task, "no")
@@ -173,7 +175,7 @@ async def test_a_tool_that_needs_confirmation_asks_for_approval(
         deletions.append(f"deleted {name}")
         return {"status": "ok"}
 
-    def deleting() -> Any:
+    def file_agent() -> Any:
         def answer(contents: Any) -> Any:
             responses = responses_in(contents)
             return f"Done: {responses[-1]}" if responses else [call("delete", name="a.txt")]
@@ -182,12 +184,12 @@ async def test_a_tool_that_needs_confirmation_asks_for_approval(
         return LlmAgent(name="files", model=Llm(answer), tools=[tool])
 
     store = f"sqlite:///{tmp_path / 'agent.db'}"
-    async with serving_agent(deleting(), task_store=store) as url, client_of(url) as client:
+    async with serving_agent(file_agent(), task_store=store) as url, client_of(url) as client:
         task = await client.send_message("Delete a.txt")
     assert task.status.state == "input-required"
     assert "a.txt" in str(task.status.message)
     assert "approval" in str(task.status.message)
-    async with serving_agent(deleting(), task_store=store) as url, client_of(url) as client:
+    async with serving_agent(file_agent(), task_store=store) as url, client_of(url) as client:
         task = await client.reply(task, reply)
         if expected is None:
             assert task.status.state == "input-required"
@@ -197,10 +199,10 @@ async def test_a_tool_that_needs_confirmation_asks_for_approval(
 
 
 async def test_files_reach_the_model_and_come_from_it() -> None:
-    seen: list[Any] = []
+    received: list[Any] = []
 
     def answer(contents: Any) -> Any:
-        seen.extend(contents[-1].parts)
+        received.extend(contents[-1].parts)
         blob = types.Blob(data=PNG, mime_type="image/png", display_name="dot.png")
         link = types.FileData(file_uri="https://example.com/a.csv", mime_type="text/csv")
         return [
@@ -227,10 +229,10 @@ async def test_files_reach_the_model_and_come_from_it() -> None:
         "https://example.com/a.csv",
         "text/csv",
     )
-    blobs = [part.inline_data for part in seen if part.inline_data]
+    blobs = [part.inline_data for part in received if part.inline_data]
     assert [(b.data, b.mime_type) for b in blobs] == [(PNG, "image/png"), (b"ID3", "audio/mpeg")]
-    assert [p.file_data.file_uri for p in seen if p.file_data] == ["https://example.com/b.csv"]
-    assert [p.text for p in seen if p.text] == ["Look", '{"n": 1}']
+    assert [p.file_data.file_uri for p in received if p.file_data] == ["https://example.com/b.csv"]
+    assert [p.text for p in received if p.text] == ["Look", '{"n": 1}']
 
 
 class Question(BaseModel):
@@ -267,7 +269,7 @@ async def test_an_error_of_the_model_fails_the_task() -> None:
     assert "hunter2" not in str(task)
 
 
-async def test_callbacks_change_drop_and_abort_like_those_of_adka2a() -> None:
+async def test_callbacks_can_change_and_drop_events_and_abort_a_run() -> None:
     log: list[Any] = []
 
     def before(turn: Turn) -> None:
@@ -295,7 +297,7 @@ async def test_callbacks_change_drop_and_abort_like_those_of_adka2a() -> None:
     assert log[2] == (None, PermissionError)
 
 
-async def test_an_anonymous_user_is_named_after_the_conversation() -> None:
+async def test_the_adk_id_of_an_anonymous_user_is_made_of_the_conversation() -> None:
     agent = LlmAgent(name="echo", model=Llm(lambda contents: "Hi"))
     async with serving_agent(agent) as url, client_of(url) as client:
         task = await client.send_message("hi")
@@ -317,12 +319,12 @@ async def test_users_of_two_issuers_are_different_users_of_adk() -> None:
 async def test_a_runner_of_the_caller_stays_open() -> None:
     closed: list[str] = []
 
-    class Watched(InMemoryRunner):  # type: ignore[misc]  # not installed for mypy
+    class RecordingRunner(InMemoryRunner):  # type: ignore[misc]  # not installed for mypy
         async def close(self) -> None:
             closed.append(self.app_name)
 
     agent = LlmAgent(name="echo", model=Llm(lambda contents: "Hi"))
-    async with serving_agent(agent, runner=Watched(agent)) as url, client_of(url) as client:
+    async with serving_agent(agent, runner=RecordingRunner(agent)) as url, client_of(url) as client:
         assert (await client.send_message("hi")).value == "Hi"
     assert not closed
 

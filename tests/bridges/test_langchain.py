@@ -72,33 +72,33 @@ async def test_an_output_that_is_not_text_is_data() -> None:
     assert await answer_to(chain, "Where?") == {"city": "Bern"}
 
 
-async def test_a_member_of_the_output_is_chosen() -> None:
+async def test_an_output_key_selects_a_member_of_the_output() -> None:
     split = RunnableLambda(lambda text: {"first": text[:1], "rest": text[1:]})
     assert await answer_to(split, "Hello", output_key="rest") == "ello"
 
 
 async def test_an_input_mapper_makes_the_input() -> None:
-    echo = RunnableLambda(lambda given: f"got {given['question']}")
+    echo = RunnableLambda(lambda inputs: f"got {inputs['question']}")
     options = {"input_mapper": lambda inputs, turn: {"question": inputs["question"].upper()}}
     assert await answer_to(echo, "why", **options) == "got WHY"
 
 
 async def test_files_reach_the_model() -> None:
-    seen: list[Any] = []
+    received: list[Any] = []
 
-    class Looking(ScriptedModel):
+    class RecordingModel(ScriptedModel):
         async def _astream(self, messages: Any, *args: Any, **options: Any) -> Any:
-            seen.extend(messages[-1].content)
+            received.extend(messages[-1].content)
             async for chunk in super()._astream(messages, *args, **options):
                 yield chunk
 
-    model = Looking(script=Script())
+    model = RecordingModel(script=Script())
     await answer_to(model, ["Look", Part(raw=b"\x89PNG", filename="a.png", media_type="image/png")])
-    assert [block["type"] for block in seen] == ["text", "image"]
-    assert (seen[1]["base64"], seen[1]["mime_type"]) == ("iVBORw==", "image/png")
+    assert [block["type"] for block in received] == ["text", "image"]
+    assert (received[1]["base64"], received[1]["mime_type"]) == ("iVBORw==", "image/png")
 
 
-async def test_files_come_out_of_a_model_and_its_thoughts_stay_inside() -> None:
+async def test_files_of_a_model_are_sent_and_its_thoughts_are_not() -> None:
     def answer(messages: Sequence[BaseMessage]) -> AIMessage:
         blocks = [
             {"type": "reasoning", "reasoning": "Hm."},
@@ -133,16 +133,16 @@ async def test_models_and_dataclasses_become_data() -> None:
 
 
 async def test_data_and_links_reach_the_model() -> None:
-    seen: list[Any] = []
+    received: list[Any] = []
 
     def answer(messages: Sequence[BaseMessage]) -> AIMessage:
-        seen.extend(messages[-1].content)
+        received.extend(messages[-1].content)
         return AIMessage("Seen")
 
     parts = [Part(data={"n": 1}), Part(url="https://files.example/a.mp3", media_type="audio/mp3")]
     await answer_to(MessagesModel(answer=answer), ["Look", *parts])
-    assert [block["type"] for block in seen] == ["text", "text", "audio"]
-    assert (seen[1]["text"], seen[2]["url"]) == ('{"n": 1}', "https://files.example/a.mp3")
+    assert [block["type"] for block in received] == ["text", "text", "audio"]
+    assert (received[1]["text"], received[2]["url"]) == ('{"n": 1}', "https://files.example/a.mp3")
 
 
 class Conversation(BaseModel):
@@ -151,8 +151,8 @@ class Conversation(BaseModel):
 
 
 async def test_a_runnable_that_takes_messages_and_more_gets_the_conversation() -> None:
-    def describe(given: dict[str, Any]) -> str:
-        return f"{given['tone']} of {len(given['messages'])}"
+    def describe(inputs: dict[str, Any]) -> str:
+        return f"{inputs['tone']} of {len(inputs['messages'])}"
 
     runnable = RunnableLambda(describe).with_types(input_type=Conversation)
     async with serving_agent(runnable, name="talk") as url, client_of(url) as client:

@@ -49,7 +49,7 @@ def graph_of(state: Any, checkpointer: Any = None, /, **nodes: Any) -> Any:
     return graph.compile(checkpointer)
 
 
-def talking(script: Script, checkpointer: Any = None) -> Any:
+def talking_graph(script: Script, checkpointer: Any = None) -> Any:
     """Return a graph that lets a model answer."""
     model = ScriptedModel(script=script)
 
@@ -68,14 +68,14 @@ class TestGraph(Acceptance):
     """A graph without a checkpointer gets the messages of the conversation."""
 
     def agent(self, script: Script) -> Any:
-        return talking(script)
+        return talking_graph(script)
 
 
 class TestGraphWithMemory(Acceptance):
     """A graph with a checkpointer remembers the conversation itself."""
 
     def agent(self, script: Script) -> Any:
-        return talking(script, InMemorySaver())
+        return talking_graph(script, InMemorySaver())
 
 
 class TestCreateAgent(Acceptance):
@@ -99,7 +99,7 @@ class Price(TypedDict):
     cents: int
 
 
-def booking(state: Day) -> Any:
+def ask_day_and_time(state: Day) -> Any:
     day = interrupt("For which day?")
     hour = interrupt({"question": f"At what time on {day}?", "hours": [7, 8]})
     return {"day": [str(day), str(hour["hour"])]}
@@ -112,7 +112,7 @@ async def answer_to(agent: Any, message: Any = "Hello", **options: Any) -> Task:
 
 
 async def test_a_graph_asks_twice_and_gets_answers_in_text_and_data() -> None:
-    graph = graph_of(Day, InMemorySaver(), book=booking)
+    graph = graph_of(Day, InMemorySaver(), book=ask_day_and_time)
     async with serving_agent(graph) as url, client_of(url) as client:
         task = await client.send_message({"city": "Rome", "day": []})
         assert (task.status.state, text_of(task.status.message)) == (
@@ -131,12 +131,12 @@ async def test_parallel_interrupts_are_asked_one_after_the_other() -> None:
         text: str
         got: Annotated[list[str], lambda old, new: old + new]
 
-    def asking(question: str) -> Callable[[Any], Any]:
+    def asking_node(question: str) -> Callable[[Any], Any]:
         return lambda state: {"got": [f"{question} {interrupt(question)}"]}
 
     graph = StateGraph(Answers)
     for name in ("one", "two"):
-        graph = graph.add_node(name, asking(name)).add_edge(START, name)
+        graph = graph.add_node(name, asking_node(name)).add_edge(START, name)
     compiled = graph.compile(InMemorySaver())
     async with serving_agent(compiled) as url, client_of(url) as client:
         task = await client.send_message({"text": "Hi", "got": []})
@@ -149,7 +149,7 @@ async def test_parallel_interrupts_are_asked_one_after_the_other() -> None:
 
 
 async def test_an_interrupt_in_a_subgraph_is_asked_and_answered() -> None:
-    inner = graph_of(Day, None, book=booking)
+    inner = graph_of(Day, None, book=ask_day_and_time)
     graph = graph_of(Day, InMemorySaver(), inner=inner)
     async with serving_agent(graph) as url, client_of(url) as client:
         task = await client.send_message({"city": "Rome", "day": []})
@@ -161,16 +161,16 @@ async def test_an_interrupt_in_a_subgraph_is_asked_and_answered() -> None:
 async def test_an_interrupt_without_a_checkpointer_fails_the_task_and_the_log_says_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    task = await answer_to(graph_of(Day, None, book=booking), {"city": "Rome", "day": []})
+    task = await answer_to(graph_of(Day, None, book=ask_day_and_time), {"city": "Rome", "day": []})
     assert task.status.state == "failed"
     assert "no checkpointer" in caplog.text
 
 
-async def test_the_answer_to_an_interrupt_that_is_lost_fails_the_task(
+async def test_an_answer_to_a_lost_interrupt_fails_the_task(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     saver = InMemorySaver()
-    graph = graph_of(Day, saver, book=booking)
+    graph = graph_of(Day, saver, book=ask_day_and_time)
     async with serving_agent(graph) as url, client_of(url) as client:
         task = await client.send_message({"city": "Rome", "day": []})
         saver.storage.clear()
@@ -239,7 +239,7 @@ def test_another_process_resumes_the_graph_after_a_kill(tmp_path: Path) -> None:
     with process(command, tmp_path) as second, SyncA2AClient(second.url) as client:
         task = client.reply(client.get_task(task.id), "Friday")
     assert task.value == {"city": "Rome", "day": "Friday in Rome"}
-    assert (tmp_path / "counted").read_text() == "Rome "  # nodes before it do not run again
+    assert (tmp_path / "counted").read_text() == "Rome "  # it does not run again
 
 
 @tool  # type: ignore[untyped-decorator]  # not installed here
@@ -252,8 +252,8 @@ def wipe(disk: str) -> str:
 wiped: list[str] = []
 
 
-def wiping(messages: Sequence[BaseMessage]) -> AIMessage:
-    """Answer a message by two calls of a tool, and their results by a text."""
+def wipe_then_report(messages: Sequence[BaseMessage]) -> AIMessage:
+    """Answer a message with the call of a tool, and the result of the call with a text."""
     last = messages[-1]
     if isinstance(last, ToolMessage):
         return AIMessage(f"Done: {last.content}")
@@ -261,40 +261,40 @@ def wiping(messages: Sequence[BaseMessage]) -> AIMessage:
     return AIMessage("Let me see.", tool_calls=calls)
 
 
-has_modes = "interrupt_mode" in inspect.signature(HumanInTheLoopMiddleware).parameters
-MODES = ["batched", *(["per_call"] if has_modes else [])]  # older releases have one mode
+has_interrupt_modes = "interrupt_mode" in inspect.signature(HumanInTheLoopMiddleware).parameters
+MODES = ["batched", *(["per_call"] if has_interrupt_modes else [])]  # older releases have one mode
 
 
 def careful_agent(mode: Any = "batched", decisions: Any = True) -> Any:
     """Return an agent whose tool needs a decision."""
     modes = {} if mode == "batched" else {"interrupt_mode": mode}
     middleware = HumanInTheLoopMiddleware({"wipe": decisions}, **modes)
-    model = MessagesModel(answer=wiping)
+    model = MessagesModel(answer=wipe_then_report)
     return create_agent(model, [wipe], middleware=[middleware], checkpointer=InMemorySaver())
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    ("words", "is_run"), [(["yes"], True), (["no"], False), (["perhaps", "yes"], True)]
+    ("answers", "is_run"), [(["yes"], True), (["no"], False), (["perhaps", "yes"], True)]
 )
 async def test_a_tool_runs_only_if_its_user_says_yes(
-    mode: str, words: Sequence[str], is_run: bool
+    mode: str, answers: Sequence[str], is_run: bool
 ) -> None:
     wiped.clear()
     async with serving_agent(careful_agent(mode)) as url, client_of(url) as client:
         task = await client.send_message("sda")
-        for word in words:
+        for answer in answers:
             assert task.status.state == "input-required"
             assert "sda" in str(task.status)
             assert wiped == []
-            task = await client.reply(task, word)
+            task = await client.reply(task, answer)
     assert task.status.state == "completed"
     assert wiped == (["sda"] if is_run else [])
     assert ("Done: wiped sda" if is_run else "User rejected") in task.value
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_tool_that_asks_the_user_gets_the_answer(mode: str) -> None:
+async def test_the_users_answer_is_the_result_of_a_tool_call(mode: str) -> None:
     agent = careful_agent(mode, {"allowed_decisions": ["respond"]})
     async with serving_agent(agent) as url, client_of(url) as client:
         task = await client.send_message("sda")
@@ -302,7 +302,7 @@ async def test_a_tool_that_asks_the_user_gets_the_answer(mode: str) -> None:
     assert "Done: it was wiped by hand" in task.value
 
 
-async def test_other_decisions_are_answered_by_data() -> None:
+async def test_a_decision_other_than_yes_or_no_is_answered_by_data() -> None:
     wiped.clear()
     agent = careful_agent("batched", {"allowed_decisions": ["edit", "reject"]})
     edit = {"type": "edit", "edited_action": {"name": "wipe", "args": {"disk": "sdb"}}}
@@ -313,11 +313,11 @@ async def test_other_decisions_are_answered_by_data() -> None:
 
 
 async def test_a_canceled_approval_leaves_no_call_of_a_tool_without_a_result() -> None:
-    seen: list[list[str]] = []
+    received: list[list[str]] = []
 
     def answer(messages: Sequence[BaseMessage]) -> AIMessage:
-        seen.append([message.type for message in messages])
-        return wiping(messages) if len(seen) == 1 else AIMessage("Fine")
+        received.append([message.type for message in messages])
+        return wipe_then_report(messages) if len(received) == 1 else AIMessage("Fine")
 
     middleware = HumanInTheLoopMiddleware({"wipe": True})
     model = MessagesModel(answer=answer)
@@ -327,7 +327,7 @@ async def test_a_canceled_approval_leaves_no_call_of_a_tool_without_a_result() -
         await client.cancel_task(task.id)
         task = await client.send_message("Never mind", context_id=task.context_id)
     assert task.value == "Fine"
-    assert seen[-1] == ["human", "ai", "tool", "human"]
+    assert received[-1] == ["human", "ai", "tool", "human"]
 
 
 async def test_a_typed_graph_has_typed_inputs_and_output() -> None:
@@ -420,7 +420,7 @@ async def test_only_messages_of_the_named_nodes_are_sent_and_each_only_once() ->
     assert (await answer_to(graph, nodes=["plan"])).value == "You said: plan"
 
 
-async def test_messages_in_other_forms_are_sent_at_the_end() -> None:
+async def test_messages_that_are_tuples_are_sent_at_the_end() -> None:
     graph = graph_of(MessagesState, None, talk=lambda state: {"messages": [("ai", "Hello")]})
     assert (await answer_to(graph)).value == "Hello"
 
@@ -428,12 +428,12 @@ async def test_messages_in_other_forms_are_sent_at_the_end() -> None:
 PNG, CSV, MP3 = b"\x89PNG\r\n\x1a\n" + bytes(range(256)), b"a,b\n1,2\n", b"ID3" + bytes(40)
 
 
-async def test_files_go_in_and_out_with_their_media_types() -> None:
-    seen: list[Any] = []
+async def test_files_are_received_and_sent_with_their_media_types() -> None:
+    received: list[Any] = []
 
     async def copy(state: MessagesState) -> Any:
         content = state["messages"][-1].content
-        seen.extend(content)
+        received.extend(content)
         return {"messages": [AIMessage(content[1:])]}
 
     files = {"a.png": (PNG, "image/png"), "b.csv": (CSV, "text/csv"), "c.mp3": (MP3, "audio/mpeg")}
@@ -445,7 +445,7 @@ async def test_files_go_in_and_out_with_their_media_types() -> None:
     sent = {part.filename: (part.raw, part.media_type) for part in artifact.parts if part.raw}
     assert sent == files
     assert [p.url for p in artifact.parts if p.url] == ["https://example.com/d.pdf"]
-    assert [block["type"] for block in seen] == ["text", "image", "file", "audio", "file"]
+    assert [block["type"] for block in received] == ["text", "image", "file", "audio", "file"]
 
 
 async def test_the_custom_stream_is_progress_and_may_have_files() -> None:
@@ -468,7 +468,7 @@ async def test_the_custom_stream_is_progress_and_may_have_files() -> None:
     assert "Searching" not in str(task.history)
 
 
-async def test_an_own_conversion_of_events_replaces_that_of_the_bridge() -> None:
+async def test_a_custom_conversion_of_events_replaces_the_bridges_own() -> None:
     async def work(state: MessagesState) -> Any:
         get_stream_writer()("token")
         return {"messages": [AIMessage("Done")]}
@@ -503,8 +503,8 @@ async def test_config_and_context_come_from_the_turn() -> None:
     async def tell(state: MessagesState, config: Any) -> Any:
         user: Any = get_runtime(User).context
         configurable = config["configurable"]
-        said = f"{user['name']} {configurable['lang']} {bool(configurable['thread_id'])}"
-        return {"messages": [AIMessage(said)]}
+        text = f"{user['name']} {configurable['lang']} {bool(configurable['thread_id'])}"
+        return {"messages": [AIMessage(text)]}
 
     async def tell_config(state: MessagesState) -> Any:
         from langgraph.config import get_config
@@ -519,8 +519,8 @@ async def test_config_and_context_come_from_the_turn() -> None:
         "context": lambda turn: {"name": turn.principal},
     }
     async with serving_agent(compiled, **options) as url, client_of(url, "ada") as client:
-        said = (await client.send_message("Hi")).value
-    assert said.endswith("ada it True")
+        answer = (await client.send_message("Hi")).value
+    assert answer.endswith("ada it True")
 
 
 async def test_a_graph_runs_again_after_its_checkpointer_was_closed() -> None:
@@ -530,7 +530,7 @@ async def test_a_graph_runs_again_after_its_checkpointer_was_closed() -> None:
         opened.append(InMemorySaver())
         return opened[-1]
 
-    agent = bridge(talking(Script()), checkpointer=saver)
+    agent = bridge(talking_graph(Script()), checkpointer=saver)
     for _ in range(2):
         assert (await answer_to(agent)).value == "You said: Hello"
     assert len(opened) == 2

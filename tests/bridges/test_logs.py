@@ -25,12 +25,14 @@ def test_texts_of_exceptions_are_only_in_debug_records(caplog: pytest.LogCapture
     assert len(debug_texts) == 2
 
 
-def test_a_logger_that_is_made_later_gets_the_filter_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_logger_created_after_the_first_call_gets_the_filter(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     hide_exception_texts("late_framework")
     logger = logging.getLogger("late_framework.later")
     hide_exception_texts("late_framework")
     logger.error("Failed: %s", ValueError("hunter2"))
-    logging.getLogger("late_framework_of_others").error("Failed: %s", ValueError("shown"))
+    logging.getLogger("late_framework_fork").error("Failed: %s", ValueError("shown"))
     assert "hunter2" not in caplog.text
     assert "shown" in caplog.text
 

@@ -80,7 +80,7 @@ async def test_an_answer_becomes_text_or_data(answer: Any, expected: Any) -> Non
     assert (await answer_of(workflow_returning(answer))).value == expected
 
 
-async def test_an_option_says_which_member_is_the_text() -> None:
+async def test_an_output_key_names_the_member_that_is_the_text() -> None:
     task = await answer_of(workflow_returning({"reply": "Hi", "text": "no"}), output_key="reply")
     assert task.value == "Hi"
 
@@ -170,7 +170,7 @@ async def test_files_are_received_and_sent_with_their_names_and_types() -> None:
     assert (part.raw, part.filename, part.media_type) == (MP3, "song.mp3", "audio/mpeg")
 
 
-class Waiting:
+class WaitingWorkflow:
     """A workflow with two Wait nodes, which ask for a day and a time."""
 
     def __init__(self, *, streams: bool) -> None:
@@ -208,21 +208,21 @@ def json_text(value: Any) -> str:
 
 
 @pytest.mark.parametrize("streams", [True, False])
-async def test_a_wait_node_is_a_question_that_another_process_can_pass_on(
+async def test_a_wait_node_asks_and_another_process_can_pass_on_the_answer(
     tmp_path: Path, streams: bool
 ) -> None:
-    waiting = Waiting(streams=streams)
+    waiting = WaitingWorkflow(streams=streams)
     async with listening(waiting.hooks.app) as address:
 
-        def serving() -> Any:
+        def serving_workflow() -> Any:
             agent = N8nAgent(f"{address}/webhook/book", backoff=0)
             return serving_agent(agent, task_store=f"sqlite:///{tmp_path / 'agent.db'}")
 
-        async with serving() as url, client_of(url) as client:
+        async with serving_workflow() as url, client_of(url) as client:
             task = await client.send_message("A table")
         assert (task.status.state, "Which day?" in str(task)) == ("input-required", True)
         assert "resumeUrl" not in str(task)
-        async with serving() as url, client_of(url) as client:
+        async with serving_workflow() as url, client_of(url) as client:
             task = await client.reply(task, "Friday")
             assert "'free': (7, 8)" in str(task).replace("[7, 8]", "(7, 8)")
             task = await client.reply(task, {"hour": 7})
@@ -261,10 +261,10 @@ async def test_a_request_is_repeated_only_if_its_workflow_was_not_started(
     assert task.status.state == ("failed" if requests == 1 else "completed")
 
 
-async def test_a_server_that_cannot_be_reached_is_tried_again() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+async def test_an_unreachable_server_fails_the_task() -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
     agent = N8nAgent(f"http://127.0.0.1:{port}/webhook/flow", backoff=0)
     async with serving_agent(agent) as url, client_of(url) as client:
         task = await client.send_message("Hello")

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 def agent_of(script: Script, **options: Any) -> Agent[Any]:
     """Return an agent whose model follows the script."""
-    model = AnsweringModel(lambda given: script.say(*texts_of(given)))
+    model = AnsweringModel(lambda items: script.say(*texts_of(items)))
     return Agent(**{"name": "support", "model": model, **options})
 
 
@@ -39,7 +39,7 @@ def pay(amount: int) -> str:
     return f"paid {amount}"
 
 
-def buying(*amounts: int) -> Agent[Any]:
+def paying_agent(*amounts: int) -> Agent[Any]:
     """Return an agent that pays amounts, and then answers with the results of its tools."""
 
     async def answer(items: Any) -> AsyncIterator[Any]:
@@ -54,7 +54,7 @@ def buying(*amounts: int) -> Agent[Any]:
 
 
 async def test_the_bridge_is_found_by_the_type() -> None:
-    module = bridge(buying())
+    module = bridge(paying_agent())
     assert isinstance(module, OpenAIAgent)
     assert module.module_id == "shop"
 
@@ -63,7 +63,7 @@ async def test_the_bridge_is_found_by_the_type() -> None:
     ("answer", "expected"), [("yes", "paid 5"), ("no", "The user has denied this call.")]
 )
 async def test_a_tool_that_needs_approval_runs_after_a_yes(answer: str, expected: str) -> None:
-    async with serving_agent(buying(5)) as url, client_of(url) as client:
+    async with serving_agent(paying_agent(5)) as url, client_of(url) as client:
         paused = await client.send_message("Buy it")
         assert paused.status.state == "input-required"
         assert "May the agent call pay?" in str(paused.status.message)
@@ -74,14 +74,14 @@ async def test_a_tool_that_needs_approval_runs_after_a_yes(answer: str, expected
     assert task.metadata["usage"] == {"inputTokens": 14, "outputTokens": 6}
 
 
-async def test_several_calls_are_asked_about_one_by_one(tmp_path: Path) -> None:
+async def test_each_of_several_calls_needs_its_own_answer(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'tasks.db'}"
-    async with serving_agent(buying(5, 6), task_store=store) as url, client_of(url) as client:
+    async with serving_agent(paying_agent(5, 6), task_store=store) as url, client_of(url) as client:
         paused = await client.send_message("Buy it")
         paused_again = await client.reply(paused, "yes")
         assert "'amount': 6" in str(paused_again.status.message)
     # another process continues from the stored state
-    async with serving_agent(buying(5, 6), task_store=store) as url, client_of(url) as client:
+    async with serving_agent(paying_agent(5, 6), task_store=store) as url, client_of(url) as client:
         task = await client.reply(paused_again, "no")
     assert task.value == "paid 5 and The user has denied this call."
 
@@ -106,7 +106,7 @@ class Weather(BaseModel):
 
 
 async def test_a_typed_output_is_data() -> None:
-    async def answer(given: Any) -> AsyncIterator[Any]:
+    async def answer(items: Any) -> AsyncIterator[Any]:
         yield '{"city": "Bern", '
         yield '"degrees": 3.5}'
 

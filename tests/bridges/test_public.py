@@ -41,5 +41,5 @@ import apcore_a2a_bridges
 print(process_time() - before)
 """
     runs = (subprocess.check_output([sys.executable, "-c", code]) for _ in range(5))
-    # the least of several runs, since a busy machine counts waiting for caches as CPU time, too
+    # the least of several runs: on a busy machine, waiting for caches counts as CPU time, too
     assert min(map(float, runs)) <= 0.05

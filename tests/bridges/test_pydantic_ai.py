@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 def text_of(message: Any) -> str:
     """Return the texts of a message of pydantic-ai."""
     contents = [getattr(part, "content", "") for part in message.parts]
-    return "".join(each for each in contents if isinstance(each, str))
+    return "".join(content for content in contents if isinstance(content, str))
 
 
 def model_of(script: Script) -> FunctionModel:
@@ -42,13 +42,16 @@ def model_of(script: Script) -> FunctionModel:
 
 
 class TestAcceptance(Acceptance):
-    usage: ClassVar[Any] = {"inputTokens": 50, "outputTokens": 4}  # as its fake model estimates
+    usage: ClassVar[Any] = {
+        "inputTokens": 50,
+        "outputTokens": 4,
+    }  # estimates of pydantic-ai's FunctionModel
 
     def agent(self, script: Script) -> Any:
         return Agent(model_of(script), name="support")
 
 
-def calling(*calls: tuple[str, dict[str, Any]]) -> FunctionModel:
+def tool_calling_model(*calls: tuple[str, dict[str, Any]]) -> FunctionModel:
     """Return a model that calls tools at first, and then answers with their results."""
 
     async def stream(messages: list[Any], info: AgentInfo) -> AsyncIterator[Any]:
@@ -63,9 +66,9 @@ def calling(*calls: tuple[str, dict[str, Any]]) -> FunctionModel:
     return FunctionModel(stream_function=stream)
 
 
-def with_tools(*calls: tuple[str, dict[str, Any]]) -> Agent[None, Any]:
+def shop_agent(*calls: tuple[str, dict[str, Any]]) -> Agent[None, Any]:
     """Return an agent with a tool that needs approval, and a deferred one."""
-    agent = Agent(calling(*calls), name="shop", output_type=[str, DeferredToolRequests])
+    agent = Agent(tool_calling_model(*calls), name="shop", output_type=[str, DeferredToolRequests])
 
     @agent.tool_plain(requires_approval=True)  # type: ignore[untyped-decorator]  # not installed here
     def pay(amount: int) -> str:
@@ -79,7 +82,7 @@ def with_tools(*calls: tuple[str, dict[str, Any]]) -> Agent[None, Any]:
 
 
 async def test_the_bridge_is_found_by_the_type() -> None:
-    module = bridge(with_tools())
+    module = bridge(shop_agent())
     assert isinstance(module, PydanticAIAgent)
     assert module.module_id == "shop"
 
@@ -89,7 +92,7 @@ async def test_the_bridge_is_found_by_the_type() -> None:
     [("yes", "pay: paid 5"), ("no", "pay: The user has denied this call.")],
 )
 async def test_a_tool_that_needs_approval_runs_after_a_yes(answer: str, expected: str) -> None:
-    async with serving_agent(with_tools(("pay", {"amount": 5}))) as url, client_of(url) as client:
+    async with serving_agent(shop_agent(("pay", {"amount": 5}))) as url, client_of(url) as client:
         paused = await client.send_message("Buy it")
         assert paused.status.state == "input-required"
         assert "May the agent call pay?" in str(paused.status.message)
@@ -99,11 +102,11 @@ async def test_a_tool_that_needs_approval_runs_after_a_yes(answer: str, expected
     assert task.value == expected
 
 
-async def test_several_calls_are_asked_about_one_by_one(tmp_path: Path) -> None:
+async def test_each_of_several_calls_needs_its_own_answer(tmp_path: Path) -> None:
     calls = ("pay", {"amount": 5}), ("measure", {"room": "attic"}), ("measure", {"room": "hall"})
     store = f"sqlite:///{tmp_path / 'tasks.db'}"
     async with (
-        serving_agent(with_tools(*calls), task_store=store) as url,
+        serving_agent(shop_agent(*calls), task_store=store) as url,
         client_of(url) as client,
     ):
         paused = await client.send_message("Buy it")
@@ -112,7 +115,7 @@ async def test_several_calls_are_asked_about_one_by_one(tmp_path: Path) -> None:
         assert "attic" in str(paused_again.status.message)
     # another process continues from the stored state
     async with (
-        serving_agent(with_tools(*calls), task_store=store) as url,
+        serving_agent(shop_agent(*calls), task_store=store) as url,
         client_of(url) as client,
     ):
         paused_again = await client.reply(paused_again, {"length": 4})
@@ -122,7 +125,7 @@ async def test_several_calls_are_asked_about_one_by_one(tmp_path: Path) -> None:
 
 
 async def test_tokens_of_all_runs_of_a_task_are_counted() -> None:
-    async with serving_agent(with_tools(("pay", {"amount": 5}))) as url, client_of(url) as client:
+    async with serving_agent(shop_agent(("pay", {"amount": 5}))) as url, client_of(url) as client:
         paused = await client.send_message("Buy it")
         first = dict(paused.metadata["usage"])
         task = await client.reply(paused, "yes")
@@ -155,13 +158,13 @@ async def test_a_typed_output_is_data_with_a_schema() -> None:
 
 
 async def test_files_reach_the_model_with_their_media_types() -> None:
-    seen: list[Any] = []
+    received: list[Any] = []
     picture = bytes(range(256))
 
     async def stream(messages: list[Any], info: AgentInfo) -> AsyncIterator[str]:
         (request,) = messages
         assert isinstance(request, ModelRequest)
-        seen.extend(p.content for p in request.parts if isinstance(p, UserPromptPart))
+        received.extend(p.content for p in request.parts if isinstance(p, UserPromptPart))
         yield "A picture."
 
     agent = Agent(FunctionModel(stream_function=stream), name="eyes")
@@ -169,7 +172,7 @@ async def test_files_reach_the_model_with_their_media_types() -> None:
     async with serving_agent(agent) as url, client_of(url) as client:
         task = await client.send_message(["What is it?", image])
     assert task.value == "A picture."
-    ((text, content),) = seen
+    ((text, content),) = received
     assert text == "What is it?"
     assert isinstance(content, BinaryContent)
     assert (content.data, content.media_type) == (picture, "image/png")
@@ -186,15 +189,15 @@ async def test_dependencies_come_from_the_turn() -> None:
     def instruct(context: Any) -> str:
         return f"You talk to {context.deps}."
 
-    seen: list[str] = []
+    received: list[str] = []
 
     def deps(turn: Any) -> str:
-        seen.append(turn.context_id)
+        received.append(turn.context_id)
         return str(turn.principal or "a stranger")
 
     async with serving_agent(agent, deps=deps) as url, client_of(url) as client:
         task = await client.send_message("Hello")
-    assert seen == [task.context_id]
+    assert received == [task.context_id]
 
 
 async def test_an_input_of_the_wrong_type_creates_no_task() -> None:

@@ -43,7 +43,7 @@ async def test_several_agents_are_the_skills_of_one() -> None:
         assert await client.call("voice.loud", "Hi") == "HI"
 
 
-async def test_an_option_of_an_agent_and_one_of_the_server_go_where_they_belong() -> None:
+async def test_options_are_split_between_the_agent_and_the_server() -> None:
     options: dict[str, Any] = {"input_key": "words", "version": "2.0.0", "task_ttl": 60}
     async with serving_agent(echo, **options) as url, client_of(url) as client:
         card = await client.agent_card
@@ -192,7 +192,9 @@ print(sorted(heavy & ({*sys.modules} - before)))
 def test_a_missing_server_is_named_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in [each for each in sys.modules if each.partition(".")[0] == "apcore_a2a_server"]:
+    for name in [
+        module for module in sys.modules if module.partition(".")[0] == "apcore_a2a_server"
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "apcore_a2a_server", None)
     with pytest.raises(ImportError, match=r"to_a2a needs .* pip install 'apcore-a2a\[server\]'"):

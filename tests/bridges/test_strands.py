@@ -95,7 +95,7 @@ def delete(key: str) -> str:
     return "deleted"
 
 
-def deleting() -> Any:
+def deletion_agent() -> Any:
     def approve(event: BeforeToolCallEvent) -> None:
         for name in ("sure", "really"):
             if event.interrupt(name, reason=f"Are you {name}?") != "y":
@@ -114,27 +114,27 @@ def deleting() -> Any:
 
 
 @pytest.mark.parametrize(("second", "deleted"), [("y", ["a"]), ("n", [])])
-async def test_interrupts_are_questions_that_another_process_can_pass_on(
+async def test_an_interrupt_asks_and_another_process_can_pass_on_the_answer(
     tmp_path: Path, second: str, deleted: list[str]
 ) -> None:
     deletions.clear()
     store = f"sqlite:///{tmp_path / 'agent.db'}"
-    async with serving_agent(deleting(), task_store=store) as url, client_of(url) as client:
+    async with serving_agent(deletion_agent(), task_store=store) as url, client_of(url) as client:
         picture = Part(raw=PNG, media_type="image/png")
         task = await client.send_message([Part(text="Delete a"), picture])
     assert task.status.state == "input-required"
     assert "Are you sure?" in str(task.status.message)
-    async with serving_agent(deleting(), task_store=store) as url, client_of(url) as client:
+    async with serving_agent(deletion_agent(), task_store=store) as url, client_of(url) as client:
         task = await client.reply(task, "y")
     assert "Are you really?" in str(task.status.message)
-    async with serving_agent(deleting(), task_store=store) as url, client_of(url) as client:
+    async with serving_agent(deletion_agent(), task_store=store) as url, client_of(url) as client:
         task = await client.reply(task, second)
     assert task.status.state == "completed"
     assert deletions == deleted
 
 
 async def test_a_conversation_continues_after_a_canceled_question() -> None:
-    async with serving_agent(deleting()) as url, client_of(url) as client:
+    async with serving_agent(deletion_agent()) as url, client_of(url) as client:
         task = await client.send_message("Delete a")
         await client.cancel_task(task.id)
         task = await client.send_message("Delete b", context_id=task.context_id)
@@ -142,10 +142,10 @@ async def test_a_conversation_continues_after_a_canceled_question() -> None:
 
 
 async def test_files_reach_the_model() -> None:
-    seen: list[Any] = []
+    received: list[Any] = []
 
     async def answer(messages: Any) -> AsyncIterator[Any]:
-        seen.extend(messages[-1]["content"])
+        received.extend(messages[-1]["content"])
         yield "Seen"
 
     parts = [
@@ -157,7 +157,7 @@ async def test_files_reach_the_model() -> None:
     ]
     async with serving_agent(Agent(model=Llm(answer))) as url, client_of(url) as client:
         assert (await client.send_message(parts)).value == "Seen"
-    assert seen == [
+    assert received == [
         {"text": "Look"},
         {"image": {"format": "png", "source": {"bytes": PNG}}},
         {"document": {"format": "csv", "name": "a-b-csv", "source": {"bytes": b"a,b"}}},
@@ -178,6 +178,6 @@ def test_the_example_is_an_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (agent.name, agent.description) == ("assistant", "Answers questions.")
 
 
-def test_its_name_and_description_are_those_of_the_skill() -> None:
+def test_the_skill_has_the_name_and_description_of_the_agent() -> None:
     agent = bridge(scripted(Script()))
     assert (agent.name, agent.description) == ("talker", "Talks.")
