@@ -19,7 +19,7 @@ from jsonschema import Draft7Validator
 from tests.e2e.wire import Json, Rpc, events, parse
 
 SCHEMA = Path(__file__).parents[1] / "data" / "a2a-0.3.0.schema.json"
-OLD = {
+OLD_METHODS = {
     "SendMessage": ("message/send", "SendMessageResponse"),
     "SendStreamingMessage": ("message/stream", "SendStreamingMessageResponse"),
     "GetTask": ("tasks/get", "GetTaskResponse"),
@@ -86,11 +86,11 @@ def schema_of(name: str, *, closed: bool = True) -> Draft7Validator:
     return Draft7Validator({**schema, "$ref": f"#/definitions/{name}"})
 
 
-SCHEMAS = {name: schema_of(name) for name in {name for _, name in OLD.values()} | {"Task"}}
+SCHEMAS = {name: schema_of(name) for name in {name for _, name in OLD_METHODS.values()} | {"Task"}}
 
 
-class Wire(ABC):
-    """A client of one binding that takes methods and params of 1.0 and checks every response."""
+class BindingClient(ABC):
+    """Client of one binding that takes methods and params of 1.0 and checks every response."""
 
     def __init__(self, http: httpx.Client) -> None:
         self.http = http
@@ -117,7 +117,7 @@ class Wire(ABC):
         return task
 
 
-class JsonRpc(Wire):
+class JsonRpc(BindingClient):
     """1.0 over JSON-RPC."""
 
     headers: ClassVar = {"a2a-version": "1.0"}
@@ -163,7 +163,7 @@ class OldJsonRpc(JsonRpc):
     headers: ClassVar = {}
 
     def method_name(self, method: str) -> str:
-        return OLD[method][0] if method in OLD else "tasks/list"
+        return OLD_METHODS[method][0] if method in OLD_METHODS else "tasks/list"
 
     def translate_params(self, params: Json) -> Json:
         """Translate params of 1.0 to 0.3."""
@@ -183,8 +183,8 @@ class OldJsonRpc(JsonRpc):
         return params
 
     def check_result(self, method: str, answer: Json) -> Json:
-        if method in OLD:
-            SCHEMAS[OLD[method][1]].validate(without_status(answer))
+        if method in OLD_METHODS:
+            SCHEMAS[OLD_METHODS[method][1]].validate(without_status(answer))
         else:
             for task in answer["result"]["tasks"]:
                 SCHEMAS["Task"].validate(task)
@@ -192,7 +192,7 @@ class OldJsonRpc(JsonRpc):
         return result
 
 
-class Rest(Wire):
+class Rest(BindingClient):
     """1.0 over HTTP+JSON."""
 
     def ask(self, method: str, params: Json) -> Json:
@@ -231,14 +231,14 @@ class Rest(Wire):
 
 
 def without_status(answer: Json) -> Json:
-    """Remove the status of push configs from a response: an addition of ours to the protocol."""
+    """Remove the status of push configs from a response: our extension of the protocol."""
     result = answer.get("result")
     if isinstance(result, list):
-        return {**answer, "result": [strip(config) for config in result]}
-    return {**answer, "result": strip(result)} if isinstance(result, dict) else answer
+        return {**answer, "result": [strip_status(config) for config in result]}
+    return {**answer, "result": strip_status(result)} if isinstance(result, dict) else answer
 
 
-def strip(config: Json) -> Json:
+def strip_status(config: Json) -> Json:
     if "pushNotificationConfig" not in config:
         return config
     assert config["status"] == "active"
@@ -246,9 +246,9 @@ def strip(config: Json) -> Json:
 
 
 def check_details(details: list[Json]) -> None:
-    """Check that all error details are typed, the first an ErrorInfo (A2A 1.0 §9.5, §11.6)."""
-    kind = error_details_pb2.ErrorInfo.DESCRIPTOR.full_name
-    assert details[0]["@type"] == f"type.googleapis.com/{kind}"
+    """Check that error details are typed, and the first is an ErrorInfo (A2A 1.0 §9.5, §11.6)."""
+    type_name = error_details_pb2.ErrorInfo.DESCRIPTOR.full_name
+    assert details[0]["@type"] == f"type.googleapis.com/{type_name}"
     for detail in details:
         ParseDict(detail, AnyMessage())
 

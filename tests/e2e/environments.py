@@ -1,4 +1,4 @@
-"""Environments with other versions of packages, or for Node; built once, cached in `.cache/`."""
+"""Environments for other versions of packages and for Node; built once, cached in `.cache/`."""
 
 import hashlib
 import os
@@ -18,7 +18,7 @@ INSTALL_TIMEOUT = 300
 
 
 def python_environment(name: str, *requirements: str, sources: Sequence[Path] = ()) -> Path:
-    """Return the interpreter of an environment with *requirements* and the packages at *sources*.
+    """Return the Python of an environment with *requirements* and the packages at *sources*.
 
     Sources are installed as editable: only a change of their requirements needs a new environment.
     """
@@ -75,7 +75,7 @@ def forget(name: str) -> None:
 
 
 def tool(name: str) -> str:
-    # `uv run` exports its own path as UV, and `tools/uv.sh` installs one; it need not be in PATH
+    # uv need not be in PATH: `uv run` exports its path as UV, and `tools/uv.sh` installs it
     path = os.environ.get("UV") if name == "uv" else None
     path = path or shutil.which(name) or shutil.which(ROOT / ".cache" / "uv" / "bin" / name)
     if path is None:

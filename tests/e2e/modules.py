@@ -49,7 +49,7 @@ class Gates:
 class WaitModule(SchemalessModule):
     """A job that lasts until its gate is opened."""
 
-    description = "Streams a first report, then waits until a gate is open"
+    description = "Streams one report, then waits until a gate is open"
     annotations = ModuleAnnotations(streaming=True)
 
     def __init__(self, gates: Gates) -> None:
@@ -80,13 +80,13 @@ def executor(gates: Gates | None = None) -> Executor:
     registry = Registry(extensions_dir=str(EXAMPLES))
     registry.discover()
     gates = gates or Gates()
-    own = {
+    test_modules = {
         "echo": Echo(),
         "fail": FailingModule(),
         "pack": FileModule(),
         "wait": WaitModule(gates),
         "open": OpenModule(gates),
     }
-    for name, module in own.items():
+    for name, module in test_modules.items():
         registry.register(f"test.{name}", module)
     return Executor(registry)

@@ -1,4 +1,4 @@
-"""Programs in other environments that use an agent and print the result of each step."""
+"""Runs programs in other environments that use an agent and print the result of each step."""
 
 import json
 import subprocess

@@ -70,11 +70,11 @@ def test_bad_input_is_refused_with_the_name_of_its_field(steps: Any) -> None:
     assert steps["bad_input"] == {"wrong": [-32602, ["text"]], "missing": [-32602, ["seconds"]]}
 
 
-def test_a_field_that_the_schema_lacks_is_refused_by_name(steps: Any) -> None:
+def test_input_with_an_unknown_field_is_refused_with_its_name(steps: Any) -> None:
     assert steps["unknown_input"] == {"code": -32602, "fields": ["color"]}
 
 
-def test_input_that_the_module_rejects_fails_the_task(steps: Any) -> None:
+def test_input_that_the_module_refuses_fails_the_task(steps: Any) -> None:
     assert steps["refused"] == {"state": "failed", "code": -32602}
 
 

@@ -1,4 +1,4 @@
-"""Signed Agent Cards (A2A 1.0 §8.4): the SDK verifies ours, and we verify the SDK's."""
+"""Signed Agent Cards (A2A 1.0 §8.4): the SDK verifies ours, and we verify those it signs."""
 
 import json
 from base64 import urlsafe_b64decode
@@ -53,11 +53,11 @@ def registry() -> Registry:
     return registry
 
 
-def read(url: str) -> Any:
+def get_json(url: str) -> Any:
     return httpx.get(url).raise_for_status().json()
 
 
-def sdk_signed(key: KeyPair, **members: Any) -> dict[str, Any]:
+def sdk_card(key: KeyPair, **members: Any) -> dict[str, Any]:
     """Return a card that the SDK has signed."""
     message = ParseDict(card("https://agent.example.com/", **members), AgentCard())
     header: Any = {"alg": key.alg, "kid": key.kid, "jku": JKU, "typ": "JOSE"}
@@ -66,19 +66,19 @@ def sdk_signed(key: KeyPair, **members: Any) -> dict[str, Any]:
 
 
 def fail_if_called(_: Request) -> Iterable[Step]:
-    raise AssertionError("an agent with a refused card gets no calls")
+    raise AssertionError("an agent whose card is refused was called")
 
 
 async def test_the_sdk_verifies_the_card_with_the_published_keys(registry: Registry) -> None:
     with running(registry, card_key=P256.private_pem.decode()) as url:
         requested_keys: list[tuple[str | None, str | None]] = []
 
-        def provide(key_id: str | None, jku: str | None) -> PyJWK:
+        def find_key(key_id: str | None, jku: str | None) -> PyJWK:
             requested_keys.append((key_id, jku))
-            keys = read(jku or "")["keys"]
+            keys = get_json(jku or "")["keys"]
             return PyJWK(next(key for key in keys if key["kid"] == key_id))
 
-        verify = create_signature_verifier(provide, ["ES256"])
+        verify = create_signature_verifier(find_key, ["ES256"])
         async with httpx.AsyncClient() as http:
             signed = await A2ACardResolver(http, url).get_agent_card(signature_verifier=verify)
             assert signed.skills[0].id == "echo"
@@ -90,7 +90,7 @@ async def test_the_sdk_verifies_the_card_with_the_published_keys(registry: Regis
 
 @pytest.mark.parametrize("key", [P256, ED25519, RSA], ids=lambda key: key.alg)
 def test_a_card_that_the_sdk_has_signed_is_accepted(key: KeyPair) -> None:
-    signed = sdk_signed(key, description="Grüße", skills=[{"id": "a", "name": "A", "tags": ["x"]}])
+    signed = sdk_card(key, description="Grüße", skills=[{"id": "a", "name": "A", "tags": ["x"]}])
     for keys in ([key.pem], [key.jwk], {"keys": [key.jwk]}):
         accepted = CardVerifier(keys).check(signed)
         assert accepted["skills"][0]["id"] == "a"
@@ -106,7 +106,7 @@ async def test_clients_call_an_agent_whose_card_is_verified(registry: Registry) 
                 assert client.call("echo", {"text": "hi"})
 
 
-def test_an_extended_card_and_those_of_tenants_are_signed(registry: Registry) -> None:
+def test_the_extended_card_and_the_cards_of_tenants_are_signed(registry: Registry) -> None:
     auth = APIKeyAuthenticator({"sesame-sesame-sesame": "ada"})
     options: Any = {"auth": auth, "tenants": ["skills"], "card_key": [P256.private_pem]}
     with running(registry, **options) as url:
@@ -116,18 +116,18 @@ def test_an_extended_card_and_those_of_tenants_are_signed(registry: Registry) ->
             verifier.check(httpx.get(url + path, headers=headers).raise_for_status().json())
 
 
-def test_while_a_key_is_replaced_both_are_accepted(registry: Registry) -> None:
+def test_with_two_keys_a_card_is_accepted_by_verifiers_of_either(registry: Registry) -> None:
     two_keys = [P256.private_pem, NEXT.private_pem]
     with running(registry, card_key=[P256.private_pem]) as url:
         etag_before = httpx.get(url + CARD).headers["etag"]
     with running(registry, card_key=two_keys, url="https://agent.example.com") as url:
-        signed_card = read(url + CARD)
+        signed_card = get_json(url + CARD)
         assert httpx.get(url + CARD).headers["etag"] != etag_before
         for key in (P256, NEXT):
             CardVerifier([key.pem]).check(signed_card)
         with pytest.raises(CardSignatureError):
             CardVerifier([STRANGER.pem]).check(signed_card)
-        key_set = read(url + KEYS)
+        key_set = get_json(url + KEYS)
         assert [key["kty"] for key in key_set["keys"]] == ["EC", "EC"]
         assert not any("d" in key for key in key_set["keys"])
 
@@ -141,14 +141,18 @@ CHANGES: dict[str, Any] = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_changed_card_is_refused(change: Any) -> None:
-    signed = sdk_signed(P256)
+    signed = sdk_card(P256)
     change(signed)
     with pytest.raises(CardSignatureError, match="changed, or signed with another key"):
         CardVerifier([P256.pem]).check(signed)
 
 
 def test_unsigned_members_are_not_used() -> None:
-    signed = {**sdk_signed(P256), "url": "https://evil.example", "preferredTransport": "JSONRPC"}
+    signed = {
+        **sdk_card(P256),
+        "url": "https://evil.example",
+        "preferredTransport": "JSONRPC",
+    }
     accepted = CardVerifier([P256.pem]).check(signed)
     assert not {"url", "preferredTransport"} & accepted.keys()
 
@@ -156,16 +160,16 @@ def test_unsigned_members_are_not_used() -> None:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "unsigned": (card("https://agent.example.com/"), "no signature"),
     "an empty list": (card("https://agent.example.com/", signatures=[]), "no signature"),
-    "a stranger": (sdk_signed(STRANGER), "another key"),
-    "another algorithm": (sdk_signed(RSA), "known key"),
+    "a stranger": (sdk_card(STRANGER), "another key"),
+    "another algorithm": (sdk_card(RSA), "known key"),
     "no header": (card("/", signatures=[{"protected": "e30", "signature": "AA"}]), "known key"),
 }
 
 
-@pytest.mark.parametrize(("given", "reason"), REFUSED.values(), ids=REFUSED)
-async def test_the_client_refuses_a_card_with_a_clear_reason(given: Any, reason: str) -> None:
+@pytest.mark.parametrize(("document", "reason"), REFUSED.values(), ids=REFUSED)
+async def test_the_client_refuses_a_card_with_a_clear_reason(document: Any, reason: str) -> None:
     def script(request: Request) -> Iterable[Step]:
-        return reply(given) if request.is_card else fail_if_called(request)
+        return reply(document) if request.is_card else fail_if_called(request)
 
     with raw(script) as server:
         async with A2AClient(server.url, verify_card=CardVerifier([P256.pem])) as client:
@@ -173,13 +177,13 @@ async def test_the_client_refuses_a_card_with_a_clear_reason(given: Any, reason:
                 await client.call("echo", {"text": "hi"})
 
 
-@pytest.mark.parametrize("given", [{"name": 1, "signatures": [{}]}, {"signatures": "yes"}])
-def test_malformed_and_unsigned_cards_are_refused(given: Any) -> None:
+@pytest.mark.parametrize("document", [{"name": 1, "signatures": [{}]}, {"signatures": "yes"}])
+def test_malformed_and_unsigned_cards_are_refused(document: Any) -> None:
     with pytest.raises(CardSignatureError, match=r"not a card|no signature"):
-        CardVerifier([P256.pem]).check(given)
+        CardVerifier([P256.pem]).check(document)
 
 
-def test_a_key_that_only_the_card_names_needs_an_allowed_origin() -> None:
+def test_keys_at_a_url_in_the_card_are_fetched_only_from_an_allowed_origin() -> None:
     with raw(lambda _: reply({"keys": [STRANGER.jwk]})) as server:
         signer = CardSigner([SigningKey(STRANGER.private_pem, key_id="stranger")], server.url)
         unsigned = card("https://agent.example.com/")
@@ -190,13 +194,13 @@ def test_a_key_that_only_the_card_names_needs_an_allowed_origin() -> None:
         assert CardVerifier(jku_origins=[server.url]).check(signed)["name"] == "raw"
 
 
-def test_keys_that_cannot_be_fetched_are_an_error_of_their_own() -> None:
+def test_keys_that_cannot_be_fetched_raise_a_separate_error() -> None:
     with raw(lambda _: reply(b"", 500)) as server:
         verifier = CardVerifier(jwks_url=server.url)
         with pytest.raises(KeysUnavailableError, match="Cannot fetch"):
-            verifier.check(sdk_signed(P256))
+            verifier.check(sdk_card(P256))
         # a pinned key needs no server
-        CardVerifier([P256.pem], jwks_url=server.url).check(sdk_signed(P256))
+        CardVerifier([P256.pem], jwks_url=server.url).check(sdk_card(P256))
 
 
 @pytest.mark.parametrize(
@@ -211,7 +215,7 @@ def test_keys_that_cannot_be_fetched_are_an_error_of_their_own() -> None:
         {"keys": [P256.pem], "algorithms": ["HS256"]},
     ],
 )
-def test_a_verifier_that_would_accept_nothing_or_anything_is_refused(arguments: Any) -> None:
+def test_a_verifier_without_usable_public_keys_is_refused(arguments: Any) -> None:
     with pytest.raises(ConfigurationError):
         CardVerifier(**arguments)
 

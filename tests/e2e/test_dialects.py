@@ -24,7 +24,7 @@ PAUSED = {"input-required", "auth-required"}
 IMPLIED = {"append": False, "lastChunk": False, "includeArtifacts": False, "metadata": {}}
 """Members with these values mean the same as absent ones."""
 
-moderate = settings(max_examples=100, deadline=None)
+few_examples = settings(max_examples=100, deadline=None)
 
 
 def number(value: float) -> float | int:
@@ -65,7 +65,9 @@ values: st.SearchStrategy[Any] = st.recursive(
     max_leaves=6,
 )
 objects = st.dictionaries(texts, values, max_size=3)
-datas = values.filter(lambda value: value is not None).map(lambda value: ParseDict(value, Value()))
+not_null = values.filter(lambda value: value is not None).map(
+    lambda value: ParseDict(value, Value())
+)
 structs = st.none() | objects.map(lambda value: ParseDict(value, Struct()))
 times = st.builds(
     lambda seconds, micros: Timestamp(seconds=seconds, nanos=micros * 1000),
@@ -74,7 +76,7 @@ times = st.builds(
 )
 contents: st.SearchStrategy[Json] = st.one_of(
     st.builds(dict, text=texts),
-    st.builds(dict, data=datas),
+    st.builds(dict, data=not_null),
     st.builds(dict, raw=st.binary(max_size=8), filename=texts, media_type=texts),
     st.builds(dict, url=texts, filename=texts, media_type=texts),
 )
@@ -168,14 +170,14 @@ requests = st.one_of(
 )
 
 
-@moderate
+@few_examples
 @given(events)
 def test_an_event_of_1_0_is_written_as_the_sdk_writes_it(event: Any) -> None:
     ((_, written),) = json_of(V1().event(from_sdk(event))).items()
     assert text(written) == text(MessageToDict(event))
 
 
-@moderate
+@few_examples
 @given(tasks)
 def test_a_task_of_1_0_is_written_as_the_sdk_writes_it(task: a2a.Task) -> None:
     ours, response = from_sdk(task), a2a.SendMessageResponse(task=task)
@@ -197,7 +199,7 @@ def dump(model: Any) -> Json:
     return document
 
 
-@moderate
+@few_examples
 @given(events)
 def test_an_event_of_0_3_is_written_as_the_sdk_writes_it(event: Any) -> None:
     expected = dump(TO_OLD[type(event)](event))
@@ -206,21 +208,21 @@ def test_an_event_of_0_3_is_written_as_the_sdk_writes_it(event: Any) -> None:
     assert text(V03().event(from_sdk(event))) == text(expected)
 
 
-@moderate
+@few_examples
 @given(messages)
 def test_a_message_of_0_3_is_written_as_the_sdk_writes_it(message: a2a.Message) -> None:
     expected = dump(conversions.to_compat_message(message))
     assert text(V03().message(from_sdk(message))) == text(expected)
 
 
-@moderate
+@few_examples
 @given(requests)
 def test_a_request_of_1_0_is_read_as_the_sdk_reads_it(request: Any) -> None:
     decoded = decode(getattr(data, type(request).__name__), MessageToDict(request))
     assert text(json_of(decoded)) == text(MessageToDict(request))
 
 
-@moderate
+@few_examples
 @given(sends)
 def test_a_message_of_0_3_is_read_as_the_sdk_reads_it(request: a2a.SendMessageRequest) -> None:
     for part in request.message.parts:
@@ -249,7 +251,7 @@ def test_null_is_valid_data() -> None:
     assert from_sdk(to_sdk(part)) == part
 
 
-@moderate
+@few_examples
 @given(names, lengths)
 def test_a_get_request_of_0_3_is_read_as_the_sdk_reads_it(task_id: str, length: int | None) -> None:
     request = a2a.GetTaskRequest(id=task_id, history_length=length)
@@ -258,7 +260,7 @@ def test_a_get_request_of_0_3_is_read_as_the_sdk_reads_it(task_id: str, length: 
     assert to_sdk(decode(data.GetTaskRequest, dump(old)["params"])) == expected
 
 
-@moderate
+@few_examples
 @given(tasks | messages)
 def test_messages_of_1_0_survive_a_round_trip(message: Any) -> None:
     ours = from_sdk(message)

@@ -1,4 +1,4 @@
-"""The application under hypercorn, mounted in another application, and called by web pages."""
+"""The application served by hypercorn, mounted in another application, and called by web pages."""
 
 import asyncio
 import gc
@@ -164,9 +164,12 @@ async def test_the_card_of_an_agent_under_a_prefix_names_a_url_under_that_prefix
 
 
 @pytest.fixture(scope="module")
-def guarded_agent() -> Iterator[str]:
+def cors_agent() -> Iterator[str]:
     """Yield the URL of an agent that the web pages of one origin may call."""
-    with closing(modules.executor()) as executor, running(executor, cors_origins=[PAGE]) as url:
+    with (
+        closing(modules.executor()) as executor,
+        running(executor, cors_origins=[PAGE]) as url,
+    ):
         yield url
 
 
@@ -192,8 +195,8 @@ def preflight(url: str, origin: str, method: str = "POST") -> httpx.Response:
 
 
 @pytest.mark.parametrize("path", ["/", "/message:send", "/.well-known/agent-card.json"])
-def test_a_preflight_from_an_allowed_origin_is_accepted(guarded_agent: str, path: str) -> None:
-    answer = preflight(guarded_agent + path, PAGE)
+def test_a_preflight_from_an_allowed_origin_is_accepted(cors_agent: str, path: str) -> None:
+    answer = preflight(cors_agent + path, PAGE)
     assert answer.status_code == 200
     assert answer.headers["access-control-allow-origin"] == PAGE
     assert "POST" in answer.headers["access-control-allow-methods"]
@@ -203,8 +206,8 @@ def test_a_preflight_from_an_allowed_origin_is_accepted(guarded_agent: str, path
     )
 
 
-def test_a_preflight_from_another_origin_is_refused(guarded_agent: str) -> None:
-    answer = preflight(guarded_agent, FOREIGN)
+def test_a_preflight_from_another_origin_is_refused(cors_agent: str) -> None:
+    answer = preflight(cors_agent, FOREIGN)
     assert answer.status_code == 400
     assert "access-control-allow-origin" not in answer.headers
 
@@ -215,33 +218,33 @@ def test_without_allowed_origins_every_preflight_is_refused(agent: str) -> None:
     assert "access-control-allow-origin" not in answer.headers
 
 
-def test_a_page_of_an_allowed_origin_can_read_the_response(guarded_agent: str) -> None:
-    answer = post(guarded_agent, origin=PAGE)
+def test_a_page_of_an_allowed_origin_can_read_the_response(cors_agent: str) -> None:
+    answer = post(cors_agent, origin=PAGE)
     assert answer.json()["result"]["status"]["state"] == "completed"
     assert answer.headers["access-control-allow-origin"] == PAGE
     assert "origin" in answer.headers["vary"].lower()
 
 
 @pytest.mark.parametrize("origin", [FOREIGN, "null", "http://127.0.0.1:1", f"{PAGE}:8443", ""])
-def test_a_message_from_a_foreign_page_is_refused(guarded_agent: str, origin: str) -> None:
+def test_a_message_from_a_foreign_page_is_refused(cors_agent: str, origin: str) -> None:
     for path in ("/", "/message:send"):
-        answer = post(guarded_agent + path, origin=origin)
+        answer = post(cors_agent + path, origin=origin)
         assert answer.status_code == 403
         assert "access-control-allow-origin" not in answer.headers
 
 
-def test_a_message_from_the_agents_own_page_is_served(guarded_agent: str, agent: str) -> None:
-    for url in (guarded_agent, agent):
+def test_a_message_from_the_agents_own_page_is_served(cors_agent: str, agent: str) -> None:
+    for url in (cors_agent, agent):
         assert post(url, origin=url).json()["result"]["status"]["state"] == "completed"
 
 
-def test_a_message_without_an_origin_is_served(guarded_agent: str) -> None:
-    assert post(guarded_agent).json()["result"]["status"]["state"] == "completed"
+def test_a_message_without_an_origin_is_served(cors_agent: str) -> None:
+    assert post(cors_agent).json()["result"]["status"]["state"] == "completed"
 
 
-def test_a_page_of_any_origin_may_read_the_card(guarded_agent: str) -> None:
+def test_a_page_of_any_origin_may_read_the_card(cors_agent: str) -> None:
     card = "/.well-known/agent-card.json"
-    assert httpx.get(guarded_agent + card, headers={"origin": FOREIGN}, trust_env=False).is_success
+    assert httpx.get(cors_agent + card, headers={"origin": FOREIGN}, trust_env=False).is_success
 
 
 def test_only_requests_for_allowed_hosts_are_served() -> None:

@@ -1,4 +1,4 @@
-"""Webhooks set by hand and by the official SDKs, checked against the protocol's definitions."""
+"""Webhooks set with plain HTTP and the official SDKs, checked against the protocol."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -20,7 +20,7 @@ from a2a.types import (
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 from google.protobuf.json_format import ParseDict
 
-from tests.e2e.bindings import JsonRpc, OldJsonRpc, Rest, Wire, schema_of
+from tests.e2e.bindings import BindingClient, JsonRpc, OldJsonRpc, Rest, schema_of
 from tests.e2e.environments import python_environment
 from tests.e2e.programs import run_steps
 from tests.e2e.test_schema import code, message
@@ -40,8 +40,8 @@ def http(notifier: str) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(params=[OldJsonRpc, JsonRpc, Rest])
-def wire(http: httpx.Client, request: pytest.FixtureRequest) -> Wire:
-    wire: Wire = request.param(http)
+def wire(http: httpx.Client, request: pytest.FixtureRequest) -> BindingClient:
+    wire: BindingClient = request.param(http)
     return wire
 
 
@@ -51,13 +51,13 @@ def receiver() -> Iterator[Receiver]:
         yield receiver
 
 
-# By hand
+# With plain HTTP
 
 
 def test_push_configs_are_created_read_listed_and_deleted_as_the_protocol_defines(
-    wire: Wire,
+    wire: BindingClient,
 ) -> None:
-    """`Wire` validates every response."""
+    """`BindingClient` validates every response."""
     task_ref = {"taskId": wire.send(message("test.echo", {"data": {}}))["id"]}
     config_ref = {**task_ref, "id": "c1"}
     credentials: Json = (
@@ -89,7 +89,7 @@ def test_push_configs_are_created_read_listed_and_deleted_as_the_protocol_define
     ],
 )
 def test_an_invalid_push_config_gets_the_right_error_code(
-    wire: Wire, params: Json, codes: tuple[int, int]
+    wire: BindingClient, params: Json, codes: tuple[int, int]
 ) -> None:
     task = wire.send(message("test.echo", {"data": {}}))["id"]
     answer = wire.ask("CreateTaskPushNotificationConfig", {"taskId": task, **params})
@@ -97,7 +97,7 @@ def test_an_invalid_push_config_gets_the_right_error_code(
 
 
 def test_a_notification_has_the_body_that_the_protocol_defines(
-    wire: Wire, receiver: Receiver
+    wire: BindingClient, receiver: Receiver
 ) -> None:
     """0.3 sends the Task, 1.0 a StreamResponse."""
     send_params = message("test.wait", {"data": {"gate": "shut"}}, wait=False)
@@ -113,7 +113,7 @@ def test_a_notification_has_the_body_that_the_protocol_defines(
         assert event.status_update.status.state == TaskState.TASK_STATE_CANCELED
 
 
-# By the SDK
+# With the SDKs
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ async def test_the_sdk_client_creates_reads_lists_and_deletes_push_configs(
     delete_request = DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="c1")
     assert await client.create_task_push_notification_config(push_config) == push_config
     assert await client.get_task_push_notification_config(config_ref) == push_config
-    if binding == "rest-0.3":  # there the SDK neither lists nor deletes them
+    if binding == "rest-0.3":  # the SDK cannot list or delete configs over this binding
         with pytest.raises(NotImplementedError):
             await client.list_task_push_notification_configs(list_request)
         return
@@ -197,9 +197,9 @@ async def test_the_sdk_client_can_read_a_failed_push_config(
         path = f"/tasks/{task.id}/pushNotificationConfigs/c1"
         await asyncio.to_thread(eventually, lambda: http.get(path).json().get("status") == "failed")
         get_request = GetTaskPushNotificationConfigRequest(task_id=task.id, id="c1")
-        read = await clients.blocking.get_task_push_notification_config(get_request)
-        assert read == webhook(task.id, receiver.url)
-        if binding == "rest-0.3":  # there the SDK does not list them
+        fetched = await clients.blocking.get_task_push_notification_config(get_request)
+        assert fetched == webhook(task.id, receiver.url)
+        if binding == "rest-0.3":  # the SDK cannot list configs over this binding
             return
         list_request = ListTaskPushNotificationConfigsRequest(task_id=task.id)
         listed = await clients.blocking.list_task_push_notification_configs(list_request)
@@ -221,7 +221,7 @@ def test_a_program_of_protocol_0_3_gets_its_notifications(
         "token": "t-1",
         "authentication": {"schemes": ["Bearer"], "credentials": "sesame"},
     }
-    no_token = {"token": ""} if transport == "HTTP+JSON" else {}  # the SDK's own default there
+    no_token = {"token": ""} if transport == "HTTP+JSON" else {}  # the SDK adds it
     assert steps["set"]["config"] == {
         "id": steps["send"]["task"],
         "url": receiver.url,

@@ -9,10 +9,10 @@ import pytest
 from a2a import types as a2a
 from google.protobuf.json_format import MessageToDict, ParseDict
 
-from tests.e2e.bindings import JsonRpc, OldJsonRpc, Rest, Wire, check_details, schema_of
+from tests.e2e.bindings import BindingClient, JsonRpc, OldJsonRpc, Rest, check_details, schema_of
 from tests.e2e.wire import Json, Rpc, parse
 
-PUSH = {"taskId": "t", "id": "c", "url": "https://example.com/hook"}
+PUSH_CONFIG = {"taskId": "t", "id": "c", "url": "https://example.com/hook"}
 FILE = {"raw": "aGk=", "filename": "hi.txt", "mediaType": "text/plain"}
 LINK = {"url": "https://example.com/hi.txt", "filename": "hi.txt", "mediaType": "text/plain"}
 
@@ -26,8 +26,8 @@ def message(skill: str | None, *parts: Json, wait: bool = True, **members: str) 
 
 def state(event: Json) -> str:
     """Return the state in a task or an event, as 0.3 spells it."""
-    holder: Mapping[str, Any] = event.get("task") or event.get("statusUpdate") or event
-    name: str = holder["status"]["state"]
+    status_holder: Mapping[str, Any] = event.get("task") or event.get("statusUpdate") or event
+    name: str = status_holder["status"]["state"]
     return name.removeprefix("TASK_STATE_").replace("_", "-").lower()
 
 
@@ -48,8 +48,8 @@ def http(agent: str) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(params=[OldJsonRpc, JsonRpc, Rest])
-def wire(http: httpx.Client, request: pytest.FixtureRequest) -> Wire:
-    wire: Wire = request.param(http)
+def wire(http: httpx.Client, request: pytest.FixtureRequest) -> BindingClient:
+    wire: BindingClient = request.param(http)
     return wire
 
 
@@ -64,7 +64,7 @@ def wire(http: httpx.Client, request: pytest.FixtureRequest) -> Wire:
         [{"data": {}}, FILE, LINK, {"text": ""}],
     ],
 )
-def test_a_task_with_any_parts_is_valid(wire: Wire, parts: list[Json]) -> None:
+def test_a_task_with_any_parts_is_valid(wire: BindingClient, parts: list[Json]) -> None:
     task = wire.send(message("test.echo", *parts, contextId="c-schema"))
     assert state(task) == "completed"
     assert task["contextId"] == "c-schema"
@@ -74,21 +74,21 @@ def test_a_task_with_any_parts_is_valid(wire: Wire, parts: list[Json]) -> None:
 
 
 @pytest.mark.parametrize("skill", ["test.pack", "markdown.html", "text.stats"])
-def test_a_stream_is_valid(wire: Wire, skill: str) -> None:
+def test_a_stream_is_valid(wire: BindingClient, skill: str) -> None:
     first, *_, last = wire.read("SendStreamingMessage", message(skill, {"data": {"text": "tea"}}))
     assert (state(first), state(last)) == ("submitted", "completed")
 
 
-def test_a_failing_stream_is_valid(wire: Wire) -> None:
+def test_a_failing_stream_is_valid(wire: BindingClient) -> None:
     *_, last = wire.read("SendStreamingMessage", message("test.fail", {"data": {}}))
     assert state(last) == "failed"
 
 
-def test_a_failed_task_is_valid(wire: Wire) -> None:
+def test_a_failed_task_is_valid(wire: BindingClient) -> None:
     assert state(wire.send(message("test.fail", {"data": {}}))) == "failed"
 
 
-def test_a_paused_task_and_its_rejection_are_valid(wire: Wire) -> None:
+def test_a_paused_task_and_its_rejection_are_valid(wire: BindingClient) -> None:
     paused = wire.send(message("files.delete", {"data": {"path": "none.txt"}}))
     assert state(paused) == "input-required"
     unclear = wire.send(message(None, {"text": "perhaps"}, taskId=paused["id"]))
@@ -97,7 +97,7 @@ def test_a_paused_task_and_its_rejection_are_valid(wire: Wire) -> None:
     assert state(last) == "rejected"
 
 
-def test_a_subscription_and_a_cancellation_are_valid(wire: Wire) -> None:
+def test_a_subscription_and_a_cancellation_are_valid(wire: BindingClient) -> None:
     running = wire.send(message("test.wait", {"data": {"gate": "never"}}, wait=False))
     assert state(running) in {"submitted", "working"}
     with wire.open("SubscribeToTask", {"id": running["id"]}) as stream:
@@ -108,13 +108,13 @@ def test_a_subscription_and_a_cancellation_are_valid(wire: Wire) -> None:
     assert state(last) == "canceled"
 
 
-def test_a_replay_repeats_the_events(wire: Wire) -> None:
+def test_a_replay_repeats_the_events(wire: BindingClient) -> None:
     events = wire.read("SendStreamingMessage", message("text.stats", {"text": "a\n\nb"}))
     replayed = wire.read("SubscribeToTask", {"id": task_id(events[0])}, last_id=1)
     assert replayed == events[1:]
 
 
-def test_a_list_of_tasks_is_valid(wire: Wire) -> None:
+def test_a_list_of_tasks_is_valid(wire: BindingClient) -> None:
     context = str(uuid4())
     assert wire.ask("ListTasks", {"contextId": context})["tasks"] == []
     sent = [wire.send(message("test.echo", {"data": {}}, contextId=context)) for _ in range(3)]
@@ -140,24 +140,24 @@ def test_an_empty_list_of_1_0_has_all_required_members(http: httpx.Client) -> No
         ("GetTask", {"id": "no-such"}, (-32001, 404)),
         ("CancelTask", {"id": "no-such"}, (-32001, 404)),
         ("SubscribeToTask", {"id": "no-such"}, (-32001, 404)),
-        ("CreateTaskPushNotificationConfig", PUSH, (-32003, 400)),
+        ("CreateTaskPushNotificationConfig", PUSH_CONFIG, (-32003, 400)),
         ("GetTaskPushNotificationConfig", {"taskId": "t", "id": "c"}, (-32003, 400)),
         ("ListTaskPushNotificationConfigs", {"taskId": "t", "id": ""}, (-32003, 400)),
         ("DeleteTaskPushNotificationConfig", {"taskId": "t", "id": "c"}, (-32003, 400)),
     ],
 )
 def test_an_error_is_valid_and_has_the_right_code(
-    wire: Wire, method: str, params: Json, codes: tuple[int, int]
+    wire: BindingClient, method: str, params: Json, codes: tuple[int, int]
 ) -> None:
     assert code(wire.ask(method, params)) == codes[isinstance(wire, Rest)]
 
 
-def test_an_extended_card_that_is_not_declared_is_refused(wire: Wire) -> None:
+def test_an_extended_card_that_is_not_declared_is_refused(wire: BindingClient) -> None:
     codes = {Rest: 400, OldJsonRpc: -32007}
     assert code(wire.ask("GetExtendedAgentCard", {})) == codes.get(type(wire), -32004)
 
 
-def test_the_errors_about_a_finished_task_have_the_right_codes(wire: Wire) -> None:
+def test_the_errors_about_a_finished_task_have_the_right_codes(wire: BindingClient) -> None:
     task = wire.send(message("test.echo", {"data": {}}))
     second_message = message("test.echo", {"data": {}}, taskId=task["id"])
     codes = [

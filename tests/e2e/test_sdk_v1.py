@@ -70,15 +70,15 @@ class Clients:
 
     def __init__(self, http: httpx.AsyncClient, card: AgentCard, binding: str) -> None:
         protocol, version = BINDINGS[binding]
-        narrowed = AgentCard()
-        narrowed.CopyFrom(card)
-        del narrowed.supported_interfaces[:]
-        narrowed.supported_interfaces.extend(
+        card_of_binding = AgentCard()
+        card_of_binding.CopyFrom(card)
+        del card_of_binding.supported_interfaces[:]
+        card_of_binding.supported_interfaces.extend(
             interface
             for interface in card.supported_interfaces
             if (interface.protocol_binding, interface.protocol_version) == (protocol, version)
         )
-        self._http, self._card, self._protocol = http, narrowed, protocol
+        self._http, self._card, self._protocol = http, card_of_binding, protocol
         self.streaming = self._client(streaming=True)
         self.blocking = self._client(streaming=False)
         self.polling = self._client(streaming=False, polling=True)
@@ -106,7 +106,7 @@ class Clients:
         return await self.blocking.cancel_task(CancelTaskRequest(id=task.id))
 
     @asynccontextmanager
-    async def watching(self, task: Task) -> AsyncIterator[AsyncIterator[StreamResponse]]:
+    async def subscribed(self, task: Task) -> AsyncIterator[AsyncIterator[StreamResponse]]:
         """Subscribe to a task and yield its events after the first, which is the task itself."""
         request = SubscribeToTaskRequest(id=task.id)
         subscription = self.streaming.subscribe(request)
@@ -168,7 +168,7 @@ async def test_the_card_lists_every_binding_and_every_skill(card: AgentCard, age
     assert card.capabilities.streaming
 
 
-async def test_both_card_addresses_give_the_same_card(
+async def test_both_card_urls_return_the_same_card(
     http: httpx.AsyncClient, card: AgentCard, agent: str
 ) -> None:
     resolver = A2ACardResolver(http, agent, agent_card_path="/.well-known/agent.json")
@@ -201,7 +201,7 @@ async def test_whole_numbers_arrive_exactly(clients: Clients) -> None:
 async def test_bytes_arrive_as_a_file(clients: Clients, binding: str) -> None:
     task = await clients.send(request_to("test.pack", {"text": "grüße"}))
     (artifact,) = task.artifacts
-    if binding == "rest-0.3":  # the SDKs disagree about the encoding of bytes there
+    if binding == "rest-0.3":  # the SDKs encode bytes differently over this binding
         (url,) = [part.url for part in artifact.parts if part.url]
         assert url == "data:text/plain;base64,Z3LDvMOfZQ=="
     else:
@@ -215,7 +215,7 @@ async def test_a_task_sent_without_waiting_can_be_followed_to_its_end(clients: C
     task = await clients.start(request_to("test.wait", {"gate": gate}))
     assert task.status.state not in TERMINAL
     assert (await clients.get(task)).status.state not in TERMINAL
-    async with clients.watching(task) as events:
+    async with clients.subscribed(task) as events:
         await clients.send(request_to("test.open", {"gate": gate}))
         *_, last = [event async for event in events]
     assert state(last) == COMPLETED
@@ -224,10 +224,10 @@ async def test_a_task_sent_without_waiting_can_be_followed_to_its_end(clients: C
 
 async def test_a_stream_delivers_chunks_then_the_final_state(clients: Clients) -> None:
     events = await clients.stream(request_to("text.stats", {"text": "To be\n\nor not\n\nto be"}))
-    first, *between, last = events
+    first, *updates_before_last, last = events
     assert first.task.status.state == TaskState.TASK_STATE_SUBMITTED
-    assert state(between[0]) == WORKING
-    updates = [event.artifact_update for event in between[1:]]
+    assert state(updates_before_last[0]) == WORKING
+    updates = [event.artifact_update for event in updates_before_last[1:]]
     assert [update.append for update in updates] == [False, True, True, True]
     assert {update.artifact.artifact_id for update in updates} == {"result"}
     assert state(last) == COMPLETED
@@ -258,10 +258,10 @@ async def test_a_slow_job_can_be_canceled(clients: Clients) -> None:
         await clients.cancel(first.task)
 
 
-async def test_two_watchers_see_the_same_end(clients: Clients) -> None:
+async def test_two_subscribers_receive_the_same_last_event(clients: Clients) -> None:
     gate = str(uuid4())
     task = await clients.start(request_to("test.wait", {"gate": gate}))
-    async with clients.watching(task) as first_events, clients.watching(task) as second_events:
+    async with clients.subscribed(task) as first_events, clients.subscribed(task) as second_events:
         await clients.send(request_to("test.open", {"gate": gate}))
         last_events = [
             [event async for event in events][-1] for events in (first_events, second_events)
@@ -341,22 +341,22 @@ async def test_push_notifications_are_refused(clients: Clients) -> None:
         await clients.send(message)
 
 
-async def test_a_destructive_skill_runs_only_after_a_yes(clients: Clients, sandbox: Path) -> None:
+async def test_a_destructive_skill_runs_once_approved(clients: Clients, sandbox: Path) -> None:
     file = sandbox / f"{uuid4()}.txt"
     file.write_text("old", encoding="utf-8")
     paused = await clients.send(request_to("files.delete", {"path": file.name}))
     assert paused.status.state == INPUT_REQUIRED
     assert file.exists()
-    answered = await clients.send(
+    resumed = await clients.send(
         request_to(None, "yes", task_id=paused.id, context_id=paused.context_id)
     )
-    assert answered.id == paused.id
-    assert answered.status.state == COMPLETED
-    assert output(answered) == {"deleted": file.name, "size": 3}
+    assert resumed.id == paused.id
+    assert resumed.status.state == COMPLETED
+    assert output(resumed) == {"deleted": file.name, "size": 3}
     assert not file.exists()
 
 
-async def test_a_destructive_skill_does_not_run_after_a_no(clients: Clients, sandbox: Path) -> None:
+async def test_a_rejected_destructive_skill_does_not_run(clients: Clients, sandbox: Path) -> None:
     file = sandbox / f"{uuid4()}.txt"
     file.write_text("old", encoding="utf-8")
     first, *_, pause = await clients.stream(request_to("files.delete", {"path": file.name}))

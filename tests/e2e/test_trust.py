@@ -199,7 +199,7 @@ async def test_the_sdk_of_1_0_opens_the_extended_card_and_its_skills(
         await clients.blocking.get_task(GetTaskRequest(id=task.id))
 
 
-OLD = """
+SDK_0_3_PROGRAM = """
 import asyncio, json, sys
 from uuid import uuid4
 import httpx
@@ -232,15 +232,13 @@ def test_the_sdk_of_0_3_opens_the_extended_card_and_its_skills(
 ) -> None:
     python = python_environment("sdk-v03", "a2a-sdk==0.3.26")
     token = issuer.token("ada", "payroll")
-    steps = run_steps(str(python), "-I", "-W", "error", "-c", OLD, agent_url, token)
+    steps = run_steps(str(python), "-I", "-W", "error", "-c", SDK_0_3_PROGRAM, agent_url, token)
     assert steps["public"] == {"skills": ["hello"]}
     assert steps["extended"] == {"skills": PAYROLL}
     assert steps["task"] == {"output": ADA}
 
 
-def test_our_own_client_opens_the_extended_card_and_its_skills(
-    agent_url: str, issuer: Issuer
-) -> None:
+def test_our_client_opens_the_extended_card_and_its_skills(agent_url: str, issuer: Issuer) -> None:
     token = issuer.token("ada", "payroll")
     with SyncA2AClient(agent_url, auth=f"Bearer {token}") as client:
         assert [skill.id for skill in client.agent_card.skills] == ["hello"]
@@ -278,7 +276,7 @@ REFUSED: dict[str, tuple[Json, str]] = {
 }
 REASONS = {name: reason for name, (_, reason) in REFUSED.items()} | {
     "malformed": "malformed",
-    "signed by others": "invalid signature",
+    "signed with another key": "invalid signature",
 }
 
 
@@ -289,18 +287,18 @@ def challenge_for(reason: str) -> str:
 
 def forged_token(issuer: Issuer) -> str:
     """Return a token in the issuer's name that is signed with another key."""
-    other = Issuer()
-    other.url = issuer.url
-    return other.token("ada", "payroll")
+    forger = Issuer()
+    forger.url = issuer.url
+    return forger.token("ada", "payroll")
 
 
-@pytest.mark.parametrize("case", [*REFUSED, "malformed", "signed by others", "missing"])
+@pytest.mark.parametrize("case", [*REFUSED, "malformed", "signed with another key", "missing"])
 def test_a_request_without_a_valid_token_is_refused(
     case: str, http: httpx.Client, issuer: Issuer
 ) -> None:
     other_tokens = {
         "malformed": "no-token.at-all.not-one",
-        "signed by others": forged_token(issuer),
+        "signed with another key": forged_token(issuer),
     }
     token = other_tokens.get(case) or issuer.token(
         "ada", "payroll", **REFUSED.get(case, ({}, ""))[0]
@@ -321,7 +319,7 @@ def test_a_request_without_a_valid_token_is_refused(
 
 @pytest.fixture(params=DIALECTS)
 def bob(http: httpx.Client, issuer: Issuer, request: pytest.FixtureRequest) -> Agent:
-    """Return the agent, called as bob, who may call `hello` and nothing else."""
+    """Return the agent, with the token of bob, who may call only `hello`."""
     http.headers.update(bearer_headers(issuer.token("bob")))
     return Agent(http, request.param)
 
@@ -354,7 +352,7 @@ def test_a_denial_does_not_reveal_whether_the_skill_is_busy(issuer: Issuer) -> N
 # With the oldest and the newest apcore
 
 
-RULES = """
+ACL_PROGRAM = """
 import json
 import httpx
 from apcore import ACL, ACLRule, Executor, Identity, Registry
@@ -404,7 +402,7 @@ def steps(request: pytest.FixtureRequest) -> Any:
     if request.param != "newest":
         apcore = f"apcore=={request.param}"
         python = python_environment(f"apcore-{request.param}", apcore, sources=SOURCES)
-    return run_steps(str(python), "-c", RULES, cwd=ROOT)
+    return run_steps(str(python), "-c", ACL_PROGRAM, cwd=ROOT)
 
 
 def test_cards_and_calls_follow_the_acl_of_each_apcore(steps: Any) -> None:

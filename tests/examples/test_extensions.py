@@ -103,7 +103,9 @@ async def test_every_module_is_documented(registry: Registry) -> None:
 @pytest.mark.parametrize(
     "module", ["csv.summary", "markdown.html", "orders.price", "text.stats", "units.convert"]
 )
-async def test_the_examples_are_true(executor: Executor, registry: Registry, module: str) -> None:
+async def test_examples_return_their_documented_output(
+    executor: Executor, registry: Registry, module: str
+) -> None:
     definition = registry.get_definition(module)
     assert definition is not None
     for example in definition.examples:
@@ -237,14 +239,14 @@ class TestMarkdownHtml:
 
 
 class TestTextStats:
-    async def test_the_stream_adds_up_to_the_whole(self, executor: Executor) -> None:
+    async def test_the_chunks_of_a_stream_add_up_to_the_result(self, executor: Executor) -> None:
         inputs = {"text": "One fish, two fish.\n\nRed fish.\n \nBlue fish.\n"}
         pieces = await chunks(executor, "text.stats", inputs)
         assert [list(piece.get("paragraphs", {})) for piece in pieces] == [["1"], ["2"], ["3"], []]
         paragraphs = {k: v for piece in pieces[:-1] for k, v in piece["paragraphs"].items()}
-        whole = await executor.call_async("text.stats", inputs)
-        assert whole == {"paragraphs": paragraphs, **pieces[-1]}
-        assert whole["common"]["fish"] == 4
+        result = await executor.call_async("text.stats", inputs)
+        assert result == {"paragraphs": paragraphs, **pieces[-1]}
+        assert result["common"]["fish"] == 4
 
     async def test_text_without_words_has_empty_stats(self, executor: Executor) -> None:
         stats = await executor.call_async("text.stats", {"text": "?!"})
@@ -361,7 +363,7 @@ class TestUnitsConvert:
         async with serving(str(EXTENSIONS), request.param) as peer:
             yield peer
 
-    async def say(self, peer: Peer, text: str, **members: Any) -> Answer:
+    async def convert(self, peer: Peer, text: str, **members: Any) -> Answer:
         part = peer.part(text=text)
         return await peer.send("units.convert", part, **{"contextId": "trip", **members})
 
@@ -391,23 +393,23 @@ class TestUnitsConvert:
             await executor.call_async("units.convert", {"text": text})
 
     async def test_a_missing_unit_is_asked_for(self, peer: Peer) -> None:
-        paused = await self.say(peer, "2 kg")
+        paused = await self.convert(peer, "2 kg")
         question, data = map(content_of, paused.task["status"]["message"]["parts"])
         assert paused.state == "input-required"
         assert question == "2 kg in which unit?\n1. g\n2. oz\n3. lb"
         assert data["input"]["choices"] == ["g", "oz", "lb"]
-        answer = await self.say(peer, "lb", taskId=paused.task["id"])
+        answer = await self.convert(peer, "lb", taskId=paused.task["id"])
         assert answer.task["id"] == paused.task["id"]
         assert answer.data == {"text": "2 kg = 4.40925 lb", "amount": 4.40925, "unit": "lb"}
 
     @pytest.mark.parametrize("answer", ["hello", "kg", "km"])
-    async def test_after_an_unhelpful_answer_the_unit_is_asked_for_again(
+    async def test_after_an_invalid_answer_the_unit_is_asked_for_again(
         self, peer: Peer, answer: str
     ) -> None:
-        paused = await self.say(peer, "2 kg")
+        paused = await self.convert(peer, "2 kg")
         task_id = paused.task["id"]
-        assert (await self.say(peer, answer, taskId=task_id)).state == "input-required"
-        answered = await self.say(peer, "g", taskId=task_id)
+        assert (await self.convert(peer, answer, taskId=task_id)).state == "input-required"
+        answered = await self.convert(peer, "g", taskId=task_id)
         assert answered.task["id"] == task_id
         assert answered.data["text"] == "2 kg = 2000 g"
 
@@ -422,22 +424,22 @@ class TestUnitsConvert:
             "1 m": "1 m = 3.28084 ft",
             "2 kg": "2 kg = 4.40925 lb",
         }
-        assert [(await self.say(peer, text)).data["text"] for text in answers] == [
+        assert [(await self.convert(peer, text)).data["text"] for text in answers] == [
             *answers.values()
         ]
 
     async def test_earlier_data_parts_are_read_too(self, peer: Peer) -> None:
         data = peer.part(data={"text": "5 km in mi"})
         await peer.send("units.convert", data, contextId="trip")
-        assert (await self.say(peer, "1 km")).data["text"] == "1 km = 0.621371 mi"
+        assert (await self.convert(peer, "1 km")).data["text"] == "1 km = 0.621371 mi"
 
     async def test_messages_to_other_skills_are_ignored(self, peer: Peer) -> None:
-        await self.say(peer, "5 km in mi")
+        await self.convert(peer, "5 km in mi")
         parts = [peer.part(text="5 km in the woods"), peer.part(data=[5]), peer.part(data={})]
         await peer.send("text.stats", *parts, contextId="trip")
-        assert (await self.say(peer, "1 km")).data["text"] == "1 km = 0.621371 mi"
+        assert (await self.convert(peer, "1 km")).data["text"] == "1 km = 0.621371 mi"
 
     async def test_another_conversation_starts_without_history(self, peer: Peer) -> None:
-        await self.say(peer, "5 km in mi")
-        answer = await self.say(peer, "ft", contextId="another trip")
+        await self.convert(peer, "5 km in mi")
+        answer = await self.convert(peer, "ft", contextId="another trip")
         assert answer.state == "input-required"

@@ -1,4 +1,4 @@
-"""The gateway of the examples serves two agents under rules of its own."""
+"""The example gateway serves two agents under its own access rules."""
 
 import shutil
 from collections.abc import Iterator
@@ -60,15 +60,15 @@ def test_the_gateway_serves_both_agents_under_its_own_rules(gateway: str, tmp_pa
         with pytest.raises(TaskNotFoundError):
             client.call("remote.tools.stats", "one two")
 
-        with pytest.raises(InputRequired) as asked:
+        with pytest.raises(InputRequired) as paused:
             client.call("remote.tools.convert", "5 km")
-        answered = client.reply(asked.value.task, "mi")
+        answered = client.reply(paused.value.task, "mi")
         expected = {"text": "5 km = 3.10686 mi", "amount": 3.10686, "unit": "mi"}
         assert answered.value == expected
 
-        with pytest.raises(InputRequired) as asked:
+        with pytest.raises(InputRequired) as paused:
             client.call("remote.files.delete", {"path": "old.txt"})
         assert (tmp_path / "sandbox" / "old.txt").exists()
-        approved = client.reply(asked.value.task, "yes")
+        approved = client.reply(paused.value.task, "yes")
         assert approved.value == {"deleted": "old.txt", "size": 3}
         assert not (tmp_path / "sandbox" / "old.txt").exists()

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.process
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_it_prints_the_events_of_its_task(tmp_path: Path) -> None:
+def test_the_client_prints_the_events_of_its_task(tmp_path: Path) -> None:
     with process(serve_command(EXAMPLES / "extensions", grpc_port=0), tmp_path) as agent:
         agent.answers_at(agent.url)
         result = subprocess.run(

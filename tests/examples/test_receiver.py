@@ -58,7 +58,7 @@ def signed_headers(url: str, body: str, *, age: float = 0) -> dict[str, str]:
     return {"webhook-id": "msg_1", "webhook-timestamp": timestamp, "webhook-signature": signature}
 
 
-def test_it_prints_each_state_of_a_task_once_in_either_version() -> None:
+def test_each_state_of_a_task_is_printed_once_in_either_version() -> None:
     with receiver() as (url, lines), agent() as caller:
         for send in (caller.send, caller.send_old):
             task = send(url=url)
@@ -66,7 +66,7 @@ def test_it_prints_each_state_of_a_task_once_in_either_version() -> None:
             assert printed == [f"task {task['id']} is {state}\n" for state in STATES]
 
 
-def test_it_refuses_forged_and_old_notifications_and_prints_none_twice() -> None:
+def test_forged_and_old_notifications_are_refused_and_none_is_printed_twice() -> None:
     body = '{"id": "t1", "status": {"state": "working"}}'
     with receiver() as (url, lines):
         assert httpx.post(url, content=body).status_code == 401
@@ -93,7 +93,7 @@ def test_it_refuses_forged_and_old_notifications_and_prints_none_twice() -> None
 @pytest.mark.parametrize(
     ("length", "status"), [("-1", 400), ("many", 400), ("9" * 5000, 413), ("99999999", 413)]
 )
-def test_it_refuses_invalid_and_excessive_content_lengths(length: str, status: int) -> None:
+def test_invalid_and_excessive_content_lengths_are_refused(length: str, status: int) -> None:
     with receiver() as (url, _):
         connection = HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE)
         connection.putrequest("POST", "/")
@@ -103,7 +103,7 @@ def test_it_refuses_invalid_and_excessive_content_lengths(length: str, status: i
         connection.close()
 
 
-def test_without_a_secret_it_exits_with_a_message() -> None:
+def test_without_a_secret_the_receiver_exits_with_a_message() -> None:
     environment = {k: v for k, v in os.environ.items() if k != "PUSH_SECRET"}
     result = subprocess.run(
         [sys.executable, str(SCRIPT)], env=environment, capture_output=True, text=True, check=False

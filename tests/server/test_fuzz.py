@@ -19,7 +19,7 @@ from google.protobuf.json_format import ParseError as NoMessage
 from hypothesis import HealthCheck, given, settings
 from jsonschema import ValidationError
 
-from tests.e2e.bindings import OLD, RESULTS, SCHEMAS, check_details
+from tests.e2e.bindings import OLD_METHODS, RESULTS, SCHEMAS, check_details
 from tests.e2e.wire import parse
 
 from .asking import Agent, Json, check_no_leaks, state_of
@@ -48,7 +48,7 @@ CODES = {*JSON_RPC_ERROR_CODE_MAP.values(), -32029} - {-32603}
 """The error codes of requests; an internal error occurs only in tasks."""
 UNREAD = {-32700, -32600, -32005}
 """The errors of requests whose id may be unknown."""
-RESPONSES = dict(OLD.values())
+RESPONSES = dict(OLD_METHODS.values())
 """The schema of each method's responses in 0.3."""
 
 

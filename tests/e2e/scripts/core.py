@@ -126,13 +126,13 @@ class Steps:
         params = send_params("files.delete", {"path": file.name}, modern=False)
         paused = self.old.call("message/send", params)["result"]
         still_exists = file.exists()
-        yes = send_params("files.delete", "yes", modern=False)
-        yes["message"]["taskId"] = paused["id"]
-        answered = self.old.call("message/send", yes)["result"]
+        approval = send_params("files.delete", "yes", modern=False)
+        approval["message"]["taskId"] = paused["id"]
+        resumed = self.old.call("message/send", approval)["result"]
         return {
             "before": paused["status"]["state"],
             "kept": still_exists,
-            "after": answered["status"]["state"],
+            "after": resumed["status"]["state"],
             "gone": not file.exists(),
         }
 

@@ -12,10 +12,10 @@ const { ClientFactory, DefaultAgentCardResolver, JsonRpcTransportFactory, RestTr
 const { Role, SendMessageRequest, taskStateToJSON } = require("sdk-v1");
 
 const report = (step, result) => console.log(JSON.stringify({ step, ...result }));
-const state = (of) => taskStateToJSON(of.status.state).replace("TASK_STATE_", "").toLowerCase();
+const state = (event) => taskStateToJSON(event.status.state).replace("TASK_STATE_", "").toLowerCase();
 const output = (task) => task.artifacts[0].parts[0].content.value;
 
-function ask(skill, content, { taskId, wait = true } = {}) {
+function messageTo(skill, content, { taskId, wait = true } = {}) {
   const part = typeof content === "string" ? { text: content } : { data: content };
   return SendMessageRequest.fromJSON({
     message: { messageId: randomUUID(), role: "ROLE_USER", parts: [part], taskId },
@@ -24,13 +24,13 @@ function ask(skill, content, { taskId, wait = true } = {}) {
   });
 }
 
-async function all(stream) {
+async function eventsOf(stream) {
   const events = [];
   for await (const event of stream) events.push(event.payload);
   return events;
 }
 
-async function refusal(attempt) {
+async function errorName(attempt) {
   try {
     await attempt;
   } catch (error) {
@@ -55,44 +55,44 @@ report("card", {
   skills: card.skills.map((skill) => skill.id),
 });
 
-const task = await client.sendMessage(ask("markdown.html", "# Tea"));
-const again = await client.getTask({ id: task.id, tenant: "" });
-report("send", { state: state(task), output: output(task), same: again.id === task.id });
+const task = await client.sendMessage(messageTo("markdown.html", "# Tea"));
+const fetched = await client.getTask({ id: task.id, tenant: "" });
+report("send", { state: state(task), output: output(task), same: fetched.id === task.id });
 
-const numbers = await client.sendMessage(ask("test.echo", { n: 2 ** 53, half: 0.5 }));
-report("numbers", { output: output(numbers) });
+const echoed = await client.sendMessage(messageTo("test.echo", { n: 2 ** 53, half: 0.5 }));
+report("numbers", { output: output(echoed) });
 
-const events = await all(client.sendMessageStream(ask("text.stats", "To be\n\nor not")));
+const events = await eventsOf(client.sendMessageStream(messageTo("text.stats", "To be\n\nor not")));
 report("stream", {
   kinds: events.map((event) => event.$case),
   state: state(events.at(-1).value),
 });
 
-const slow = await client.sendMessage(ask("jobs.countdown", { seconds: 300 }, { wait: false }));
+const slow = await client.sendMessage(messageTo("jobs.countdown", { seconds: 300 }, { wait: false }));
 const canceled = await client.cancelTask({ id: slow.id, tenant: "" });
 report("cancel", { before: state(slow), after: state(canceled) });
 
 const gate = randomUUID();
-const waiting = await client.sendMessage(ask("test.wait", { gate }, { wait: false }));
-const stream = client.resubscribeTask({ id: waiting.id, tenant: "" });
+const waitingTask = await client.sendMessage(messageTo("test.wait", { gate }, { wait: false }));
+const stream = client.resubscribeTask({ id: waitingTask.id, tenant: "" });
 const first = (await stream.next()).value.payload;
-await client.sendMessage(ask("test.open", { gate }));
-const rest = await all(stream);
+await client.sendMessage(messageTo("test.open", { gate }));
+const rest = await eventsOf(stream);
 report("resubscribe", {
   kinds: [first, ...rest].map((event) => event.$case),
   state: state(rest.at(-1).value),
-  output: output(await client.getTask({ id: waiting.id, tenant: "" })).opened === gate,
+  output: output(await client.getTask({ id: waitingTask.id, tenant: "" })).opened === gate,
 });
 
-const paused = await client.sendMessage(ask("files.delete", { path: "none.txt" }));
-const answered = await client.sendMessage(ask(undefined, "no", { taskId: paused.id }));
-report("approve", { before: state(paused), after: state(answered), same: paused.id === answered.id });
+const paused = await client.sendMessage(messageTo("files.delete", { path: "none.txt" }));
+const resumed = await client.sendMessage(messageTo(undefined, "no", { taskId: paused.id }));
+report("approve", { before: state(paused), after: state(resumed), same: paused.id === resumed.id });
 
 report("error", {
   names: [
-    await refusal(client.sendMessage(ask("no.such", {}))),
-    await refusal(client.sendMessageStream(ask("no.such", {})).next()),
-    await refusal(client.sendMessage(ask("csv.summary", { text: 5 }))),
-    await refusal(client.getTask({ id: "no-such", tenant: "" })),
+    await errorName(client.sendMessage(messageTo("no.such", {}))),
+    await errorName(client.sendMessageStream(messageTo("no.such", {})).next()),
+    await errorName(client.sendMessage(messageTo("csv.summary", { text: 5 }))),
+    await errorName(client.getTask({ id: "no-such", tenant: "" })),
   ],
 });

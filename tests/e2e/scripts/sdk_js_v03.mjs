@@ -12,7 +12,7 @@ const { ClientFactory, ClientFactoryOptions } = require("sdk-v03/client");
 const report = (step, result) => console.log(JSON.stringify({ step, ...result }));
 const output = (task) => task.artifacts[0].parts[0].data;
 
-function ask(skill, content, { taskId, blocking = true } = {}) {
+function messageTo(skill, content, { taskId, blocking = true } = {}) {
   const part =
     typeof content === "string" ? { kind: "text", text: content } : { kind: "data", data: content };
   return {
@@ -22,13 +22,13 @@ function ask(skill, content, { taskId, blocking = true } = {}) {
   };
 }
 
-async function all(stream) {
+async function eventsOf(stream) {
   const events = [];
   for await (const event of stream) events.push(event);
   return events;
 }
 
-async function refusal(attempt) {
+async function errorName(attempt) {
   try {
     await attempt;
   } catch (error) {
@@ -46,45 +46,45 @@ report("card", {
   skills: card.skills.map((skill) => skill.id),
 });
 
-const task = await client.sendMessage(ask("markdown.html", "# Tea"));
-const again = await client.getTask({ id: task.id });
-report("send", { state: task.status.state, output: output(task), same: again.id === task.id });
+const task = await client.sendMessage(messageTo("markdown.html", "# Tea"));
+const fetched = await client.getTask({ id: task.id });
+report("send", { state: task.status.state, output: output(task), same: fetched.id === task.id });
 
-const numbers = await client.sendMessage(ask("test.echo", { n: 2 ** 53, half: 0.5 }));
-report("numbers", { output: output(numbers) });
+const echoed = await client.sendMessage(messageTo("test.echo", { n: 2 ** 53, half: 0.5 }));
+report("numbers", { output: output(echoed) });
 
-const events = await all(client.sendMessageStream(ask("text.stats", "To be\n\nor not")));
+const events = await eventsOf(client.sendMessageStream(messageTo("text.stats", "To be\n\nor not")));
 report("stream", { kinds: events.map((event) => event.kind), state: events.at(-1).status.state });
 
-const slow = await client.sendMessage(ask("jobs.countdown", { seconds: 300 }, { blocking: false }));
+const slow = await client.sendMessage(messageTo("jobs.countdown", { seconds: 300 }, { blocking: false }));
 const canceled = await client.cancelTask({ id: slow.id });
 report("cancel", { before: slow.status.state, after: canceled.status.state });
 
 const gate = randomUUID();
-const waiting = await client.sendMessage(ask("test.wait", { gate }, { blocking: false }));
-const stream = client.resubscribeTask({ id: waiting.id });
+const waitingTask = await client.sendMessage(messageTo("test.wait", { gate }, { blocking: false }));
+const stream = client.resubscribeTask({ id: waitingTask.id });
 const first = (await stream.next()).value;
-await client.sendMessage(ask("test.open", { gate }));
-const rest = await all(stream);
+await client.sendMessage(messageTo("test.open", { gate }));
+const rest = await eventsOf(stream);
 report("resubscribe", {
   kinds: [first, ...rest].map((event) => event.kind),
   state: rest.at(-1).status.state,
-  output: output(await client.getTask({ id: waiting.id })).opened === gate,
+  output: output(await client.getTask({ id: waitingTask.id })).opened === gate,
 });
 
-const paused = await client.sendMessage(ask("files.delete", { path: "none.txt" }));
-const answered = await client.sendMessage(ask(undefined, "no", { taskId: paused.id }));
+const paused = await client.sendMessage(messageTo("files.delete", { path: "none.txt" }));
+const resumed = await client.sendMessage(messageTo(undefined, "no", { taskId: paused.id }));
 report("approve", {
   before: paused.status.state,
-  after: answered.status.state,
-  same: paused.id === answered.id,
+  after: resumed.status.state,
+  same: paused.id === resumed.id,
 });
 
 report("error", {
   names: [
-    await refusal(client.sendMessage(ask("no.such", {}))),
-    await refusal(client.sendMessageStream(ask("no.such", {})).next()),
-    await refusal(client.sendMessage(ask("csv.summary", { text: 5 }))),
-    await refusal(client.getTask({ id: "no-such" })),
+    await errorName(client.sendMessage(messageTo("no.such", {}))),
+    await errorName(client.sendMessageStream(messageTo("no.such", {})).next()),
+    await errorName(client.sendMessage(messageTo("csv.summary", { text: 5 }))),
+    await errorName(client.getTask({ id: "no-such" })),
   ],
 });

@@ -4,7 +4,7 @@ Runs in an environment of its own, with the agent's URL and the transport as its
 """
 
 # mypy: ignore-errors
-# The types are those of the other version.
+# mypy knows only the types of the SDK for 1.0.
 
 import asyncio
 import json
@@ -34,11 +34,11 @@ def report(step: str, **result: Any) -> None:
     print(json.dumps({"step": step, **result}), flush=True)
 
 
-def send_arguments(skill: str | None, content: Any, **to: str) -> dict[str, Any]:
+def send_arguments(skill: str | None, content: Any, **ids: str) -> dict[str, Any]:
     """Return the arguments of `Client.send_message`."""
     root = TextPart(text=content) if isinstance(content, str) else DataPart(data=content)
     parts = [Part(root=root)]
-    message = Message(message_id=str(uuid4()), role=Role.user, parts=parts, **to)
+    message = Message(message_id=str(uuid4()), role=Role.user, parts=parts, **ids)
     return {"request": message, "request_metadata": {"skillId": skill} if skill else None}
 
 
@@ -110,10 +110,8 @@ class Clients:
 
     async def approve(self) -> None:
         paused = await task_of(self.blocking, send_arguments("files.delete", {"path": "none.txt"}))
-        answered = await task_of(self.blocking, send_arguments(None, "no", task_id=paused.id))
-        report(
-            "approve", before=state(paused), after=state(answered), same=paused.id == answered.id
-        )
+        resumed = await task_of(self.blocking, send_arguments(None, "no", task_id=paused.id))
+        report("approve", before=state(paused), after=state(resumed), same=paused.id == resumed.id)
 
     async def error(self) -> None:
         attempts = [
@@ -126,7 +124,7 @@ class Clients:
 
 
 async def code(attempt: Awaitable[Task]) -> Any:
-    """Return the code that the SDK reports for *attempt*: of JSON-RPC, or else of HTTP."""
+    """Return the code that the SDK reports for *attempt*: JSON-RPC's, or else HTTP's."""
     try:
         task = await attempt
     except A2AClientHTTPError as error:

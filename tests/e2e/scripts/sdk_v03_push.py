@@ -1,11 +1,11 @@
 """Set up webhooks with the SDK for A2A 0.3; print one JSON line for each step.
 
-Runs in an environment of its own, with the agent's URL, the webhook's and the transport as its
-arguments.
+Runs in an environment of its own. Its arguments are the URLs of the agent and of the webhook,
+and the transport.
 """
 
 # mypy: ignore-errors
-# The types are those of the other version.
+# mypy knows only the types of the SDK for 1.0.
 
 import asyncio
 import json
@@ -57,10 +57,10 @@ async def main(url: str, hook: str, transport: str) -> None:
             id=task.id, push_notification_config_id="c1"
         )
         report("send", task=task.id, config=as_json(await client.get_task_callback(get_params)))
-        other = TaskPushNotificationConfig(
+        second_config = TaskPushNotificationConfig(
             task_id=task.id, push_notification_config=PushNotificationConfig(url=hook)
         )
-        report("set", config=as_json(await client.set_task_callback(other)))
+        report("set", config=as_json(await client.set_task_callback(second_config)))
 
 
 asyncio.run(main(*sys.argv[1:]))
