@@ -29,17 +29,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the combinations that are not in the rotation."""
     functions: dict[str, Function] = defaultdict(Function)
-    chosen: list[pytest.Item] = []
-    dropped: list[pytest.Item] = []
+    selected_items: list[pytest.Item] = []
+    deselected_items: list[pytest.Item] = []
     for item in items:  # all tables must be known before any choice
         functions[name_of(item)].record_rows(values_of(item))
     for item in items:
         mark = item.get_closest_marker("rotating")
         axes = mark.args if mark else ()
         selected = functions[name_of(item)].is_selected(values_of(item), axes)
-        (chosen if selected else dropped).append(item)
-    items[:] = chosen
-    config.hook.pytest_deselected(items=dropped)
+        (selected_items if selected else deselected_items).append(item)
+    items[:] = selected_items
+    config.hook.pytest_deselected(items=deselected_items)
 
 
 def name_of(item: pytest.Item) -> str:
@@ -48,7 +48,7 @@ def name_of(item: pytest.Item) -> str:
 
 
 def values_of(item: pytest.Item) -> dict[str, tuple[int, ...]]:
-    """Return the identities of a test's values, by the first name of each table."""
+    """Return the ids of the values in a test's row of each table, by the table's first name."""
     params: dict[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
     tables = [mark.args[0] for mark in item.iter_markers("parametrize")]
     names = [[n.strip() for n in t.split(",")] if isinstance(t, str) else [*t] for t in tables]
@@ -80,8 +80,8 @@ class Function:
             shift = number // lcm(cycle, count) if cycle else 0
             is_next = position == (number + shift) % count
             # values beyond the end of a short table are spread over its rows
-            is_left = last < position and position % (last + 1) == number
-            if not (is_next or is_left):
+            is_surplus = last < position and position % (last + 1) == number
+            if not (is_next or is_surplus):
                 return False
             cycle = lcm(cycle or 1, count)
         return True

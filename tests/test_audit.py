@@ -4,9 +4,9 @@ from typing import Any
 
 from tools.audit import SKIPPED, read
 
-FINE = {"name": "httpx", "version": "0.28.1", "vulns": []}
-UNKNOWN = {"name": "wrapt", "skip_reason": "Dependency not found on PyPI"}
-BROKEN: dict[str, Any] = {
+SAFE = {"name": "httpx", "version": "0.28.1", "vulns": []}
+NOT_FOUND = {"name": "wrapt", "skip_reason": "Dependency not found on PyPI"}
+VULNERABLE: dict[str, Any] = {
     "name": "old",
     "version": "1.0",
     "vulns": [{"id": "PYSEC-1", "fix_versions": ["1.1"]}, {"id": "PYSEC-2", "fix_versions": []}],
@@ -14,7 +14,7 @@ BROKEN: dict[str, Any] = {
 
 
 def test_a_known_vulnerability_fails_the_audit_and_is_named() -> None:
-    report = read({"dependencies": [FINE, BROKEN, UNKNOWN]})
+    report = read({"dependencies": [SAFE, VULNERABLE, NOT_FOUND]})
 
     assert report.code == 1
     assert str(report).splitlines() == [
@@ -25,11 +25,11 @@ def test_a_known_vulnerability_fails_the_audit_and_is_named() -> None:
 
 
 def test_without_vulnerabilities_the_audit_passes() -> None:
-    assert read({"dependencies": [FINE, UNKNOWN]}).code == 0
+    assert read({"dependencies": [SAFE, NOT_FOUND]}).code == 0
 
 
 def test_the_audit_is_skipped_if_no_package_could_be_looked_up() -> None:
-    report = read({"dependencies": [UNKNOWN]})
+    report = read({"dependencies": [NOT_FOUND]})
 
     assert report.code == SKIPPED
     assert "skipped" in str(report)

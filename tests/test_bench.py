@@ -77,7 +77,7 @@ def test_a_percentile_is_the_nearest_rank(share: float, expected: float) -> None
     assert percentile([float(n) for n in range(100, 0, -1)], share) == expected
 
 
-def test_a_percentile_of_nothing_is_not_a_number() -> None:
+def test_a_percentile_of_no_values_is_not_a_number() -> None:
     assert math.isnan(percentile([], 0.5))
 
 
@@ -123,7 +123,7 @@ def test_an_invalid_answer_is_refused(wire: bytes) -> None:
         AnswerParser().feed(wire)
 
 
-def test_a_get_is_a_whole_request() -> None:
+def test_get_returns_a_complete_request() -> None:
     assert get("/card") == b"GET /card HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 
@@ -199,7 +199,9 @@ def test_a_ratio_needs_both_figures() -> None:
         (Check("x", "", None, 4.0, "x"), "not measured", False),
     ],
 )
-def test_a_verdict_says_by_how_much(check: Check, verdict: str, missed: bool) -> None:
+def test_a_verdict_says_by_how_much_a_target_is_met_or_missed(
+    check: Check, verdict: str, missed: bool
+) -> None:
     assert (check.verdict, check.missed) == (verdict, missed)
 
 
@@ -311,9 +313,9 @@ def test_stores_are_compared_with_memory_round_by_round() -> None:
 
 def test_durable_stores_have_a_target() -> None:
     samples_by_key = {stores.Key(stores.SEND, SQLITE, BUSY): samples(400, 450, 800)}
-    rate, *others = stores.checks(samples_by_key, STACKS["uvloop"])
+    rate, *other_checks = stores.checks(samples_by_key, STACKS["uvloop"])
     assert (rate.value, rate.verdict) == (450, "missed by 10 %")
-    assert {check.verdict for check in others} == {"not measured"}
+    assert {check.verdict for check in other_checks} == {"not measured"}
 
 
 def test_durable_stores_are_compared_with_memory_and_an_echo() -> None:
@@ -360,7 +362,7 @@ def test_without_postgresql_the_other_stores_are_measured(
 
 
 @pytest.mark.process
-def test_a_single_store_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_a_single_store_is_measured_in_a_separate_process(tmp_path: Path) -> None:
     address = f"sqlite:///{tmp_path / 'agent.db'}"
     sample = Sample(**inprocess.measure_store("asyncio", address, callers=4, seconds=0.1))
     assert sample.rate > 0
@@ -414,7 +416,7 @@ def test_servers_are_compared_under_load() -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("name", [JS, FASTA2A, ADAPTER])
-def test_a_peer_answers_in_an_environment_of_its_own(name: str) -> None:
+def test_a_peer_answers_in_a_separate_environment(name: str) -> None:
     results = Results()
     run_plan(results, plan_of_sends(name, **{name: peers.program(name)}))
     assert not results.failures
@@ -485,8 +487,8 @@ def test_the_limits_of_bridges_are_checked() -> None:
     for agent, names in bridges.AGENTS.items():
         for name, (library, cpu, first) in product(names, [("ours", 1, 0.1), (ADAPTER, 2, 1)]):
             connections = BUSY if name == bridges.SEND else bridges.STREAMS
-            found = figures(cpu * 1e-3, first_p50=first)
-            results.add(Key(stack, f"{library}, {agent}", name, connections), found)
+            measured = figures(cpu * 1e-3, first_p50=first)
+            results.add(Key(stack, f"{library}, {agent}", name, connections), measured)
     assert [check.value for check in bridges.checks(results)] == [0.5, 0.1, 0.5, 0.1]
     assert not any(check.missed for check in bridges.checks(results))
 

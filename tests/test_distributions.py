@@ -27,11 +27,11 @@ PLUGINS = {
     "uvloop": "uvicorn's event loop, which uvicorn finds by itself",
 }
 # Extras that `all` leaves out.
-SEPARATE = {"openapi": "apcore-toolkit needs a newer apcore than the server"}
+NOT_IN_ALL = {"openapi": "apcore-toolkit needs a newer apcore than the server"}
 # Imported, but not declared.
-PROVIDED: dict[str, str] = {}
-# Missing in the metadata of the installed distributions: `google` belongs to several of them, an
-# editable installation, as the members are, lists no modules, and frameworks are not installed.
+UNDECLARED: dict[str, str] = {}
+# Modules that the metadata of distributions does not tell: `google` belongs to several of them, the
+# members are installed as editable, which lists no modules, and frameworks are not installed.
 OWNERS = {
     "agno": "agno",
     "crewai": "crewai",
@@ -78,22 +78,22 @@ def syntax_trees(name: str) -> Iterator[ast.AST]:
 
 
 @cache
-def installed() -> Mapping[str, list[str]]:
+def distributions_by_module() -> Mapping[str, list[str]]:
     return packages_distributions()
 
 
-def owner(module: str) -> str | None:
+def distribution_of(module: str) -> str | None:
     """Return the distribution of *module*, or None for the standard library."""
     parts = module.split(".")
     for length in range(len(parts), 0, -1):
         if distribution := OWNERS.get(".".join(parts[:length])):
             return distribution
-    owners = installed().get(parts[0], [])
+    owners = distributions_by_module().get(parts[0], [])
     assert len(owners) < 2, f"{module} may belong to any of {owners}: add it to OWNERS"
     return canonicalize_name(owners[0]) if owners else None
 
 
-def imported(name: str) -> set[str]:
+def imported_distributions(name: str) -> set[str]:
     """Return the distributions of all import statements in *name*."""
     modules: set[str] = set()
     for node in syntax_trees(name):
@@ -101,7 +101,9 @@ def imported(name: str) -> set[str]:
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
             modules |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {distribution for module in modules if (distribution := owner(module))} - {name}
+    return {distribution for module in modules if (distribution := distribution_of(module))} - {
+        name
+    }
 
 
 def members_in_strings(name: str) -> set[str]:
@@ -111,7 +113,7 @@ def members_in_strings(name: str) -> set[str]:
 
 
 def frameworks() -> set[str]:
-    """Return the extras of frameworks, which are only for those who use the framework."""
+    """Return the extras that are each for the users of one framework."""
     return extras("apcore-a2a-bridges").keys() - {"server"}
 
 
@@ -131,20 +133,22 @@ def test_the_extras_of_the_facade_are_distributions_and_their_extras() -> None:
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_distribution_imports_what_it_declares_and_nothing_else(name: str) -> None:
-    optional = names([r for requirements in extras(name).values() for r in requirements])
-    used = imported(name) | members_in_strings(name) - {name}
+    in_extras = names([r for requirements in extras(name).values() for r in requirements])
+    used = imported_distributions(name) | members_in_strings(name) - {name}
 
-    assert used - names(required(name)) - optional <= PROVIDED.keys()
+    assert used - names(required(name)) - in_extras <= UNDECLARED.keys()
     assert names(required(name)) - used <= PLUGINS.keys()
-    assert optional - {name} <= used
+    assert in_extras - {name} <= used
 
 
 def test_every_listed_exception_is_needed() -> None:
     declared = {dependency for name in PACKAGES for dependency in names(required(name))}
 
     assert declared >= PLUGINS.keys()
-    assert extras("apcore-a2a").keys() >= SEPARATE.keys()
-    assert {dependency for name in PACKAGES for dependency in imported(name)} >= PROVIDED.keys()
+    assert extras("apcore-a2a").keys() >= NOT_IN_ALL.keys()
+    assert {
+        dependency for name in PACKAGES for dependency in imported_distributions(name)
+    } >= UNDECLARED.keys()
 
 
 def test_all_versions_are_the_same() -> None:
@@ -171,13 +175,13 @@ def test_the_extra_all_covers_every_other_extra(name: str) -> None:
     }
 
     assert requirements_by_extra
-    assert covered == requirements_by_extra.keys() - SEPARATE.keys() - frameworks()
+    assert covered == requirements_by_extra.keys() - NOT_IN_ALL.keys() - frameworks()
 
 
-def test_the_facade_offers_every_other_distribution() -> None:
-    offered = names([r for lines in extras("apcore-a2a").values() for r in lines])
+def test_the_facade_installs_every_other_distribution() -> None:
+    in_extras = names([r for lines in extras("apcore-a2a").values() for r in lines])
 
-    assert offered | names(required("apcore-a2a")) | {"apcore-a2a"} >= PACKAGES.keys()
+    assert in_extras | names(required("apcore-a2a")) | {"apcore-a2a"} >= PACKAGES.keys()
 
 
 @pytest.mark.parametrize("name", PACKAGES)
@@ -192,7 +196,7 @@ def test_every_package_has_a_readme_a_license_and_a_type_marker(name: str) -> No
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_every_package_names_the_repository_that_the_extension_has(name: str) -> None:
+def test_every_package_names_the_repository_in_the_extension_uri(name: str) -> None:
     repository = project(name)["urls"]["Repository"]
 
     assert EXTENSION_URI.startswith(f"{repository}/extensions/")

@@ -38,7 +38,7 @@ FENCED = re.compile(r"^(```+).*?^\1$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(
     r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)|(?:src|srcset|href)=\"([^\"]+)\"", re.MULTILINE
 )
-NAMED = re.compile(r"\[`([\w./-]+\.py)`\] `([\w.]+)`(?:, `([\w.]+)`)?")
+DEFINITION = re.compile(r"\[`([\w./-]+\.py)`\] `([\w.]+)`(?:, `([\w.]+)`)?")
 HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 
 
@@ -138,7 +138,7 @@ def test_names_in_the_architecture_are_defined_in_the_linked_files() -> None:
     page = ROOT / "docs" / "architecture.md"
     text = page.read_text(encoding="utf-8")
     links = dict(re.findall(r"^\[`(.+)`\]: (\S+)$", text, re.MULTILINE))
-    named = [(link, name) for link, *names in NAMED.findall(text) for name in names if name]
+    named = [(link, name) for link, *names in DEFINITION.findall(text) for name in names if name]
     assert len(named) > 20
     missing = []
     for link, name in named:
@@ -175,18 +175,18 @@ def test_the_page_of_errors_has_their_codes_reasons_and_exceptions() -> None:
 
 def descendants(kind: type[A2AServerError]) -> list[type[A2AServerError]]:
     """Return the classes below *kind*."""
-    return [each for child in kind.__subclasses__() for each in (child, *descendants(child))]
+    return [found for child in kind.__subclasses__() for found in (child, *descendants(child))]
 
 
 @pytest.mark.parametrize("part", ["core", "server"])
-def test_the_reference_of_the_api_lists_what_is_public(part: str) -> None:
+def test_the_reference_of_the_api_lists_every_public_name(part: str) -> None:
     page = (ROOT / "docs" / "api" / f"{part}.md").read_text(encoding="utf-8")
     module = import_module(f"apcore_a2a_{part}")
 
     assert {*module.__all__} <= {*re.findall(rf"^::: {module.__name__}\.(\w+)$", page, re.M)}
 
 
-def test_the_reference_of_the_facade_names_all_that_it_offers() -> None:
+def test_the_reference_of_the_facade_has_all_its_public_names() -> None:
     page = (ROOT / "docs/api/facade.md").read_text(encoding="utf-8")
 
     assert {*re.findall(r"`(\w+)`", page)} >= {*apcore_a2a.__all__}

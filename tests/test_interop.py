@@ -12,7 +12,7 @@ from tools.interop.clients import CLIENTS, SCRIPTS, STEPS, Client
 from tools.interop.outcomes import Outcome, Record, faults, judge, outcome_of, read, table, write
 
 ALL_OK = dict.fromkeys(STEPS, "ok")
-NO_ANSWER = {**ALL_OK, "question": "no: it sends no ids"}
+UNSUPPORTED = {**ALL_OK, "question": "no: it sends no ids"}
 BROKEN = {**ALL_OK, "send": "failed: boom"}
 
 
@@ -23,7 +23,7 @@ BROKEN = {**ALL_OK, "send": "failed: boom"}
         "For which day? Friday. Booked for Friday.",
     ],
 )
-def test_a_step_is_ok_if_all_that_is_expected_can_be_seen_in_order(seen: object) -> None:
+def test_a_step_is_ok_if_the_client_shows_the_expected_texts_in_order(seen: object) -> None:
     assert judge("question", {"seen": seen}) == "ok"
 
 
@@ -37,7 +37,7 @@ def test_a_step_is_ok_if_all_that_is_expected_can_be_seen_in_order(seen: object)
         ["For which day? Booked for Friday."],
     ],
 )
-def test_a_step_fails_if_something_is_missing_or_out_of_order(seen: object) -> None:
+def test_a_step_fails_if_an_expected_text_is_missing_or_out_of_order(seen: object) -> None:
     assert judge("question", {"seen": seen}) == f"failed: it shows {seen!r}"
 
 
@@ -63,15 +63,15 @@ def test_a_script_without_any_output_fails() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "before", "wrong"),
+    ("outcome", "recorded", "expected"),
     [
         (Outcome("beeai", ALL_OK), {}, []),
-        (Outcome("beeai", NO_ANSWER), {}, []),
-        (Outcome("beeai", NO_ANSWER), NO_ANSWER, []),
-        (Outcome("beeai", ALL_OK), NO_ANSWER, []),
+        (Outcome("beeai", UNSUPPORTED), {}, []),
+        (Outcome("beeai", UNSUPPORTED), UNSUPPORTED, []),
+        (Outcome("beeai", ALL_OK), UNSUPPORTED, []),
         (Outcome("beeai", BROKEN), {}, ["beeai, send: failed: boom"]),
         (
-            Outcome("beeai", NO_ANSWER),
+            Outcome("beeai", UNSUPPORTED),
             ALL_OK,
             ["beeai, question: it worked before, now no: it sends no ids"],
         ),
@@ -80,10 +80,10 @@ def test_a_script_without_any_output_fails() -> None:
     ],
 )
 def test_failures_and_regressions_are_faults(
-    outcome: Outcome, before: dict[str, str], wrong: list[str]
+    outcome: Outcome, recorded: dict[str, str], expected: list[str]
 ) -> None:
-    record: Record = {"beeai": before} if before else {}
-    assert list(faults([outcome], record)) == wrong
+    record: Record = {"beeai": recorded} if recorded else {}
+    assert list(faults([outcome], record)) == expected
 
 
 def test_the_command_fails_if_more_than_two_clients_cannot_run() -> None:
@@ -92,9 +92,9 @@ def test_the_command_fails_if_more_than_two_clients_cannot_run() -> None:
     assert list(faults(outcomes, {})) == ["3 clients did not run, more than 2"]
 
 
-def test_the_table_gives_the_reason_for_all_that_is_not_ok() -> None:
+def test_the_table_gives_a_reason_for_each_result_that_is_not_ok() -> None:
     outcomes = [
-        Outcome("strands", NO_ANSWER),
+        Outcome("strands", UNSUPPORTED),
         Outcome("crewai", BROKEN),
         Outcome("beeai", not_run="uv is not installed"),
     ]
@@ -115,17 +115,17 @@ def test_the_record_keeps_what_worked_when_a_client_fails_or_does_not_run(tmp_pa
     assert read(file) == {}
     write(file, {}, [Outcome("strands", ALL_OK), Outcome("crewai", BROKEN)])
     assert read(file) == {"strands": ALL_OK}
-    write(file, read(file), [Outcome("strands", BROKEN), Outcome("beeai", NO_ANSWER)])
+    write(file, read(file), [Outcome("strands", BROKEN), Outcome("beeai", UNSUPPORTED)])
     write(file, read(file), [Outcome("beeai", not_run="no uv")])
-    assert read(file) == {"strands": ALL_OK, "beeai": NO_ANSWER}
+    assert read(file) == {"strands": ALL_OK, "beeai": UNSUPPORTED}
 
 
-def test_the_record_is_improved_and_never_replaced_by_something_worse(tmp_path: Path) -> None:
+def test_a_better_result_replaces_the_record_and_a_worse_one_does_not(tmp_path: Path) -> None:
     file = tmp_path / "record.json"
     write(
         file,
-        {"strands": ALL_OK, "beeai": NO_ANSWER},
-        [Outcome("strands", NO_ANSWER), Outcome("beeai", ALL_OK)],
+        {"strands": ALL_OK, "beeai": UNSUPPORTED},
+        [Outcome("strands", UNSUPPORTED), Outcome("beeai", ALL_OK)],
     )
     assert read(file) == {"strands": ALL_OK, "beeai": ALL_OK}
 
@@ -175,7 +175,7 @@ def test_the_command_runs_clients_against_an_agent_and_records_them(
 
 
 def test_an_unknown_client_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as error:
         main(["telephone"])
-    assert ended.value.code == 2
+    assert error.value.code == 2
     assert "there is no client telephone" in capsys.readouterr().err

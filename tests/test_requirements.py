@@ -39,7 +39,7 @@ def every_id() -> list[str]:
 
 
 def names_in(text: str) -> list[str]:
-    """Return the words in backticks in *text*."""
+    """Return the texts in backticks in *text*."""
     return re.findall(r"`([^`]+)`", text)
 
 

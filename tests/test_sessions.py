@@ -1,4 +1,4 @@
-"""The commands of documentation pages work, one after the other, as a reader types them.
+"""The commands of documentation pages work one after the other, as a reader types them.
 
 The blocks of a page that has ```` ```shell ```` blocks make a session in an empty folder:
 
@@ -86,7 +86,7 @@ def cases() -> Iterator[object]:
         yield pytest.param(page, marks=marks, id=name)
 
 
-FOREIGN = [
+PROGRAMS = [
     pytest.param(page, block, marks=[pytest.mark.process, pytest.mark.soak], id=packages)
     for page in PAGES
     for block in blocks(page)
@@ -110,7 +110,7 @@ def environment(folder: Path, port: int) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """Return a free port below those that the system gives to programs that ask for any."""
+    """Return a free port below the range from which the system picks ports for other programs."""
     for port in random.sample(range(20_000, 32_000), 100):
         with socket.socket() as sock, contextlib.suppress(OSError):
             sock.bind(("127.0.0.1", port))
@@ -120,25 +120,25 @@ def free_port() -> int:
 
 def run_in_terminal(command: str, folder: Path, variables: dict[str, str]) -> tuple[int, str]:
     """Run a bash command in a terminal; return its exit code and what it shows."""
-    ours, theirs = pty.openpty()
+    read_end, write_end = pty.openpty()
     with subprocess.Popen(
         ["bash", "-c", command],
         cwd=folder,
         env=variables,
         stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=theirs,
+        stdout=write_end,
+        stderr=write_end,
         start_new_session=True,
     ) as shell:
-        os.close(theirs)
-        limit = threading.Timer(PATIENCE, shell.kill)
-        limit.start()
+        os.close(write_end)
+        timer = threading.Timer(PATIENCE, shell.kill)
+        timer.start()
         output = b""
-        with contextlib.suppress(OSError), os.fdopen(ours, "rb", buffering=0) as terminal:
+        with contextlib.suppress(OSError), os.fdopen(read_end, "rb", buffering=0) as terminal:
             while chunk := terminal.read(65536):  # raises OSError once the command has ended
                 output += chunk
         code = shell.wait(PATIENCE)
-        limit.cancel()
+        timer.cancel()
     return code, output.decode().replace("\r\n", "\n")
 
 
@@ -178,14 +178,17 @@ def is_listening(port: int) -> bool:
 
 def matches(expected: str, output: str) -> bool:
     """Return whether *output* has the lines of *expected*, in which `…` stands for any text."""
-    wanted = "\n".join(line.rstrip() for line in expected.strip("\n").splitlines())
-    plain = "\n".join(line.rstrip() for line in output.splitlines())
-    return re.search(f"^{re.escape(wanted).replace('…', '.*')}$", plain, re.MULTILINE) is not None
+    expected_text = "\n".join(line.rstrip() for line in expected.strip("\n").splitlines())
+    text = "\n".join(line.rstrip() for line in output.splitlines())
+    return (
+        re.search(f"^{re.escape(expected_text).replace('…', '.*')}$", text, re.MULTILINE)
+        is not None
+    )
 
 
 @dataclass
 class Session:
-    """A reader of a page, with a folder and terminals.
+    """Run of the commands of one page, in a folder and terminals.
 
     Attributes:
         folder: The folder, which is empty at first.
@@ -226,7 +229,7 @@ class Session:
                 file.write_text(self.code(block), encoding="utf-8")
 
     def serve(self, block: Block) -> contextlib.AbstractContextManager[None]:
-        """Serve a block, in a context."""
+        """Return a context in which the server of *block* runs."""
         variables = environment(self.folder, self.port)
         return serving(self.code(block), self.folder, variables, self.port)
 
@@ -255,7 +258,7 @@ def test_the_commands_of_a_page_work_as_a_reader_types_them(page: Path, tmp_path
                     assert matches(block.code, output), f"{location} shows:\n{output}"
 
 
-@pytest.mark.parametrize(("page", "block"), FOREIGN)
+@pytest.mark.parametrize(("page", "block"), PROGRAMS)
 def test_a_program_with_another_package_prints_what_the_page_says(
     page: Path, block: Block, tmp_path: Path
 ) -> None:
@@ -267,7 +270,7 @@ def test_a_program_with_another_package_prints_what_the_page_says(
         command = str(python_environment("page", *packages))
     session = Session(tmp_path, free_port())
     session.write_files(page)
-    server = next(each for each in blocks(page) if each.options.get("test") == "serve")
+    server = next(block for block in blocks(page) if block.options.get("test") == "serve")
     with session.serve(server):
         session.run_program(block, command)
 

@@ -25,7 +25,7 @@ TOOLS = ROOT / "tools"
 
 def run(*command: object, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(word) for word in command],
+        [str(argument) for argument in command],
         capture_output=True,
         text=True,
         env={**os.environ, **environment},
@@ -149,10 +149,10 @@ def test_bump_refuses_an_invalid_version(tree: Path, arguments: list[str]) -> No
 
 
 @pytest.mark.parametrize(
-    ("covered_lines", "covered_branches", "below"), [(95, 90, 0), (94, 90, 1), (95, 89, 1)]
+    ("covered_lines", "covered_branches", "code"), [(95, 90, 0), (94, 90, 1), (95, 89, 1)]
 )
 def test_coverage_is_checked_for_lines_and_for_branches(
-    tmp_path: Path, covered_lines: int, covered_branches: int, below: int
+    tmp_path: Path, covered_lines: int, covered_branches: int, code: int
 ) -> None:
     totals = {"covered_lines": covered_lines, "num_statements": 100}
     totals |= {"covered_branches": covered_branches, "num_branches": 100}
@@ -160,7 +160,7 @@ def test_coverage_is_checked_for_lines_and_for_branches(
 
     result = run_python(TOOLS / "check_coverage.py", tmp_path / "coverage.json")
 
-    assert result.returncode == below
+    assert result.returncode == code
 
 
 @pytest.mark.parametrize("tool", ["test", "demo"])
@@ -179,9 +179,9 @@ def test_the_test_tool_refuses_unknown_options(arguments: list[str]) -> None:
     assert arguments[-1] in result.stderr
 
 
-@pytest.mark.parametrize("other", ["--full", "--pythons"])
-def test_the_test_tool_refuses_to_combine_quick_with_other_options(other: str) -> None:
-    assert run(TOOLS / "test", "--quick", other).returncode == 2
+@pytest.mark.parametrize("option", ["--full", "--pythons"])
+def test_the_test_tool_refuses_to_combine_quick_with_other_options(option: str) -> None:
+    assert run(TOOLS / "test", "--quick", option).returncode == 2
 
 
 @pytest.mark.parametrize("arguments", [["--port"], ["http"], ["0"], ["65536"], ["8000", "8001"]])
@@ -252,7 +252,7 @@ def test_the_fuzzer_prints_the_failing_request(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(("argument", "code"), [("--help", 0), ("--cases=0", 2), ("--cases=x", 2)])
-def test_the_fuzzer_prints_its_help(
+def test_the_fuzzer_prints_its_help_and_refuses_invalid_options(
     argument: str, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit_info:
@@ -262,7 +262,7 @@ def test_the_fuzzer_prints_its_help(
     assert "usage: tools/fuzz " in "".join(capsys.readouterr())
 
 
-def test_the_screenshots_are_those_that_the_page_shows() -> None:
+def test_the_tool_takes_the_screenshots_that_the_page_shows() -> None:
     page = (ROOT / "docs" / "explorer.md").read_text(encoding="utf-8")
     screenshots = {
         f"explorer/{name}-{scheme}.png" for name in VIEWS for scheme in ("light", "dark")
@@ -277,8 +277,8 @@ def do_nothing(trial: Trial, *, rounds: int) -> None:
 
 
 def fail_trial(trial: Trial) -> None:
-    """Fail."""
-    raise AssertionError("t1: acknowledged, and lost")
+    """Raise an error."""
+    raise AssertionError("t1: was acknowledged, but is lost")
 
 
 SCENARIOS = {"harmless": Scenario(do_nothing, {"rounds": 9}), "harmful": Scenario(fail_trial, {})}
@@ -302,7 +302,7 @@ def test_chaos_continues_after_a_failure_and_exits_with_1(
     assert chaos.main(["harmful", "harmless"], SCENARIOS) == 1
 
     printed = capsys.readouterr().out
-    assert "WRONG: AssertionError: t1: acknowledged, and lost" in printed
+    assert "WRONG: AssertionError: t1: was acknowledged, but is lost" in printed
     assert "harmful    WRONG in 0 s" in printed
     assert "harmless   nothing lost in 0 s" in printed
 
