@@ -12,7 +12,7 @@ from apcore_a2a_bridges import bridge, build_agent_card, to_a2a
 from apcore_a2a_server import create_app
 from apcore_a2a_server.modules.importing import TargetError
 
-from tests.facade.processes import COMMAND, asking, process
+from tests.facade.processes import COMMAND, agent_client, process
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.inloop import listening
 from tests.server.test_serve import card_of
@@ -161,7 +161,7 @@ def test_the_command_serves_agents_by_name(folder: Path) -> None:
     (folder / "agents.yaml").write_text(ONE_AGENT)
     agents = ["--agent", "low=voices_of_test.py:echo", "--agent", "voices_of_test:shout"]
     command = [*COMMAND, "serve", "--host=127.0.0.1", "--port=0", *agents, "agents.yaml"]
-    with process(command, folder) as agent, asking(agent) as client:
+    with process(command, folder) as agent, agent_client(agent) as client:
         assert {skill["id"] for skill in card_of(client)["skills"]} == {"low", "shout", "polly"}
 
 

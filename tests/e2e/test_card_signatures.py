@@ -249,7 +249,7 @@ def test_the_command_signs_with_the_keys_in_files(tmp_path: Path) -> None:
     port = free_port()
     arguments = ["serve", "echo.py", "--host", "127.0.0.1", "--port", str(port), "--url", url]
     with process([*COMMAND, *arguments, *flags], tmp_path) as agent:
-        signed_card = agent.answers_at(f"http://127.0.0.1:{port}")
+        signed_card = agent.wait_for_card(f"http://127.0.0.1:{port}")
         protected = json.loads(urlsafe_b64decode(signed_card["signatures"][0]["protected"] + "=="))
         assert protected["jku"] == url + KEYS
         for key in (P256, NEXT):

@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 def test_the_client_prints_the_events_of_its_task(tmp_path: Path) -> None:
     with process(serve_command(EXAMPLES / "extensions", grpc_port=0), tmp_path) as agent:
-        agent.answers_at(agent.url)
+        agent.wait_for_card(agent.url)
         result = subprocess.run(
             [sys.executable, str(EXAMPLES / "grpc_client.py"), agent.url],
             env=environment(tmp_path, {"NO_PROXY": "*"}),

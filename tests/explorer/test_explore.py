@@ -101,7 +101,7 @@ def sdk_agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     home = tmp_path_factory.mktemp("sdk")
     with process([sys.executable, str(SDK), str(port)], home) as agent:
         url = f"http://127.0.0.1:{port}"
-        agent.answers_at(url)
+        agent.wait_for_card(url)
         yield url
 
 

@@ -102,7 +102,7 @@ def extensions(folder: Path, *names: str) -> Path:
     return folder
 
 
-UNMEASURED = {"COVERAGE_PROCESS_CONFIG": "", "COVERAGE_PROCESS_START": ""}
+WITHOUT_COVERAGE = {"COVERAGE_PROCESS_CONFIG": "", "COVERAGE_PROCESS_START": ""}
 """Variables that turn off coverage, so that a process is as fast as for users."""
 
 
@@ -123,7 +123,7 @@ class Process:
     """A process that serves, and its output on stderr."""
 
     def __init__(self, command: list[str], home: Path, variables: Mapping[str, str]) -> None:
-        self.begun = time.perf_counter()
+        self.started_at = time.perf_counter()
         self._popen = subprocess.Popen(
             command,
             cwd=home,
@@ -153,12 +153,12 @@ class Process:
 
     @property
     def url(self) -> str:
-        """The address that it logs."""
+        """The address in its log."""
         port = self.wait_for(r"skills? at http://\S*:(\d+)")
         return f"http://127.0.0.1:{port}"
 
-    def answers_at(self, url: str) -> Any:
-        """Wait until it answers; return its Agent Card."""
+    def wait_for_card(self, url: str) -> Any:
+        """Wait until the process answers; return its Agent Card."""
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
@@ -174,7 +174,7 @@ class Process:
         return self._popen.pid
 
     @property
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         return self._popen.poll() is None
 
     def signal(self, number: int) -> None:
@@ -212,7 +212,7 @@ def serve_command(folder: Path, **options: Any) -> list[str]:
 
 
 @contextmanager
-def asking(process: Process, dialect: str = "1.0") -> Iterator[Agent]:
+def agent_client(process: Process, dialect: str = "1.0") -> Iterator[Agent]:
     """Connect to the agent that *process* serves, with connections kept alive."""
     with httpx.Client(base_url=process.url, trust_env=False, timeout=PATIENCE) as client:
         yield Agent(client, dialect)

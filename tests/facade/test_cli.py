@@ -40,8 +40,8 @@ from tools.options import PAGE, page
 from .processes import (
     COMMAND,
     SIGNALS,
-    UNMEASURED,
-    asking,
+    WITHOUT_COVERAGE,
+    agent_client,
     environment,
     extensions,
     free_port,
@@ -481,7 +481,7 @@ def test_an_invalid_host_exits_with_2(folder: Path, capfd: pytest.CaptureFixture
 def test_a_crash_exits_with_2(tmp_path: Path) -> None:
     extensions(tmp_path, "crash.py")
 
-    with process([*COMMAND, *LOCAL], tmp_path) as agent, asking(agent) as client:
+    with process([*COMMAND, *LOCAL], tmp_path) as agent, agent_client(agent) as client:
         with suppress(httpx.RemoteProtocolError):
             client.send("crash", client.part(data={}))
         assert agent.end() == 2
@@ -504,7 +504,7 @@ def test_an_api_is_served_without_modules(tmp_path: Path) -> None:
     file.write_text(json.dumps({"openapi": "3.1.0", "paths": paths}))
     command = [*COMMAND, *LOCAL, "--openapi", str(file), "--openapi-server", "http://127.0.0.1:9"]
 
-    with process(command, tmp_path) as agent, asking(agent) as client:
+    with process(command, tmp_path) as agent, agent_client(agent) as client:
         task = client.send("list_items", client.part(data={})).task
         assert task["status"]["message"]["parts"][0]["text"] == "The API can't be reached"
 
@@ -526,7 +526,7 @@ def test_a_module_that_blocks_its_thread_does_not_block_shutdown(tmp_path: Path)
     extensions(tmp_path, "block.py")
     command = [*COMMAND, *LOCAL, "--shutdown-timeout", "0"]
 
-    with process(command, tmp_path) as agent, asking(agent) as client:
+    with process(command, tmp_path) as agent, agent_client(agent) as client:
         client.start("block", parts=[client.part(data={})])
         assert agent.end(SIGNALS[0]) == 0
 
@@ -556,7 +556,7 @@ finally:
 @pytest.mark.clock
 def test_the_help_takes_at_most_twice_as_long_as_importing_click(tmp_path: Path) -> None:
     """Measured alternately and in CPU time, so that other load affects both."""
-    variables = environment(tmp_path, UNMEASURED)
+    variables = environment(tmp_path, WITHOUT_COVERAGE)
 
     def seconds(*arguments: str) -> float:
         command = [sys.executable, *arguments]
@@ -618,7 +618,7 @@ LINE = r"\d\d:\d\d:\d\d (INFO   |WARNING) "
 def test_startup_logs_a_few_lines(folder: Path, tmp_path: Path) -> None:
     with process([*COMMAND, *LOCAL], tmp_path) as agent:
         url = agent.url
-        agent.answers_at(url)
+        agent.wait_for_card(url)
         assert agent.end(SIGNALS[1]) == 0
 
     assert [re.sub(LINE, "", line) for line in agent.log.splitlines()] == [
@@ -651,7 +651,7 @@ def test_log_level_error_prints_nothing(folder: Path, tmp_path: Path) -> None:
     command = [*COMMAND, "serve", "--port", str(port), "--log-level", "error"]
 
     with process(command, tmp_path) as agent:
-        agent.answers_at(f"http://127.0.0.1:{port}")
+        agent.wait_for_card(f"http://127.0.0.1:{port}")
         assert agent.end(SIGNALS[0]) == 0
 
     assert agent.log == ""
@@ -660,7 +660,7 @@ def test_log_level_error_prints_nothing(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.process
 def test_log_level_debug_prints_everything(folder: Path, tmp_path: Path) -> None:
     command = [*COMMAND, *LOCAL, "--log-level", "debug"]
-    with process(command, tmp_path) as agent, asking(agent) as client:
+    with process(command, tmp_path) as agent, agent_client(agent) as client:
         assert client.send().state == "completed"
         assert agent.end(SIGNALS[0]) == 0
 
@@ -689,7 +689,7 @@ def test_the_card_follows_flags_variables_and_the_file(
     command = [*COMMAND, "serve", "--host", "127.0.0.1", "--port", str(port)]
 
     with process(command, tmp_path, variables) as agent:
-        card = agent.answers_at(f"http://127.0.0.1:{port}")
+        card = agent.wait_for_card(f"http://127.0.0.1:{port}")
         assert agent.end(SIGNALS[0]) == 0
 
     project = OTHER_SECTIONS[mode].get("apcore", OTHER_SECTIONS[mode])["project"]
@@ -706,7 +706,7 @@ def test_the_card_announces_webhooks_when_they_are_enabled(folder: Path, tmp_pat
     command = [*COMMAND, "serve", "--host", "127.0.0.1", "--port", str(port), *WEBHOOKS, "--dev"]
 
     with process(command, tmp_path, variables) as agent:
-        card = agent.answers_at(f"http://127.0.0.1:{port}")
+        card = agent.wait_for_card(f"http://127.0.0.1:{port}")
         assert agent.end(SIGNALS[0]) == 0
 
     assert card["capabilities"]["pushNotifications"] is True

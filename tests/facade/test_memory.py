@@ -12,7 +12,7 @@ import pytest
 
 from tests.server.asking import MODERN, state_of
 
-from .processes import Process, asking, process, serve_command
+from .processes import Process, agent_client, process, serve_command
 
 pytestmark = pytest.mark.process
 
@@ -61,7 +61,7 @@ def agent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Process]:
 
 
 def test_sixty_large_sends_add_less_than_twice_the_bound(agent: Process, tmp_path: Path) -> None:
-    with asking(agent) as caller:
+    with agent_client(agent) as caller:
         params = caller.params("forget", caller.part(text="x" * MESSAGE))
         request = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
         before = resident_memory(agent)
@@ -81,6 +81,6 @@ def test_unfinished_bodies_add_less_than_twice_the_bound(agent: Process) -> None
         for _ in range(100):
             client = stack.enter_context(socket.create_connection((url.hostname, url.port)))
             client.sendall(head.encode() + b" " * MESSAGE)
-        with asking(agent) as caller:
+        with agent_client(agent) as caller:
             assert caller.send("forget", caller.part(text="x")).state == "completed"
         assert resident_memory(agent) - before < 2 * LIMIT

@@ -23,7 +23,7 @@ from tests.facade.processes import (
     COMMAND,
     SIGNALS,
     Process,
-    asking,
+    agent_client,
     extensions,
     process,
     serve_command,
@@ -59,7 +59,7 @@ def test_the_command_serves_grpc_at_the_port_on_its_card(folder: Path, tmp_path:
     with (
         process([*COMMAND, "serve", "--extensions-dir", str(folder), *options], tmp_path) as agent,
         stub_of(agent) as stub,
-        asking(agent) as over_http,
+        agent_client(agent) as over_http,
     ):
         task = stub.SendMessage(message("echo", text="hello")).task
         card = over_http.client.get("/.well-known/agent-card.json").json()

@@ -15,7 +15,7 @@ from apcore import InvalidInputError, ModuleError
 from apcore_a2a_server.modules import processes
 from pydantic import BaseModel
 
-from tests.facade.processes import asking, process, serve_command
+from tests.facade.processes import agent_client, process, serve_command
 
 from .inloop import Peer, serving, wait_until
 from .inloop import anyio_backend as anyio_backend

@@ -22,9 +22,9 @@ from apcore_a2a_server import InMemoryTaskStore, Limits, create_app, serve
 
 from tests.facade.processes import (
     SIGNALS,
-    UNMEASURED,
+    WITHOUT_COVERAGE,
     Process,
-    asking,
+    agent_client,
     environment,
     extensions,
     process,
@@ -119,7 +119,7 @@ def last_state(answer: Answer) -> tuple[str, str]:
 @pytest.mark.process
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_shuts_the_server_down_cleanly(number: int, folder: Path, tmp_path: Path) -> None:
-    with process(serve_command(folder), tmp_path) as agent, asking(agent) as client:
+    with process(serve_command(folder), tmp_path) as agent, agent_client(agent) as client:
         assert client.send().state == "completed"
         assert agent.end(number) == 0
     assert "Traceback" not in agent.log
@@ -128,7 +128,9 @@ def test_a_signal_shuts_the_server_down_cleanly(number: int, folder: Path, tmp_p
 def seconds_of(code: str, home: Path) -> float:
     """Return how many seconds a process takes to run *code*."""
     started_at = time.perf_counter()
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment(home, UNMEASURED))
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, env=environment(home, WITHOUT_COVERAGE)
+    )
     return time.perf_counter() - started_at
 
 
@@ -141,11 +143,11 @@ def test_startup_and_shutdown_are_fast_compared_with_the_imports(
     durations, imports = [], []
     for number in SIGNALS * 2:
         imports.append(seconds_of("from apcore_a2a_server import serve", tmp_path))
-        with process(serve_command(folder), tmp_path, UNMEASURED) as agent:
-            agent.answers_at(agent.url)
+        with process(serve_command(folder), tmp_path, WITHOUT_COVERAGE) as agent:
+            agent.wait_for_card(agent.url)
             started_at = time.perf_counter()
             agent.end(number)
-            durations.append((started_at - agent.begun, time.perf_counter() - started_at))
+            durations.append((started_at - agent.started_at, time.perf_counter() - started_at))
 
     assert min(start for start, _ in durations) < 2 * min(imports)
     assert min(end for _, end in durations) < min(imports)
@@ -157,7 +159,7 @@ def test_without_uvloop_no_response_waits_for_nagles_delay(folder: Path, tmp_pat
     command = serve_command(folder)
     command[2] = f"import sys\nsys.modules['uvloop'] = None\n{command[2]}"
     durations = []
-    with process(command, tmp_path) as agent, asking(agent) as client:
+    with process(command, tmp_path) as agent, agent_client(agent) as client:
         for _ in range(15):
             started_at = time.perf_counter()
             client.ask("get", {"id": "none"})
@@ -211,7 +213,7 @@ def refuses(url: str) -> bool:
 def test_a_draining_server_refuses_new_connections(folder: Path, tmp_path: Path) -> None:
     with (
         process(serve_command(folder, shutdown_timeout=20), tmp_path) as agent,
-        asking(agent) as kept_alive,
+        agent_client(agent) as kept_alive,
         background_request(agent, "stream", 2) as stream,
     ):
         assert kept_alive.client.get("/health").status_code == 200
@@ -228,7 +230,7 @@ def test_a_draining_server_refuses_new_connections(folder: Path, tmp_path: Path)
 def test_a_draining_server_starts_no_task(folder: Path, tmp_path: Path) -> None:
     with (
         process(serve_command(folder, shutdown_timeout=20), tmp_path) as agent,
-        asking(agent) as kept_alive,
+        agent_client(agent) as kept_alive,
         background_request(agent, "stream", 1),
     ):
         assert kept_alive.client.get("/health").status_code == 200
@@ -243,7 +245,7 @@ def test_a_draining_server_starts_no_task(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.process
 def test_connections_accepted_before_the_shutdown_are_served(folder: Path, tmp_path: Path) -> None:
     with process(serve_command(folder), tmp_path) as agent, ExitStack() as stack:
-        agent.answers_at(agent.url)
+        agent.wait_for_card(agent.url)
         agent.signal(signal.SIGSTOP)  # so that only the kernel accepts connections
         address = ("127.0.0.1", urlsplit(agent.url).port)
         clients = [stack.enter_context(socket.create_connection(address)) for _ in range(20)]
@@ -329,7 +331,7 @@ def test_a_program_can_configure_its_own_logging(folder: Path, tmp_path: Path) -
     command[2] = setup + command[2]
 
     with process(command, tmp_path) as agent:
-        agent.answers_at(agent.url)
+        agent.wait_for_card(agent.url)
         agent.end(signal.SIGTERM)
 
     assert all(line.startswith("mine: ") for line in agent.log.splitlines())
@@ -360,7 +362,8 @@ def test_a_wildcard_address_listens_on_ipv4_and_ipv6_and_warns(
     with process(serve_command(folder, host="::"), tmp_path) as agent:
         for host in (agent.url, agent.url.replace("127.0.0.1", "[::1]")):
             assert (
-                agent.answers_at(host)["url"] == agent.url.replace("127.0.0.1", "localhost") + "/"
+                agent.wait_for_card(host)["url"]
+                == agent.url.replace("127.0.0.1", "localhost") + "/"
             )
         agent.end(signal.SIGTERM)
 
@@ -373,7 +376,7 @@ def test_a_root_path_is_in_the_card_and_does_not_change_the_routes(
 ) -> None:
     with (
         process(serve_command(folder, root_path="agents/one/"), tmp_path) as agent,
-        asking(agent) as client,
+        agent_client(agent) as client,
     ):
         port = agent.url.rpartition(":")[2]
 

@@ -30,7 +30,7 @@ from tests.facade.processes import (
     COMMAND,
     PATIENCE,
     Process,
-    asking,
+    agent_client,
     extensions,
     process,
     serve_command,
@@ -380,7 +380,7 @@ def end_under_load(number: int, folder: Path, home: Path) -> Counter[str]:
     report = home / f"{number}.json"
     command = [sys.executable, "-c", SERVE_AND_REPORT, str(folder), options, str(report)]
     with process(command, home) as agent:
-        agent.answers_at(agent.url)
+        agent.wait_for_card(agent.url)
         load = Load(agent.url, kind, random.Random(number))
         try:
             asyncio.run(run_clients(load, agent))

@@ -43,6 +43,6 @@ def behind_nginx(home: Path, *replicas: Replica) -> Iterator[Agent]:
     command = [PROGRAM, "-p", str(home), "-c", str(config), "-e", "stderr"]
     with process(command, home) as nginx:
         agent = Agent(f"http://127.0.0.1:{port}", home)
-        nginx.answers_at(agent.url)
+        nginx.wait_for_card(agent.url)
         with agent.client:
             yield agent

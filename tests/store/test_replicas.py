@@ -11,7 +11,7 @@ from apcore_a2a_server.store.postgres import PostgresStore
 from apcore_a2a_server.store.replicas import Replica, this_process
 from msgspec.structs import replace
 
-from tests.facade.processes import asking
+from tests.facade.processes import agent_client
 from tests.server.conftest import eventually
 from tests.server.inloop import ActionModule, Gate, Peer, serving, wait_until
 
@@ -141,6 +141,6 @@ def test_each_worker_is_a_replica(server: Database, folder: Path) -> None:
         first, second = replicas_at(agent.url)
         assert first["host"] == second["host"]
         assert [first["self"], second["self"]].count(True) == 1
-        with asking(agent) as client:
+        with agent_client(agent) as client:
             client.send()
         assert agent.end(signal.SIGTERM) == 0

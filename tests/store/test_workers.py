@@ -13,7 +13,7 @@ import pytest
 
 from tests.facade.processes import (
     Process,
-    asking,
+    agent_client,
     extensions,
     free_port,
     process,
@@ -42,7 +42,7 @@ def two_workers(server: Database, folder: Path, **options: Any) -> Iterator[Proc
     with process(serve_command(folder, **options), folder.parent) as agent:
         agent.wait_for("(Press Ctrl.C)")
         yield agent
-        if agent.runs:
+        if agent.is_running:
             agent.end(signal.SIGTERM)
 
 
@@ -71,10 +71,10 @@ def test_workers_share_tasks_and_one_that_is_killed_is_replaced(
     with two_workers(server, folder) as agent:
         ids = []
         for _ in range(10):  # each over a connection of its own
-            with asking(agent) as client:
+            with agent_client(agent) as client:
                 ids.append(client.send().task["id"])
         for task_id in ids:
-            with asking(agent) as client:
+            with agent_client(agent) as client:
                 assert client.ask("get", {"id": task_id}).state == "completed"
 
         first, second = workers_of(agent)
@@ -101,7 +101,7 @@ def test_workers_share_tasks_and_one_that_is_killed_is_replaced(
 def test_one_signal_lets_the_tasks_of_all_workers_finish(server: Database, folder: Path) -> None:
     with two_workers(server, folder, shutdown_timeout=20) as agent, ExitStack() as stack:
         streams = [stack.enter_context(background_request(agent, "stream", 6)) for _ in range(6)]
-        kept_alive = stack.enter_context(asking(agent))
+        kept_alive = stack.enter_context(agent_client(agent))
         eventually(lambda: kept_alive.client.get("/metrics").json()["active_tasks"] == 6)
         for pid in (agent.id, *workers_of(agent)):  # as terminals and service managers do
             os.kill(pid, signal.SIGINT)
@@ -133,7 +133,7 @@ def test_a_hangup_does_not_end_the_workers_of_a_service(server: Database, folder
         workers = workers_of(agent)
         for pid in (agent.id, *workers):
             os.kill(pid, signal.SIGHUP)
-        with asking(agent) as client:
+        with agent_client(agent) as client:
             assert client.send().state == "completed"
         assert workers_of(agent) == workers
         assert agent.end(signal.SIGTERM) == 0
@@ -168,7 +168,7 @@ def test_a_worker_that_cannot_start_again_does_not_end_the_others(
             file.rename(file.with_suffix(".txt"))
         os.kill(workers_of(agent)[0], signal.SIGKILL)
         agent.wait_for("(Worker 1 could not start: There are no modules to serve)")
-        with asking(agent) as client:
+        with agent_client(agent) as client:
             assert client.send().state == "completed"
         for file in broken:
             file.with_suffix(".txt").rename(file)
@@ -177,7 +177,7 @@ def test_a_worker_that_cannot_start_again_does_not_end_the_others(
 
 def test_a_worker_that_crashes_is_started_again(server: Database, folder: Path) -> None:
     with two_workers(server, folder) as agent:
-        with asking(agent) as client, suppress(httpx.HTTPError):  # there may be an answer
+        with agent_client(agent) as client, suppress(httpx.HTTPError):  # there may be an answer
             client.send("crash", client.part(data={}))
         agent.wait_for(r"(The worker crashed)")
         agent.wait_for(r"(exited with code 1; restarting it)")

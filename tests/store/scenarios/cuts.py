@@ -69,7 +69,7 @@ def _check_takeover(
     )
     taken_over_at = wait_for_tasks(trial.server.url)
     trial.took("until others had ended its tasks", taken_over_at - cut_at, lease + 2 + seconds)
-    assert replica.process.runs, replica.process.log
+    assert replica.process.is_running, replica.process.log
 
 
 def working_tasks(replica: Replica) -> list[str]:

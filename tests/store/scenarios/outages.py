@@ -57,7 +57,7 @@ def wait_until_serving(replica: Replica) -> None:
     deadline = time.monotonic() + TIMEOUT
     while replica.client.get("/health").status_code != httpx.codes.OK:
         assert time.monotonic() < deadline, "the replica is unhealthy"
-        assert replica.process.runs, replica.process.log
+        assert replica.process.is_running, replica.process.log
         time.sleep(0.05)
     task_id = replica.start("once", seconds=0)
     assert replica.wait_for_end(task_id) == ["completed"], replica.task(task_id)

@@ -38,7 +38,7 @@ def _sleep(trial: Trial, agents: Fleet, limit: float) -> list[Note]:
     agents.signal(number, signal.SIGCONT)
     time.sleep(WAKING)
     process = agents.replicas[number].process
-    assert process.runs, process.log
+    assert process.is_running, process.log
     return [
         note for note in notes(trial.home) if note.process == process.id and note.at >= resumed_at
     ]
