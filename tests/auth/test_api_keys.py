@@ -283,8 +283,8 @@ def test_a_key_may_be_listed_only_once(keys: Mapping[str, str]) -> None:
 @pytest.mark.parametrize("write", [yaml.safe_dump, json.dumps], ids=["yaml", "json"])
 def test_a_file_has_hashes_and_owners(write: Callable[[Any], str], tmp_path: Path) -> None:
     path = tmp_path / "keys"
-    other = hash_key(SECOND_KEY).removeprefix("sha256:").upper()
-    path.write_text(write({"keys": [{**CI, "sha256": HASH}, {"id": "b", "sha256": other}]}))
+    second_hash = hash_key(SECOND_KEY).removeprefix("sha256:").upper()
+    path.write_text(write({"keys": [{**CI, "sha256": HASH}, {"id": "b", "sha256": second_hash}]}))
     keys = APIKeyAuthenticator(path)
     assert identity_for_key(keys, KEY) == Identity("ci", type="service", roles=("operator",))
     assert identity_for_key(keys, SECOND_KEY) == Identity("b", type="service")

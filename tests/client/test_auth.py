@@ -241,7 +241,7 @@ def test_httpx_authentication_with_challenges_is_supported(kind: str) -> None:
         assert client.do("send_message", "hi").id == "t-1"
     sent_headers = [request.headers.get("authorization", "") for request in server.requests]
     assert sent_headers[0] == ""
-    assert all(each.startswith("Digest ") for each in sent_headers[1:])
+    assert all(header.startswith("Digest ") for header in sent_headers[1:])
 
 
 @kinds
@@ -280,7 +280,7 @@ def key_locations(request: Request) -> list[str]:
     return [
         *(f"header {name}" for name, value in request.headers.items() if value == SECRET),
         *(f"query {name}" for name, value in query.multi_items() if value == SECRET),
-        *(f"cookie {each.split('=')[0]}" for each in cookies if each.endswith(f"={SECRET}")),
+        *(f"cookie {cookie.split('=')[0]}" for cookie in cookies if cookie.endswith(f"={SECRET}")),
     ]
 
 
@@ -542,9 +542,9 @@ def test_secrets_are_in_no_representation_of_a_client(kind: str, credentials: st
         objects: dict[int, Any] = {}
         collect_ours(client.client, objects)
         assert len(objects) > 4
-        for each in objects.values():
-            assert SECRET not in repr(each)
-            assert SECRET not in str(each)
+        for instance in objects.values():
+            assert SECRET not in repr(instance)
+            assert SECRET not in str(instance)
     assert SECRET not in repr(APIKey(SECRET))
 
 

@@ -67,9 +67,9 @@ def strip_new_fields(message: Any) -> Any:
         if field.message_type and field.message_type.full_name.startswith("lf.a2a"):
             inner: Any = value if field.is_repeated else [value]
             is_map = field.message_type.GetOptions().map_entry
-            for each in inner.values() if is_map else inner:
-                if hasattr(each, "DESCRIPTOR"):
-                    strip_new_fields(each)
+            for value in inner.values() if is_map else inner:
+                if hasattr(value, "DESCRIPTOR"):
+                    strip_new_fields(value)
     return message
 
 

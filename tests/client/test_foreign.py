@@ -426,7 +426,7 @@ async def test_several_callers_can_wait_for_a_task(case: Case) -> None:
     async with case.client() as client:
         task = await client.send_message("slow 0.5", blocking=False)
         finished = await asyncio.gather(*(client.wait(task) for _ in range(5)))
-    assert [each.value for each in finished] == ["done"] * 5
+    assert [task.value for task in finished] == ["done"] * 5
 
 
 async def test_a_completed_task_can_be_followed(any_case: Case) -> None:

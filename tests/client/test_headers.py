@@ -75,7 +75,7 @@ def test_every_method_sends_the_headers_of_its_call(
         sent = server.requests if name == "get_card" else server.calls
         assert sent
         for request in sent:
-            values = [request.headers.get(each) for each in ("x-own", "x-call", "traceparent")]
+            values = [request.headers.get(name) for name in ("x-own", "x-call", "traceparent")]
             assert values == ["1", "2", TRACE]
         client.do("get_task", "t-1")
         assert "x-call" not in server.calls[-1].headers

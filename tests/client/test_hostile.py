@@ -523,7 +523,9 @@ BAD_ADDRESSES = [
     "\0",
     "http://127.0.0.1/" + "x" * 70_000,
 ]
-addresses = pytest.mark.parametrize("address", BAD_ADDRESSES, ids=lambda each: repr(each)[:40])
+addresses = pytest.mark.parametrize(
+    "address", BAD_ADDRESSES, ids=lambda address: repr(address)[:40]
+)
 
 
 @addresses
@@ -746,7 +748,7 @@ def test_redirects_between_two_agents_are_not_followed_forever(kind: str) -> Non
 @pytest.mark.parametrize(
     "location",
     [
-        *(each for each in BAD_ADDRESSES if each.isprintable()),
+        *(address for address in BAD_ADDRESSES if address.isprintable()),
         "\xff\xfe",
         "http://127.0.0.1:1/",
         "http://[::1",
@@ -755,7 +757,7 @@ def test_redirects_between_two_agents_are_not_followed_forever(kind: str) -> Non
         "http:",
         "?%",
     ],
-    ids=lambda each: repr(each)[:40],
+    ids=lambda address: repr(address)[:40],
 )
 def test_a_redirect_to_an_invalid_url_raises_one_of_our_errors(kind: str, location: str) -> None:
     if len(location) > 50_000:
@@ -1090,7 +1092,7 @@ def test_an_empty_page_in_between_is_skipped(kind: str) -> None:
         )
 
     with raw(agent(script)) as server, Client(kind, server.url) as client:
-        assert [each.id for each in client.do("iter_tasks")] == ["t-1", "t-3", "t-5"]
+        assert [task.id for task in client.do("iter_tasks")] == ["t-1", "t-3", "t-5"]
 
 
 # Connections

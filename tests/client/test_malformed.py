@@ -296,7 +296,7 @@ SDK_ERROR_CODES = {
 }
 
 
-@pytest.mark.parametrize("error_type", SDK_ERROR_CODES, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("error_type", SDK_ERROR_CODES, ids=lambda error_type: error_type.__name__)
 def test_each_error_of_the_sdk_is_mapped_to_one_of_ours(error_type: Any) -> None:
     details, code = build_error_details(error_type()), SDK_ERROR_CODES[error_type]
     by_code = server_error({"code": code, "message": "no"}, 200)

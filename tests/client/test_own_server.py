@@ -263,7 +263,8 @@ async def test_a_message_gets_an_id_unless_it_has_one(dialect: str, kind: str) -
     message_with_id = Message(parts=(Part(text="hello"),), message_id="my own")
     async with agent({"echo": samples.Echo()}, dialect, kind) as client:
         tasks = [
-            await client.send_message(each, skill="echo") for each in (message_with_id, "b", "c")
+            await client.send_message(content, skill="echo")
+            for content in (message_with_id, "b", "c")
         ]
     first, *others = [task.history[0].message_id for task in tasks]
     assert first == "my own"
@@ -753,7 +754,7 @@ async def test_reading_a_task_stops_at_a_pause_and_closes_the_stream(
         waiting = asyncio.create_task(client.wait(task))
         await wait_until(lambda: dialect == "0.3" or len(streams) == 3)
         gate.opened.set()
-        assert [(await each)[-1] for each in reading] == ["input-required"] * 2
+        assert [(await task)[-1] for task in reading] == ["input-required"] * 2
         paused = await waiting
         assert paused.status.state.is_paused
         assert await states_of(client.subscribe(task.id)) == ["input-required"]

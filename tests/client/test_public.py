@@ -60,8 +60,8 @@ def test_methods_of_both_clients_have_the_same_signatures() -> None:
     for name in public(SyncA2AClient).keys() - {"close", "agent_card"}:
         methods: list[Any] = [getattr(client, name) for client in (A2AClient, SyncA2AClient)]
         assert {method.__name__ for method in methods} == {name}
-        ours, theirs = map(inspect.signature, methods)
-        assert ours.parameters == theirs.parameters, name
+        async_signature, sync_signature = map(inspect.signature, methods)
+        assert async_signature.parameters == sync_signature.parameters, name
         assert all(method.__doc__ for method in methods), name
 
 
@@ -83,11 +83,11 @@ def test_the_error_for_missing_arguments_names_the_method_of_the_client(kind: st
 
 
 def test_both_clients_have_the_same_options() -> None:
-    ours, theirs = (
+    async_options, sync_options = (
         [p.replace(annotation=None) for p in inspect.signature(c).parameters.values()]
         for c in (A2AClient, SyncA2AClient)
     )
-    assert ours == theirs
+    assert async_options == sync_options
 
 
 Kind = TypeVar("Kind", bound=A2AError)

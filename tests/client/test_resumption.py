@@ -244,8 +244,8 @@ async def assert_complete(run: SteppedAgent, count: int) -> None:
     assert run.task.status.state == fetched.status.state == "completed"
     if not run.stores_duplicates:
         assert run.task.artifacts[0].parts == fetched.artifacts[0].parts
-    statuses = [each.status for each in run.events if isinstance(each, TaskStatusUpdateEvent)]
-    assert len({(each.state, each.timestamp) for each in statuses}) == len(statuses)
+    statuses = [event.status for event in run.events if isinstance(event, TaskStatusUpdateEvent)]
+    assert len({(status.state, status.timestamp) for status in statuses}) == len(statuses)
 
 
 @each_endpoint

@@ -181,16 +181,16 @@ def test_a_chunk_appended_to_nothing_starts_an_artifact() -> None:
 @few_examples
 @given(st.data())
 def test_artifacts_grow_as_in_the_sdk(data: st.DataObject) -> None:
-    theirs = sdk.Task(id="t")
-    ours = Task("t", DONE)
+    sdk_task = sdk.Task(id="t")
+    client_task = Task("t", DONE)
     for _ in range(4):
         event = data.draw(shapes(sdk.TaskArtifactUpdateEvent))
         event.artifact.artifact_id = data.draw(st.sampled_from("ab"))
-        event.append &= event.artifact.artifact_id in {a.artifact_id for a in ours.artifacts}
-        append_artifact_to_task(theirs, event)
-        ours = apply_event(ours, TaskArtifactUpdateEvent.from_dict(json_of(event)))
-    expected = [Artifact.from_dict(json_of(artifact)) for artifact in theirs.artifacts]
-    assert [(a.to_dict(), list(a.parts)) for a in ours.artifacts] == [
+        event.append &= event.artifact.artifact_id in {a.artifact_id for a in client_task.artifacts}
+        append_artifact_to_task(sdk_task, event)
+        client_task = apply_event(client_task, TaskArtifactUpdateEvent.from_dict(json_of(event)))
+    expected = [Artifact.from_dict(json_of(artifact)) for artifact in sdk_task.artifacts]
+    assert [(a.to_dict(), list(a.parts)) for a in client_task.artifacts] == [
         (a.to_dict(), list(a.parts)) for a in expected
     ]
 

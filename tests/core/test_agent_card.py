@@ -359,29 +359,29 @@ def test_the_merged_card_has_all_members_that_the_sdk_writes(
     card = build(
         full_registry, capabilities=AgentCapabilities(streaming=True, extended_agent_card=True)
     )
-    ours, theirs = card_to_dict(card), agent_card_to_dict(card)
-    assert ours["protocolVersion"] == "0.3.0"
-    assert theirs.pop("protocolVersion") == "0.3"
-    assert theirs["capabilities"]["extensions"][0].pop("required") is False
-    main = {"url": theirs["url"], "transport": theirs["preferredTransport"]}
-    theirs["additionalInterfaces"].insert(0, main)  # 0.3 §5.6.2 recommends repeating it
-    assert missing(theirs, ours) == []
+    actual, expected = card_to_dict(card), agent_card_to_dict(card)
+    assert actual["protocolVersion"] == "0.3.0"
+    assert expected.pop("protocolVersion") == "0.3"
+    assert expected["capabilities"]["extensions"][0].pop("required") is False
+    main = {"url": expected["url"], "transport": expected["preferredTransport"]}
+    expected["additionalInterfaces"].insert(0, main)  # 0.3 §5.6.2 recommends repeating it
+    assert missing(expected, actual) == []
 
 
-def missing(theirs: Any, ours: Any, path: str = "$") -> list[str]:
-    """Return the paths of members of *theirs* that are missing or different in *ours*."""
-    if isinstance(theirs, dict):
+def missing(expected: Any, actual: Any, path: str = "$") -> list[str]:
+    """Return the paths of members of *expected* that are missing or different in *actual*."""
+    if isinstance(expected, dict):
         return [
             missing_path
-            for key, value in theirs.items()
+            for key, value in expected.items()
             for missing_path in (
-                missing(value, ours[key], f"{path}.{key}") if key in ours else [f"{path}.{key}"]
+                missing(value, actual[key], f"{path}.{key}") if key in actual else [f"{path}.{key}"]
             )
         ]
-    if isinstance(theirs, list) and len(theirs) == len(ours):
-        pairs = enumerate(zip(theirs, ours, strict=True))
+    if isinstance(expected, list) and len(expected) == len(actual):
+        pairs = enumerate(zip(expected, actual, strict=True))
         return [p for i, (a, b) in pairs for p in missing(a, b, f"{path}[{i}]")]
-    return [] if theirs == ours else [path]
+    return [] if expected == actual else [path]
 
 
 def test_the_merged_card_has_every_flag_and_the_required_annotations(

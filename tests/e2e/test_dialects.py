@@ -180,9 +180,9 @@ def test_an_event_of_1_0_is_written_as_the_sdk_writes_it(event: Any) -> None:
 @few_examples
 @given(tasks)
 def test_a_task_of_1_0_is_written_as_the_sdk_writes_it(task: a2a.Task) -> None:
-    ours, response = from_sdk(task), a2a.SendMessageResponse(task=task)
-    assert text(json_of(V1().task(ours))) == text(MessageToDict(task))
-    assert text(json_of(V1().sent(ours, None))) == text(MessageToDict(response))
+    own_task, response = from_sdk(task), a2a.SendMessageResponse(task=task)
+    assert text(json_of(V1().task(own_task))) == text(MessageToDict(task))
+    assert text(json_of(V1().sent(own_task, None))) == text(MessageToDict(response))
 
 
 TO_OLD: dict[type[Message], Callable[[Any], Any]] = {
@@ -263,7 +263,7 @@ def test_a_get_request_of_0_3_is_read_as_the_sdk_reads_it(task_id: str, length: 
 @few_examples
 @given(tasks | messages)
 def test_messages_of_1_0_survive_a_round_trip(message: Any) -> None:
-    ours = from_sdk(message)
-    assert decode(type(ours), json_of(ours)) == ours
-    assert read_json(type(ours), dump_json(ours)) == ours
-    assert text(MessageToDict(to_sdk(ours))) == text(MessageToDict(message))
+    own_message = from_sdk(message)
+    assert decode(type(own_message), json_of(own_message)) == own_message
+    assert read_json(type(own_message), dump_json(own_message)) == own_message
+    assert text(MessageToDict(to_sdk(own_message))) == text(MessageToDict(message))

@@ -102,7 +102,7 @@ class WrongRequestAgent(FakeAgent):
             key = "malformed"
         answer = self.answers.get(key, error(-32001))
         if isinstance(answer, list):
-            events = [f": hello\n\ndata: {json.dumps(each)}\r\n\r\n" for each in answer]
+            events = [f": hello\n\ndata: {json.dumps(document)}\r\n\r\n" for document in answer]
             return StreamingResponse(iter(events), media_type="text/event-stream")
         if isinstance(answer, Response):
             return answer

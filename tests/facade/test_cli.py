@@ -408,10 +408,17 @@ def test_only_some_of_many_files_that_cannot_be_loaded_are_named(
 def test_a_variable_that_is_not_an_option_causes_a_warning(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours = {"PROT": "1", "STOR": "a", "XYZZY": "secret", "AUTH": "a", "API_KEY": "a", "NAME": "a"}
-    ours |= {"OPENAPI_TOKEN": "a", "OPENAPI_TOKEN_BASIC": "a", "OPENAPI_TOKENS": "a"}
+    options = {
+        "PROT": "1",
+        "STOR": "a",
+        "XYZZY": "secret",
+        "AUTH": "a",
+        "API_KEY": "a",
+        "NAME": "a",
+    }
+    options |= {"OPENAPI_TOKEN": "a", "OPENAPI_TOKEN_BASIC": "a", "OPENAPI_TOKENS": "a"}
     services = {"SERVICE_HOST": "10.0.0.1", "SERVICE_PORT_HTTP": "1", "PORT_8000_TCP_ADDR": "a"}
-    for name, value in {**ours, **services}.items():
+    for name, value in {**options, **services}.items():
         monkeypatch.setenv(f"APCORE_A2A_{name}", value)
 
     for command in (["serve", "--extensions-dir", "nope"], ["store", "check", "--store", "nope"]):
@@ -569,9 +576,9 @@ def test_the_help_takes_at_most_twice_as_long_as_importing_click(tmp_path: Path)
     pairs = [
         (seconds("-m", "apcore_a2a", "--help"), seconds("-c", "import click")) for _ in range(7)
     ]
-    ours, clicks = map(min, zip(*pairs, strict=True))
+    command_time, click_time = map(min, zip(*pairs, strict=True))
 
-    assert ours <= 2 * clicks
+    assert command_time <= 2 * click_time
 
 
 def test_the_help_names_every_flag_and_fits_a_terminal(

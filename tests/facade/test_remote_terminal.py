@@ -460,8 +460,8 @@ def test_hostile_text_is_escaped_on_a_real_terminal(tmp_path: Path) -> None:
 def test_credentials_go_to_another_origin_only_after_a_yes(
     answer: str, code: int, tmp_path: Path
 ) -> None:
-    other = FakeAgent(SendMessage=send_result(task("COMPLETED", {"text": "done"})))
-    with running(other.app) as url:
+    done_agent = FakeAgent(SendMessage=send_result(task("COMPLETED", {"text": "done"})))
+    with running(done_agent.app) as url:
         interface = {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
         card = {"supportedInterfaces": [interface]}
         variables = {"NO_COLOR": "1", "TERM": "dumb", "APCORE_A2A_AUTH": "hunter2"}
@@ -475,5 +475,5 @@ def test_credentials_go_to_another_origin_only_after_a_yes(
             text = " ".join(plain(tty.text).split())
     assert url in text
     assert "hunter2" not in text
-    assert ("done" in text) == (len(other.requests) == 1) == (code == 0)
+    assert ("done" in text) == (len(done_agent.requests) == 1) == (code == 0)
     assert ("--credentials-for" in text) == (code == 1)

@@ -128,8 +128,8 @@ def log_of_all_requests(home: Path, *options: str) -> Log:
     with logging_agent(home, *auth, *options) as (client, log):
         for page in (CARD, "/health", "/nothing"):
             client.get(page)
-        for each in tokens:
-            client.get("/tasks", headers=bearer_headers(each))
+        for bearer_token in tokens:
+            client.get("/tasks", headers=bearer_headers(bearer_token))
         send_all_requests(client)
         if "--log-format=json" in options:  # a stack trace has many lines in the other format
             assert Agent(client, "1.0").send("breaks").state == "failed"

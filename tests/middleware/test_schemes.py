@@ -192,7 +192,7 @@ def test_clients_of_the_sdk_read_each_scheme(
 
 def test_the_sdks_client_reads_that_one_scheme_is_enough() -> None:
     requirements = by_the_sdks_client(card()).security_requirements
-    assert [MessageToDict(each) for each in requirements] == [
+    assert [MessageToDict(requirement) for requirement in requirements] == [
         {"schemes": {name: {}}} for name in SCHEMES
     ]
 
@@ -226,7 +226,9 @@ def test_our_client_reads_each_scheme(name: str) -> None:
 
 def test_our_client_reads_that_one_scheme_is_enough() -> None:
     requirements = AgentCard.from_dict(card()).security_requirements
-    assert [[*each["schemes"]] for each in requirements] == [[name] for name in SCHEMES]
+    assert [[*requirement["schemes"]] for requirement in requirements] == [
+        [name] for name in SCHEMES
+    ]
 
 
 @pytest.mark.anyio
@@ -239,14 +241,16 @@ async def test_all_clients_read_the_schemes_of_an_agent(extended: bool) -> None:
     document = (await ask(app, path=path, headers=WITH_KEY)).json
     for read in READERS:
         assert dict(read(document).security_schemes) == {"apiKey": api_key()}
-        required = [MessageToDict(each) for each in read(document).security_requirements]
+        required = [
+            MessageToDict(requirement) for requirement in read(document).security_requirements
+        ]
         assert required == [{"schemes": {"apiKey": {}}}]
-    ours = AgentCard.from_dict(deepcopy(document))
-    assert ours.security_schemes["apiKey"].name == "X-API-Key"
-    assert ours.capabilities.extended_agent_card
-    theirs = old.AgentCard.model_validate(document)
-    assert theirs.security == [{"apiKey": []}]
-    assert theirs.supports_authenticated_extended_card
+    client_card = AgentCard.from_dict(deepcopy(document))
+    assert client_card.security_schemes["apiKey"].name == "X-API-Key"
+    assert client_card.capabilities.extended_agent_card
+    sdk_card = old.AgentCard.model_validate(document)
+    assert sdk_card.security == [{"apiKey": []}]
+    assert sdk_card.supports_authenticated_extended_card
 
 
 @pytest.mark.anyio

@@ -275,15 +275,15 @@ def test_after_a_refusal_the_rest_of_the_body_times_out(
 
 
 def refused(url: str, folder: Path) -> tuple[bytes, list[float]]:
-    begin = request("/", "Content-Length: 100000\r\n")
-    chunked = request("/", "Transfer-Encoding: chunked\r\n")
+    plain_head = request("/", "Content-Length: 100000\r\n")
+    chunked_head = request("/", "Transfer-Encoding: chunked\r\n")
 
     async def measure_both() -> list[float]:
-        rest = [(begin, b"a" * 1000), (chunked, b"1\r\na\r\n" * 1000)]
-        return await asyncio.gather(*(duration(url, *each) for each in rest))
+        uploads = [(plain_head, b"a" * 1000), (chunked_head, b"1\r\na\r\n" * 1000)]
+        return await asyncio.gather(*(duration(url, *arguments) for arguments in uploads))
 
     with connected(url) as connection:
-        connection.send(begin)
+        connection.send(plain_head)
         return connection.read_until(), asyncio.run(measure_both())
 
 

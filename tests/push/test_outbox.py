@@ -84,8 +84,8 @@ def test_attempts_are_logged_without_secrets(caplog: pytest.LogCaptureFixture) -
     assert warnings[0] == f"Attempt 1 of 3 for {name} failed: ConnectError; retrying in 0.05 s"
     assert warnings[1] == f"Attempt 2 of 3 for {name} failed: ConnectError; retrying in 0.1 s"
     assert warnings[2] == f"The {name} has failed: ConnectError; it gets no more notifications"
-    ours = [record.getMessage() for record in caplog.records if "apcore" in record.name]
-    assert "hunter" not in "".join(ours)
+    own_messages = [record.getMessage() for record in caplog.records if "apcore" in record.name]
+    assert "hunter" not in "".join(own_messages)
 
 
 @each_store

@@ -26,12 +26,15 @@ def test_a_receiver_accepts_the_signature_of_any_text(text: str) -> None:
 
 def test_a_receiver_cannot_forge_notifications_for_another() -> None:
     signer = Signer([SECRET])
-    mine, theirs = signer.secrets(f"{ORIGIN}/a"), signer.secrets("https://other.example/a")
-    assert mine != theirs
-    assert SECRET not in mine
-    forged = dict(Signer({"*": mine}).headers("n1", b"{}", "https://other.example/a"))
+    own_secrets, other_secrets = (
+        signer.secrets(f"{ORIGIN}/a"),
+        signer.secrets("https://other.example/a"),
+    )
+    assert own_secrets != other_secrets
+    assert SECRET not in own_secrets
+    forged = dict(Signer({"*": own_secrets}).headers("n1", b"{}", "https://other.example/a"))
     with pytest.raises(WebhookVerificationError):
-        Webhook(theirs[0]).verify(b"{}", forged)
+        Webhook(other_secrets[0]).verify(b"{}", forged)
 
 
 def test_the_secret_of_a_receiver_is_the_hmac_of_its_origin() -> None:

@@ -37,7 +37,10 @@ def webhook(caller: Caller, task: Json) -> Json:
 
 
 def results(document: Json) -> list[tuple[Any, ...]]:
-    return [(each["result"], each["status"], each["reason"]) for each in document["attempts"]]
+    return [
+        (attempt["result"], attempt["status"], attempt["reason"])
+        for attempt in document["attempts"]
+    ]
 
 
 def audited_operations(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
@@ -68,8 +71,8 @@ def test_the_attempts_of_a_webhook_are_listed() -> None:
     times = [attempt["at"] for attempt in attempts]
     assert times == sorted(times, reverse=True)
     assert all(
-        time.endswith("Z") and each["seconds"] > 0
-        for time, each in zip(times, attempts, strict=True)
+        time.endswith("Z") and attempt["seconds"] > 0
+        for time, attempt in zip(times, attempts, strict=True)
     )
 
 
@@ -90,7 +93,7 @@ def test_the_reason_of_a_failure_is_one_of_a_few_fixed_words(reply: Reply, reaso
     with receiving(lambda delivery: reply) as receiver, agent(retries=()) as caller:
         task = caller.send(url=receiver.url)
         eventually(lambda: webhook(caller, task)["state"] == "failed")
-        assert [each[2] for each in results(webhook(caller, task))] == [reason]
+        assert [result[2] for result in results(webhook(caller, task))] == [reason]
 
 
 def test_redelivery_sends_all_notifications_that_a_failed_webhook_has_missed() -> None:
@@ -108,7 +111,7 @@ def test_redelivery_sends_all_notifications_that_a_failed_webhook_has_missed() -
         response = caller.post(f"tasks/{task['id']}/webhooks/w/redeliver")
         assert (response.status_code, response.json()) == (202, {"requeued": 3})
         receiver.wait_for("completed")
-        assert [each.state for each in receiver.deliveries[1:]] == [
+        assert [delivery.state for delivery in receiver.deliveries[1:]] == [
             "submitted",
             "working",
             "completed",
@@ -131,7 +134,7 @@ def test_a_redelivered_webhook_of_03_gets_the_task_in_each_state() -> None:
         works.append(True)
         caller.post(f"tasks/{task['id']}/webhooks/w/redeliver")
         deliveries = receiver.wait(4)[1:]
-    assert [each.json["status"]["state"] for each in deliveries] == [
+    assert [delivery.json["status"]["state"] for delivery in deliveries] == [
         "submitted",
         "working",
         "completed",
@@ -153,7 +156,7 @@ def test_a_test_is_one_attempt_that_changes_nothing() -> None:
         test = receiver.wait(4)[-1]
         assert verify(test, receiver.url)["statusUpdate"]["metadata"] == {"apcore": {"test": True}}
         assert test.headers["x-a2a-notification-token"] == "t-1"
-        assert test.id not in {each.id for each in receiver.deliveries[:3]}
+        assert test.id not in {delivery.id for delivery in receiver.deliveries[:3]}
         assert len(webhook(caller, task)["attempts"]) == 3
 
 
@@ -192,7 +195,7 @@ def test_lists_are_filtered_and_bounded() -> None:
 
         def tasks(**params: Any) -> list[str]:
             listed: list[Json] = caller.get("webhooks", **params).json()["webhooks"]
-            return [each["taskId"] for each in listed]
+            return [item["taskId"] for item in listed]
 
         assert tasks() == [failing_id, *reversed(active_ids)]
         assert tasks(state="failed") == [failing_id]

@@ -84,12 +84,14 @@ async def test_an_agent_without_skills_on_its_card_is_one_module() -> None:
 
 async def test_skills_with_similar_or_long_ids_get_different_modules() -> None:
     server, long = CardServer(), "x" * 300
-    server.set_skills(*({"id": each, "name": "Skill"} for each in ("a-b", "a_b", long, long + "y")))
+    server.set_skills(
+        *({"id": skill_id, "name": "Skill"} for skill_id in ("a-b", "a_b", long, long + "y"))
+    )
     registry = Registry()
     async with listening(server.app) as url, RemoteAgent(url, name="c") as agent:
         module_ids = await agent.register(registry)
         assert len(module_ids) == len({*module_ids}) == 4
-        assert {registry.get(each).remote_id for each in module_ids} == {
+        assert {registry.get(module_id).remote_id for module_id in module_ids} == {
             "a-b",
             "a_b",
             long,
@@ -168,8 +170,8 @@ async def serving_at(app: Starlette, port: int) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        for each in server.servers:
-            each.close()
+        for open_server in server.servers:
+            open_server.close()
         await server.lifespan.shutdown()
 
 
@@ -201,7 +203,7 @@ async def test_a_remote_skill_with_the_id_of_a_local_module_is_left_out(
 
 async def test_agents_that_expose_each_other_do_not_nest_their_skills_endlessly() -> None:
     with listener() as first, listener() as second:
-        urls = [f"http://127.0.0.1:{each.getsockname()[1]}" for each in (first, second)]
+        urls = [f"http://127.0.0.1:{sock.getsockname()[1]}" for sock in (first, second)]
     ports = [int(url.rpartition(":")[2]) for url in urls]
     b = RemoteAgent(urls[1], name="c", expose=True, retries=0)
     c = RemoteAgent(urls[0], name="b", expose=True, retries=0)
@@ -234,7 +236,7 @@ class Ping:
 async def test_a_loop_of_calls_ends() -> None:
     ping, pong = Ping("remote.y.pong"), Ping("remote.x.ping")
     with listener() as first, listener() as second:
-        urls = [f"http://127.0.0.1:{each.getsockname()[1]}" for each in (first, second)]
+        urls = [f"http://127.0.0.1:{sock.getsockname()[1]}" for sock in (first, second)]
     ports = [int(url.rpartition(":")[2]) for url in urls]
     to_y, to_x = (RemoteAgent(url, name=name) for url, name in zip(urls[::-1], "yx", strict=True))
     apps = [

@@ -46,8 +46,8 @@ async def test_local_and_remote_modules_are_tools_that_can_be_called(style: Any)
         await remote.register(registry)
         toolset = tools(registry, style)
         by_name = {
-            name: each.get("function", each)
-            for name, each in zip((t.name for t in toolset), toolset.definitions, strict=True)
+            name: definition.get("function", definition)
+            for name, definition in zip((t.name for t in toolset), toolset.definitions, strict=True)
         }
         assert [*by_name] == ["local__add", "remote__weather__forecast"]
         definition = by_name["remote__weather__forecast"]
@@ -135,8 +135,8 @@ async def test_a_function_is_called_with_each_event_as_it_arrives(is_async: bool
         await remote.register(Registry())
         on_event: Any = collect if is_async else events.append
         task = await remote.send("work", {"a": 1}, on_event=on_event)
-    chunks = [each for each in events if isinstance(each, TaskArtifactUpdateEvent)]
-    assert [each.artifact.parts[0].data for each in chunks] == [
+    chunks = [event for event in events if isinstance(event, TaskArtifactUpdateEvent)]
+    assert [chunk.artifact.parts[0].data for chunk in chunks] == [
         {"one": True},
         {"two": True},
         {"three": True},

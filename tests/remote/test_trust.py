@@ -43,7 +43,7 @@ class CardChanger:
             sent.append(message)
 
         await self.app(scope, receive, collect)
-        card = json.loads(b"".join(each.get("body", b"") for each in sent[1:]))
+        card = json.loads(b"".join(message.get("body", b"") for message in sent[1:]))
         body = json.dumps({**card, **self.members}).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -104,7 +104,9 @@ async def test_a_card_without_a_valid_signature_is_refused_or_logged(
         assert not [*registry.iter(include_hidden=True)]
         async with RemoteAgent(url, trust="warn", **options) as agent:
             assert await agent.register(registry) == ["remote.c.work"]
-        assert "remote_card_untrusted" in [getattr(each, "event", "") for each in caplog.records]
+        assert "remote_card_untrusted" in [
+            getattr(record, "event", "") for record in caplog.records
+        ]
         async with RemoteAgent(url, name="c", trust="off") as agent:
             assert await agent.register(Registry()) == ["remote.c.work"]
 

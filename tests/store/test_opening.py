@@ -63,9 +63,9 @@ async def test_a_file_in_use_is_refused_under_any_name(tmp_path: Path, link: str
     with pytest.raises(UnavailableError, match="in use"):
         await SqliteStore(alias).start()
     await store.close()
-    other = SqliteStore(alias)
-    await other.start()
-    await other.close()
+    store_by_alias = SqliteStore(alias)
+    await store_by_alias.start()
+    await store_by_alias.close()
 
 
 async def test_a_file_stays_locked_until_the_thread_of_a_canceled_start_has_left_it(

@@ -54,8 +54,8 @@ async def test_the_cost_of_a_claim_does_not_grow_with_the_backlog_of_a_slow_host
 async def test_a_notification_scheduled_repeatedly_is_stored_once() -> None:
     store = await store_with_webhooks(3)
     for _ in range(1000):
-        for each in await claim_due(store, seconds=60):
-            await store.postpone(each, 0)
+        for entry in await claim_due(store, seconds=60):
+            await store.postpone(entry, 0)
     assert len(store._outbox._scheduled) <= 2 * 64
     assert store.backlog.pending == 4 * 2
 

@@ -24,21 +24,21 @@ async def two_processes(server: Database) -> AsyncIterator[tuple[PostgresStore, 
     """Yield a store, a connection of another process, and one that sees both wait for locks."""
     store = PostgresStore(server.url)
     await store.start()
-    other, watcher = [await asyncpg.connect(server.url) for _ in range(2)]
+    connection, watcher = [await asyncpg.connect(server.url) for _ in range(2)]
     try:
-        yield store, other, watcher
+        yield store, connection, watcher
     finally:
-        await other.close()
+        await connection.close()
         await watcher.close()
         await store.close()
 
 
 async def test_a_change_that_waits_for_a_new_webhook_notifies_it(server: Database) -> None:
     server.clear()
-    async with two_processes(server) as (store, other, watcher):
+    async with two_processes(server) as (store, connection, watcher):
         record, lease = await begun(store)
-        async with other.transaction():
-            await save_webhooks(Session(other), "t1", [hook()], [])
+        async with connection.transaction():
+            await save_webhooks(Session(connection), "t1", [hook()], [])
             change = asyncio.create_task(store.change(state_change(record, COMPLETED, lease)))
             await wait_for_lock_wait(watcher)
         await change
@@ -47,11 +47,11 @@ async def test_a_change_that_waits_for_a_new_webhook_notifies_it(server: Databas
 
 async def test_a_webhook_that_fails_while_another_is_added_stays_failed(server: Database) -> None:
     server.clear()
-    async with two_processes(server) as (store, other, watcher):
+    async with two_processes(server) as (store, connection, watcher):
         await begun(store, webhooks=[hook()])
         (first,) = await claim_due(store, seconds=60)
-        async with other.transaction():
-            await save_webhooks(Session(other), "t1", [hook(), hook("w2")], [hook()])
+        async with connection.transaction():
+            await save_webhooks(Session(connection), "t1", [hook(), hook("w2")], [hook()])
             failing = asyncio.create_task(store.give_up(first, "status 410"))
             await wait_for_lock_wait(watcher)
         assert await failing == 2
@@ -99,21 +99,21 @@ async def test_a_change_during_the_settling_of_the_previous_notification_is_due(
     server: Database,
 ) -> None:
     server.clear()
-    store, other = PostgresStore(server.url), PostgresStore(server.url)
+    store, second_store = PostgresStore(server.url), PostgresStore(server.url)
     await store.start()
-    await other.start()
+    await second_store.start()
     try:
         for name in (f"t{number}" for number in range(40)):
             record, lease = await begun(store, new_record(name), [hook(task_id=name)])
             for _ in range(record.version - 1):
-                (earlier,) = await claim_due(other, seconds=60)
-                await other.settle(earlier)
-            (last,) = await claim_due(other, seconds=60)
+                (earlier,) = await claim_due(second_store, seconds=60)
+                await second_store.settle(earlier)
+            (last,) = await claim_due(second_store, seconds=60)
             change = store.change(state_change(record, COMPLETED, lease))
-            await asyncio.gather(change, other.settle(last))
+            await asyncio.gather(change, second_store.settle(last))
             assert [
-                notification.version for notification in await claim_due(other, seconds=60)
+                notification.version for notification in await claim_due(second_store, seconds=60)
             ] == [record.version + 1]
     finally:
         await store.close()
-        await other.close()
+        await second_store.close()

@@ -36,7 +36,7 @@ async def replicas_of(peer: Peer) -> list[Json]:
 
 
 async def own_id(peer: Peer) -> str:
-    (replica_id,) = [each["id"] for each in await replicas_of(peer) if each["self"]]
+    (replica_id,) = [replica["id"] for replica in await replicas_of(peer) if replica["self"]]
     return str(replica_id)
 
 
@@ -46,7 +46,7 @@ async def wait_until_shown(peer: Peer, expected: list[tuple[str, int, int]]) -> 
     async with asyncio.timeout(TIMEOUT):
         while found != expected:
             replicas = await replicas_of(peer)
-            found = [(each["id"], each["leases"], each["running"]) for each in replicas]
+            found = [(replica["id"], replica["leases"], replica["running"]) for replica in replicas]
             await asyncio.sleep(0.02)
 
 
@@ -88,21 +88,21 @@ async def test_replicas_that_have_not_reported_lately_are_left_out_and_deleted(
     await store.start()
     silent, alive = this_process(), this_process()
     async with store.renewing() as renew:
-        for each in (silent, alive):
-            await renew([], each)
+        for replica in (silent, alive):
+            await renew([], replica)
     for seconds, expected in ((10, [silent, alive]), (20, [alive])):
         server.sql(
             f"UPDATE apcore_a2a.replicas SET seen = now() - interval '{seconds} s' "
             f"WHERE id = '{silent.id}'"
         )
         found: list[Replica] = [*await store.replicas()]
-        assert [each.id for each in found] == [each.id for each in expected]
+        assert [replica.id for replica in found] == [replica.id for replica in expected]
     assert await store.prune() == 0
     server.sql(f"UPDATE apcore_a2a.replicas SET seen = now() WHERE id = '{silent.id}'")
-    assert [each.id for each in await store.replicas()] == [alive.id]
+    assert [replica.id for replica in await store.replicas()] == [alive.id]
     async with store.renewing() as renew:  # a replica that was only held up is back
         await renew([], replace(silent, running=1))
-    assert {each.id for each in await store.replicas()} == {silent.id, alive.id}
+    assert {replica.id for replica in await store.replicas()} == {silent.id, alive.id}
     await store.close()
 
 
@@ -117,12 +117,12 @@ def test_a_killed_replica_disappears_and_its_task_names_the_one_that_took_it_ove
     ):
         eventually(lambda: len(replicas_at(second.url)) == 2)
         task_id = first.start("again", seconds=30)
-        (own,) = [each["id"] for each in replicas_at(first.url) if each["self"]]
+        (own,) = [replica["id"] for replica in replicas_at(first.url) if replica["self"]]
         assert holder(second, task_id) == own
         first.process.end(signal.SIGKILL)
-        (survivor,) = [each["id"] for each in replicas_at(second.url) if each["self"]]
+        (survivor,) = [replica["id"] for replica in replicas_at(second.url) if replica["self"]]
         eventually(lambda: holder(second, task_id) == survivor)
-        eventually(lambda: [each["id"] for each in replicas_at(second.url)] == [survivor])
+        eventually(lambda: [replica["id"] for replica in replicas_at(second.url)] == [survivor])
         second.ask("CancelTask", id=task_id)
 
 
@@ -137,7 +137,7 @@ def holder(agent: Agent, task_id: str) -> str | None:
 def test_each_worker_is_a_replica(server: Database, folder: Path) -> None:
     with two_workers(server, folder) as agent:
         pids = {*workers_of(agent)}
-        eventually(lambda: {each["pid"] for each in replicas_at(agent.url)} == pids)
+        eventually(lambda: {replica["pid"] for replica in replicas_at(agent.url)} == pids)
         first, second = replicas_at(agent.url)
         assert first["host"] == second["host"]
         assert [first["self"], second["self"]].count(True) == 1

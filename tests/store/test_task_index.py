@@ -231,20 +231,26 @@ def test_a_page_takes_no_longer_among_many_tasks() -> None:
         small, large = await fill(200), await fill(50_000)
         filters: list[dict[str, Any]] = [{}, {"state": FAILED}, {"after": 100.0}]
         measured: list[float] = []
-        for query in ({**each, "order": order} for each in filters for order in get_args(Order)):
+        for query in (
+            {**fields, "order": order} for fields in filters for order in get_args(Order)
+        ):
             if query["order"] == "updated" or "after" not in query:
                 durations = [
                     (await seconds(large, **query), await seconds(small, **query))
                     for _ in range(30)
                 ]
-                large_median, small_median = (median(each) for each in zip(*durations, strict=True))
+                large_median, small_median = (
+                    median(times) for times in zip(*durations, strict=True)
+                )
                 measured.append(large_median / small_median)
         return measured
 
     assert max(asyncio.run(ratios())) < 3
 
 
-@pytest.mark.parametrize("query", [Query(**each) for each in queries() if each["owner"] == "ada"])
+@pytest.mark.parametrize(
+    "query", [Query(**fields) for fields in queries() if fields["owner"] == "ada"]
+)
 def test_sqlite_reads_lists_in_the_order_of_an_index(tmp_path: Path, query: Query) -> None:
     """No statement scans the tasks of others, and none sorts; totals are counted in an index."""
 

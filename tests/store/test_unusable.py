@@ -80,12 +80,12 @@ async def test_a_file_locked_by_another_program_is_writable_after_the_unlock(
     monkeypatch.setattr(file, "BUSY_TIMEOUT", 0.05)
     store = SqliteStore(tmp_path / "agent.db", lease_seconds=0.4)
     await store.start()
-    other = sqlite3.connect(store.path, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
+    second_connection = sqlite3.connect(store.path, isolation_level=None)
+    second_connection.execute("BEGIN IMMEDIATE")
     with pytest.raises(UnavailableError, match="another program has locked it"):
         await begun(store)
-    other.execute("ROLLBACK")
-    other.close()
+    second_connection.execute("ROLLBACK")
+    second_connection.close()
     await begun(store)
     await store.close()
 

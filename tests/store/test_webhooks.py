@@ -93,7 +93,9 @@ def test_notifications_of_a_killed_process_are_delivered_by_the_next(
     with serving(tmp_path, store), receiving(port=port) as receiver:
         receiver.wait(9, 30)
         for task_id in tasks:
-            delivered = [each.state for each in receiver.deliveries if task_of(each) == task_id]
+            delivered = [
+                delivery.state for delivery in receiver.deliveries if task_of(delivery) == task_id
+            ]
             assert [*dict.fromkeys(delivered)] == ["submitted", "working", "completed"]
 
 
@@ -177,7 +179,7 @@ def test_a_suspended_process_repeats_no_notification_that_others_have_delivered(
             suspended.process.signal(signal.SIGSTOP)
             is_suspended.set()
             with serving(tmp_path, server.url):
-                eventually(lambda: len({each.id for each in receiver.deliveries}) == 60)
+                eventually(lambda: len({delivery.id for delivery in receiver.deliveries}) == 60)
             delivered, failures = len(receiver), suspended.process.log.count("no answer")
             suspended.process.signal(signal.SIGCONT)
             eventually(lambda: suspended.process.log.count("no answer") > failures)
