@@ -342,8 +342,8 @@ def test_a_key_is_sent_with_every_later_request(kind: str) -> None:
     with raw(script) as server, Client(kind, server.url, auth=APIKey(SECRET), card_ttl=0) as client:
         client.do("send_message", "hi")
         client.do("send_message", "hi")
-    key_places = [key_locations(request) for request in server.requests]
-    assert key_places[1:] == [["query the-key"]] * 3
+    locations_of_key = [key_locations(request) for request in server.requests]
+    assert locations_of_key[1:] == [["query the-key"]] * 3
 
 
 @kinds
@@ -521,16 +521,16 @@ def test_a_key_is_in_no_representation_of_a_request(kind: str, location: str) ->
     assert key_locations(server.calls[0]) == [f"{location} the-key"]
 
 
-def collect_ours(value: Any, seen: dict[int, Any]) -> None:
+def collect_own_objects(value: Any, found: dict[int, Any]) -> None:
     """Collect the objects of the client's package in *value*."""
-    if id(value) in seen:
+    if id(value) in found:
         return
     if isinstance(value, dict | list | tuple):
         for item in value.values() if isinstance(value, dict) else value:
-            collect_ours(item, seen)
+            collect_own_objects(item, found)
     elif type(value).__module__.startswith("apcore_a2a_client"):
-        seen[id(value)] = value
-        collect_ours(getattr(value, "__dict__", {}), seen)
+        found[id(value)] = value
+        collect_own_objects(getattr(value, "__dict__", {}), found)
 
 
 @kinds
@@ -540,7 +540,7 @@ def test_secrets_are_in_no_representation_of_a_client(kind: str, credentials: st
     with raw(script) as server, Client(kind, server.url, **AUTHS[credentials]) as client:
         client.do("send_message", "hi")
         objects: dict[int, Any] = {}
-        collect_ours(client.client, objects)
+        collect_own_objects(client.client, objects)
         assert len(objects) > 4
         for instance in objects.values():
             assert SECRET not in repr(instance)

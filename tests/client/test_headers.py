@@ -75,7 +75,7 @@ def test_every_method_sends_the_headers_of_its_call(
         sent = server.requests if name == "get_card" else server.calls
         assert sent
         for request in sent:
-            values = [request.headers.get(name) for name in ("x-own", "x-call", "traceparent")]
+            values = [request.headers.get(header) for header in ("x-own", "x-call", "traceparent")]
             assert values == ["1", "2", TRACE]
         client.do("get_task", "t-1")
         assert "x-call" not in server.calls[-1].headers
@@ -171,15 +171,15 @@ def test_headers_of_a_call_are_credentials_unless_they_are_known_to_be_public(
     kind: str, name: str
 ) -> None:
     with (
-        raw(answer) as other,
-        raw(agent(answer, **card(other.url))) as server,
+        raw(answer) as other_server,
+        raw(agent(answer, **card(other_server.url))) as server,
         Client(kind, server.url) as client,
     ):
         client.do(name, *CALLS[name], headers={"traceparent": TRACE, "tracestate": "a=1"})
-        assert other.requests[-1].headers["traceparent"] == TRACE
+        assert other_server.requests[-1].headers["traceparent"] == TRACE
         with pytest.raises(CredentialsRefusedError):
             client.do(name, *CALLS[name], headers={"x-caller": "ann"})
-        assert len(other.requests) == 1
+        assert len(other_server.requests) == 1
 
 
 @kinds
@@ -205,16 +205,16 @@ def test_the_current_span_of_opentelemetry_goes_with_each_request(kind: str, nam
 @kinds
 def test_a_redirect_to_another_origin_carries_no_header_of_the_call(kind: str) -> None:
     def script(_: Request) -> Iterable[Step]:
-        return reply(b"", 307, location=f"{other.url}/tasks/t-1")
+        return reply(b"", 307, location=f"{other_server.url}/tasks/t-1")
 
     with (
-        raw(answer) as other,
+        raw(answer) as other_server,
         raw(agent(script, **card("/", "HTTP+JSON"))) as server,
         Client(kind, server.url) as client,
     ):
         client.do("get_task", "t-1", headers={"authorization": "Bearer s3cr3t", "x-call": "s3cr3t"})
         assert "s3cr3t" in str(server.calls)
-        assert "s3cr3t" not in str(other.requests)
+        assert "s3cr3t" not in str(other_server.requests)
 
 
 # Headers from a function
@@ -268,8 +268,8 @@ def test_invalid_headers_from_a_function_are_refused(kind: str, headers: Any) ->
 @kinds
 def test_headers_of_a_function_count_as_credentials(kind: str) -> None:
     with (
-        raw(answer) as other,
-        raw(agent(answer, **card(other.url))) as server,
+        raw(answer) as other_server,
+        raw(agent(answer, **card(other_server.url))) as server,
         Client(kind, server.url, headers=dict[str, str]) as client,
         pytest.raises(CredentialsRefusedError),
     ):

@@ -123,9 +123,9 @@ def test_an_operation_is_retried_if_no_connection_could_be_made(
     caplog.set_level(logging.DEBUG, "httpcore.connection")
     with listener() as unused:  # bound, and not listening
         port = unused.getsockname()[1]
-        address = card(f"http://127.0.0.1:{port}/", binding, version)
+        card_members = card(f"http://127.0.0.1:{port}/", binding, version)
         with (
-            raw(lambda _: reply(address)) as server,
+            raw(lambda _: reply(card_members)) as server,
             Client(kind, server.url, retries=RETRIES) as client,
         ):
             for operation in SINGLE_REQUESTS:
@@ -133,8 +133,8 @@ def test_an_operation_is_retried_if_no_connection_could_be_made(
                 error = raised_by(client, operation)
                 assert isinstance(error, A2AConnectionError)
                 assert not error.sent
-                tries = caplog.text.count(f"connect_tcp.started host='127.0.0.1' port={port} ")
-                assert (operation, tries) == (operation, RETRIES + 1)
+                attempts = caplog.text.count(f"connect_tcp.started host='127.0.0.1' port={port} ")
+                assert (operation, attempts) == (operation, RETRIES + 1)
 
 
 @kinds
@@ -144,8 +144,8 @@ def test_an_agent_that_starts_between_retries_is_reached(kind: str, operation: s
     with ExitStack() as stack:
         sock = stack.enter_context(listener())
         url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-        address = card(f"{url}/")
-        server = stack.enter_context(raw(lambda _: reply(address)))
+        card_members = card(f"{url}/")
+        server = stack.enter_context(raw(lambda _: reply(card_members)))
         started: list[Any] = []
         calls: list[str] = []
 
@@ -417,8 +417,8 @@ def test_the_backoff_doubles(kind: str, fault: list[Step], monkeypatch: pytest.M
     monkeypatch.setattr("apcore_a2a_client.exchange.FIRST_WAIT", 0.05)
     pauses = attempt_intervals(kind, fault, 3)
     assert len(pauses) == 3
-    for number, gap in enumerate(pauses):
-        assert 0.5 * 0.05 * 2**number <= gap < 0.05 * 2**number + SLACK
+    for number, pause in enumerate(pauses):
+        assert 0.5 * 0.05 * 2**number <= pause < 0.05 * 2**number + SLACK
 
 
 @kinds
@@ -427,7 +427,7 @@ def test_the_backoff_has_a_limit(kind: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("apcore_a2a_client.exchange.LONGEST_WAIT", 0.05)
     pauses = attempt_intervals(kind, [CUT], 3)
     assert len(pauses) == 3
-    assert all(0.025 <= gap < 0.05 + SLACK for gap in pauses)
+    assert all(0.025 <= pause < 0.05 + SLACK for pause in pauses)
 
 
 @given(st.integers(0, 10**9))

@@ -102,8 +102,8 @@ def test_a_refreshed_card_that_is_refused_is_not_used(kind: str) -> None:
         if data["name"] != "raw":
             raise NotSignedError("changed")
 
-    bad, good = reply(card("/", name="other")), reply(card("/"))
-    script = answering_with_cards(good, bad, good)
+    refused, accepted = reply(card("/", name="other")), reply(card("/"))
+    script = answering_with_cards(accepted, refused, accepted)
     with (
         raw(script) as server,
         Client(kind, server.url, verify_card=check, card_ttl=0) as client,
@@ -148,13 +148,13 @@ def test_an_agent_without_a_card_is_not_called_if_cards_are_verified(
     with raw(answer) as server:
         with Client(kind, server.url, protocol="1.0") as client:
             assert client.do("get_task", "t-1").id == "t-1"
-        calls = len(server.requests)
+        count_before = len(server.requests)
         with (
             Client(kind, server.url, protocol="1.0", verify_card=len) as client,
             pytest.raises(A2ADiscoveryError),
         ):
             client.do("get_task", "t-1")
-        assert all(request.method == "GET" for request in server.requests[calls:])
+        assert all(request.method == "GET" for request in server.requests[count_before:])
 
 
 @kinds

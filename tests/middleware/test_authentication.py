@@ -43,7 +43,7 @@ from .byhand import CARD, KEY, OTHER_KEY, WITH_KEY, Answer, ask, authenticator, 
 pytestmark = pytest.mark.anyio
 
 SECRET = "the password of the directory is hunter2"
-PAGE = "https://page.example"
+PAGE_ORIGIN = "https://page.example"
 BEARER = {"authorization": "Bearer token"}
 
 
@@ -183,11 +183,11 @@ async def test_the_challenge_prefers_tokens_to_api_keys() -> None:
 # Web pages
 
 
-@pytest.mark.parametrize("origins", [[PAGE], ["*"]], ids=["named", "all"])
+@pytest.mark.parametrize("origins", [[PAGE_ORIGIN], ["*"]], ids=["named", "all"])
 async def test_an_allowed_page_can_read_a_refusal(origins: list[str]) -> None:
-    answer = await ask(agent(cors_origins=origins), "POST", "/", [("Origin", PAGE)])
+    answer = await ask(agent(cors_origins=origins), "POST", "/", [("Origin", PAGE_ORIGIN)])
     assert answer.status == 401
-    assert answer.headers["access-control-allow-origin"] in (PAGE, "*")
+    assert answer.headers["access-control-allow-origin"] in (PAGE_ORIGIN, "*")
     exposed = answer.headers["access-control-expose-headers"]
     assert {"WWW-Authenticate", "Retry-After"} <= {*exposed.split(", ")}
 
@@ -197,18 +197,18 @@ async def test_preflight_requests_need_no_credentials() -> None:
         ("Access-Control-Request-Method", "POST"),
         ("Access-Control-Request-Headers", "x"),
     ]
-    app = agent(cors_origins=[PAGE])
-    allowed = await ask(app, "OPTIONS", "/", [("Origin", PAGE), *request_headers])
-    assert (allowed.status, allowed.headers["access-control-allow-origin"]) == (200, PAGE)
+    app = agent(cors_origins=[PAGE_ORIGIN])
+    allowed = await ask(app, "OPTIONS", "/", [("Origin", PAGE_ORIGIN), *request_headers])
+    assert (allowed.status, allowed.headers["access-control-allow-origin"]) == (200, PAGE_ORIGIN)
     refused = await ask(
         app, "OPTIONS", "/", [("Origin", "https://other.example"), *request_headers]
     )
     assert refused.status == 400
     assert "access-control-allow-origin" not in refused.headers
-    assert (await ask(app, "OPTIONS", "/", [("Origin", PAGE)])).status == 401
+    assert (await ask(app, "OPTIONS", "/", [("Origin", PAGE_ORIGIN)])).status == 401
 
 
-FOREIGN = [
+FOREIGN_ORIGINS = [
     "https://other.example",
     "null",
     "",
@@ -222,7 +222,7 @@ FOREIGN = [
 ]
 
 
-@pytest.mark.parametrize("origin", FOREIGN)
+@pytest.mark.parametrize("origin", FOREIGN_ORIGINS)
 @pytest.mark.parametrize("verb", ["POST", "PUT", "DELETE", "PATCH"])
 async def test_a_page_of_another_origin_is_refused_even_with_credentials(
     origin: str, verb: str
@@ -233,9 +233,11 @@ async def test_a_page_of_another_origin_is_refused_even_with_credentials(
 
 
 async def test_a_request_with_several_origins_is_refused() -> None:
-    two_origins = [("Origin", PAGE), ("Origin", PAGE)]
+    two_origins = [("Origin", PAGE_ORIGIN), ("Origin", PAGE_ORIGIN)]
     assert (
-        await ask(FrontMiddleware(fail_if_called, allowed_origins=[PAGE]), "POST", "/", two_origins)
+        await ask(
+            FrontMiddleware(fail_if_called, allowed_origins=[PAGE_ORIGIN]), "POST", "/", two_origins
+        )
     ).status == 403
 
 
@@ -396,8 +398,8 @@ async def connect(app: ASGIApp, path: str, **scope: Any) -> list[Message]:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    scope_sent = {"type": "websocket", "path": path, "root_path": "", "headers": [], **scope}
-    await app(scope_sent, receive, send)
+    full_scope = {"type": "websocket", "path": path, "root_path": "", "headers": [], **scope}
+    await app(full_scope, receive, send)
     return sent
 
 

@@ -153,7 +153,7 @@ async def test_no_endless_element_of_a_request_is_buffered(element: str) -> None
 
 
 class RecordingApp:
-    """Application that records request headers, and may answer before it reads the body."""
+    """Application that records request headers, and may answer without reading the body."""
 
     def __init__(self, reads: bool) -> None:
         self._reads = reads

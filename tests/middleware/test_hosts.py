@@ -17,8 +17,8 @@ from .byhand import CARD, Headers, ask, authenticator, connected, request, statu
 
 LOOPBACK = ["localhost", "127.0.0.1", "::1"]
 LOCAL = ["localhost", "LOCALHOST", "localhost.", "127.0.0.1", "[::1]"]
-OWN = "agent.example"
-OTHERS = [
+OWN_HOST = "agent.example"
+FOREIGN_HOSTS = [
     "evil.example",
     "localhost.evil.example",
     "127.0.0.1.evil.example",
@@ -60,7 +60,7 @@ async def test_a_local_name_is_served_on_any_port(host: str, port: str) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("host", OTHERS)
+@pytest.mark.parametrize("host", FOREIGN_HOSTS)
 async def test_any_other_name_is_refused(host: str) -> None:
     assert await status_for(host) == 421
 
@@ -125,7 +125,7 @@ async def test_an_application_serves_any_host_unless_allowed_hosts_is_given() ->
 @pytest.fixture(scope="module")
 def local_agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     home, port = tmp_path_factory.mktemp("local"), free_port()
-    options = {"url": f"https://{OWN}/agent", "port": port, "metrics": True, "explorer": True}
+    options = {"url": f"https://{OWN_HOST}/agent", "port": port, "metrics": True, "explorer": True}
     with process(serve_command(extensions(home), **options), home) as agent:
         agent.wait_for("(Press Ctrl)")
         yield f"http://127.0.0.1:{port}"
@@ -142,7 +142,14 @@ def status_from(url: str, host: str, path: str = "/health", verb: str = "GET") -
 
 @pytest.mark.process
 def test_a_local_agent_serves_loopback_names_and_the_host_of_its_url(local_agent: str) -> None:
-    for host in ("localhost", "localhost:1", "127.0.0.1:8000", "[::1]:8000", OWN, f"{OWN}:444"):
+    for host in (
+        "localhost",
+        "localhost:1",
+        "127.0.0.1:8000",
+        "[::1]:8000",
+        OWN_HOST,
+        f"{OWN_HOST}:444",
+    ):
         assert status_from(local_agent, host) == 200
 
 

@@ -149,13 +149,13 @@ def send_all_requests(client: httpx.Client) -> None:
 
 
 @pytest.fixture(scope="module")
-def structured(tmp_path_factory: pytest.TempPathFactory) -> Log:
-    return log_of_all_requests(tmp_path_factory.mktemp("structured"), "--log-format=json")
+def json_log(tmp_path_factory: pytest.TempPathFactory) -> Log:
+    return log_of_all_requests(tmp_path_factory.mktemp("json"), "--log-format=json")
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Log:
-    return log_of_all_requests(tmp_path_factory.mktemp("plain"))
+def text_log(tmp_path_factory: pytest.TempPathFactory) -> Log:
+    return log_of_all_requests(tmp_path_factory.mktemp("text"))
 
 
 # JSON format
@@ -163,20 +163,20 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Log:
 
 @pytest.mark.process
 @pytest.mark.smoke
-def test_each_line_is_an_object_with_time_level_logger_and_message(structured: Log) -> None:
-    assert structured.text.endswith("\n")
-    assert structured.lines == structured.text.split("\n")[:-1]
-    for record in structured.records:
+def test_each_line_is_an_object_with_time_level_logger_and_message(json_log: Log) -> None:
+    assert json_log.text.endswith("\n")
+    assert json_log.lines == json_log.text.split("\n")[:-1]
+    for record in json_log.records:
         assert {"time", "level", "logger", "message"} <= {*record}
         assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}", record["time"])
         assert record["level"] in ("INFO", "WARNING", "ERROR")
-    assert len(structured.records) > 30
+    assert len(json_log.records) > 30
 
 
 @pytest.mark.process
 @pytest.mark.smoke
-def test_the_record_of_a_request_has_all_its_fields(structured: Log) -> None:
-    record = next(r for r in structured.accesses if r.get("skill") == "echo")
+def test_the_record_of_a_request_has_all_its_fields(json_log: Log) -> None:
+    record = next(r for r in json_log.accesses if r.get("skill") == "echo")
     expected = {
         "method": "POST",
         "path": "/",
@@ -194,22 +194,22 @@ def test_the_record_of_a_request_has_all_its_fields(structured: Log) -> None:
     assert re.fullmatch(r"[0-9a-f-]{36}", record["task"])
     assert 0 < record["duration_ms"] < 20_000
     assert record["message"].startswith("POST / SendMessage 200 ")
-    operations = [r["operation"] for r in structured.accesses if r.get("task") == record["task"]]
+    operations = [r["operation"] for r in json_log.accesses if r.get("task") == record["task"]]
     assert operations == ["SendMessage", "GetTask"]
 
 
 @pytest.mark.process
 @pytest.mark.smoke
-def test_unknown_fields_are_left_out(structured: Log) -> None:
-    records = [r for r in structured.accesses if r["path"] == "/nothing"]
+def test_unknown_fields_are_left_out(json_log: Log) -> None:
+    records = [r for r in json_log.accesses if r["path"] == "/nothing"]
     assert [r["status"] for r in records] == [401]
     assert not {"principal", "operation", "task", "skill"} & {*records[0]}
 
 
 @pytest.mark.process
 @pytest.mark.smoke
-def test_a_denied_call_is_a_warning_with_principal_and_skill(structured: Log) -> None:
-    (record,) = (r for r in structured.records if r["message"].startswith("Access denied"))
+def test_a_denied_call_is_a_warning_with_principal_and_skill(json_log: Log) -> None:
+    (record,) = (r for r in json_log.records if r["message"].startswith("Access denied"))
     assert record["level"] == "WARNING"
     assert (record["principal"], record["skill"], record["client"]) == (
         "jwt|ada",
@@ -222,9 +222,9 @@ def test_a_denied_call_is_a_warning_with_principal_and_skill(structured: Log) ->
 @pytest.mark.process
 @pytest.mark.smoke
 def test_a_stack_trace_is_in_one_record_without_the_message_of_its_exception(
-    structured: Log,
+    json_log: Log,
 ) -> None:
-    (record,) = (r for r in structured.records if r["message"].startswith("Skill failed"))
+    (record,) = (r for r in json_log.records if r["message"].startswith("Skill failed"))
     assert (record["level"], record["principal"], record["skill"]) == ("ERROR", "jwt|ada", "breaks")
     assert len(record["exc_info"].splitlines()) > 5
     assert "ValueError" in record["exc_info"]
@@ -259,49 +259,49 @@ def test_reasons_are_shown_to_developers_only(options: dict[str, Any], is_shown:
 
 @pytest.mark.process
 @pytest.mark.smoke
-def test_no_value_of_a_client_is_long_or_has_control_characters(structured: Log) -> None:
-    for record in structured.records:
+def test_no_value_of_a_client_is_long_or_has_control_characters(json_log: Log) -> None:
+    for record in json_log.records:
         record.pop("exc_info", None)
         texts = [value for value in record.values() if isinstance(value, str)]
         assert not [text for text in texts if len(text) > WIDTH or CONTROL.search(text)]
-    statuses = {record["status"] for record in structured.accesses}
+    statuses = {record["status"] for record in json_log.accesses}
     assert statuses >= {200, 401, 404}
-    assert any(len(record.get("principal", "")) > 900 for record in structured.accesses)
+    assert any(len(record.get("principal", "")) > 900 for record in json_log.accesses)
 
 
 @pytest.mark.process
-def test_requests_for_public_pages_are_not_logged(structured: Log, plain: Log) -> None:
-    assert not [record for record in structured.accesses if record["path"] in (CARD, "/health")]
-    assert "/health 200" not in plain.text
+def test_requests_for_public_pages_are_not_logged(json_log: Log, text_log: Log) -> None:
+    assert not [record for record in json_log.accesses if record["path"] in (CARD, "/health")]
+    assert "/health 200" not in text_log.text
 
 
 # Text format
 
 
 @pytest.mark.process
-def test_each_line_begins_with_time_and_level(plain: Log) -> None:
-    assert plain.lines == plain.text.split("\n")[:-1]
-    for line in plain.lines:
+def test_each_line_begins_with_time_and_level(text_log: Log) -> None:
+    assert text_log.lines == text_log.text.split("\n")[:-1]
+    for line in text_log.lines:
         assert re.match(r"\d\d:\d\d:\d\d (INFO   |WARNING) \S", line), line
-    assert len(plain.lines) > 30
+    assert len(text_log.lines) > 30
 
 
 @pytest.mark.process
-def test_no_line_is_long_or_has_control_characters(plain: Log) -> None:
-    for line in plain.lines:
+def test_no_line_is_long_or_has_control_characters(text_log: Log) -> None:
+    for line in text_log.lines:
         assert not CONTROL.search(line)
         values = re.split("  (?=(?:client|principal|task|skill|trace_id)=)", line)
         assert max(map(len, values)) <= WIDTH + len("principal=")
-    assert any("principal=jwt|a\\nb[31mc" in line for line in plain.lines)
+    assert any("principal=jwt|a\\nb[31mc" in line for line in text_log.lines)
 
 
 @pytest.mark.process
-def test_a_line_ends_with_the_fields_of_the_request(plain: Log) -> None:
+def test_a_line_ends_with_the_fields_of_the_request(text_log: Log) -> None:
     fields = "client=127.0.0.1  principal=jwt[|]ada  task=[0-9a-f-]{36}  skill=echo"
     trace = "trace_id=[0-9a-f]{32}"
     pattern = rf"INFO    POST / SendMessage 200 [\d.]+ ms  {fields}  {trace}$"
-    assert [line for line in plain.lines if re.search(pattern, line)]
-    denied = next(line for line in plain.lines if "Access denied" in line)
+    assert [line for line in text_log.lines if re.search(pattern, line)]
+    denied = next(line for line in text_log.lines if "Access denied" in line)
     assert re.search(
         rf"WARNING Access denied: skill=nap .*principal=jwt[|]ada .*skill=nap  {trace}$", denied
     )
@@ -311,9 +311,9 @@ def test_a_line_ends_with_the_fields_of_the_request(plain: Log) -> None:
 
 
 @pytest.fixture(scope="module")
-def detailed(tmp_path_factory: pytest.TempPathFactory) -> Log:
+def debug_log(tmp_path_factory: pytest.TempPathFactory) -> Log:
     """Return the log of an agent at level DEBUG that was called with API keys."""
-    home = tmp_path_factory.mktemp("detailed")
+    home = tmp_path_factory.mktemp("debug")
     auth = ["--auth-type=apikey", "--auth-key", KEY, "--log-level=debug", "--log-format=json"]
     wrong_key = "not the key, but nearly"
     with logging_agent(home, *auth) as (client, log):
@@ -327,22 +327,22 @@ def detailed(tmp_path_factory: pytest.TempPathFactory) -> Log:
 
 
 @pytest.mark.process
-def test_no_credential_is_in_any_record(structured: Log, plain: Log, detailed: Log) -> None:
-    for log in (structured, plain, detailed):
-        assert log.accesses if log is not plain else log.lines
+def test_no_credential_is_in_any_record(json_log: Log, text_log: Log, debug_log: Log) -> None:
+    for log in (json_log, text_log, debug_log):
+        assert log.accesses if log is not text_log else log.lines
         pieces = {piece for secret in log.secrets for piece in (secret, secret.split(".")[-1])}
         assert not [piece for piece in pieces if piece in log.text]
 
 
 @pytest.mark.process
-def test_requests_for_public_pages_are_logged_at_level_debug(detailed: Log) -> None:
-    levels = {(r["path"], r["level"]) for r in detailed.accesses}
+def test_requests_for_public_pages_are_logged_at_level_debug(debug_log: Log) -> None:
+    levels = {(r["path"], r["level"]) for r in debug_log.accesses}
     assert levels >= {(CARD, "DEBUG"), ("/health", "DEBUG"), ("/tasks", "INFO")}
 
 
 @pytest.mark.process
-def test_no_value_is_long_at_any_level(detailed: Log) -> None:
-    records = [{**record, "exc_info": ""} for record in detailed.records]
+def test_no_value_is_long_at_any_level(debug_log: Log) -> None:
+    records = [{**record, "exc_info": ""} for record in debug_log.records]
     texts = [value for record in records for value in record.values() if isinstance(value, str)]
     assert max(map(len, texts)) <= WIDTH
 

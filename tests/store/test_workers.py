@@ -53,7 +53,7 @@ def workers_of(agent: Process) -> list[int]:
     ]
 
 
-def read(agent: Process, path: str) -> Json:
+def get_json(agent: Process, path: str) -> Json:
     """Return the document at *path*, over a new connection."""
     document: Json = httpx.get(agent.url + path, trust_env=False).json()
     return document
@@ -61,7 +61,7 @@ def read(agent: Process, path: str) -> Json:
 
 def count_serving_workers(agent: Process) -> int:
     """Return how many workers serve."""
-    return int(read(agent, "/health").get("workers", 0))
+    return int(get_json(agent, "/health").get("workers", 0))
 
 
 @pytest.mark.smoke
@@ -82,13 +82,13 @@ def test_workers_share_tasks_and_one_that_is_killed_is_replaced(
         agent.wait_for(r"(was ended by SIGKILL; restarting it in 0\.5 s)")
         eventually(lambda: count_serving_workers(agent) == 2)
         assert second in workers_of(agent)
-        assert read(agent, "/metrics")["completed_tasks"] == 10
-        skills = read(agent, "/apcore/skills")
+        assert get_json(agent, "/metrics")["completed_tasks"] == 10
+        skills = get_json(agent, "/apcore/skills")
         assert skills["scope"] == "workers"
         (skill,) = skills["skills"]
         assert (skill["runs"], sum(skill["perMinute"]), len(skill["slowest"])) == (10, 10, 5)
         assert {run["taskId"] for run in skill["slowest"]} < {*ids}
-        now = read(agent, "/apcore/now")
+        now = get_json(agent, "/apcore/now")
         assert (now["scope"], now["workers"], now["threads"]["limit"]) == ("store", 2, 2 * 64)
         assert (now["lastHour"]["completed"], sum(now["perMinute"]["started"])) == (10, 10)
 
@@ -163,14 +163,14 @@ def test_a_worker_that_cannot_start_again_does_not_end_the_others(
 ) -> None:
     with two_workers(server, folder) as agent:
         (folder / "echo.py").rename(folder / "echo.txt")
-        broken = [folder / name for name in ("nap.py", "block.py", "crash.py")]
-        for file in broken:
+        other_files = [folder / name for name in ("nap.py", "block.py", "crash.py")]
+        for file in other_files:
             file.rename(file.with_suffix(".txt"))
         os.kill(workers_of(agent)[0], signal.SIGKILL)
         agent.wait_for("(Worker 1 could not start: There are no modules to serve)")
         with agent_client(agent) as client:
             assert client.send().state == "completed"
-        for file in broken:
+        for file in other_files:
             file.with_suffix(".txt").rename(file)
         eventually(lambda: count_serving_workers(agent) == 2)
 
