@@ -18,7 +18,7 @@ from .remote import _clean_environment as _clean_environment
 from .remote import agent as agent
 from .remote import cli as cli
 
-OLD = {
+CARD_0_3 = {
     "name": "Old",
     "description": "An agent of 0.3",
     "version": "1",
@@ -115,7 +115,7 @@ def error(code: int) -> Json:
     return {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "No\x1b[31m"}}
 
 
-RIGHT = {
+CONFORMING = {
     "NoSuchMethodOfApcoreA2aCheck": error(-32601),
     "malformed": error(-32700),
     "SubscribeToTask": [error(-32001)],
@@ -161,7 +161,7 @@ RESULT = {"jsonrpc": "2.0", "id": 1, "result": {}}
 def test_wrong_requests_must_be_refused(
     cli: Cli, answers: dict[str, Any], failure: str | None
 ) -> None:
-    fake = WrongRequestAgent(RIGHT | answers, streaming=True, binding="JSONRPC")
+    fake = WrongRequestAgent(CONFORMING | answers, streaming=True, binding="JSONRPC")
     with running(fake.app) as url:
         checks = cli("check", url).json
 
@@ -174,7 +174,7 @@ def test_wrong_requests_must_be_refused(
 def test_an_agent_without_streams_refuses_them_as_unsupported(cli: Cli) -> None:
     streams = {"SubscribeToTask": error(-32004), "SendStreamingMessage": error(-32004)}
     for streaming, outcome in ((False, "ok"), (True, "FAILED")):
-        fake = WrongRequestAgent(RIGHT | streams, streaming=streaming, binding="JSONRPC")
+        fake = WrongRequestAgent(CONFORMING | streams, streaming=streaming, binding="JSONRPC")
         with running(fake.app) as url:
             assert outcomes(cli("check", url).json)["1.0 refused stream"] == outcome
 
@@ -187,7 +187,7 @@ def test_a_stream_without_events_fails_in_time(cli: Cli) -> None:
             await asyncio.sleep(0.01)
 
     silent = StreamingResponse(keep_alives(), media_type="text/event-stream")
-    answers = RIGHT | {"SubscribeToTask": silent}
+    answers = CONFORMING | {"SubscribeToTask": silent}
     fake = WrongRequestAgent(answers, streaming=True, binding="JSONRPC")
     with running(fake.app) as url:
         checks = cli("check", url, "--timeout", "2").json
@@ -196,7 +196,7 @@ def test_a_stream_without_events_fails_in_time(cli: Cli) -> None:
 
 
 def test_a_busy_agent_does_not_fail_the_check(cli: Cli) -> None:
-    answers = RIGHT | {"malformed": Response(status_code=429)}
+    answers = CONFORMING | {"malformed": Response(status_code=429)}
     fake = WrongRequestAgent(answers, streaming=True, binding="JSONRPC")
     with running(fake.app) as url:
         assert outcomes(cli("check", url).json)["1.0 malformed json"] == "skipped"
@@ -223,7 +223,7 @@ def test_wrong_requests_over_http_json_get_a_status(
 
 
 def test_wrong_requests_are_sent_with_the_same_credentials_as_others(cli: Cli) -> None:
-    fake = WrongRequestAgent(RIGHT, streaming=True, binding="JSONRPC")
+    fake = WrongRequestAgent(CONFORMING, streaming=True, binding="JSONRPC")
     sent_credentials: list[str] = []
     answer = fake.answer
 
@@ -272,9 +272,9 @@ def test_an_agent_that_cannot_be_reached_exits_with_2(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("document", "failures"),
     [
-        (OLD, {}),
-        ({**OLD, "version": None}, {"0.3 card": "version: "}),
-        ({**OLD, "skills": [{"id": "x"}]}, {"0.3 card": "skills.0.name"}),
+        (CARD_0_3, {}),
+        ({**CARD_0_3, "version": None}, {"0.3 card": "version: "}),
+        ({**CARD_0_3, "skills": [{"id": "x"}]}, {"0.3 card": "skills.0.name"}),
         ({"name": "Nothing"}, {"card": "it has neither"}),
         ({**CARD, "skills": 5}, {"1.0 card": "skills"}),
         ({**CARD, "name": ""}, {"1.0 card": "name"}),

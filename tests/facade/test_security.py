@@ -75,11 +75,13 @@ def skills(client: httpx.Client, headers: Mapping[str, str]) -> list[str]:
     return [skill["id"] for skill in card["skills"]]
 
 
-def check_access(client: httpx.Client, good: Mapping[str, str], bad: Mapping[str, str]) -> None:
-    """Check that *good* headers authenticate a caller, and *bad* or no headers do not."""
-    for headers in ({}, bad):
+def check_access(
+    client: httpx.Client, valid: Mapping[str, str], invalid: Mapping[str, str]
+) -> None:
+    """Check that *valid* headers authenticate a caller, and *invalid* or no headers do not."""
+    for headers in ({}, invalid):
         assert client.get(EXTENDED, headers=headers).status_code == 401
-    client.headers.update(good)
+    client.headers.update(valid)
     assert Agent(client, "1.0").send().state == "completed"
 
 
@@ -167,9 +169,9 @@ def test_keys_are_fetched_from_an_issuer(
 def test_keys_are_fetched_from_a_jwks_url(tmp_path: Path, issuer: Issuer) -> None:
     flags = ["--auth-type", "bearer", "--auth-jwks-url", f"{issuer.url}/keys"]
     with serving(tmp_path, *flags, "--auth-audience", AUDIENCE) as (_, client):
-        good = issuer.token("ada", iss="https://anybody.example.com")
+        valid_token = issuer.token("ada", iss="https://anybody.example.com")
         check_access(
-            client, bearer_headers(good), bearer_headers(issuer.token("ada", aud="others"))
+            client, bearer_headers(valid_token), bearer_headers(issuer.token("ada", aud="others"))
         )
 
 
@@ -265,9 +267,9 @@ def test_calls_of_a_skill_are_limited(tmp_path: Path) -> None:
 def test_runs_are_limited(tmp_path: Path) -> None:
     flags = ["--max-runs-per-client", "2", "--max-runs-per-skill", "1", "--shutdown-timeout", "0"]
     with serving(tmp_path, *flags) as (_, client):
-        agent, forever = Agent(client, "1.0"), {"data": {"seconds": 60}}
-        agent.start("nap", parts=[forever])
-        assert "of this skill" in agent.send("nap", forever).body["error"]["message"]
+        agent, long_nap = Agent(client, "1.0"), {"data": {"seconds": 60}}
+        agent.start("nap", parts=[long_nap])
+        assert "of this skill" in agent.send("nap", long_nap).body["error"]["message"]
         agent.start("block", parts=[{"data": {}}])
         assert "of this client" in agent.send("echo").body["error"]["message"]
 

@@ -154,8 +154,8 @@ def test_status_410_fails_the_webhook_at_once() -> None:
 @pytest.mark.parametrize("form", ["seconds", "date"])
 def test_retry_after_is_followed(status: int, form: str) -> None:
     def answer(delivery: Delivery) -> Reply:
-        later = format_datetime(datetime.now(UTC) + timedelta(seconds=3), usegmt=True)
-        wait = "2" if form == "seconds" else later
+        date = format_datetime(datetime.now(UTC) + timedelta(seconds=3), usegmt=True)
+        wait = "2" if form == "seconds" else date
         return Reply(status, {"retry-after": wait}) if len(receiver) == 1 else Reply()
 
     with receiving(answer) as receiver, agent(retries=QUICK) as caller:
@@ -227,20 +227,26 @@ def test_a_deleted_webhook_gets_no_more_notifications() -> None:
 
 
 def test_changes_of_other_webhooks_do_not_shorten_the_backoff() -> None:
-    later = Reply(429, {"retry-after": "60"})
-    with receiving(lambda delivery: later) as receiver, receiving() as other, agent() as caller:
+    retry_later = Reply(429, {"retry-after": "60"})
+    with (
+        receiving(lambda delivery: retry_later) as receiver,
+        receiving() as other_receiver,
+        agent() as caller,
+    ):
         task = caller.send("held", wait=False, id="a", url=receiver.url)
         receiver.wait(1)
-        caller.ask("CreateTaskPushNotificationConfig", taskId=task["id"], id="b", url=other.url)
+        caller.ask(
+            "CreateTaskPushNotificationConfig", taskId=task["id"], id="b", url=other_receiver.url
+        )
         caller.held.release()
-        other.wait(1)
+        other_receiver.wait(1)
         assert len(receiver) == 1
 
 
 def test_a_replaced_webhook_is_tried_at_once_with_all_its_attempts() -> None:
-    later = Reply(429, {"retry-after": "60"})
+    retry_later = Reply(429, {"retry-after": "60"})
     with (
-        receiving(lambda delivery: later) as old_receiver,
+        receiving(lambda delivery: retry_later) as old_receiver,
         receiving(script(*[Reply(500)] * 3)) as new_receiver,
         agent(retries=QUICK) as caller,
     ):

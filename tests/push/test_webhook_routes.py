@@ -89,7 +89,7 @@ def test_a_pending_webhook_says_when_the_next_attempt_is_due() -> None:
 @pytest.mark.parametrize(
     ("reply", "reason"), [(Reply(cut=b"HTTP/1.1 2"), "connection"), (Reply(404), "status")]
 )
-def test_the_reason_of_a_failure_is_one_of_a_few_fixed_words(reply: Reply, reason: str) -> None:
+def test_the_reason_of_a_failure_is_a_fixed_word(reply: Reply, reason: str) -> None:
     with receiving(lambda delivery: reply) as receiver, agent(retries=()) as caller:
         task = caller.send(url=receiver.url)
         eventually(lambda: webhook(caller, task)["state"] == "failed")
@@ -97,17 +97,17 @@ def test_the_reason_of_a_failure_is_one_of_a_few_fixed_words(reply: Reply, reaso
 
 
 def test_redelivery_sends_all_notifications_that_a_failed_webhook_has_missed() -> None:
-    works: list[bool] = []
+    repaired: list[bool] = []
 
     def answer(delivery: Delivery) -> Reply:
-        return Reply() if works else Reply(500)
+        return Reply() if repaired else Reply(500)
 
     with receiving(answer) as receiver, agent(retries=()) as caller:
         task = caller.send("held", wait=False, id="w", url=receiver.url)
         eventually(lambda: webhook(caller, task)["state"] == "failed")
         caller.held.release()
         eventually(lambda: caller.ask("GetTask", id=task["id"])["status"]["state"].endswith("TED"))
-        works.append(True)
+        repaired.append(True)
         response = caller.post(f"tasks/{task['id']}/webhooks/w/redeliver")
         assert (response.status_code, response.json()) == (202, {"requeued": 3})
         receiver.wait_for("completed")
@@ -123,15 +123,15 @@ def test_redelivery_sends_all_notifications_that_a_failed_webhook_has_missed() -
 
 
 def test_a_redelivered_webhook_of_03_gets_the_task_in_each_state() -> None:
-    works: list[bool] = []
+    repaired: list[bool] = []
 
     def answer(delivery: Delivery) -> Reply:
-        return Reply() if works else Reply(410)
+        return Reply() if repaired else Reply(410)
 
     with receiving(answer) as receiver, agent() as caller:
         task = caller.send_old(id="w", url=receiver.url)
         eventually(lambda: webhook(caller, task)["state"] == "failed")
-        works.append(True)
+        repaired.append(True)
         caller.post(f"tasks/{task['id']}/webhooks/w/redeliver")
         deliveries = receiver.wait(4)[1:]
     assert [delivery.json["status"]["state"] for delivery in deliveries] == [
@@ -141,7 +141,7 @@ def test_a_redelivered_webhook_of_03_gets_the_task_in_each_state() -> None:
     ]
 
 
-def test_a_test_is_one_attempt_that_changes_nothing() -> None:
+def test_a_test_notification_is_one_attempt_that_changes_nothing() -> None:
     with receiving() as receiver, agent() as caller:
         task = caller.send(id="w", token="t-1", url=receiver.url)
         receiver.wait(3)
@@ -160,7 +160,7 @@ def test_a_test_is_one_attempt_that_changes_nothing() -> None:
         assert len(webhook(caller, task)["attempts"]) == 3
 
 
-def test_a_test_of_a_failed_webhook_says_why_it_fails() -> None:
+def test_a_test_notification_to_a_failed_webhook_says_why_it_fails() -> None:
     with receiving(lambda delivery: Reply(410)) as receiver, agent() as caller:
         task = caller.send_old(id="w", url=receiver.url)
         eventually(lambda: webhook(caller, task)["state"] == "failed")
@@ -238,22 +238,22 @@ def test_owners_and_operators_have_access_and_others_see_nothing(
                 for action in ("test", "redeliver"):
                     assert caller.post(f"tasks/{task['id']}/webhooks/w/{action}").status_code == 404
         assert caller.get("webhooks").status_code == 401
-    acts = ("ListTaskWebhooks", "ListWebhooks", "TestWebhook", "RedeliverWebhook")
-    assert audited_operations(caplog) == [(action, "apikey|op") for action in acts]
+    operations = ("ListTaskWebhooks", "ListWebhooks", "TestWebhook", "RedeliverWebhook")
+    assert audited_operations(caplog) == [(operation, "apikey|op") for operation in operations]
 
 
 def test_attempts_and_dead_letters_survive_a_restart(every_store: str) -> None:
-    works: list[bool] = []
+    repaired: list[bool] = []
 
     def answer(delivery: Delivery) -> Reply:
-        return Reply() if works else Reply(410)
+        return Reply() if repaired else Reply(410)
 
     with receiving(answer) as receiver:
         with agent() as caller:
             task = caller.send(id="w", url=receiver.url)
             eventually(lambda: webhook(caller, task)["state"] == "failed")
             before = webhook(caller, task)
-        works.append(True)
+        repaired.append(True)
         with agent() as caller:
             if every_store == "memory":
                 assert caller.get("webhooks").json() == {"webhooks": []}

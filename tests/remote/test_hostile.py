@@ -214,7 +214,7 @@ async def test_credentials_do_not_follow_a_card_to_another_origin() -> None:
 async def test_a_call_that_has_begun_keeps_its_schemas_when_they_change() -> None:
     """The next call is checked by the new ones."""
     schemas = [{"type": "object", "required": [name]} for name in ("old", "new")]
-    began, version = asyncio.Event(), 0
+    started, version = asyncio.Event(), 0
     loop = asyncio.get_running_loop()
 
     def script(request: Request) -> Iterable[Step]:
@@ -225,7 +225,7 @@ async def test_a_call_that_has_begun_keeps_its_schemas_when_they_change() -> Non
             url = f"http://{request.headers['host']}/"
             yield from reply(card(url, skills=SKILLS, capabilities=capabilities))
             return
-        loop.call_soon_threadsafe(began.set)
+        loop.call_soon_threadsafe(started.set)
         yield 0.2
         yield from rpc(request, result={"task": task()})
 
@@ -235,7 +235,7 @@ async def test_a_call_that_has_begun_keeps_its_schemas_when_they_change() -> Non
             await remote.register(registry)
             executor = Executor(registry)
             call = asyncio.create_task(executor.call_async("remote.c.s", {"old": 1}))
-            await began.wait()
+            await started.wait()
             version = 1
             await remote.refresh()
             assert await call == {}

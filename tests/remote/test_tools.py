@@ -111,9 +111,9 @@ async def test_a_model_gets_the_error_of_a_wrong_input_and_the_question_of_a_ski
         with pytest.raises(Exception, match="city") as caught:
             await toolset.call("remote__weather__forecast", {})
         assert not isinstance(caught.value, RemoteInputError)  # refused before the agent is called
-        with pytest.raises(RemoteQuestion, match="Which day") as asked:
+        with pytest.raises(RemoteQuestion, match="Which day") as question:
             await toolset.call("remote__weather__ask", {})
-        task = await remote.reply(asked.value, "Friday")
+        task = await remote.reply(question.value, "Friday")
         assert task.status.state == TaskState.COMPLETED
 
 
