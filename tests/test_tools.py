@@ -273,7 +273,7 @@ def test_the_tool_takes_the_screenshots_that_the_page_shows() -> None:
 def do_nothing(trial: Trial, *, rounds: int) -> None:
     """Measure rounds without doing anything."""
     for number in range(rounds):
-        trial.took("a round", number / 10, limit=1)
+        trial.record_duration("a round", number / 10, limit=1)
 
 
 def fail_trial(trial: Trial) -> None:

@@ -406,7 +406,7 @@ def test_the_token_endpoint_is_the_one_in_the_card(kind: str, make_members: Any)
 
 
 @kinds
-def test_an_issuer_in_the_card_is_asked_for_its_token_endpoint(kind: str) -> None:
+def test_the_token_endpoint_is_found_in_the_metadata_of_an_issuer_in_the_card(kind: str) -> None:
     issuer = Issuer()
     issuer.metadata_paths = ["/.well-known/openid-configuration"]
     with issuing(issuer) as login:
@@ -440,7 +440,7 @@ def test_the_secret_is_not_sent_to_an_origin_that_only_the_card_names(kind: str)
 
 
 @kinds
-def test_an_issuer_in_the_card_leads_to_no_other_origin(kind: str) -> None:
+def test_the_metadata_of_an_issuer_in_the_card_cannot_name_another_origin(kind: str) -> None:
     issuer = Issuer()
     issuer.metadata_paths = ["/.well-known/openid-configuration"]
     with issuing(Issuer()) as elsewhere, issuing(issuer) as login:
@@ -460,7 +460,7 @@ def test_an_issuer_in_the_card_leads_to_no_other_origin(kind: str) -> None:
 
 
 @kinds
-def test_a_passed_endpoint_is_used_whatever_the_card_says(kind: str) -> None:
+def test_a_configured_endpoint_takes_precedence_over_the_card(kind: str) -> None:
     with (
         issuing(Issuer()) as login,
         raw(agent(answer, **oauth("https://elsewhere.example"))) as server,
@@ -506,7 +506,7 @@ def test_a_card_without_a_token_endpoint_is_an_error(kind: str, schemes: Any) ->
         (reply(b"x" * (2**18 + 1)), "", "too large"),
     ],
 )
-def test_a_refused_token_is_an_error_without_secrets(
+def test_a_failed_request_for_a_token_is_an_error_without_secrets(
     kind: str, response: list[Step], error: str, problem: str
 ) -> None:
     issuer = Issuer()
@@ -526,7 +526,7 @@ def test_a_refused_token_is_an_error_without_secrets(
 
 
 @kinds
-def test_a_busy_authorization_server_is_asked_again(
+def test_a_request_to_a_busy_authorization_server_is_retried(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("apcore_a2a_client.exchange.FIRST_WAIT", 0.001)

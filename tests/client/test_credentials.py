@@ -57,17 +57,17 @@ def test_credentials_are_not_sent_to_another_port_that_the_card_names(
     kind: str, credentials: str, binding: str, version: str
 ) -> None:
     with (
-        raw(ok) as other,
-        raw(answer_for(other.url, binding, version)) as server,
+        raw(ok) as other_server,
+        raw(answer_for(other_server.url, binding, version)) as server,
         Client(kind, server.url, **CREDENTIALS[credentials]) as client,
     ):
         for operation in ("send_message", "stream_message", "get_task", "cancel_task"):
             with pytest.raises(CredentialsRefusedError) as caught:
                 client.do(operation, "t-1")
-            assert (caught.value.agent, caught.value.foreign) == (server.url, other.url)
+            assert (caught.value.agent, caught.value.foreign) == (server.url, other_server.url)
             assert server.url in str(caught.value)
-            assert other.url in str(caught.value)
-        assert other.connections == 0
+            assert other_server.url in str(caught.value)
+        assert other_server.connections == 0
 
 
 @kinds
@@ -77,39 +77,39 @@ def test_credentials_of_an_httpx_client_are_not_sent_to_another_origin(
 ) -> None:
     httpx_client = http_client(kind, **HTTP_CREDENTIALS[credentials])
     with (
-        raw(ok) as other,
-        raw(answer_for(other.url)) as server,
+        raw(ok) as other_server,
+        raw(answer_for(other_server.url)) as server,
         Client(kind, server.url, http_client=httpx_client) as client,
     ):
         with pytest.raises(CredentialsRefusedError):
             client.do("get_task", "t-1")
-        assert other.connections == 0
+        assert other_server.connections == 0
 
 
 @kinds
 def test_credentials_set_later_on_an_httpx_client_are_not_sent_to_another_origin(kind: str) -> None:
     httpx_client = http_client(kind)
     with (
-        raw(ok) as other,
-        raw(answer_for(other.url)) as server,
+        raw(ok) as other_server,
+        raw(answer_for(other_server.url)) as server,
         Client(kind, server.url, http_client=httpx_client) as client,
     ):
         client.do("get_task", "t-1")
         httpx_client.headers["authorization"] = SECRET
         with pytest.raises(CredentialsRefusedError):
             client.do("get_task", "t-1")
-        assert len(other.requests) == 1
+        assert len(other_server.requests) == 1
 
 
 @kinds
 def test_without_credentials_a_card_may_name_another_origin(kind: str) -> None:
     with (
-        raw(ok) as other,
-        raw(answer_for(other.url)) as server,
+        raw(ok) as other_server,
+        raw(answer_for(other_server.url)) as server,
         Client(kind, server.url) as client,
     ):
         assert client.do("get_task", "t-1").id == "t-1"
-        assert len(other.requests) == 1
+        assert len(other_server.requests) == 1
 
 
 @kinds
@@ -119,29 +119,32 @@ def test_credentials_are_sent_to_an_allowed_origin(
     kind: str, credentials: str, suffix: str
 ) -> None:
     with (
-        raw(ok) as other,
-        raw(answer_for(f"{other.url}/agent")) as server,
+        raw(ok) as other_server,
+        raw(answer_for(f"{other_server.url}/agent")) as server,
         Client(
-            kind, server.url, credentials_for=[other.url + suffix], **CREDENTIALS[credentials]
+            kind,
+            server.url,
+            credentials_for=[other_server.url + suffix],
+            **CREDENTIALS[credentials],
         ) as client,
     ):
         assert client.do("get_task", "t-1").id == "t-1"
-        shown = str(other.requests[0].headers)
-    assert SECRET in shown or "Basic" in shown
+        sent_headers = str(other_server.requests[0].headers)
+    assert SECRET in sent_headers or "Basic" in sent_headers
 
 
 @kinds
 def test_an_interface_at_the_agents_own_origin_is_preferred(kind: str) -> None:
-    with raw(ok) as other:
+    with raw(ok) as other_server:
         interfaces = [
             {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
-            for url in (other.url, "/here")
+            for url in (other_server.url, "/here")
         ]
         script = agent(ok, supportedInterfaces=interfaces)
         with raw(script) as server, Client(kind, server.url, auth=SECRET) as client:
             client.do("get_task", "t-1")
             assert [request.path for request in server.calls] == ["/here"]
-        assert other.connections == 0
+        assert other_server.connections == 0
 
 
 @kinds
@@ -156,15 +159,15 @@ def test_a_card_that_leads_elsewhere_can_be_fetched(kind: str) -> None:
 @kinds
 def test_credentials_do_not_follow_a_redirected_card(kind: str) -> None:
     with (
-        raw(lambda request: reply(card(f"http://{request.headers['host']}/"))) as other,
-        raw(lambda _: reply(b"", 302, location=f"{other.url}/card")) as server,
+        raw(lambda request: reply(card(f"http://{request.headers['host']}/"))) as other_server,
+        raw(lambda _: reply(b"", 302, location=f"{other_server.url}/card")) as server,
         Client(kind, server.url, auth=SECRET) as client,
     ):
         with pytest.raises(CredentialsRefusedError) as caught:
             client.do("send_message", "hi")
-        assert caught.value.foreign == other.url
-        assert [request.path for request in other.requests] == ["/card"]
-        assert SECRET not in str(other.requests)
+        assert caught.value.foreign == other_server.url
+        assert [request.path for request in other_server.requests] == ["/card"]
+        assert SECRET not in str(other_server.requests)
 
 
 @kinds
@@ -173,22 +176,22 @@ def test_a_redirected_get_carries_no_credentials_to_another_origin(
     kind: str, allowed: bool
 ) -> None:
     def script(request: Request) -> Iterable[Step]:
-        return reply(b"", 307, location=f"{other.url}/tasks/t-1")
+        return reply(b"", 307, location=f"{other_server.url}/tasks/t-1")
 
     with (
-        raw(ok) as other,
+        raw(ok) as other_server,
         raw(agent(script, **card("/", "HTTP+JSON"))) as server,
         Client(
             kind,
             server.url,
             auth=SECRET,
             headers={"x-own": SECRET},
-            credentials_for=[other.url] if allowed else [],
+            credentials_for=[other_server.url] if allowed else [],
         ) as client,
     ):
         client.do("get_task", "t-1")
         assert SECRET in str(server.calls)
-        assert SECRET not in str(other.requests)
+        assert SECRET not in str(other_server.requests)
 
 
 @kinds

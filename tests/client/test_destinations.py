@@ -52,7 +52,7 @@ def test_nothing_is_sent_to_a_host_that_is_not_allowed(kind: str, host: str) -> 
 
 
 @kinds
-def test_the_agent_s_own_origin_is_not_checked(kind: str) -> None:
+def test_the_agents_own_origin_is_not_checked(kind: str) -> None:
     with (
         raw(agent(answer)) as server,
         Client(kind, server.url, check_destination=lambda _: False) as client,
@@ -74,7 +74,7 @@ def test_a_redirect_is_checked(kind: str) -> None:
 
 
 @kinds
-def test_redirects_to_ever_new_origins_do_not_fill_the_memory(kind: str) -> None:
+def test_many_redirects_to_new_origins_do_not_fill_the_memory(kind: str) -> None:
     targets = (f"http://localhost:{port}/" for port in range(1, 200))
     with (
         raw(lambda _: reply(status=302, location=next(targets))) as server,

@@ -179,11 +179,11 @@ async def test_a_webhook_set_again_while_it_fails_is_active_in_any_order(order: 
 
 
 async def test_a_webhook_that_its_store_returns_changed_can_be_marked_as_failed() -> None:
-    class Changing(DictStore):
+    class ChangingStore(DictStore):
         async def get_push_config(self, task_id: str) -> Any:
             return replace(self.configs[task_id], token="")
 
-    release, store = asyncio.Event(), Changing()
+    release, store = asyncio.Event(), ChangingStore()
     loop = asyncio.get_running_loop()
 
     def answer(delivery: Delivery) -> Reply:
@@ -204,7 +204,7 @@ async def test_a_webhook_that_its_store_returns_changed_can_be_marked_as_failed(
 async def test_notifications_stop_after_a_failed_one_even_if_the_failure_is_not_saved(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class SavesConfigsOnce(DictStore):
+    class OneSaveStore(DictStore):
         async def save_push_config(self, task_id: str, config: Any) -> None:
             if task_id in self.configs:
                 raise OSError(TOKEN)
@@ -213,9 +213,7 @@ async def test_notifications_stop_after_a_failed_one_even_if_the_failure_is_not_
     gate, modules = Gate(), dict[str, object]()
     modules["work"] = ActionModule(gate)
     with receiving(script(Reply(500))) as receiver:
-        async with serving(
-            modules, task_store=SavesConfigsOnce(), push_notifications=QUICK
-        ) as peer:
+        async with serving(modules, task_store=OneSaveStore(), push_notifications=QUICK) as peer:
             params = Hooks(peer.wire).send_params("work", hook={**HOOK, "url": receiver.url})
             configuration = {**params["configuration"], "returnImmediately": True}
             task = (await peer.ask("send", {**params, "configuration": configuration})).task["id"]
@@ -247,7 +245,7 @@ async def test_notifications_stop_after_a_failed_one_while_the_failure_is_being_
 
 
 async def test_a_webhook_set_while_the_store_rejects_a_message_is_kept() -> None:
-    class Full(DictStore):
+    class FullStore(DictStore):
         def __init__(self) -> None:
             super().__init__()
             self.reached, self.gate = asyncio.Event(), asyncio.Event()
@@ -259,7 +257,7 @@ async def test_a_webhook_set_while_the_store_rejects_a_message_is_kept() -> None
                 raise OSError
             await super().save(record)
 
-    store = Full()
+    store = FullStore()
     async with serving(MODULES, task_store=store, push_notifications=QUICK) as peer:
         first = Hooks(peer.wire).send_params("pay", hook={"id": "c1", "url": OLD})
         task = (await peer.ask("send", first)).task["id"]
@@ -276,7 +274,7 @@ async def test_a_webhook_set_while_the_store_rejects_a_message_is_kept() -> None
 
 
 async def test_a_message_that_the_store_rejects_replaces_no_webhook() -> None:
-    class Full(DictStore):
+    class FullStore(DictStore):
         is_full = True
 
         async def save(self, record: Any) -> None:
@@ -284,7 +282,7 @@ async def test_a_message_that_the_store_rejects_replaces_no_webhook() -> None:
                 raise OSError
             await super().save(record)
 
-    store = Full()
+    store = FullStore()
     async with serving(MODULES, task_store=store, push_notifications=QUICK) as peer:
         hooks = Hooks(peer.wire)
         first = hooks.send_params("pay", hook={"id": "c1", "url": OLD})

@@ -39,7 +39,7 @@ class Trial:
     say: Callable[[str], None] = print
     times: dict[str, Times] = field(default_factory=dict[str, Times])
 
-    def took(self, label: str, seconds: float, limit: float | None = None) -> None:
+    def record_duration(self, label: str, seconds: float, limit: float | None = None) -> None:
         """Record the duration of a step in seconds.
 
         Raises:
@@ -51,7 +51,7 @@ class Trial:
         self.say(f"{label}: {seconds:.2f} s" + ("" if limit is None else f" of {limit:.2f} s"))
         assert limit is None or seconds < limit + SLACK, f"{label} took {seconds:.2f} s"
 
-    def spread(self, label: str, seconds: Sequence[float], limit: float) -> bool:
+    def record_durations(self, label: str, seconds: Sequence[float], limit: float) -> bool:
         """Record many durations; return whether their 95th percentile is within *limit*."""
         self.times[label] = Times(seconds=[*seconds])
         p50, p95 = (quantiles(seconds, n=100)[share - 1] for share in (50, 95))

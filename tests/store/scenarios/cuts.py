@@ -46,7 +46,7 @@ def cut_one_off(
             link.heal()
             healed_at = time.monotonic()
             wait_until_serving(agents.replicas[0])
-            trial.took("until it served again", time.monotonic() - healed_at, RECOVERY)
+            trial.record_duration("until it served again", time.monotonic() - healed_at, RECOVERY)
             finish_tasks(trial, clients, receiver)
 
 
@@ -63,12 +63,14 @@ def _check_takeover(
     canceled = _wait_for_cancels(replica, set(lease_ends))
     seconds_after_expiry = {note.task_id: note.at - lease_ends[note.task_id] for note in canceled}
     stopped, limit = max(note.at for note in canceled) - now, min(lease_ends.values()) - now
-    trial.took("until work of a cut-off replica had stopped", stopped, limit)
+    trial.record_duration("until work of a cut-off replica had stopped", stopped, limit)
     assert max(seconds_after_expiry.values()) < 0, (
         f"tasks ran after their leases had expired: {seconds_after_expiry}"
     )
     taken_over_at = wait_for_tasks(trial.server.url)
-    trial.took("until others had ended its tasks", taken_over_at - cut_at, lease + 2 + seconds)
+    trial.record_duration(
+        "until others had ended its tasks", taken_over_at - cut_at, lease + 2 + seconds
+    )
     assert replica.process.is_running, replica.process.log
 
 

@@ -32,9 +32,11 @@ def _kill(trial: Trial, agents: Fleet, limit: float) -> None:
         restart = executor.submit(agents.restart, number)
         ended_at = wait_for_tasks(trial.server.url)
         restart.result()
-    trial.took("until all tasks of a killed replica had ended", ended_at - killed_at, limit)
+    trial.record_duration(
+        "until all tasks of a killed replica had ended", ended_at - killed_at, limit
+    )
     delivered_at = wait_for_deliveries(trial.server.url)
-    trial.took(
+    trial.record_duration(
         "until all their notifications were delivered",
         delivered_at - killed_at,
         limit + CLAIM_SECONDS,

@@ -15,12 +15,16 @@ def measure_latency(trial: Trial, *, rounds: int, slack: float) -> None:
     with fleet(trial.home, stores, LEASE, options) as agents:
         first, second, deaf = agents.replicas
         within_limits = (
-            trial.spread(
+            trial.record_durations(
                 "cancel, notified", cancel_delays(trial, first, second, rounds), slack * 0.05
             ),
-            trial.spread("event, notified", event_delays(first, second, rounds), slack * 0.1),
-            trial.spread("cancel, polled", cancel_delays(trial, deaf, second, rounds), slack * 2.5),
-            trial.spread("event, polled", event_delays(first, deaf, rounds), slack * 1.5),
+            trial.record_durations(
+                "event, notified", event_delays(first, second, rounds), slack * 0.1
+            ),
+            trial.record_durations(
+                "cancel, polled", cancel_delays(trial, deaf, second, rounds), slack * 2.5
+            ),
+            trial.record_durations("event, polled", event_delays(first, deaf, rounds), slack * 1.5),
         )
     assert all(within_limits), "some delays were too long"
 

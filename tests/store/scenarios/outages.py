@@ -37,11 +37,13 @@ def check_refused(
     """Check that a replica without its database asks to retry and reports itself unhealthy."""
     started_at = time.monotonic()
     answer = replica.client.post("/", json=replica.request(method, **params))
-    trial.took(f"until {method} was answered with 503", time.monotonic() - started_at, limit)
+    trial.record_duration(
+        f"until {method} was answered with 503", time.monotonic() - started_at, limit
+    )
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), answer.text
     started_at = time.monotonic()
     assert replica.client.get("/health").status_code == httpx.codes.SERVICE_UNAVAILABLE
-    trial.took("until /health said unhealthy", time.monotonic() - started_at, limit=1)
+    trial.record_duration("until /health said unhealthy", time.monotonic() - started_at, limit=1)
 
 
 def _wait_for_recovery(trial: Trial, agents: Fleet) -> None:
@@ -49,7 +51,7 @@ def _wait_for_recovery(trial: Trial, agents: Fleet) -> None:
     started_at = time.monotonic()
     for replica in agents.replicas:
         wait_until_serving(replica)
-    trial.took("until all served again", time.monotonic() - started_at, RECOVERY)
+    trial.record_duration("until all served again", time.monotonic() - started_at, RECOVERY)
 
 
 def wait_until_serving(replica: Replica) -> None:

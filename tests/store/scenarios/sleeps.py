@@ -32,7 +32,9 @@ def _sleep(trial: Trial, agents: Fleet, limit: float) -> list[Note]:
     agents.signal(number, signal.SIGSTOP)
     stopped_at = time.monotonic()
     ended_at = wait_for_tasks(trial.server.url)
-    trial.took("until all tasks of a suspended replica had ended", ended_at - stopped_at, limit)
+    trial.record_duration(
+        "until all tasks of a suspended replica had ended", ended_at - stopped_at, limit
+    )
     wait_for_deliveries(trial.server.url)
     resumed_at = time.time()
     agents.signal(number, signal.SIGCONT)
