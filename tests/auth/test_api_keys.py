@@ -264,7 +264,7 @@ def test_an_owner_may_be_any_mapping() -> None:
     assert identity_for_key(keys, KEY)
 
 
-def test_there_must_be_a_key() -> None:
+def test_at_least_one_key_is_required() -> None:
     assert "at least one" in refusal({})
 
 

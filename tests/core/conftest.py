@@ -27,7 +27,7 @@ class Order(BaseModel):
 
     @field_validator("secret")
     @classmethod
-    def strong(cls, value: str) -> str:
+    def check_strength(cls, value: str) -> str:
         if value:
             raise ValueError(f"{value} is weak")
         return value

@@ -90,7 +90,7 @@ def test_floats_become_integers_only_where_doubles_are_exact(
     assert repr(to_json(number)) == repr(expected)
 
 
-def test_narrow_copies_its_argument() -> None:
+def test_narrow_does_not_change_its_argument() -> None:
     original = {"a": [1.0]}
     assert narrow(original) == {"a": [1]}
     assert isinstance(original["a"][0], float)

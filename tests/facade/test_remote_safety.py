@@ -224,7 +224,7 @@ def elsewhere() -> Iterator[FakeAgent]:
 
 
 @pytest.fixture
-def leading_agent(elsewhere: FakeAgent) -> Iterator[str]:
+def agent_with_foreign_interface(elsewhere: FakeAgent) -> Iterator[str]:
     """Yield the URL of an agent whose card leads elsewhere."""
     interface = {"url": elsewhere.url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
     with running(FakeAgent({"supportedInterfaces": [interface]}).app) as url:
@@ -233,32 +233,35 @@ def leading_agent(elsewhere: FakeAgent) -> Iterator[str]:
 
 @pytest.mark.parametrize("options", [["--auth", SECRET], ["--header", f"x-own:{SECRET}"]])
 def test_without_permission_for_another_origin_the_command_exits_with_1_and_names_the_flag(
-    options: list[str], leading_agent: str, elsewhere: FakeAgent, cli: Cli
+    options: list[str], agent_with_foreign_interface: str, elsewhere: FakeAgent, cli: Cli
 ) -> None:
-    outcome = cli("call", leading_agent, "x", *options)
+    outcome = cli("call", agent_with_foreign_interface, "x", *options)
 
     assert (outcome.code, outcome.out) == (1, "")
     message = outcome.err.splitlines()[-1]
-    assert leading_agent in message
+    assert agent_with_foreign_interface in message
     assert message.endswith(f"Allow it with --credentials-for {elsewhere.url}")
     assert SECRET not in message
     assert not elsewhere.requests
 
 
 def test_credentials_are_sent_to_another_origin_that_is_allowed(
-    leading_agent: str, elsewhere: FakeAgent, monkeypatch: pytest.MonkeyPatch, cli: Cli
+    agent_with_foreign_interface: str,
+    elsewhere: FakeAgent,
+    monkeypatch: pytest.MonkeyPatch,
+    cli: Cli,
 ) -> None:
     monkeypatch.setenv("APCORE_A2A_AUTH", SECRET)
-    outcome = cli("call", leading_agent, "x", "--credentials-for", elsewhere.url)
+    outcome = cli("call", agent_with_foreign_interface, "x", "--credentials-for", elsewhere.url)
 
     assert (outcome.code, outcome.err) == (0, "")
     assert elsewhere.requests[0].headers["authorization"] == f"Bearer {SECRET}"
 
 
 def test_without_credentials_a_card_may_lead_anywhere(
-    leading_agent: str, elsewhere: FakeAgent, cli: Cli
+    agent_with_foreign_interface: str, elsewhere: FakeAgent, cli: Cli
 ) -> None:
-    assert cli("call", leading_agent, "x").code == 0
+    assert cli("call", agent_with_foreign_interface, "x").code == 0
     assert len(elsewhere.requests) == 1
 
 

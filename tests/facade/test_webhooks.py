@@ -16,7 +16,7 @@ from .remote import agent as agent
 from .remote import cli as cli
 
 
-class Broken:
+class FailingReceiver:
     """A receiver that refuses everything until it is repaired."""
 
     def __init__(self) -> None:
@@ -27,8 +27,8 @@ class Broken:
 
 
 @pytest.fixture
-def broken() -> Iterator[tuple[Broken, Receiver]]:
-    state = Broken()
+def failing_receiver() -> Iterator[tuple[FailingReceiver, Receiver]]:
+    state = FailingReceiver()
     with receiving(state.answer) as receiver:
         yield state, receiver
 
@@ -47,9 +47,9 @@ def task_with_failed_webhook(caller: Caller, url: str) -> str:
 
 
 def test_webhooks_are_listed_and_shown_as_json(
-    caller: Caller, broken: tuple[Broken, Receiver], cli: Cli
+    caller: Caller, failing_receiver: tuple[FailingReceiver, Receiver], cli: Cli
 ) -> None:
-    task_id = task_with_failed_webhook(caller, broken[1].url)
+    task_id = task_with_failed_webhook(caller, failing_receiver[1].url)
     listed = cli("webhooks", "list", caller.url, "--state", "failed", "--limit", "5")
     shown = cli("webhooks", "show", caller.url, task_id)
     assert (listed.code, shown.code) == (0, 0)
@@ -61,9 +61,9 @@ def test_webhooks_are_listed_and_shown_as_json(
 
 
 def test_a_failed_webhook_is_tested_and_delivered_again(
-    caller: Caller, broken: tuple[Broken, Receiver], cli: Cli
+    caller: Caller, failing_receiver: tuple[FailingReceiver, Receiver], cli: Cli
 ) -> None:
-    state, receiver = broken
+    state, receiver = failing_receiver
     task_id = task_with_failed_webhook(caller, receiver.url)
     refused = cli("webhooks", "test", caller.url, task_id, "w")
     assert (refused.code, refused.json["attempt"]["result"]) == (3, "failed")

@@ -50,7 +50,7 @@ class Answer:
         return json.loads(self.body)
 
 
-async def unread() -> Message:
+async def fail_if_read() -> Message:
     """Fail, as the body of a request that must not be read."""
     raise AssertionError("the body was read")
 
@@ -70,7 +70,7 @@ async def ask(
     method: str = "GET",
     path: str = "/",
     headers: Headers = (),
-    receive: Receive = unread,
+    receive: Receive = fail_if_read,
     **scope: Any,
 ) -> Answer:
     """Return the answer of *app*; *scope* overrides members of the ASGI scope."""

@@ -41,7 +41,7 @@ OTHERS = (
 )
 
 
-def odd_forms(page: str) -> Iterator[str]:
+def similar_paths(page: str) -> Iterator[str]:
     """Yield paths that resemble *page*."""
     yield from (page + suffix for suffix in SUFFIXES)
     yield from (prefix + page for prefix in PREFIXES)
@@ -68,7 +68,7 @@ def paths_to_try(app: Starlette) -> set[str]:
     for tenant in ("", "acme/", "health/", "metrics/", ".well-known/"):
         paths |= {*rest_paths(tenant)}
     for page in (*PAGES, "/message:send"):
-        paths |= {*odd_forms(page)}
+        paths |= {*similar_paths(page)}
     return paths | {*OTHERS}
 
 

@@ -171,15 +171,15 @@ def card(**members: Any) -> Json:
     return document
 
 
-def by_protobuf(document: Json) -> a2a.AgentCard:
+def card_of_protobuf(document: Json) -> a2a.AgentCard:
     return ParseDict(deepcopy(document), a2a.AgentCard(), ignore_unknown_fields=True)
 
 
-def by_the_sdks_client(document: Json) -> a2a.AgentCard:
+def card_of_sdk_client(document: Json) -> a2a.AgentCard:
     return parse_agent_card(deepcopy(document))
 
 
-READERS: list[Callable[[Json], a2a.AgentCard]] = [by_protobuf, by_the_sdks_client]
+READERS: list[Callable[[Json], a2a.AgentCard]] = [card_of_protobuf, card_of_sdk_client]
 
 
 @pytest.mark.parametrize("name", SCHEMES)
@@ -191,7 +191,7 @@ def test_clients_of_the_sdk_read_each_scheme(
 
 
 def test_the_sdks_client_reads_that_one_scheme_is_enough() -> None:
-    requirements = by_the_sdks_client(card()).security_requirements
+    requirements = card_of_sdk_client(card()).security_requirements
     assert [MessageToDict(requirement) for requirement in requirements] == [
         {"schemes": {name: {}}} for name in SCHEMES
     ]

@@ -111,12 +111,12 @@ async def test_half_open_connections_are_closed_and_hardly_slow_down_others(url:
 
 
 def test_the_default_timeout_is_ten_seconds(results: dict[str, "Future[Any]"]) -> None:
-    durations = results["by_default"].result(2 * PATIENCE)
+    durations = results["default_timeout"].result(2 * PATIENCE)
     assert min(durations) > DEFAULT_TIMEOUT * 0.95
     assert max(durations) < DEFAULT_TIMEOUT + TOLERANCE
 
 
-def by_default(url: str, folder: Path) -> list[float]:
+def default_timeout(url: str, folder: Path) -> list[float]:
     async def measure_all(url: str) -> list[float]:
         return await asyncio.gather(*(duration(url, *slow) for slow in SLOW * 5))
 
@@ -127,12 +127,12 @@ def by_default(url: str, folder: Path) -> list[float]:
 def test_a_kept_connection_may_be_idle_for_the_usual_time(
     results: dict[str, "Future[Any]"],
 ) -> None:
-    first, second, idle = results["kept_alive"].result(2 * PATIENCE)
+    first, second, idle = results["idle_connection"].result(2 * PATIENCE)
     assert (first, second) == (200, 200)
     assert KEEP_ALIVE * 0.9 < idle < KEEP_ALIVE + 2
 
 
-def kept_alive(url: str, folder: Path) -> tuple[int, int, float]:
+def idle_connection(url: str, folder: Path) -> tuple[int, int, float]:
     """Return the statuses of two requests on one connection, and its idle time at the end.
 
     The pause between the requests is longer than the timeout.
@@ -151,12 +151,12 @@ def kept_alive(url: str, folder: Path) -> tuple[int, int, float]:
 def test_a_large_body_that_arrives_steadily_may_take_longer(
     results: dict[str, "Future[Any]"],
 ) -> None:
-    status, seconds = results["steady"].result(2 * PATIENCE)
+    status, seconds = results["steady_upload"].result(2 * PATIENCE)
     assert status == 200
     assert seconds > 2 * TIMEOUT
 
 
-def steady(url: str, folder: Path) -> tuple[int, float]:
+def steady_upload(url: str, folder: Path) -> tuple[int, float]:
     """Send a message of a megabyte at 200 KB/s; return its status and duration."""
     full_request, started = message_request(text="x" * 1_000_000), time.monotonic()
     with connected(url) as connection:
@@ -169,10 +169,10 @@ def steady(url: str, folder: Path) -> tuple[int, float]:
 def test_each_request_on_a_kept_connection_has_its_own_timeout(
     results: dict[str, "Future[Any]"],
 ) -> None:
-    assert results["steady_later"].result(2 * PATIENCE) == 200
+    assert results["steady_second_upload"].result(2 * PATIENCE) == 200
 
 
-def steady_later(url: str, folder: Path) -> int:
+def steady_second_upload(url: str, folder: Path) -> int:
     """Send half a megabyte at 100 KB/s as the second request of a connection."""
     full_request = message_request(text="x" * 500_000)
     with connected(url) as connection:
@@ -188,10 +188,14 @@ def steady_later(url: str, folder: Path) -> int:
 def test_an_incomplete_request_on_a_kept_connection_times_out(
     results: dict[str, "Future[Any]"],
 ) -> None:
-    assert TIMEOUT * 0.9 < results["incomplete_second"].result(2 * PATIENCE) < TIMEOUT + TOLERANCE
+    assert (
+        TIMEOUT * 0.9
+        < results["incomplete_second_request"].result(2 * PATIENCE)
+        < TIMEOUT + TOLERANCE
+    )
 
 
-def incomplete_second(url: str, folder: Path) -> float:
+def incomplete_second_request(url: str, folder: Path) -> float:
     """Return the seconds until an incomplete second request times out."""
     with connected(url) as connection:
         connection.send(HEALTH)
@@ -235,12 +239,12 @@ def stream(url: str, folder: Path) -> tuple[bytes, float]:
 def test_requests_may_be_pipelined(
     results: dict[str, "Future[Any]"],
 ) -> None:
-    answer = results["pipelined"].result(2 * PATIENCE)
+    answer = results["pipelined_requests"].result(2 * PATIENCE)
     assert answer.count(b"HTTP/1.1 200 OK") == 4
     assert answer.count(b"TASK_STATE_COMPLETED") == 2
 
 
-def pipelined(url: str, folder: Path) -> bytes:
+def pipelined_requests(url: str, folder: Path) -> bytes:
     long, last = {"seconds": TIMEOUT + 1}, request("/health", "Connection: close\r\n", verb="GET")
     with connected(url) as connection:
         connection.send(
@@ -253,11 +257,11 @@ def pipelined(url: str, folder: Path) -> bytes:
 
 
 def test_blank_lines_do_not_keep_a_connection_open(results: dict[str, "Future[Any]"]) -> None:
-    for seconds in results["blank"].result(2 * PATIENCE):
+    for seconds in results["blank_lines"].result(2 * PATIENCE):
         assert TIMEOUT * 0.9 < seconds < TIMEOUT + TOLERANCE
 
 
-def blank(url: str, folder: Path) -> list[float]:
+def blank_lines(url: str, folder: Path) -> list[float]:
     async def measure_both() -> list[float]:
         lines = b"\r\n" * 100
         return [*await asyncio.gather(duration(url, b"", lines), duration(url, HEALTH, lines))]
@@ -268,13 +272,13 @@ def blank(url: str, folder: Path) -> list[float]:
 def test_after_a_refusal_the_rest_of_the_body_times_out(
     results: dict[str, "Future[Any]"],
 ) -> None:
-    head, durations = results["refused"].result(2 * PATIENCE)
+    head, durations = results["refused_uploads"].result(2 * PATIENCE)
     assert status_of(head) == 401
     for seconds in durations:
         assert TIMEOUT * 0.9 < seconds < TIMEOUT + TOLERANCE
 
 
-def refused(url: str, folder: Path) -> tuple[bytes, list[float]]:
+def refused_uploads(url: str, folder: Path) -> tuple[bytes, list[float]]:
     plain_head = request("/", "Content-Length: 100000\r\n")
     chunked_head = request("/", "Transfer-Encoding: chunked\r\n")
 
@@ -428,8 +432,23 @@ def next_body_in_halves(url: str, folder: Path) -> list[int]:
 
 
 SCENARIOS = [
-    *(by_default, kept_alive, steady, long_run, stream, pipelined, blank, refused),
-    *(steady_later, incomplete_second, next_request_in_halves, next_body_in_halves, slow_auth),
+    *(
+        default_timeout,
+        idle_connection,
+        steady_upload,
+        long_run,
+        stream,
+        pipelined_requests,
+        blank_lines,
+        refused_uploads,
+    ),
+    *(
+        steady_second_upload,
+        incomplete_second_request,
+        next_request_in_halves,
+        next_body_in_halves,
+        slow_auth,
+    ),
 ]
 
 

@@ -103,13 +103,15 @@ async def behind_recorder(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_a_broken_stream_resumes_after_its_last_event() -> None:
-    async def counting(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
+    async def count_slowly(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
         for number in range(6):
             await asyncio.sleep(0.01)
             yield {"number": number}
 
     registry = Registry()
-    async with behind_recorder({"work": Streams(counting)}, registry, cuts=2, after=4) as behind:
+    async with behind_recorder(
+        {"work": Streams(count_slowly)}, registry, cuts=2, after=4
+    ) as behind:
         chunks = [chunk async for chunk in Executor(registry).stream("remote.c.work", {})]
         assert [chunk["number"] for chunk in chunks] == [*range(6)]
         recorder, _ = behind
@@ -119,30 +121,30 @@ async def test_a_broken_stream_resumes_after_its_last_event() -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("wait", ["stream", "poll"])
-async def test_each_request_of_a_call_has_headers_of_its_own(wait: Any) -> None:
+async def test_each_request_of_a_call_has_new_headers(wait: Any) -> None:
     """A token for the caller may expire before the call has ended."""
-    numbers, asked_again = count(1), asyncio.Event()
+    numbers, second_request = count(1), asyncio.Event()
 
-    async def counting(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
+    async def count_slowly(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
         for number in range(4):
             await asyncio.sleep(0.01)
             yield {"number": number}
 
-    async def waiting(inputs: Inputs, context: Any) -> Any:
-        await asked_again.wait()
+    async def wait_until_polled(inputs: Inputs, context: Any) -> Any:
+        await second_request.wait()
         return inputs
 
     def forward(context: Any) -> dict[str, str]:
         number = next(numbers)
         if number > 1:
-            asked_again.set()
+            second_request.set()
         return {"authorization": f"Bearer {number}"}
 
     registry = Registry()
     options = {"wait": wait, "forward": forward}
     is_stream = wait == "stream"
     cuts = {"cuts": 1, "after": 4} if is_stream else {}
-    module: object = Streams(counting) if is_stream else ActionModule(waiting)
+    module: object = Streams(count_slowly) if is_stream else ActionModule(wait_until_polled)
     async with behind_recorder({"work": module}, registry, options, **cuts) as (recorder, _):
         async for _chunk in Executor(registry).stream("remote.c.work", {}):
             pass

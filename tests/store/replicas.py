@@ -62,12 +62,12 @@ class {kind}:
     annotations = ModuleAnnotations({annotations})
 
     async def execute(self, inputs, context):
-        with self.noting(context):
+        with self.start_and_end_noted(context):
             await asyncio.sleep(inputs["seconds"])
         return {{"seconds": inputs["seconds"]}}
 
     @contextmanager
-    def noting(self, context):
+    def start_and_end_noted(self, context):
         self.note(context, "begin")
         try:
             yield
@@ -82,7 +82,7 @@ class {kind}:
 """
 STREAM = """
     async def stream(self, inputs, context):
-        with self.noting(context):
+        with self.start_and_end_noted(context):
             for step in range(inputs["steps"]):
                 await asyncio.sleep(inputs["seconds"])
                 yield {"seconds": float(step)}
@@ -92,7 +92,7 @@ WANTS = """
     async def execute(self, inputs, context):
         if not inputs["seconds"]:
             raise InputRequiredError("How long?")
-        with self.noting(context):
+        with self.start_and_end_noted(context):
             await asyncio.sleep(inputs["seconds"])
         return {"seconds": inputs["seconds"]}
 """
@@ -221,10 +221,10 @@ class Agent:
         with self.client.stream("POST", "/", json=body) as stream:
             yield _events(stream.iter_lines())
 
-    def starts(self, task_id: str) -> int:
+    def count_starts(self, task_id: str) -> int:
         """Return how often a module has started for a task."""
-        begun = [note.task_id for note in notes(self.home) if note.event == "begin"]
-        return begun.count(task_id)
+        started_ids = [note.task_id for note in notes(self.home) if note.event == "begin"]
+        return started_ids.count(task_id)
 
 
 class Replica(Agent):

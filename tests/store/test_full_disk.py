@@ -60,7 +60,7 @@ def make_room(agent: Replica, filler: Path) -> None:
 def check_after_lost_leases(agent: Replica, runs: list[str]) -> None:
     """Check that of two tasks with lost leases the repeatable one ran again, the other failed."""
     assert agent.wait_for_end(*runs) == ["completed", "failed"]
-    assert [agent.starts(task_id) for task_id in runs] == [2, 1]
+    assert [agent.count_starts(task_id) for task_id in runs] == [2, 1]
     for task_id in runs:
         check_log(agent.events(task_id))
     assert status_texts(agent.events(runs[1])) == ["Replica lost while running"]
@@ -100,7 +100,7 @@ def test_requests_that_cannot_be_stored_are_refused_and_running_tasks_recover(
         assert agent.wait_for_end(*runs) == ["completed", "completed"]
         for task_id in runs:
             check_log(agent.events(task_id))
-            assert agent.starts(task_id) == 1
+            assert agent.count_starts(task_id) == 1
         check_log([first, *streams])
         assert agent.wait_for_end(agent.start("once", seconds=0)) == ["completed"]
         # failed health checks are logged too, with the text of their error on loopback
@@ -117,7 +117,7 @@ def test_a_disk_that_is_full_for_longer_than_a_lease_loses_no_running_task(
         time.sleep(2 * LEASE)
         make_room(agent, filler)
         assert agent.wait_for_end(*runs) == ["completed", "completed"]
-        assert [agent.starts(task_id) for task_id in runs] == [1, 1]
+        assert [agent.count_starts(task_id) for task_id in runs] == [1, 1]
 
 
 def test_a_task_whose_end_cannot_be_stored_for_half_a_lease_is_lost(

@@ -41,7 +41,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def sound_observations() -> Observed:
+def consistent_observations() -> Observed:
     return Observed(
         tasks={"done", "paused"}, ends={"done": "completed"}, versions_read={"done": [1, 2, 3, 4]},
         paused={"paused"},
@@ -65,17 +65,17 @@ def violations(home: Path, observed: Observed, *, must_succeed: bool = False) ->
 
 def test_a_sound_store_has_no_violations(home: Path) -> None:
     sql(home, NOTIFICATION.format("NULL", "it answers 410"))
-    check(f"sqlite:///{home / 'agent.db'}", home, sound_observations())
+    check(f"sqlite:///{home / 'agent.db'}", home, consistent_observations())
 
 
 def test_a_lost_acknowledged_task_is_reported(home: Path) -> None:
-    observed = sound_observations()
+    observed = consistent_observations()
     observed.tasks.add("t9")
     assert violations(home, observed) == ["t9: was acknowledged, but is lost"]
 
 
 def test_an_unfinished_task_is_reported(home: Path) -> None:
-    observed = sound_observations()
+    observed = consistent_observations()
     observed.paused.clear()
     assert violations(home, observed) == ["paused (asks): has not ended: it is input-required"]
 
@@ -133,7 +133,9 @@ DAMAGED_LOGS: dict[str, tuple[list[str], list[str]]] = {
 def test_a_damaged_log_is_reported(home: Path, damage: str) -> None:
     statements, expected = DAMAGED_LOGS[damage]
     sql(home, *statements)
-    assert violations(home, sound_observations()) == [f"done (once): {line}" for line in expected]
+    assert violations(home, consistent_observations()) == [
+        f"done (once): {line}" for line in expected
+    ]
 
 
 DAMAGED_TASKS: dict[str, tuple[str, str]] = {
@@ -156,7 +158,7 @@ DAMAGED_TASKS: dict[str, tuple[str, str]] = {
 def test_a_damaged_task_is_reported(home: Path, damage: str) -> None:
     statement, expected = DAMAGED_TASKS[damage]
     sql(home, statement)
-    assert violations(home, sound_observations()) == [expected]
+    assert violations(home, consistent_observations()) == [expected]
 
 
 def test_rows_of_a_missing_task_are_reported(home: Path) -> None:
@@ -170,20 +172,20 @@ def test_rows_of_a_missing_task_are_reported(home: Path) -> None:
     )
     tables = "events", "messages", "webhooks", "sends", "outbox"
     loss = ["done: was acknowledged, but is lost"]
-    assert violations(home, sound_observations()) == loss + [
+    assert violations(home, consistent_observations()) == loss + [
         f"done: has {table}, but does not exist" for table in tables
     ]
 
 
 def test_an_undelivered_notification_is_reported(home: Path) -> None:
     sql(home, NOTIFICATION.format("12.5", ""))
-    assert violations(home, sound_observations()) == [
+    assert violations(home, consistent_observations()) == [
         "done: webhook hook was not notified of version 4"
     ]
 
 
 def test_a_webhook_that_missed_the_end_is_reported(home: Path) -> None:
-    observed = sound_observations()
+    observed = consistent_observations()
     observed.with_webhook.update(observed.tasks)
     observed.notified.add(("done", "working"))
     assert violations(home, observed) == ["done (once): its webhook never got the state completed"]
@@ -192,18 +194,18 @@ def test_a_webhook_that_missed_the_end_is_reported(home: Path) -> None:
 def test_a_second_start_of_an_unrepeatable_module_is_reported(home: Path) -> None:
     with (home / "starts").open("a") as file:
         file.write("done begin 3.5 8\n")
-    assert violations(home, sound_observations()) == ["done (once): started 2 times"]
+    assert violations(home, consistent_observations()) == ["done (once): started 2 times"]
 
 
 def test_a_task_that_should_be_paused_is_reported(home: Path) -> None:
-    observed = sound_observations()
+    observed = consistent_observations()
     observed.paused.add("done")
     assert violations(home, observed) == ["done (once): should be paused, but is completed"]
 
 
 def test_a_repeatable_task_that_has_failed_is_reported(home: Path) -> None:
     sql(home, "UPDATE tasks SET state = 4, skill = 'again' WHERE id = 'done'")
-    observed = sound_observations()
+    observed = consistent_observations()
     observed.ends.clear()
     lines = ["its log ends with completed, but it is failed", "may run again, but has failed"]
     assert violations(home, observed, must_succeed=True) == [
@@ -213,7 +215,7 @@ def test_a_repeatable_task_that_has_failed_is_reported(home: Path) -> None:
 
 def test_all_violations_are_reported_together(home: Path) -> None:
     sql(home, "DELETE FROM events WHERE version = 2")
-    assert [line.split()[0] for line in violations(home, sound_observations())] == [
+    assert [line.split()[0] for line in violations(home, consistent_observations())] == [
         "done",
         "done",
         "paused",

@@ -40,7 +40,7 @@ def test_after_a_kill_every_task_resumes_or_fails(tmp_path: Path, store: str) ->
             "completed",
             "failed",
         ]
-        assert (second.starts(repeatable), second.starts(unrepeatable)) == (2, 1)
+        assert (second.count_starts(repeatable), second.count_starts(unrepeatable)) == (2, 1)
         reason = second.task(unrepeatable)["status"]["message"]["parts"][0]["text"]
         assert reason == "Replica lost while running"
         for task_id in (completed_id, repeatable, unrepeatable):
@@ -120,7 +120,7 @@ def test_at_a_stop_repeatable_tasks_are_left_for_the_next_process(
         assert second.wait_for_end(unrepeatable) == ["failed"]
         assert "shutdown" in second.task(unrepeatable)["status"]["message"]["parts"][0]["text"]
         assert second.wait_for_end(repeatable) == ["completed"]
-        assert (second.starts(repeatable), second.starts(unrepeatable)) == (2, 1)
+        assert (second.count_starts(repeatable), second.count_starts(unrepeatable)) == (2, 1)
 
 
 def test_a_reader_of_a_released_task_is_disconnected_without_an_error_log(
