@@ -407,7 +407,7 @@ def test_hostile_error_messages_are_cleaned(agent: str, cli: Cli) -> None:
     errors = [{"field": HOSTILE, "message": HOSTILE}]
     error = {"code": -32602, "message": HOSTILE, "data": {"errors": errors}}
     parts: list[Json] = [{"text": HOSTILE}, {"data": {HOSTILE: HOSTILE}}]
-    for answer in ({"error": error}, send_result(task("FAILED", said=parts))):
+    for answer in ({"error": error}, send_result(task("FAILED", status_parts=parts))):
         with running(FakeAgent(SendMessage=answer).app) as url:
             outcome = cli("call", url, "x")
         assert outcome.code == 3

@@ -233,7 +233,7 @@ def test_hostile_text_does_not_control_the_terminal(terminal: Terminal, capsys: 
     ]
     ids = {"id": HOSTILE, "contextId": HOSTILE, "metadata": {"skillId": HOSTILE}}
     message = {"role": "ROLE_AGENT", "messageId": HOSTILE, "parts": parts}
-    hostile = model("WORKING", *parts, said=parts, history=[message], **ids)
+    hostile = model("WORKING", *parts, status_parts=parts, history=[message], **ids)
     terminal.task(hostile)
     terminal.result(hostile)
     terminal.question(hostile, "http://a", "x")
@@ -466,8 +466,8 @@ def test_credentials_go_to_another_origin_only_after_a_yes(
         card = {"supportedInterfaces": [interface]}
         variables = {"NO_COLOR": "1", "TERM": "dumb", "APCORE_A2A_AUTH": "hunter2"}
         with (
-            running(FakeAgent(card).app) as leading_url,
-            screen(tmp_path, "call", leading_url, "x", **variables) as tty,
+            running(FakeAgent(card).app) as agent_url,
+            screen(tmp_path, "call", agent_url, "x", **variables) as tty,
         ):
             tty.wait_for(r"Send them there\?")
             tty.type(f"{answer}\n")

@@ -25,7 +25,7 @@ from apcore_a2a_server.store import open_store
 
 store = open_store(sys.argv[2])
 store.lease_seconds = float(sys.argv[3])
-if "deaf" in sys.argv:  # ignores change notifications
+if "polling" in sys.argv:  # ignores change notifications
     store._report_change = lambda task_id, version: None
 keys = APIKeyAuthenticator({"ada": "ada", "bob": "bob"}) if "keys" in sys.argv else None
 push = PushSettings(dev=True, timeout=1, retries=[0.5] * 20)
@@ -48,7 +48,7 @@ class Fleet:
         home: The folder with the modules and their notes.
         stores: The address of the database, for each replica.
         lease: Seconds that a lease lasts.
-        options: An option for each replica: "deaf" ignores change notifications, "keys" requires
+        options: An option for each replica: "polling" ignores change notifications, "keys" requires
             API keys.
 
     Attributes:

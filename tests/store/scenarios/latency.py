@@ -11,9 +11,9 @@ LEASE = 15  # seconds
 
 def measure_latency(trial: Trial, *, rounds: int, slack: float) -> None:
     """Cancel tasks and read streams at another replica, with and without change notifications."""
-    stores, options = [trial.server.url] * 3, ["", "", "deaf"]
+    stores, options = [trial.server.url] * 3, ["", "", "polling"]
     with fleet(trial.home, stores, LEASE, options) as agents:
-        first, second, deaf = agents.replicas
+        first, second, polling = agents.replicas
         within_limits = (
             trial.record_durations(
                 "cancel, notified", cancel_delays(trial, first, second, rounds), slack * 0.05
@@ -22,9 +22,11 @@ def measure_latency(trial: Trial, *, rounds: int, slack: float) -> None:
                 "event, notified", event_delays(first, second, rounds), slack * 0.1
             ),
             trial.record_durations(
-                "cancel, polled", cancel_delays(trial, deaf, second, rounds), slack * 2.5
+                "cancel, polled", cancel_delays(trial, polling, second, rounds), slack * 2.5
             ),
-            trial.record_durations("event, polled", event_delays(first, deaf, rounds), slack * 1.5),
+            trial.record_durations(
+                "event, polled", event_delays(first, polling, rounds), slack * 1.5
+            ),
         )
     assert all(within_limits), "some delays were too long"
 
