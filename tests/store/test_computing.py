@@ -84,7 +84,7 @@ def send_at_once(replicas: list[Replica], count: int = CALLS, **inputs: float | 
 
 def check_completed_once(replica: Replica, tasks: list[Any]) -> None:
     assert {task["status"]["state"] for task in tasks} == {"TASK_STATE_COMPLETED"}
-    assert {replica.starts(task["id"]) for task in tasks} == {1}
+    assert {replica.count_starts(task["id"]) for task in tasks} == {1}
 
 
 @pytest.mark.parametrize("resources", ["{}", "{'cpu': True}"], ids=["threads", "processes"])

@@ -35,7 +35,7 @@ def test_a_task_whose_creation_was_not_confirmed_still_runs(
         link.heal()
         task_id = agent.ask("SendMessage", **SEND)["result"]["task"]["id"]
         assert agent.wait_for_end(task_id) == ["completed"]
-        assert agent.starts(task_id) == 1
+        assert agent.count_starts(task_id) == 1
         check_log(agent.events(task_id))
 
 
