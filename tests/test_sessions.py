@@ -4,12 +4,12 @@ The blocks of a page that has ```` ```shell ```` blocks make a session in an emp
 
 - a block with `title="NAME"` is a file of that name, which is there from the beginning,
 - `shell` runs in bash, with the exported variables and the folder of earlier blocks,
-- `shell test="serve"` starts a server in a terminal of its own; it ends when the next one starts,
+- `shell test="serve"` starts a server in a separate terminal; it ends when the next one starts,
 - `shell test="fails"` must fail,
 - `python test="session"` is a program that needs the server,
 - `text test="output"` is the output of the block before, in which `…` stands for any text,
 - `python packages="…"` and `javascript packages="…"` are programs for other packages, which need
-  the page's first server; they are tests of their own, skipped if the packages can't be installed,
+  the page's first server; they are separate tests, skipped if the packages can't be installed,
 - `test="no"` is not run.
 
 Port 8000 of a page becomes a free port.

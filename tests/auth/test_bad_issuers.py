@@ -311,7 +311,7 @@ async def test_the_scheme_of_an_issuer_is_case_insensitive(
 
 
 async def measure_stall(work: Awaitable[object]) -> tuple[float, float]:
-    """Return the longest time for which nothing else ran during *work*, measured in two ways.
+    """Return the longest time for which *work* blocked the event loop, measured in two ways.
 
     The first is CPU time of this thread, which other load on the machine does not affect; the
     second is wall-clock time, which includes waiting. Both are in seconds.

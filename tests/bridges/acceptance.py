@@ -240,7 +240,7 @@ class Acceptance:
             task = await client.get_task(task_of(events[0]).id)
         assert task.status.state == "failed"
         assert CANARY not in f"{events} {failed.value} {task}"
-        # the server redacts exceptions in its own records, but not in those of frameworks
+        # the server redacts exceptions in its own records, but not in records of frameworks
         own_formatter, other_formatter = (
             RedactingFormatter(logging.Formatter()),
             logging.Formatter(),

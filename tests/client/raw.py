@@ -87,7 +87,7 @@ Script = Callable[[Request], Iterable[Step]]
 
 
 class TcpServer:
-    """TCP server in a thread with an event loop of its own."""
+    """TCP server in a thread with a separate event loop."""
 
     def __init__(self) -> None:
         self.url = ""

@@ -128,7 +128,7 @@ def case_of(name: str, urls: Urls, kind: str) -> Case:
 
 
 def agent_params(names: Iterable[str]) -> list[Any]:
-    """Return parameters for these agents; only those of a2a-sdk run by default."""
+    """Return parameters for these agents; only the agents of a2a-sdk run by default."""
     marks = {"sdk1": pytest.mark.smoke, "sdk1 REST": pytest.mark.smoke}
     return [pytest.param(name, marks=marks.get(name, ())) for name in names]
 

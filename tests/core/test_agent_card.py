@@ -479,7 +479,7 @@ print(min(built) / min(defined))
 
 @pytest.mark.clock
 def test_a_card_of_a_hundred_modules_takes_little_longer_than_their_definitions() -> None:
-    """Measured in a process of its own, without the tracer that measures coverage.
+    """Measured in a separate process, without the tracer that measures coverage.
 
     The time in milliseconds depends on the machine; the benchmark measures it.
     """

@@ -1,4 +1,4 @@
-"""The last Python SDK of A2A 0.3 against the server, in an environment of its own."""
+"""The last Python SDK of A2A 0.3 against the server, in a separate environment."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""JSON-RPC and server-sent events as they are on the wire, without an SDK in between."""
+"""JSON-RPC and server-sent events on the wire, without an SDK."""
 
 import json
 from collections.abc import Iterator

@@ -29,7 +29,7 @@ STATES = ["submitted", "working", "completed"]
 
 @contextmanager
 def receiver() -> Iterator[tuple[str, IO[str]]]:
-    """Run the example in a process of its own; yield its URL and its output."""
+    """Run the example in a separate process; yield its URL and its output."""
     port = free_port()
     command = [sys.executable, str(SCRIPT), str(port)]
     environment = {**os.environ, "PUSH_SECRET": secret_of(f"http://127.0.0.1:{port}/")}

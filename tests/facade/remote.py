@@ -312,7 +312,7 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
 
 
 class Screen:
-    """A process on a terminal of its own."""
+    """A process on a new terminal."""
 
     def __init__(self, arguments: Sequence[str], home: Path, variables: Json) -> None:
         self._terminal, tty = pty.openpty()

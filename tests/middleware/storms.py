@@ -23,7 +23,7 @@ NAMES = [
 GLUE = [".", "..", ":", "@", ",", " ", "\t", "/", "\\", "#", "?", "%", "%2e", "[", "]", "\0", "-"]
 PORTS = ["", ":", ":80", ":8000", ":0", ":99999", ":x", ":-1", ":80:80"]
 ports = st.integers(0, 65535).map(":{}".format)
-"""Valid ports, of which there are enough for long runs: no host is tried twice."""
+"""Valid ports: enough for long runs to try no host twice."""
 latin = st.characters(max_codepoint=255)
 pieces = st.sampled_from([*NAMES, *GLUE, *PORTS]) | st.text(latin, max_size=3)
 host = st.one_of(

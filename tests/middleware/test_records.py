@@ -1,4 +1,4 @@
-"""Content of log records, whatever application is behind the access log."""
+"""Content of log records for any application behind the access log."""
 
 import asyncio
 import io

@@ -1,4 +1,4 @@
-"""Addresses that webhooks may have: only those of the public internet."""
+"""Addresses that webhooks may have: only public ones."""
 
 from ipaddress import (
     IPv4Address,

@@ -1,4 +1,4 @@
-"""Agents built on other libraries, each in a process of its own, behind a gateway.
+"""Agents built on other libraries, each in a separate process, behind a gateway.
 
 Their skills take and return text, whatever the library.
 """

@@ -90,7 +90,7 @@ KEYS = {"APCORE_A2A_AUTH_TYPE": "apikey", "APCORE_A2A_AUTH_KEY": KEY}
 
 
 class Chain:
-    """Three processes: the first serves the skills of the second, which serves those of the third.
+    """Three processes: the first serves the second's skills, and the second the third's.
 
     Attributes:
         folder: The working folder of the third process.

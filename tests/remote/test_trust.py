@@ -112,7 +112,7 @@ async def test_a_card_without_a_valid_signature_is_refused_or_logged(
 
 
 async def test_only_the_signed_members_of_a_card_are_used() -> None:
-    # members that 1.0 does not have are not signed, and so are not used
+    # members that 1.0 does not have are not signed, so they are not used
     with serving_signed_card(note="added on the way") as url:
         verifier = CardVerifier([P256.pem])
         async with RemoteAgent(url, name="c", trust="require", verify_card=verifier) as agent:

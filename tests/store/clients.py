@@ -18,7 +18,7 @@ from .replicas import TIMEOUT, Agent, Json
 RETRY_INTERVAL = 0.1
 """Seconds between attempts."""
 SENDERS = 16
-"""Number of concurrent senders; each stream takes a thread of its own in addition."""
+"""Number of concurrent senders; each stream takes a further thread."""
 
 
 class Interrupted(Exception):

@@ -1,4 +1,4 @@
-"""Invariants of the tasks in a store, whatever has happened to the replicas that ran them.
+"""Invariants of the tasks in a store, also after failures of the replicas that ran them.
 
 They compare the contents of the database with what clients and webhooks have observed.
 """
@@ -56,7 +56,7 @@ class Violated(AssertionError):
 
 @dataclass(frozen=True)
 class StoredTask:
-    """A task as it is stored.
+    """A stored task.
 
     Attributes:
         skill: the id of its skill.

@@ -55,7 +55,7 @@ class Database:
         self.sql("DROP SCHEMA IF EXISTS apcore_a2a CASCADE")
 
     def sql(self, *statements: str) -> None:
-        """Run statements, each in a transaction of its own."""
+        """Run statements, each in a separate transaction."""
         program = find("psql")
         assert program is not None
         command = [program, "--quiet", "--no-psqlrc", "--set=ON_ERROR_STOP=1", "--dbname", self.url]

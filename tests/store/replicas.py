@@ -1,4 +1,4 @@
-"""Replicas: agents in processes of their own that share a store or are restarted on it."""
+"""Replicas: agents in separate processes that share a store or are restarted on it."""
 
 import json
 import signal

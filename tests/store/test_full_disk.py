@@ -58,7 +58,7 @@ def make_room(agent: Replica, filler: Path) -> None:
 
 
 def check_after_lost_leases(agent: Replica, runs: list[str]) -> None:
-    """Check that of two tasks with lost leases the repeatable one ran again, the other failed."""
+    """Check two tasks with lost leases: the repeatable one ran again, and the other one failed."""
     assert agent.wait_for_end(*runs) == ["completed", "failed"]
     assert [agent.count_starts(task_id) for task_id in runs] == [2, 1]
     for task_id in runs:

@@ -201,7 +201,7 @@ async def ask(inputs: Inputs, context: Any) -> Inputs:
 
 
 def set_clock(monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
-    """Set the clock of this process, but not that of the database."""
+    """Set the clock of this process, but not the database's clock."""
     monkeypatch.setattr(time, "time", lambda: time.time_ns() / 1e9 + ahead)
 
 

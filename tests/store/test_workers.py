@@ -70,7 +70,7 @@ def test_workers_share_tasks_and_one_that_is_killed_is_replaced(
 ) -> None:
     with two_workers(server, folder) as agent:
         ids = []
-        for _ in range(10):  # each over a connection of its own
+        for _ in range(10):  # each over a new connection
             with agent_client(agent) as client:
                 ids.append(client.send().task["id"])
         for task_id in ids:

@@ -1,6 +1,6 @@
 """Agent of a2a-adapter: a generator behind its `to_a2a`, over JSON-RPC 1.0.
 
-`python adapter.py PORT` serves it on loopback, in an environment of its own.
+`python adapter.py PORT` serves it on loopback, in a separate environment.
 
 The first word of a message selects the action: echo, count, slow, fail. It asks no questions.
 """

@@ -1,6 +1,6 @@
 """Agent of google-adk, served by its `to_a2a`: JSON-RPC 1.0, and 0.3 at the same URL.
 
-`python adk.py PORT` serves it on loopback, in an environment of its own. There is no model.
+`python adk.py PORT` serves it on loopback, in a separate environment. There is no model.
 
 The first word of a message selects the action: echo, count, slow, ask, fail; or it is a data part.
 Any other word makes the agent raise an error. Limits of `to_a2a`:

@@ -1,6 +1,6 @@
 """Agent of fasta2a: objects of A2A 1.0, with JSON-RPC methods of 1.0 and of 0.3.
 
-`python fasta2a_agent.py PORT` serves it on loopback, in an environment of its own.
+`python fasta2a_agent.py PORT` serves it on loopback, in a separate environment.
 
 The first word of a message selects the action: echo, count, slow, ask, fail; or it is a data part.
 Any other word makes the agent raise an error. Limits of fasta2a:

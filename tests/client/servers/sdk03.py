@@ -1,6 +1,6 @@
 """Agent of a2a-sdk 0.3, over JSON-RPC.
 
-`python sdk03.py PORT` serves it on loopback, in an environment of its own.
+`python sdk03.py PORT` serves it on loopback, in a separate environment.
 
 The first word of a message selects the action: echo, count, slow, ask, fail, message; or it is a
 data part. Any other word makes the agent raise an error.
@@ -9,7 +9,7 @@ This SDK neither sends a cancellation to the open streams of a task nor ends the
 """
 
 # mypy: ignore-errors
-# The types are those of a2a-sdk 0.3, which is in another environment.
+# a2a-sdk 0.3 is in another environment.
 
 import asyncio
 import sys

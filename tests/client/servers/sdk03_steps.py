@@ -7,7 +7,7 @@ is answered with a message.
 """
 
 # mypy: ignore-errors
-# The types are those of a2a-sdk 0.3, which is in another environment.
+# a2a-sdk 0.3 is in another environment.
 
 import asyncio
 import sys

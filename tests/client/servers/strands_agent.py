@@ -1,6 +1,6 @@
 """Agent of Strands, served by its `A2AServer`: JSON-RPC 0.3.
 
-`python strands_agent.py PORT` serves it on loopback, in an environment of its own. The model
+`python strands_agent.py PORT` serves it on loopback, in a separate environment. The model
 follows the first word of a message: echo, count, slow, fail. It asks no questions.
 """
 

@@ -1,6 +1,6 @@
 """Use an agent with the SDK for A2A 0.3; print one JSON line for each step.
 
-Runs in an environment of its own, with the agent's URL and the transport as its arguments.
+Runs in a separate environment, with the agent's URL and the transport as its arguments.
 """
 
 # mypy: ignore-errors

@@ -1,6 +1,6 @@
 """Set up webhooks with the SDK for A2A 0.3; print one JSON line for each step.
 
-Runs in an environment of its own. Its arguments are the URLs of the agent and of the webhook,
+Runs in a separate environment. Its arguments are the URLs of the agent and of the webhook,
 and the transport.
 """
 
