@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.test_fuzz import Fuzzed
+from tests.server.test_fuzz import FuzzedAgent
 from tests.store.postgresql import find
 from tests.store.trials import Scenario, Trial
 from tools import chaos, fuzzing
@@ -228,7 +228,7 @@ def test_the_fuzzer_generates_other_kinds_of_cases(
     assert capsys.readouterr().out.endswith("\nnothing found\n")
 
 
-class FailingAgent(Fuzzed):
+class FailingAgent(FuzzedAgent):
     """Agent that always answers 500."""
 
     def _open(self) -> None:

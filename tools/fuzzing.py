@@ -15,24 +15,26 @@ from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
 from tests.middleware.storms import Credentials, Hosts, hosts, storms
-from tests.server.bodies import Bodies, bodies
+from tests.server.bodies import LoadedAgent, bodies
 from tests.server.fuzzing import KINDS, cases
-from tests.server.test_fuzz import Defect, Fuzzed
+from tests.server.test_fuzz import Defect, FuzzedAgent
 
 ROUND = 1000
 """Cases per run of hypothesis, which keeps all cases of a run in memory."""
 
 
-Target: TypeAlias = Fuzzed | Bodies | Hosts | Credentials
-STORMS: dict[str, tuple[type[Bodies | Hosts | Credentials], SearchStrategy[Any]]] = {
-    "bodies": (Bodies, bodies),
+Target: TypeAlias = FuzzedAgent | LoadedAgent | Hosts | Credentials
+STORMS: dict[str, tuple[type[LoadedAgent | Hosts | Credentials], SearchStrategy[Any]]] = {
+    "bodies": (LoadedAgent, bodies),
     "hosts": (Hosts, hosts),
     "credentials": (Credentials, storms()),
 }
 """The kinds of cases besides requests, each with its target and its strategy."""
 
 
-def main(arguments: Sequence[str] | None = None, fuzzed: Callable[[], Fuzzed] = Fuzzed) -> int:
+def main(
+    arguments: Sequence[str] | None = None, fuzzed: Callable[[], FuzzedAgent] = FuzzedAgent
+) -> int:
     """Fuzz; return the exit code."""
     options = _parser().parse_args(arguments)
     first_seed = random.randrange(10**6) if options.seed is None else options.seed
@@ -98,7 +100,7 @@ def _fuzz(agent: Target, strategy: SearchStrategy[Any], number: int, first_seed:
         )
         seed(first_seed + done)(profile(given(strategy)(agent.check)))()
         _show(agent, time.monotonic() - started)
-    agent.check_rest()
+    agent.check_leftovers()
 
 
 def _show(agent: Target, seconds: float) -> None:

@@ -16,7 +16,7 @@ from apcore_a2a_client import A2AClient, Event, Task, TaskFailedError
 from apcore_a2a_server.middleware import RedactingFormatter
 
 from tests.server.inloop import listening
-from tests.server.principals import Headers
+from tests.server.principals import HeaderAuth
 from tests.serving import PATIENCE
 
 CANARY = "hunter2"
@@ -113,7 +113,7 @@ class Acceptance:
 
     @pytest.fixture
     async def url(self, script: Script) -> AsyncIterator[str]:
-        async with serving_agent(self.agent(script), auth=Headers(), **self.options) as url:
+        async with serving_agent(self.agent(script), auth=HeaderAuth(), **self.options) as url:
             yield url
 
     @pytest.mark.parametrize("protocol", ["1.0", "0.3"])

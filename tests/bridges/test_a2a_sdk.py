@@ -25,7 +25,7 @@ from apcore_a2a_bridges import bridge, build_agent_card
 from apcore_a2a_client import Part, Task
 
 from tests.server.inloop import anyio_backend as anyio_backend
-from tests.server.principals import Headers
+from tests.server.principals import HeaderAuth
 
 from .acceptance import Acceptance, Script, client_of, serving_agent, task_of, wait_for
 
@@ -288,7 +288,7 @@ async def test_the_context_has_the_caller_the_metadata_and_the_turn() -> None:
         is_same = context.task_id == turn.task_id and context.message.message_id == turn.message_id
         await updater.complete(new_text_message(f"{identity} {is_same}"))
 
-    server = serving_agent(Executor(describe_context), auth=Headers())
+    server = serving_agent(Executor(describe_context), auth=HeaderAuth())
     async with server as url, client_of(url, "ada") as client:
         task = await client.send_message("Hi", metadata={"lang": "en"})
     assert task.value == "adaTrue en True"

@@ -11,7 +11,7 @@ from apcore_a2a_client import A2AServerError, InputRequired, Part, Task, TaskFai
 from pydantic import BaseModel
 
 from tests.server.inloop import anyio_backend as anyio_backend
-from tests.server.principals import Headers
+from tests.server.principals import HeaderAuth
 from tests.serving import PATIENCE
 
 from .acceptance import client_of, serving_agent, task_of
@@ -153,7 +153,7 @@ async def test_an_agent_is_notified_once_of_a_canceled_question() -> None:
             abandoned_turns.put_nowait((turn.state, turn.principal))
 
     async with (
-        serving_agent(QuestionAgent(), auth=Headers()) as url,
+        serving_agent(QuestionAgent(), auth=HeaderAuth()) as url,
         client_of(url, "ada") as client,
     ):
         task = await client.send_message("Hi")
@@ -171,7 +171,7 @@ async def test_sessions_belong_to_a_principal_and_a_conversation() -> None:
         sessions.append(turn.session_id)
         yield "ok"
 
-    async with serving_agent(AnsweringAgent(tell), auth=Headers()) as url:
+    async with serving_agent(AnsweringAgent(tell), auth=HeaderAuth()) as url:
         for principal in ("ada", "eve", "ada"):
             async with client_of(url, principal) as client:
                 await client.send_message("Hi", context_id="shared")
@@ -187,7 +187,7 @@ async def test_the_session_of_an_anonymous_caller_is_not_that_of_a_principal() -
         yield "ok"
 
     async with (
-        serving_agent(AnsweringAgent(tell), auth=Headers()) as url,
+        serving_agent(AnsweringAgent(tell), auth=HeaderAuth()) as url,
         client_of(url, "ada") as client,
     ):
         await client.send_message("Hi", context_id="c")

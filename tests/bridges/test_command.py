@@ -20,7 +20,7 @@ from apcore_a2a_client import Part, Task
 
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.inloop import wait_until
-from tests.server.principals import Headers
+from tests.server.principals import HeaderAuth
 
 from .acceptance import Acceptance, Script, client_of, serving_agent
 
@@ -74,7 +74,7 @@ class Programs(Acceptance):
         async with answering_server(script) as port:
             command = [sys.executable, "-S", str(PROGRAM), self.imitated, str(port)]
             agent = self.program(command, cwd=tmp_path, name="program")
-            async with serving_agent(agent, auth=Headers(), execution_timeout=60) as url:
+            async with serving_agent(agent, auth=HeaderAuth(), execution_timeout=60) as url:
                 yield url
 
 

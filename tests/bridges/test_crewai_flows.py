@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.inloop import listening
-from tests.server.principals import Headers
+from tests.server.principals import HeaderAuth
 
 from .acceptance import Acceptance, Script, client_of, serving_agent
 from .crewai_model import Llm, agent_of, text_of
@@ -175,7 +175,7 @@ async def test_a_flow_keeps_its_state_within_a_conversation(tmp_path: Path) -> N
             self.state["count"] = self.state.get("count", 0) + 1
             return str(self.state["count"])
 
-    async with serving_agent(Counting(persistence=flow_persistence), auth=Headers()) as url:
+    async with serving_agent(Counting(persistence=flow_persistence), auth=HeaderAuth()) as url:
         async with client_of(url, "ada") as client:
             first = await client.send_message("One")
             second = await client.send_message("Two", context_id=first.context_id)

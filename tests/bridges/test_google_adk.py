@@ -19,7 +19,7 @@ from google.genai import types
 from pydantic import BaseModel, PrivateAttr
 
 from tests.server.inloop import anyio_backend as anyio_backend
-from tests.server.principals import Headers
+from tests.server.principals import HeaderAuth
 from tests.serving import PATIENCE
 
 from .acceptance import Acceptance, Script, client_of, serving_agent
@@ -285,7 +285,7 @@ async def test_callbacks_can_change_and_drop_events_and_abort_a_run() -> None:
 
     agent = LlmAgent(name="echo", model=Llm(lambda contents: contents[-1].parts[-1].text))
     options = {"before": before, "on_event": on_event, "after": after}
-    server = serving_agent(agent, auth=Headers(), **options)
+    server = serving_agent(agent, auth=HeaderAuth(), **options)
     async with server as url, client_of(url, "ada") as client:
         task = await client.send_message("hi")
         assert (task.value, task.metadata["author"]) == ("HI", "echo")
@@ -307,7 +307,7 @@ async def test_the_adk_id_of_an_anonymous_user_is_made_of_the_conversation() -> 
 async def test_users_of_two_issuers_are_different_users_of_adk() -> None:
     agent = LlmAgent(name="echo", model=Llm(lambda contents: "Hi"))
     users: set[str] = set()
-    async with serving_agent(agent, auth=Headers()) as url:
+    async with serving_agent(agent, auth=HeaderAuth()) as url:
         for issuer in ("https://one.example.com", "https://two.example.com"):
             headers = {"x-name": "ada", "x-issuer": issuer}
             async with A2AClient(url, headers=headers, timeout=PATIENCE) as client:

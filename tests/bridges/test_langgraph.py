@@ -29,7 +29,7 @@ from typing_extensions import TypedDict
 
 from tests.facade.processes import process
 from tests.server.inloop import anyio_backend as anyio_backend
-from tests.server.principals import Headers
+from tests.server.principals import HeaderAuth
 
 from .acceptance import Acceptance, Script, client_of, serving_agent, task_of
 from .langchain_model import MessagesModel, ScriptedModel
@@ -514,7 +514,7 @@ async def test_config_and_context_come_from_the_turn() -> None:
     graph = StateGraph(MessagesState, context_schema=User).add_node("tell", tell_config)
     compiled = graph.add_edge(START, "tell").compile()
     options: Any = {
-        "auth": Headers(),
+        "auth": HeaderAuth(),
         "run_config": lambda turn: {"configurable": {"lang": "it"}},
         "context": lambda turn: {"name": turn.principal},
     }

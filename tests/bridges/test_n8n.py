@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.inloop import listening
-from tests.server.principals import Headers
+from tests.server.principals import HeaderAuth
 
 from .acceptance import Acceptance, Script, client_of, serving_agent
 from .hooks import Hooks, Talk, Workflow, event, streamed
@@ -39,7 +39,7 @@ class TestStreamingWebhook(Acceptance):
         talk = Talk(script, streams=self.streams)
         async with listening(Hooks(talk=talk).app) as hooks:
             agent = N8nAgent(f"{hooks}/webhook/talk", name="talk")
-            async with serving_agent(agent, auth=Headers()) as url:
+            async with serving_agent(agent, auth=HeaderAuth()) as url:
                 yield url
 
 
@@ -100,10 +100,10 @@ async def test_the_workflow_gets_the_same_body_as_from_the_chat_of_n8n() -> None
     hooks = Hooks(flow=workflow_returning({"output": "Hi"}))
     async with listening(hooks.app) as address:
         agent = N8nAgent(f"{address}/webhook/flow", headers={"X-Key": "k"}, input_key="chatInput")
-        async with serving_agent(agent, auth=Headers()) as url, client_of(url, "ada") as client:
+        async with serving_agent(agent, auth=HeaderAuth()) as url, client_of(url, "ada") as client:
             first = await client.send_message("Hello")
             await client.send_message("Again", context_id=first.context_id)
-        async with serving_agent(agent, auth=Headers()) as url, client_of(url, "eve") as client:
+        async with serving_agent(agent, auth=HeaderAuth()) as url, client_of(url, "eve") as client:
             await client.send_message("Hello", context_id=first.context_id)
     session = hooks.bodies[0]["sessionId"]
     assert hooks.bodies[0] == {"chatInput": "Hello", "sessionId": session, "action": "sendMessage"}

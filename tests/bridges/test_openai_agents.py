@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.inloop import listening
-from tests.server.principals import Headers
+from tests.server.principals import HeaderAuth
 
 from .acceptance import Acceptance, Script, client_of, serving_agent
 from .openai_model import AnsweringModel, call_of, texts_of
@@ -89,7 +89,10 @@ async def test_each_of_several_calls_needs_its_own_answer(tmp_path: Path) -> Non
 async def test_a_session_belongs_to_one_caller_and_conversation(tmp_path: Path) -> None:
     script = Script()
     path = tmp_path / "sessions.db"
-    options: dict[str, Any] = {"session": lambda id_: SQLiteSession(id_, path), "auth": Headers()}
+    options: dict[str, Any] = {
+        "session": lambda id_: SQLiteSession(id_, path),
+        "auth": HeaderAuth(),
+    }
     async with serving_agent(agent_of(script), **options) as url:
         async with client_of(url, "ada") as client:
             first = await client.send_message("My name is Ada")

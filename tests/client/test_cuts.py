@@ -21,7 +21,7 @@ from apcore_a2a_client.tasks import apply_event
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.server.inloop import Streams, registry_of
+from tests.server.inloop import StreamModule, registry_of
 from tests.serving import listener, running
 
 from .raw import KINDS, WIRES, Client, TcpServer, card, raw, reply, reset_connection
@@ -131,7 +131,7 @@ async def paced_chunks(inputs: Any, context: Any) -> AsyncIterator[Any]:
 
 
 def registry() -> Registry:
-    return registry_of({"quick": Streams(quick_chunks), "paced": Streams(paced_chunks)})
+    return registry_of({"quick": StreamModule(quick_chunks), "paced": StreamModule(paced_chunks)})
 
 
 @pytest.fixture(scope="module")

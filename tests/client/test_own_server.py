@@ -51,9 +51,9 @@ from tests.server.inloop import (
     NEEDS_APPROVAL,
     ActionModule,
     Gate,
-    Streams,
+    StreamModule,
     always,
-    give_back,
+    echo,
     registry_of,
     wait_until,
 )
@@ -96,7 +96,7 @@ async def agent(
         yield client
 
 
-def streaming_module(*chunks: Any, error: Exception | None = None) -> Streams:
+def streaming_module(*chunks: Any, error: Exception | None = None) -> StreamModule:
     """Return a module that streams *chunks*, and then raises *error* if there is one."""
 
     async def source(inputs: Inputs, context: "Context[Any]") -> AsyncIterator[Any]:
@@ -105,7 +105,7 @@ def streaming_module(*chunks: Any, error: Exception | None = None) -> Streams:
         if error:
             raise error
 
-    return Streams(source)
+    return StreamModule(source)
 
 
 def slow_module(seconds: float) -> ActionModule:
@@ -151,7 +151,7 @@ async def client_with_log(
     kind: str, source: dict[str, Any] | None = None, **options: Any
 ) -> AsyncIterator[tuple[A2AClient, RequestLog]]:
     """Yield a client and the log of its server's requests."""
-    modules = source or {"give": ActionModule(give_back)}
+    modules = source or {"give": ActionModule(echo)}
     async with (
         serving_agent(modules) as server,
         connected_client(server.url, kind, **options) as client,
@@ -202,21 +202,21 @@ async def test_concurrent_calls_fetch_the_card_once() -> None:
 @each_dialect
 @each_kind
 async def test_the_card_describes_the_agent(dialect: str, kind: str) -> None:
-    modules = {"give": ActionModule(give_back), "echo": samples.Echo()}
+    modules = {"give": ActionModule(echo), "echo": samples.Echo()}
     async with agent(modules, dialect, kind, options={"name": "tester"}) as client:
         card = await client.agent_card
     assert card.name == "tester"
     assert [skill.id for skill in card.skills] == ["echo", "give"]
     assert card.capabilities.streaming
-    echo = card.skill("echo")
-    assert echo is not None
-    assert echo.description == "A module of the tests"
+    skill = card.skill("echo")
+    assert skill is not None
+    assert skill.description == "A module of the tests"
     assert card.skill("missing") is None
 
 
 async def test_the_url_of_the_card_is_accepted_instead_of_the_agents() -> None:
     async with (
-        serving_agent({"give": ActionModule(give_back)}) as server,
+        serving_agent({"give": ActionModule(echo)}) as server,
         connected_client(server.url + CARD) as client,
     ):
         assert await client.call("give", {"n": 1}) == {"n": 1}
@@ -225,7 +225,7 @@ async def test_the_url_of_the_card_is_accepted_instead_of_the_agents() -> None:
 @each_dialect
 @each_kind
 async def test_a_missing_extended_card_raises_an_error(dialect: str, kind: str) -> None:
-    async with agent({"give": ActionModule(give_back)}, dialect, kind) as client:
+    async with agent({"give": ActionModule(echo)}, dialect, kind) as client:
         with pytest.raises((ExtendedAgentCardNotConfiguredError, UnsupportedOperationError)):
             await client.extended_card()
 
@@ -275,7 +275,7 @@ async def test_a_message_gets_an_id_unless_it_has_one(dialect: str, kind: str) -
 @each_dialect
 @each_kind
 async def test_a_message_keeps_its_context_and_its_task(dialect: str, kind: str) -> None:
-    async with agent({"give": ActionModule(give_back)}, dialect, kind) as client:
+    async with agent({"give": ActionModule(echo)}, dialect, kind) as client:
         first = await client.send_message({"n": 1}, skill="give", context_id="talk")
         message = Message(parts=(Part(data={"n": 2}),), context_id="talk")
         second = await client.send_message(message, skill="give")
@@ -310,7 +310,7 @@ async def test_a_task_of_a_nonblocking_send_can_be_awaited_later(dialect: str, k
 @each_dialect
 @each_kind
 async def test_the_length_of_the_history_can_be_limited(dialect: str, kind: str) -> None:
-    async with agent({"give": ActionModule(give_back)}, dialect, kind) as client:
+    async with agent({"give": ActionModule(echo)}, dialect, kind) as client:
         task = await client.send_message({"n": 1}, skill="give", history_length=0)
         assert task.history == ()
         assert (await client.get_task(task.id, history_length=0)).history == ()
@@ -366,8 +366,8 @@ async def test_a_single_file_is_returned_as_its_bytes(dialect: str, kind: str) -
 @each_kind
 async def test_integers_and_floats_keep_their_types(dialect: str, kind: str) -> None:
     numbers = {"small": 5, "large": 2**53, "negative": -3, "float": 0.5, "zero": 0, "yes": True}
-    async with agent({"seen": samples.JsonTextModule()}, dialect, kind) as client:
-        received = json.loads((await client.call("seen", numbers))["seen"])
+    async with agent({"json": samples.JsonTextModule()}, dialect, kind) as client:
+        received = json.loads((await client.call("json", numbers))["json"])
     assert received == numbers
     assert {name: type(value) for name, value in received.items()} == {
         name: type(value) for name, value in numbers.items()
@@ -435,7 +435,7 @@ async def test_invalid_input_is_reported_field_by_field(dialect: str, kind: str)
 async def test_an_agent_chooses_the_skill_of_a_call_that_names_none(
     dialect: str, kind: str
 ) -> None:
-    async with agent({"give": ActionModule(give_back)}, dialect, kind) as client:
+    async with agent({"give": ActionModule(echo)}, dialect, kind) as client:
         named = await client.call("give", {"text": "hi"})
         assert await client.call(None, {"text": "hi"}) == named
         assert [chunk async for chunk in client.stream(None, {"text": "hi"})] == [named]
@@ -444,7 +444,7 @@ async def test_an_agent_chooses_the_skill_of_a_call_that_names_none(
 @each_dialect
 @each_kind
 async def test_an_unknown_skill_is_not_found(dialect: str, kind: str) -> None:
-    async with agent({"give": ActionModule(give_back)}, dialect, kind) as client:
+    async with agent({"give": ActionModule(echo)}, dialect, kind) as client:
         with pytest.raises(SkillNotFoundError) as raised:
             await client.call("nothing", {})
         with pytest.raises(SkillNotFoundError):
@@ -492,7 +492,7 @@ async def test_a_call_whose_task_is_canceled_raises(dialect: str, kind: str) -> 
 async def test_a_reply_approves_or_rejects_a_paused_call(
     dialect: str, kind: str, answer: str
 ) -> None:
-    modules = {"pay": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"pay": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with agent(modules, dialect, kind) as client:
         with pytest.raises(InputRequired) as raised:
             await client.call("pay", {"amount": 5})
@@ -546,7 +546,7 @@ async def test_an_error_survives_pickling(skill: str, inputs: Inputs) -> None:
     modules = {
         "order": samples.OrderTotal(),
         "fail": samples.RaisingModule(),
-        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+        "pay": ActionModule(echo, annotations=NEEDS_APPROVAL),
     }
     async with agent(modules) as client:
         with pytest.raises(A2AError) as raised:
@@ -593,7 +593,7 @@ async def test_chunks_arrive_while_the_module_runs(dialect: str, kind: str) -> N
         yield {"n": 1}
         yield await gate(inputs, context)
 
-    async with agent({"work": Streams(source)}, dialect, kind) as client:
+    async with agent({"work": StreamModule(source)}, dialect, kind) as client:
         chunks = client.stream("work", {})
         assert await anext(chunks) == {"n": 1}
         gate.opened.set()
@@ -614,7 +614,7 @@ async def test_a_stream_whose_task_fails_raises_after_its_chunks(dialect: str, k
 @each_dialect
 @each_kind
 async def test_a_stream_whose_task_pauses_raises_input_required(dialect: str, kind: str) -> None:
-    modules = {"pay": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"pay": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with agent(modules, dialect, kind) as client:
         with pytest.raises(InputRequired) as raised:
             _ = [chunk async for chunk in client.stream("pay", {"amount": 5})]
@@ -628,7 +628,7 @@ async def test_a_stream_whose_task_pauses_raises_input_required(dialect: str, ki
 @each_kind
 async def test_a_paused_task_is_resumed_by_a_streamed_message(dialect: str, kind: str) -> None:
     """The stream of the answer starts with the paused task, which is not its end."""
-    modules = {"pay": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"pay": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with agent(modules, dialect, kind) as client:
         paused = await client.send_message({"amount": 5}, skill="pay")
         assert paused.status.state.is_paused
@@ -641,7 +641,7 @@ def client_of_waiting_agent(
     kind: str, gate: Gate
 ) -> AbstractAsyncContextManager[tuple[A2AClient, RequestLog]]:
     """Return a client of an agent whose module waits, and the log of the server's requests."""
-    return client_with_log(kind, {"work": ActionModule(gate), "give": ActionModule(give_back)})
+    return client_with_log(kind, {"work": ActionModule(gate), "give": ActionModule(echo)})
 
 
 STREAMS: dict[str, Callable[[A2AClient], Events]] = {
@@ -799,7 +799,7 @@ async def test_an_agent_without_streaming_is_polled(dialect: str, kind: str) -> 
     modules = {
         "count": streaming_module({"n": 1}, {"n": 2}),
         "work": slow_module(0.3),
-        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+        "pay": ActionModule(echo, annotations=NEEDS_APPROVAL),
     }
     async with agent(modules, dialect, kind) as client:
         assert not (await client.agent_card).capabilities.streaming
@@ -816,7 +816,7 @@ async def test_an_agent_without_streaming_is_polled(dialect: str, kind: str) -> 
 async def test_the_value_is_the_only_chunk_of_an_agent_without_streaming(
     dialect: str, kind: str
 ) -> None:
-    async with agent({"give": ActionModule(give_back)}, dialect, kind) as client:
+    async with agent({"give": ActionModule(echo)}, dialect, kind) as client:
         assert [chunk async for chunk in client.stream("give", {"n": 1})] == [{"n": 1}]
 
 
@@ -826,7 +826,7 @@ async def test_the_value_is_the_only_chunk_of_an_agent_without_streaming(
 @each_dialect
 @each_kind
 async def test_an_unknown_task_is_not_found(dialect: str, kind: str) -> None:
-    async with agent({"give": ActionModule(give_back)}, dialect, kind) as client:
+    async with agent({"give": ActionModule(echo)}, dialect, kind) as client:
         with pytest.raises(TaskNotFoundError) as raised:
             await client.get_task("no such task?")
         with pytest.raises(TaskNotFoundError):
@@ -839,7 +839,7 @@ async def test_an_unknown_task_is_not_found(dialect: str, kind: str) -> None:
 @each_dialect
 @each_kind
 async def test_tasks_are_listed_in_pages(dialect: str, kind: str) -> None:
-    modules = {"give": ActionModule(give_back), "fail": samples.RaisingModule()}
+    modules = {"give": ActionModule(echo), "fail": samples.RaisingModule()}
     async with agent(modules, dialect, kind) as client:
         sent_tasks = [
             await client.send_message({"n": n}, skill="give", context_id="a") for n in range(5)
@@ -870,7 +870,7 @@ async def test_tasks_are_listed_in_pages(dialect: str, kind: str) -> None:
 async def test_push_configs_raise_an_error_if_the_agent_has_no_push_notifications(
     dialect: str, kind: str, operation: str
 ) -> None:
-    async with agent({"give": ActionModule(give_back)}, dialect, kind) as client:
+    async with agent({"give": ActionModule(echo)}, dialect, kind) as client:
         task = await client.send_message({}, skill="give")
         config = PushNotificationConfig(url="https://hook.example", task_id=task.id)
         operations: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
@@ -896,7 +896,7 @@ WEBHOOKS = {"push_notifications": PushSettings(dev=True, retries=())}
 @each_dialect
 @each_kind
 async def test_push_configs_are_set_read_listed_and_deleted(dialect: str, kind: str) -> None:
-    async with agent({"give": ActionModule(give_back)}, dialect, kind, options=WEBHOOKS) as client:
+    async with agent({"give": ActionModule(echo)}, dialect, kind, options=WEBHOOKS) as client:
         task = await client.send_message({}, skill="give")
         config = PushNotificationConfig(
             url="http://127.0.0.1:9/hook",
@@ -926,9 +926,7 @@ async def test_push_configs_are_set_read_listed_and_deleted(dialect: str, kind: 
 async def test_a_message_can_set_a_push_config(dialect: str, kind: str) -> None:
     with receiving() as receiver:
         config = PushNotificationConfig(url=receiver.url, id="c1", token="t-1")
-        async with agent(
-            {"give": ActionModule(give_back)}, dialect, kind, options=WEBHOOKS
-        ) as client:
+        async with agent({"give": ActionModule(echo)}, dialect, kind, options=WEBHOOKS) as client:
             task = await client.send_message({}, skill="give", push_config=config)
             (stored,) = await client.list_push_configs(task.id)
             assert without_status(stored) == replace(config, task_id=task.id)
@@ -941,9 +939,7 @@ async def test_a_message_can_set_a_push_config(dialect: str, kind: str) -> None:
 async def test_a_failed_push_config_has_a_reason(dialect: str, kind: str) -> None:
     with receiving(lambda delivery: Reply(500)) as receiver:
         config = PushNotificationConfig(url=receiver.url, id="c1")
-        async with agent(
-            {"give": ActionModule(give_back)}, dialect, kind, options=WEBHOOKS
-        ) as client:
+        async with agent({"give": ActionModule(echo)}, dialect, kind, options=WEBHOOKS) as client:
             task = await client.send_message({}, skill="give", push_config=config)
             await asyncio.to_thread(receiver.wait, 1)
             stored = await client.get_push_config(task.id, "c1")
@@ -960,7 +956,7 @@ async def test_a_failed_push_config_has_a_reason(dialect: str, kind: str) -> Non
 @each_dialect
 @each_kind
 async def test_a_client_makes_concurrent_calls(dialect: str, kind: str) -> None:
-    async with agent({"give": ActionModule(give_back)}, dialect, kind) as client:
+    async with agent({"give": ActionModule(echo)}, dialect, kind) as client:
         calls = (client.call("give", {"n": n}) for n in range(40))
         assert await asyncio.gather(*calls) == [{"n": n} for n in range(40)]
 
@@ -988,7 +984,7 @@ async def test_more_calls_than_the_pool_has_connections_wait_for_their_tasks() -
 @each_kind
 async def test_a_client_can_be_used_after_errors(dialect: str, kind: str) -> None:
     modules = {
-        "give": ActionModule(give_back),
+        "give": ActionModule(echo),
         "order": samples.OrderTotal(),
         "fail": samples.RaisingModule(),
     }
@@ -1007,7 +1003,7 @@ async def test_a_client_can_be_used_after_errors(dialect: str, kind: str) -> Non
 
 
 async def test_an_httpx_client_of_the_caller_stays_open() -> None:
-    async with serving_agent({"give": ActionModule(give_back)}) as server:
+    async with serving_agent({"give": ActionModule(echo)}) as server:
         url = server.url
         async with httpx.AsyncClient() as http:
             async with A2AClient(url, http_client=http) as client:
@@ -1019,7 +1015,7 @@ async def test_an_httpx_client_of_the_caller_stays_open() -> None:
 
 
 def test_a_blocking_httpx_client_of_the_caller_stays_open() -> None:
-    with running(registry_of({"give": ActionModule(give_back)})) as url, httpx.Client() as http:
+    with running(registry_of({"give": ActionModule(echo)})) as url, httpx.Client() as http:
         with SyncA2AClient(url, http_client=http) as client:
             assert client.call("give", {"n": 1}) == {"n": 1}
         assert not http.is_closed
@@ -1027,7 +1023,7 @@ def test_a_blocking_httpx_client_of_the_caller_stays_open() -> None:
 
 @each_kind
 async def test_a_closed_client_raises_an_error(kind: str) -> None:
-    async with serving_agent({"give": ActionModule(give_back)}) as server:
+    async with serving_agent({"give": ActionModule(echo)}) as server:
         async with connected_client(server.url, kind) as client:
             await client.call("give", {"n": 1})
         await client.aclose()
@@ -1040,7 +1036,7 @@ async def test_the_blocking_client_works_inside_an_event_loop() -> None:
         with SyncA2AClient(url) as client:
             return client.call("give", {"n": 1}), list(client.stream("count", {}))
 
-    modules = {"give": ActionModule(give_back), "count": streaming_module({"n": 1}, {"n": 2})}
+    modules = {"give": ActionModule(echo), "count": streaming_module({"n": 1}, {"n": 2})}
     with running(registry_of(modules)) as url:
         expected = ({"n": 1}, [{"n": 1}, {"n": 2}])
         assert use(url) == expected
@@ -1060,7 +1056,7 @@ def test_the_blocking_client_needs_no_context_manager() -> None:
 
 async def test_a_module_can_call_another_agent() -> None:
     """The agent in the middle is both client and server."""
-    with running(registry_of({"give": ActionModule(give_back)})) as url:
+    with running(registry_of({"give": ActionModule(echo)})) as url:
         async with A2AClient(url) as remote:
 
             async def action(inputs: Inputs, context: "Context[Any]") -> Any:

@@ -30,7 +30,7 @@ from tests.e2e.environments import ROOT, python_environment
 from tests.e2e.programs import run_steps
 from tests.e2e.test_apcore_versions import SOURCES
 from tests.e2e.test_sdk_v1 import BINDINGS, COMPLETED, Clients, output, request_to
-from tests.server.asking import Agent, Json
+from tests.server.checking_client import Agent, Json
 from tests.serving import running
 
 AUDIENCE = "apcore-agents"

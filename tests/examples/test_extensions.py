@@ -19,7 +19,7 @@ from apcore import (
     SchemaValidationError,
 )
 
-from tests.server.asking import Answer
+from tests.server.checking_client import Answer
 from tests.server.inloop import DIALECTS, Peer, content_of, serving
 from tests.serving import PATIENCE
 

@@ -10,8 +10,8 @@ from apcore import Executor, ModuleAnnotations, Registry
 from apcore_a2a_server.push import PushSettings
 
 from tests.push.receiver import Delivery, Receiver, Reply, receiving
-from tests.server.asking import Json
-from tests.server.inloop import NEEDS_APPROVAL, ActionModule, Streams, give_back
+from tests.server.checking_client import Json
+from tests.server.inloop import NEEDS_APPROVAL, ActionModule, StreamModule, echo
 from tests.server.modules import Inputs
 from tests.serving import running
 
@@ -152,16 +152,16 @@ def shop() -> Executor:
             },
         ),
         "orders.refund": (
-            give_back,
+            echo,
             {"annotations": NEEDS_APPROVAL, "description": "Pay the price of an order back"},
         ),
         "orders.purge": (
-            give_back,
+            echo,
             {"annotations": DESTRUCTIVE, "description": "Delete the orders of a year for good"},
         ),
         "stock.reserve": (reserve, {"description": "Put articles aside for an order"}),
         "stock.count": (
-            give_back,
+            echo,
             {
                 "annotations": ModuleAnnotations(readonly=True),
                 "description": "Count the articles in the warehouse",
@@ -184,7 +184,7 @@ def shop() -> Executor:
         modules.register(name, ActionModule(action, input_schema=schema, **attributes))
     modules.register(
         "reports.tell",
-        Streams(
+        StreamModule(
             stream_report,
             input_schema={"type": "object"},
             description="Stream the report word by word",

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from tests.server.asking import Json
+from tests.server.checking_client import Json
 
 SKILLS = "https://github.com/aipartnerup/apcore-a2a/extensions/skills/v1"
 

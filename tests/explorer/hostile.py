@@ -4,7 +4,7 @@ from typing import Any
 
 from playwright.sync_api import Dialog, Page, expect
 
-from tests.server.asking import Json
+from tests.server.checking_client import Json
 
 from .browsing import DRAWN, Visit
 from .fake import card_of, skill_of, task_of

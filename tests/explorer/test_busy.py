@@ -11,8 +11,8 @@ from apcore_a2a_auth import APIKeyAuthenticator
 from playwright.sync_api import Locator, Page, expect
 
 from tests.push.receiver import OK, Receiver
-from tests.server.asking import Json
-from tests.server.inloop import NEEDS_APPROVAL, ActionModule, give_back, registry_of
+from tests.server.checking_client import Json
+from tests.server.inloop import NEEDS_APPROVAL, ActionModule, echo, registry_of
 from tests.server.modules import Inputs
 from tests.serving import running
 
@@ -180,8 +180,8 @@ def test_hostile_texts_of_real_callers_are_shown_as_text(open_visit: OpenVisit) 
     people = {key_of(str(number)): Identity(text) for number, text in enumerate(texts)}
     boss = {key_of("grace"): Identity("grace", roles=("operator", *texts[:6]))}
     modules = {
-        "mirror": ActionModule(give_back, description=" ".join(texts[:12])),
-        "ask": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+        "mirror": ActionModule(echo, description=" ".join(texts[:12])),
+        "ask": ActionModule(echo, annotations=NEEDS_APPROVAL),
         "refuse": ActionModule(refuse),
     }
     options: dict[str, Any] = {"auth": APIKeyAuthenticator({**people, **boss}), **SIGNED_IN}

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
-from tests.server.asking import Json
+from tests.server.checking_client import Json
 from tests.serving import running
 
 from .browsing import PHONE, Visit

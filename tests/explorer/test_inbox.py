@@ -10,7 +10,7 @@ from apcore import Identity, ModuleAnnotations
 from apcore_a2a_auth import APIKeyAuthenticator
 from playwright.sync_api import Locator, Page, expect
 
-from tests.server.inloop import NEEDS_APPROVAL, ActionModule, give_back, registry_of
+from tests.server.inloop import NEEDS_APPROVAL, ActionModule, echo, registry_of
 from tests.serving import running
 
 from .browsing import Visit
@@ -24,10 +24,10 @@ OpenVisit = Callable[..., Visit]
 def agent() -> Iterator[str]:
     """Serve an agent with a skill that asks first, and a destructive one."""
     destructive = ActionModule(
-        give_back, annotations=ModuleAnnotations(requires_approval=True, destructive=True)
+        echo, annotations=ModuleAnnotations(requires_approval=True, destructive=True)
     )
     modules = {
-        "ask.first": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+        "ask.first": ActionModule(echo, annotations=NEEDS_APPROVAL),
         "wipe": destructive,
     }
     with running(registry_of(modules), name="Test agent", explorer=True) as url:
@@ -191,7 +191,7 @@ def test_an_approver_sees_who_asks_and_is_recorded(open_visit: OpenVisit) -> Non
             "a key of edith": Identity("edith", roles=("boss", "operator")),
         },
     )
-    modules = {"ask.first": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"ask.first": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     options: dict[str, Any] = {"auth": keys, "operators": "operator", "approvers": "boss"}
     with (
         running(registry_of(modules), explorer=True, **options) as url,

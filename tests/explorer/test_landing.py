@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.server.inloop import ActionModule, give_back, registry_of
+from tests.server.inloop import ActionModule, echo, registry_of
 from tests.serving import running
 
 from .browsing import Visit
@@ -24,7 +24,7 @@ AREAS, PER_AREA = 12, 25
 def large_agent() -> Iterator[str]:
     """Serve an agent with 300 skills in 12 groups."""
     names = [f"area{area}.job{job}" for area in range(AREAS) for job in range(PER_AREA)]
-    with running(registry_of(dict.fromkeys(names, ActionModule(give_back))), explorer=True) as url:
+    with running(registry_of(dict.fromkeys(names, ActionModule(echo))), explorer=True) as url:
         yield url
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.server.inloop import Streams, always, registry_of
+from tests.server.inloop import StreamModule, always, registry_of
 from tests.server.modules import Inputs
 from tests.serving import running
 
@@ -74,7 +74,7 @@ def rows(count: int) -> list[Inputs]:
 
 
 MODULES = {
-    "flood": Streams(flood),
+    "flood": StreamModule(flood),
     "tree": always({"a": {f"key {n}": ["x" * 80, {"n": n}] for n in range(LARGE // 105)}, "b": 1}),
     "table": always({"rows": rows(10_000)}),
 }

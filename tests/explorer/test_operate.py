@@ -15,7 +15,7 @@ from apcore_a2a_server.push import PushSettings
 from playwright.sync_api import Locator, Page, expect
 
 from tests.push.receiver import receiving
-from tests.server.inloop import NEEDS_APPROVAL, ActionModule, give_back, registry_of
+from tests.server.inloop import NEEDS_APPROVAL, ActionModule, echo, registry_of
 from tests.server.modules import Inputs
 from tests.serving import PATIENCE, running
 
@@ -40,8 +40,8 @@ def scripted() -> ScriptedModule:
 @pytest.fixture(scope="module")
 def agent(scripted: ScriptedModule) -> Iterator[str]:
     """Serve an agent with many completed tasks, and two that wait for approval."""
-    approved = ActionModule(give_back, annotations=NEEDS_APPROVAL)
-    modules = {"mirror": ActionModule(give_back), "ask.first": approved, "scripted": scripted}
+    approved = ActionModule(echo, annotations=NEEDS_APPROVAL)
+    modules = {"mirror": ActionModule(echo), "ask.first": approved, "scripted": scripted}
     options = {"explorer": True, "push_notifications": PushSettings(dev=True)}
     with running(registry_of(modules), name="Test agent", **options) as url:
         with closing(OtherClient(url)) as client:
@@ -55,9 +55,7 @@ def agent(scripted: ScriptedModule) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def idle() -> Iterator[str]:
     """Serve an agent without tasks."""
-    with running(
-        registry_of({"mirror": ActionModule(give_back)}), name="Idle", explorer=True
-    ) as url:
+    with running(registry_of({"mirror": ActionModule(echo)}), name="Idle", explorer=True) as url:
         yield url
 
 
@@ -220,7 +218,7 @@ def test_the_duration_of_a_task_is_shown_if_the_agent_keeps_former_states(
 ) -> None:
     with (
         running(
-            registry_of({"mirror": ActionModule(give_back)}), explorer=True, state_history=True
+            registry_of({"mirror": ActionModule(echo)}), explorer=True, state_history=True
         ) as url,
         closing(OtherClient(url)) as other,
     ):

@@ -11,8 +11,8 @@ from apcore import Identity
 from apcore_a2a_auth import APIKeyAuthenticator
 from playwright.sync_api import Locator, Page, Route, expect
 
-from tests.server.asking import Json
-from tests.server.inloop import NEEDS_APPROVAL, ActionModule, give_back, registry_of
+from tests.server.checking_client import Json
+from tests.server.inloop import NEEDS_APPROVAL, ActionModule, echo, registry_of
 from tests.server.modules import Inputs
 from tests.serving import running
 
@@ -32,8 +32,8 @@ async def broken(inputs: Inputs, context: Any) -> Inputs:
 @pytest.fixture(scope="module")
 def agent() -> Iterator[str]:
     """Serve an agent whose skills have completed, failed and paused tasks."""
-    ask_module = ActionModule(give_back, annotations=NEEDS_APPROVAL)
-    modules = {"mirror": ActionModule(give_back), "broken": ActionModule(broken), "ask": ask_module}
+    ask_module = ActionModule(echo, annotations=NEEDS_APPROVAL)
+    modules = {"mirror": ActionModule(echo), "broken": ActionModule(broken), "ask": ask_module}
     with running(registry_of(modules), name="Test agent", explorer=True) as url:
         with closing(OtherClient(url)) as other:
             for number in range(5):
@@ -274,7 +274,7 @@ def test_figures_are_for_operators_alone(open_visit: OpenVisit) -> None:
         {"a key of ada": Identity("ada"), "a key of grace": Identity("grace", roles=("operator",))}
     )
     options: dict[str, Any] = {"auth": keys, "operators": "operator", "explorer": True}
-    with running(registry_of({"mirror": ActionModule(give_back)}), **options) as url:
+    with running(registry_of({"mirror": ActionModule(echo)}), **options) as url:
         for key, count, user in [("ada", 0, "ada"), ("grace", 1, "grace · operator")]:
             page = open_visit(url).go()
             page.get_by_role("button", name="Sign in").click()

@@ -10,7 +10,7 @@ import pytest
 from apcore import Registry
 from playwright.sync_api import Locator, expect
 
-from tests.server.inloop import ActionModule, give_back
+from tests.server.inloop import ActionModule, echo
 from tests.serving import running
 
 from .browsing import PHONE, Visit, press_run
@@ -60,9 +60,9 @@ def scripted() -> ScriptedModule:
 @pytest.fixture(scope="module")
 def agent(scripted: ScriptedModule) -> Iterator[str]:
     registry = Registry()
-    described_module = ActionModule(give_back, input_schema=ANY, output_schema=OUTPUT)
+    described_module = ActionModule(echo, input_schema=ANY, output_schema=OUTPUT)
     registry.register("report", described_module)
-    registry.register("mirror", ActionModule(give_back, input_schema=ANY))
+    registry.register("mirror", ActionModule(echo, input_schema=ANY))
     registry.register("scripted", scripted)
     with running(registry, name="Test agent", explorer=True) as url:
         yield url

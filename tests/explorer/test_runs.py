@@ -8,7 +8,7 @@ import pytest
 from apcore import Context, Registry
 from playwright.sync_api import Locator, Page, expect
 
-from tests.server.inloop import ActionModule, give_back
+from tests.server.inloop import ActionModule, echo
 from tests.server.modules import Inputs
 from tests.serving import PATIENCE, running
 
@@ -35,7 +35,7 @@ def scripted() -> ScriptedModule:
 def agent(scripted: ScriptedModule) -> Iterator[str]:
     """Serve skills that return their input, fail, or wait for the test."""
     registry = Registry()
-    registry.register("mirror", ActionModule(give_back))
+    registry.register("mirror", ActionModule(echo))
     registry.register("broken", ActionModule(break_down))
     registry.register("scripted", scripted)
     with running(registry, name="Test agent", explorer=True) as url:

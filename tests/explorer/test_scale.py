@@ -9,8 +9,8 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.server.asking import Json
-from tests.server.inloop import ActionModule, give_back, registry_of
+from tests.server.checking_client import Json
+from tests.server.inloop import ActionModule, echo, registry_of
 from tests.serving import PATIENCE, running
 
 from .browsing import Visit
@@ -56,8 +56,7 @@ def stream(url: str, skill: str) -> None:
 def agent() -> Iterator[str]:
     """Serve an agent with many skills, on which Ada has run many tasks."""
     skills = {
-        f"area{number % 20}.skill{number // 20}": ActionModule(give_back)
-        for number in range(SKILLS)
+        f"area{number % 20}.skill{number // 20}": ActionModule(echo) for number in range(SKILLS)
     }
     modules = registry_of({**skills, **MODULES})
     options: dict[str, Any] = {

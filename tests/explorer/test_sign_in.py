@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tests.server.inloop import ActionModule, always, give_back, registry_of
+from tests.server.inloop import ActionModule, always, echo, registry_of
 from tests.server.modules import Echo
 from tests.serving import running
 
@@ -349,7 +349,7 @@ def refuse_with(answer: Response, request: Request) -> Response:
 
 
 def test_a_rate_limit_is_reported_with_the_time_to_wait(open_visit: OpenVisit) -> None:
-    modules = registry_of({"work": ActionModule(give_back)})
+    modules = registry_of({"work": ActionModule(echo)})
     with running(modules, explorer=True, rate_limit="1/hour") as url:
         page = open_visit(url).go("tasks")
         alert = page.get_by_role("alert")

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from tests.server.asking import Agent
+from tests.server.checking_client import Agent
 
 PATIENCE = 60
 """Seconds after which a test fails if an event has not happened."""

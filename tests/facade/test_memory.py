@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.server.asking import MODERN, state_of
+from tests.server.checking_client import MODERN, state_of
 
 from .processes import Process, agent_client, process, serve_command
 

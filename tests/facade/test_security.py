@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.e2e.test_trust import AUDIENCE, Issuer
-from tests.server.asking import Agent
+from tests.server.checking_client import Agent
 from tests.serving import running
 
 from .processes import COMMAND, SIGNALS, Process, environment, extensions, process

@@ -14,7 +14,7 @@ from apcore import Identity
 from apcore_a2a_auth import APIKeyAuthenticator
 from starlette.types import ASGIApp, Message, Receive
 
-from tests.server.asking import Agent
+from tests.server.checking_client import Agent
 from tests.serving import PATIENCE
 
 Headers = Sequence[tuple[str, str]]

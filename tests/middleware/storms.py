@@ -71,7 +71,7 @@ class Hosts:
         else:
             _check_refusal(answer)
 
-    def check_rest(self) -> None:
+    def check_leftovers(self) -> None:
         """Check nothing: no state is left over."""
 
 
@@ -173,5 +173,5 @@ class Credentials:
         with patch("time.time", lambda: self._now):
             yield
 
-    def check_rest(self) -> None:
+    def check_leftovers(self) -> None:
         """Check nothing: no state is left over."""

@@ -33,8 +33,8 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tests.server.asking import Json
-from tests.server.inloop import ActionModule, give_back, registry_of
+from tests.server.checking_client import Json
+from tests.server.inloop import ActionModule, echo, registry_of
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.modules import Inputs
 
@@ -84,7 +84,7 @@ async def answer_caller(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def agent(auth: Any = None, **options: Any) -> Starlette:
-    modules = registry_of({"work": ActionModule(give_back)})
+    modules = registry_of({"work": ActionModule(echo)})
     return create_app(modules, url="http://agent.example", auth=auth or authenticator(), **options)
 
 
@@ -376,7 +376,7 @@ async def test_a_chain_with_a_broken_authenticator_still_accepts_the_callers_of_
 
 @pytest.mark.parametrize("auth", [object(), SimpleNamespace(authenticate=None), "token", {}])
 def test_an_invalid_authenticator_is_refused_and_the_missing_method_is_named(auth: Any) -> None:
-    modules = registry_of({"work": ActionModule(give_back)})
+    modules = registry_of({"work": ActionModule(echo)})
     with pytest.raises(TypeError, match=r"auth: \w+ lacks authenticate"):
         create_app(modules, auth=auth)
 
@@ -413,7 +413,7 @@ async def test_web_sockets_are_refused_with_and_without_credentials(path: str) -
 
 
 async def test_web_sockets_are_refused_without_an_authenticator() -> None:
-    app = create_app(registry_of({"work": ActionModule(give_back)}), url="http://x")
+    app = create_app(registry_of({"work": ActionModule(echo)}), url="http://x")
     sent = await connect(app, "/")
     assert [message["type"] for message in sent] == ["websocket.close"]
 

@@ -8,7 +8,7 @@ from apcore_a2a_server import create_app
 from apcore_a2a_server.middleware import FrontMiddleware
 from starlette.types import Message, Receive, Scope, Send
 
-from tests.server.inloop import ActionModule, give_back, registry_of
+from tests.server.inloop import ActionModule, echo, registry_of
 from tests.server.inloop import anyio_backend as anyio_backend
 
 from .byhand import Answer, ask
@@ -70,7 +70,7 @@ async def test_lifespan_events_reach_the_application() -> None:
 
 async def test_an_agent_catches_exceptions_with_and_without_the_access_log() -> None:
     for access_log in (True, False):
-        modules = registry_of({"work": ActionModule(give_back)})
+        modules = registry_of({"work": ActionModule(echo)})
         app = create_app(modules, url="http://x", access_log=access_log)
         app.router.default = fail
         assert (await ask(app, path="/nothing")).status == 500

@@ -11,7 +11,7 @@ from apcore_a2a_server.middleware import FrontMiddleware
 from starlette.responses import PlainTextResponse
 
 from tests.facade.processes import extensions, free_port, process, serve_command
-from tests.server.inloop import ActionModule, give_back, registry_of
+from tests.server.inloop import ActionModule, echo, registry_of
 
 from .byhand import CARD, Headers, ask, authenticator, connected, request, status_of
 
@@ -97,7 +97,7 @@ async def test_the_refusal_names_the_options_in_one_line_and_does_not_repeat_the
 )
 def test_an_allowed_host_with_scheme_or_port_is_refused_at_start(host: str) -> None:
     with pytest.raises(OptionError, match="allowed_hosts takes names without a scheme or port"):
-        create_app(registry_of({"work": ActionModule(give_back)}), allowed_hosts=[host])
+        create_app(registry_of({"work": ActionModule(echo)}), allowed_hosts=[host])
 
 
 @pytest.mark.parametrize("allowed", [None, ["*"], ["agent.example"]])
@@ -106,7 +106,7 @@ def test_serving_any_host_without_authentication_causes_one_warning(
     has_auth: bool, allowed: list[str] | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     auth = authenticator() if has_auth else None
-    create_app(registry_of({"work": ActionModule(give_back)}), auth=auth, allowed_hosts=allowed)
+    create_app(registry_of({"work": ActionModule(echo)}), auth=auth, allowed_hosts=allowed)
     warnings = [record.getMessage() for record in caplog.records if "any_host" in str(vars(record))]
     assert len(warnings) == (not has_auth and allowed is None)
     assert all("allowed_hosts=" in warning for warning in warnings)
@@ -115,7 +115,7 @@ def test_serving_any_host_without_authentication_causes_one_warning(
 @pytest.mark.anyio
 async def test_an_application_serves_any_host_unless_allowed_hosts_is_given() -> None:
     for allowed, status in ((None, 200), (["*"], 200), (["agent.example"], 421)):
-        app = create_app(registry_of({"work": ActionModule(give_back)}), allowed_hosts=allowed)
+        app = create_app(registry_of({"work": ActionModule(echo)}), allowed_hosts=allowed)
         assert (await ask(app, path="/health", headers=[("host", "any.example")])).status == status
 
 

@@ -20,7 +20,7 @@ from apcore_a2a_server.middleware import set_up_logging
 from apcore_a2a_server.push import PushSettings
 
 from tests.facade.processes import COMMAND, extensions, process
-from tests.server.asking import MODERN, Agent, Json
+from tests.server.checking_client import MODERN, Agent, Json
 
 from .byhand import CARD, CONTROL, HOSTILE, KEY, LONG, WIDTH, connected, request
 

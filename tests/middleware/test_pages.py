@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tests.server.inloop import ActionModule, give_back, registry_of
+from tests.server.inloop import ActionModule, echo, registry_of
 from tests.server.inloop import anyio_backend as anyio_backend
 
 from .byhand import CARD, ask, authenticator
@@ -113,7 +113,7 @@ async def test_pages_of_a_wrapped_application_have_the_headers_too() -> None:
 
 async def test_no_answer_of_an_agent_is_an_html_page() -> None:
     app = create_app(
-        registry_of({"work": ActionModule(give_back)}), url="http://x", auth=authenticator()
+        registry_of({"work": ActionModule(echo)}), url="http://x", auth=authenticator()
     )
     for path in (CARD, "/health", "/"):
         headers = (await ask(app, path=path)).headers

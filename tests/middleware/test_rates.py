@@ -19,7 +19,7 @@ from limits.storage import MemoryStorage as SyncMemoryStorage
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from tests.server.inloop import ActionModule, give_back, registry_of, serving
+from tests.server.inloop import ActionModule, echo, registry_of, serving
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.serving import PATIENCE
 
@@ -213,7 +213,7 @@ def test_an_invalid_rate_is_refused_at_once(rate: str) -> None:
     for option in ("rate_limit", "skill_rate_limit", "total_skill_rate_limit", "auth_rate_limit"):
         options: Any = {option: rate or "x"}
         with pytest.raises(ValueError, match="100/minute"):
-            create_app(registry_of({"work": ActionModule(give_back)}), **options)
+            create_app(registry_of({"work": ActionModule(echo)}), **options)
 
 
 @pytest.mark.parametrize("storage", ["", "memory", "nowhere://", "async+nowhere://"])
@@ -233,7 +233,7 @@ def test_a_storage_that_would_block_the_event_loop_is_refused(storage: str) -> N
 
 @pytest.mark.parametrize("storage", STORAGES)
 async def test_an_agent_limits_its_callers(clock: Clock, storage: str) -> None:
-    modules = registry_of({"work": ActionModule(give_back)})
+    modules = registry_of({"work": ActionModule(echo)})
     options: Any = {"rate_limit": "2/minute", "rate_limit_storage": storage}
     app = create_app(modules, url="http://x", auth=authenticator(), **options)
     ada, bob = ([("X-API-Key", key)] for key in (KEY, OTHER_KEY))
@@ -245,7 +245,7 @@ async def test_an_agent_limits_its_callers(clock: Clock, storage: str) -> None:
 
 
 async def test_an_allowed_page_can_read_that_it_is_over_the_limit(clock: Clock) -> None:
-    modules = registry_of({"work": ActionModule(give_back)})
+    modules = registry_of({"work": ActionModule(echo)})
     app = create_app(modules, url="http://x", rate_limit="1/day", cors_origins=["http://page"])
     page = [("Origin", "http://page")]
     await ask(app, "GET", "/tasks", page, body())
@@ -256,7 +256,7 @@ async def test_an_allowed_page_can_read_that_it_is_over_the_limit(clock: Clock) 
 
 @pytest.mark.parametrize("dialect", ["0.3", "1.0", "REST"])
 async def test_each_skill_has_its_own_limit(dialect: str) -> None:
-    modules = {"work": ActionModule(give_back), "other": ActionModule(give_back)}
+    modules = {"work": ActionModule(echo), "other": ActionModule(echo)}
     async with serving(modules, dialect, skill_rate_limit="1/hour") as peer:
         assert (await peer.send("work")).state == "completed"
         first_refusal = await peer.client.send(peer.request("send", peer.wire.params("work")))
@@ -267,7 +267,7 @@ async def test_each_skill_has_its_own_limit(dialect: str) -> None:
 
 
 async def test_all_clients_together_have_a_limit_per_skill() -> None:
-    modules = {"work": ActionModule(give_back), "other": ActionModule(give_back)}
+    modules = {"work": ActionModule(echo), "other": ActionModule(echo)}
     options: Any = {"total_skill_rate_limit": "2/hour", "auth": authenticator()}
     async with serving(modules, **options) as peer:
         for key, status in ((KEY, 200), (OTHER_KEY, 200), (KEY, 429), (OTHER_KEY, 429)):
@@ -319,7 +319,7 @@ async def test_the_address_of_a_proxys_client_counts_where_the_proxy_is_trusted(
     monkeypatch: pytest.MonkeyPatch, trusted: str, status: int
 ) -> None:
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", trusted)
-    async with serving({"work": ActionModule(give_back)}, rate_limit="1/hour") as peer:
+    async with serving({"work": ActionModule(echo)}, rate_limit="1/hour") as peer:
         for client, expected in (("192.0.2.1", 200), ("192.0.2.2", status), ("192.0.2.1", 429)):
             answer = await peer.client.get("/tasks", headers={"X-Forwarded-For": client})
             assert answer.status_code == expected
@@ -385,7 +385,7 @@ async def test_refusals_from_any_number_of_addresses_take_bounded_memory(
 async def test_an_agent_limits_refusals_unless_the_limit_is_turned_off(
     clock: Clock, limit: Any
 ) -> None:
-    modules = registry_of({"work": ActionModule(give_back)})
+    modules = registry_of({"work": ActionModule(echo)})
     app = create_app(modules, url="http://x", auth=authenticator(), **limit)
     refusals = await statuses(app, 200, path="/tasks", headers=WRONG)
     assert refusals == [401] * 100 + ([401] if limit else [429]) * 100
@@ -402,7 +402,7 @@ def user_of(headers: Any, identity: Any) -> str | None:
 
 @pytest.mark.parametrize("auth", [None, authenticator()])
 async def test_a_gateway_may_speak_for_many_clients(auth: Any) -> None:
-    modules = registry_of({"work": ActionModule(give_back)})
+    modules = registry_of({"work": ActionModule(echo)})
     options: Any = {"auth": auth, "client_key": user_of, "rate_limit": "2/hour"}
     app = create_app(modules, url="http://x", **options)
     for user in ("one", "two"):
@@ -428,7 +428,7 @@ def test_client_keys_of_different_principals_never_name_the_same_client() -> Non
 async def test_a_client_key_that_fails_fails_the_request(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    modules = registry_of({"work": ActionModule(give_back)})
+    modules = registry_of({"work": ActionModule(echo)})
     invalid_functions: list[Any] = [
         lambda headers, identity: 7,
         lambda headers: "too few parameters",
@@ -443,4 +443,4 @@ async def test_a_client_key_that_fails_fails_the_request(
 def test_a_client_key_that_is_not_a_function_is_refused_at_once() -> None:
     options: Any = {"client_key": "x-user"}
     with pytest.raises(TypeError, match="client_key takes a function, not str"):
-        create_app(registry_of({"work": ActionModule(give_back)}), **options)
+        create_app(registry_of({"work": ActionModule(echo)}), **options)

@@ -25,7 +25,7 @@ from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.types import Receive, Scope, Send
 
-from tests.server.asking import Json
+from tests.server.checking_client import Json
 from tests.server.inloop import anyio_backend as anyio_backend
 
 from .byhand import CONTROL, HOSTILE, LONG, WIDTH, ask

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tests.server.inloop import ActionModule, give_back, registry_of
+from tests.server.inloop import ActionModule, echo, registry_of
 from tests.server.inloop import anyio_backend as anyio_backend
 
 from .byhand import CARD, KEY, WITH_KEY, ask, authenticator, body, connected, request, status_of
@@ -106,7 +106,7 @@ DEPLOYMENTS: dict[str, Callable[[Starlette], Deployment]] = {
 
 @pytest.fixture(scope="module")
 def app() -> Starlette:
-    modules = registry_of({"work": ActionModule(give_back)})
+    modules = registry_of({"work": ActionModule(echo)})
     return create_app(
         modules,
         url="http://agent.example",

@@ -22,8 +22,8 @@ from apcore_a2a_server import create_app
 from apcore_a2a_server.middleware.auth import challenge_scheme, declared_schemes, security_members
 from google.protobuf.json_format import MessageToDict, ParseDict
 
-from tests.server.asking import Json
-from tests.server.inloop import ActionModule, give_back, registry_of
+from tests.server.checking_client import Json
+from tests.server.inloop import ActionModule, echo, registry_of
 from tests.server.inloop import anyio_backend as anyio_backend
 
 from .byhand import CARD, WITH_KEY, ask
@@ -129,7 +129,7 @@ INVALID_SCHEMES: list[Any] = [
 def test_an_invalid_scheme_is_refused_at_once(scheme: Any) -> None:
     with pytest.raises(ValueError, match=r"(?i)security ?scheme"):
         create_app(
-            registry_of({"work": ActionModule(give_back)}),
+            registry_of({"work": ActionModule(echo)}),
             auth=DeclaringAuthenticator({"one": scheme}),
         )
 
@@ -234,7 +234,7 @@ def test_our_client_reads_that_one_scheme_is_enough() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("extended", [False, True], ids=["public card", "extended card"])
 async def test_all_clients_read_the_schemes_of_an_agent(extended: bool) -> None:
-    modules = registry_of({"work": ActionModule(give_back)})
+    modules = registry_of({"work": ActionModule(echo)})
     auth = APIKeyAuthenticator({dict(WITH_KEY)["X-API-Key"]: "ada"})
     app = create_app(modules, url="http://x", auth=auth)
     path = "/agent/authenticatedExtendedCard" if extended else CARD
@@ -255,6 +255,6 @@ async def test_all_clients_read_the_schemes_of_an_agent(extended: bool) -> None:
 
 @pytest.mark.anyio
 async def test_an_agent_without_an_authenticator_declares_no_schemes() -> None:
-    app = create_app(registry_of({"work": ActionModule(give_back)}), url="http://x")
+    app = create_app(registry_of({"work": ActionModule(echo)}), url="http://x")
     document = (await ask(app, path=CARD)).json
     assert not document.keys() & {"security", "securitySchemes", "securityRequirements"}

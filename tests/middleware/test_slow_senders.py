@@ -18,7 +18,7 @@ import pytest
 from apcore_a2a_server import serve
 
 from tests.facade.processes import extensions, process, serve_command
-from tests.server.asking import MODERN
+from tests.server.checking_client import MODERN
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.serving import PATIENCE
 

@@ -30,9 +30,9 @@ from apcore_a2a_server.store import outbox as module
 
 from tests.client.raw import flood, head, raw, reply
 from tests.server.conftest import eventually
-from tests.server.inloop import ActionModule, app_of, give_back, registry_of, serving, wait_until
+from tests.server.inloop import ActionModule, app_of, echo, registry_of, serving, wait_until
 from tests.server.inloop import anyio_backend as anyio_backend
-from tests.server.principals import ADA, Headers
+from tests.server.principals import ADA, HeaderAuth
 from tests.server.test_custom_stores import DictStore
 from tests.server.test_push_stores import HOOK, MODULES, QUICK, approve, ask
 from tests.serving import PATIENCE, running
@@ -50,11 +50,11 @@ TOO_MANY = "too many pending notifications"
 
 
 @contextmanager
-def serving_principals(work: Any = give_back, **settings: Any) -> Iterator[tuple[str, Push]]:
+def serving_principals(work: Any = echo, **settings: Any) -> Iterator[tuple[str, Push]]:
     """Run an agent that authenticates its callers; yield its URL and its `Push`."""
     push = PushSettings(**{"dev": True, **settings})
     modules = registry_of({"work": ActionModule(work)})
-    app = app_of(modules, auth=Headers(), metrics=True, push_notifications=push)
+    app = app_of(modules, auth=HeaderAuth(), metrics=True, push_notifications=push)
     with running(app) as url:
         yield url, app.state.agent.push
 

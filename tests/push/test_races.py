@@ -220,8 +220,8 @@ async def test_notifications_stop_after_a_failed_one_even_if_the_failure_is_not_
             await wait_until(lambda: "not saved" in caplog.text)
             gate.opened.set()
             await peer.until(task, "completed")
-            assert peer.served.push
-            assert not peer.served.setup.tasks.store.backlog.pending
+            assert peer.agent.push
+            assert not peer.agent.setup.tasks.store.backlog.pending
             (config,) = (await ask(peer, "push list", task))[1]["configs"]
     assert receiver.states == ["submitted"]
     assert config["id"] == "c1"

@@ -20,7 +20,7 @@ from apcore_a2a_core import File, Progress, Prompt, Usage
 from apcore_a2a_remote import RemoteAgent, RemoteFailedError, RemoteInputError
 from pydantic import BaseModel
 
-from tests.server.inloop import ActionModule, Gate, Streams, give_back, wait_until
+from tests.server.inloop import ActionModule, Gate, StreamModule, echo, wait_until
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.modules import Inputs
 
@@ -78,7 +78,7 @@ async def test_chunks_are_passed_on_one_by_one(names: str) -> None:
             await step.wait()
             yield {"number": number}
 
-    async with chain({"work": Streams(count)}, names) as agents:
+    async with chain({"work": StreamModule(count)}, names) as agents:
         numbers = []
         steps[0].set()
         async for value in agents[0].client.stream(skill_of(names), {"a": 1}):
@@ -94,7 +94,7 @@ async def test_a_text_skill_takes_and_streams_text(names: str) -> None:
         for word in (inputs["text"], " and", " more"):
             yield {"text": word}
 
-    teller = Streams(tell, input_schema=Prompt, display={"a2a": {"text_field": "text"}})
+    teller = StreamModule(tell, input_schema=Prompt, display={"a2a": {"text_field": "text"}})
     async with chain({"work": teller}, names) as agents:
         client, skill = agents[0].client, skill_of(names)
         assert [text async for text in client.stream(skill, "Hello")] == ["Hello", " and", " more"]
@@ -185,7 +185,7 @@ async def test_inputs_that_only_the_remote_refuses_are_named() -> None:
 
 
 async def test_a_removed_skill_is_not_found() -> None:
-    async with serving({"work": ActionModule(give_back)}) as remote:
+    async with serving({"work": ActionModule(echo)}) as remote:
         registry = Registry()
         async with RemoteAgent(remote.url, name="c") as agent:
             await agent.register(registry)
@@ -196,7 +196,7 @@ async def test_a_removed_skill_is_not_found() -> None:
 
 async def test_an_agent_that_is_down_fails_its_calls() -> None:
     registry = Registry()
-    async with serving({"work": ActionModule(give_back)}) as remote:
+    async with serving({"work": ActionModule(echo)}) as remote:
         agent = RemoteAgent(remote.url, name="c", retries=0)
         await agent.register(registry)
     with pytest.raises(RemoteFailedError) as failed:
@@ -219,7 +219,7 @@ async def test_files_usage_progress_and_metadata_pass_through(names: str) -> Non
         yield {"text": "Done", "table": File(b"a,b", name="table.csv", media_type="text/csv")}
         yield {"link": File(url="https://example.com/a.png", name="a.png")}
 
-    worker = Streams(
+    worker = StreamModule(
         work, input_schema=Prompt, display={"a2a": {"text_field": "text", "files": True}}
     )
     png = Part(raw=b"\x89PNG\r\n\x1a\n", filename="a.png", media_type="image/png")
@@ -254,7 +254,7 @@ async def test_a_skill_that_is_not_exposed_is_hidden_from_other_agents() -> None
     async def outer(inputs: Inputs, context: Any) -> Any:
         return await context.executor.call_async("remote.c.work", inputs, context)
 
-    async with serving({"work": ActionModule(give_back)}) as remote:
+    async with serving({"work": ActionModule(echo)}) as remote:
         agent = RemoteAgent(remote.url, name="c")
         async with serving({"outer": ActionModule(outer)}, agent) as gateway:
             assert [skill.id for skill in (await gateway.client.agent_card).skills] == ["outer"]
@@ -269,7 +269,7 @@ async def test_a_plain_program_calls_and_streams() -> None:
         for number in range(3):
             yield {"number": number}
 
-    async with serving({"work": Streams(count)}) as remote:
+    async with serving({"work": StreamModule(count)}) as remote:
         registry = Registry()
         async with RemoteAgent(remote.url, name="c") as agent:
             assert await agent.register(registry) == ["remote.c.work"]

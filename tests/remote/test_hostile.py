@@ -31,7 +31,7 @@ from tests.client.raw import (
     rpc,
     task,
 )
-from tests.server.inloop import ActionModule, give_back
+from tests.server.inloop import ActionModule, echo
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.serving import PATIENCE
 
@@ -257,7 +257,7 @@ async def test_a_gateway_answers_others_while_its_agents_are_hostile(
         remote = RemoteAgent(
             server.url, name="c", expose=True, auth=f"Bearer {TOKEN}", max_open=100
         )
-        async with serving({"own": ActionModule(give_back)}, remote) as gateway:
+        async with serving({"own": ActionModule(echo)}, remote) as gateway:
             calls = [
                 asyncio.create_task(gateway.client.call("remote.c.s", text))
                 for text in ["hold", "flood"] * 20

@@ -9,7 +9,7 @@ from apcore.errors import ACLDeniedError
 from apcore_a2a_client import CardRefusedError, TaskFailedError
 from apcore_a2a_remote import RemoteAgent, RemoteFailedError
 
-from tests.server.inloop import ActionModule, app_of, give_back, listening, registry_of
+from tests.server.inloop import ActionModule, app_of, echo, listening, registry_of
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.modules import Inputs
 
@@ -82,7 +82,7 @@ async def test_the_history_of_the_conversation_can_be_read_at_the_agent() -> Non
         return output
 
     agents: dict[str, RemoteAgent] = {}
-    async with serving({"work": ActionModule(give_back)}) as remote:
+    async with serving({"work": ActionModule(echo)}) as remote:
         agents["c"] = RemoteAgent(remote.url, name="c")
         async with serving({"outer": ActionModule(outer)}, agents["c"]) as gateway:
             for number in range(2):
@@ -100,7 +100,7 @@ def rules(*denied: str) -> ACL:
 
 
 async def test_each_agent_applies_its_own_rules() -> None:
-    registry = registry_of({"work": ActionModule(give_back), "admin": ActionModule(give_back)})
+    registry = registry_of({"work": ActionModule(echo), "admin": ActionModule(echo)})
     denying_executor = Executor(registry, acl=rules("admin"))
     async with listening(app_of(denying_executor, url=None)) as url:
         agent = RemoteAgent(url, name="c", expose=True)
@@ -124,7 +124,7 @@ async def test_each_agent_applies_its_own_rules() -> None:
 async def test_the_card_is_fetched_with_the_credentials_of_the_gateway(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with serving({"work": ActionModule(give_back)}, auth=Tokens()) as remote:
+    async with serving({"work": ActionModule(echo)}, auth=Tokens()) as remote:
         async with RemoteAgent(remote.url, name="c", auth="Bearer gateway") as agent:
             assert await agent.register(Registry()) == ["remote.c.work"]
         async with RemoteAgent(remote.url, name="c") as anonymous:
@@ -144,7 +144,7 @@ async def test_a_card_that_is_not_trusted_is_refused_or_logged(
         raise ValueError(f"{card['name']} has the wrong key")
 
     async with (
-        serving({"work": ActionModule(give_back)}) as remote,
+        serving({"work": ActionModule(echo)}) as remote,
         RemoteAgent(remote.url, name="c", trust=trust, verify_card=refuse) as agent,
     ):
         if trust == "require":
@@ -157,7 +157,7 @@ async def test_a_card_that_is_not_trusted_is_refused_or_logged(
 
 
 async def test_a_removed_skill_two_agents_away_is_not_found() -> None:
-    async with chain({"work": ActionModule(give_back)}, "bc") as agents:
+    async with chain({"work": ActionModule(echo)}, "bc") as agents:
         agents[2].registry.unregister("work")
         with pytest.raises(TaskFailedError, match="Skill not found"):
             await agents[0].client.call("remote.b.c.work", {})

@@ -11,7 +11,7 @@ from apcore_a2a_remote import RemoteAgent, RemoteQuestion
 
 from tests.client.raw import Request, Step, raw, rpc, task
 from tests.client.raw import agent as scripted
-from tests.server.inloop import NEEDS_APPROVAL, ActionModule, give_back
+from tests.server.inloop import NEEDS_APPROVAL, ActionModule, echo
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.modules import Inputs
 
@@ -139,7 +139,7 @@ async def test_an_expired_question_ends_the_remote_task() -> None:
 
 
 async def test_approval_may_be_asked_for_locally_before_the_agent_is_called() -> None:
-    async with serving({"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}) as remote:
+    async with serving({"work": ActionModule(echo, annotations=NEEDS_APPROVAL)}) as remote:
         agent = RemoteAgent(remote.url, name="c", expose=True, approve="local")
         async with serving({}, agent) as gateway:
             task = await ask(gateway, "c", {"a": 1})
@@ -157,7 +157,7 @@ async def test_a_module_that_calls_remote_skills_gets_each_answer_once() -> None
         second = await context.executor.call_async("remote.c.work", {"n": 2}, context)
         return {"first": first, "second": second}
 
-    async with serving({"work": asker, "echo": ActionModule(give_back)}) as remote:
+    async with serving({"work": asker, "echo": ActionModule(echo)}) as remote:
         agent = RemoteAgent(remote.url, name="c")
         async with serving({"outer": ActionModule(outer)}, agent) as gateway:
             with pytest.raises(InputRequired) as asked:

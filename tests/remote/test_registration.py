@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tests.server.inloop import ActionModule, app_of, give_back, listening, registry_of, wait_until
+from tests.server.inloop import ActionModule, app_of, echo, listening, registry_of, wait_until
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.modules import Inputs
 from tests.serving import listener
@@ -100,10 +100,10 @@ async def test_skills_with_similar_or_long_ids_get_different_modules() -> None:
 
 
 async def test_a_refresh_adds_new_skills_and_removes_those_that_are_gone() -> None:
-    async with serving({"one": ActionModule(give_back)}) as remote:
+    async with serving({"one": ActionModule(echo)}) as remote:
         agent = RemoteAgent(remote.url, name="c", expose=True)
         async with serving({}, agent) as gateway:
-            remote.registry.register("two", ActionModule(give_back))
+            remote.registry.register("two", ActionModule(echo))
             remote.registry.unregister("one")
             assert await agent.refresh() == ["remote.c.two"]
             card = await gateway.client.get_card(refresh=True)
@@ -112,7 +112,7 @@ async def test_a_refresh_adds_new_skills_and_removes_those_that_are_gone() -> No
 
 
 async def test_calls_during_refreshes_are_not_lost() -> None:
-    server_modules: dict[str, object] = {"work": ActionModule(give_back)}
+    server_modules: dict[str, object] = {"work": ActionModule(echo)}
     async with serving(server_modules) as remote:
         agent = RemoteAgent(remote.url, name="c", expose=True)
         async with serving({}, agent) as gateway:
@@ -122,7 +122,7 @@ async def test_calls_during_refreshes_are_not_lost() -> None:
                 number = 0
                 while not stopped:
                     number += 1
-                    module = ActionModule(give_back, description=f"Version {number}.")
+                    module = ActionModule(echo, description=f"Version {number}.")
                     remote.registry.unregister("work")
                     remote.registry.register("work", module)
                     await agent.refresh()
@@ -149,7 +149,7 @@ async def test_the_skills_of_an_agent_that_is_down_at_the_start_are_registered_l
         figures = (await http.get(f"{gateway.url}/metrics")).json()
         assert (figures["companions"], figures["companions_not_ready"]) == (1, 1)
         assert (await gateway.client.agent_card).skills == ()
-        app = app_of(registry_of({"work": ActionModule(give_back)}), url=url)
+        app = app_of(registry_of({"work": ActionModule(echo)}), url=url)
         port = int(url.rpartition(":")[2])
         async with serving_at(app, port):
             await wait_until(agent.is_ready)
@@ -177,7 +177,7 @@ async def serving_at(app: Starlette, port: int) -> AsyncIterator[None]:
 
 async def test_while_an_agent_is_down_its_modules_stay() -> None:
     registry = Registry()
-    async with serving({"work": ActionModule(give_back)}) as remote:
+    async with serving({"work": ActionModule(echo)}) as remote:
         agent = RemoteAgent(remote.url, name="c", retries=0)
         await agent.register(registry)
         await agent.aclose()
@@ -191,9 +191,9 @@ async def test_while_an_agent_is_down_its_modules_stay() -> None:
 async def test_a_remote_skill_with_the_id_of_a_local_module_is_left_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    modules = {"work": ActionModule(give_back), "more": ActionModule(give_back)}
+    modules = {"work": ActionModule(echo), "more": ActionModule(echo)}
     async with serving(modules) as remote:
-        registry, local_module = Registry(), ActionModule(give_back)
+        registry, local_module = Registry(), ActionModule(echo)
         registry.register("remote.c.work", local_module)
         async with RemoteAgent(remote.url, name="c") as agent:
             assert await agent.register(registry) == ["remote.c.more"]
@@ -208,8 +208,8 @@ async def test_agents_that_expose_each_other_do_not_nest_their_skills_endlessly(
     b = RemoteAgent(urls[1], name="c", expose=True, retries=0)
     c = RemoteAgent(urls[0], name="b", expose=True, retries=0)
     apps = [
-        app_of(registry_of({"x": ActionModule(give_back)}), url=urls[0], companions=[b]),
-        app_of(registry_of({"y": ActionModule(give_back)}), url=urls[1], companions=[c]),
+        app_of(registry_of({"x": ActionModule(echo)}), url=urls[0], companions=[b]),
+        app_of(registry_of({"y": ActionModule(echo)}), url=urls[1], companions=[c]),
     ]
     async with serving_at(apps[0], ports[0]), serving_at(apps[1], ports[1]):
         counts = []
@@ -252,7 +252,7 @@ async def test_a_loop_of_calls_ends() -> None:
 
 
 async def test_the_number_of_hops_bounds_a_loop_through_other_processes() -> None:
-    async with serving({"work": ActionModule(give_back)}) as remote:
+    async with serving({"work": ActionModule(echo)}) as remote:
         agent = RemoteAgent(remote.url, name="c", expose=True, max_open=3)
         async with serving({}, agent) as gateway:
             call = gateway.client.call
@@ -332,13 +332,13 @@ async def test_a_slow_card_does_not_delay_the_start(monkeypatch: pytest.MonkeyPa
     app = Starlette(routes=[Route("/{path:path}", slow)])
     async with listening(app) as url:
         agent = RemoteAgent(url, name="c")
-        async with serving({"own": ActionModule(give_back)}, agent) as gateway:
+        async with serving({"own": ActionModule(echo)}, agent) as gateway:
             assert await gateway.client.call("own", {"a": 1}) == {"a": 1}
         released.set()
 
 
 async def test_a_slow_refresh_does_not_delay_calls() -> None:
-    app = app_of(registry_of({"work": ActionModule(give_back)}), url=None)
+    app = app_of(registry_of({"work": ActionModule(echo)}), url=None)
     reached, released = asyncio.Event(), asyncio.Event()
     is_slow = False
 

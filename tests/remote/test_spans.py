@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from tests.push.receiver import receiving
-from tests.server.inloop import ActionModule, Streams, anyio_backend, registry_of, wait_until
+from tests.server.inloop import ActionModule, StreamModule, anyio_backend, registry_of, wait_until
 from tests.server.modules import Inputs
 
 from .agents import Asker, serving
@@ -60,7 +60,7 @@ def is_child(span: ReadableSpan, parent: ReadableSpan) -> bool:
     )
 
 
-async def give_back(inputs: Inputs, context: Any) -> Inputs:
+async def echo(inputs: Inputs, context: Any) -> Inputs:
     return inputs
 
 
@@ -68,7 +68,7 @@ async def stream_back(inputs: Inputs, context: Any) -> Any:
     yield inputs
 
 
-@pytest.mark.parametrize("module", [ActionModule(give_back), Streams(stream_back)])
+@pytest.mark.parametrize("module", [ActionModule(echo), StreamModule(stream_back)])
 async def test_a_call_through_two_agents_is_one_tree_of_spans(module: Any) -> None:
     async with (
         serving({"work": module}, otel=True) as behind,
@@ -106,7 +106,7 @@ async def test_webhooks_are_children_of_the_admission_and_have_their_status() ->
     push = PushSettings(dev=True, retries=())
     with receiving() as receiver:
         async with serving(
-            {"work": ActionModule(give_back)}, otel=True, push_notifications=push
+            {"work": ActionModule(echo)}, otel=True, push_notifications=push
         ) as agent:
             config = PushNotificationConfig(url=receiver.url)
             await agent.client.send_message({"text": SECRET}, push_config=config)
@@ -153,7 +153,7 @@ async def test_a_resumed_run_continues_the_span_of_the_paused_one() -> None:
 
 
 async def test_the_id_of_the_trace_in_the_task_is_that_of_its_spans() -> None:
-    async with serving({"work": ActionModule(give_back)}, otel=True) as agent:
+    async with serving({"work": ActionModule(echo)}, otel=True) as agent:
         task: Any = await agent.client.send_message({})
         await wait_until(lambda: spans("run"))
     (admit,) = spans("admit")
@@ -162,7 +162,7 @@ async def test_the_id_of_the_trace_in_the_task_is_that_of_its_spans() -> None:
 
 
 async def test_there_are_no_spans_unless_they_are_turned_on() -> None:
-    async with serving({"work": ActionModule(give_back)}) as agent:
+    async with serving({"work": ActionModule(echo)}) as agent:
         await agent.client.send_message({})
     assert not EXPORTER.get_finished_spans()
 
@@ -173,4 +173,4 @@ def test_without_opentelemetry_the_option_names_what_to_install(
     monkeypatch.delitem(sys.modules, "apcore_a2a_server.spans", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(ImportError, match=r"pip install 'apcore-a2a\[otel\]'"):
-        create_app(registry_of({"work": ActionModule(give_back)}), otel=True)
+        create_app(registry_of({"work": ActionModule(echo)}), otel=True)

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from apcore_a2a_remote import RemoteAgent
 
-from tests.server.inloop import NEEDS_APPROVAL, ActionModule, anyio_backend, give_back
+from tests.server.inloop import NEEDS_APPROVAL, ActionModule, anyio_backend, echo
 
 from .agents import Agent, serving
 
@@ -30,10 +30,10 @@ async def test_a_chain_has_an_approval_a_nested_and_a_remote_call() -> None:
 
     modules = {
         "plan": ActionModule(plan),
-        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+        "pay": ActionModule(echo, annotations=NEEDS_APPROVAL),
     }
     async with (
-        serving({"work": ActionModule(give_back)}) as behind,
+        serving({"work": ActionModule(echo)}) as behind,
         serving(modules, RemoteAgent(behind.url, name="b")) as front,
     ):
         paused = await front.client.send_message({"text": "x"}, skill="plan")
@@ -60,7 +60,7 @@ async def test_a_chain_has_an_approval_a_nested_and_a_remote_call() -> None:
 
 async def test_a_skill_of_another_agent_is_a_remote_call_itself() -> None:
     async with (
-        serving({"work": ActionModule(give_back)}) as behind,
+        serving({"work": ActionModule(echo)}) as behind,
         serving({}, RemoteAgent(behind.url, name="b", expose=True)) as front,
     ):
         task = await front.client.send_message({"text": "x"}, skill="remote.b.work")

@@ -10,7 +10,7 @@ from apcore_a2a_client import Task, TaskArtifactUpdateEvent, TaskState
 from apcore_a2a_remote import RemoteAgent, RemoteInputError, RemoteQuestion, tools
 from pydantic import BaseModel
 
-from tests.server.inloop import ActionModule, Gate, Streams, give_back, registry_of
+from tests.server.inloop import ActionModule, Gate, StreamModule, echo, registry_of
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.server.modules import Inputs
 
@@ -38,7 +38,7 @@ class Forecast:
 
 @pytest.mark.parametrize("style", STYLES)
 async def test_local_and_remote_modules_are_tools_that_can_be_called(style: Any) -> None:
-    registry = registry_of({"local.add": ActionModule(give_back)})
+    registry = registry_of({"local.add": ActionModule(echo)})
     async with (
         serving({"forecast": Forecast()}) as agent,
         RemoteAgent(agent.url, name="weather") as remote,
@@ -79,8 +79,8 @@ async def test_a_strict_tool_leaves_out_members_that_the_model_sets_to_null() ->
 
 
 async def test_tools_can_be_chosen_and_names_never_collide() -> None:
-    modules = {"a.b": ActionModule(give_back), "a__b": ActionModule(give_back)}
-    registry = registry_of({**modules, "c": ActionModule(give_back)})
+    modules = {"a.b": ActionModule(echo), "a__b": ActionModule(echo)}
+    registry = registry_of({**modules, "c": ActionModule(echo)})
     toolset = tools(registry, only=lambda name: name != "c")
     assert {tool.name: tool.module_id for tool in toolset} == {"a__b": "a.b", "a__b_2": "a__b"}
     assert [tool.module_id for tool in tools(registry, only=["c"])] == ["c"]
@@ -89,7 +89,7 @@ async def test_tools_can_be_chosen_and_names_never_collide() -> None:
 
 
 async def test_the_callers_rules_apply_to_the_calls_of_a_model() -> None:
-    registry = registry_of({"secret": ActionModule(give_back)})
+    registry = registry_of({"secret": ActionModule(echo)})
     rule = ACLRule(callers=["*"], targets=["*"], effect="allow", conditions={"roles": ["operator"]})
     executor = Executor(registry, acl=ACL([rule], default_effect="deny"))
     toolset = tools(executor)
@@ -129,7 +129,7 @@ async def test_a_function_is_called_with_each_event_as_it_arrives(is_async: bool
         events.append(event)
 
     async with (
-        serving({"work": Streams(source)}) as agent,
+        serving({"work": StreamModule(source)}) as agent,
         RemoteAgent(agent.url, name="c") as remote,
     ):
         await remote.register(Registry())

@@ -16,7 +16,7 @@ from apcore_a2a_remote import RemoteAgent, remote_agents
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.auth.tokens import P256, KeyPair
-from tests.server.inloop import ActionModule, app_of, give_back, registry_of
+from tests.server.inloop import ActionModule, app_of, echo, registry_of
 from tests.server.inloop import anyio_backend as anyio_backend
 from tests.serving import running
 
@@ -53,7 +53,7 @@ class CardChanger:
 @contextmanager
 def serving_signed_card(**changed: Any) -> Iterator[str]:
     """Serve an agent with a signed card, whose members may be changed on the way."""
-    registry, options = registry_of({"work": ActionModule(give_back)}), {"card_key": KEY}
+    registry, options = registry_of({"work": ActionModule(echo)}), {"card_key": KEY}
     source: Any = registry
     if changed:
         source, options = CardChanger(app_of(registry, **options), **changed), {}

@@ -18,9 +18,9 @@ from starlette.applications import Starlette
 from tests.server.inloop import (
     ActionModule,
     Gate,
-    Streams,
+    StreamModule,
     app_of,
-    give_back,
+    echo,
     listening,
     registry_of,
     wait_until,
@@ -110,7 +110,7 @@ async def test_a_broken_stream_resumes_after_its_last_event() -> None:
 
     registry = Registry()
     async with behind_recorder(
-        {"work": Streams(count_slowly)}, registry, cuts=2, after=4
+        {"work": StreamModule(count_slowly)}, registry, cuts=2, after=4
     ) as behind:
         chunks = [chunk async for chunk in Executor(registry).stream("remote.c.work", {})]
         assert [chunk["number"] for chunk in chunks] == [*range(6)]
@@ -144,7 +144,7 @@ async def test_each_request_of_a_call_has_new_headers(wait: Any) -> None:
     options = {"wait": wait, "forward": forward}
     is_stream = wait == "stream"
     cuts = {"cuts": 1, "after": 4} if is_stream else {}
-    module: object = Streams(count_slowly) if is_stream else ActionModule(wait_until_polled)
+    module: object = StreamModule(count_slowly) if is_stream else ActionModule(wait_until_polled)
     async with behind_recorder({"work": module}, registry, options, **cuts) as (recorder, _):
         async for _chunk in Executor(registry).stream("remote.c.work", {}):
             pass
@@ -271,7 +271,7 @@ async def test_two_applications_at_one_path_are_refused() -> None:
         RemoteAgent("http://127.0.0.1:1", name=f"c{number}", wait="webhook", receiver=receiver)
         for number, receiver in enumerate(receivers)
     ]
-    modules = registry_of({"own": ActionModule(give_back)})
+    modules = registry_of({"own": ActionModule(echo)})
     with pytest.raises(ValueError, match="two applications at /a"):
         app_of(modules, companions=agents)
     own_path = WebhookReceiver("http://127.0.0.1:1/health")

@@ -11,21 +11,21 @@ from typing import Any, NamedTuple
 from apcore import Executor
 from hypothesis import strategies as st
 
-from .asking import check_no_leaks
+from .checking_client import check_no_leaks
 from .fuzzing import COSTLY, EVIL_TEXT
-from .inloop import ActionModule, app_of, give_back, registry_of
+from .inloop import ActionModule, app_of, echo, registry_of
 
 SIZES = [100, 5_000, 70_000, 400_000, 1_000_000, 3_000_000, 9_500_000]  # bytes
-HOLD, HOLD_RATIO = 0.1, 4.0
+MAX_HOLD, MAX_HOLD_RATIO = 0.1, 4.0
 """CPU time for which a body may hold up the event loop: in seconds, and relative to json.loads."""
-ROUNDS = 3
-"""How often the time is measured at most: one good result is enough, other programs add to it."""
+MAX_MEASUREMENTS = 3
+"""The most measurements of a body: one within the limit is enough, as other programs add time."""
 SPACES = ["", " ", "\n", "\t ", "  \r\n"]
-ENDS = ["", " ", "\0", "]", "}", ",", '"', "\\", "//"]
+TRAILING_TEXTS = ["", " ", "\0", "]", "}", ",", '"', "\\", "//"]
 
 
 def repeated(unit: str, size: int, opening: str = "[", closing: str = "]") -> str:
-    """Return JSON of about *size* bytes with a value again and again."""
+    """Return JSON of about *size* bytes that repeats a value."""
     return opening + ",".join([unit] * max(size // (len(unit) + 1), 1)) + closing
 
 
@@ -42,7 +42,7 @@ def nested(opening: str, closing: str, size: int) -> str:
 
 
 def text(unit: str, size: int) -> str:
-    """Return a JSON string of about *size* bytes with a text again and again."""
+    """Return a JSON string of about *size* bytes that repeats a text."""
     escaped = json.dumps(unit)[1:-1]
     return '"' + escaped * max(size // len(escaped), 1) + '"'
 
@@ -75,8 +75,8 @@ SHAPES: dict[str, Callable[[int, str], str]] = {
     "equal objects": lambda size, space: repeated('{"a":[1]}', size),
     "base64": lambda size, space: text("AAAA", size),
 }
-"""JSON by its size and a white space."""
-PLACES: dict[str, str] = {
+"""Functions that return JSON, called with its size in bytes and the white space to insert."""
+TEMPLATES: dict[str, str] = {
     "data": '{"parts":[{"data":HOLE}]}',
     "a member": '{"parts":[{"data":{"list":HOLE}}]}',
     "text": '{"parts":[{"text":HOLE}]}',
@@ -88,39 +88,41 @@ PLACES: dict[str, str] = {
     "parts": '{"parts":HOLE}',
     "the message": "HOLE",
 }
-"""Messages with a hole for it."""
+"""Messages in which HOLE stands for costly JSON."""
 PARTS = ['{"text":"x"}', '{"data":0}', '{"raw":"AA=="}', '{"url":"http://a.example"}', "{}"]
 
 
 class Body(NamedTuple):
-    """A request, in parts: whole, it may have 10 MB.
+    """A description of a request, whose body may have 10 MB.
 
     Attributes:
-        shape: The name of its costly value.
-        size: The bytes of that value.
+        shape: The name of the costly value in it.
+        size: The size of that value, in bytes.
         space: White space in it.
-        place: The name of the value's place in the message.
+        template: The name of the message that the value is put into.
         method: The JSON-RPC method; or the path, for HTTP+JSON.
         skill: The id of the skill.
-        end: What follows the JSON.
+        end: Text after the JSON.
         part: A part to repeat, instead of a shape.
     """
 
     shape: str
     size: int
     space: str
-    place: str
+    template: str
     method: str
     skill: str
     end: str
     part: str
 
-    def whole(self) -> bytes:
+    def build(self) -> bytes:
         """Return the body of the request."""
         value = SHAPES[self.shape](self.size, self.space)
         if self.part:
             value = repeated(self.part, self.size)
-        message = (PLACES["parts"] if self.part else PLACES[self.place]).replace("HOLE", value)
+        message = (TEMPLATES["parts"] if self.part else TEMPLATES[self.template]).replace(
+            "HOLE", value
+        )
         if message.startswith("{"):
             message = '{"messageId":"m","role":"ROLE_USER",' + message[1:]
         params = f'{{"metadata":{{"skillId":"{self.skill}"}},"message":{message}}}'
@@ -138,16 +140,16 @@ bodies = st.builds(
     shape=st.sampled_from([*SHAPES]),
     size=st.sampled_from(SIZES),
     space=st.sampled_from(SPACES),
-    place=st.sampled_from(["data", "a member", *PLACES]),
+    template=st.sampled_from(["data", "a member", *TEMPLATES]),
     method=st.sampled_from([*METHODS[:2], *METHODS]),
     skill=st.sampled_from(["echo", "costly", "nothing"]),
-    end=st.sampled_from([""] * 20 + ENDS),
+    end=st.sampled_from([""] * 20 + TRAILING_TEXTS),
     part=st.sampled_from([""] * 12 + PARTS),
 )
 
 
-class Bodies:
-    """An agent that gets costly bodies, beside which its event loop must have its turns.
+class LoadedAgent:
+    """An agent that gets costly bodies, which must not hold up its event loop.
 
     Attributes:
         outcomes: The number of responses of each status.
@@ -159,16 +161,16 @@ class Bodies:
         self.longest = 0.0
         self.defect = None
         modules = {
-            "echo": ActionModule(give_back),
-            "costly": ActionModule(give_back, input_schema=COSTLY, output_schema=COSTLY),
+            "echo": ActionModule(echo),
+            "costly": ActionModule(echo, input_schema=COSTLY, output_schema=COSTLY),
         }
         self._executor = Executor(registry_of(modules))
         self._app: Any = app_of(self._executor, max_tasks=20)
-        self._served = self._app.state.agent
-        self._served.setup.state.has_started = True  # without a lifespan
+        self._agent = self._app.state.agent
+        self._agent.setup.state.has_started = True  # without a lifespan
         self._runner = asyncio.Runner()
 
-    def __enter__(self) -> "Bodies":
+    def __enter__(self) -> "LoadedAgent":
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -177,32 +179,34 @@ class Bodies:
 
     def check(self, body: Body) -> None:
         """Send a body; check the response, and how long it has held up the event loop."""
-        whole = body.whole()
-        for number in range(ROUNDS):
+        content = body.build()
+        for number in range(MAX_MEASUREMENTS):
             started_at = time.thread_time()
             with suppress(ValueError, RecursionError):
-                json.loads(whole)
-            allowed = max(HOLD, HOLD_RATIO * (time.thread_time() - started_at))
-            hold = self._runner.run(self._send(body.method, whole))
+                json.loads(content)
+            allowed = max(MAX_HOLD, MAX_HOLD_RATIO * (time.thread_time() - started_at))
+            hold = self._runner.run(self._send(body.method, content))
             if hold <= allowed:
                 break
-            assert number < ROUNDS - 1, f"it held up the loop for {hold:.3f} of {allowed:.3f} s"
+            assert number < MAX_MEASUREMENTS - 1, (
+                f"it held up the loop for {hold:.3f} of {allowed:.3f} s"
+            )
         self.longest = max(self.longest, hold)
 
-    async def _send(self, method: str, whole: bytes) -> float:
+    async def _send(self, method: str, content: bytes) -> float:
         """Send a body; return the longest CPU time of this thread between two ticks of 1 ms."""
         longest, last = 0.0, time.thread_time()
-        sending = asyncio.create_task(self._post(method, whole))
+        sending = asyncio.create_task(self._post(method, content))
         while not sending.done():
             await asyncio.sleep(0.001)
             now = time.thread_time()
             longest, last = max(longest, now - last), now
         await sending
-        assert not self._served.setup.memory.bodies, "a body is still counted"
+        assert not self._agent.setup.memory.bodies, "a body is still counted"
         return longest
 
-    async def _post(self, method: str, whole: bytes) -> None:
-        chunks, is_over, messages = [whole], asyncio.Event(), list[Any]()
+    async def _post(self, method: str, content: bytes) -> None:
+        chunks, is_over, messages = [content], asyncio.Event(), list[Any]()
 
         async def receive() -> Any:
             if chunks:
@@ -223,15 +227,15 @@ class Bodies:
         self._judge(messages)
 
     def _judge(self, messages: list[Any]) -> None:
-        start, *rest = messages
-        content = b"".join(message.get("body", b"") for message in rest)
+        start, *body_messages = messages
+        content = b"".join(message.get("body", b"") for message in body_messages)
         self.outcomes[str(start["status"])] += 1
         assert start["status"] in (200, 400, 404, 405, 413, 415), start
-        assert not rest[-1].get("more_body", False)
-        if len(content) < 100_000:  # echoes of what was sent are long
+        assert not body_messages[-1].get("more_body", False)
+        if len(content) < 100_000:  # a response that repeats the request is long
             check_no_leaks(content.decode())
 
-    def check_rest(self) -> None:
+    def check_leftovers(self) -> None:
         """Check that no run is left over."""
-        assert not self._served.engine.runs
+        assert not self._agent.engine.runs
         print(f"longest CPU time of the event loop between two turns: {self.longest:.3f} s")

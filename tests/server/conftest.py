@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.serving import PATIENCE, running
 
-from .asking import Agent
+from .checking_client import Agent
 from .modules import app
 
 
@@ -38,10 +38,10 @@ class Host:
         return asyncio.run_coroutine_threadsafe(count(), self.loop).result(PATIENCE)
 
 
-def eventually(holds: Callable[[], Any]) -> Any:
-    """Poll *holds* until it returns something true, and return that."""
+def eventually(condition: Callable[[], Any]) -> Any:
+    """Poll *condition* until it returns a true value, and return that."""
     deadline = time.monotonic() + PATIENCE
-    while not (value := holds()):
+    while not (value := condition()):
         assert time.monotonic() < deadline, "the condition never became true"
         time.sleep(0.01)
     return value
@@ -75,13 +75,13 @@ def rpc(client: httpx.Client, request: pytest.FixtureRequest) -> Agent:
 
 
 @pytest.fixture
-def old(client: httpx.Client) -> Agent:
+def rpc_v03(client: httpx.Client) -> Agent:
     """Return a client of the agent in JSON-RPC of A2A 0.3."""
     return Agent(client, "0.3")
 
 
 @pytest.fixture
-def new(client: httpx.Client) -> Agent:
+def rpc_v10(client: httpx.Client) -> Agent:
     """Return a client of the agent in JSON-RPC of A2A 1.0."""
     return Agent(client, "1.0")
 

@@ -21,7 +21,7 @@ from apcore_a2a_server.store import TaskRecord
 from tests.serving import PATIENCE, running
 
 from . import leaky
-from .asking import LEAK, Agent, Answer, Json
+from .checking_client import LEAK, Agent, Answer, Json
 from .conftest import eventually
 from .inloop import DIALECTS, ActionModule
 from .leaky import FAILURES, FRAGMENTS, OUTPUT, log_injection
@@ -58,7 +58,9 @@ INTERNALS = re.compile(
 METRIC = re.compile(r"\bapcore_a2a_[a-z_]+(?=[ {])")
 SECRET = re.compile(rf"{FRAGMENTS}|c0ffee", re.IGNORECASE)
 NOT_LOGGED = re.compile(rf"{SECRET.pattern}|{INPUT}|{OUTPUT}", re.IGNORECASE)
-BEGIN = re.compile(r"\d\d:\d\d:\d\d (?:INFO   |WARNING|ERROR  |CRITICAL) \S[^\x00-\x1f\x7f-\x9f]*")
+FIRST_LINE = re.compile(
+    r"\d\d:\d\d:\d\d (?:INFO   |WARNING|ERROR  |CRITICAL) \S[^\x00-\x1f\x7f-\x9f]*"
+)
 STACK = re.compile(
     rf"|Traceback \(most recent call last\):|[\w.]+(?:: {re.escape(HIDDEN)})?"
     r"|  File \"[^\"]+\", line \d+, in \S+"
@@ -83,12 +85,12 @@ def leak_in_log(text: str) -> str | None:
 
 def forged_line_in(text: str) -> str | None:
     """Return the first forged line of a log record: one that no logger would write."""
-    first, *rest = text.splitlines()
+    first, *following = text.splitlines()
     if first.startswith("{"):
-        return rest[0] if rest else None if isinstance(json.loads(first), dict) else first
-    if not BEGIN.fullmatch(first):
+        return following[0] if following else None if isinstance(json.loads(first), dict) else first
+    if not FIRST_LINE.fullmatch(first):
         return first
-    return next((line for line in rest if "\x1b" in line or not STACK.fullmatch(line)), None)
+    return next((line for line in following if "\x1b" in line or not STACK.fullmatch(line)), None)
 
 
 class Log(NamedTuple):
@@ -117,8 +119,8 @@ class LogSink(io.StringIO):
 
     def take(self) -> list[str]:
         """Return the texts written since the last call."""
-        taken, self.texts = self.texts, []
-        return taken
+        texts, self.texts = self.texts, []
+        return texts
 
 
 class OutputCapture:
@@ -285,7 +287,7 @@ class Breakable:
     def __getattribute__(self, name: str) -> Any:
         member, number = object.__getattribute__(self, "broken")
         if name == member:
-            raise leaky.failure({"what": number})
+            raise leaky.failure({"failure": number})
         return super().__getattribute__(name)
 
 
@@ -319,7 +321,7 @@ class LeakyAuthenticator(Breakable):
     def authenticate(self, headers: Json) -> Any:
         member, number = self.broken
         if member == "raises":
-            raise leaky.failure({**headers, "what": number})
+            raise leaky.failure({**headers, "failure": number})
         secrets = {"token": leaky.issue_secrets(headers)}
         return {"none": None, "a text": str(secrets)}.get(member, Identity("ada", attrs=secrets))
 
@@ -345,7 +347,7 @@ def asks(*calls: str, **inputs: Any) -> Act:
 
 def fails_in_background(site: Site) -> None:
     """Have a module start an asyncio task that fails unobserved."""
-    asks("in_background", what=0)(site)
+    asks("in_background", failure=0)(site)
     gc.collect()
 
 
@@ -356,22 +358,22 @@ def cancels(site: Site) -> None:
     """Start a task that fails when it is canceled, and cancel it."""
     for agent in site.agents:
         leaky.waiting.clear()
-        params = agent.params("in_cancel", agent.part(data={"note": NOTE, "what": 0}))
+        params = agent.params("in_cancel", agent.part(data={"note": NOTE, "failure": 0}))
         options = {"returnImmediately": True} if agent.modern else {"blocking": False}
         task = agent.ask("send", {**params, "configuration": options}).task
         eventually(lambda: leaky.waiting)
         agent.crawl_task(task["id"])
 
 
-def breaks(member: str, number: int, then: Act = WORKS) -> Act:
-    """Return an act that breaks a member of the site's component and uses it in every way."""
+def breaks(member: str, number: int, use: Act = WORKS) -> Act:
+    """Return an act that makes a member of the site's component raise, and uses it in every way."""
 
     def act(site: Site) -> None:
         site.ask("works")
         earlier_task_id = site.agents[0].tasks(site.context)[0]["id"]
         site.component.broken = (member, number)
         try:
-            then(site)
+            use(site)
             site.ask(f"new_{site.visits}")
             for agent in site.agents:
                 agent.crawl_task(earlier_task_id)

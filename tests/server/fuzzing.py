@@ -25,14 +25,14 @@ from google.api.field_behavior_pb2 import (  # type: ignore[import-untyped]  # n
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from hypothesis import strategies as st
 
-from .asking import Json
+from .checking_client import Json
 from .modules import EXCEPTIONS, OUTPUTS
 
 Values: TypeAlias = st.SearchStrategy[Any]
-Place: TypeAlias = tuple[Any, ...]
+JsonPath: TypeAlias = tuple[Any, ...]
 """A path into a JSON value: the names and indexes that lead there."""
 Change: TypeAlias = Callable[[Any], Any]
-Edit: TypeAlias = Callable[[Any, Place], Any]
+Edit: TypeAlias = Callable[[Any, JsonPath], Any]
 """A function that edits a JSON value at a path and returns a new value."""
 
 KINDS = {
@@ -45,11 +45,11 @@ KINDS = {
 }
 """Placeholders for the ids of tasks, each with the task's skill and state."""
 
-MISDEED_INPUTS, OUTPUT_INPUTS = (
+EXCEPTION_INPUTS, OUTPUT_INPUTS = (
     [{"what": what} for what in cases] for cases in (EXCEPTIONS, OUTPUTS)
 )
 EVIL, EVIL_TEXT = "^(a+)+$", "a" * 60 + "!"
-"""A pattern, and a text that takes Python's `re` years."""
+"""A pattern, and a text that Python's `re` would need years to match."""
 COSTLY: Json = {
     "type": "object",
     "properties": {
@@ -59,7 +59,7 @@ COSTLY: Json = {
     },
     "patternProperties": {EVIL: {"type": "string"}},
 }
-"""A schema with the keywords that a naive validation takes exponential or quadratic time for."""
+"""A schema with keywords whose naive validation takes exponential or quadratic time."""
 INPUTS: dict[str, list[Json]] = {
     "echo": [{"text": "hello"}],
     "mirror": [{"value": [1, 2.5, 2**53, None, {"a": "b"}]}],
@@ -70,13 +70,13 @@ INPUTS: dict[str, list[Json]] = {
     "approve": [{"text": "now"}],
     "nested": [{"what": "echo"}, {"what": "nowhere"}],
     "costly": [{"text": "aaaa"}, {"text": EVIL_TEXT}, {"list": [[n] for n in range(3000)]}],
-    "raises": MISDEED_INPUTS,
-    "raises.later": MISDEED_INPUTS,
-    "raises.stream": MISDEED_INPUTS,
-    "puts": OUTPUT_INPUTS,
-    "puts.stream": OUTPUT_INPUTS,
+    "raises": EXCEPTION_INPUTS,
+    "raises.later": EXCEPTION_INPUTS,
+    "raises.stream": EXCEPTION_INPUTS,
+    "bad_output": OUTPUT_INPUTS,
+    "bad_output.stream": OUTPUT_INPUTS,
 }
-"""Skills, each with inputs: the first one is accepted."""
+"""Skills, each with inputs, the first of which is accepted."""
 
 # Schemas
 
@@ -101,11 +101,11 @@ def message_schema(descriptor: Descriptor) -> Json:
         return WELL_KNOWN[descriptor.name]
     members = {field.json_name: _field_schema(field) for field in descriptor.fields}
     choices = [field.json_name for field in descriptor.fields if _is_choice(field)]
-    needed = [field.json_name for field in descriptor.fields if _is_required(field)]
+    required = [field.json_name for field in descriptor.fields if _is_required(field)]
     fixed = {name: schema for name, schema in members.items() if name not in choices}
     alternatives = [{**fixed, name: members[name]} for name in choices] or [fixed]
-    whole = {"type": "object", "required": [*needed, *choices]}
-    return {"anyOf": [{**whole, "properties": properties} for properties in alternatives]}
+    common = {"type": "object", "required": [*required, *choices]}
+    return {"anyOf": [{**common, "properties": properties} for properties in alternatives]}
 
 
 def _field_schema(field: FieldDescriptor) -> Json:
@@ -128,7 +128,7 @@ def _is_required(field: FieldDescriptor) -> bool:
 
 
 def request_schema(method: str) -> Json:
-    """Return the JSON Schema of a request: that of 0.3, or one generated from the params."""
+    """Return the JSON Schema of a request: the published one of 0.3, or a generated one of 1.0."""
     for definition in DEFINITIONS.values():
         if definition.get("properties", {}).get("method", {}).get("const") == method:
             schema: Json = definition
@@ -191,9 +191,9 @@ often = st.sampled_from([True] * 5 + [False])
 
 
 @st.composite
-def mostly(draw: st.DrawFn, usual: Values, other: Values) -> Any:
-    """Draw from *usual* most of the time, and from *other* sometimes."""
-    return draw(usual if draw(often) else other)
+def mostly(draw: st.DrawFn, usual: Values, unusual: Values) -> Any:
+    """Draw from *usual* most of the time, and from *unusual* sometimes."""
+    return draw(usual if draw(often) else unusual)
 
 
 letters = st.text("a1é€😀\t\n\0\"'\\/{}[],:<&%.*-\x7f\u0301\u202e\u2029", max_size=5)
@@ -246,7 +246,7 @@ MEANINGFUL: dict[str, Values] = {
         {}, optional={"skillId": st.sampled_from([*INPUTS]), "data_part_compat": st.just(True)}
     ),
 }
-"""Meaningful values of members, which are drawn most of the time."""
+"""Meaningful values of members; they are drawn most of the time."""
 
 
 def values(schema: Json) -> Values:
@@ -278,8 +278,8 @@ def _objects(members: Json, required: Any) -> Values:
         name: mostly(meaningful[name], values(schema)) if name in meaningful else values(schema)
         for name, schema in members.items()
     }
-    needed = {name: strategies.pop(name) for name in required if name in strategies}
-    return st.fixed_dictionaries(needed, optional=strategies)
+    required_members = {name: strategies.pop(name) for name in required if name in strategies}
+    return st.fixed_dictionaries(required_members, optional=strategies)
 
 
 @cache
@@ -307,7 +307,7 @@ def part_of(kind: str, content: Any, *, modern: bool) -> Json:
 
 
 def likely_valid(draw: st.DrawFn, params: Json, *, modern: bool) -> Json:
-    """Turn *params* into a send that likely runs: a valid input, or an answer to a known task."""
+    """Turn *params* into a send that is likely to run: a valid call, or an answer to a task."""
     (skill, inputs), task = draw(valid_calls), draw(targets)
     kind = draw(contents)
     content = draw(CONTENTS[kind]) if kind in CONTENTS else inputs
@@ -325,25 +325,25 @@ def likely_valid(draw: st.DrawFn, params: Json, *, modern: bool) -> Json:
 # Corrupting requests
 
 
-def places(value: Any, place: Place = ()) -> Iterator[Place]:
-    """Yield the paths in a JSON value, the root first; only the first items of arrays."""
-    yield place
+def paths_in(value: Any, path: JsonPath = ()) -> Iterator[JsonPath]:
+    """Yield the paths in a JSON value, the root first, and into five items of each array."""
+    yield path
     inside = value.items() if isinstance(value, dict) else ()
     for key, inner in enumerate(value[:5]) if isinstance(value, list) else inside:
-        yield from places(inner, (*place, key))
+        yield from paths_in(inner, (*path, key))
 
 
-def changed(value: Any, place: Place, change: Change) -> Any:
-    """Return a copy of *value* with *change* applied at *place*."""
-    if not place:
+def changed(value: Any, path: JsonPath, change: Change) -> Any:
+    """Return a copy of *value* with *change* applied at *path*."""
+    if not path:
         return change(value)
     copy = value.copy()
-    copy[place[0]] = changed(value[place[0]], place[1:], change)
+    copy[path[0]] = changed(value[path[0]], path[1:], change)
     return copy
 
 
 def changing(change: Change) -> Edit:
-    return lambda value, place: changed(value, place, change)
+    return lambda value, path: changed(value, path, change)
 
 
 def replacing(new: Any) -> Edit:
@@ -354,23 +354,23 @@ def adding(name: str, new: Any) -> Edit:
     return changing(lambda it: {**it, name: new} if isinstance(it, dict) else [it, new])
 
 
-def removing(value: Any, place: Place) -> Any:
+def removing(value: Any, path: JsonPath) -> Any:
     def remove(holder: Any) -> Any:
         copy = holder.copy()
-        del copy[place[-1]]
+        del copy[path[-1]]
         return copy
 
-    return changed(value, place[:-1], remove) if place else {}
+    return changed(value, path[:-1], remove) if path else {}
 
 
 def renaming(name: str) -> Edit:
-    def rename(value: Any, place: Place) -> Any:
+    def rename(value: Any, path: JsonPath) -> Any:
         def change(holder: Any) -> Any:
             if not isinstance(holder, dict):
                 return holder
-            return {name if key == place[-1] else key: item for key, item in holder.items()}
+            return {name if key == path[-1] else key: item for key, item in holder.items()}
 
-        return changed(value, place[:-1], change) if place else value
+        return changed(value, path[:-1], change) if path else value
 
     return rename
 
@@ -383,11 +383,13 @@ def without(name: str) -> Change:
     return lambda request: {key: value for key, value in request.items() if key != name}
 
 
-WRAPS: list[Change] = [lambda it: [it], lambda it: {"value": it}, lambda it: [it, it], str]
-BATCHES: list[Change] = [*WRAPS, lambda it: [], lambda it: it.get("params")]
-KNOWN = {name for method in METHODS for name in names_in([request_schema(method), DEFINITIONS])}
-ALIKE = {name for aliases in ALIASES.values() for name in aliases} | {"skillId", "type"}
-names = st.sampled_from(sorted(KNOWN | ALIKE)) | st.sampled_from(ODD_STRINGS)
+WRAPS: list[Change] = [lambda v: [v], lambda v: {"value": v}, lambda v: [v, v], str]
+BATCHES: list[Change] = [*WRAPS, lambda request: [], lambda request: request.get("params")]
+SCHEMA_NAMES = {
+    name for method in METHODS for name in names_in([request_schema(method), DEFINITIONS])
+}
+ALIASED = {name for aliases in ALIASES.values() for name in aliases} | {"skillId", "type"}
+names = st.sampled_from(sorted(SCHEMA_NAMES | ALIASED)) | st.sampled_from(ODD_STRINGS)
 edits: st.SearchStrategy[Edit] = st.one_of(
     *(odd.map(replacing) for _ in range(3)),
     anything.map(replacing),
@@ -422,10 +424,10 @@ envelopes: st.SearchStrategy[Change] = st.one_of(
 def corrupted(draw: st.DrawFn, request: Any) -> Any:
     """Return a request with up to three edits, most of them deep inside."""
     for _ in range(draw(st.integers(1, 3))):
-        paths = [*places(request)]
+        paths = [*paths_in(request)]
         depth = min(draw(st.sampled_from([3, 3, 3, 2, 0])), max(map(len, paths)))
-        place = draw(st.sampled_from([path for path in paths if len(path) >= depth]))
-        request = draw(edits)(request, place)
+        path = draw(st.sampled_from([path for path in paths if len(path) >= depth]))
+        request = draw(edits)(request, path)
     return request
 
 
@@ -491,8 +493,8 @@ class Case:
 
     def curl(self) -> str:
         """Return the curl command that sends the case."""
-        sent = {"content-type": "application/json", **self.headers}
-        words = [f"-H {shlex.quote(f'{name}: {value}')}" for name, value in sent.items()]
+        all_headers = {"content-type": "application/json", **self.headers}
+        words = [f"-H {shlex.quote(f'{name}: {value}')}" for name, value in all_headers.items()]
         command = " ".join(["curl -s http://127.0.0.1:8000/", *words])
         if self.body.isascii() and self.body.decode().isprintable():
             return f"{command} --data-raw {shlex.quote(self.body.decode())}"

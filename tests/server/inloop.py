@@ -21,12 +21,12 @@ import pytest
 import uvicorn
 from apcore import Context, Executor, ModuleAnnotations, Registry
 from apcore_a2a_server import create_app
-from apcore_a2a_server.app.agent import Agent as Served
+from apcore_a2a_server.app.agent import Agent as ServerAgent
 from starlette.applications import Starlette
 
 from tests.serving import PATIENCE, listener
 
-from .asking import ROUTES, Agent, Answer, Json, check_no_leaks, state_of
+from .checking_client import ROUTES, Agent, Answer, Json, check_no_leaks, state_of
 from .modules import Inputs, Module
 
 DIALECTS = ["0.3", "1.0", "REST"]
@@ -57,7 +57,7 @@ class SyncActionModule(Module):
         return self._action(inputs, context)
 
 
-class Streams(Module):
+class StreamModule(Module):
     """A module that streams the chunks of *source*."""
 
     def __init__(
@@ -96,7 +96,7 @@ class Gate:
         return {"done": True}
 
 
-async def give_back(inputs: Inputs, context: "Context[Any]") -> Inputs:
+async def echo(inputs: Inputs, context: "Context[Any]") -> Inputs:
     return inputs
 
 
@@ -140,7 +140,7 @@ class Frame:
         return [content_of(part) for part in self.body["artifact"].get("parts", [])]
 
     @property
-    def says(self) -> str:
+    def status_text(self) -> str:
         """The text of the status."""
         text: str = self.body["status"]["message"]["parts"][0]["text"]
         return text
@@ -195,8 +195,8 @@ class Peer:
         self.app = app
         self.client = client
         self.dialect = dialect
-        self.wire = Agent(cast(Any, None), dialect)
-        self.served: Served = app.state.agent
+        self.wire = Agent(cast(Any, None), dialect)  # makes requests, but sends none
+        self.agent: ServerAgent = app.state.agent
 
     def by(self, dialect: str) -> "Peer":
         """Return a client of the same agent in another dialect."""
@@ -275,11 +275,11 @@ class Peer:
             body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
             return self.client.build_request("POST", "/", json=body, headers=headers)
         verb, path = ROUTES[operation]
-        rest = {name: item for name, item in params.items() if f"{{{name}}}" not in path}
+        remaining = {name: item for name, item in params.items() if f"{{{name}}}" not in path}
         path = path.format(**params)
         if verb == "POST":
-            return self.client.build_request(verb, path, json=rest, headers=headers)
-        return self.client.build_request(verb, path, params=rest, headers=headers)
+            return self.client.build_request(verb, path, json=remaining, headers=headers)
+        return self.client.build_request(verb, path, params=remaining, headers=headers)
 
 
 @asynccontextmanager
@@ -322,15 +322,15 @@ async def listening(app: Starlette, sock: socket | None = None) -> AsyncIterator
         try:
             yield f"http://127.0.0.1:{bound.getsockname()[1]}"
         finally:
-            for each in server.servers:
-                each.close()
+            for listening_server in server.servers:
+                listening_server.close()
             await server.lifespan.shutdown()
 
 
-async def wait_until(holds: Callable[[], Any]) -> None:
-    """Poll *holds* until it returns something true, in tests without an event to await."""
+async def wait_until(condition: Callable[[], Any]) -> None:
+    """Poll *condition* until it returns a true value, in tests without an event to await."""
     async with asyncio.timeout(PATIENCE):
-        while not holds():  # noqa: ASYNC110  # there is no event to wait for
+        while not condition():  # noqa: ASYNC110  # there is no event to wait for
             await asyncio.sleep(0.002)
 
 
@@ -340,15 +340,15 @@ def content_of(part: Json) -> Any:
 
 
 def contents(task: Json) -> list[Any]:
-    """Return the contents of the parts of a task's artifact."""
+    """Return the contents of the parts of a task's only artifact."""
     (artifact,) = task["artifacts"]
     return [content_of(part) for part in artifact["parts"]]
 
 
 def metadata_of(task: Json) -> Json:
-    """Return the metadata of a task without those of every task, which must be there.
+    """Return the metadata of a task, after checking and removing what every task has.
 
-    These are the id of its trace, and the time of its creation.
+    Every task has the id of its trace and the time of its creation.
     """
     metadata = {**task["metadata"]}
     own = {**metadata.pop("apcore")}
@@ -368,7 +368,7 @@ class LateCallbackLoop(asyncio.SelectorEventLoop):
 
     gRPC has one thread for the loops of all tests. Operations that a test has canceled may end
     after its loop was closed. Their callbacks would raise "Event loop is closed" in the loop of
-    the next test, which hands them on.
+    the next test, which forwards them.
     """
 
     def call_soon_threadsafe(  # type: ignore[override]  # typeshed has a TypeVarTuple here

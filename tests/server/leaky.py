@@ -17,18 +17,19 @@ from apcore import Context, InvalidInputError, ModuleError
 from apcore.cancel import ExecutionCancelledError
 from pydantic import BaseModel
 
-from .inloop import NEEDS_APPROVAL, ActionModule, Streams, SyncActionModule
+from .inloop import NEEDS_APPROVAL, ActionModule, StreamModule, SyncActionModule
 from .modules import Inputs, Module
 
 Failure = Callable[[str], BaseException]
 
 
 class Ledger:
-    """An object whose representation has its address in it."""
+    """An object whose `repr()` contains its memory address."""
 
 
 LEDGER = Ledger()
 OUTPUT = "output-5ec4e7"
+"""Marks outputs of modules; they must not be logged."""
 
 
 def log_injection(mark: str) -> str:
@@ -155,8 +156,8 @@ def with_caller_message(kind: Callable[[str], Exception], text: str) -> Exceptio
     return error
 
 
-def raised(action: Callable[[str], object]) -> Failure:
-    """Return a failure with the error that *action* itself raises for the text."""
+def error_of(action: Callable[[str], object]) -> Failure:
+    """Return a failure with the error that *action* raises for the text."""
 
     def failure(text: str) -> BaseException:
         try:
@@ -174,7 +175,7 @@ def argument(parameter: inspect.Parameter, text: str) -> Any:
     return {"int": 7, "list[str]": [text], "Any": result}.get(str(parameter.annotation), text)
 
 
-def of_apcore(kind: Any, *, foreign: bool) -> Failure:
+def apcore_failure(kind: Any, *, foreign: bool) -> Failure:
     """Return an apcore error with the text in every field; a *foreign* one names another module.
 
     The log shows the message of a denial; it contains forged lines instead of secrets.
@@ -229,9 +230,9 @@ PROTOCOL: list[Any] = [InvalidParamsError, TaskNotFoundError, InternalError, Lim
 
 FAILURES: dict[str, Failure] = {
     **{kind.__name__: kind for kind in PLAIN},
-    **{f"apcore's {kind.__name__}": of_apcore(kind, foreign=False) for kind in APCORE},
+    **{f"apcore's {kind.__name__}": apcore_failure(kind, foreign=False) for kind in APCORE},
     **{
-        f"a foreign {kind.__name__}": of_apcore(kind, foreign=True)
+        f"a foreign {kind.__name__}": apcore_failure(kind, foreign=True)
         for kind in APCORE
         if "module_id" in inspect.signature(kind).parameters
     },
@@ -249,17 +250,17 @@ FAILURES: dict[str, Failure] = {
     "a chain": chained,
     "groups": nested,
     "a fatal group": lambda text: BaseExceptionGroup(text, [SystemExit(text), chained(text)]),
-    "what json raises": raised(json.loads),
-    "what pydantic raises": raised(Payment.model_validate_json),
-    "what a codec raises": raised(lambda text: f"{text}\ud800".encode()),
-    "what the compiler raises": raised(lambda text: compile(text, PATH, "exec")),
+    "an error of json": error_of(json.loads),
+    "an error of pydantic": error_of(Payment.model_validate_json),
+    "an error of a codec": error_of(lambda text: f"{text}\ud800".encode()),
+    "an error of the compiler": error_of(lambda text: compile(text, PATH, "exec")),
 }
 NUMBERS = {name: number for number, name in enumerate(FAILURES)}
 
 
 def failure(inputs: Inputs) -> BaseException:
-    """Return the failure with the input's number; its name would look like a leak."""
-    return [*FAILURES.values()][inputs["what"]](issue_secrets(inputs))
+    """Return the exception whose number is in the input; its name would look like a leak."""
+    return [*FAILURES.values()][inputs["failure"]](issue_secrets(inputs))
 
 
 MISFITS: dict[str, Callable[[str], Any]] = {
@@ -270,7 +271,7 @@ MISFITS: dict[str, Callable[[str], Any]] = {
 }
 """Outputs that do not fit their schema."""
 
-UNCARRIED: dict[str, Callable[[str], Any]] = {
+UNSENDABLE: dict[str, Callable[[str], Any]] = {
     "an object": lambda text: {"more": LEDGER, "text": text},
     "a bare object": lambda text: LEDGER,
     "an error": lambda text: {"more": LedgerError(text)},
@@ -285,7 +286,7 @@ UNCARRIED: dict[str, Callable[[str], Any]] = {
 }
 """Outputs that no protocol can carry."""
 
-OUTPUTS = MISFITS | UNCARRIED
+OUTPUTS = MISFITS | UNSENDABLE
 
 
 def fails_in_thread(inputs: Inputs, context: Context[Any]) -> Any:
@@ -337,24 +338,24 @@ async def returns_date(inputs: Inputs, context: Context[Any]) -> Any:
 
 
 async def returns_output(inputs: Inputs, context: Context[Any]) -> Any:
-    return OUTPUTS[inputs["what"]](issue_secrets(inputs))
+    return OUTPUTS[inputs["output"]](issue_secrets(inputs))
 
 
 async def streams_output(inputs: Inputs, context: Context[Any]) -> AsyncIterator[Any]:
     yield {"chunk": OUTPUT}
-    yield OUTPUTS[inputs["what"]](issue_secrets(inputs))
+    yield OUTPUTS[inputs["output"]](issue_secrets(inputs))
 
 
 async def misfits_in_stream(inputs: Inputs, context: Context[Any]) -> AsyncIterator[Any]:
     """Yield a chunk that violates the schema; it is sent unchecked, so it holds no secret."""
-    yield OUTPUTS[inputs["what"]](OUTPUT)
+    yield OUTPUTS[inputs["output"]](OUTPUT)
 
 
 DATED = {"type": "object", "properties": {"date": {"type": "string", "format": "date-time"}}}
 MODULES: dict[str, Module] = {
     "in_thread": SyncActionModule(fails_in_thread),
     "in_loop": ActionModule(fails),
-    "in_stream": Streams(fails_in_stream),
+    "in_stream": StreamModule(fails_in_stream),
     "in_call": ActionModule(fails_in_call),
     "in_background": ActionModule(fails_in_background),
     "in_callback": ActionModule(fails_in_callback),
@@ -366,9 +367,9 @@ MODULES: dict[str, Module] = {
     "strict": ActionModule(works, input_schema=Payment),
     "dated": ActionModule(returns_date, input_schema=DATED, output_schema=DATED),
     "returns_output": ActionModule(returns_output),
-    "streams_output": Streams(streams_output),
+    "streams_output": StreamModule(streams_output),
     "misfits": ActionModule(returns_output, output_schema=Payment),
-    "misfits_in_stream": Streams(misfits_in_stream, output_schema=Payment),
+    "misfits_in_stream": StreamModule(misfits_in_stream, output_schema=Payment),
 }
 
 

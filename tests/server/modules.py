@@ -59,7 +59,7 @@ class JsonTextModule(Module):
     """A module that returns its inputs as JSON text, exactly."""
 
     async def execute(self, inputs: Inputs, context: Context[Any]) -> Inputs:
-        return {"seen": json.dumps(inputs)}
+        return {"json": json.dumps(inputs)}
 
 
 class AnyObjectModule(JsonTextModule):
@@ -121,7 +121,7 @@ EXCEPTIONS: dict[str, Callable[[], BaseException]] = {
     "interrupt": lambda: KeyboardInterrupt(SECRET),
     "fatal": lambda: FatalError(SECRET),
     "canceled": lambda: asyncio.CancelledError(SECRET),
-    "unspeakable": UnprintableError,
+    "unprintable": UnprintableError,
     "memory": lambda: MemoryError(SECRET),
     "depth": lambda: RecursionError(SECRET),
     "stop": lambda: StopAsyncIteration(SECRET),
@@ -154,7 +154,7 @@ class StreamRaisingModule(AsyncRaisingModule):
         raise chosen_exception(inputs)
 
 
-def endless() -> Inputs:
+def cyclic() -> Inputs:
     loop: Inputs = {}
     loop["again"] = loop
     return loop
@@ -174,7 +174,7 @@ OUTPUTS: dict[str, Any] = {
     "object": {"value": object()},
     "bare object": object(),
     "function": {"value": deep},
-    "endless": endless(),
+    "cyclic": cyclic(),
     "deep": deep(200),
     "surrogate": {"value": "\ud800"},
     "surrogate key": {"\ud800": 1},
@@ -204,7 +204,7 @@ def registry() -> Registry:
     for name, module in {
         "echo": Echo(),
         "mirror": Mirror(),
-        "seen": JsonTextModule(),
+        "json": JsonTextModule(),
         "anything": AnyObjectModule(),
         "order.total": OrderTotal(),
         "slow": Slow(),
@@ -212,8 +212,8 @@ def registry() -> Registry:
         "raises": RaisingModule(),
         "raises.later": AsyncRaisingModule(),
         "raises.stream": StreamRaisingModule(),
-        "puts": BadOutputModule(),
-        "puts.stream": BadStreamModule(),
+        "bad_output": BadOutputModule(),
+        "bad_output.stream": BadStreamModule(),
     }.items():
         registry.register(name, module)
     return registry

@@ -13,7 +13,7 @@ from apcore import Identity
 
 from tests.serving import PATIENCE
 
-from .asking import MODERN, Agent, Json
+from .checking_client import MODERN, Agent, Json
 from .inloop import NEEDS_APPROVAL, ActionModule, Gate, Peer, registry_of, serving
 from .modules import Inputs
 
@@ -37,7 +37,7 @@ STATES = {
 """For each state, the skill and the text that bring a task into it."""
 
 
-class Headers:
+class HeaderAuth:
     """An authenticator that trusts the headers of requests."""
 
     def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
@@ -56,8 +56,8 @@ class RecallAction:
             await self.gate(inputs, context)
         if inputs["text"] == "ask":
             context.services.ask("And then?", field="text")
-        said = context.services.history
-        return {"heard": [message["parts"][0].get("text") for message in said]}
+        history = context.services.history
+        return {"heard": [message["parts"][0].get("text") for message in history]}
 
 
 def modules() -> dict[str, object]:
@@ -82,7 +82,7 @@ class Subject(NamedTuple):
         token = "1" if self.token.isdigit() else str(uuid4())
         return Subject(str(uuid4()), str(uuid4()), self.skill, token)
 
-    def put_into(self, text: str) -> str:
+    def fill_in(self, text: str) -> str:
         for name, value in self._asdict().items():
             text = text.replace(f"{{{name}}}", value)
         return text
@@ -99,8 +99,8 @@ class Probe(NamedTuple):
 
     def about(self, subject: Subject) -> Json:
         """Return the arguments of `httpx.Client.request` that probe *subject*."""
-        params: Json = json.loads(subject.put_into(json.dumps(self.params)))
-        request: Json = {"method": self.verb, "url": subject.put_into(self.path)}
+        params: Json = json.loads(subject.fill_in(json.dumps(self.params)))
+        request: Json = {"method": self.verb, "url": subject.fill_in(self.path)}
         if self.method:
             body = {"jsonrpc": "2.0", "id": 1, "method": self.method, "params": params}
             versions = {} if "/" in self.method else MODERN
@@ -111,7 +111,7 @@ class Probe(NamedTuple):
         return {**request, "params": query, "headers": self.headers}
 
 
-def saying(*parts: Json, **members: Any) -> Json:
+def message_params(*parts: Json, **members: Any) -> Json:
     message = {"messageId": "m", "role": "user", "parts": parts or [{"text": "yes"}], **members}
     return {"message": message}
 
@@ -123,19 +123,22 @@ LONG_AGO = "2020-01-01T00:00:00Z"
 
 PARAMS: dict[str, list[Json]] = {
     "send": [
-        saying(taskId=TASK),
-        saying(taskId=TASK, contextId=CONTEXT),
-        saying(APPROVED, taskId=TASK),
-        {**saying(), "taskId": TASK, "contextId": CONTEXT},
-        {**saying(taskId=TASK), "metadata": {"skillId": SKILL}},
-        {**saying(taskId=TASK), "configuration": {"historyLength": 9, "blocking": False}},
-        {**saying(taskId=TASK), "configuration": {"pushNotificationConfig": HOOK}},
-        saying(contextId=CONTEXT),
-        saying(contextId=CONTEXT, referenceTaskIds=[TASK]),
-        {**saying(contextId=CONTEXT), "metadata": {"skillId": SKILL}},
-        {**saying(contextId=CONTEXT), "configuration": {"historyLength": 9}},
-        {**saying({"text": "hello"}, APPROVED, contextId=CONTEXT), "metadata": {"skillId": SKILL}},
-        {**saying(referenceTaskIds=[TASK]), "tenant": TASK},
+        message_params(taskId=TASK),
+        message_params(taskId=TASK, contextId=CONTEXT),
+        message_params(APPROVED, taskId=TASK),
+        {**message_params(), "taskId": TASK, "contextId": CONTEXT},
+        {**message_params(taskId=TASK), "metadata": {"skillId": SKILL}},
+        {**message_params(taskId=TASK), "configuration": {"historyLength": 9, "blocking": False}},
+        {**message_params(taskId=TASK), "configuration": {"pushNotificationConfig": HOOK}},
+        message_params(contextId=CONTEXT),
+        message_params(contextId=CONTEXT, referenceTaskIds=[TASK]),
+        {**message_params(contextId=CONTEXT), "metadata": {"skillId": SKILL}},
+        {**message_params(contextId=CONTEXT), "configuration": {"historyLength": 9}},
+        {
+            **message_params({"text": "hello"}, APPROVED, contextId=CONTEXT),
+            "metadata": {"skillId": SKILL},
+        },
+        {**message_params(referenceTaskIds=[TASK]), "tenant": TASK},
     ],
     "get": [
         {"id": TASK},
@@ -167,7 +170,7 @@ PARAMS: dict[str, list[Json]] = {
 }
 """The params to try in each operation."""
 
-SEEN_LAST = [{}, {"Last-Event-ID": "0"}, {"Last-Event-ID": "1"}, {"Last-Event-ID": "999"}]
+RESUME_HEADERS = [{}, {"Last-Event-ID": "0"}, {"Last-Event-ID": "1"}, {"Last-Event-ID": "999"}]
 METHODS = {
     "send": "SendMessage message/send SendStreamingMessage message/stream",
     "get": "GetTask tasks/get",
@@ -175,8 +178,8 @@ METHODS = {
     "list": "ListTasks tasks/list",
     "subscribe": "SubscribeToTask tasks/resubscribe",
     "push": " ".join(
-        f"{name}TaskPushNotificationConfig{more} tasks/pushNotificationConfig/{old}"
-        for name, more, old in (
+        f"{verb}TaskPushNotificationConfig{plural} tasks/pushNotificationConfig/{old_verb}"
+        for verb, plural, old_verb in (
             ("Create", "", "set"),
             ("Get", "", "get"),
             ("List", "s", "list"),
@@ -207,16 +210,16 @@ TENANTS = {"memory": "recall"}
 
 def probes(operation: str) -> Iterator[Probe]:
     """Yield the probes of an operation in each dialect, in turn for the agent and for tenants."""
-    seen = SEEN_LAST if operation == "subscribe" else [{}]
+    header_sets = RESUME_HEADERS if operation == "subscribe" else [{}]
     prefixes = cycle(["", "/memory", "/unknown"])
     for params, tenant in zip(PARAMS[operation], prefixes, strict=False):
-        for headers in seen:
+        for headers in header_sets:
             for method in METHODS[operation].split():
                 yield Probe("POST", "/", params, method, headers)
             for route in (*ROUTES[operation], *ROUTES_03[operation]):
                 verb, path = route.split()
-                rest = {k: v for k, v in params.items() if k not in ("id", "taskId")}
-                sent_params = params if operation == "send" else rest
+                remaining = {k: v for k, v in params.items() if k not in ("id", "taskId")}
+                sent_params = params if operation == "send" else remaining
                 yield Probe(verb, tenant + path, sent_params, "", headers)
 
 
@@ -235,12 +238,12 @@ class NormalizedResponse(NamedTuple):
     def of(cls, response: httpx.Response) -> "NormalizedResponse":
         numbers: dict[str, str] = {}
         body = TIMES.sub("<time>", response.text)
-        body = IDS.sub(lambda it: numbers.setdefault(it[0], f"<{len(numbers)}>"), body)
-        fixed = response.headers.copy()
-        del fixed["date"]
-        if "content-length" in fixed:
-            assert int(fixed.pop("content-length")) == len(response.content)
-        return cls(response.status_code, fixed.multi_items(), body)
+        body = IDS.sub(lambda match: numbers.setdefault(match[0], f"<{len(numbers)}>"), body)
+        comparable_headers = response.headers.copy()
+        del comparable_headers["date"]
+        if "content-length" in comparable_headers:
+            assert int(comparable_headers.pop("content-length")) == len(response.content)
+        return cls(response.status_code, comparable_headers.multi_items(), body)
 
 
 class Owner:
@@ -249,7 +252,7 @@ class Owner:
     def __init__(self, client: httpx.Client) -> None:
         self.client = client
         self._agent = Agent(client, "1.0")
-        tasks = {state: self._begin(*how) for state, how in STATES.items()}
+        tasks = {state: self._begin(skill, text) for state, (skill, text) in STATES.items()}
         token = self._agent.ask("list", {"pageSize": 1}).result["nextPageToken"]
         self.subjects = {
             state: Subject(task["id"], task["contextId"], task["metadata"]["skillId"], token)
@@ -266,7 +269,7 @@ class Owner:
         options = {"returnImmediately": text == "wait"}
         return self._agent.ask("send", {**params, "configuration": options}).task
 
-    def sees(self, state: str) -> list[Any]:
+    def snapshot(self, state: str) -> list[Any]:
         """Return her task in *state*, all tasks of its context, and its webhooks."""
         subject = self.subjects[state]
         task = self._agent.ask("get", {"id": subject.task}).task
@@ -274,12 +277,12 @@ class Owner:
         hooks = self._agent.ask("push list", {"taskId": subject.task}).body
         return [task, {**listed, "nextPageToken": ""}, hooks]
 
-    def reads(self, response: httpx.Response) -> set[str]:
+    def leaks_in(self, response: httpx.Response) -> set[str]:
         """Return her secrets in a stranger's response that were not in the request."""
         request = response.request
-        sent = str(request.url) + request.content.decode()
+        request_text = str(request.url) + request.content.decode()
         return {secret for secret in self.secrets if secret in response.text} - {
-            secret for secret in self.secrets if secret in sent
+            secret for secret in self.secrets if secret in request_text
         }
 
 
@@ -295,8 +298,11 @@ class ProbedServer:
     def stranger(self) -> Iterator[httpx.Client]:
         """Yield a client of a principal that is new to the server."""
         new = f"{uuid4().hex}.example.com"
-        named = {"another name": {"x-name": new}, "another issuer": {"x-issuer": f"https://{new}"}}
-        headers = {**ADA, **named[self._stranger]}
+        changes = {
+            "another name": {"x-name": new},
+            "another issuer": {"x-issuer": f"https://{new}"},
+        }
+        headers = {**ADA, **changes[self._stranger]}
         with httpx.Client(base_url=self.url, headers=headers, trust_env=False) as client:
             yield client
 
@@ -317,8 +323,8 @@ async def ada_and_stranger(
 ) -> AsyncIterator[tuple[Peer, Peer]]:
     """Serve an agent in this event loop and yield clients of ada and of a stranger."""
     async with (
-        serving(registry_of(source), dialect, auth=Headers(), **options) as peer,
+        serving(registry_of(source), dialect, auth=HeaderAuth(), **options) as peer,
         acting_as(peer, ADA) as ada,
-        acting_as(peer, STRANGERS[stranger]) as other,
+        acting_as(peer, STRANGERS[stranger]) as intruder,
     ):
-        yield ada, other
+        yield ada, intruder

@@ -20,19 +20,19 @@ from pydantic import BaseModel
 
 from tests.serving import PATIENCE
 
-from .asking import Json, state_of
+from .checking_client import Json, state_of
 from .inloop import (
     DIALECTS,
     NEEDS_APPROVAL,
     ActionModule,
     Gate,
     Peer,
-    Streams,
+    StreamModule,
     SyncActionModule,
     app_of,
     content_of,
     contents,
-    give_back,
+    echo,
     registry_of,
     serving,
     wait_until,
@@ -67,10 +67,10 @@ def payments() -> PaymentAction:
     return PaymentAction()
 
 
-def paying(payments: PaymentAction, **others: object) -> dict[str, object]:
+def payment_modules(payments: PaymentAction, **other_modules: object) -> dict[str, object]:
     return {
         "work": ActionModule(payments, input_schema=Amount, annotations=NEEDS_APPROVAL),
-        **others,
+        **other_modules,
     }
 
 
@@ -81,6 +81,7 @@ def approval_request(task: Json) -> tuple[str, Any]:
 
 
 async def pause(peer: Peer, amount: int = 5, **members: Any) -> Json:
+    """Request a payment and return its task, which waits for approval."""
     task = (await peer.send("work", peer.part(data={"amount": amount}), **members)).task
     assert state_of(task) == "input-required"
     return task
@@ -96,7 +97,7 @@ async def say(peer: Peer, task: Json, *parts: Json, **members: Any) -> Json:
 async def test_a_call_that_needs_approval_pauses_and_describes_the_call(
     dialect: str, payments: PaymentAction
 ) -> None:
-    async with serving(paying(payments), dialect) as peer:
+    async with serving(payment_modules(payments), dialect) as peer:
         text, data = approval_request(await pause(peer))
         assert text == "Approval required for module work\namount: 5"
         approval = data["approval"]
@@ -114,7 +115,7 @@ NO = ["no", "No", "n", "deny", "Denied.", "reject", "rejected"]
 
 @pytest.mark.parametrize("word", YES)
 async def test_a_yes_runs_the_call(word: str, payments: PaymentAction) -> None:
-    async with serving(paying(payments)) as peer:
+    async with serving(payment_modules(payments)) as peer:
         task = await say(peer, await pause(peer), peer.part(text=word))
         assert contents(task) == [{"paid": 5}]
         assert payments.paid == [{"amount": 5}]
@@ -122,12 +123,12 @@ async def test_a_yes_runs_the_call(word: str, payments: PaymentAction) -> None:
 
 @pytest.mark.parametrize("word", NO)
 async def test_a_no_rejects_the_task_for_good(word: str, payments: PaymentAction) -> None:
-    async with serving(paying(payments)) as peer:
+    async with serving(payment_modules(payments)) as peer:
         task = await say(peer, await pause(peer), peer.part(text=word))
         assert state_of(task) == "rejected"
         assert await say(peer, task, peer.part(text="yes")) == task
-        late = await peer.send("work", peer.part(text="Hello"), taskId=task["id"])
-        assert late.code == -32004
+        late_answer = await peer.send("work", peer.part(text="Hello"), taskId=task["id"])
+        assert late_answer.code == -32004
         assert await peer.get(task["id"]) == task
         assert not payments.paid
 
@@ -138,7 +139,7 @@ async def test_a_no_rejects_the_task_for_good(word: str, payments: PaymentAction
 async def test_an_answer_can_be_data(
     dialect: str, approved: bool, state: str, as_text: bool, payments: PaymentAction
 ) -> None:
-    async with serving(paying(payments), dialect) as peer:
+    async with serving(payment_modules(payments), dialect) as peer:
         data = {"approved": approved, "comment": "as we said"}
         part = peer.part(text=json.dumps(data)) if as_text else peer.part(data=data)
         task = await say(peer, await pause(peer), part)
@@ -165,7 +166,7 @@ UNCLEAR: list[Json] = [
 async def test_an_unclear_answer_asks_for_approval_again(
     part: Json, payments: PaymentAction
 ) -> None:
-    async with serving(paying(payments)) as peer:
+    async with serving(payment_modules(payments)) as peer:
         task = await say(peer, await pause(peer), part)
         assert state_of(task) == "input-required"
         text, data = approval_request(task)
@@ -182,7 +183,7 @@ async def test_an_unclear_answer_asks_for_approval_again(
 async def test_the_approval_request_and_its_answer_are_in_the_history(
     dialect: str, payments: PaymentAction
 ) -> None:
-    async with serving(paying(payments), dialect) as peer:
+    async with serving(payment_modules(payments), dialect) as peer:
         task = await pause(peer)
         question = task["status"]["message"]
         task = await say(peer, task, peer.part(text="yes"), messageId="the answer")
@@ -195,8 +196,8 @@ async def test_the_approval_request_and_its_answer_are_in_the_history(
 async def test_in_0_3_the_context_alone_finds_the_newest_paused_task(
     payments: PaymentAction,
 ) -> None:
-    other = ActionModule(give_back, annotations=NEEDS_APPROVAL)
-    async with serving(paying(payments, other=other), "0.3") as peer:
+    other_module = ActionModule(echo, annotations=NEEDS_APPROVAL)
+    async with serving(payment_modules(payments, other=other_module), "0.3") as peer:
         older = await pause(peer, 1, contextId="ours")
         newer = (await peer.send("other", contextId="ours")).task
         await pause(peer, 3, contextId="theirs")
@@ -211,8 +212,8 @@ async def test_in_0_3_the_context_alone_finds_the_newest_paused_task(
 async def test_in_0_3_the_context_and_the_skill_find_the_paused_task(
     payments: PaymentAction,
 ) -> None:
-    other = ActionModule(give_back, annotations=NEEDS_APPROVAL)
-    async with serving(paying(payments, other=other), "0.3") as peer:
+    other_module = ActionModule(echo, annotations=NEEDS_APPROVAL)
+    async with serving(payment_modules(payments, other=other_module), "0.3") as peer:
         older = await pause(peer, contextId="ours")
         newer = (await peer.send("other", contextId="ours")).task
         answer = await peer.send("work", peer.part(text="yes"), contextId="ours")
@@ -224,7 +225,7 @@ async def test_in_0_3_the_context_and_the_skill_find_the_paused_task(
 async def test_another_skill_in_the_context_starts_a_task_of_its_own(
     dialect: str, payments: PaymentAction
 ) -> None:
-    async with serving(paying(payments, other=ActionModule(give_back)), dialect) as peer:
+    async with serving(payment_modules(payments, other=ActionModule(echo)), dialect) as peer:
         task = await pause(peer, contextId="ours")
         answer = await peer.send("other", peer.part(text="yes"), contextId="ours")
         assert answer.task["id"] != task["id"]
@@ -236,7 +237,7 @@ async def test_another_skill_in_the_context_starts_a_task_of_its_own(
 async def test_another_skill_for_the_paused_task_is_refused(
     dialect: str, payments: PaymentAction
 ) -> None:
-    async with serving(paying(payments, other=ActionModule(give_back)), dialect) as peer:
+    async with serving(payment_modules(payments, other=ActionModule(echo)), dialect) as peer:
         task = await pause(peer)
         answer = await peer.send("other", peer.part(text="yes"), taskId=task["id"])
         assert answer.code == -32602
@@ -249,7 +250,7 @@ async def test_another_skill_for_the_paused_task_is_refused(
 async def test_a_call_with_invalid_inputs_is_refused_before_approval(
     dialect: str, data: Json, payments: PaymentAction
 ) -> None:
-    async with serving(paying(payments), dialect) as peer:
+    async with serving(payment_modules(payments), dialect) as peer:
         answer = await peer.send("work", peer.part(data=data))
         assert (answer.code, answer.fields) == (-32602, ["amount"])
         assert not (await peer.ask("list")).result["tasks"]
@@ -261,10 +262,10 @@ async def test_a_call_with_invalid_inputs_is_refused_before_approval(
 async def test_an_approved_call_runs_with_the_arguments_that_were_shown(
     dialect: str, payments: PaymentAction
 ) -> None:
-    async with serving(paying(payments), dialect) as peer:
+    async with serving(payment_modules(payments), dialect) as peer:
         task = await pause(peer)
-        more = peer.part(data={"approved": True, "amount": 5000})
-        task = await say(peer, task, more, peer.part(data={"amount": 6000}))
+        approval = peer.part(data={"approved": True, "amount": 5000})
+        task = await say(peer, task, approval, peer.part(data={"amount": 6000}))
         assert contents(task) == [{"paid": 5}]
         assert payments.paid == [{"amount": 5}]
 
@@ -273,7 +274,7 @@ async def test_an_approved_call_runs_with_the_arguments_that_were_shown(
 async def test_a_paused_stream_continues_in_a_new_stream(
     dialect: str, payments: PaymentAction
 ) -> None:
-    modules = {"work": Streams(payments.stream, annotations=NEEDS_APPROVAL)}
+    modules = {"work": StreamModule(payments.stream, annotations=NEEDS_APPROVAL)}
     async with serving(modules, dialect) as peer:
         async with peer.stream("work", peer.part(data={"amount": 7})) as stream:
             end = (await stream.rest())[-1]
@@ -326,7 +327,7 @@ async def test_a_nested_call_needs_approval_too(dialect: str, payments: PaymentA
         second = await executor.call_async("pay", {"amount": 2}, context)
         return {"both": [first, second]}
 
-    modules = {"outer": ActionModule(pays_twice), "pay": paying(payments)["work"]}
+    modules = {"outer": ActionModule(pays_twice), "pay": payment_modules(payments)["work"]}
     async with serving(modules, dialect) as peer:
         task = (await peer.send("outer")).task
         assert state_of(task) == "input-required"
@@ -345,7 +346,9 @@ async def test_the_approval_request_of_a_nested_call_describes_that_call(
     async def pays(inputs: Inputs, context: Any) -> Any:
         return await context.executor.call_async("pay", {"amount": 1000}, context)
 
-    async with serving({"outer": ActionModule(pays), "pay": paying(payments)["work"]}) as peer:
+    async with serving(
+        {"outer": ActionModule(pays), "pay": payment_modules(payments)["work"]}
+    ) as peer:
         text, data = approval_request((await peer.send("outer")).task)
         approval = data["approval"]
         assert (approval["skill"], approval["arguments"]) == ("pay", {"amount": 1000})
@@ -356,7 +359,9 @@ async def test_a_no_to_a_nested_call_rejects_the_task(payments: PaymentAction) -
     async def pays(inputs: Inputs, context: Any) -> Any:
         return await context.executor.call_async("pay", {"amount": 1}, context)
 
-    async with serving({"outer": ActionModule(pays), "pay": paying(payments)["work"]}) as peer:
+    async with serving(
+        {"outer": ActionModule(pays), "pay": payment_modules(payments)["work"]}
+    ) as peer:
         task = (await peer.send("outer")).task
         assert state_of(await say(peer, task, peer.part(text="no"))) == "rejected"
         assert not payments.paid
@@ -369,7 +374,9 @@ async def test_an_approval_does_not_cover_other_arguments() -> None:
         amount = next(amounts)
         return await context.executor.call_async("pay", {"amount": amount}, context)
 
-    async with serving({"outer": ActionModule(pays), "pay": paying(payments)["work"]}) as peer:
+    async with serving(
+        {"outer": ActionModule(pays), "pay": payment_modules(payments)["work"]}
+    ) as peer:
         task = (await peer.send("outer")).task
         task = await say(peer, task, peer.part(text="yes"))
         assert state_of(task) == "input-required"
@@ -403,7 +410,7 @@ def executors() -> Iterator[list[Executor]]:
 
 
 def with_handler(handler: Any, payments: PaymentAction, executors: list[Executor]) -> Executor:
-    executors.append(Executor(registry_of(paying(payments)), approval_handler=handler))
+    executors.append(Executor(registry_of(payment_modules(payments)), approval_handler=handler))
     return executors[-1]
 
 
@@ -427,7 +434,7 @@ async def test_a_token_from_a_client_is_ignored(
 
 
 async def test_a_token_from_a_client_is_ignored_without_a_handler(payments: PaymentAction) -> None:
-    async with serving(paying(payments)) as peer:
+    async with serving(payment_modules(payments)) as peer:
         data = {"amount": 5, "_approval_token": "token"}
         task = (await peer.send("work", peer.part(data=data))).task
         assert approval_request(task)[1]["approval"]["arguments"] == {"amount": 5}
@@ -499,15 +506,15 @@ async def test_a_rejection_by_the_handler_ends_the_task(
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_paused_task_survives_a_restart(dialect: str, payments: PaymentAction) -> None:
     store = InMemoryTaskStore()
-    async with serving(paying(payments), dialect, task_store=store) as peer:
+    async with serving(payment_modules(payments), dialect, task_store=store) as peer:
         task = await pause(peer)
-    async with serving(paying(payments), dialect, task_store=store) as peer:
+    async with serving(payment_modules(payments), dialect, task_store=store) as peer:
         assert await peer.get(task["id"]) == task
         assert contents(await say(peer, task, peer.part(text="yes"))) == [{"paid": 5}]
 
 
 async def test_a_paused_task_whose_module_was_removed_stays_paused(payments: PaymentAction) -> None:
-    registry = registry_of(paying(payments, other=ActionModule(give_back)))
+    registry = registry_of(payment_modules(payments, other=ActionModule(echo)))
     async with serving(registry) as peer:
         task = await pause(peer)
         registry.unregister("work")
@@ -537,7 +544,7 @@ class ConcurrencyDetector(Executor):
 
 
 async def test_concurrent_pauses_do_not_interfere(payments: PaymentAction) -> None:
-    with closing(ConcurrencyDetector(registry_of(paying(payments)))) as executor:
+    with closing(ConcurrencyDetector(registry_of(payment_modules(payments)))) as executor:
         async with serving(executor) as peer:
             await asyncio.gather(*(pause(peer) for _ in range(8)))
         assert not executor.overlapped
@@ -547,12 +554,12 @@ async def test_the_servers_own_executor_is_closed_with_it(payments: PaymentActio
     """Apcore's executor has an event loop of its own once a call needs approval."""
 
     async def serve() -> None:
-        app = app_of(registry_of(paying(payments)))
+        app = app_of(registry_of(payment_modules(payments)))
         async with serving(app) as peer:
             await pause(peer)
 
     def open_idle_loops() -> int:
-        loops = [it for it in gc.get_objects() if isinstance(it, asyncio.AbstractEventLoop)]
+        loops = [loop for loop in gc.get_objects() if isinstance(loop, asyncio.AbstractEventLoop)]
         return sum(not (loop.is_closed() or loop.is_running()) for loop in loops)
 
     before = open_idle_loops()
@@ -572,13 +579,13 @@ CONTRADICTIONS: list[list[Json]] = [
 async def test_a_contradictory_answer_is_unclear(
     parts: list[Json], payments: PaymentAction
 ) -> None:
-    async with serving(paying(payments)) as peer:
+    async with serving(payment_modules(payments)) as peer:
         task = await say(peer, await pause(peer), *(peer.part(**part) for part in parts))
         assert state_of(task) == "input-required"
         assert not payments.paid
 
 
-async def answered_with(peer: Peer, task: Json, word: str, times: int) -> Json:
+async def answer_repeatedly(peer: Peer, task: Json, word: str, times: int) -> Json:
     for _ in range(times):
         assert state_of(task) == "input-required"
         task = await say(peer, task, peer.part(text=word))
@@ -589,7 +596,7 @@ async def answered_with(peer: Peer, task: Json, word: str, times: int) -> Json:
 async def test_a_nested_call_is_approved_once_and_runs_once(
     amounts: list[int], payments: PaymentAction
 ) -> None:
-    """The caller starts over after each answer."""
+    """The calling module starts over after each answer."""
 
     async def outer(inputs: Inputs, context: Any) -> Any:
         paid = [
@@ -598,9 +605,11 @@ async def test_a_nested_call_is_approved_once_and_runs_once(
         ]
         return {"all": paid}
 
-    async with serving({"outer": ActionModule(outer), "pay": paying(payments)["work"]}) as peer:
+    async with serving(
+        {"outer": ActionModule(outer), "pay": payment_modules(payments)["work"]}
+    ) as peer:
         task = (await peer.send("outer")).task
-        task = await answered_with(peer, task, "yes", len(amounts))
+        task = await answer_repeatedly(peer, task, "yes", len(amounts))
         assert contents(task) == [{"all": [{"paid": amount} for amount in amounts]}]
         assert payments.paid == [{"amount": amount} for amount in amounts]
 
@@ -612,8 +621,10 @@ async def test_concurrent_nested_calls_run_once_each(payments: PaymentAction) ->
         ]
         return {"both": await asyncio.gather(*calls)}
 
-    async with serving({"outer": ActionModule(outer), "pay": paying(payments)["work"]}) as peer:
-        task = await answered_with(peer, (await peer.send("outer")).task, "yes", 2)
+    async with serving(
+        {"outer": ActionModule(outer), "pay": payment_modules(payments)["work"]}
+    ) as peer:
+        task = await answer_repeatedly(peer, (await peer.send("outer")).task, "yes", 2)
         assert contents(task) == [{"both": [{"paid": 1}, {"paid": 2}]}]
         assert sorted(paid["amount"] for paid in payments.paid) == [1, 2]
 
@@ -637,7 +648,7 @@ async def test_a_nested_call_with_arguments_that_are_not_json_does_not_run(
 async def test_every_pipeline_strategy_requires_approval(
     strategy: str, payments: PaymentAction
 ) -> None:
-    with closing(Executor(registry_of(paying(payments)), strategy=strategy)) as executor:
+    with closing(Executor(registry_of(payment_modules(payments)), strategy=strategy)) as executor:
         async with serving(app_of(executor)) as peer:
             task = await pause(peer)
             assert not payments.paid
@@ -680,15 +691,15 @@ async def test_answers_do_not_exceed_the_limit_of_runs() -> None:
 async def test_a_pause_that_another_replica_has_ended_counts_until_its_timer_fires(
     payments: PaymentAction,
 ) -> None:
-    async with serving(paying(payments)) as peer:
-        tasks, paused = peer.served.setup.tasks, peer.served.setup.capacity.paused
+    async with serving(payment_modules(payments)) as peer:
+        tasks, paused = peer.agent.setup.tasks, peer.agent.setup.capacity.paused
         task = await pause(peer)
         record = await tasks.get(task["id"])
         assert record is not None
         assert record.resume is not None
         canceled = NewState(CANCELED)
         await change(tasks, task["id"], canceled, expect=(INPUT_REQUIRED,))
-        peer.served.engine.expiries.schedule(task["id"], Pause.unpack(record.resume), 0, "ada")
+        peer.agent.engine.expiries.schedule(task["id"], Pause.unpack(record.resume), 0, "ada")
         assert len(paused) == 1
         await wait_until(lambda: len(paused) == 0)
         assert await peer.state(task["id"]) == "canceled"
@@ -708,16 +719,16 @@ class HeldValidation(Executor):
             self.ended.set()
 
 
-async def test_a_check_before_approval_that_hangs_ends_with_the_time_limit(
+async def test_a_hanging_check_before_approval_ends_at_the_execution_timeout(
     payments: PaymentAction,
 ) -> None:
-    with closing(HeldValidation(registry_of(paying(payments)))) as executor:
+    with closing(HeldValidation(registry_of(payment_modules(payments)))) as executor:
         async with serving(executor, execution_timeout=0.05) as peer:
             answer = await peer.send("work", peer.part(data={"amount": 5}))
             assert not executor.release.is_set()
             executor.release.set()
             assert answer.message == "Execution timed out"
-            assert not peer.served.engine.runs
+            assert not peer.agent.engine.runs
             await wait_until(executor.ended.is_set)
 
 
@@ -734,7 +745,7 @@ class FailsAtFirstPause(InMemoryTaskStore):
 
 
 async def test_a_task_that_cannot_pause_fails(payments: PaymentAction) -> None:
-    async with serving(paying(payments), task_store=FailsAtFirstPause()) as peer:
+    async with serving(payment_modules(payments), task_store=FailsAtFirstPause()) as peer:
         task = (await peer.send("work", peer.part(data={"amount": 5}))).task
         assert state_of(task) == "failed"
         assert content_of(task["status"]["message"]["parts"][0]) == "Internal error"

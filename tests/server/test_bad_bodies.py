@@ -20,7 +20,7 @@ import pytest
 
 from tests.serving import PATIENCE, listener
 
-from .asking import MODERN, Agent
+from .checking_client import MODERN, Agent
 from .conftest import Host, eventually
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ in_a_process = pytest.mark.parametrize("server", PARSERS, indirect=True)
 
 @pytest.fixture(scope="module", params=["in a thread", *PARSERS])
 def server(request: pytest.FixtureRequest, host: Host) -> Iterator[Server]:
-    """Yield the shared server, and one in a process of its own for each parser."""
+    """Yield the shared server, then a server in its own process for each parser."""
     if request.param == "in a thread":
         yield Server(("127.0.0.1", int(host.url.rpartition(":")[2])), os.getpid())
     else:
@@ -185,8 +185,8 @@ def test_a_body_of_500_mb_is_cut_off(server: Server, chunked: bool) -> None:
     before = server.resident()
     with server.connect() as sock:
         sock.sendall(head(None if chunked else 500 * MB))
-        sent = pour(sock, chunks(pieces) if chunked else pieces)
-        assert sent < 150 * MB
+        sent_bytes = pour(sock, chunks(pieces) if chunked else pieces)
+        assert sent_bytes < 150 * MB
     assert server.resident() - before < 20 * MB
 
 
@@ -209,11 +209,11 @@ def test_large_bodies_use_no_more_memory_than_the_limit(
 
 def test_a_slow_body_delays_no_other_request_and_is_answered(server: Server) -> None:
     body = send_body()
-    with server.connect() as slow, server.connect() as other:
+    with server.connect() as slow, server.connect() as second:
         slow.sendall(head(len(body)))
         for index in range(len(body)):
             if index % 50 == 0:
-                assert ask(other, body).state == "completed"
+                assert ask(second, body).state == "completed"
             slow.sendall(body[index : index + 1])
         assert reply(slow).state == "completed"
 
@@ -239,11 +239,11 @@ def test_an_unread_body_does_not_corrupt_the_next_request(server: Server) -> Non
 @pytest.mark.rotating("path", "reset")
 @pytest.mark.parametrize("path", PATHS)
 def test_a_client_that_disconnects_during_its_body_leaves_nothing_behind(
-    host: Host, new: Agent, reset: bool, length: int | None, path: str
+    host: Host, rpc_v10: Agent, reset: bool, length: int | None, path: str
 ) -> None:
     """In particular, no asyncio task waits for the rest of the body."""
     address = ("127.0.0.1", int(host.url.rpartition(":")[2]))
-    new.send()
+    rpc_v10.send()
     before = host.tasks()
     for _ in range(10):
         with socket.create_connection(address, timeout=PATIENCE) as sock:
@@ -252,4 +252,4 @@ def test_a_client_that_disconnects_during_its_body_leaves_nothing_behind(
             if reset:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     eventually(lambda: host.tasks() <= before)
-    assert new.send().state == "completed"
+    assert rpc_v10.send().state == "completed"

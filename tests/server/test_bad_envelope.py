@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from .asking import Agent
+from .checking_client import Agent
 
 pytestmark = pytest.mark.rotating("agent", "rpc", "dialect")
 
@@ -31,8 +31,8 @@ def test_json_that_is_not_an_object_is_invalid_in_rest(rest: Agent, value: objec
 
 
 def test_a_batch_is_an_invalid_request(rpc: Agent) -> None:
-    one = json.loads(envelope(rpc))
-    assert rpc.post(json.dumps([one, one]).encode()).code == -32600
+    request = json.loads(envelope(rpc))
+    assert rpc.post(json.dumps([request, request]).encode()).code == -32600
 
 
 def test_a_notification_is_an_invalid_request(rpc: Agent) -> None:
@@ -121,11 +121,10 @@ def test_unknown_members_are_ignored(rpc: Agent) -> None:
 
 def test_a_refused_stream_is_answered_with_json(agent: Agent) -> None:
     """Clients see the error before they begin to read events."""
-    other = "order.total"
     for answer in (
         agent.ask("stream", {}),
         agent.stream("no.such"),
-        agent.stream(other, agent.part(data={"customer": 1})),
+        agent.stream("order.total", agent.part(data={"customer": 1})),
         agent.stream("echo", agent.part(data={})),
         agent.ask("subscribe", {"id": "unknown"}),
     ):

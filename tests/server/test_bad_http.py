@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from .asking import Agent
+from .checking_client import Agent
 
 pytestmark = pytest.mark.rotating("agent", "rpc", "dialect")
 
@@ -149,7 +149,10 @@ def test_a_request_with_several_versions_is_not_supported(
     agent: Agent, versions: list[str]
 ) -> None:
     path = "/message:send" if agent.restful else "/"
-    headers = [("Content-Type", "application/json"), *(("A2A-Version", each) for each in versions)]
+    headers = [
+        ("Content-Type", "application/json"),
+        *(("A2A-Version", value) for value in versions),
+    ]
     answer = agent.request("POST", path, content=send_body(agent), headers=headers)
     assert answer.code == -32009
 
@@ -167,8 +170,8 @@ def test_the_version_may_be_a_query_parameter(
 
 
 def test_the_method_decides_the_dialect_whatever_the_version_says(rpc: Agent) -> None:
-    other = "0.3" if rpc.modern else "1.0"
-    answer = rpc.post(send_body(rpc), {"A2A-Version": other})
+    other_version = "0.3" if rpc.modern else "1.0"
+    answer = rpc.post(send_body(rpc), {"A2A-Version": other_version})
     assert answer.state == "completed"
     assert ("kind" in answer.task) == (not rpc.modern)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from .asking import Agent
+from .checking_client import Agent
 from .modules import deep
 
 pytestmark = pytest.mark.rotating("agent", "rpc", "dialect")
@@ -14,13 +14,13 @@ HOLE = "HOLE"
 SURROGATE = "\ud800"
 
 
-def body(agent: Agent, hole: str, params: Any = None, **envelope: Any) -> bytes:
-    """Return a send with the text *hole* in place of the string HOLE."""
+def body(agent: Agent, raw_json: str, params: Any = None, **envelope: Any) -> bytes:
+    """Return the body of a send, with *raw_json* in place of the string HOLE."""
     filled: Any = agent.params() if params is None else params
     if not agent.restful:
         filled = {"jsonrpc": "2.0", "id": 1, "method": agent.method("send"), "params": filled}
         filled |= envelope
-    return json.dumps(filled).replace(f'"{HOLE}"', hole).encode()
+    return json.dumps(filled).replace(f'"{HOLE}"', raw_json).encode()
 
 
 def data(agent: Agent, skill: str = "mirror") -> Any:
@@ -80,7 +80,7 @@ def test_an_integer_of_5000_digits_is_a_parse_error(agent: Agent) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "seen"),
+    ("written", "value"),
     [
         (str(2**53 + 1), 2**53 + 1),
         (str(2**60 + 1), 2**60 + 1),
@@ -94,26 +94,26 @@ def test_an_integer_of_5000_digits_is_a_parse_error(agent: Agent) -> None:
         ("[]", []),
     ],
 )
-def test_values_reach_the_module_exactly(agent: Agent, written: str, seen: object) -> None:
-    answer = agent.post(body(agent, written, data(agent, "seen")))
-    assert json.loads(answer.data["seen"])["value"] == seen
-    assert type(json.loads(answer.data["seen"])["value"]) is type(seen)
+def test_values_reach_the_module_exactly(agent: Agent, written: str, value: object) -> None:
+    answer = agent.post(body(agent, written, data(agent, "json")))
+    assert json.loads(answer.data["json"])["value"] == value
+    assert type(json.loads(answer.data["json"])["value"]) is type(value)
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":', '[{"a":'])
 @pytest.mark.parametrize("levels", [65, 1000, 200_000])
 def test_json_nested_deeper_than_64_is_not_parsed(agent: Agent, opening: str, levels: int) -> None:
     closing = {"[": "]", '{"a":': "}", '[{"a":': "}]"}[opening]
-    whole = opening * levels + "1" + closing * levels
+    nested = opening * levels + "1" + closing * levels
     assert agent.post(opening.encode() * levels).is_too_large
-    assert agent.post(whole.encode()).is_too_large
-    answer = agent.post(body(agent, whole, data(agent)))
+    assert agent.post(nested.encode()).is_too_large
+    answer = agent.post(body(agent, nested, data(agent)))
     assert answer.is_too_large
     assert answer.message.endswith((" 64", " 100000 values"))
 
 
 @pytest.mark.parametrize("levels", [31, 40, 50])
-def test_values_nested_too_deep_are_invalid_params(agent: Agent, levels: int) -> None:
+def test_values_nested_too_deeply_are_invalid_params(agent: Agent, levels: int) -> None:
     nested = deep(levels)
     lists: Any = []
     for _ in range(levels):
@@ -128,53 +128,53 @@ def test_values_nested_too_deep_are_invalid_params(agent: Agent, levels: int) ->
         assert agent.ask("send", {**params, "metadata": metadata}).code == -32602
 
 
-@pytest.mark.rotating("agent", "place")
+@pytest.mark.rotating("agent", "location")
 @pytest.mark.parametrize("levels", [10, 25, 26, 27, 28, 29])
-@pytest.mark.parametrize("place", ["data", "message", "part"])
-def test_accepted_nested_values_can_be_read_again(agent: Agent, place: str, levels: int) -> None:
+@pytest.mark.parametrize("location", ["data", "message", "part"])
+def test_accepted_nested_values_can_be_read_again(agent: Agent, location: str, levels: int) -> None:
     value, part = deep(levels), agent.part(data={"a": 1})
-    if place == "data":
+    if location == "data":
         part = agent.part(data=value)
-    elif place == "part":
+    elif location == "part":
         part["metadata"] = value
-    answer = agent.send("mirror", part, **({"metadata": value} if place == "message" else {}))
+    answer = agent.send("mirror", part, **({"metadata": value} if location == "message" else {}))
     if answer.code is not None:
         assert answer.code == -32602
         return
     assert answer.state == "completed"
-    read = agent.ask("get", {"id": answer.task["id"]}).task
-    assert read == answer.task
-    assert json.dumps(value) in json.dumps(read)
-    context = {"contextId": answer.task["contextId"]}
-    assert [task["id"] for task in agent.ask("list", context).result["tasks"]] == [read["id"]]
-    stream = agent.stream("mirror", part, **({"metadata": value} if place == "message" else {}))
-    again = agent.ask("get", {"id": stream.task_id}).task
-    assert json.dumps(value) in json.dumps(again)
+    stored_task = agent.ask("get", {"id": answer.task["id"]}).task
+    assert stored_task == answer.task
+    assert json.dumps(value) in json.dumps(stored_task)
+    listed = agent.ask("list", {"contextId": answer.task["contextId"]}).result["tasks"]
+    assert [task["id"] for task in listed] == [stored_task["id"]]
+    stream = agent.stream("mirror", part, **({"metadata": value} if location == "message" else {}))
+    streamed_task = agent.ask("get", {"id": stream.task_id}).task
+    assert json.dumps(value) in json.dumps(streamed_task)
 
 
 def test_a_repeated_name_has_its_last_value(agent: Agent) -> None:
-    twice = agent.post(body(agent, '{"a": 1, "b": 2, "a": 3}', data(agent)))
-    assert twice.task["artifacts"][0]["parts"][0]["data"]["value"] == {"a": 3, "b": 2}
-    once = body(agent, '{"a": 1}', data(agent))
-    assert agent.post(once[:-1] + b', "params": {}, "message": {}}').code == -32602
+    answer = agent.post(body(agent, '{"a": 1, "b": 2, "a": 3}', data(agent)))
+    assert answer.task["artifacts"][0]["parts"][0]["data"]["value"] == {"a": 3, "b": 2}
+    request = body(agent, '{"a": 1}', data(agent))
+    assert agent.post(request[:-1] + b', "params": {}, "message": {}}').code == -32602
 
 
 STRINGS = ["messageId", "contextId", "taskId", "text", "name", "value", "skillId", "type"]
 
 
-def params_with(agent: Agent, place: str, text: str) -> Any:
+def params_with(agent: Agent, field: str, text: str) -> Any:
     """Return the params of a send with *text* in one of its strings."""
     members: dict[str, Any] = {}
     part, skill = agent.part(text="hello"), "mirror"
-    if place in {"messageId", "contextId", "taskId"}:
-        members = {place: text}
-    elif place == "text":
+    if field in {"messageId", "contextId", "taskId"}:
+        members = {field: text}
+    elif field == "text":
         part = agent.part(text=text)
-    elif place == "name":
+    elif field == "name":
         members = {"metadata": {text: 1}}
-    elif place == "value":
+    elif field == "value":
         members = {"metadata": {"note": text}}
-    elif place == "type":
+    elif field == "type":
         part = agent.part(raw="aGVsbG8=")
         part.get("file", part)["mediaType" if agent.modern else "mimeType"] = text
     else:
@@ -182,10 +182,10 @@ def params_with(agent: Agent, place: str, text: str) -> Any:
     return agent.params(skill, part, **members)
 
 
-@pytest.mark.parametrize("place", STRINGS)
-def test_lone_surrogates_are_a_parse_error_everywhere(agent: Agent, place: str) -> None:
+@pytest.mark.parametrize("field", STRINGS)
+def test_lone_surrogates_are_a_parse_error_everywhere(agent: Agent, field: str) -> None:
     for text in (SURROGATE, "a\udfffb", "\ude00\ud83d"):
-        assert agent.post(body(agent, "", params_with(agent, place, text))).code == -32700
+        assert agent.post(body(agent, "", params_with(agent, field, text))).code == -32700
 
 
 def test_a_lone_surrogate_in_the_envelope_is_a_parse_error(rpc: Agent) -> None:
@@ -214,15 +214,15 @@ def test_json_in_a_text_part_follows_the_same_rules(agent: Agent, skill: str, te
     assert agent.send(skill, agent.part(text=text)).code == -32602
 
 
-@pytest.mark.parametrize("place", STRINGS)
-def test_control_characters_are_kept_or_refused_but_never_changed(agent: Agent, place: str) -> None:
+@pytest.mark.parametrize("field", STRINGS)
+def test_control_characters_are_kept_or_refused_but_never_changed(agent: Agent, field: str) -> None:
     for text in ("a\0b", "\0", "a\r\nb", "\x1b[31m", "\x7f\x85\u2028\u202e"):
-        answer = agent.ask("send", params_with(agent, place, text))
+        answer = agent.ask("send", params_with(agent, field, text))
         expected = {"skillId": {-32601, -32602}, "taskId": {-32001, -32602}}
-        assert answer.code in expected.get(place, {None, -32602})
+        assert answer.code in expected.get(field, {None, -32602})
         if answer.code is None:
-            read = agent.ask("get", {"id": answer.task["id"]})
-            assert json.dumps(text)[1:-1] in json.dumps(read.task), place
+            stored = agent.ask("get", {"id": answer.task["id"]})
+            assert json.dumps(text)[1:-1] in json.dumps(stored.task), field
 
 
 def test_an_object_of_500_000_keys_is_refused(agent: Agent) -> None:
@@ -234,8 +234,8 @@ def test_an_object_of_500_000_keys_is_refused(agent: Agent) -> None:
 
 @pytest.mark.parametrize("item", ["0", '""', "[]", "{}"])
 def test_an_array_of_300_000_items_is_refused(agent: Agent, item: str) -> None:
-    whole = body(agent, "[" + ",".join([item] * 300_000) + "]", data(agent, "echo"))
-    assert agent.post(whole).is_too_large
+    request = body(agent, "[" + ",".join([item] * 300_000) + "]", data(agent, "echo"))
+    assert agent.post(request).is_too_large
 
 
 def test_commas_and_brackets_in_a_text_do_not_count(agent: Agent) -> None:
@@ -244,11 +244,11 @@ def test_commas_and_brackets_in_a_text_do_not_count(agent: Agent) -> None:
         assert answer.data == {"value": text}
 
 
-def test_a_body_of_99_000_values_is_parsed(new: Agent) -> None:
-    whole = body(new, "[" + "0," * 98_900 + "0]", data(new, "echo"))
-    assert not new.post(whole).is_too_large
+def test_a_body_of_99_000_values_is_parsed(rpc_v10: Agent) -> None:
+    request = body(rpc_v10, "[" + "0," * 98_900 + "0]", data(rpc_v10, "echo"))
+    assert not rpc_v10.post(request).is_too_large
 
 
-def test_a_message_of_100_000_parts_is_answered(new: Agent) -> None:
-    whole = body(new, "", new.params("echo", *[new.part(text="")] * 100_000))
-    assert new.post(whole).is_too_large
+def test_a_message_of_100_000_parts_is_answered(rpc_v10: Agent) -> None:
+    request = body(rpc_v10, "", rpc_v10.params("echo", *[rpc_v10.part(text="")] * 100_000))
+    assert rpc_v10.post(request).is_too_large

@@ -6,7 +6,7 @@ import logging
 import httpx
 import pytest
 
-from .asking import Agent, Answer, state_of
+from .checking_client import Agent, Answer, state_of
 from .modules import EXCEPTIONS, OUTPUTS, SECRET
 
 pytestmark = pytest.mark.rotating("agent", "rpc", "dialect")
@@ -20,38 +20,38 @@ def reason(answer: Answer) -> tuple[int, str]:
     return error["code"], error["message"]
 
 
-def ask(agent: Agent, skill: str, what: str, operation: str = "send") -> Answer:
-    return agent.ask(operation, agent.params(skill, agent.part(data={"what": what})))
+def ask(agent: Agent, skill: str, case: str, operation: str = "send") -> Answer:
+    return agent.ask(operation, agent.params(skill, agent.part(data={"what": case})))
 
 
 @pytest.mark.rotating("skill")
 @pytest.mark.parametrize("skill", ["raises", "raises.later", "raises.stream"])
-@pytest.mark.parametrize("what", EXCEPTIONS)
-def test_an_exception_fails_only_its_task(new: Agent, skill: str, what: str) -> None:
-    answer = ask(new, skill, what)
+@pytest.mark.parametrize("case", EXCEPTIONS)
+def test_an_exception_fails_only_its_task(rpc_v10: Agent, skill: str, case: str) -> None:
+    answer = ask(rpc_v10, skill, case)
     if answer.code is None:
         assert answer.state == "failed"
     else:
-        assert (answer.code, what in {"input", "schema", "details"}) == (-32602, True)
-    assert new.send().state == "completed"
+        assert (answer.code, case in {"input", "schema", "details"}) == (-32602, True)
+    assert rpc_v10.send().state == "completed"
 
 
-@pytest.mark.parametrize("what", EXCEPTIONS)
-def test_an_exception_ends_the_stream(new: Agent, what: str) -> None:
-    answer = ask(new, "raises.stream", what, "stream")
+@pytest.mark.parametrize("case", EXCEPTIONS)
+def test_an_exception_ends_the_stream(rpc_v10: Agent, case: str) -> None:
+    answer = ask(rpc_v10, "raises.stream", case, "stream")
     assert state_of(answer.events[-1]["statusUpdate"]) == "failed"
-    assert new.ask("get", {"id": answer.task_id}).state == "failed"
-    assert new.send().state == "completed"
+    assert rpc_v10.ask("get", {"id": answer.task_id}).state == "failed"
+    assert rpc_v10.send().state == "completed"
 
 
-@pytest.mark.parametrize("what", ["value", "key", "exit", "interrupt", "memory"])
-def test_a_failed_task_has_the_code_of_an_internal_error(agent: Agent, what: str) -> None:
-    assert reason(ask(agent, "raises", what)) == (INTERNAL_ERROR, "Internal error")
+@pytest.mark.parametrize("case", ["value", "key", "exit", "interrupt", "memory"])
+def test_a_failed_task_has_the_code_of_an_internal_error(agent: Agent, case: str) -> None:
+    assert reason(ask(agent, "raises", case)) == (INTERNAL_ERROR, "Internal error")
 
 
-@pytest.mark.parametrize("what", OUTPUTS)
-def test_an_output_that_cannot_be_sent_as_json_fails_only_its_task(agent: Agent, what: str) -> None:
-    answer = ask(agent, "puts", what)
+@pytest.mark.parametrize("case", OUTPUTS)
+def test_an_output_that_cannot_be_sent_as_json_fails_only_its_task(agent: Agent, case: str) -> None:
+    answer = ask(agent, "bad_output", case)
     assert answer.state == "failed"
     assert reason(answer)[0] == INTERNAL_ERROR
     assert "artifacts" not in answer.task
@@ -59,19 +59,19 @@ def test_an_output_that_cannot_be_sent_as_json_fails_only_its_task(agent: Agent,
     assert [task["id"] for task in listed] == [answer.task["id"]]
 
 
-@pytest.mark.parametrize("what", OUTPUTS)
-def test_a_chunk_that_cannot_be_sent_as_json_fails_only_its_task(agent: Agent, what: str) -> None:
-    answer = ask(agent, "puts.stream", what, "stream")
+@pytest.mark.parametrize("case", OUTPUTS)
+def test_a_chunk_that_cannot_be_sent_as_json_fails_only_its_task(agent: Agent, case: str) -> None:
+    answer = ask(agent, "bad_output.stream", case, "stream")
     last = answer.events[-1]
     assert state_of(last.get("statusUpdate") or last) == "failed"
-    read = agent.ask("get", {"id": answer.task_id})
-    assert read.state == "failed"
-    assert len(read.task["artifacts"][0]["parts"]) == 1
+    stored = agent.ask("get", {"id": answer.task_id})
+    assert stored.state == "failed"
+    assert len(stored.task["artifacts"][0]["parts"]) == 1
 
 
-@pytest.mark.parametrize("what", ["nan", "infinity", "long integer", "object", "deep", "surrogate"])
-def test_the_task_names_the_output_as_the_reason(agent: Agent, what: str) -> None:
-    message = reason(ask(agent, "puts", what))[1]
+@pytest.mark.parametrize("case", ["nan", "infinity", "long integer", "object", "deep", "surrogate"])
+def test_the_task_names_the_output_as_the_reason(agent: Agent, case: str) -> None:
+    message = reason(ask(agent, "bad_output", case))[1]
     assert "output" in message.lower()
     assert message != "Internal error"
 
@@ -130,8 +130,8 @@ def test_inputs_and_outputs_are_not_logged(agent: Agent, caplog: pytest.LogCaptu
 
 def test_lists_work_after_every_kind_of_failure(client: httpx.Client) -> None:
     agent = Agent(client, "1.0")
-    for what in OUTPUTS:
-        agent.send("puts", agent.part(data={"what": what}), contextId="all-kinds")
+    for case in OUTPUTS:
+        agent.send("bad_output", agent.part(data={"what": case}), contextId="all-kinds")
     listed = agent.ask("list", {"contextId": "all-kinds", "includeArtifacts": True}).result
     assert {state_of(task) for task in listed["tasks"]} == {"failed"}
     assert listed["totalSize"] == len(OUTPUTS)

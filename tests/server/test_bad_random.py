@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from .asking import METHODS, Agent, Answer
+from .checking_client import METHODS, Agent, Answer
 
 few_examples = settings(
     max_examples=20,
@@ -39,11 +39,11 @@ def check_no_server_error(answer: Answer) -> None:
     assert answer.code != -32603
 
 
-def places(value: Any) -> list[tuple[Any, Any]]:
+def locations(value: Any) -> list[tuple[Any, Any]]:
     """Return every location in a JSON value: its container, and its name or index there."""
     if isinstance(value, dict | list):
         items = list(value.items() if isinstance(value, dict) else enumerate(value))
-        return [(value, key) for key, _ in items] + [p for _, v in items for p in places(v)]
+        return [(value, key) for key, _ in items] + [p for _, v in items for p in locations(v)]
     return []
 
 
@@ -89,17 +89,17 @@ def test_random_changes_of_a_send_are_answered(
         referenceTaskIds=["t1"],
     )
     params["configuration"] = {"historyLength": 1, "acceptedOutputModes": ["text/plain"]}
-    whole = params if agent.restful else request(agent, operation, params)
+    request_body = params if agent.restful else request(agent, operation, params)
     for _ in range(data.draw(st.integers(1, 3))):
-        holder, name = data.draw(st.sampled_from(places(whole)))
-        if data.draw(st.booleans()) or not isinstance(holder, dict):
-            holder[name] = data.draw(VALUES)
+        container, name = data.draw(st.sampled_from(locations(request_body)))
+        if data.draw(st.booleans()) or not isinstance(container, dict):
+            container[name] = data.draw(VALUES)
         else:
-            del holder[name]
-        if not places(whole):
+            del container[name]
+        if not locations(request_body):
             break
     path = ("/message:stream" if operation == "stream" else "/message:send") * agent.restful
-    check_no_server_error(agent.post(json.dumps(whole).encode(), path=path))
+    check_no_server_error(agent.post(json.dumps(request_body).encode(), path=path))
 
 
 @few_examples

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from .asking import Agent, Json
+from .checking_client import Agent, Json
 from .modules import SECRET
 
 pytestmark = pytest.mark.rotating("agent", "rpc", "dialect")
@@ -15,7 +15,7 @@ NOT_STRINGS: list[Any] = [5, 1.5, True, [], ["a"], {}, {"a": 1}]
 NOT_OBJECTS: list[Any] = ["text", 5, True, [], [{}]]
 
 
-def put(params: Json, path: str, value: object) -> Json:
+def copy_with(params: Json, path: str, value: object) -> Json:
     """Return a copy of *params* with *value* at a path such as `message.parts.0.text`."""
     copy: Json = json.loads(json.dumps(params))
     *parents, name = path.split(".")
@@ -31,7 +31,7 @@ def put(params: Json, path: str, value: object) -> Json:
 
 def with_member(agent: Agent, path: str, value: object) -> Json:
     """Return the params of a send with one member replaced."""
-    return put({**agent.params(), "configuration": {}}, path, value)
+    return copy_with({**agent.params(), "configuration": {}}, path, value)
 
 
 @pytest.mark.parametrize("skill", [ABSENT, None, "", *NOT_STRINGS])
@@ -202,9 +202,9 @@ def test_a_null_content_counts_as_absent(agent: Agent, part: Json) -> None:
 
 @pytest.mark.parametrize("kind", ["video", "", 5, [], {}, "data", "file"])
 def test_a_part_whose_kind_does_not_fit_its_content_is_invalid_params_in_0_3(
-    old: Agent, kind: object
+    rpc_v03: Agent, kind: object
 ) -> None:
-    assert old.send("echo", {"kind": kind, "text": "hello"}).code == -32602
+    assert rpc_v03.send("echo", {"kind": kind, "text": "hello"}).code == -32602
 
 
 @pytest.mark.parametrize("text", NOT_STRINGS)
@@ -232,9 +232,9 @@ def test_a_files_name_and_type_of_another_type_are_invalid_params(
     agent: Agent, member: str, value: object
 ) -> None:
     part: Json = {"kind": "file", "file": {"bytes": "aGk=", member: value}}
-    modern = {"name": "filename", "mimeType": "mediaType"}
+    modern_names = {"name": "filename", "mimeType": "mediaType"}
     if agent.modern:
-        part = {"raw": "aGk=", modern[member]: value}
+        part = {"raw": "aGk=", modern_names[member]: value}
     assert agent.send("mirror", part).code == -32602
 
 

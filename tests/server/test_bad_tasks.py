@@ -6,7 +6,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from .asking import Agent, Json, state_of
+from .checking_client import Agent, Json, state_of
 
 pytestmark = pytest.mark.rotating("agent", "rpc", "dialect")
 
@@ -140,8 +140,8 @@ def test_a_page_size_out_of_bounds_is_invalid_params(
 
 
 @pytest.mark.parametrize("limit", [-1, "x", "", 1.5, 10**30, True, [], {}])
-def test_a_limit_that_is_not_a_count_is_invalid_params(old: Agent, limit: object) -> None:
-    assert old.ask("list", {"limit": limit}).code == -32602
+def test_a_limit_that_is_not_a_count_is_invalid_params(rpc_v03: Agent, limit: object) -> None:
+    assert rpc_v03.ask("list", {"limit": limit}).code == -32602
 
 
 @pytest.mark.parametrize("token", ["x", "-1", "1.5", "9" * 30, "\u00b2", "٣", "a\0b", "1 OR 1=1"])
@@ -199,14 +199,14 @@ def test_push_notifications_are_not_supported(
     config: Json = {"pushNotificationConfig": {"id": "c1", "url": url}}
     if agent.modern:
         config = {"id": "c1", "url": url}
-    names_of_one = {"taskId": task_id, "id": "c1"}
+    config_params = {"taskId": task_id, "id": "c1"}
     if not agent.modern:
-        names_of_one = {"id": task_id, "pushNotificationConfigId": "c1"}
-    names_of_all = {"taskId": task_id} if agent.modern else {"id": task_id}
+        config_params = {"id": task_id, "pushNotificationConfigId": "c1"}
+    list_params = {"taskId": task_id} if agent.modern else {"id": task_id}
     assert agent.ask("push set", {"taskId": task_id, **config}).code == -32003
-    assert agent.ask("push get", names_of_one).code == -32003
-    assert agent.ask("push delete", names_of_one).code == -32003
-    assert agent.ask("push list", names_of_all).code == -32003
+    assert agent.ask("push get", config_params).code == -32003
+    assert agent.ask("push delete", config_params).code == -32003
+    assert agent.ask("push list", list_params).code == -32003
 
 
 def test_a_send_with_a_push_config_is_refused(agent: Agent) -> None:

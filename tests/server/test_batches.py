@@ -11,8 +11,18 @@ import pytest
 from apcore_a2a_server.engine.clients import DISCONNECT_WATCH_DELAY
 from apcore_a2a_server.store.live import Waiter, Waiters
 
-from .asking import ROUTES, Json
-from .inloop import DIALECTS, ActionModule, Frame, Gate, Peer, Streams, gapless, serving, wait_until
+from .checking_client import ROUTES, Json
+from .inloop import (
+    DIALECTS,
+    ActionModule,
+    Frame,
+    Gate,
+    Peer,
+    StreamModule,
+    gapless,
+    serving,
+    wait_until,
+)
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
 from .test_stateful import Clock, Loop
@@ -25,7 +35,8 @@ async def bodies_written(
 ) -> list[bytes]:
     """Subscribe through ASGI until the stream ends, and return the bodies of all writes.
 
-    Like a user's middleware it adds a header; *header_counts* gets the number of headers before.
+    Like a user's middleware, it adds a header; before that, it appends the number of headers to
+    *header_counts*.
     """
     bodies: list[bytes] = []
     request = peer.request("subscribe", {"id": task_id}, {"Last-Event-ID": str(last)})
@@ -51,35 +62,35 @@ async def bodies_written(
 
 def frames(dialect: str, body: bytes) -> list[Frame]:
     """Return the frames of one write, which must all be complete."""
-    found: list[Frame] = []
+    parsed: list[Frame] = []
     for frame in body.decode().removesuffix("\n\n").split("\n\n"):
-        first, second = frame.split("\n")
-        data: Json = json.loads(second.removeprefix("data: "))
+        id_line, data_line = frame.split("\n")
+        data: Json = json.loads(data_line.removeprefix("data: "))
         result = data if dialect == "REST" else data["result"]
         if dialect == "0.3":
             kind, event = result["kind"].removesuffix("-update"), result
         else:
             ((kind, event),) = result.items()
-        found.append(Frame(int(first.removeprefix("id: ")), kind.removesuffix("Update"), event))
-    return found
+        parsed.append(Frame(int(id_line.removeprefix("id: ")), kind.removesuffix("Update"), event))
+    return parsed
 
 
-def chunks(count: int, size: int = 0) -> Streams:
+def chunks(count: int, size: int = 0) -> StreamModule:
     async def source(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
         for number in range(count):
             yield {"n": number, "text": "x" * size}
 
-    return Streams(source)
+    return StreamModule(source)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_events_that_wait_share_a_write(dialect: str) -> None:
+async def test_pending_events_share_a_write(dialect: str) -> None:
     async with serving({"work": chunks(3)}, dialect) as peer:
         async with peer.stream() as stream:
-            sent = await stream.rest()
-        for last in range(len(sent)):
-            write, end = await bodies_written(peer, sent[0].body["id"], last)
-            assert frames(dialect, write) == sent[last:]
+            sent_frames = await stream.rest()
+        for last in range(len(sent_frames)):
+            write, end = await bodies_written(peer, sent_frames[0].body["id"], last)
+            assert frames(dialect, write) == sent_frames[last:]
             assert end == b""
 
 
@@ -92,11 +103,11 @@ async def test_a_header_that_middleware_adds_to_a_stream_is_not_on_the_next_one(
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_large_events_that_wait_are_divided_into_several_writes(dialect: str) -> None:
+async def test_large_pending_events_are_divided_into_several_writes(dialect: str) -> None:
     async with serving({"work": chunks(5, size=40_000)}, dialect) as peer:
         async with peer.stream() as stream:
-            sent = await stream.rest()
-        *bodies, end = await bodies_written(peer, sent[0].body["id"], 2)
+            sent_frames = await stream.rest()
+        *bodies, end = await bodies_written(peer, sent_frames[0].body["id"], 2)
         numbers = [[frame.id for frame in frames(dialect, body)] for body in bodies]
         assert numbers == [[3, 4], [5, 6], [7, 8]]
         assert gapless([frame for body in bodies for frame in frames(dialect, body)], 3)
@@ -109,7 +120,7 @@ async def test_an_event_between_two_waits_is_not_missed() -> None:
         waiters.wake("t1", 2)
         assert await waiter.wait()
         waiter.after = 2
-        waiters.wake("t1", 2)  # no news
+        waiters.wake("t1", 2)  # not a newer version
         waiting = asyncio.create_task(waiter.wait())
         await asyncio.sleep(0)
         waiters.wake("t2", 3)
@@ -141,7 +152,7 @@ async def test_an_open_stream_needs_at_most_twenty_kilobytes() -> None:
     gate, count = Gate(), 50
     async with serving({"work": ActionModule(gate)}) as peer:
         task_id = await peer.start()
-        streams = peer.served.handler.streams
+        streams = peer.agent.handler.streams
 
         async def open_all() -> list[asyncio.Task[list[bytes]]]:
             """Open streams that are watched for a disconnect."""
@@ -151,8 +162,8 @@ async def test_an_open_stream_needs_at_most_twenty_kilobytes() -> None:
             gc.collect()
             return readers
 
-        warm = await open_all()
-        for reader in warm:
+        warm_up_readers = await open_all()
+        for reader in warm_up_readers:
             reader.cancel()
         await wait_until(lambda: len(streams) == 0)
         tracemalloc.start()

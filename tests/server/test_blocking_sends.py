@@ -34,10 +34,10 @@ async def test_a_blocking_send_waits_until_its_lost_task_is_taken_over(
     async with serving(modules, dialect, task_store=store) as peer:
         send = asyncio.create_task(peer.send())
         await wait_until(lambda: runs == 1)
-        tasks = peer.served.setup.tasks
+        tasks = peer.agent.setup.tasks
         (lease,) = tasks.leases()
         tasks.forget(lease.task_id)
-        peer.served.engine.on_lease_lost(lease)
+        peer.agent.engine.on_lease_lost(lease)
         answer = await send
         assert answer.state == "completed"
         assert contents(answer.task) == [{"runs": 2}]
@@ -59,7 +59,7 @@ async def test_a_blocking_send_is_refused_when_its_task_is_handed_over(
     async with serving(modules, dialect, task_store=store) as peer:
         send = asyncio.create_task(peer.client.send(peer.request("send", peer.wire.params("work"))))
         await started.wait()
-        await peer.served.drain(0.01)
+        await peer.agent.drain(0.01)
         response = await send
         assert response.status_code == 503
         assert response.headers["retry-after"] == "1"

@@ -14,18 +14,18 @@ from apcore_a2a_core.data import Message, Task, TaskState, TaskStatus
 from apcore_a2a_server import InMemoryTaskStore
 from apcore_a2a_server.store import TaskRecord
 
-from .asking import Json, state_of
+from .checking_client import Json, state_of
 from .inloop import (
     DIALECTS,
     NEEDS_APPROVAL,
     ActionModule,
     Gate,
-    Streams,
+    StreamModule,
     SyncActionModule,
     always,
     content_of,
     contents,
-    give_back,
+    echo,
     registry_of,
     serving,
     wait_until,
@@ -36,13 +36,13 @@ from .modules import Inputs
 pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "dialect")]
 
 
-def says(task: Json) -> str:
+def status_text_of(task: Json) -> str:
     """Return the text of the task's status message."""
     text: str = task["status"]["message"]["parts"][0]["text"]
     return text
 
 
-class Blocking:
+class BlockingAction:
     """A synchronous action that blocks until the test ends it."""
 
     def __init__(self) -> None:
@@ -66,23 +66,23 @@ async def test_canceling_a_working_task_cancels_its_module(dialect: str) -> None
         task_id = await peer.start()
         await gate.reached.wait()
         answer = await peer.ask("cancel", {"id": task_id})
-        assert (answer.state, says(answer.task)) == ("canceled", "Canceled by client")
+        assert (answer.state, status_text_of(answer.task)) == ("canceled", "Canceled by client")
         await gate.canceled.wait()
         assert gate.contexts[0].cancel_token.is_cancelled
         assert "artifacts" not in answer.task
         assert await peer.get(task_id) == answer.task
-        await wait_until(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.agent.engine.runs)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_paused_task_is_canceled(dialect: str) -> None:
-    modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"work": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with serving(modules, dialect) as peer:
         task_id = (await peer.send()).task["id"]
         answer = await peer.ask("cancel", {"id": task_id})
-        assert (answer.state, says(answer.task)) == ("canceled", "Canceled by client")
-        late = await peer.send("work", peer.part(text="yes"), taskId=task_id)
-        assert late.code == -32004
+        assert (answer.state, status_text_of(answer.task)) == ("canceled", "Canceled by client")
+        late_answer = await peer.send("work", peer.part(text="yes"), taskId=task_id)
+        assert late_answer.code == -32004
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -93,7 +93,7 @@ async def test_a_submitted_task_in_the_store_is_canceled(dialect: str) -> None:
     await store.save(TaskRecord(task, "", "work", 1))
     async with serving({"work": always({})}, dialect, task_store=store) as peer:
         answer = await peer.ask("cancel", {"id": "t"})
-        assert (answer.state, says(answer.task)) == ("canceled", "Canceled by client")
+        assert (answer.state, status_text_of(answer.task)) == ("canceled", "Canceled by client")
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -104,7 +104,7 @@ async def test_a_task_that_has_ended_is_not_cancelable(dialect: str, end: str) -
 
     modules: dict[str, object] = {"completed": always({}), "failed": ActionModule(fails)}
     modules |= dict.fromkeys(
-        ("canceled", "rejected"), ActionModule(give_back, annotations=NEEDS_APPROVAL)
+        ("canceled", "rejected"), ActionModule(echo, annotations=NEEDS_APPROVAL)
     )
     async with serving(modules, dialect) as peer:
         task_id = (await peer.send(end)).task["id"]
@@ -121,7 +121,7 @@ async def test_a_task_that_has_ended_is_not_cancelable(dialect: str, end: str) -
 
 
 async def test_a_synchronous_module_keeps_running_and_its_result_is_discarded() -> None:
-    action = Blocking()
+    action = BlockingAction()
     async with serving({"work": SyncActionModule(action)}) as peer:
         task_id = await peer.start()
         await asyncio.to_thread(action.started.wait)
@@ -129,7 +129,7 @@ async def test_a_synchronous_module_keeps_running_and_its_result_is_discarded() 
             answer = await peer.ask("cancel", {"id": task_id})
             assert answer.state == "canceled"
             assert action.token.is_cancelled
-            await wait_until(lambda: not peer.served.engine.runs)
+            await wait_until(lambda: not peer.agent.engine.runs)
             assert not action.ended.is_set()
         finally:
             action.end.set()
@@ -174,7 +174,7 @@ async def test_a_module_that_swallows_its_cancellation_stays_canceled() -> None:
         await reached.wait()
         answer = await peer.ask("cancel", {"id": task_id})
         await ended.wait()
-        await wait_until(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.agent.engine.runs)
         assert await peer.get(task_id) == answer.task
         assert [str(frame) for frame in await stream.rest()] == [
             "status working",
@@ -193,16 +193,16 @@ async def test_a_stream_ends_with_the_cancellation(dialect: str) -> None:
         finally:
             closed.set()
 
-    async with serving({"work": Streams(endless)}, dialect) as peer, peer.stream() as stream:
-        begun = [await stream.next() for _ in range(3)]
-        task_id = begun[0].body["id"]
+    async with serving({"work": StreamModule(endless)}, dialect) as peer, peer.stream() as stream:
+        first_frames = [await stream.next() for _ in range(3)]
+        task_id = first_frames[0].body["id"]
         answer = await peer.ask("cancel", {"id": task_id})
         (end,) = await stream.rest()
-        assert (str(end), end.id, end.says) == ("status canceled", 4, "Canceled by client")
+        assert (str(end), end.id, end.status_text) == ("status canceled", 4, "Canceled by client")
         await closed.wait()
         assert contents(answer.task) == [{"n": 0}]
-        async with peer.subscribe(task_id, 3) as back:
-            assert await back.rest() == [end]
+        async with peer.subscribe(task_id, 3) as resumed:
+            assert await resumed.rest() == [end]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -220,19 +220,19 @@ async def test_a_call_that_takes_too_long_fails(dialect: str) -> None:
     gate = Gate()
     async with serving({"work": ActionModule(gate)}, dialect, execution_timeout=0.05) as peer:
         task = (await peer.send()).task
-        assert (state_of(task), says(task)) == ("failed", "Execution timed out")
+        assert (state_of(task), status_text_of(task)) == ("failed", "Execution timed out")
         detail = content_of(task["status"]["message"]["parts"][1])
         assert (detail["code"], detail["data"]["type"]) == (-32603, "ModuleTimeoutError")
         await gate.canceled.wait()
-        await wait_until(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.agent.engine.runs)
 
 
 async def test_a_synchronous_module_that_takes_too_long_fails() -> None:
-    action = Blocking()
+    action = BlockingAction()
     async with serving({"work": SyncActionModule(action)}, execution_timeout=0.05) as peer:
         try:
             task = (await peer.send()).task
-            assert (state_of(task), says(task)) == ("failed", "Execution timed out")
+            assert (state_of(task), status_text_of(task)) == ("failed", "Execution timed out")
         finally:
             action.end.set()
 
@@ -243,11 +243,11 @@ async def test_a_stream_that_stalls_fails(dialect: str) -> None:
         yield {"n": 0}
         await asyncio.Event().wait()
 
-    modules = {"work": Streams(stalls)}
+    modules = {"work": StreamModule(stalls)}
     async with serving(modules, dialect, execution_timeout=0.05) as peer, peer.stream() as stream:
         frames = await stream.rest()
         assert [str(frame) for frame in frames][2:] == ["artifact", "status failed"]
-        assert frames[-1].says == "Execution timed out"
+        assert frames[-1].status_text == "Execution timed out"
 
 
 @pytest.mark.parametrize("streams", [False, True])
@@ -261,17 +261,19 @@ async def test_a_modules_own_timeout_applies_when_it_is_shorter(streams: bool) -
             closed.set()
 
     limits = {"timeout": 50}
-    module = Streams(stalls, resources=limits) if streams else ActionModule(gate, resources=limits)
+    module = (
+        StreamModule(stalls, resources=limits) if streams else ActionModule(gate, resources=limits)
+    )
     async with serving({"work": module}) as peer, peer.stream() as stream:
         frames = await stream.rest()
-        assert (str(frames[-1]), frames[-1].says) == ("status failed", "Execution timed out")
+        assert (str(frames[-1]), frames[-1].status_text) == ("status failed", "Execution timed out")
         await gate.canceled.wait()
 
 
 async def test_a_modules_own_timeout_does_not_extend_the_servers() -> None:
     module = ActionModule(Gate(), resources={"timeout": 60_000})
     async with serving({"work": module}, execution_timeout=0.05) as peer:
-        assert says((await peer.send()).task) == "Execution timed out"
+        assert status_text_of((await peer.send()).task) == "Execution timed out"
 
 
 async def test_the_timeout_of_a_nested_module_applies() -> None:
@@ -296,10 +298,10 @@ async def test_a_timeout_error_raised_by_the_module_is_an_internal_error(streams
         yield {"n": 0}
         raise TimeoutError
 
-    module = Streams(abort_in_stream) if streams else ActionModule(abort)
+    module = StreamModule(abort_in_stream) if streams else ActionModule(abort)
     async with serving({"work": module}) as peer, peer.stream() as stream:
         end = (await stream.rest())[-1]
-        assert (str(end), end.says) == ("status failed", "Internal error")
+        assert (str(end), end.status_text) == ("status failed", "Internal error")
 
 
 @pytest.mark.parametrize("limit", [5, 1000])
@@ -325,7 +327,7 @@ async def test_apcores_default_timeout_does_not_shorten_the_servers() -> None:
 
 
 async def test_paused_time_does_not_count_towards_the_timeout() -> None:
-    modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"work": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with serving(modules, execution_timeout=0.5) as peer:
         task_id = (await peer.send()).task["id"]
         await asyncio.sleep(0.6)

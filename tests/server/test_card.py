@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from apcore_a2a_server.push import PushSettings
 
-from .inloop import ActionModule, Peer, give_back, serving
+from .inloop import ActionModule, Peer, echo, serving
 from .inloop import anyio_backend as anyio_backend
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rotating("path")]
@@ -18,28 +18,28 @@ CARD = PATHS[0]
 
 @pytest.fixture
 async def peer(anyio_backend: Any) -> AsyncIterator[Peer]:
-    async with serving(
-        {"work": ActionModule(give_back)}, url="https://agent.example.com/a"
-    ) as peer:
+    async with serving({"work": ActionModule(echo)}, url="https://agent.example.com/a") as peer:
         yield peer
 
 
 async def test_both_paths_return_the_same_bytes_and_headers(peer: Peer) -> None:
-    one, other = [await peer.client.get(path) for path in PATHS]
-    assert one.status_code == other.status_code == 200
-    assert one.content == other.content
-    assert one.headers == other.headers
-    assert one.headers["content-type"] == "application/json"
-    assert one.headers["cache-control"] == "max-age=300"
-    assert one.headers["etag"].startswith('"')
+    first, second = [await peer.client.get(path) for path in PATHS]
+    assert first.status_code == second.status_code == 200
+    assert first.content == second.content
+    assert first.headers == second.headers
+    assert first.headers["content-type"] == "application/json"
+    assert first.headers["cache-control"] == "max-age=300"
+    assert first.headers["etag"].startswith('"')
 
 
 async def test_the_card_lists_the_agents_urls_and_bindings(peer: Peer) -> None:
     card = (await peer.client.get(CARD)).json()
     assert [
-        (each["protocolBinding"], each["protocolVersion"]) for each in card["supportedInterfaces"]
+        (interface["protocolBinding"], interface["protocolVersion"])
+        for interface in card["supportedInterfaces"]
     ] == [("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "1.0"), ("HTTP+JSON", "0.3")]
-    assert {each["url"] for each in card["supportedInterfaces"]} == {"https://agent.example.com/a/"}
+    urls = {interface["url"] for interface in card["supportedInterfaces"]}
+    assert urls == {"https://agent.example.com/a/"}
     assert (card["url"], card["protocolVersion"]) == ("https://agent.example.com/a/", "0.3.0")
     assert card["preferredTransport"] == "JSONRPC"
     assert card["capabilities"]["streaming"] is True
@@ -47,9 +47,9 @@ async def test_the_card_lists_the_agents_urls_and_bindings(peer: Peer) -> None:
     assert [skill["id"] for skill in card["skills"]] == ["work"]
 
 
-@pytest.mark.parametrize("wanted", [True, PushSettings(dev=True)])
-async def test_the_card_declares_push_notifications_when_enabled(wanted: Any) -> None:
-    async with serving({"work": ActionModule(give_back)}, push_notifications=wanted) as peer:
+@pytest.mark.parametrize("setting", [True, PushSettings(dev=True)])
+async def test_the_card_declares_push_notifications_when_enabled(setting: Any) -> None:
+    async with serving({"work": ActionModule(echo)}, push_notifications=setting) as peer:
         card = (await peer.client.get(CARD)).json()
         assert card["capabilities"]["pushNotifications"] is True
 
@@ -79,11 +79,11 @@ async def test_an_etag_without_quotes_does_not_match(peer: Peer) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_head_returns_only_the_headers(peer: Peer, path: str) -> None:
-    whole, head = await peer.client.get(path), await peer.client.head(path)
+    full, head = await peer.client.get(path), await peer.client.head(path)
     assert (head.status_code, head.content) == (200, b"")
-    assert head.headers == whole.headers
-    assert int(head.headers["content-length"]) == len(whole.content)
-    conditional = {"If-None-Match": whole.headers["etag"]}
+    assert head.headers == full.headers
+    assert int(head.headers["content-length"]) == len(full.content)
+    conditional = {"If-None-Match": full.headers["etag"]}
     assert (await peer.client.head(path, headers=conditional)).status_code == 304
 
 
@@ -121,11 +121,11 @@ async def test_an_unknown_path_is_not_found(peer: Peer) -> None:
 
 async def test_two_servers_with_the_same_modules_have_the_same_etag(peer: Peer) -> None:
     tag = (await peer.client.get(CARD)).headers["etag"]
-    modules = {"work": ActionModule(give_back)}
-    async with serving(modules, url="https://agent.example.com/a") as same:
-        assert (await same.client.get(CARD)).headers["etag"] == tag
-    async with serving(modules, url="https://agent.example.com/b") as other:
-        assert (await other.client.get(CARD)).headers["etag"] != tag
+    modules = {"work": ActionModule(echo)}
+    async with serving(modules, url="https://agent.example.com/a") as same_agent:
+        assert (await same_agent.client.get(CARD)).headers["etag"] == tag
+    async with serving(modules, url="https://agent.example.com/b") as other_agent:
+        assert (await other_agent.client.get(CARD)).headers["etag"] != tag
 
 
 class Config:
@@ -139,7 +139,7 @@ class Config:
 
 
 async def test_the_agents_identity_comes_from_the_options_or_else_the_config() -> None:
-    modules, members = {"work": ActionModule(give_back)}, ("name", "description", "version")
+    modules, members = {"work": ActionModule(echo)}, ("name", "description", "version")
 
     async def identity(**options: Any) -> tuple[str, ...]:
         async with serving(modules, **options) as peer:
@@ -163,7 +163,7 @@ async def test_the_agents_identity_comes_from_the_options_or_else_the_config() -
 
 
 async def test_text_in_other_scripts_is_not_escaped() -> None:
-    async with serving({"work": ActionModule(give_back)}, name="Übersetzer 翻訳") as peer:
+    async with serving({"work": ActionModule(echo)}, name="Übersetzer 翻訳") as peer:
         response = await peer.client.get(CARD)
         assert "Übersetzer 翻訳".encode() in response.content
         assert json.loads(response.content)["name"] == "Übersetzer 翻訳"

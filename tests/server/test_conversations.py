@@ -12,17 +12,17 @@ from apcore_a2a_server.engine.handler import Request
 from apcore_a2a_server.modules import Conversation
 from pydantic import BaseModel
 
-from .asking import Json, state_of
+from .checking_client import Json, state_of
 from .inloop import (
     DIALECTS,
     NEEDS_APPROVAL,
     ActionModule,
     Peer,
-    Streams,
+    StreamModule,
     SyncActionModule,
     content_of,
     contents,
-    give_back,
+    echo,
     serving,
     wait_until,
 )
@@ -43,13 +43,13 @@ class Listener:
     async def __call__(self, inputs: Inputs, context: Any) -> Inputs:
         self.conversations.append(context.services)
         self.data.append(context.data)
-        return {"said": texts(context.services.history)}
+        return {"history": texts(context.services.history)}
 
 
 def texts(history: Any) -> list[Any]:
     """Return the role and the first content of each message."""
     roles = {"ROLE_USER": "user", "ROLE_AGENT": "agent"}
-    return [f"{roles[each['role']]}: {content_of(each['parts'][0])}" for each in history]
+    return [f"{roles[entry['role']]}: {content_of(entry['parts'][0])}" for entry in history]
 
 
 async def say(peer: Peer, text: str, skill: str | None = "work", **members: Any) -> Json:
@@ -65,13 +65,13 @@ async def test_a_module_sees_the_earlier_messages_but_not_the_current_one(dialec
     listener = Listener()
     async with serving({"work": ActionModule(listener)}, dialect) as peer:
         first = await say(peer, "one")
-        assert contents(first) == [{"said": []}]
+        assert contents(first) == [{"history": []}]
         for number, text in enumerate(["two", "three"], 1):
             task = await say(peer, text, contextId=first["contextId"])
-            said = ["user: one", "user: two"][:number]
-            assert contents(task) == [{"said": said}]
+            earlier = ["user: one", "user: two"][:number]
+            assert contents(task) == [{"history": earlier}]
             assert task["contextId"] == first["contextId"]
-        assert contents(await say(peer, "else")) == [{"said": []}]
+        assert contents(await say(peer, "else")) == [{"history": []}]
         conversation, data = listener.conversations[1], listener.data[1]
         assert (conversation.context_id, conversation.task_id) != (first["contextId"], first["id"])
         assert data["ext.a2a.context_id"] == conversation.context_id == first["contextId"]
@@ -106,27 +106,27 @@ async def test_a_nested_module_sees_the_same_conversation() -> None:
 
     async with serving({"work": ActionModule(call_inner), "inner": ActionModule(listener)}) as peer:
         await say(peer, "one", contextId="c")
-        assert contents(await say(peer, "two", contextId="c")) == [{"said": ["user: one"]}]
+        assert contents(await say(peer, "two", contextId="c")) == [{"history": ["user: one"]}]
 
 
 async def test_a_streaming_module_sees_the_conversation() -> None:
     async def source(inputs: Inputs, context: Any) -> Any:
-        yield {"said": texts(context.services.history)}
+        yield {"history": texts(context.services.history)}
 
-    async with serving({"work": Streams(source)}) as peer:
+    async with serving({"work": StreamModule(source)}) as peer:
         async with peer.stream("work", peer.part(text="one"), contextId="c") as stream:
             await stream.rest()
         async with peer.stream("work", peer.part(text="two"), contextId="c") as stream:
             frames = await stream.rest()
-        assert frames[2].parts == [{"said": ["user: one"]}]
+        assert frames[2].parts == [{"history": ["user: one"]}]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_module_sees_the_other_parts_of_the_message(dialect: str) -> None:
     listener = Listener()
     async with serving({"work": ActionModule(listener)}, dialect) as peer:
-        more = [peer.part(data={"n": 2**60}), peer.part(text="second")]
-        await peer.send("work", peer.part(data={"a": 1}), *more)
+        other_parts = [peer.part(data={"n": 2**60}), peer.part(text="second")]
+        await peer.send("work", peer.part(data={"a": 1}), *other_parts)
         (conversation,) = listener.conversations
         assert conversation.parts == [{"data": {"n": 2**60}}, {"text": "second"}]
         assert listener.data[0]["ext.a2a.parts"] == conversation.parts
@@ -147,8 +147,8 @@ async def test_the_conversation_has_approvals_and_answers_in_order(dialect: str)
         assert texts(listener.conversations[0].history) == ["user: pay it", question]
         answered = await say(peer, "yes", None, contextId=context_id, taskId=paused["id"])
         assert (answered["id"], state_of(answered)) == (paused["id"], "completed")
-        said = ["user: pay it", question, "user: hello", "user: yes"]
-        assert texts(listener.conversations[1].history) == said
+        expected = ["user: pay it", question, "user: hello", "user: yes"]
+        assert texts(listener.conversations[1].history) == expected
 
 
 async def test_a_conversation_belongs_to_its_principal() -> None:
@@ -163,7 +163,7 @@ async def test_a_conversation_belongs_to_its_principal() -> None:
             request.metadata["skillId"] = "work"
             with Connection() as connection:
                 caller = Caller(owner, connection=connection)
-                return await peer.served.handler.send(Request(request, caller))
+                return await peer.agent.handler.send(Request(request, caller))
 
         for owner, text in (("ann", "a1"), ("bob", "b1"), ("ann", "a2"), ("bob", "b2")):
             assert (await send(owner, text)).context_id == "c"
@@ -193,14 +193,14 @@ async def test_a_conversation_keeps_a_hundred_messages_by_default() -> None:
 
 
 async def test_a_task_keeps_its_latest_messages() -> None:
-    modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"work": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with serving(modules, limits=Limits(max_history=4)) as peer:
         task = await say(peer, "start")
         for number in range(5):
             task = await say(peer, f"hm {number}", None, taskId=task["id"])
-        said = texts(task["history"])
-        assert said[1::2] == ["user: hm 3", "user: hm 4"]
-        assert len(said) == 4
+        history = texts(task["history"])
+        assert history[1::2] == ["user: hm 3", "user: hm 4"]
+        assert len(history) == 4
         assert state_of(await say(peer, "yes", None, taskId=task["id"])) == "completed"
 
 
@@ -222,7 +222,7 @@ async def test_a_conversation_expires() -> None:
     assert listener.conversations[-1].history == []
 
 
-# Modules that ask for more
+# Modules that ask for more input
 
 
 class Booking(BaseModel):
@@ -233,7 +233,7 @@ class Booking(BaseModel):
 async def book(inputs: Inputs, context: Any) -> Inputs:
     if not inputs.get("day"):
         context.services.ask(f"Which day in {inputs['city']}?", {"days": ["Monday", "Friday"]})
-    return {"booked": inputs, "said": texts(context.services.history)}
+    return {"booked": inputs, "history": texts(context.services.history)}
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -255,7 +255,7 @@ async def test_a_module_asks_for_input_and_continues_with_the_next_message(diale
         assert answered["id"] == task["id"]
         (output,) = contents(answered)
         assert output["booked"] == {"city": "Oslo", "day": "Friday"}
-        assert output["said"][-2] == "agent: Which day in Oslo?"
+        assert output["history"][-2] == "agent: Which day in Oslo?"
         assert len(answered["history"]) == 3
 
 
@@ -325,10 +325,10 @@ async def test_a_stream_that_asks_for_input_replaces_its_artifact() -> None:
         if not inputs.get("day"):
             raise InputRequiredError("Which day?")
 
-    async with serving({"work": Streams(source)}) as peer:
+    async with serving({"work": StreamModule(source)}) as peer:
         async with peer.stream("work", peer.part(data={"city": "Oslo"})) as stream:
             frames = await stream.rest()
-        assert (frames[-1].state, frames[-1].says) == ("input-required", "Which day?")
+        assert (frames[-1].state, frames[-1].status_text) == ("input-required", "Which day?")
         task_id = frames[0].body["id"]
         async with peer.stream("work", peer.part(data={"day": "Friday"}), taskId=task_id) as stream:
             frames = await stream.rest()
@@ -347,7 +347,7 @@ async def test_a_question_with_data_that_cannot_be_sent_fails_the_task(data: Any
 
     async with serving({"work": ActionModule(ask)}) as peer:
         assert state_of(await say(peer, "hi")) == "failed"
-        await wait_until(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.agent.engine.runs)
 
 
 async def test_a_question_may_have_data_with_large_integers() -> None:
@@ -358,7 +358,7 @@ async def test_a_question_may_have_data_with_large_integers() -> None:
         task = await say(peer, "hi")
         assert state_of(task) == "input-required"
         assert content_of(task["status"]["message"]["parts"][1])["input"]["data"] == {"x": 2**80}
-        await wait_until(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.agent.engine.runs)
 
 
 async def test_more_input_needs_approval_again() -> None:
@@ -388,16 +388,16 @@ async def test_more_input_needs_approval_again() -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_an_unanswered_question_fails_its_task(dialect: str) -> None:
     modules = {
-        "work": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+        "work": ActionModule(echo, annotations=NEEDS_APPROVAL),
         "book": ActionModule(book, input_schema=Booking),
     }
     async with serving(modules, dialect, input_timeout=0.6) as peer:
         before = asyncio.all_tasks()
         paused = await say(peer, "pay it")
-        asked = (await peer.send("book", peer.part(data={"city": "Oslo"}))).task
+        booking = (await peer.send("book", peer.part(data={"city": "Oslo"}))).task
         async with peer.subscribe(paused["id"]) as stream:
             assert [frame.state for frame in await stream.rest()] == ["input-required", "failed"]
-        for task, subject in ((paused, "Approval"), (asked, "The question")):
+        for task, subject in ((paused, "Approval"), (booking, "The question")):
             expired = await peer.get(task["id"])
             while state_of(expired) == "input-required":
                 await asyncio.sleep(0.02)
@@ -405,20 +405,20 @@ async def test_an_unanswered_question_fails_its_task(dialect: str) -> None:
             text = content_of(expired["status"]["message"]["parts"][0])
             assert text == f"{subject} expired: no answer arrived in time"
             assert state_of(expired) == "failed"
-        late = await peer.send("work", peer.part(text="yes"), taskId=paused["id"])
-        assert late.code == -32004
+        late_answer = await peer.send("work", peer.part(text="yes"), taskId=paused["id"])
+        assert late_answer.code == -32004
         await wait_until(lambda: asyncio.all_tasks() == before)
 
 
 async def test_an_unclear_answer_does_not_extend_the_timeout() -> None:
-    modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"work": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with serving(modules, input_timeout=1.5) as peer:
         task = await say(peer, "pay it")
         await asyncio.sleep(0.75)
         for _ in range(3):
             task = await say(peer, "hm", None, taskId=task["id"])
             assert state_of(task) == "input-required"
-        await asyncio.sleep(1)  # longer than the remaining time, shorter than the whole
+        await asyncio.sleep(1)  # longer than the remaining time, shorter than the timeout
         assert await peer.state(task["id"]) == "failed"
 
 
@@ -434,16 +434,16 @@ async def test_a_run_may_outlast_the_input_timeout_after_an_answer() -> None:
 
 
 async def test_a_task_of_an_earlier_process_expires_when_it_is_answered_too_late() -> None:
-    modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"work": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     store = DictStore()
     async with serving(modules, task_store=store, input_timeout=0.1) as peer:
         task = await say(peer, "pay it")
     await asyncio.sleep(0.15)
     async with serving(modules, task_store=store) as peer:
         assert await peer.state(task["id"]) == "input-required"
-        late = await say(peer, "yes", None, taskId=task["id"])
-        assert state_of(late) == "failed"
-        assert "expired" in content_of(late["status"]["message"]["parts"][0])
+        expired = await say(peer, "yes", None, taskId=task["id"])
+        assert state_of(expired) == "failed"
+        assert "expired" in content_of(expired["status"]["message"]["parts"][0])
 
 
 async def test_an_answer_to_an_earlier_question_is_ignored() -> None:
@@ -480,7 +480,7 @@ async def test_an_answer_to_an_earlier_question_is_ignored() -> None:
 
 
 async def test_arguments_are_shown_in_readable_form() -> None:
-    modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"work": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with serving(modules) as peer:
         arguments = {
             "file_name": "a\x1b[31m\nb",

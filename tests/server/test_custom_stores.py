@@ -22,11 +22,11 @@ from .inloop import (
     ActionModule,
     Gate,
     Peer,
-    Streams,
+    StreamModule,
     app_of,
     contents,
+    echo,
     gapless,
-    give_back,
     metadata_of,
     registry_of,
     serving,
@@ -61,9 +61,9 @@ class DictStore:
             for record in reversed(self.records.values())
             if context_id in (None, record.task.context_id)
         ]
-        first = int(cursor or 0)
-        more = len(records) > first + limit
-        return TaskListResult(records[first : first + limit], str(first + limit) if more else None)
+        start = int(cursor or 0)
+        next_cursor = str(start + limit) if len(records) > start + limit else None
+        return TaskListResult(records[start : start + limit], next_cursor)
 
     async def delete(self, task_id: str) -> bool:
         return self.records.pop(task_id, None) is not None
@@ -93,12 +93,12 @@ class BrokenStore(DictStore):
 
 STORES = [DictStore, SdkStore]
 MODULES: dict[str, object] = {
-    "work": ActionModule(give_back),
-    "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+    "work": ActionModule(echo),
+    "pay": ActionModule(echo, annotations=NEEDS_APPROVAL),
 }
 
 
-async def three(inputs: Inputs, context: Any) -> Any:
+async def three_chunks(inputs: Inputs, context: Any) -> Any:
     for number in range(3):
         yield {"n": number}
 
@@ -111,14 +111,17 @@ async def test_a_task_is_sent_read_and_listed(dialect: str, store: Any) -> None:
         assert contents(task) == [{"text": "hello"}]
         assert metadata_of(task) == {"skillId": "work"}
         assert await peer.get(task["id"]) == task
-        other = (await peer.send()).task
+        other_task = (await peer.send()).task
         options = (
             {"includeArtifacts": "true" if dialect == "REST" else True} if dialect != "0.3" else {}
         )
         listed = (await peer.ask("list", options)).result["tasks"]
-        assert {each["id"]: each for each in listed} == {task["id"]: task, other["id"]: other}
+        assert {entry["id"]: entry for entry in listed} == {
+            task["id"]: task,
+            other_task["id"]: other_task,
+        }
         ours = (await peer.ask("list", {"contextId": "ours"})).result["tasks"]
-        assert [each["id"] for each in ours] == [task["id"]]
+        assert [entry["id"] for entry in ours] == [task["id"]]
         assert (await peer.ask("get", {"id": "unknown"})).code == -32001
 
 
@@ -137,7 +140,7 @@ async def test_a_task_is_canceled(dialect: str, store: Any) -> None:
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_task_is_streamed_and_read_again(dialect: str, store: Any) -> None:
-    async with serving({"work": Streams(three)}, dialect, task_store=store()) as peer:
+    async with serving({"work": StreamModule(three_chunks)}, dialect, task_store=store()) as peer:
         async with peer.stream() as stream:
             frames = await stream.rest()
         assert gapless(frames)
@@ -195,7 +198,7 @@ async def test_a_new_server_can_cancel_a_paused_task(dialect: str, store: Any) -
 async def test_many_tasks_are_listed_page_by_page(store: Any) -> None:
     async with serving(MODULES, task_store=store()) as peer:
         task_ids = [(await peer.send()).task["id"] for _ in range(230)]
-        for client, token in ((peer, "nextPageToken"), (peer.by("0.3"), "nextCursor")):
+        for client, token in ((peer, "nextPageToken"), (peer.in_dialect("0.3"), "nextCursor")):
             listed: list[str] = []
             cursor: Any = None
             while cursor != "":
@@ -215,7 +218,7 @@ async def test_tasks_are_listed_newest_first_in_0_3() -> None:
         first = await peer.start("wait")
         second = (await peer.send()).task["id"]
         gate.opened.set()
-        await wait_until(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.agent.engine.runs)
         listed = (await peer.ask("list")).result["tasks"]
         assert [task["id"] for task in listed] == [second, first]
 
@@ -228,7 +231,7 @@ async def test_a_saved_record_is_not_modified_later() -> None:
         yield await gate(inputs, context)
         yield {"n": 1}
 
-    modules = {"work": Streams(source)}
+    modules = {"work": StreamModule(source)}
     async with serving(modules, task_store=store) as peer, peer.stream() as stream:
         await gate.reached.wait()
         (saved,) = store.records.values()
@@ -239,9 +242,9 @@ async def test_a_saved_record_is_not_modified_later() -> None:
         assert store.records[saved.task.id].version == 5
 
 
-async def test_a_store_gets_the_start_and_the_end_with_their_versions() -> None:
+async def test_a_store_saves_the_start_and_the_end_of_a_task_with_their_versions() -> None:
     store = DictStore()
-    modules = {"work": Streams(three)}
+    modules = {"work": StreamModule(three_chunks)}
     async with serving(modules, task_store=store) as peer, peer.stream() as stream:
         frames = await stream.rest()
     task_id = frames[0].body["id"]
@@ -294,7 +297,7 @@ def test_each_of_the_seven_methods_is_required(method: str) -> None:
 
 @pytest.mark.parametrize("operation", ["send", "stream"])
 @pytest.mark.parametrize("skill", ["work", "pay"])
-async def test_a_store_that_fails_at_the_start_of_a_task_refuses_the_message(
+async def test_a_message_is_refused_if_the_store_fails_at_the_start_of_its_task(
     skill: str, operation: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate, store = Gate(), BrokenStore(lambda record: True)
@@ -302,19 +305,19 @@ async def test_a_store_that_fails_at_the_start_of_a_task_refuses_the_message(
     async with serving(modules, task_store=store) as peer:
         before = asyncio.all_tasks()
         for dialect in ("1.0", "0.3"):
-            client = peer.by(dialect)
+            client = peer.in_dialect(dialect)
             answer = await client.ask(operation, client.wire.params(skill))
             assert answer.error is not None
             assert (answer.code, answer.error["message"]) == (-32603, "Internal error")
         assert SECRET in caplog.text
         await wait_until(lambda: asyncio.all_tasks() == before)
-        assert not peer.served.engine.runs
+        assert not peer.agent.engine.runs
         assert not store.records
         assert (await peer.ask("list")).result["tasks"] == []
     assert not gate.calls
 
 
-def ended(record: TaskRecord) -> bool:
+def has_ended(record: TaskRecord) -> bool:
     return record.task.status.state in TERMINAL
 
 
@@ -322,8 +325,8 @@ def ended(record: TaskRecord) -> bool:
 async def test_a_store_that_fails_at_the_end_of_a_task_does_not_hide_the_result(
     dialect: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = BrokenStore(ended)
-    async with serving({"work": Streams(three)}, dialect, task_store=store) as peer:
+    store = BrokenStore(has_ended)
+    async with serving({"work": StreamModule(three_chunks)}, dialect, task_store=store) as peer:
         assert (await peer.send()).state == "completed"
         async with peer.stream() as stream:
             frames = await stream.rest()
@@ -331,13 +334,13 @@ async def test_a_store_that_fails_at_the_end_of_a_task_does_not_hide_the_result(
         assert gapless(frames)
         task = await peer.get(frames[0].body["id"])
         assert contents(task) == [{"n": 0}, {"n": 1}, {"n": 2}]
-        assert not peer.served.engine.runs
+        assert not peer.agent.engine.runs
     assert "end not saved by the store" in caplog.text
 
 
 async def test_a_cancellation_that_cannot_be_saved_still_cancels() -> None:
     gate = Gate()
-    async with serving({"work": ActionModule(gate)}, task_store=BrokenStore(ended)) as peer:
+    async with serving({"work": ActionModule(gate)}, task_store=BrokenStore(has_ended)) as peer:
         task_id = await peer.start()
         await gate.reached.wait()
         assert (await peer.ask("cancel", {"id": task_id})).state == "canceled"
@@ -360,11 +363,11 @@ async def test_health_reports_healthy_while_the_store_answers() -> None:
 async def test_health_reports_a_failing_store_without_the_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class Down(DictStore):
+    class UnreachableStore(DictStore):
         async def get(self, task_id: str) -> TaskRecord | None:
             raise ConnectionError(SECRET)
 
-    async with serving(MODULES, task_store=Down()) as peer:
+    async with serving(MODULES, task_store=UnreachableStore()) as peer:
         response = await health(peer)
         assert response.status_code == 503
         body = response.json()
@@ -389,7 +392,7 @@ async def test_health_does_not_wait_for_a_store_that_hangs() -> None:
 
 
 class SlowReadStore(DictStore):
-    """A store whose reads never end, as behind a long queue, while it stores what it is given."""
+    """A store that saves tasks, but whose reads of unknown tasks never end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -403,7 +406,7 @@ class SlowReadStore(DictStore):
         return None
 
 
-async def test_health_does_not_wait_for_a_check_while_the_store_stores_tasks(
+async def test_health_does_not_wait_for_a_read_while_the_store_saves_tasks(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with serving(MODULES, task_store=SlowReadStore()) as peer:
@@ -417,7 +420,7 @@ async def test_health_does_not_wait_for_a_check_while_the_store_stores_tasks(
                 await asyncio.sleep(0.05)
 
 
-async def test_health_checks_at_the_same_time_ask_the_store_once() -> None:
+async def test_concurrent_health_checks_read_the_store_once() -> None:
     store = SlowReadStore()
     async with serving(MODULES, task_store=store) as peer:
         responses = await asyncio.gather(*(health(peer) for _ in range(50)))
@@ -426,14 +429,14 @@ async def test_health_checks_at_the_same_time_ask_the_store_once() -> None:
 
 
 @pytest.mark.clock
-async def test_health_gives_up_a_store_that_hangs_within_a_second() -> None:
+async def test_health_gives_up_on_a_hanging_store_within_a_second() -> None:
     async with serving(MODULES, task_store=HangingReadStore()) as peer:
         start = asyncio.get_running_loop().time()
         await health(peer)
         assert 0.7 < asyncio.get_running_loop().time() - start < 1
 
 
-async def test_a_store_that_hangs_at_the_start_is_cut_off_by_the_timeout() -> None:
+async def test_a_store_that_hangs_at_the_start_of_a_task_is_cut_off_by_the_timeout() -> None:
     class HangingSaveStore(DictStore):
         async def save(self, record: TaskRecord) -> None:
             await super().save(record)
@@ -443,8 +446,8 @@ async def test_a_store_that_hangs_at_the_start_is_cut_off_by_the_timeout() -> No
     store = HangingSaveStore()
     async with serving(MODULES, task_store=store, execution_timeout=0.05) as peer:
         assert (await peer.send()).code == -32603
-        assert not peer.served.engine.runs
-    assert all(ended(record) for record in store.records.values()), "a task is still working"
+        assert not peer.agent.engine.runs
+    assert all(has_ended(record) for record in store.records.values()), "a task is still working"
 
 
 def log_of(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
@@ -491,7 +494,7 @@ async def test_stores_without_limitations_log_nothing(
 async def test_tasks_of_other_programs_in_a_store_of_the_sdk_are_left_alone(dialect: str) -> None:
     store = SdkStore()
     await store.save(SdkTask(id="foreign", context_id="c"), ServerCallContext())
-    async with serving({"work": ActionModule(give_back)}, dialect, task_store=store) as peer:
+    async with serving({"work": ActionModule(echo)}, dialect, task_store=store) as peer:
         own = (await peer.send()).task["id"]
         listed = (await peer.ask("list")).result["tasks"]
         assert [task["id"] for task in listed] == [own]

@@ -18,14 +18,14 @@ from apcore_a2a_core import InputRequiredError
 from apcore_a2a_server import InMemoryTaskStore, Limits
 from apcore_a2a_server.store import Event, UnavailableError
 
-from .asking import state_of
+from .checking_client import state_of
 from .inloop import (
     DIALECTS,
     NEEDS_APPROVAL,
     ActionModule,
     Gate,
     Peer,
-    Streams,
+    StreamModule,
     gapless,
     serving,
     wait_until,
@@ -52,10 +52,10 @@ async def lose_stream(peer: Peer, gate: Gate, skill: str = "work", **members: An
 
 async def lose_send(peer: Peer, gate: Gate, skill: str = "work", **members: Any) -> str:
     """Send a blocking message, disconnect while the module is running, and return its task's id."""
-    before = {*peer.served.engine.runs}
+    before = {*peer.agent.engine.runs}
     sending = asyncio.create_task(peer.send(skill, **members))
     await gate.reached.wait()
-    (task_id,) = {*peer.served.engine.runs} - before
+    (task_id,) = {*peer.agent.engine.runs} - before
     sending.cancel()
     with suppress(asyncio.CancelledError):
         await sending
@@ -99,7 +99,7 @@ async def outlast(peer: Peer, gate: Gate) -> None:
 
 async def wait_for_disconnects(peer: Peer, count: int = 1) -> None:
     """Wait until the server has noticed *count* disconnects and their grace period runs."""
-    await wait_until(lambda: len(peer.served.handler.watchers._grace_timers) == count)
+    await wait_until(lambda: len(peer.agent.handler.watchers._grace_timers) == count)
 
 
 async def end_of(peer: Peer, task_id: str) -> tuple[str, str]:
@@ -125,11 +125,11 @@ async def test_by_default_a_client_has_three_to_five_seconds_to_reconnect() -> N
 async def test_the_task_of_a_disconnected_client_is_canceled(dialect: str) -> None:
     gated = GatedModules()
     async with serving(gated.modules, dialect, limits=Limits(disconnect_grace=GRACE)) as peer:
-        lost = await gated.lose(peer)
+        lost_ids = await gated.lose(peer)
         await wait_until_canceled(*gated.gates.values())
         assert all(gate.contexts[0].cancel_token.is_cancelled for gate in gated.gates.values())
-        assert [await end_of(peer, task_id) for task_id in lost] == [LOST, LOST]
-        await wait_until(lambda: not peer.served.engine.runs)
+        assert [await end_of(peer, task_id) for task_id in lost_ids] == [LOST, LOST]
+        await wait_until(lambda: not peer.agent.engine.runs)
 
 
 @every_dialect
@@ -138,44 +138,44 @@ async def test_a_task_keeps_running_without_its_client_if_configured(dialect: st
     options: Any = {"cancel_on_disconnect": False, "limits": Limits(disconnect_grace=0)}
     async with serving(gated.modules, dialect, **options) as peer:
         before = asyncio.all_tasks()
-        lost = await gated.lose(peer)
-        runs = {run.task for run in peer.served.engine.runs.values()}
+        lost_ids = await gated.lose(peer)
+        runs = {run.task for run in peer.agent.engine.runs.values()}
         await wait_until(lambda: asyncio.all_tasks() - before == runs)
-        assert [await peer.state(task_id) for task_id in lost] == ["working"] * 2
+        assert [await peer.state(task_id) for task_id in lost_ids] == ["working"] * 2
         gated.open()
         await asyncio.wait(runs)
-        assert [await peer.state(task_id) for task_id in lost] == ["completed"] * 2
+        assert [await peer.state(task_id) for task_id in lost_ids] == ["completed"] * 2
 
 
 @every_dialect
 async def test_a_client_that_reconnects_in_time_keeps_its_task(dialect: str) -> None:
-    steps, other = Steps(), Gate()
-    modules = {"work": Streams(steps), "other": ActionModule(other)}
+    steps, other_gate = Steps(), Gate()
+    modules = {"work": StreamModule(steps), "other": ActionModule(other_gate)}
     async with serving(modules, dialect, limits=Limits(disconnect_grace=GRACE)) as peer:
         async with peer.stream() as stream:
             steps.push({"n": 0})
-            begun = [await stream.next() for _ in range(2)]
+            first_frames = [await stream.next() for _ in range(2)]
         await wait_for_disconnects(peer)
-        async with peer.subscribe(begun[0].body["id"], begun[-1].id) as back:
-            await outlast(peer, other)
+        async with peer.subscribe(first_frames[0].body["id"], first_frames[-1].id) as resumed:
+            await outlast(peer, other_gate)
             steps.push({"n": 1})
             steps.end()
-            rest = await back.rest()
-    assert [str(frame) for frame in rest] == ["artifact", "artifact", "status completed"]
-    assert gapless([*begun, *rest])
+            later_frames = await resumed.rest()
+    assert [str(frame) for frame in later_frames] == ["artifact", "artifact", "status completed"]
+    assert gapless([*first_frames, *later_frames])
 
 
 @every_dialect
 async def test_a_task_runs_until_its_last_reader_disconnects(dialect: str) -> None:
-    gate, other = Gate(), Gate()
-    modules = {"work": ActionModule(gate), "other": ActionModule(other)}
+    gate, other_gate = Gate(), Gate()
+    modules = {"work": ActionModule(gate), "other": ActionModule(other_gate)}
     async with serving(modules, dialect, limits=Limits(disconnect_grace=GRACE)) as peer:
         async with peer.stream() as stream:
             task_id = (await stream.next()).body["id"]
-            async with peer.subscribe(task_id) as second:
-                await second.next()
+            async with peer.subscribe(task_id) as second_stream:
+                await second_stream.next()
                 await stream.response.aclose()
-                await outlast(peer, other)
+                await outlast(peer, other_gate)
                 assert await peer.state(task_id) == "working"
         await wait_until_canceled(gate)
         assert await end_of(peer, task_id) == LOST
@@ -193,13 +193,13 @@ class FailingStore(InMemoryTaskStore):
 
 
 @every_dialect
-async def test_a_task_runs_on_if_its_stream_ends_because_the_store_fails(
+async def test_a_task_keeps_running_if_its_stream_ends_because_the_store_fails(
     dialect: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     steps, store = Steps(), FailingStore()
     options: Any = {"limits": Limits(disconnect_grace=0), "task_store": store}
     async with (
-        serving({"work": Streams(steps)}, dialect, **options) as peer,
+        serving({"work": StreamModule(steps)}, dialect, **options) as peer,
         peer.stream() as stream,
     ):
         task = await stream.next()
@@ -218,41 +218,43 @@ async def test_a_task_runs_on_if_its_stream_ends_because_the_store_fails(
 
 @every_dialect
 async def test_a_non_blocking_task_is_not_canceled_when_a_reader_disconnects(dialect: str) -> None:
-    gate, other = Gate(), Gate()
-    modules = {"work": ActionModule(gate), "other": ActionModule(other)}
+    gate, other_gate = Gate(), Gate()
+    modules = {"work": ActionModule(gate), "other": ActionModule(other_gate)}
     async with serving(modules, dialect, limits=Limits(disconnect_grace=0)) as peer:
         task_id = await peer.start()
         async with peer.subscribe(task_id) as stream:
             await stream.next()
-        await outlast(peer, other)
+        await outlast(peer, other_gate)
         assert await peer.state(task_id) == "working"
         gate.opened.set()
-        await wait_until(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.agent.engine.runs)
         assert await peer.state(task_id) == "completed"
 
 
 @every_dialect
 async def test_a_paused_task_is_not_canceled_when_its_client_disconnects(dialect: str) -> None:
-    gated, other = GatedModules(), Gate()
+    gated, other_gate = GatedModules(), Gate()
 
-    def asking(gate: Gate) -> ActionModule:
-        async def asks(inputs: Inputs, context: Any) -> None:
+    def pausing_module(gate: Gate) -> ActionModule:
+        async def pause(inputs: Inputs, context: Any) -> None:
             await gate(inputs, context)
             raise InputRequiredError("Which one?")
 
-        return ActionModule(asks)
+        return ActionModule(pause)
 
-    modules = {name: asking(gate) for name, gate in gated.gates.items()}
+    modules = {name: pausing_module(gate) for name, gate in gated.gates.items()}
     async with serving(
-        {**modules, "other": ActionModule(other)}, dialect, limits=Limits(disconnect_grace=GRACE)
+        {**modules, "other": ActionModule(other_gate)},
+        dialect,
+        limits=Limits(disconnect_grace=GRACE),
     ) as peer:
-        lost = await gated.lose(peer)
-        await wait_for_disconnects(peer, len(lost))
+        lost_ids = await gated.lose(peer)
+        await wait_for_disconnects(peer, len(lost_ids))
         gated.open()
-        await wait_until(lambda: not peer.served.engine.runs)
-        await outlast(peer, other)
+        await wait_until(lambda: not peer.agent.engine.runs)
+        await outlast(peer, other_gate)
         paused = ("input-required", "Which one?")
-        assert [await end_of(peer, task_id) for task_id in lost] == [paused] * 2
+        assert [await end_of(peer, task_id) for task_id in lost_ids] == [paused] * 2
 
 
 @every_dialect
@@ -295,9 +297,9 @@ class Endless:
 
 async def hang_up(peer: Peer, number: int, seconds: float) -> None:
     """Open a stream or send a message, then close the connection; some connections are reset."""
-    by, url = peer.by(DIALECTS[number % 3]), peer.client.base_url
+    client, url = peer.in_dialect(DIALECTS[number % 3]), peer.client.base_url
     operation = "stream" if number % 2 else "send"
-    request = by.request(operation, by.wire.params(operation))
+    request = client.request(operation, client.wire.params(operation))
     _, writer = await asyncio.open_connection(url.host, url.port)
     writer.write(as_bytes(h11.Connection(h11.CLIENT), request))
     await asyncio.sleep(seconds)  # the moment of the disconnect
@@ -325,25 +327,25 @@ LOOPS = {"asyncio": False, "uvloop": True}
 )
 @pytest.mark.parametrize("clients", [50, pytest.param(500, marks=pytest.mark.soak)])
 async def test_many_disconnects_leak_nothing(clients: int) -> None:
-    endless, moments = Endless(), random.Random(clients)
-    modules = {"send": ActionModule(endless), "stream": Streams(endless.stream)}
+    endless, delays = Endless(), random.Random(clients)
+    modules = {"send": ActionModule(endless), "stream": StreamModule(endless.stream)}
     limits = Limits(max_streams_per_client=clients, disconnect_grace=0.1, client_share=None)
-    many: Any = {"max_streams": clients, "max_runs": clients, "limits": limits}
-    async with serving(modules, **many) as peer:
+    options: Any = {"max_streams": clients, "max_runs": clients, "limits": limits}
+    async with serving(modules, **options) as peer:
         await peer.ask("list")
         tasks, files = asyncio.all_tasks(), descriptors()
         async with asyncio.TaskGroup() as group:
             for number in range(clients):
-                seconds = moments.uniform(0, clients * 0.003)
+                seconds = delays.uniform(0, clients * 0.003)
                 group.create_task(hang_up(peer, number, seconds))
-        await wait_until(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.agent.engine.runs)
         await wait_until(lambda: asyncio.all_tasks() == tasks)
         assert len(endless.tokens) > clients / 2
         assert endless.canceled == len(endless.tokens)
         assert all(token.is_cancelled for token in endless.tokens)
-        assert len(peer.served.handler.streams) == 0
-        assert not peer.served.handler.watchers._watchers
-        assert not peer.served.handler.watchers._grace_timers
+        assert len(peer.agent.handler.streams) == 0
+        assert not peer.agent.handler.watchers._watchers
+        assert not peer.agent.handler.watchers._grace_timers
         canceled = await peer.ask("list", {"status": "TASK_STATE_CANCELED"})
         assert canceled.result["totalSize"] == len(endless.tokens)
         await wait_until(lambda: descriptors() <= files)

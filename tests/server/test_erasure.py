@@ -12,10 +12,10 @@ from apcore_a2a_core.values import is_object
 from apcore_a2a_server.push import PushSettings
 from apcore_a2a_server.store import InMemoryTaskStore
 
-from .asking import Json
-from .inloop import NEEDS_APPROVAL, ActionModule, Gate, Peer, give_back, serving
+from .checking_client import Json
+from .inloop import NEEDS_APPROVAL, ActionModule, Gate, Peer, echo, serving
 from .inloop import anyio_backend as anyio_backend
-from .principals import Headers
+from .principals import HeaderAuth
 from .test_custom_stores import DictStore
 from .test_operators import ADA, BOB, OP, audited_operations, by, keys, send_as
 
@@ -30,10 +30,10 @@ def modules(gate: Gate) -> dict[str, object]:
         return {"earlier": len(context.services.history)}
 
     return {
-        "work": ActionModule(give_back),
+        "work": ActionModule(echo),
         "recall": ActionModule(recall),
         "wait": ActionModule(gate),
-        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+        "pay": ActionModule(echo, annotations=NEEDS_APPROVAL),
     }
 
 
@@ -48,7 +48,7 @@ async def listed(peer: Peer, headers: Json) -> list[Json]:
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "a user's", "the SDK's"])
-async def test_nothing_is_left_of_the_tasks_of_a_principal(
+async def test_deleting_the_tasks_of_a_principal_leaves_nothing_of_them(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     stores = {
@@ -74,7 +74,7 @@ async def test_nothing_is_left_of_the_tasks_of_a_principal(
         )
         assert in_tenant.status_code == 200
         await peer.ask("push set", {"taskId": paused["id"], **HOOK}, by(ADA))
-        others = (await send_as(peer, "work", BOB)).task
+        bobs_task = (await send_as(peer, "work", BOB)).task
         with caplog.at_level(logging.INFO, "apcore_a2a.audit"):
             response = await delete(peer, "apikey|ada", OP)
 
@@ -84,9 +84,9 @@ async def test_nothing_is_left_of_the_tasks_of_a_principal(
         for task in (first, paused, running):
             assert (await peer.ask("get", {"id": task["id"]}, by(ADA))).code == -32001
         assert await listed(peer, by(ADA)) == []
-        assert [task["id"] for task in await listed(peer, by(BOB))] == [others["id"]]
-        again = (await send_as(peer, "work", {**ADA, **key}, contextId="c")).task
-        assert again["id"] != first["id"]
+        assert [task["id"] for task in await listed(peer, by(BOB))] == [bobs_task["id"]]
+        repeated = (await send_as(peer, "work", {**ADA, **key}, contextId="c")).task
+        assert repeated["id"] != first["id"]
         recalled = await send_as(peer, "recall", ADA, contextId="c")
         (part,) = recalled.task["artifacts"][0]["parts"]
         assert is_object(part["data"])
@@ -95,10 +95,10 @@ async def test_nothing_is_left_of_the_tasks_of_a_principal(
         assert (await delete(peer, "apikey|ada", OP)).json() == {"deleted": 0}
 
 
-async def test_a_principal_may_contain_characters_of_paths() -> None:
+async def test_a_principal_may_contain_slashes_and_colons() -> None:
     issuer = "https://one.example.com"
     headers = {"x-name": "ada", "x-issuer": issuer}
-    options: Json = {"auth": Headers(), "operators": lambda identity: identity.id == "op"}
+    options: Json = {"auth": HeaderAuth(), "operators": lambda identity: identity.id == "op"}
     async with serving(modules(Gate()), **options) as peer:
         await send_as(peer, "work", headers)
         operator = {"x-name": "op"}
@@ -122,12 +122,12 @@ async def test_a_page_of_another_origin_cannot_delete_tasks() -> None:
     assert response.status_code == 403
 
 
-async def test_a_store_that_cannot_delete_is_named() -> None:
-    class Keeping(InMemoryTaskStore):
+async def test_deletion_is_not_implemented_if_the_store_cannot_delete() -> None:
+    class UndeletingStore(InMemoryTaskStore):
         async def delete_ended(self, owner: str) -> Any:
             return None
 
-    async with serving(modules(Gate()), auth=keys(), task_store=Keeping(), **RULES) as peer:
+    async with serving(modules(Gate()), auth=keys(), task_store=UndeletingStore(), **RULES) as peer:
         response = await delete(peer, "apikey|ada", OP)
     assert (response.status_code, response.json()["error"]["code"]) == (501, "NOT_IMPLEMENTED")
 
@@ -145,7 +145,7 @@ async def test_the_stream_of_a_deleted_task_ends_with_its_cancellation() -> None
     assert frames[-1].state == "canceled"
 
 
-async def test_the_anonymous_principal_is_deleted_by_the_command_only() -> None:
+async def test_tasks_of_the_anonymous_principal_cannot_be_deleted_over_http() -> None:
     async with serving(modules(Gate())) as peer:
         await peer.send("work", peer.part(text="hi"))
         assert (await peer.client.delete("/apcore/principals//tasks")).status_code == 404

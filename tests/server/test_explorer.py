@@ -20,7 +20,7 @@ from starlette.routing import Mount
 
 from tests.serving import running
 
-from .inloop import ActionModule, give_back, registry_of
+from .inloop import ActionModule, echo, registry_of
 
 SEND = {
     "jsonrpc": "2.0",
@@ -35,7 +35,7 @@ SEND = {
 
 @pytest.fixture(scope="module")
 def modules() -> Registry:
-    return registry_of({"work": ActionModule(give_back)})
+    return registry_of({"work": ActionModule(echo)})
 
 
 @pytest.fixture(scope="module")
@@ -95,10 +95,10 @@ def test_a_path_of_the_agent_itself_is_refused(modules: Registry, path: str) -> 
 def test_a_missing_distribution_is_an_error_with_the_install_command(
     modules: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def none(**_: Any) -> EntryPoints:
+    def no_entry_points(**_: Any) -> EntryPoints:
         return EntryPoints()
 
-    monkeypatch.setattr(explorer, "entry_points", none)
+    monkeypatch.setattr(explorer, "entry_points", no_entry_points)
     with pytest.raises(ImportError, match=r"pip install 'apcore-a2a\[explorer\]'"):
         create_app(modules, explorer=True)
     create_app(modules)
@@ -139,8 +139,8 @@ def test_behind_a_proxy_the_public_url_is_the_allowed_origin(
     modules: Registry, url: str, origin: str, status: int
 ) -> None:
     """TLS ends at the proxy, so only the option `url` has the public scheme."""
-    with running(modules, explorer=True, url=url) as inner:
-        answer = httpx.post(f"{inner}/", json=SEND, headers={"origin": origin})
+    with running(modules, explorer=True, url=url) as local_url:
+        answer = httpx.post(f"{local_url}/", json=SEND, headers={"origin": origin})
     assert answer.status_code == status
 
 

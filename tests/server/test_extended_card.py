@@ -30,8 +30,8 @@ from starlette.routing import Mount
 
 from tests.serving import PATIENCE
 
-from .asking import Json
-from .inloop import DIALECTS, NEEDS_APPROVAL, ActionModule, Peer, give_back, registry_of, serving
+from .checking_client import Json
+from .inloop import DIALECTS, NEEDS_APPROVAL, ActionModule, Peer, echo, registry_of, serving
 from .inloop import anyio_backend as anyio_backend
 from .modules import SECRET
 
@@ -88,9 +88,11 @@ ACL.register_condition("on_shift", ShiftCondition())
 ACL.register_condition("raises", RaisingCondition())
 
 
-def rule(target: str, conditions: Json | None = None, **more: Any) -> ACLRule:
+def rule(target: str, conditions: Json | None = None, **options: Any) -> ACLRule:
     """Return a rule for external calls; it allows them by default."""
-    return ACLRule(["@external"], [target], **{"effect": "allow", "conditions": conditions, **more})
+    return ACLRule(
+        ["@external"], [target], **{"effect": "allow", "conditions": conditions, **options}
+    )
 
 
 def rules() -> ACL:
@@ -111,10 +113,10 @@ def rules() -> ACL:
 
 def registry() -> Registry:
     """Return a registry with a module for each skill."""
-    plain = {name: ActionModule(give_back) for name in SKILLS if name not in GUARDED}
-    modules = registry_of({**plain, "guarded": ActionModule(give_back, annotations=NEEDS_APPROVAL)})
+    plain = {name: ActionModule(echo) for name in SKILLS if name not in GUARDED}
+    modules = registry_of({**plain, "guarded": ActionModule(echo, annotations=NEEDS_APPROVAL)})
     declared = {"annotations": {"requires_approval": True}}
-    modules.register("declared", ActionModule(give_back), metadata=declared)
+    modules.register("declared", ActionModule(echo), metadata=declared)
     return modules
 
 
@@ -154,7 +156,7 @@ async def skills_shown_to(peer: Peer, *names: str) -> list[set[str]]:
 
 
 async def callable_by(peer: Peer) -> set[str]:
-    """Return the skills that may be called; the others look like unknown tasks."""
+    """Return the skills that may be called; other skills are refused like unknown tasks."""
     codes = {skill: (await peer.send(skill)).code for skill in SKILLS}
     assert {*codes.values()} <= {None, -32001}
     return {skill for skill, code in codes.items() if code is None}
@@ -220,7 +222,7 @@ async def test_the_public_card_reveals_nothing_about_hidden_skills() -> None:
         "input_schema": {"type": "object", "properties": {"hidden-field": {}}},
         "examples": [ModuleExample("hidden-example", {"hidden-key": 1})],
     }
-    modules = {"hidden.id": ActionModule(give_back, **secrets), "text.a": ActionModule(give_back)}
+    modules = {"hidden.id": ActionModule(echo, **secrets), "text.a": ActionModule(echo)}
     acl = ACL([rule("text.*"), rule("*", {"roles": ["admin"]})], default_effect="deny")
     with closing(Executor(registry_of(modules), acl=acl)) as executor:
         async with (
@@ -306,7 +308,7 @@ async def test_the_public_card_may_be_cached(peer: Peer) -> None:
 async def test_the_cards_declare_the_extended_card(peer: Peer) -> None:
     async with acting_as(peer, "bob") as bob, agent() as open_to_all:
         pages = [(peer, PUBLIC), (bob, EXTENDED), (open_to_all, PUBLIC)]
-        shown_cards = [(await each.client.get(page)).json() for each, page in pages]
+        shown_cards = [(await viewer.client.get(page)).json() for viewer, page in pages]
     assert [card["capabilities"]["extendedAgentCard"] for card in shown_cards] == [
         True,
         True,
@@ -398,7 +400,7 @@ async def test_registered_and_removed_modules_show_on_the_cards_at_once() -> Non
         async with serving(executor, auth=NameAuthenticator()) as peer:
             assert await skills_on(peer) == OPEN
             for name in ("text.new", "ops.new"):
-                modules.register(name, ActionModule(give_back))
+                modules.register(name, ActionModule(echo))
             modules.unregister("text.stats")
             assert await skills_on(peer) == {"text.draft", "text.new"}
             (ada,) = await skills_shown_to(peer, "ada")
@@ -407,9 +409,9 @@ async def test_registered_and_removed_modules_show_on_the_cards_at_once() -> Non
 
 
 async def test_undiscoverable_and_internal_modules_are_on_no_card() -> None:
-    hidden = ActionModule(give_back, annotations=ModuleAnnotations(discoverable=False))
-    modules = registry_of({"open": ActionModule(give_back), "hidden": hidden})
-    modules.register_internal("system.probe", ActionModule(give_back))
+    hidden = ActionModule(echo, annotations=ModuleAnnotations(discoverable=False))
+    modules = registry_of({"open": ActionModule(echo), "hidden": hidden})
+    modules.register_internal("system.probe", ActionModule(echo))
     async with serving(modules, auth=NameAuthenticator()) as peer, acting_as(peer, "ada") as ada:
         assert await skills_on(peer) == {"open"}
         assert await skills_shown_to(peer, "ada") == [{"open"}]

@@ -23,7 +23,7 @@ class Sample:
 
     switch: bool = option(False, "A switch.", section="First")
     text: str | None = option(None, "A text.", choices=("some", "other", "text"))
-    whole: int = option(5, "A number.", low=1, section="Second")
+    count: int = option(5, "A number.", low=1, section="Second")
     seconds: float = option(1, "A time.", above=0, high=DAY)
     delays: Sequence[float] = option((1,), "Times.", low=0, high=10, name="waits")
     names: Sequence[str] | None = option(None, "Names.", is_secret=True)
@@ -33,7 +33,7 @@ class Sample:
         check(self)
 
 
-OPTIONS = {each.field: each for each in options_of(Sample, "my_")}
+OPTIONS = {item.field: item for item in options_of(Sample, "my_")}
 
 
 @pytest.mark.parametrize(("function", "settings"), [(serve, ServeSettings), (create_app, Settings)])
@@ -102,10 +102,10 @@ def test_the_closest_option_of_the_function_is_suggested() -> None:
         ({"switch": 1}, "be on or off"),
         ({"text": "any"}, "be some, other or text"),
         ({"text": 5}, "be some, other or text"),
-        ({"whole": 0}, "be a whole number, 1 or more"),
-        ({"whole": 1.5}, "be a whole number, 1 or more"),
-        ({"whole": True}, "be a whole number, 1 or more"),
-        ({"whole": None}, "be a whole number, 1 or more"),
+        ({"count": 0}, "be a whole number, 1 or more"),
+        ({"count": 1.5}, "be a whole number, 1 or more"),
+        ({"count": True}, "be a whole number, 1 or more"),
+        ({"count": None}, "be a whole number, 1 or more"),
         ({"seconds": 0}, "be greater than 0 and at most a day"),
         ({"seconds": float("nan")}, "be greater than 0 and at most a day"),
         ({"seconds": 10 * DAY}, "be greater than 0 and at most a day"),
@@ -121,16 +121,16 @@ def test_a_value_out_of_bounds_is_refused_with_the_name_of_its_field(
     with pytest.raises(OptionError) as refused:
         Sample(**wrong)
 
-    [(name, given)] = wrong.items()
-    shown = "this value" if name == "names" else repr(given)
+    [(name, value)] = wrong.items()
+    shown = "this value" if name == "names" else repr(value)
     assert str(refused.value) == f"{name} must {must}, not {shown}"
 
 
 def test_values_within_bounds_are_accepted() -> None:
-    given: dict[str, Any] = {"switch": True, "text": "other", "whole": 1, "seconds": DAY}
-    given |= {"delays": [0, 10], "names": ["one"], "thing": object()}
+    values: dict[str, Any] = {"switch": True, "text": "other", "count": 1, "seconds": DAY}
+    values |= {"delays": [0, 10], "names": ["one"], "thing": object()}
 
-    assert vars(Sample(**given)) == given
+    assert vars(Sample(**values)) == values
 
 
 @pytest.mark.parametrize(
@@ -139,15 +139,15 @@ def test_values_within_bounds_are_accepted() -> None:
         ("switch", "On", True),
         ("switch", False, False),
         ("text", "OTHER", "other"),
-        ("whole", " 7", 7),
+        ("count", " 7", 7),
         ("seconds", "1e3", 1000.0),
         ("delays", "1, 2.5 3", [1.0, 2.5, 3.0]),
         ("delays", ["1,2", 3], [1.0, 2.0, 3.0]),
         ("names", "", []),
     ],
 )
-def test_values_are_read_from_text(name: str, given: Any, value: Any) -> None:
-    assert OPTIONS[name].read(given) == value
+def test_values_are_read_from_text(name: str, written: Any, value: Any) -> None:
+    assert OPTIONS[name].read(written) == value
 
 
 @pytest.mark.parametrize(
@@ -155,33 +155,33 @@ def test_values_are_read_from_text(name: str, given: Any, value: Any) -> None:
     [
         ("switch", "maybe", "takes on or off, not 'maybe'"),
         ("text", "any", "takes some, other or text, not 'any'"),
-        ("whole", "1.5", "takes a whole number, not '1.5'"),
-        ("whole", [1], "takes a whole number, not [1]"),
+        ("count", "1.5", "takes a whole number, not '1.5'"),
+        ("count", [1], "takes a whole number, not [1]"),
         ("delays", ["soon"], "takes a list of numbers, not ['soon']"),
         ("names", {"a": 1}, "takes a list of strings, not this value"),
     ],
 )
 def test_an_unreadable_value_is_shown_unless_it_is_secret(
-    name: str, given: Any, problem: str
+    name: str, written: Any, problem: str
 ) -> None:
     with pytest.raises(OptionError) as refused:
-        OPTIONS[name].read(given)
+        OPTIONS[name].read(written)
 
     assert refused.value.problem == problem
 
 
 def test_names_and_sections_follow_from_the_declaration() -> None:
-    assert [(each.flag, each.section) for each in OPTIONS.values()] == [
+    assert [(item.flag, item.section) for item in OPTIONS.values()] == [
         ("--my-switch", "First"),
         ("--my-text", "First"),
-        ("--my-whole", "Second"),
+        ("--my-count", "Second"),
         ("--my-seconds", "Second"),
         ("--waits", "Second"),
         ("--my-names", "Second"),
         ("--my-thing", "Second"),
     ]
-    assert OPTIONS["whole"].variable == "APCORE_A2A_MY_WHOLE"
-    assert [each.default_text for each in OPTIONS.values()] == ["off", "", "5", "1", "1", "", ""]
+    assert OPTIONS["count"].variable == "APCORE_A2A_MY_COUNT"
+    assert [item.default_text for item in OPTIONS.values()] == ["off", "", "5", "1", "1", "", ""]
     assert OPTIONS["thing"].kind is None
 
 
@@ -190,6 +190,6 @@ def test_secrets_are_not_shown() -> None:
     assert "hidden" not in repr(PushSettings(proxy="http://hidden:3128"))
 
 
-def test_shared_bounds_have_one_source() -> None:
+def test_bounds_that_are_declared_twice_are_equal() -> None:
     assert (*LEVELS,) == LOG_LEVELS
-    assert {each.field: each.high for each in options_of(Limits)}["max_parts"] == MAX_ITEMS
+    assert {item.field: item.high for item in options_of(Limits)}["max_parts"] == MAX_ITEMS

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP
 from apcore import Executor
-from apcore_a2a_server.app.agent import Agent as Served
+from apcore_a2a_server.app.agent import Agent as ServerAgent
 from apcore_a2a_server.modules.threads import large_values, slow_checks
 from google.protobuf.json_format import ParseDict
 from google.protobuf.json_format import ParseError as NoMessage
@@ -22,9 +22,9 @@ from jsonschema import ValidationError
 from tests.e2e.bindings import OLD_METHODS, RESULTS, SCHEMAS, check_details
 from tests.e2e.wire import parse
 
-from .asking import Agent, Json, check_no_leaks, state_of
+from .checking_client import Agent, Json, check_no_leaks, state_of
 from .fuzzing import COSTLY, INPUTS, KINDS, Case, cases
-from .inloop import NEEDS_APPROVAL, ActionModule, app_of, give_back
+from .inloop import NEEDS_APPROVAL, ActionModule, app_of, echo
 from .modules import Inputs, registry
 from .test_stateful import Clock, Loop
 
@@ -37,16 +37,23 @@ PROFILE = settings(
 )
 
 CLIENT_TIMEOUT, SLACK, RUN_LIMIT = 2.0, 4.0, 300.0
-"""Seconds until clients disconnect, until that takes effect, and that a run may take."""
+"""Seconds until clients disconnect, until the server has noticed it, and the limit of a run."""
 
-GUILTY = {"raises", "raises.later", "raises.stream", "puts", "puts.stream", "nested"}
+FAILING_SKILLS = {
+    "raises",
+    "raises.later",
+    "raises.stream",
+    "bad_output",
+    "bad_output.stream",
+    "nested",
+}
 """Skills that may fail for any reason."""
-EXCUSED = {"OutputError", "ModuleTimeoutError"}
-"""The ways in which the other skills may fail: unsupported outputs, and timeouts."""
+EXCUSED_ERRORS = {"OutputError", "ModuleTimeoutError"}
+"""Errors with which the other skills may fail: unsupported outputs, and timeouts."""
 
 CODES = {*JSON_RPC_ERROR_CODE_MAP.values(), -32029} - {-32603}
 """The error codes of requests; an internal error occurs only in tasks."""
-UNREAD = {-32700, -32600, -32005}
+UNREAD_CODES = {-32700, -32600, -32005}
 """The errors of requests whose id may be unknown."""
 RESPONSES = dict(OLD_METHODS.values())
 """The schema of each method's responses in 0.3."""
@@ -59,7 +66,7 @@ class Reply:
     status: int = 0
     media_type: str = ""
     body: bytes = b""
-    over: bool = False
+    is_over: bool = False
     hung_up: bool = False
     """Whether the client disconnected before the end."""
 
@@ -71,17 +78,17 @@ class Reply:
             self.media_type = dict(message["headers"])[b"content-type"].decode()
             return
         assert self.status, "an answer has no beginning"
-        assert not self.over, "an answer continues after its end"
+        assert not self.is_over, "an answer continues after its end"
         self.body += message.get("body", b"")
-        self.over = not message.get("more_body", False)
+        self.is_over = not message.get("more_body", False)
 
     @property
     def answers(self) -> list[Json]:
-        """The JSON-RPC responses: one, or those of a stream."""
+        """The JSON-RPC responses: one, or all of a stream."""
         if self.media_type == "application/json":
             return [parse(self.body.decode())]
         assert self.media_type.startswith("text/event-stream"), self.media_type
-        assert not self.body or self.body.endswith(b"\n\n"), "a stream ends in an event"
+        assert not self.body or self.body.endswith(b"\n\n"), "a stream ends within an event"
         frames = [frame for frame in self.body.decode().split("\n\n") if frame]
         if self.is_refused_stream:
             return [parse(frames[0].removeprefix("data: "))]
@@ -89,7 +96,7 @@ class Reply:
 
     @property
     def is_refused_stream(self) -> bool:
-        """Whether this is a stream of 0.3 with one event, which is an error and has no id."""
+        """Whether this is a stream of 0.3 whose only event is an error, without an event id."""
         return re.match(rb'data: \{"jsonrpc":"2.0","id":.*"error":\{', self.body) is not None
 
     @property
@@ -110,13 +117,13 @@ def _event(frame: str) -> Json:
     return event
 
 
-def judge(sent: bytes, reply: Reply) -> None:
+def judge(request_body: bytes, reply: Reply) -> None:
     """Check the invariants of every response."""
-    assert reply.over or reply.hung_up, "an answer has no end"
+    assert reply.is_over or reply.hung_up, "an answer has no end"
     if not reply.status:
         return
     assert 200 <= reply.status < 500, f"the status is {reply.status}"
-    request = read(sent)
+    request = parse_request(request_body)
     for answer in reply.answers:
         assert isinstance(answer, dict)
         assert answer["jsonrpc"] == "2.0"
@@ -135,7 +142,7 @@ def _judge_error(request: Json, answer: Json) -> None:
     assert error["code"] in CODES, f"the code is {error['code']}"
     sent_id = request.get("id") if isinstance(request, dict) else None
     is_invalid = isinstance(sent_id, bool | dict | list) or sent_id in (inf, -inf)
-    unread = answer["id"] is None and (error["code"] in UNREAD or is_invalid)
+    unread = answer["id"] is None and (error["code"] in UNREAD_CODES or is_invalid)
     assert unread or is_same(answer["id"], request.get("id")), f"the id is {answer['id']!r}"
     if isinstance(error["data"], list):  # the form of 1.0
         check_details(error["data"])
@@ -156,7 +163,7 @@ def _judge_result(request: Json, answer: Json) -> None:
         ParseDict(result, RESULTS[method]())
 
 
-def read(body: bytes) -> Json:
+def parse_request(body: bytes) -> Json:
     """Parse a request; return an empty object if that fails."""
     try:
         request = json.loads(body)
@@ -165,8 +172,8 @@ def read(body: bytes) -> Json:
     return request if isinstance(request, dict) else {}
 
 
-def is_same(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and bool(one == other)
+def is_same(first: Any, second: Any) -> bool:
+    return type(first) is type(second) and bool(first == second)
 
 
 async def ask(inputs: Inputs, context: Any) -> Inputs:
@@ -192,7 +199,9 @@ def _is_excused(record: logging.LogRecord) -> bool:
     """Return whether the record reports the failure of a module that may fail."""
     error = record.exc_info[1] if record.exc_info else None
     failed = record.name.startswith("apcore_a2a_core") and isinstance(record.args, tuple)
-    return failed and (type(error).__name__ in EXCUSED or GUILTY.issuperset(record.args or ()))
+    return failed and (
+        type(error).__name__ in EXCUSED_ERRORS or FAILING_SKILLS.issuperset(record.args or ())
+    )
 
 
 @dataclass(frozen=True)
@@ -204,7 +213,7 @@ class Defect:
     error: BaseException
 
 
-class Fuzzed:
+class FuzzedAgent:
     """A real agent, called through ASGI, in an event loop with a simulated clock.
 
     Attributes:
@@ -215,20 +224,18 @@ class Fuzzed:
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()
         self.defect: Defect | None = None
-        self.complaints = UnexpectedRecords()
+        self.unexpected_records = UnexpectedRecords()
         self._open()
 
     def _open(self) -> None:
         modules = registry()
         modules.register("ask", ActionModule(ask))
-        modules.register(
-            "costly", ActionModule(give_back, input_schema=COSTLY, output_schema=COSTLY)
-        )
-        modules.register("approve", ActionModule(give_back, annotations=NEEDS_APPROVAL))
+        modules.register("costly", ActionModule(echo, input_schema=COSTLY, output_schema=COSTLY))
+        modules.register("approve", ActionModule(echo, annotations=NEEDS_APPROVAL))
         self._executor = Executor(modules)
         self.app: Any = app_of(self._executor, max_tasks=500, execution_timeout=RUN_LIMIT)
-        self._served: Served = self.app.state.agent
-        self._served.setup.state.has_started = True  # without a lifespan
+        self._agent: ServerAgent = self.app.state.agent
+        self._agent.setup.state.has_started = True  # without a lifespan
         self._runner = asyncio.Runner(loop_factory=lambda: Loop(Clock(self._has_threads)))
         self._runner.get_loop().set_exception_handler(self._on_stray_error)
         self._ids: dict[str, str] = {}
@@ -236,20 +243,20 @@ class Fuzzed:
     def _close(self) -> None:
         self._runner.close()
         self._executor.close()
-        self.complaints.messages.clear()
+        self.unexpected_records.messages.clear()
 
-    def __enter__(self) -> "Fuzzed":
-        logging.getLogger().addHandler(self.complaints)
+    def __enter__(self) -> "FuzzedAgent":
+        logging.getLogger().addHandler(self.unexpected_records)
         failures = logging.getLogger("apcore_a2a_core")
-        failures.addHandler(self.complaints)
+        failures.addHandler(self.unexpected_records)
         failures.propagate = False  # expected failures would flood the log with tracebacks
         return self
 
     def __exit__(self, *raised: object) -> None:
         failures = logging.getLogger("apcore_a2a_core")
         failures.propagate = True
-        failures.removeHandler(self.complaints)
-        logging.getLogger().removeHandler(self.complaints)
+        failures.removeHandler(self.unexpected_records)
+        logging.getLogger().removeHandler(self.unexpected_records)
         self._close()
 
     def check(self, case: Case) -> None:
@@ -264,34 +271,34 @@ class Fuzzed:
             raise
 
     async def _check(self, case: Case, reply: Reply) -> None:
-        body = await self._named(case.body)
+        body = await self._with_task_ids(case.body)
         await self._post(body, case.headers, reply)
         judge(body, reply)
         self.outcomes[reply.kind] += 1
         await asyncio.sleep(SLACK)
-        assert not len(self._served.handler.streams), "a stream is left open"
-        assert not self.complaints.messages, self.complaints.messages
+        assert not len(self._agent.handler.streams), "a stream is left open"
+        assert not self.unexpected_records.messages, self.unexpected_records.messages
 
-    def check_rest(self) -> None:
+    def check_leftovers(self) -> None:
         """Check that nothing is left over after all cases."""
-        self._runner.run(self._check_rest())
+        self._runner.run(self._check_leftovers())
 
-    async def _check_rest(self) -> None:
+    async def _check_leftovers(self) -> None:
         await asyncio.sleep(RUN_LIMIT + SLACK)
-        assert not self._served.engine.runs, "runs are left over"
+        assert not self._agent.engine.runs, "runs are left over"
         assert asyncio.all_tasks() == {asyncio.current_task()}, "asyncio tasks are left over"
-        await self._make("@finished")
+        await self._create_task("@finished")
 
-    async def _named(self, body: bytes) -> bytes:
+    async def _with_task_ids(self, body: bytes) -> bytes:
         """Replace the placeholders in *body* with ids of tasks in the right states."""
         for name, (_, state) in KINDS.items():
             if name.encode() in body:
                 if await self._state(self._ids.get(name, "")) != state:
-                    self._ids[name] = await self._make(name)
+                    self._ids[name] = await self._create_task(name)
                 body = body.replace(name.encode(), self._ids[name].encode())
         return body
 
-    async def _make(self, name: str) -> str:
+    async def _create_task(self, name: str) -> str:
         """Create a task of this kind and return its id."""
         skill, state = KINDS[name]
         wire = Agent(None, "1.0")  # type: ignore[arg-type]  # it sends nothing
@@ -328,26 +335,28 @@ class Fuzzed:
         async def send(message: Any) -> None:
             reply.take(message)
 
-        sent = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+        raw_headers = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
         scope = {"type": "http", "method": "POST", "path": "/", "query_string": b""}
         async with asyncio.timeout(CLIENT_TIMEOUT + SLACK):
-            await self.app({**scope, "headers": sent}, receive, send)
+            await self.app({**scope, "headers": raw_headers}, receive, send)
 
     def _has_threads(self) -> bool:
         """Return whether a thread is running or is about to start."""
-        setup = self._served.setup
-        is_beside = large_values.pending + slow_checks.pending > 0
-        return is_beside or setup.threads.running > 0 or setup.access.is_validating
+        setup = self._agent.setup
+        is_busy = large_values.pending + slow_checks.pending > 0
+        return is_busy or setup.threads.running > 0 or setup.access.is_validating
 
     def _on_stray_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self.complaints.messages.append(f"{context['message']}: {context.get('exception')!r}")
+        self.unexpected_records.messages.append(
+            f"{context['message']}: {context.get('exception')!r}"
+        )
 
 
 @pytest.mark.parametrize("examples", [400, pytest.param(5000, marks=pytest.mark.soak)])
 def test_every_generated_request_gets_a_valid_response_and_leaks_nothing(examples: int) -> None:
-    with Fuzzed() as fuzzed:
+    with FuzzedAgent() as fuzzed:
         settings(PROFILE, max_examples=examples)(given(case=cases())(fuzzed.check))()
-        fuzzed.check_rest()
+        fuzzed.check_leftovers()
     assert fuzzed.outcomes.total() >= examples
     assert fuzzed.outcomes["result"] + fuzzed.outcomes["stream"] > examples / 10
     if examples >= 5000:
@@ -357,14 +366,14 @@ def test_every_generated_request_gets_a_valid_response_and_leaks_nothing(example
 REQUEST = b'{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "t1"}}'
 TASK = {"id": "t1", "contextId": "c1", "status": {"state": "TASK_STATE_WORKING"}}
 ERROR = {"code": -32001, "message": "Task not found", "data": None}
-RIGHT = {"jsonrpc": "2.0", "id": 1, "error": ERROR}
+VALID = {"jsonrpc": "2.0", "id": 1, "error": ERROR}
 
 
 def reply_with(answer: Any) -> Reply:
     return Reply(200, "application/json", json.dumps(answer).encode(), True)
 
 
-@pytest.mark.parametrize("answer", [RIGHT, {"jsonrpc": "2.0", "id": 1, "result": TASK}])
+@pytest.mark.parametrize("answer", [VALID, {"jsonrpc": "2.0", "id": 1, "result": TASK}])
 def test_the_judge_accepts_valid_responses(answer: Json) -> None:
     judge(REQUEST, reply_with(answer))
 
@@ -372,18 +381,18 @@ def test_the_judge_accepts_valid_responses(answer: Json) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        [RIGHT],
-        {**RIGHT, "id": None},
-        {**RIGHT, "id": "1"},
-        {**RIGHT, "id": 1.0},
-        {**RIGHT, "jsonrpc": "1.0"},
-        {**RIGHT, "result": None},
-        {**RIGHT, "error": {**ERROR, "code": -32603}},
-        {**RIGHT, "error": {**ERROR, "code": -1}},
-        {**RIGHT, "error": {**ERROR, "message": 'File "x.py"'}},
-        {**RIGHT, "error": {**ERROR, "message": "A KeyError"}},
-        {**RIGHT, "error": {**ERROR, "message": "/work/x"}},
-        {**RIGHT, "error": {**ERROR, "data": [{"@type": "x"}]}},
+        [VALID],
+        {**VALID, "id": None},
+        {**VALID, "id": "1"},
+        {**VALID, "id": 1.0},
+        {**VALID, "jsonrpc": "1.0"},
+        {**VALID, "result": None},
+        {**VALID, "error": {**ERROR, "code": -32603}},
+        {**VALID, "error": {**ERROR, "code": -1}},
+        {**VALID, "error": {**ERROR, "message": 'File "x.py"'}},
+        {**VALID, "error": {**ERROR, "message": "A KeyError"}},
+        {**VALID, "error": {**ERROR, "message": "/work/x"}},
+        {**VALID, "error": {**ERROR, "data": [{"@type": "x"}]}},
         {"jsonrpc": "2.0", "id": 1, "result": {**TASK, "state": "working"}},
     ],
 )
@@ -395,9 +404,9 @@ def test_the_judge_rejects_invalid_responses(answer: Any) -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        Reply(500, "application/json", json.dumps(RIGHT).encode(), True),
-        Reply(200, "application/json", json.dumps(RIGHT).encode(), False),
-        Reply(200, "text/html", json.dumps(RIGHT).encode(), True),
+        Reply(500, "application/json", json.dumps(VALID).encode(), True),
+        Reply(200, "application/json", json.dumps(VALID).encode(), False),
+        Reply(200, "text/html", json.dumps(VALID).encode(), True),
         Reply(200, "text/event-stream", b"data: {}\n\n", True),
         Reply(200, "text/event-stream", b"id: 1\ndata: {", True),
         Reply(),

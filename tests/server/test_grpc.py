@@ -25,14 +25,14 @@ from google.rpc.error_details_pb2 import (  # type: ignore[import-untyped]  # no
     RetryInfo,
 )
 
-from .calling import Caller, calling, connected, details_of, message, status_of
+from .grpc_caller import Caller, connected_caller, details_of, message, serving_grpc, status_of
 from .inloop import (
     NEEDS_APPROVAL,
     ActionModule,
     Gate,
     LateCallbackLoop,
-    Streams,
-    give_back,
+    StreamModule,
+    echo,
     wait_until,
 )
 from .inloop import anyio_backend as anyio_backend
@@ -56,11 +56,11 @@ async def fail(inputs: Any, context: Any) -> Any:
 
 def modules(gate: Gate | None = None) -> dict[str, object]:
     return {
-        "work": ActionModule(give_back),
+        "work": ActionModule(echo),
         "wait": ActionModule(gate or Gate()),
-        "count": Streams(count),
+        "count": StreamModule(count),
         "fail": ActionModule(fail),
-        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+        "pay": ActionModule(echo, annotations=NEEDS_APPROVAL),
     }
 
 
@@ -72,15 +72,15 @@ def keys() -> APIKeyAuthenticator:
 
 @pytest.fixture
 async def caller(anyio_backend: Any) -> AsyncIterator[Caller]:
-    async with calling(modules()) as caller:
+    async with serving_grpc(modules()) as caller:
         yield caller
 
 
 async def failure(call: Any) -> grpc.aio.AioRpcError:
     """Return the error of a call, unary or streaming."""
-    answered = call.read() if isinstance(call, grpc.aio.UnaryStreamCall) else call
+    response = call.read() if isinstance(call, grpc.aio.UnaryStreamCall) else call
     with pytest.raises(grpc.aio.AioRpcError) as raised:
-        await answered
+        await response
     return raised.value
 
 
@@ -113,13 +113,13 @@ async def test_the_sdks_client_lists_its_tasks_page_by_page(caller: Caller) -> N
     page = await caller.client.list_tasks(pb.ListTasksRequest(page_size=2))
     assert [task.id for task in page.tasks] == ids[:0:-1]
     assert (page.page_size, page.total_size) == (2, 3)
-    rest = pb.ListTasksRequest(page_size=2, page_token=page.next_page_token)
-    assert [task.id for task in (await caller.client.list_tasks(rest)).tasks] == ids[:1]
+    second_page = pb.ListTasksRequest(page_size=2, page_token=page.next_page_token)
+    assert [task.id for task in (await caller.client.list_tasks(second_page)).tasks] == ids[:1]
 
 
 async def test_the_sdks_client_subscribes_to_a_task_and_cancels_it() -> None:
     gate = Gate()
-    async with calling(modules(gate)) as caller:
+    async with serving_grpc(modules(gate)) as caller:
         task = await caller.start("wait")
         await gate.reached.wait()
         events = caller.client.subscribe(pb.SubscribeToTaskRequest(id=task.id))
@@ -136,7 +136,7 @@ async def test_the_sdks_client_subscribes_to_a_task_and_cancels_it() -> None:
 
 
 async def test_the_sdks_client_manages_push_configs() -> None:
-    async with calling(modules(), push_notifications=PushSettings(dev=True)) as caller:
+    async with serving_grpc(modules(), push_notifications=PushSettings(dev=True)) as caller:
         task = await caller.send()
         config = pb.TaskPushNotificationConfig(
             task_id=task.id, id="c1", url="http://127.0.0.1:9/hook", token="t-1"
@@ -166,7 +166,7 @@ async def test_an_answer_resumes_a_paused_task(caller: Caller) -> None:
 
 
 async def test_the_sdks_client_reads_the_extended_card() -> None:
-    async with calling(modules(), ADA, auth=keys()) as caller:
+    async with serving_grpc(modules(), ADA, auth=keys()) as caller:
         request = pb.GetExtendedAgentCardRequest()
         card = await caller.client.get_extended_agent_card(request, context=caller.context)
         assert "pay" in {skill.id for skill in card.skills}
@@ -186,15 +186,15 @@ async def test_a_task_is_the_same_in_all_bindings(caller: Caller) -> None:
 
 
 async def test_whole_numbers_reach_modules_as_integers() -> None:
-    seen: list[Any] = []
+    received: list[Any] = []
 
-    async def look(inputs: Any, context: Any) -> Any:
-        seen.append(json.dumps(inputs))
+    async def record(inputs: Any, context: Any) -> Any:
+        received.append(json.dumps(inputs))
         return {}
 
-    async with calling({"look": ActionModule(look)}) as caller:
-        await caller.send("look", n=5, x=0.5)
-    assert seen == ['{"n": 5, "x": 0.5}']
+    async with serving_grpc({"record": ActionModule(record)}) as caller:
+        await caller.send("record", n=5, x=0.5)
+    assert received == ['{"n": 5, "x": 0.5}']
 
 
 async def test_history_and_artifacts_are_shortened_as_requested(caller: Caller) -> None:
@@ -213,19 +213,24 @@ async def test_a_module_continues_the_callers_trace() -> None:
     gate.opened.set()
     trace = "0af7651916cd43dd8448eb211c80319c"
     metadata = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
-    async with calling(modules(gate), metadata) as caller:
+    async with serving_grpc(modules(gate), metadata) as caller:
         await caller.send("wait")
     assert gate.contexts[0].trace_id == trace
 
 
 @pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage", "ListTasks"])
-async def test_the_extensions_that_the_agent_has_are_named(caller: Caller, method: str) -> None:
+async def test_the_response_names_the_requested_extensions_that_the_agent_has(
+    caller: Caller, method: str
+) -> None:
     request = pb.ListTasksRequest() if method == "ListTasks" else message()
-    for requested, named in ((f"https://x, {EXTENSION_URI}", EXTENSION_URI), ("https://x", None)):
+    for requested, expected in (
+        (f"https://x, {EXTENSION_URI}", EXTENSION_URI),
+        ("https://x", None),
+    ):
         call = getattr(caller.stub, method)(request, metadata=[("a2a-extensions", requested)])
         if method == "SendStreamingMessage":
             assert [event async for event in call]
-        assert dict(await call.initial_metadata()).get("a2a-extensions") == named
+        assert dict(await call.initial_metadata()).get("a2a-extensions") == expected
         assert await call.code() == Code.OK
 
 
@@ -242,16 +247,16 @@ async def test_a_subscription_stays_open_at_a_pause(caller: Caller) -> None:
 
 
 async def test_a_send_with_a_used_idempotency_key_returns_the_same_task() -> None:
-    async with calling(modules(), {"idempotency-key": "k1"}) as caller:
+    async with serving_grpc(modules(), {"idempotency-key": "k1"}) as caller:
         first, second = await caller.send("work", n=5), await caller.send("work", n=5)
         assert first.id == second.id
 
 
 async def test_the_card_names_grpc_last(caller: Caller) -> None:
     card = (await caller.peer.client.get(CARD)).json()
-    *others, last = card["supportedInterfaces"]
+    *other_interfaces, last = card["supportedInterfaces"]
     assert last == {"url": "127.0.0.1:1", "protocolBinding": "GRPC", "protocolVersion": "1.0"}
-    assert all(each["protocolBinding"] != "GRPC" for each in others)
+    assert all(interface["protocolBinding"] != "GRPC" for interface in other_interfaces)
 
 
 # Errors
@@ -306,7 +311,7 @@ def _with_number(number: float) -> pb.SendMessageRequest:
     [
         ("SendMessage", _with_number(float("nan"))),
         ("SendMessage", _with_number(float("inf"))),
-        ("ListTasks", pb.ListTasksRequest(status=99)),  # type: ignore[arg-type]  # no state has it
+        ("ListTasks", pb.ListTasksRequest(status=99)),  # type: ignore[arg-type]  # an unknown state
         ("ListTasks", pb.ListTasksRequest(status_timestamp_after=Timestamp(seconds=2**62))),
     ],
 )
@@ -373,13 +378,13 @@ async def test_an_exceptions_text_does_not_reach_the_client(caller: Caller) -> N
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, TimeoutError])
-async def test_a_bug_in_the_server_does_not_reach_the_client(
+async def test_details_of_a_bug_in_the_server_do_not_reach_the_client(
     caller: Caller, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
 ) -> None:
     async def broken(*args: Any) -> Any:
         raise kind(SECRET)
 
-    monkeypatch.setattr(type(caller.peer.served.handler.tasks.store), "query", broken)
+    monkeypatch.setattr(type(caller.peer.agent.handler.tasks.store), "query", broken)
     error = await failure(caller.stub.ListTasks(pb.ListTasksRequest()))
     assert error.code() == Code.INTERNAL
     assert SECRET not in f"{error.details()} {error.trailing_metadata()}"
@@ -394,7 +399,7 @@ async def test_a_method_that_the_protocol_does_not_have_is_unimplemented(caller:
 
 
 async def test_callers_without_credentials_are_refused_before_their_message_is_read() -> None:
-    async with calling(modules(), auth=keys(), max_body=100) as caller:
+    async with serving_grpc(modules(), auth=keys(), max_body=100) as caller:
         for metadata in ({}, {"x-api-key": "another"}, {"authorization": "Bearer x"}):
             huge = message(text="x" * 10_000)
             error = await failure(caller.stub.SendMessage(huge, metadata=[*metadata.items()]))
@@ -409,18 +414,19 @@ async def test_callers_without_credentials_are_refused_before_their_message_is_r
 
 
 async def test_a_caller_with_credentials_owns_its_tasks() -> None:
-    async with calling(modules(), ADA, auth=keys()) as ada:
+    async with serving_grpc(modules(), ADA, auth=keys()) as ada:
         task = await ada.send("work", n=5)
-        async with connected(ada.peer, ada.address, BOB) as bob:
-            bobs = bob.context
+        async with connected_caller(ada.peer, ada.address, BOB) as bob:
             for call in (
-                bob.client.get_task(pb.GetTaskRequest(id=task.id), context=bobs),
-                bob.client.cancel_task(pb.CancelTaskRequest(id=task.id), context=bobs),
-                anext(bob.client.subscribe(pb.SubscribeToTaskRequest(id=task.id), context=bobs)),
+                bob.client.get_task(pb.GetTaskRequest(id=task.id), context=bob.context),
+                bob.client.cancel_task(pb.CancelTaskRequest(id=task.id), context=bob.context),
+                anext(
+                    bob.client.subscribe(pb.SubscribeToTaskRequest(id=task.id), context=bob.context)
+                ),
             ):
                 with pytest.raises(errors.TaskNotFoundError):
                     await call
-            listed = await bob.client.list_tasks(pb.ListTasksRequest(), context=bobs)
+            listed = await bob.client.list_tasks(pb.ListTasksRequest(), context=bob.context)
             assert listed.total_size == 0
             follow_up = message("work")
             follow_up.message.task_id = task.id
@@ -435,7 +441,7 @@ async def test_a_failing_authenticator_lets_no_call_pass() -> None:
         def authenticate(self, headers: Any) -> Identity:
             raise RuntimeError(SECRET)
 
-    async with calling(modules(), auth=Broken()) as caller:
+    async with serving_grpc(modules(), auth=Broken()) as caller:
         error = await failure(caller.stub.ListTasks(pb.ListTasksRequest()))
     assert (error.code(), error.details()) == (
         Code.UNAVAILABLE,
@@ -444,8 +450,8 @@ async def test_a_failing_authenticator_lets_no_call_pass() -> None:
     assert details_of(error, RetryInfo)[0].retry_delay.seconds == 5
 
 
-async def test_http_and_grpc_share_one_rate() -> None:
-    async with calling(modules(), ADA, auth=keys(), rate_limit="2/hour") as caller:
+async def test_http_and_grpc_share_one_rate_limit() -> None:
+    async with serving_grpc(modules(), ADA, auth=keys(), rate_limit="2/hour") as caller:
         await caller.stub.ListTasks(pb.ListTasksRequest(), metadata=caller.pairs)
         await caller.peer.ask("list", {}, ADA)
         error = await failure(caller.stub.ListTasks(pb.ListTasksRequest(), metadata=caller.pairs))
@@ -458,7 +464,7 @@ async def test_http_and_grpc_share_one_rate() -> None:
 async def test_runs_and_streams_are_limited_as_over_http() -> None:
     gate = Gate()
     limits = Limits(max_streams_per_client=1)
-    async with calling(modules(gate), max_runs=1, limits=limits) as caller:
+    async with serving_grpc(modules(gate), max_runs=1, limits=limits) as caller:
         task = await caller.start("wait")
         await gate.reached.wait()
         error = await failure(caller.stub.SendMessage(message("work")))
@@ -469,11 +475,11 @@ async def test_runs_and_streams_are_limited_as_over_http() -> None:
         second = caller.stub.SubscribeToTask(pb.SubscribeToTaskRequest(id=task.id))
         assert (await failure(second)).code() == Code.RESOURCE_EXHAUSTED
         stream.cancel()
-        await wait_until(lambda: len(caller.peer.served.handler.streams) == 0)
+        await wait_until(lambda: len(caller.peer.agent.handler.streams) == 0)
 
 
 async def test_new_tasks_are_refused_while_the_server_drains(caller: Caller) -> None:
-    caller.peer.served.setup.state.is_draining = True
+    caller.peer.agent.setup.state.is_draining = True
     error = await failure(caller.stub.SendMessage(message()))
     assert (error.code(), error.details()) == (Code.UNAVAILABLE, "The server is shutting down")
     assert details_of(error, RetryInfo)
@@ -490,28 +496,28 @@ async def test_new_tasks_are_refused_while_the_server_drains(caller: Caller) -> 
         ("unix:/run/agent.sock", ""),
     ],
 )
-async def test_an_anonymous_caller_is_known_by_its_address(peer: str, host: str) -> None:
+async def test_an_anonymous_caller_is_identified_by_its_address(peer: str, host: str) -> None:
     assert host_of(peer) == host
 
 
-# Clients that leave
+# Clients that disconnect
 
 
-@pytest.mark.parametrize("leave", ["cancel", "deadline", "connection"])
+@pytest.mark.parametrize("ended_by", ["cancel", "deadline", "connection"])
 @pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
-async def test_the_task_of_a_disconnected_client_is_canceled(method: str, leave: str) -> None:
+async def test_the_task_of_a_disconnected_client_is_canceled(method: str, ended_by: str) -> None:
     gate = Gate()
-    async with calling(modules(gate), limits=Limits(disconnect_grace=0)) as caller:
-        async with connected(caller.peer, caller.address, {}) as other:
-            timeout = 0.5 if leave == "deadline" else None
-            call = getattr(other.stub, method)(message("wait"), timeout=timeout)
+    async with serving_grpc(modules(gate), limits=Limits(disconnect_grace=0)) as caller:
+        async with connected_caller(caller.peer, caller.address, {}) as second:
+            timeout = 0.5 if ended_by == "deadline" else None
+            call = getattr(second.stub, method)(message("wait"), timeout=timeout)
             await gate.reached.wait()
-            if leave == "cancel":
+            if ended_by == "cancel":
                 call.cancel()
-            if leave != "connection":
+            if ended_by != "connection":
                 await gate.canceled.wait()
         await gate.canceled.wait()
-        await wait_until(lambda: not caller.peer.served.engine.runs)
+        await wait_until(lambda: not caller.peer.agent.engine.runs)
         (task,) = (await caller.stub.ListTasks(pb.ListTasksRequest())).tasks
         assert task.status.state == pb.TASK_STATE_CANCELED
 
@@ -530,13 +536,13 @@ async def test_the_task_of_a_client_that_disconnects_while_it_is_created_is_canc
 
     caplog.set_level("INFO", "apcore_a2a.access")
     options: Any = {"limits": Limits(disconnect_grace=0), "task_store": LateStore()}
-    async with calling(modules(), **options) as caller:
+    async with serving_grpc(modules(), **options) as caller:
         call = getattr(caller.stub, method)(message("wait"))
         await creating.wait()
         call.cancel()
         await wait_until(lambda: " 499 " in caplog.text)
         proceed.set()
-        await wait_until(lambda: not caller.peer.served.engine.runs)
+        await wait_until(lambda: not caller.peer.agent.engine.runs)
         (task,) = (await caller.stub.ListTasks(pb.ListTasksRequest())).tasks
         assert task.status.state == pb.TASK_STATE_CANCELED
 
@@ -549,32 +555,32 @@ async def test_a_stream_that_the_store_interrupts_may_be_retried() -> None:
             return await super().events(task_id, after, limit)
 
     gate = Gate()
-    async with calling(modules(gate), task_store=FailingStore()) as caller:
+    async with serving_grpc(modules(gate), task_store=FailingStore()) as caller:
 
-        async def read() -> None:
+        async def read_stream() -> None:
             async for _ in caller.stub.SendStreamingMessage(message("wait")):
                 gate.opened.set()
 
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await read()
+            await read_stream()
         assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
         assert caught.value.details() == "The task store can't be reached"
 
 
 async def test_a_non_blocking_task_outlives_its_client() -> None:
     gate = Gate()
-    async with calling(modules(gate), limits=Limits(disconnect_grace=0)) as caller:
-        async with connected(caller.peer, caller.address, {}) as other:
-            task = await other.start("wait")
+    async with serving_grpc(modules(gate), limits=Limits(disconnect_grace=0)) as caller:
+        async with connected_caller(caller.peer, caller.address, {}) as second:
+            task = await second.start("wait")
         gate.opened.set()
         await caller.peer.until(task.id, "completed")
 
 
-# Clients and refusals
+# Limits for each client
 
 
 async def test_refused_credentials_are_limited_by_address() -> None:
-    async with calling(modules(), BOB, auth=keys(), auth_rate_limit="2/hour") as caller:
+    async with serving_grpc(modules(), BOB, auth=keys(), auth_rate_limit="2/hour") as caller:
         for code in ("UNAUTHENTICATED", "UNAUTHENTICATED", "RESOURCE_EXHAUSTED"):
             error = await failure(caller.stub.GetTask(pb.GetTaskRequest(id="t1")))
             assert error.code().name == code
@@ -589,7 +595,7 @@ async def test_a_caller_may_take_half_of_the_slots_and_a_gateway_names_its_clien
         return user
 
     options: Any = {"auth": keys(), "max_runs": 4, "client_key": user_of}
-    async with calling({"work": ActionModule(gate)}, ADA, **options) as caller:
+    async with serving_grpc({"work": ActionModule(gate)}, ADA, **options) as caller:
         for _ in range(2):
             await caller.start("work")
         request = message("work")
@@ -602,7 +608,7 @@ async def test_a_caller_may_take_half_of_the_slots_and_a_gateway_names_its_clien
         gate.opened.set()
 
 
-# The tests themselves
+# The event loop of the tests
 
 
 def test_a_call_that_outlives_its_loop_does_not_disturb_the_next_loop() -> None:
@@ -613,7 +619,7 @@ def test_a_call_that_outlives_its_loop_does_not_disturb_the_next_loop() -> None:
         channel = grpc.aio.insecure_channel(nowhere)
         method: Any = channel.unary_unary("/x/y")
         call = method(b"", wait_for_ready=True, timeout=0.2)
-        channels.append((channel, call))  # which are not closed before the loop
+        channels.append((channel, call))  # keeps them open until the loop is closed
         await asyncio.sleep(0)
 
     async def call_later() -> None:

@@ -22,8 +22,8 @@ from google.rpc.error_details_pb2 import (  # type: ignore[import-untyped]  # no
 
 from tests.serving import PATIENCE
 
-from .calling import Caller, calling, connected, details_of, message
-from .inloop import ActionModule, Gate, give_back, wait_until
+from .grpc_caller import Caller, connected_caller, details_of, message, serving_grpc
+from .inloop import ActionModule, Gate, echo, wait_until
 from .inloop import anyio_backend as anyio_backend
 from .test_grpc import failure
 
@@ -32,14 +32,14 @@ pytestmark = pytest.mark.anyio
 Code = grpc.StatusCode
 SEND = "/lf.a2a.v1.A2AService/SendMessage"
 STREAM = "/lf.a2a.v1.A2AService/SendStreamingMessage"
-MODULES: dict[str, object] = {"work": ActionModule(give_back)}
+MODULES: dict[str, object] = {"work": ActionModule(echo)}
 TIMEOUT = 0.2
-"""Seconds in which a request must arrive, if its test waits for that."""
+"""Seconds within which a request must arrive, in tests that wait for this timeout."""
 
 
 @pytest.fixture
 async def caller(anyio_backend: Any) -> AsyncIterator[Caller]:
-    async with calling(MODULES, max_body=64 * 1024) as caller:
+    async with serving_grpc(MODULES, max_body=64 * 1024) as caller:
         yield caller
         assert (await caller.send("work", n=5)).status.state == pb.TASK_STATE_COMPLETED
 
@@ -67,7 +67,7 @@ async def test_compressed_messages_are_refused_unread(caller: Caller) -> None:
     for algorithm in (grpc.Compression.Gzip, grpc.Compression.Deflate):
         call = caller.stub.SendMessage(message(text="x" * 1_000), compression=algorithm)
         assert (await failure(call)).code() == Code.UNIMPLEMENTED
-    # one that only claims to be plain is not decompressed either
+    # a compressed message that claims to be plain is not decompressed either
     call = caller.channel.unary_unary(SEND)(gzip.compress(bytes(10_000_000)))
     assert (await failure(call)).code() == Code.INVALID_ARGUMENT
 
@@ -86,7 +86,7 @@ async def test_compressed_messages_are_refused_unread(caller: Caller) -> None:
     ids=["empty values", "nulls", "members", "parts", "ids", "groups", "unknown groups"],
 )
 async def test_too_many_values_are_refused_unparsed(body: bytes) -> None:
-    async with calling(MODULES, limits=Limits(max_values=1000)) as caller:
+    async with serving_grpc(MODULES, limits=Limits(max_values=1000)) as caller:
         error = await failure(caller.channel.unary_unary(SEND)(body))
     assert (error.code(), error.details()) == (
         Code.INVALID_ARGUMENT,
@@ -96,7 +96,7 @@ async def test_too_many_values_are_refused_unparsed(body: bytes) -> None:
 
 
 async def test_the_content_of_a_text_does_not_count_as_values() -> None:
-    async with calling(MODULES, limits=Limits(max_values=100)) as caller:
+    async with serving_grpc(MODULES, limits=Limits(max_values=100)) as caller:
         text = "*\n\x00," * 10_000
         task = await caller.send("work", text=text)
     assert task.artifacts[0].parts[0].data.struct_value["text"] == text
@@ -138,38 +138,38 @@ async def test_only_the_first_message_of_a_call_counts(caller: Caller) -> None:
 
 @pytest.mark.parametrize("method", ["stream_unary", "stream_stream"])
 async def test_a_message_that_never_arrives_ends_its_call(method: str) -> None:
-    async with calling(MODULES, request_timeout=TIMEOUT, max_body=1000) as caller:
+    async with serving_grpc(MODULES, request_timeout=TIMEOUT, max_body=1000) as caller:
         call = getattr(caller.channel, method)(SEND if method == "stream_unary" else STREAM)()
         assert await call.code() == Code.DEADLINE_EXCEEDED
         assert await call.details() == "The request did not arrive in time"
         await caller.send()
 
 
-async def test_a_client_with_unfinished_messages_delays_its_own_messages_only() -> None:
+async def test_a_client_with_unfinished_messages_delays_only_its_own_messages() -> None:
     metadata = [("x-name", "eve")]
     options: Any = {"max_body": 1000, "limits": Limits(memory=8000)}  # four messages at a time
     async with (
-        calling(MODULES, client_key=lambda headers, _: headers["x-name"], **options) as eve,
-        connected(eve.peer, eve.address, {"x-name": "ada"}) as ada,
+        serving_grpc(MODULES, client_key=lambda headers, _: headers["x-name"], **options) as eve,
+        connected_caller(eve.peer, eve.address, {"x-name": "ada"}) as ada,
     ):
-        waiting = [eve.channel.stream_unary(SEND)(metadata=metadata) for _ in range(6)]
-        for call in waiting:
+        unfinished = [eve.channel.stream_unary(SEND)(metadata=metadata) for _ in range(6)]
+        for call in unfinished:
             await call.wait_for_connection()
         await ada.send()
-        late = eve.channel.unary_unary(SEND)(message().SerializeToString(), metadata=metadata)
+        delayed = eve.channel.unary_unary(SEND)(message().SerializeToString(), metadata=metadata)
         await ada.send()
-        assert not late.done()
-        for call in waiting:
+        assert not delayed.done()
+        for call in unfinished:
             call.cancel()
-        await late
+        await delayed
 
 
 async def test_huge_metadata_is_refused(caller: Caller) -> None:
     for metadata in ([("x", "y" * 1_000_000)], [(f"x-{n}", "y" * 100) for n in range(10_000)]):
         call = caller.stub.ListTasks(pb.ListTasksRequest(), metadata=metadata)
         assert (await failure(call)).code() in (Code.RESOURCE_EXHAUSTED, Code.UNAVAILABLE)
-        async with connected(caller.peer, caller.address, {}) as other:
-            await other.send()
+        async with connected_caller(caller.peer, caller.address, {}) as second:
+            await second.send()
 
 
 @pytest.mark.parametrize("text", ["x", "\n", "é", "😀"])
@@ -181,19 +181,19 @@ async def test_a_long_error_reaches_the_client(caller: Caller, text: str) -> Non
 
 async def test_calls_beyond_the_limit_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_limits, "OTHER_CALLS", 0)
-    reads, read = list[str](), binding.CallInterceptor._read
+    reads, original_read = list[str](), binding.CallInterceptor._read
 
     async def recorded_read(self: Any, requests: Any, client: str) -> Any:
         reads.append(client)
-        return await read(self, requests, client)
+        return await original_read(self, requests, client)
 
     monkeypatch.setattr(binding.CallInterceptor, "_read", recorded_read)
     gate = Gate()
     options: Any = {"max_runs": 2, "max_streams": 1, "limits": Limits(client_share=None)}
-    async with calling({"wait": ActionModule(gate)}, **options) as caller:
+    async with serving_grpc({"wait": ActionModule(gate)}, **options) as caller:
         task = await caller.start("wait")
         waiting = asyncio.ensure_future(caller.send("wait"))
-        await wait_until(lambda: len(caller.peer.served.engine.runs) == 2)
+        await wait_until(lambda: len(caller.peer.agent.engine.runs) == 2)
         subscription = caller.stub.SubscribeToTask(pb.SubscribeToTaskRequest(id=task.id))
         await subscription.read()
         before = len(reads)
@@ -213,10 +213,12 @@ async def eve_and_ada(**options: Any) -> AsyncIterator[tuple[Caller, Caller]]:
     """Yield two clients of one agent, each with a connection of its own."""
     metadata = {"x-name": "eve"}
     async with (
-        calling(MODULES, metadata, client_key=lambda headers, _: headers["x-name"], **options) as e,
-        connected(e.peer, e.address, {"x-name": "ada"}) as a,
+        serving_grpc(
+            MODULES, metadata, client_key=lambda headers, _: headers["x-name"], **options
+        ) as eve,
+        connected_caller(eve.peer, eve.address, {"x-name": "ada"}) as ada,
     ):
-        yield e, a
+        yield eve, ada
 
 
 @pytest.fixture
@@ -280,30 +282,30 @@ async def test_the_share_of_open_calls_can_be_chosen(
 
 async def test_the_metrics_count_open_calls_and_those_without_a_message() -> None:
     gate = Gate()
-    async with calling({"wait": ActionModule(gate)}, metrics=True) as caller:
+    async with serving_grpc({"wait": ActionModule(gate)}, metrics=True) as caller:
 
-        async def show(open_calls: int, unread_calls: int) -> None:
-            expected, shown = (open_calls, unread_calls), (-1, -1)
-            while shown != expected:
+        async def wait_for_counts(open_calls: int, unread_calls: int) -> None:
+            expected, counts = (open_calls, unread_calls), (-1, -1)
+            while counts != expected:
                 page = (await caller.peer.client.get("/metrics")).json()
-                shown = page["grpc_open_calls"], page["grpc_unread_calls"]
+                counts = page["grpc_open_calls"], page["grpc_unread_calls"]
 
-        await show(0, 0)
+        await wait_for_counts(0, 0)
         waiting = asyncio.ensure_future(caller.send("wait"))
         await gate.reached.wait()
         async with calls_without_message(caller, 4):
-            await show(5, 4)
+            await wait_for_counts(5, 4)
         gate.opened.set()
         await waiting
-        await show(0, 0)
+        await wait_for_counts(0, 0)
 
 
 async def test_a_call_is_open_until_its_response_is_read(eight_calls: dict[str, Any]) -> None:
     large = message(text="x" * 1_000_000).SerializeToString()
-    small_window = ("grpc.http2.bdp_probe", 0)  # or it grows until it has the whole response
+    small_window = ("grpc.http2.bdp_probe", 0)  # else it grows to the whole response
     async with (
         eve_and_ada(**eight_calls) as (eve, ada),
-        connected(eve.peer, eve.address, eve.metadata, small_window) as slow,
+        connected_caller(eve.peer, eve.address, eve.metadata, small_window) as slow,
     ):
         completed = pb.ListTasksRequest(status=pb.TASK_STATE_COMPLETED)
         calls = list[Any]()
@@ -322,7 +324,7 @@ async def test_a_call_is_open_until_its_response_is_read(eight_calls: dict[str, 
 
 @pytest.mark.parametrize("data", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 100, b"PRI * HTTP/2.0"])
 async def test_a_connection_that_speaks_another_protocol_is_closed(data: bytes) -> None:
-    async with calling(MODULES, request_timeout=TIMEOUT) as caller:
+    async with serving_grpc(MODULES, request_timeout=TIMEOUT) as caller:
         host, _, port = caller.address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(data)
@@ -336,17 +338,17 @@ async def test_many_disconnecting_clients_leak_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     gate = Gate()
-    modules = {"wait": ActionModule(gate), "work": ActionModule(give_back)}
-    async with calling(modules, limits=Limits(disconnect_grace=0)) as caller:
-        served = caller.peer.served
+    modules = {"wait": ActionModule(gate), "work": ActionModule(echo)}
+    async with serving_grpc(modules, limits=Limits(disconnect_grace=0)) as caller:
+        agent = caller.peer.agent
         for method in ("SendMessage", "SendStreamingMessage"):
             calls = [getattr(caller.stub, method)(message("wait")) for _ in range(50)]
-            await wait_until(lambda: len(served.engine.runs) == 50)
+            await wait_until(lambda: len(agent.engine.runs) == 50)
             for call in calls:
                 call.cancel()
-            await wait_until(lambda: not served.engine.runs)
-        await wait_until(lambda: len(served.handler.streams) == 0)
-        assert not served.handler.watchers._watchers
+            await wait_until(lambda: not agent.engine.runs)
+        await wait_until(lambda: len(agent.handler.streams) == 0)
+        assert not agent.handler.watchers._watchers
         gc.collect()
         await caller.send()
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
@@ -354,7 +356,7 @@ async def test_many_disconnecting_clients_leak_nothing(
 
 async def test_a_call_with_wrong_credentials_takes_no_slot() -> None:
     keys = APIKeyAuthenticator({"the key of ada": Identity("ada")})
-    async with calling(MODULES, {"x-api-key": "the key of ada"}, auth=keys) as caller:
+    async with serving_grpc(MODULES, {"x-api-key": "the key of ada"}, auth=keys) as caller:
         call = caller.channel.stream_unary(SEND)(metadata=[("x-api-key", "wrong")])
         assert await call.code() == Code.UNAUTHENTICATED  # though no message has been sent
         await caller.send()

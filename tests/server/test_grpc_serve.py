@@ -30,9 +30,9 @@ from tests.facade.processes import (
 )
 from tests.serving import PATIENCE
 
-from .calling import message
 from .conftest import eventually
-from .inloop import ActionModule, give_back, registry_of
+from .grpc_caller import message
+from .inloop import ActionModule, echo, registry_of
 
 Code = grpc.StatusCode
 
@@ -135,7 +135,7 @@ print([name for name in sys.modules if name.split(".")[0] in ("grpc", "limits")]
 
 
 def work() -> Any:
-    return registry_of({"work": ActionModule(give_back)})
+    return registry_of({"work": ActionModule(echo)})
 
 
 def test_without_grpcio_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

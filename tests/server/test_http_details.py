@@ -9,15 +9,15 @@ from apcore_a2a_server.push import PushSettings
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from .inloop import DIALECTS, Peer, Streams, always, app_of, registry_of, serving
+from .inloop import DIALECTS, Peer, StreamModule, always, app_of, registry_of, serving
 from .inloop import anyio_backend as anyio_backend
 from .test_streams import count_to_three
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "dialect")]
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 
-LOCAL = PushSettings(dev=True)
-MODULES = {"work": always({"done": True}), "chunks": Streams(count_to_three)}
+DEV_PUSH = PushSettings(dev=True)
+MODULES = {"work": always({"done": True}), "chunks": StreamModule(count_to_three)}
 
 
 def check_error(response: httpx.Response, status: int, name: str, reason: str) -> None:
@@ -86,14 +86,14 @@ async def set_config(peer: Peer, config_id: str, tenant: str = "") -> str:
     task_id: str = (await peer.ask("send", params)).task["id"]
     config = {"taskId": task_id, "id": config_id, "url": "http://127.0.0.1:9/hook"}
     config["tenant"] = tenant
-    assert (await peer.by("1.0").ask("push set", config)).result["id"] == config_id
+    assert (await peer.in_dialect("1.0").ask("push set", config)).result["id"] == config_id
     return task_id
 
 
 @pytest.mark.parametrize("config_id", ["a/b", "/", "//a/", "a%2Fb", "a%252fb", "a:b/c?d#e", ".."])
 @pytest.mark.parametrize("tenant", ["", "acme"])
 async def test_a_push_config_whose_id_has_a_slash_is_found(config_id: str, tenant: str) -> None:
-    async with serving(MODULES, push_notifications=LOCAL, tenants={"acme": "work"}) as peer:
+    async with serving(MODULES, push_notifications=DEV_PUSH, tenants={"acme": "work"}) as peer:
         task_id = await set_config(peer, config_id, tenant)
         prefix = tenant and f"/{tenant}"
         quoted = "".join(f"%{byte:02x}" for byte in config_id.encode())
@@ -105,13 +105,13 @@ async def test_a_push_config_whose_id_has_a_slash_is_found(config_id: str, tenan
 
 
 async def test_a_push_config_whose_id_has_a_slash_is_found_below_a_mount() -> None:
-    inner = app_of(registry_of(MODULES), push_notifications=LOCAL)
+    inner = app_of(registry_of(MODULES), push_notifications=DEV_PUSH)
     outer = Starlette(routes=[Mount("/agents/one", inner)])
     outer.state.agent = inner.state.agent
     async with inner.router.lifespan_context(inner), serving(outer) as peer:
-        below = Peer(inner, peer.client, "1.0")
+        mounted = Peer(inner, peer.client, "1.0")
         peer.client.base_url = peer.client.base_url.join("/agents/one/")
-        task_id = await set_config(below, "a/b")
+        task_id = await set_config(mounted, "a/b")
         response = await peer.client.get(f"tasks/{task_id}/pushNotificationConfigs/a%2Fb")
         assert response.json()["id"] == "a/b"
 

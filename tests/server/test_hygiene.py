@@ -18,7 +18,7 @@ from apcore_a2a_server.push import PushSettings
 from starlette.types import Receive, Scope, Send
 
 from . import leaky
-from .asking import METHODS, Json
+from .checking_client import METHODS, Json
 from .conftest import eventually
 from .crawling import (
     CREDENTIALS,
@@ -48,7 +48,7 @@ from .crawling import (
     registers,
     serving_app,
 )
-from .leaky import ADVICE, MISFITS, NUMBERS, SECRETS, UNCARRIED, log_injection
+from .leaky import ADVICE, MISFITS, NUMBERS, SECRETS, UNSENDABLE, log_injection
 
 SIZE = 100_000
 """The largest body and the largest artifact, in bytes."""
@@ -76,12 +76,12 @@ def bodies(site: Site) -> None:
             agent.post(body)
 
 
-def places(value: Any) -> Iterator[tuple[Any, ...]]:
+def paths_in(value: Any) -> Iterator[tuple[Any, ...]]:
     """Yield the paths of all values in a JSON value."""
     lists = list(enumerate(value)) if isinstance(value, list) else []
     for key, item in value.items() if isinstance(value, dict) else lists:
         yield (key,)
-        yield from ((key, *rest) for rest in places(item))
+        yield from ((key, *rest) for rest in paths_in(item))
 
 
 def replaced(value: Any, path: tuple[Any, ...], by: object) -> Any:
@@ -94,13 +94,13 @@ def replaced(value: Any, path: tuple[Any, ...], by: object) -> Any:
 
 
 def wrong_values(site: Site) -> None:
-    """Send messages in which one value at a time is replaced."""
+    """Send messages, each with one value replaced."""
     for agent in site.agents:
         configuration: Json = {"acceptedOutputModes": ["text/plain"], "historyLength": 1}
         part = agent.part(data={"note": INPUT})
-        more = {"contextId": MARK, "metadata": {INPUT: INPUT}, "extensions": [INPUT]}
-        params = {**agent.params("works", part, **more), "configuration": configuration}
-        for path in places(params):
+        members = {"contextId": MARK, "metadata": {INPUT: INPUT}, "extensions": [INPUT]}
+        params = {**agent.params("works", part, **members), "configuration": configuration}
+        for path in paths_in(params):
             wrong = MARK if path[-1] == "skillId" else INPUT
             for value in (wrong, {wrong: wrong}, [[wrong]], 7):
                 agent.ask("send", replaced(params, path, value))
@@ -136,18 +136,18 @@ HOOKS = {
 
 
 def webhooks(site: Site) -> None:
-    """Set an unreachable webhook, and webhooks in which one value at a time is replaced."""
+    """Set an unreachable webhook, and webhooks with one value replaced."""
     for agent in site.agents:
         name = "taskPushNotificationConfig" if agent.modern else "pushNotificationConfig"
         part = agent.part(data={"note": INPUT})
         params = {**agent.params("works", part), "configuration": {name: HOOKS}}
         task = agent.ask("send", params).task["id"]
-        for path in places(HOOKS):
+        for path in paths_in(HOOKS):
             for value in ("c0ffee", f"http://{{}}c0ffee\r\n{NOTE}", {"c0ffee": "c0ffee"}, [5]):
                 wrong = replaced(HOOKS, path, value)
                 hook = wrong if agent.modern else {"pushNotificationConfig": wrong}
                 agent.ask("send", {**params, "configuration": {name: wrong}})
-                if path == ("url",):  # some others are valid, and their owner may read them
+                if path == ("url",):  # other fields may be valid, and are shown to their owner
                     agent.ask("push set", {"taskId": task, **hook})
 
 
@@ -232,7 +232,7 @@ def wrong_bytes(site: Site) -> None:
         site.send_raw(request.encode("latin-1"))
 
 
-SHOWN: dict[str, Any] = {
+UNSHOWABLE: dict[str, Any] = {
     "description": leaky.LEDGER,
     "documentation": leaky.LEDGER,
     "input_schema": {"type": "object", "properties": {"a": {"default": leaky.LEDGER}}},
@@ -242,37 +242,39 @@ SHOWN: dict[str, Any] = {
     "annotations": ModuleAnnotations(extra={"ledger": leaky.LEDGER}),
     "display": {"a2a": {"tags": leaky.UnreadableDict(text="")}},
 }
-"""Descriptions of modules that can't be shown."""
+"""Attributes of modules with values that cards can't show."""
 
 
-EVERYWHERE = ("in_thread", "in_loop", "in_call", "~in_stream")
-SOME = (
+FAILING_CALLS = ("in_thread", "in_loop", "in_call", "~in_stream")
+SELECTED_FAILURES = (
     *("LedgerError", "UnprintableError", "TrapError", "a chain", "groups", "entries", "advice"),
     *("apcore's ACLDeniedError", "apcore's ModuleNotFoundError", "a2a's A2AClientError"),
     *("a2a's InvalidParamsError", "a2a's LimitError"),
 )
-"""The failures of other components; all combinations would take too long."""
+"""Failures to try in components other than modules; to try all would take too long."""
 
-CALLED = ("save", "get", "list")
+STORE_METHODS = ("save", "get", "list")
 STAGES = ("before", "after", "on_error")
 
 CASES: dict[str, Case] = {
-    "is out of time": Case("plain", asks("in_timeout", "~in_timeout", what=0), 2),
+    "times out": Case("plain", asks("in_timeout", "~in_timeout", failure=0), 2),
     "is canceled": Case("plain", cancels),
     "fails in the background": Case("plain", fails_in_background),
-    "fails in a callback": Case("plain", asks("in_callback", what=0)),
-    "fails when it is approved": Case("plain", asks("gated", "gated", what=0, approved=True)),
+    "fails in a callback": Case("plain", asks("in_callback", failure=0)),
+    "fails when it is approved": Case("plain", asks("gated", "gated", failure=0, approved=True)),
     "refuses the input": Case("plain", asks("strict", "~strict", amount=NOTE), 0),
-    "passes on what is refused": Case("plain", asks("in_wrong_call", "~in_wrong_call")),
-    "gets and gives no date": Case("plain", asks("dated", "~dated", date=NOTE), 0),
-    "can't store what is canceled": Case("store", breaks("save_end", 0, cancels)),
-    "fails for a caller": Case("auth", asks(*EVERYWHERE, what=0), 4),
+    "calls another module with invalid inputs": Case(
+        "plain", asks("in_wrong_call", "~in_wrong_call")
+    ),
+    "gets and returns an invalid date": Case("plain", asks("dated", "~dated", date=NOTE), 0),
+    "can't store a canceled task": Case("store", breaks("save_end", 0, cancels)),
+    "fails for an authenticated caller": Case("auth", asks(*FAILING_CALLS, failure=0), 4),
     "rejects everyone": Case("auth", breaks("none", 0)),
-    "lets a text in": Case("auth", breaks("a text", 0)),
+    "returns a text as the identity": Case("auth", breaks("a text", 0)),
     "is skipped": Case(
         "registry", registers(display={"a2a": {"tags": leaky.UnreadableList("?")}}), 0
     ),
-    "can't be allowed": Case("acl", asks("strict", "~strict")),
+    "has an ACL condition that raises": Case("acl", asks("strict", "~strict")),
     "gets odd bodies": Case("odd", bodies, 0),
     "gets wrong values": Case("odd", wrong_values, 0),
     "gets wrong operations": Case("odd", wrong_operations, 0),
@@ -281,61 +283,74 @@ CASES: dict[str, Case] = {
     "gets wrong addresses": Case("odd", wrong_addresses, 0),
     "gets wrong bytes": Case("odd", wrong_bytes, 0),
 }
-for name, what in NUMBERS.items():
-    calls = EVERYWHERE[1:] if name.startswith(("apcore's", "a foreign")) else EVERYWHERE
-    CASES[f"raises {name}"] = Case("plain", asks(*calls, what=what), len(calls))
+for name, number in NUMBERS.items():
+    calls = FAILING_CALLS[1:] if name.startswith(("apcore's", "a foreign")) else FAILING_CALLS
+    CASES[f"raises {name}"] = Case("plain", asks(*calls, failure=number), len(calls))
 for name in MISFITS:
-    CASES[f"puts out {name}"] = Case("plain", asks("misfits", "~misfits_in_stream", what=name))
-for name in UNCARRIED:
-    CASES[f"puts out {name}"] = Case(
-        "plain", asks("returns_output", "~streams_output", what=name), 2
+    CASES[f"returns {name}"] = Case("plain", asks("misfits", "~misfits_in_stream", output=name))
+for name in UNSENDABLE:
+    CASES[f"returns {name}"] = Case(
+        "plain", asks("returns_output", "~streams_output", output=name), 2
     )
 for name in ("rejected", "timeout", "pending", "another"):
     CASES[f"decides: {name}"] = Case("approval", asks("gated", "gated", verdict=name))
 for name in ("schema", "acl", "module_lookup", "another"):
     CASES[f"validates: {name}"] = Case("duck", asks("works", "~works", verdict=name))
 for name in ("input_schema", "output_schema", "annotations", "display", "resources"):
-    CASES[f"shows no {name}"] = Case("registry", registers(name), 1)
-for name, shown in SHOWN.items():
-    CASES[f"shows a bad {name}"] = Case("registry", registers(**{name: shown}), 0)
-for name in SOME:
-    what = NUMBERS[name]
-    act = asks("works", "~works", "~misfits_in_stream", stage="before", what=what)
-    CASES[f"meddles before with {name}"] = Case("middleware", act)
-    act = asks("works", "~works", "~puts_in_stream", stage="after", what=what)
-    CASES[f"meddles after with {name}"] = Case("middleware", act)
-    act = asks("in_loop", "~in_stream", stage="on_error", what=what)
-    CASES[f"meddles on_error with {name}"] = Case("middleware", act, 3)
-    CASES[f"decides with {name}"] = Case("approval", asks("gated", verdict="raises", what=what))
-    CASES[f"lets in with {name}"] = Case("auth", breaks("raises", what))
+    CASES[f"has a broken {name}"] = Case("registry", registers(name), 1)
+for name, value in UNSHOWABLE.items():
+    CASES[f"has an unshowable {name}"] = Case("registry", registers(**{name: value}), 0)
+for name in SELECTED_FAILURES:
+    number = NUMBERS[name]
+    act = asks("works", "~works", "~misfits_in_stream", stage="before", failure=number)
+    CASES[f"the middleware's before raises {name}"] = Case("middleware", act)
+    act = asks("works", "~works", stage="after", failure=number)
+    CASES[f"the middleware's after raises {name}"] = Case("middleware", act)
+    act = asks("in_loop", "~in_stream", stage="on_error", failure=number)
+    CASES[f"the middleware's on_error raises {name}"] = Case("middleware", act, 3)
+    CASES[f"the approval handler raises {name}"] = Case(
+        "approval", asks("gated", verdict="raises", failure=number)
+    )
+    CASES[f"the authenticator raises {name}"] = Case("auth", breaks("raises", number))
     for step in ("raises", "passes"):
-        act = asks("works", "~works", verdict=step, what=what)
+        act = asks("works", "~works", verdict=step, failure=number)
         CASES[f"a duck {step} {name}"] = Case("duck", act)
-    CASES[f"the rules raise {name}"] = Case("acl", breaks("async_check_access", what))
-    for member in (*CALLED, "save_end"):
-        CASES[f"the store's {member} raises {name}"] = Case("store", breaks(member, what))
+    CASES[f"the rules raise {name}"] = Case("acl", breaks("async_check_access", number))
+    for member in (*STORE_METHODS, "save_end"):
+        CASES[f"the store's {member} raises {name}"] = Case("store", breaks(member, number))
     for member in ("list", "get", "get_definition"):
-        CASES[f"the registry's {member} raises {name}"] = Case("registry", breaks(member, what), 1)
+        CASES[f"the registry's {member} raises {name}"] = Case(
+            "registry", breaks(member, number), 1
+        )
 
 
-AROUND = ("a duck raises", "a duck passes", *(f"the store's {m} raises" for m in CALLED))
-WITHIN = ("raises", "decides with", *(f"meddles {stage} with" for stage in STAGES))
-SPEAKERS = {
-    "advice": (*WITHIN, *AROUND, "the registry's get raises"),
-    "entries": (*WITHIN, *AROUND, "the registry's get raises"),
+OUTSIDE_PIPELINE = (
+    "a duck raises",
+    "a duck passes",
+    *(f"the store's {m} raises" for m in STORE_METHODS),
+)
+IN_PIPELINE = (
+    *("raises", "the approval handler raises"),
+    *(f"the middleware's {stage} raises" for stage in STAGES),
+)
+VISIBLE_ERRORS = {
+    "advice": (*IN_PIPELINE, *OUTSIDE_PIPELINE, "the registry's get raises"),
+    "entries": (*IN_PIPELINE, *OUTSIDE_PIPELINE, "the registry's get raises"),
     "apcore's InvalidInputError": ["raises"],
     "apcore's SchemaValidationError": ["raises"],
-    "a2a's InvalidParamsError": AROUND,  # apcore wraps it within a call
-    "a2a's LimitError": AROUND,
+    "a2a's InvalidParamsError": OUTSIDE_PIPELINE,  # apcore wraps it within a call
+    "a2a's LimitError": OUTSIDE_PIPELINE,
 }
-"""Errors whose messages callers may see, without paths and stacks, and where they occur."""
+"""Errors whose messages callers may see (without paths and stacks), and their cases' prefixes."""
 
-ADVISED = {f"{place} {name}" for name, places in SPEAKERS.items() for place in places}
-ADVISED.add("validates: schema")
+CASES_WITH_ADVICE = {
+    f"{prefix} {name}" for name, prefixes in VISIBLE_ERRORS.items() for prefix in prefixes
+}
+CASES_WITH_ADVICE.add("validates: schema")
 
 
 @cache
-def crawled(server: str) -> dict[str, Evidence]:
+def crawl_server(server: str) -> dict[str, Evidence]:
     """Run all cases of a server and return their evidence."""
     registry, store, authenticator, acl = (
         LeakyRegistry(),
@@ -361,20 +376,22 @@ def crawled(server: str) -> dict[str, Evidence]:
             stack.enter_context(closing(executor))
         app = create_app(executor, url="http://agent", **limits, **options.get(server, {}))
         with serving_app(app) as url:
-            parts: Json = {"store": store, "auth": authenticator, "acl": acl}
-            site = Site(url, capture, parts.get(server, registry))
+            components: Json = {"store": store, "auth": authenticator, "acl": acl}
+            site = Site(url, capture, components.get(server, registry))
             stack.enter_context(closing(site.client))
             evidence = {
                 n: site.visit(case.act) for n, case in CASES.items() if case.server == server
             }
         gc.collect()
-        for records, more in zip([*evidence.values()][-1].log, capture.take(), strict=True):
-            records += more  # logged during the shutdown
+        for records, later_records in zip(
+            [*evidence.values()][-1].log, capture.take(), strict=True
+        ):
+            records += later_records  # logged during the shutdown
     return evidence
 
 
 def evidence_of(name: str) -> Evidence:
-    return crawled(CASES[name].server)[name]
+    return crawl_server(CASES[name].server)[name]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -394,7 +411,7 @@ def check_answers(name: str, answers: list[str]) -> None:
     for answer in answers:
         assert leak_in_answer(answer) is None, answer[:3000]
         assert "+json'" in answer or "/json'" in answer or answer[0] != "5", answer
-    assert any(ADVICE in answer for answer in answers) == (name in ADVISED)
+    assert any(ADVICE in answer for answer in answers) == (name in CASES_WITH_ADVICE)
 
 
 def check_log(log: Log) -> None:
@@ -407,7 +424,7 @@ def check_log(log: Log) -> None:
 
 
 @pytest.mark.parametrize("error", ["LedgerError", "a code of its own"])
-@pytest.mark.parametrize("skill", [call.strip("~") for call in EVERYWHERE])
+@pytest.mark.parametrize("skill", [call.strip("~") for call in FAILING_CALLS])
 def test_a_failing_module_is_logged_once_with_its_traceback(skill: str, error: str) -> None:
     log = evidence_of(f"raises {error}").log.text
     records = [record for record in log if f"ERROR   Skill failed: {skill} " in record]
@@ -430,7 +447,7 @@ def test_messages_without_secrets_are_logged_in_one_line(name: str, mark: str) -
 
 
 async def leaks(scope: Scope, receive: Receive, send: Send) -> None:
-    """Leak secrets in every way: an ASGI application."""
+    """Leak secrets in every way, as an ASGI application."""
     if scope["type"] == "http":
         headers = [item for item in scope["headers"] if item[0] == b"authorization"]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -481,5 +498,5 @@ MARKS = {
 }
 
 
-def test_the_crawl_detects_each_secret_and_each_internal() -> None:
+def test_the_crawl_detects_each_secret_and_each_internal_detail() -> None:
     assert [mark for mark in MARKS if not leak_in_answer(f"an answer with {mark} in it")] == []

@@ -15,16 +15,16 @@ from apcore.errors import ACLDeniedError
 from apcore.pipeline import BaseStep, StepResult
 from apcore.sys_modules.control import ToggleState
 
-from .asking import Json, state_of
+from .checking_client import Json, state_of
 from .inloop import (
     DIALECTS,
     NEEDS_APPROVAL,
     ActionModule,
     Peer,
-    Streams,
+    StreamModule,
     SyncActionModule,
     contents,
-    give_back,
+    echo,
     registry_of,
     serving,
 )
@@ -44,7 +44,7 @@ from .test_extended_card import (
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rotating("peer")]
 
-CALLERS = 8  # concurrent ones
+CALLERS = 8  # concurrent callers
 
 
 class HeaderAuthenticator:
@@ -60,7 +60,7 @@ def headers_of(name: str, *roles: str) -> Json:
     return {"x-name": name, "x-roles": " ".join(roles)}
 
 
-def facts(name: str, *roles: str) -> Json:
+def identity_of(name: str, *roles: str) -> Json:
     """Return the identity that modules see for these headers."""
     return {"id": name, "type": "service", "roles": [*roles], "attrs": {"team": f"of {name}"}}
 
@@ -109,7 +109,7 @@ MODULES = {
     "asks": ActionModule(ask),
     "guarded": ActionModule(identify_later, annotations=NEEDS_APPROVAL),
 }
-PATHS = [
+CALL_PATHS = [
     ("async", ""),
     ("thread", ""),
     ("nested", "async"),
@@ -118,12 +118,12 @@ PATHS = [
     ("nested.thread", "async"),
     ("nested.thread", "nested"),
 ]
-"""A module, and a module that it calls; nested modules call a third."""
+"""Skills, each with the module that it calls, if any; nested modules then call a third."""
 
 
 @pytest.fixture(params=DIALECTS)
 async def peer(request: pytest.FixtureRequest) -> AsyncIterator[Peer]:
-    modules = {**MODULES, "streaming": Streams(identify_twice)}
+    modules = {**MODULES, "streaming": StreamModule(identify_twice)}
     with closing(Executor(registry_of(modules))) as executor:
         async with serving(executor, request.param, auth=HeaderAuthenticator()) as peer:
             yield peer
@@ -142,15 +142,18 @@ async def stream_as(peer: Peer, headers: Json, skill: str, inputs: Json) -> list
         return [part async for frame in stream if frame.kind == "artifact" for part in frame.parts]
 
 
-@pytest.mark.parametrize(("skill", "to"), PATHS)
+@pytest.mark.parametrize(("skill", "to"), CALL_PATHS)
 async def test_a_module_sees_the_callers_identity(peer: Peer, skill: str, to: str) -> None:
-    headers, expected = headers_of("ada", "admin", "staff"), facts("ada", "admin", "staff")
+    headers, expected = (
+        headers_of("ada", "admin", "staff"),
+        identity_of("ada", "admin", "staff"),
+    )
     assert contents(await send_as(peer, headers, skill, {"to": to})) == [expected]
     assert await stream_as(peer, headers, skill, {"to": to}) == [expected]
 
 
 async def test_a_streaming_module_sees_the_callers_identity_in_each_chunk(peer: Peer) -> None:
-    assert await stream_as(peer, headers_of("ada"), "streaming", {}) == [facts("ada")] * 2
+    assert await stream_as(peer, headers_of("ada"), "streaming", {}) == [identity_of("ada")] * 2
 
 
 @pytest.mark.parametrize("skill", ["asks", "guarded"])
@@ -161,13 +164,13 @@ async def test_a_resumed_call_sees_the_identity_of_the_answering_caller(
     assert state_of(paused) == "input-required"
     answer = {"more": 1, "approved": True}
     answered = await send_as(peer, headers_of("ada", "new"), skill, answer, taskId=paused["id"])
-    assert contents(answered) == [facts("ada", "new")]
+    assert contents(answered) == [identity_of("ada", "new")]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_without_authentication_there_is_no_identity(dialect: str) -> None:
-    async with serving({**MODULES, "streaming": Streams(identify_twice)}, dialect) as peer:
-        for skill, to in PATHS:
+    async with serving({**MODULES, "streaming": StreamModule(identify_twice)}, dialect) as peer:
+        for skill, to in CALL_PATHS:
             assert contents(await send_as(peer, headers_of("ada"), skill, {"to": to})) == [
                 {"id": None}
             ]
@@ -198,14 +201,14 @@ async def test_concurrent_callers_are_never_mixed_up(dialect: str) -> None:
     }
     names = [f"caller-{number}" for number in range(CALLERS)]
     async with serving(
-        {**modules, "streaming": Streams(meet_twice)}, dialect, auth=HeaderAuthenticator()
+        {**modules, "streaming": StreamModule(meet_twice)}, dialect, auth=HeaderAuthenticator()
     ) as peer:
         for skill, to in (("async", ""), ("thread", ""), ("nested", "async")):
             calls = [send_as(peer, headers_of(name), skill, {"to": to}) for name in names]
             outputs = [contents(task) for task in await asyncio.gather(*calls)]
-            assert outputs == [[facts(name)] for name in names]
+            assert outputs == [[identity_of(name)] for name in names]
         streams = [stream_as(peer, headers_of(name), "streaming", {}) for name in names]
-        assert await asyncio.gather(*streams) == [[facts(name)] * 2 for name in names]
+        assert await asyncio.gather(*streams) == [[identity_of(name)] * 2 for name in names]
 
 
 # Custom ACLs and executors
@@ -249,9 +252,7 @@ class CustomExecutor:
     """A custom executor with two skills, one of them for ada only."""
 
     def __init__(self) -> None:
-        self.registry = registry_of(
-            {"text.stats": ActionModule(give_back), "lab": ActionModule(give_back)}
-        )
+        self.registry = registry_of({"text.stats": ActionModule(echo), "lab": ActionModule(echo)})
 
     def validate(self, module_id: str, inputs: Any = None, context: Any = None) -> Any:
         passed = module_id == "text.stats" or context.identity is PEOPLE["ada"]
@@ -277,8 +278,8 @@ async def test_a_custom_executor_checks_access_with_validate() -> None:
 # Cards show the callable skills
 
 
-class Gate(BaseStep):
-    """A user's own step instead of apcore's, which dry runs skip."""
+class CustomACLStep(BaseStep):
+    """A user's own step instead of apcore's; dry runs skip it."""
 
     def __init__(self) -> None:
         super().__init__("acl_check", "", removable=True, replaceable=True, pure=False)
@@ -293,14 +294,12 @@ class StricterCheck(BuiltinACLCheck):
     """apcore's step with an additional rule."""
 
     async def execute(self, ctx: Any) -> StepResult:
-        await Gate().execute(ctx)
+        await CustomACLStep().execute(ctx)
         return await super().execute(ctx)
 
 
 def two_skills(**options: Any) -> Executor:
-    return Executor(
-        registry_of({"a": ActionModule(give_back), "b": ActionModule(give_back)}), **options
-    )
+    return Executor(registry_of({"a": ActionModule(echo), "b": ActionModule(echo)}), **options)
 
 
 def allowing_b(**conditions: Any) -> Executor:
@@ -334,7 +333,7 @@ MISTAKES = {
     "a disabled module is on the cards": disabling_b,
 }
 """Mistakes that would make the skills on a card differ from the callable ones."""
-DIFFERING = [pytest.param(make, id=why) for why, make in MISTAKES.items()]
+DIFFERING = [pytest.param(make, id=mistake) for mistake, make in MISTAKES.items()]
 
 
 @pytest.mark.parametrize("make", [two_skills, allowing_b, denying_b, *DIFFERING])
@@ -348,7 +347,7 @@ async def test_a_card_shows_exactly_the_callable_skills(make: Any) -> None:
             assert await skills_on(bob, EXTENDED) == called
 
 
-class Undeclared(NameAuthenticator):
+class SchemelessAuthenticator(NameAuthenticator):
     """An authenticator that declares no security schemes."""
 
     def security_schemes(self) -> Json:
@@ -357,8 +356,8 @@ class Undeclared(NameAuthenticator):
 
 def guarded(annotations: Any, metadata: Any = None, **options: Any) -> Executor:
     """Return an executor whose module `b` needs approval."""
-    registry = registry_of({"a": ActionModule(give_back)})
-    module = ActionModule(give_back, annotations=annotations)
+    registry = registry_of({"a": ActionModule(echo)})
+    module = ActionModule(echo, annotations=annotations)
     registry.register("b", module, metadata={"annotations": metadata or {}})
     return Executor(registry, **options)
 
@@ -373,7 +372,7 @@ DESTRUCTIVE, POLICY = ModuleAnnotations(destructive=True), ExecutionPolicy(gate_
         (partial(guarded, NEEDS_APPROVAL), NameAuthenticator()),
         (partial(guarded, APPROVAL), NameAuthenticator()),
         (partial(guarded, None, APPROVAL), NameAuthenticator()),
-        pytest.param(partial(guarded, APPROVAL), Undeclared()),
+        pytest.param(partial(guarded, APPROVAL), SchemelessAuthenticator()),
         pytest.param(partial(guarded, APPROVAL, NO_APPROVAL), NameAuthenticator()),
         pytest.param(partial(guarded, DESTRUCTIVE, policy=POLICY), NameAuthenticator()),
     ],
@@ -398,7 +397,7 @@ async def test_building_a_card_runs_no_module(strategy: str) -> None:
             return []
 
     with closing(
-        Executor(registry_of({"a": RecordingPreflight(give_back)}), strategy=strategy)
+        Executor(registry_of({"a": RecordingPreflight(echo)}), strategy=strategy)
     ) as executor:
         async with serving(executor, auth=NameAuthenticator()) as peer:
             assert await skills_on(peer) == {"a"}

@@ -18,8 +18,8 @@ from apcore_a2a_server.push import PushSettings
 
 from tests.serving import PATIENCE, running
 
-from .asking import Agent
-from .inloop import DIALECTS, ActionModule, Gate, Peer, give_back, registry_of, serving, wait_until
+from .checking_client import Agent
+from .inloop import DIALECTS, ActionModule, Gate, Peer, echo, registry_of, serving, wait_until
 from .inloop import anyio_backend as anyio_backend
 from .principals import (
     ADA,
@@ -30,7 +30,7 @@ from .principals import (
     STRANGERS,
     TASK,
     TENANTS,
-    Headers,
+    HeaderAuth,
     NormalizedResponse,
     Owner,
     Probe,
@@ -39,21 +39,21 @@ from .principals import (
     Subject,
     acting_as,
     ada_and_stranger,
+    message_params,
     modules,
     probes,
-    saying,
 )
 from .test_custom_stores import DictStore
 
 STORES = {"memory": InMemoryTaskStore, "seven methods": DictStore, "sdk": SdkStore}
-WORLDS = [
+SERVERS = [
     ("memory", "another name"),
     ("seven methods", "another issuer"),
     ("sdk", "another name"),
 ]
-TIMED = [
-    ("SendMessage", saying(taskId=TASK)),
-    ("SendMessage", saying(contextId=CONTEXT)),
+TIMED_REQUESTS = [
+    ("SendMessage", message_params(taskId=TASK)),
+    ("SendMessage", message_params(contextId=CONTEXT)),
     ("GetTask", {"id": TASK}),
     ("CancelTask", {"id": TASK}),
     ("ListTasks", {"contextId": CONTEXT}),
@@ -69,14 +69,14 @@ every_state = pytest.mark.parametrize("state", STATES)
 
 
 @contextmanager
-def world_of(store: str, stranger: str) -> Iterator[ProbedServer]:
+def probed_server(store: str, stranger: str) -> Iterator[ProbedServer]:
     options: Any = {
-        "auth": Headers(),
+        "auth": HeaderAuth(),
         "task_store": STORES[store](),
         "default_skill": "recall",
     }
     options["tenants"] = TENANTS
-    if store != "sdk":  # it keeps no webhooks
+    if store != "sdk":  # the SDK's store keeps no webhooks
         options["push_notifications"] = PushSettings(dev=True)
     with (
         running(registry_of(modules()), **options) as url,
@@ -85,10 +85,10 @@ def world_of(store: str, stranger: str) -> Iterator[ProbedServer]:
         yield ProbedServer(url, Owner(client), stranger)
 
 
-@pytest.fixture(scope="module", params=WORLDS, ids=" ".join)
-def world(request: pytest.FixtureRequest) -> Iterator[ProbedServer]:
-    with world_of(*request.param) as world:
-        yield world
+@pytest.fixture(scope="module", params=SERVERS, ids=" ".join)
+def server(request: pytest.FixtureRequest) -> Iterator[ProbedServer]:
+    with probed_server(*request.param) as server:
+        yield server
 
 
 def ask(client: httpx.Client, probe: Probe, subject: Subject) -> httpx.Response:
@@ -109,20 +109,20 @@ def test_every_method_and_every_route_is_probed() -> None:
         assert routed == {(verb, pattern) for verb, pattern, _ in routes}
 
 
-@pytest.mark.rotating("world")
+@pytest.mark.rotating("server")
 @every_state
 @pytest.mark.parametrize("operation", PARAMS)
 def test_a_foreign_id_gets_the_same_response_as_an_unknown_one(
-    world: ProbedServer, operation: str, state: str
+    server: ProbedServer, operation: str, state: str
 ) -> None:
-    subject, before = world.owner.subjects[state], world.owner.sees(state)
-    nothing = subject.unknown()
-    with world.stranger() as client:
+    subject, before = server.owner.subjects[state], server.owner.snapshot(state)
+    unknown_subject = subject.unknown()
+    with server.stranger() as client:
         for probe in probes(operation):
-            foreign, unknown = ask(client, probe, subject), ask(client, probe, nothing)
+            foreign, unknown = ask(client, probe, subject), ask(client, probe, unknown_subject)
             assert NormalizedResponse.of(foreign) == NormalizedResponse.of(unknown), probe
-            assert not world.owner.reads(foreign), probe
-    assert world.owner.sees(state) == before
+            assert not server.owner.leaks_in(foreign), probe
+    assert server.owner.snapshot(state) == before
 
 
 def seconds(client: httpx.Client, probe: Probe, subject: Subject) -> float:
@@ -131,10 +131,10 @@ def seconds(client: httpx.Client, probe: Probe, subject: Subject) -> float:
     return time.perf_counter() - started_at
 
 
-def gap(client: httpx.Client, probe: Probe, subjects: tuple[Subject, Subject]) -> float:
+def time_ratio(client: httpx.Client, probe: Probe, subjects: tuple[Subject, Subject]) -> float:
     """Return the ratio, at least 1, of the median times of two subjects probed alternately."""
     durations = [[seconds(client, probe, subject) for subject in subjects] for _ in range(40)]
-    medians: list[float] = [median(each) for each in zip(*durations, strict=True)]
+    medians: list[float] = [median(column) for column in zip(*durations, strict=True)]
     return max(medians) / min(medians)
 
 
@@ -142,23 +142,23 @@ def gap(client: httpx.Client, probe: Probe, subjects: tuple[Subject, Subject]) -
 @pytest.mark.parametrize("state", ["working", "completed"])
 @pytest.mark.parametrize("store", ["memory", "seven methods"])
 def test_a_foreign_id_takes_as_long_as_an_unknown_one(store: str, state: str) -> None:
-    with world_of(store, "another name") as world, world.stranger() as client:
-        subject = world.owner.subjects[state]
+    with probed_server(store, "another name") as server, server.stranger() as client:
+        subject = server.owner.subjects[state]
         subjects = subject, subject.unknown()
-        for method, params in TIMED:
+        for method, params in TIMED_REQUESTS:
             probe = Probe("POST", "/", params, method, {})
-            gaps = (gap(client, probe, subjects) for _ in range(5))
-            assert any(each < 1.3 for each in gaps), probe
+            ratios = (time_ratio(client, probe, subjects) for _ in range(5))
+            assert any(ratio < 1.3 for ratio in ratios), probe
 
 
-@pytest.mark.rotating("world")
+@pytest.mark.rotating("server")
 @every_state
 def test_a_foreign_context_id_starts_a_separate_conversation(
-    world: ProbedServer, state: str
+    server: ProbedServer, state: str
 ) -> None:
-    context = world.owner.subjects[state].context
+    context = server.owner.subjects[state].context
     for dialect in DIALECTS:
-        with world.stranger() as client:
+        with server.stranger() as client:
             agent = Agent(client, dialect)
             first, second = (
                 agent.send("recall", agent.part(text=text), contextId=context)
@@ -169,18 +169,18 @@ def test_a_foreign_context_id_starts_a_separate_conversation(
             assert {task["id"] for task in listed} == {first.task["id"], second.task["id"]}
 
 
-def test_messages_do_not_reach_the_conversation_of_another_principal(world: ProbedServer) -> None:
-    agent, context = Agent(world.owner.client, "1.0"), str(uuid4())
+def test_messages_do_not_reach_the_conversation_of_another_principal(server: ProbedServer) -> None:
+    agent, context = Agent(server.owner.client, "1.0"), str(uuid4())
     agent.send("recall", {"text": "mine"}, contextId=context)
-    with world.stranger() as client:
+    with server.stranger() as client:
         Agent(client, "1.0").send("recall", {"text": "I know it all"}, contextId=context)
     answer = agent.send("recall", {"text": "mine, too"}, contextId=context)
     assert answer.data == {"heard": ["mine"]}
 
 
 @every_dialect
-def test_a_list_has_only_the_callers_own_tasks(world: ProbedServer, dialect: str) -> None:
-    with world.stranger() as client:
+def test_a_list_has_only_the_callers_own_tasks(server: ProbedServer, dialect: str) -> None:
+    with server.stranger() as client:
         agent = Agent(client, dialect)
         assert agent.ask("list").result["tasks"] == []
         own = {agent.send("recall").task["id"] for _ in range(3)}
@@ -191,10 +191,10 @@ def test_a_list_has_only_the_callers_own_tasks(world: ProbedServer, dialect: str
 
 @every_dialect
 def test_a_foreign_page_token_lists_only_the_callers_own_tasks(
-    world: ProbedServer, dialect: str
+    server: ProbedServer, dialect: str
 ) -> None:
-    (token,) = {subject.token for subject in world.owner.subjects.values()}
-    with world.stranger() as client:
+    (token,) = {subject.token for subject in server.owner.subjects.values()}
+    with server.stranger() as client:
         agent = Agent(client, dialect)
         own = {agent.send("recall").task["id"] for _ in range(3)}
         answer = agent.ask("list", {"pageToken": token})
@@ -217,19 +217,19 @@ async def test_without_authentication_all_callers_share_their_tasks(dialect: str
     ):
         task = (await ada.send("recall", ada.part(text="ask"))).task
         assert await eve.get(task["id"]) == task
-        assert [each["id"] for each in (await eve.ask("list")).result["tasks"]] == [task["id"]]
+        assert [entry["id"] for entry in (await eve.ask("list")).result["tasks"]] == [task["id"]]
         answer = await eve.send("recall", eve.part(text="more"), taskId=task["id"])
         assert answer.data == {"heard": ["ask", "And then?", "more"]}
-        again = await ada.send("recall", contextId=task["contextId"])
-        assert len(again.data["heard"]) == 3
+        answer = await ada.send("recall", contextId=task["contextId"])
+        assert len(answer.data["heard"]) == 3
 
 
-async def check_refused(other: Peer, task_id: str) -> None:
+async def check_refused(intruder: Peer, task_id: str) -> None:
     """Check that a stranger can do nothing with a task."""
     for operation in ("get", "cancel", "subscribe"):
-        assert (await other.ask(operation, {"id": task_id})).code == -32001
+        assert (await intruder.ask(operation, {"id": task_id})).code == -32001
     for operation in ("send", "stream"):
-        answer = await other.ask(operation, other.wire.params("work", taskId=task_id))
+        answer = await intruder.ask(operation, intruder.wire.params("work", taskId=task_id))
         assert answer.code == -32001
 
 
@@ -237,12 +237,12 @@ async def check_refused(other: Peer, task_id: str) -> None:
 @pytest.mark.anyio
 async def test_a_stranger_cannot_disturb_a_run(dialect: str, stranger: str) -> None:
     gate = Gate()
-    async with ada_and_stranger({"work": ActionModule(gate)}, dialect, stranger) as (ada, other):
+    async with ada_and_stranger({"work": ActionModule(gate)}, dialect, stranger) as (ada, intruder):
         async with ada.stream() as stream:
             task_id = (await stream.next()).body["id"]
             await gate.reached.wait()
-            await check_refused(other, task_id)
-            assert ada.served.handler.watchers._watchers == {task_id: 1}
+            await check_refused(intruder, task_id)
+            assert ada.agent.handler.watchers._watchers == {task_id: 1}
             assert not gate.contexts[0].cancel_token.is_cancelled
             gate.opened.set()
             frames = await stream.rest()
@@ -256,15 +256,15 @@ async def test_a_stranger_cannot_disturb_a_run(dialect: str, stranger: str) -> N
 @every_stranger
 @pytest.mark.anyio
 async def test_a_stranger_cannot_disturb_a_paused_task(dialect: str, stranger: str) -> None:
-    async with ada_and_stranger(modules(), dialect, stranger) as (ada, other):
+    async with ada_and_stranger(modules(), dialect, stranger) as (ada, intruder):
         tasks = [
             (await ada.send(skill, ada.part(text=text), contextId="ours")).task
             for skill, text in (STATES["paused for input"], STATES["paused for approval"])
         ]
         for task in tasks:
-            await check_refused(other, task["id"])
-            await other.send("recall", other.part(text="yes"), contextId="ours")
-            await other.send("guarded", other.part(text="no"), contextId="ours")
+            await check_refused(intruder, task["id"])
+            await intruder.send("recall", intruder.part(text="yes"), contextId="ours")
+            await intruder.send("guarded", intruder.part(text="no"), contextId="ours")
             assert await ada.get(task["id"]) == task
             await ada.send(task["metadata"]["skillId"], ada.part(text="yes"), taskId=task["id"])
             assert await ada.state(task["id"]) == "completed"
@@ -276,15 +276,15 @@ async def test_a_disconnecting_stranger_cancels_nothing(dialect: str) -> None:
     gate = Gate()
     async with ada_and_stranger(
         {"work": ActionModule(gate)}, dialect, "another name", limits=Limits(disconnect_grace=0)
-    ) as (ada, other):
+    ) as (ada, intruder):
         async with ada.stream() as stream:
             task_id = (await stream.next()).body["id"]
             for _ in range(3):
-                request = other.request("subscribe", {"id": task_id})
-                response = await other.client.send(request, stream=True)
+                request = intruder.request("subscribe", {"id": task_id})
+                response = await intruder.client.send(request, stream=True)
                 assert '"error"' in await anext(response.aiter_text())
                 await response.aclose()
-            await check_refused(other, task_id)
+            await check_refused(intruder, task_id)
             gate.opened.set()
             assert str((await stream.rest())[-1]) == "status completed"
         assert not gate.canceled.is_set()
@@ -298,15 +298,15 @@ async def test_a_stranger_does_not_keep_the_task_of_a_disconnected_client_alive(
     gate = Gate()
     async with ada_and_stranger(
         {"work": ActionModule(gate)}, dialect, "another name", limits=Limits(disconnect_grace=0.2)
-    ) as (ada, other):
+    ) as (ada, intruder):
         async with ada.stream() as stream:
             task_id = (await stream.next()).body["id"]
             await gate.reached.wait()
         await wait_until(
-            lambda: task_id in ada.served.handler.watchers._grace_timers or gate.canceled.is_set()
+            lambda: task_id in ada.agent.handler.watchers._grace_timers or gate.canceled.is_set()
         )
-        request = other.request("subscribe", {"id": task_id})
-        response = await other.client.send(request, stream=True)
+        request = intruder.request("subscribe", {"id": task_id})
+        response = await intruder.client.send(request, stream=True)
         async with asyncio.timeout(PATIENCE):
             await gate.canceled.wait()
         await response.aclose()
@@ -316,7 +316,7 @@ async def test_a_stranger_does_not_keep_the_task_of_a_disconnected_client_alive(
 @pytest.mark.anyio
 async def test_two_principals_with_the_same_context_id_are_kept_apart(store: str) -> None:
     options: Any = {"task_store": STORES[store]()}
-    async with ada_and_stranger(modules(), "0.3", "another issuer", **options) as (ada, other):
+    async with ada_and_stranger(modules(), "0.3", "another issuer", **options) as (ada, intruder):
 
         async def talk(peer: Peer, context: str) -> set[str]:
             paused = (await peer.send("recall", peer.part(text="ask"), contextId=context)).task
@@ -325,9 +325,11 @@ async def test_two_principals_with_the_same_context_id_are_kept_apart(store: str
             listed = (await peer.ask("list", {"contextId": context})).result["tasks"]
             return {paused["id"], answered.task["id"], *(task["id"] for task in listed)}
 
-        talks = [talk(peer, f"context {number}") for number in range(10) for peer in (ada, other)]
-        seen = await asyncio.gather(*talks)
-        assert not set().union(*seen[::2]) & set().union(*seen[1::2])
+        talks = [
+            talk(peer, f"context {number}") for number in range(10) for peer in (ada, intruder)
+        ]
+        task_ids = await asyncio.gather(*talks)
+        assert not set().union(*task_ids[::2]) & set().union(*task_ids[1::2])
 
 
 async def read_statuses(reader: asyncio.StreamReader, count: int) -> list[str]:
@@ -342,10 +344,10 @@ async def read_statuses(reader: asyncio.StreamReader, count: int) -> list[str]:
 
 @pytest.mark.anyio
 async def test_each_request_of_a_connection_has_its_own_principal() -> None:
-    async with ada_and_stranger(modules(), "1.0", "another name") as (ada, other):
+    async with ada_and_stranger(modules(), "1.0", "another name") as (ada, intruder):
         task = (await ada.send("recall")).task
         requests = [
-            peer.client.build_request("GET", f"/tasks/{task['id']}") for peer in (ada, other)
+            peer.client.build_request("GET", f"/tasks/{task['id']}") for peer in (ada, intruder)
         ]
         url = ada.client.base_url
         reader, writer = await asyncio.open_connection(url.host, url.port)
@@ -374,31 +376,31 @@ async def test_each_principal_has_its_own_limits(
     async with (
         ada_and_stranger({"work": ActionModule(gate)}, dialect, stranger, **options) as (
             ada,
-            other,
+            intruder,
         ),
         AsyncExitStack() as stack,
     ):
-        for peer in (ada, other):
+        for peer in (ada, intruder):
             await stack.enter_async_context(peer.stream())
             request = peer.request("stream", peer.wire.params("work"))
-            over = await peer.client.send(request)
-            assert over.status_code == 429
-            assert int(over.headers["retry-after"]) >= 1
-            assert over.json()["error"]["code"] == (429 if dialect == "REST" else -32029)
+            refused = await peer.client.send(request)
+            assert refused.status_code == 429
+            assert int(refused.headers["retry-after"]) >= 1
+            assert refused.json()["error"]["code"] == (429 if dialect == "REST" else -32029)
         gate.opened.set()
 
 
 @every_stranger
 @pytest.mark.anyio
 async def test_a_rate_limited_principal_does_not_affect_others(dialect: str, stranger: str) -> None:
-    modules: dict[str, object] = {"work": ActionModule(give_back)}
-    async with ada_and_stranger(modules, dialect, stranger, rate_limit="2/year") as (ada, other):
-        for peer in (ada, other):
+    modules: dict[str, object] = {"work": ActionModule(echo)}
+    async with ada_and_stranger(modules, dialect, stranger, rate_limit="2/year") as (ada, intruder):
+        for peer in (ada, intruder):
             await peer.send()
             await peer.ask("list")
-            over = await peer.client.send(peer.request("list", {}))
-            assert (over.status_code, over.json()["error"]["code"]) == (429, 429)
-            assert int(over.headers["retry-after"]) > 1
+            refused = await peer.client.send(peer.request("list", {}))
+            assert (refused.status_code, refused.json()["error"]["code"]) == (429, 429)
+            assert int(refused.headers["retry-after"]) > 1
 
 
 class Forger:
@@ -406,7 +408,7 @@ class Forger:
 
     def authenticate(self, headers: Any) -> Any:
         line = "eve\r\n12:00:00 INFO    GET / 200 1.0 ms  principal=ada\x1b[2K\u2028\ud800"
-        return Headers().authenticate({"x-name": line})
+        return HeaderAuth().authenticate({"x-name": line})
 
 
 @pytest.mark.anyio
@@ -414,9 +416,9 @@ async def test_a_principals_name_cannot_forge_access_log_records(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.INFO, "apcore_a2a.access"):
-        async with serving({"work": ActionModule(give_back)}, auth=Forger()) as peer:
+        async with serving({"work": ActionModule(echo)}, auth=Forger()) as peer:
             assert (await peer.send()).state == "completed"
-    (record,) = [each for each in caplog.records if each.name == "apcore_a2a.access"]
+    (record,) = [entry for entry in caplog.records if entry.name == "apcore_a2a.access"]
     principal = record.__dict__["principal"]
     assert principal.startswith("eve")
     assert principal.replace(" ", "").isprintable()

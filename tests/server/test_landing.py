@@ -13,7 +13,7 @@ from apcore_a2a_server.middleware.front import PAGE_HEADERS
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from .inloop import ActionModule, give_back, registry_of
+from .inloop import ActionModule, echo, registry_of
 from .inloop import anyio_backend as anyio_backend
 
 pytestmark = pytest.mark.anyio
@@ -22,7 +22,7 @@ BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;
 
 
 class Links(HTMLParser):
-    """Collects the addresses of a page's links, and those of everything that it loads."""
+    """Collects the addresses of a page's links, and of everything that the page loads."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Links(HTMLParser):
 
 def client(**options: Any) -> httpx.AsyncClient:
     """Return a client of an agent that is mounted at /agent."""
-    agent = create_app(registry_of({"work": ActionModule(give_back)}), **options)
+    agent = create_app(registry_of({"work": ActionModule(echo)}), **options)
     app = Starlette(routes=[Mount("/agent", agent)])
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://agent.test")
 
@@ -81,7 +81,7 @@ async def test_the_page_loads_nothing_and_has_no_link_to_a_disabled_explorer() -
 
 
 @pytest.mark.parametrize("accept", ["*/*", "application/json", "text/*", "text/htmlx", "", ";,"])
-async def test_programs_get_405(accept: str) -> None:
+async def test_clients_that_do_not_name_html_get_405(accept: str) -> None:
     async with client() as http:
         response = await http.get("/agent/", headers={"Accept": accept})
     assert (response.status_code, response.headers["allow"]) == (405, "POST")

@@ -1,4 +1,4 @@
-"""Limits: requests above a limit are refused with a reason, others are not affected."""
+"""Limits: requests above a limit are refused with a reason; other requests are not affected."""
 
 import asyncio
 import sys
@@ -14,7 +14,7 @@ from apcore_a2a_server.modules.threads import ThreadPool
 
 from tests.serving import PATIENCE
 
-from .asking import state_of
+from .checking_client import state_of
 from .inloop import (
     DIALECTS,
     NEEDS_APPROVAL,
@@ -22,11 +22,11 @@ from .inloop import (
     Gate,
     Peer,
     Stream,
-    Streams,
+    StreamModule,
     SyncActionModule,
     contents,
+    echo,
     gapless,
-    give_back,
     serving,
     wait_until,
 )
@@ -41,7 +41,7 @@ async def test_the_number_of_concurrent_runs_is_limited(dialect: str) -> None:
     gate = Gate()
     modules = {
         "work": ActionModule(gate),
-        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+        "pay": ActionModule(echo, annotations=NEEDS_APPROVAL),
     }
     async with serving(modules, dialect, max_runs=2, limits=Limits(client_share=None)) as peer:
         paused = (await peer.send("pay")).task
@@ -72,7 +72,7 @@ async def test_the_number_of_streams_per_client_is_limited(dialect: str) -> None
         async with AsyncExitStack() as stack:
             first, _ = await open_streams(peer, stack, 2)
             task_id = (await first.next()).body["id"]
-            before = len(peer.served.engine.runs)
+            before = len(peer.agent.engine.runs)
             for request in (
                 peer.request("stream", peer.wire.params("work")),
                 peer.request("subscribe", {"id": task_id}),
@@ -81,9 +81,9 @@ async def test_the_number_of_streams_per_client_is_limited(dialect: str) -> None
                 assert refused.status_code == 429
                 assert refused.headers["retry-after"] == "1"
                 assert "Too many streams" in refused.text
-            assert len(peer.served.engine.runs) == before
+            assert len(peer.agent.engine.runs) == before
             assert await peer.state(task_id) == "working"
-        await wait_until(lambda: not len(peer.served.handler.streams))
+        await wait_until(lambda: not len(peer.agent.handler.streams))
         gate.opened.set()
         async with peer.stream() as stream:
             assert str((await stream.rest())[-1]) == "status completed"
@@ -116,9 +116,7 @@ async def test_a_client_may_open_a_hundred_streams_by_default() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_the_number_of_parts_is_limited(dialect: str) -> None:
-    async with serving(
-        {"work": ActionModule(give_back)}, dialect, limits=Limits(max_parts=2)
-    ) as peer:
+    async with serving({"work": ActionModule(echo)}, dialect, limits=Limits(max_parts=2)) as peer:
         part = peer.part(data={"a": 1})
         assert (await peer.send("work", part, part)).state == "completed"
         answer = await peer.send("work", part, part, part)
@@ -135,13 +133,15 @@ async def test_an_output_that_is_too_large_fails_its_task(streams: bool) -> None
     async def action(inputs: Inputs, context: Any) -> Any:
         return {"much": "x" * inputs["size"]}
 
-    module = Streams(source) if streams else ActionModule(action)
+    module = StreamModule(source) if streams else ActionModule(action)
     async with serving({"work": module}, limits=Limits(max_artifact=1000)) as peer:
         if streams:
             async with peer.stream() as stream:
                 frames = await stream.rest()
             assert gapless(frames)
-            assert frames[-1].says == "Module output can't be sent: more than 1000 bytes at $"
+            assert (
+                frames[-1].status_text == "Module output can't be sent: more than 1000 bytes at $"
+            )
             assert len(contents(await peer.get(frames[0].body["id"]))) == 3
         else:
             fits = await peer.send("work", peer.part(data={"size": 900}))
@@ -152,29 +152,29 @@ async def test_an_output_that_is_too_large_fails_its_task(streams: bool) -> None
 
 
 async def test_a_reader_that_is_too_far_behind_gets_a_snapshot() -> None:
-    begin, go = asyncio.Event(), asyncio.Event()
+    may_start, may_end = asyncio.Event(), asyncio.Event()
 
     async def source(inputs: Inputs, context: Any) -> Any:
-        await begin.wait()
+        await may_start.wait()
         for number in range(25):
             yield {"n": number}
-        await go.wait()
+        await may_end.wait()
 
-    modules = {"work": Streams(source)}
+    modules = {"work": StreamModule(source)}
     async with serving(modules, limits=Limits(max_events=10)) as peer, peer.stream() as stream:
         frames = [await stream.next() for _ in range(2)]
-        begin.set()
+        may_start.set()
         frames += [await stream.next() for _ in range(25)]
         assert gapless(frames)
         task_id = frames[0].body["id"]
-        async with peer.subscribe(task_id, 1) as late:
-            snapshot = await late.next()
+        async with peer.subscribe(task_id, 1) as far_behind:
+            snapshot = await far_behind.next()
             assert (snapshot.kind, snapshot.id) == ("task", 27)
             assert len(snapshot.body["artifacts"][0]["parts"]) == 25
-            async with peer.subscribe(task_id, 20) as near:
-                assert [(await near.next()).id for _ in range(7)] == list(range(21, 28))
-            go.set()
-            assert [str(frame) for frame in await late.rest()] == ["status completed"]
+            async with peer.subscribe(task_id, 20) as slightly_behind:
+                assert [(await slightly_behind.next()).id for _ in range(7)] == list(range(21, 28))
+            may_end.set()
+            assert [str(frame) for frame in await far_behind.rest()] == ["status completed"]
 
 
 async def test_stuck_threads_are_counted_and_do_not_starve_others() -> None:
@@ -186,14 +186,14 @@ async def test_stuck_threads_are_counted_and_do_not_starve_others() -> None:
             release.wait(30)
         return {}
 
-    modules = {"work": SyncActionModule(hang), "other": ActionModule(give_back)}
+    modules = {"work": SyncActionModule(hang), "other": ActionModule(echo)}
     async with serving(modules, max_threads=2) as peer:
         try:
             for stuck in (1, 2):
                 task_id = await peer.start("work", peer.part(data={"hang": True}))
                 await asyncio.to_thread(started.acquire)
                 assert (await peer.ask("cancel", {"id": task_id})).state == "canceled"
-                assert peer.served.setup.threads.stuck == stuck
+                assert peer.agent.setup.threads.stuck == stuck
                 if stuck == 1:
                     assert (await peer.send("work", peer.part(data={}))).state == "completed"
             refused = await peer.client.send(peer.request("send", peer.wire.params("work")))
@@ -201,7 +201,7 @@ async def test_stuck_threads_are_counted_and_do_not_starve_others() -> None:
             assert (await peer.send("other")).state == "completed"
         finally:
             release.set()
-        await wait_until(lambda: peer.served.setup.threads.stuck == 0)
+        await wait_until(lambda: peer.agent.setup.threads.stuck == 0)
         assert (await peer.send("work", peer.part(data={}))).state == "completed"
 
 
@@ -219,7 +219,7 @@ async def test_a_call_that_waits_for_a_thread_is_not_stuck_when_it_is_canceled()
             await asyncio.to_thread(started.acquire)
             second = await peer.start()
             await peer.ask("cancel", {"id": second})
-            assert peer.served.setup.threads.stuck == 0
+            assert peer.agent.setup.threads.stuck == 0
         finally:
             release.set()
         await peer.until(first, "completed")
@@ -243,7 +243,7 @@ async def test_a_synchronous_module_that_times_out_gets_its_cancel_token_set() -
             assert await asyncio.to_thread(canceled.wait, PATIENCE)
         finally:
             release.set()
-        await wait_until(lambda: peer.served.setup.threads.stuck == 0)
+        await wait_until(lambda: peer.agent.setup.threads.stuck == 0)
         assert await peer.get(task["id"]) == task
 
 
@@ -271,7 +271,7 @@ async def test_nested_synchronous_calls_do_not_deadlock(
             for answer in await asyncio.gather(*calls):
                 assert contents(answer.task) == [{"inner": {"done": True}}]
             assert (await peer.send("inner", peer.part(data={}))).state == "completed"
-        assert peer.served.setup.threads.stuck == 0
+        assert peer.agent.setup.threads.stuck == 0
 
 
 @pytest.fixture
@@ -301,15 +301,15 @@ async def test_synchronous_modules_that_compute_leave_threads_for_those_that_wai
 
     modules = {"compute": SyncActionModule(compute), "wait": SyncActionModule(wait)}
     async with serving(modules, max_threads=80) as peer:
-        threads_of_modules = peer.served.setup.threads
-        threads_of_modules.computing_limit = threads_of_modules.late_limit = 3
+        pool = peer.agent.setup.threads
+        pool.computing_limit = pool.late_limit = 3
         try:
             started = [await peer.start("compute") for _ in range(2)]
             started += [await peer.start("wait") for _ in range(20)]
             for _ in range(20):
                 await asyncio.to_thread(waiting.acquire)
             started += [await peer.start("compute") for _ in range(50)]
-            for _ in range(10):  # time for others to start, if they could
+            for _ in range(10):  # time for more calls to start, if they could
                 assert (await peer.client.get("/health")).status_code == 200
                 await asyncio.sleep(0.01)
             assert 3 <= computing < 20
@@ -331,7 +331,7 @@ async def test_modules_that_hold_up_the_event_loop_do_not_use_all_cores() -> Non
     pool = ThreadPool(50, computing_limit=40)
     calls = [asyncio.ensure_future(pool.run(compute)) for _ in range(40)]
     try:
-        await asyncio.sleep(1)  # time for others to start, if they could
+        await asyncio.sleep(1)  # time for more calls to start, if they could
         assert 2 <= started < 10
     finally:
         release.set()

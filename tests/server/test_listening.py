@@ -24,14 +24,14 @@ from starlette.applications import Starlette
 
 from tests.facade.processes import COMMAND, SIGNALS, extensions, process
 
-from .calling import message
+from .grpc_caller import message
 
 CARD = "/.well-known/agent-card.json"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Create a folder with modules, a certificate, its issuer's, its key, and another key."""
+    """Create a folder with modules, a certificate, its key and its issuer, and another key."""
     home = tmp_path_factory.mktemp("served")
     extensions(home, "echo.py")
     authority = trustme.CA()
@@ -96,7 +96,7 @@ def test_a_unix_socket_is_served_trusts_its_proxy_and_is_removed(
 ) -> None:
     path = tmp_path / "agent.sock"
     with closing(socket.socket(socket.AF_UNIX)) as abandoned:
-        abandoned.bind(str(path))  # of a process that was killed
+        abandoned.bind(str(path))  # left by a process that was killed
     options = ["--uds=agent.sock", "--url=https://agent.example", "--log-format=json"]
     command = [*COMMAND, "serve", str(folder / "extensions"), *options]
     with process(command, tmp_path) as agent:

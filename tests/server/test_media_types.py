@@ -1,4 +1,4 @@
-"""Parts of media types that a skill does not take: -32005, and HTTP 415 in HTTP+JSON."""
+"""Parts of media types that a skill does not accept: -32005, and HTTP 415 in HTTP+JSON."""
 
 from contextlib import closing
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from apcore import ACL, Executor
 
-from .inloop import DIALECTS, ActionModule, Peer, always, give_back, registry_of, serving
+from .inloop import DIALECTS, ActionModule, Peer, always, echo, registry_of, serving
 from .inloop import anyio_backend as anyio_backend
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rotating("agent", "rpc", "dialect")]
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}, "days": {}}}
-MODULES = {"work": ActionModule(give_back, input_schema=CITY), "other": always({})}
+MODULES = {"work": ActionModule(echo, input_schema=CITY), "other": always({})}
 
 
 def file_part(peer: Peer) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def data_part(peer: Peer, media_type: str) -> dict[str, Any]:
 
 
 @every_dialect
-async def test_a_file_for_a_skill_that_takes_none_is_an_unsupported_content_type(
+async def test_a_file_for_a_skill_that_accepts_none_is_an_unsupported_content_type(
     dialect: str,
 ) -> None:
     async with serving(MODULES, dialect) as peer:
@@ -50,7 +50,7 @@ async def test_data_of_a_media_type_other_than_json_is_an_unsupported_content_ty
 
 
 @every_dialect
-async def test_the_first_part_that_the_skill_takes_is_still_found(dialect: str) -> None:
+async def test_the_first_part_that_the_skill_accepts_is_still_found(dialect: str) -> None:
     async with serving(MODULES, dialect) as peer:
         answer = await peer.send("work", file_part(peer), peer.part(data={"city": "Oslo"}))
         assert answer.data == {"city": "Oslo"}

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from .asking import Agent, Json
+from .checking_client import Agent, Json
 
 pytestmark = pytest.mark.rotating("agent", "rpc", "dialect")
 
 
 def in_proto_spelling(value: Any) -> Any:
-    """Return the value with the names of the protocol's `.proto` file."""
+    """Return the value with member names as in the protocol's `.proto` file."""
     text = json.dumps(value)
     for name in ("messageId", "contextId", "taskId", "returnImmediately", "historyLength"):
         snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
@@ -36,16 +36,19 @@ def test_an_id_beside_the_message_may_be_spelled_either_way(agent: Agent, member
 
 
 @pytest.mark.parametrize("member", ["mime_type", "mimeType"])
-def test_the_media_type_of_a_file_in_0_3_may_be_spelled_either_way(old: Agent, member: str) -> None:
+def test_the_media_type_of_a_file_in_0_3_may_be_spelled_either_way(
+    rpc_v03: Agent, member: str
+) -> None:
     part = {"kind": "file", "file": {"bytes": "aGk=", member: "image/png"}}
-    (message,) = old.ask("send", old.params("echo", old.part(text="x"), part)).task["history"]
+    params = rpc_v03.params("echo", rpc_v03.part(text="x"), part)
+    (message,) = rpc_v03.ask("send", params).task["history"]
     assert message["parts"][1]["file"] == {"bytes": "aGk=", "mimeType": "image/png"}
 
 
 @pytest.mark.parametrize("member", ["task_id", "taskId"])
-def test_the_id_of_a_task_may_be_spelled_as_in_the_srs(old: Agent, member: str) -> None:
-    task_id = old.send().task["id"]
-    assert old.ask("get", {member: task_id}).result["id"] == task_id
+def test_the_id_of_a_task_may_be_spelled_as_in_the_srs(rpc_v03: Agent, member: str) -> None:
+    task_id = rpc_v03.send().task["id"]
+    assert rpc_v03.ask("get", {member: task_id}).result["id"] == task_id
 
 
 def test_names_in_metadata_data_and_artifacts_keep_their_spelling(agent: Agent) -> None:
@@ -59,7 +62,7 @@ def test_names_in_metadata_data_and_artifacts_keep_their_spelling(agent: Agent) 
 
 
 @pytest.mark.parametrize(
-    ("operation", "both"),
+    ("operation", "members"),
     [
         ("send", {"message": {"message_id": "m2"}}),
         ("send", {"message": {"contextId": "a", "context_id": "a"}}),
@@ -67,16 +70,20 @@ def test_names_in_metadata_data_and_artifacts_keep_their_spelling(agent: Agent) 
         ("list", {"pageSize": 5, "page_size": 5}),
     ],
 )
-def test_a_member_in_both_spellings_is_refused(rpc: Agent, operation: str, both: Json) -> None:
+def test_a_member_in_both_spellings_is_refused(rpc: Agent, operation: str, members: Json) -> None:
     params: Json = rpc.params() if operation == "send" else {}
-    params = {**params, **both, "message": {**params.get("message", {}), **both.get("message", {})}}
+    params = {
+        **params,
+        **members,
+        "message": {**params.get("message", {}), **members.get("message", {})},
+    }
     answer = rpc.ask(operation, params)
     assert answer.code == -32602
     assert len(answer.fields) == 1
 
 
 @pytest.mark.parametrize("name", ["page_size", "pageSize"])
-def test_a_page_has_the_size_asked_for_in_either_spelling(agent: Agent, name: str) -> None:
+def test_a_page_has_the_requested_size_in_either_spelling(agent: Agent, name: str) -> None:
     for _ in range(3):
         agent.send()
     if agent.modern:
@@ -113,7 +120,7 @@ def test_a_request_for_webhooks_must_have_the_id_of_the_task(rpc: Agent, operati
     assert answer.fields in (["params.taskId"], ["params.id"])
 
 
-def test_an_error_about_the_size_of_a_member_is_a_sentence(rpc: Agent) -> None:
+def test_a_member_that_is_nested_too_deeply_is_named_in_the_error(rpc: Agent) -> None:
     deep: Any = 1
     for _ in range(40):
         deep = [deep]

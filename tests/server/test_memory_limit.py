@@ -15,23 +15,23 @@ from apcore_a2a_server.app.options import Settings
 from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.store.sqlite import SqliteStore
 
-from .asking import Answer, state_of
-from .calling import calling, message
+from .checking_client import Answer, state_of
+from .grpc_caller import message, serving_grpc
 from .inloop import (
     DIALECTS,
     NEEDS_APPROVAL,
     ActionModule,
     Gate,
     Peer,
-    Streams,
+    StreamModule,
     always,
-    give_back,
+    echo,
     serving,
     wait_until,
 )
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
-from .principals import Headers, acting_as
+from .principals import HeaderAuth, acting_as
 from .test_grpc import failure
 
 pytestmark = pytest.mark.anyio
@@ -42,11 +42,11 @@ REPEATABLE = ModuleAnnotations(idempotent=True)
 
 
 def stored_bytes(peer: Peer) -> int:
-    return peer.served.setup.tasks.store.kept_bytes
+    return peer.agent.setup.tasks.store.kept_bytes
 
 
 def kept_bytes(peer: Peer) -> int:
-    memory = peer.served.setup.memory
+    memory = peer.agent.setup.memory
     return memory.bodies + memory.running + memory.stored
 
 
@@ -60,7 +60,7 @@ def text_in(message: Any) -> str:
 async def serving_within(
     size: int, modules: dict[str, Any], dialect: str = "1.0", **options: Any
 ) -> AsyncIterator[Peer]:
-    """Serve *modules* within a bound on memory, which the largest body nearly fills."""
+    """Serve *modules* with *size* bytes of memory, which the largest body nearly fills."""
     options |= {"limits": Limits(memory=size, client_share=None), "max_body": size * 7 // 8}
     async with serving(modules, dialect, **options) as peer:
         yield peer
@@ -74,7 +74,7 @@ async def start_large(peer: Peer, skill: str = "work") -> str:
     return await peer.start(skill, peer.part(text=LARGE))
 
 
-async def refused(peer: Peer, skill: str = "work") -> None:
+async def check_refused(peer: Peer, skill: str = "work") -> None:
     """Send a large message that must be refused for lack of memory."""
     params = peer.wire.params(skill, peer.part(text=LARGE))
     response = await peer.client.send(peer.request("send", params))
@@ -102,7 +102,7 @@ async def test_a_large_input_is_kept_once_and_returned_everywhere(dialect: str) 
 async def test_a_conversation_keeps_no_second_copy_of_a_message() -> None:
     gate = Gate()
     gate.opened.set()
-    text = 2 * LARGE  # beside it, the 3 KB of two tasks and their events are less than 2 %
+    text = 2 * LARGE  # so large that the 3 KB of two tasks and their events are less than 2 %
     async with serving({"work": ActionModule(gate)}) as peer:
         task = (await peer.send("work", peer.part(text=text))).task
         await peer.send("work", peer.part(text="again"), contextId=task["contextId"])
@@ -147,15 +147,15 @@ async def test_a_send_is_refused_when_nothing_can_be_evicted(
     task_store = None if store == "memory" else SqliteStore(tmp_path / "agent.db")
     async with serving_within(4 * UNIT, modules, dialect, task_store=task_store) as peer:
         running = [await start_large(peer) for _ in range(3)]
-        await refused(peer)
-        assert set(peer.served.engine.runs) == {*running}
+        await check_refused(peer)
+        assert set(peer.agent.engine.runs) == {*running}
         assert await peer.state(running[0]) == "working"
         assert (await peer.ask("cancel", {"id": running[0]})).state == "canceled"
         if store == "memory":  # a canceled task may be evicted
-            await wait_until(lambda: len(peer.served.engine.runs) == 2)
+            await wait_until(lambda: len(peer.agent.engine.runs) == 2)
         await start_large(peer)
         gate.opened.set()
-        await wait_until(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.agent.engine.runs)
 
 
 async def test_small_sends_are_refused_too_when_there_is_no_memory() -> None:
@@ -164,28 +164,30 @@ async def test_small_sends_are_refused_too_when_there_is_no_memory() -> None:
         task_id = await peer.start("work", peer.part(text="x" * 3000))
         response = await peer.client.send(peer.request("send", peer.wire.params("work")))
         assert response.status_code == 429
-        assert set(peer.served.engine.runs) == {task_id}
+        assert set(peer.agent.engine.runs) == {task_id}
         gate.opened.set()
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
-async def test_paused_inputs_count_and_can_still_be_answered(store: str, tmp_path: Path) -> None:
-    modules = {"pay": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+async def test_inputs_of_paused_tasks_count_and_answers_are_accepted(
+    store: str, tmp_path: Path
+) -> None:
+    modules = {"pay": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     task_store = None if store == "memory" else SqliteStore(tmp_path / "agent.db")
     async with serving_within(3 * UNIT, modules, task_store=task_store) as peer:
         paused = (await send_large(peer, "pay")).task
         assert paused["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
         assert kept_bytes(peer) > 2 * UNIT
         if store == "memory":
-            await refused(peer, "pay")
-        else:  # a durable store has it on disk
+            await check_refused(peer, "pay")
+        else:  # a durable store has the input on disk
             assert (await send_large(peer, "pay")).state == "input-required"
         answered = await peer.send("pay", peer.part(text="yes"), taskId=paused["id"])
         assert answered.state == "completed"
         assert await peer.state(paused["id"]) == "completed"
 
 
-async def test_chunks_count_while_a_task_streams() -> None:
+async def test_chunks_of_a_running_stream_count() -> None:
     gate = Gate()
 
     async def chunks(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
@@ -194,16 +196,19 @@ async def test_chunks_count_while_a_task_streams() -> None:
         await gate(inputs, context)
         yield {}
 
-    async with serving_within(4 * UNIT, {"work": Streams(chunks)}) as peer, peer.stream() as stream:
+    async with (
+        serving_within(4 * UNIT, {"work": StreamModule(chunks)}) as peer,
+        peer.stream() as stream,
+    ):
         await gate.reached.wait()
-        await refused(peer)
+        await check_refused(peer)
         gate.opened.set()
         frames = await stream.rest()
         assert str(frames[-1]) == "status completed"
 
 
 @asynccontextmanager
-async def unfinished(peer: Peer, size: int) -> AsyncIterator[asyncio.StreamReader]:
+async def unfinished_body(peer: Peer, size: int) -> AsyncIterator[asyncio.StreamReader]:
     """Send *size* bytes of a body that is one byte longer."""
     reader, writer = await asyncio.open_connection(
         peer.client.base_url.host, peer.client.base_url.port
@@ -219,13 +224,13 @@ async def unfinished(peer: Peer, size: int) -> AsyncIterator[asyncio.StreamReade
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_unfinished_bodies_count_until_their_clients_leave(dialect: str) -> None:
+async def test_unfinished_bodies_count_until_their_clients_disconnect(dialect: str) -> None:
     async with serving_within(4 * UNIT, {"work": always({})}, dialect) as peer:
-        memory = peer.served.setup.memory
-        async with unfinished(peer, 2 * UNIT), unfinished(peer, UNIT):
+        memory = peer.agent.setup.memory
+        async with unfinished_body(peer, 2 * UNIT), unfinished_body(peer, UNIT):
             await wait_until(lambda: memory.bodies == 3 * UNIT)
-            await refused(peer)
-            assert (await peer.send()).state == "completed"  # a small one
+            await check_refused(peer)
+            assert (await peer.send()).state == "completed"  # a small body
         await wait_until(lambda: memory.bodies == 0)
         assert (await send_large(peer)).state == "completed"
         assert memory.bodies == 0
@@ -233,30 +238,30 @@ async def test_unfinished_bodies_count_until_their_clients_leave(dialect: str) -
 
 async def test_a_body_for_which_there_is_no_memory_is_not_kept() -> None:
     async with serving_within(2 * UNIT, {"work": always({})}) as peer:
-        async with unfinished(peer, UNIT + UNIT // 2):
+        async with unfinished_body(peer, UNIT + UNIT // 2):
             await wait_until(lambda: kept_bytes(peer) == UNIT + UNIT // 2)
             for _ in range(3):
-                await refused(peer)
+                await check_refused(peer)
                 assert kept_bytes(peer) == UNIT + UNIT // 2
         assert (await send_large(peer)).state == "completed"
 
 
 async def test_many_unfinished_bodies_stay_below_the_bound() -> None:
     async with serving_within(2 * UNIT, {"work": always({})}) as peer, AsyncExitStack() as stack:
-        memory = peer.served.setup.memory
+        memory = peer.agent.setup.memory
         for _ in range(12):
-            await stack.enter_async_context(unfinished(peer, UNIT // 2))
+            await stack.enter_async_context(unfinished_body(peer, UNIT // 2))
             assert memory.bodies <= 2 * UNIT
         await wait_until(lambda: memory.bodies == 2 * UNIT)
 
 
-async def test_beyond_its_share_a_client_leaves_memory_to_others() -> None:
+async def test_a_client_beyond_its_share_leaves_memory_to_others() -> None:
     options: Any = {"limits": Limits(memory=8 * UNIT), "max_body": 7 * UNIT}
     async with serving({"work": always({})}, **options) as peer:
-        memory = peer.served.setup.memory
-        async with unfinished(peer, 4 * UNIT), unfinished(peer, 2 * UNIT):
+        memory = peer.agent.setup.memory
+        async with unfinished_body(peer, 4 * UNIT), unfinished_body(peer, 2 * UNIT):
             await wait_until(lambda: memory.bodies == 6 * UNIT)
-            await refused(peer)  # more than one unit, which would leave less than one
+            await check_refused(peer)  # less than one unit would be left
             memory.take("another client", 2 * UNIT)
             memory.release("another client", 2 * UNIT)
         await wait_until(lambda: memory.bodies == 0)
@@ -269,18 +274,18 @@ async def test_unfinished_tasks_and_bodies_of_a_client_count_towards_one_share()
     async with serving({"work": ActionModule(gate)}, **options) as peer:
         for _ in range(4):
             await start_large(peer)
-        async with unfinished(peer, 2 * UNIT):
-            await wait_until(lambda: peer.served.setup.memory.bodies == 2 * UNIT)
-            await refused(peer)  # it would leave less than an eighth
+        async with unfinished_body(peer, 2 * UNIT):
+            await wait_until(lambda: peer.agent.setup.memory.bodies == 2 * UNIT)
+            await check_refused(peer)  # less than an eighth would be left
         gate.opened.set()
-        await wait_until(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.agent.engine.runs)
 
 
 @asynccontextmanager
 async def ada_and_bob(source: Any, **options: Any) -> AsyncIterator[tuple[Peer, Peer]]:
     """Serve *source* within 16 units of memory, and yield two clients."""
     bounds = {"limits": Limits(memory=16 * UNIT), "max_body": 14 * UNIT}
-    options = {"auth": Headers(), **bounds, **options}
+    options = {"auth": HeaderAuth(), **bounds, **options}
     async with (
         serving(source, **options) as peer,
         acting_as(peer, {"x-name": "ada"}) as ada,
@@ -289,7 +294,7 @@ async def ada_and_bob(source: Any, **options: Any) -> AsyncIterator[tuple[Peer, 
         yield ada, bob
 
 
-async def started_until_refused(peer: Peer, skill: str = "work") -> list[str]:
+async def start_until_refused(peer: Peer, skill: str = "work") -> list[str]:
     """Start tasks with large inputs until one is refused; return their ids."""
     params = peer.wire.params(skill, peer.part(text=LARGE))
     params["configuration"] = {"returnImmediately": True}
@@ -308,25 +313,25 @@ async def test_running_tasks_of_one_client_leave_memory_to_others(
     task_store = None if store == "memory" else SqliteStore(tmp_path / "agent.db")
     modules = {"work": ActionModule(gate), "fast": always({})}
     async with ada_and_bob(modules, task_store=task_store) as (ada, bob):
-        running = await started_until_refused(ada)
-        assert 8 < len(running) < 14  # more than its share, since others do not need all of it
-        tasks, client = ada.served.setup.tasks, ada.served.engine.runs[running[0]].client
+        running = await start_until_refused(ada)
+        assert 8 < len(running) < 14  # more than its share, as other clients leave memory free
+        tasks, client = ada.agent.setup.tasks, ada.agent.engine.runs[running[0]].client
         assert tasks.bytes_of(client) > len(running) * UNIT * 0.98
-        await refused(ada, "fast")
+        await check_refused(ada, "fast")
         assert (await send_large(bob, "fast")).state == "completed"
         assert (await ada.ask("cancel", {"id": running.pop()})).state == "canceled"
-        await wait_until(lambda: len(ada.served.engine.runs) == len(running))
+        await wait_until(lambda: len(ada.agent.engine.runs) == len(running))
         await start_large(ada)
         gate.opened.set()
-        await wait_until(lambda: not ada.served.engine.runs)
+        await wait_until(lambda: not ada.agent.engine.runs)
         assert (await send_large(ada)).state == "completed"
         assert tasks.bytes_of(client) == 0
 
 
 async def test_paused_tasks_of_one_client_leave_memory_to_others() -> None:
-    modules = {"pay": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"pay": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with ada_and_bob(modules) as (ada, bob):
-        paused = await started_until_refused(ada, "pay")
+        paused = await start_until_refused(ada, "pay")
         assert 8 * UNIT < kept_bytes(ada) < 14 * UNIT
         assert (await send_large(bob, "pay")).state == "input-required"
         yes = ada.part(text="yes")
@@ -338,7 +343,7 @@ async def test_paused_tasks_of_one_client_leave_memory_to_others() -> None:
 async def test_paused_tasks_in_a_durable_store_do_not_count_towards_the_share(
     tmp_path: Path,
 ) -> None:
-    modules = {"pay": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"pay": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with ada_and_bob(modules, task_store=SqliteStore(tmp_path / "agent.db")) as (ada, bob):
         paused = [(await send_large(ada, "pay")).task["id"] for _ in range(12)]
         assert (await send_large(bob, "pay")).state == "input-required"
@@ -354,9 +359,9 @@ async def test_tasks_that_pause_together_leave_memory_to_others() -> None:
         context.services.ask("And?")
 
     async with ada_and_bob({"work": ActionModule(ask), "fast": always({})}) as (ada, bob):
-        running = await started_until_refused(ada)
+        running = await start_until_refused(ada)
         gate.opened.set()
-        await wait_until(lambda: not ada.served.engine.runs)
+        await wait_until(lambda: not ada.agent.engine.runs)
         tasks = (await ada.ask("list")).result["tasks"]
         paused = [task for task in tasks if state_of(task) == "input-required"]
         assert 0 < len(paused) < len(running)
@@ -364,7 +369,7 @@ async def test_tasks_that_pause_together_leave_memory_to_others() -> None:
 
 
 async def test_an_open_conversation_keeps_no_messages_of_evicted_tasks() -> None:
-    modules = {"pay": ActionModule(give_back, annotations=NEEDS_APPROVAL), "fast": always({})}
+    modules = {"pay": ActionModule(echo, annotations=NEEDS_APPROVAL), "fast": always({})}
     async with ada_and_bob(modules) as (ada, bob):
         for _ in range(3):
             paused = (await ada.send("pay", ada.part(text="small"))).task
@@ -378,12 +383,12 @@ async def test_the_share_of_the_memory_can_be_chosen(share: float | None) -> Non
     gate = Gate()
     limits = Limits(memory=16 * UNIT, client_share=share)
     async with ada_and_bob({"work": ActionModule(gate)}, limits=limits) as (ada, bob):
-        running = await started_until_refused(ada)
+        running = await start_until_refused(ada)
         if share == 0.25:
             await start_large(bob)
         else:
             assert len(running) > 13
-            await refused(bob)
+            await check_refused(bob)
         gate.opened.set()
 
 
@@ -391,29 +396,29 @@ async def test_a_gateways_clients_have_shares_of_the_memory() -> None:
     gate = Gate()
     options: Any = {"client_key": lambda headers, identity: headers.get("x-user")}
     async with ada_and_bob({"work": ActionModule(gate)}, **options) as (gateway, _):
-        one, other = ({"x-name": "gateway", "x-user": user} for user in ("one", "other"))
-        async with acting_as(gateway, one) as first, acting_as(gateway, other) as second:
-            await started_until_refused(first)
+        ada, bob = ({"x-name": "gateway", "x-user": user} for user in ("ada", "bob"))
+        async with acting_as(gateway, ada) as first, acting_as(gateway, bob) as second:
+            await start_until_refused(first)
             await start_large(second)
         gate.opened.set()
 
 
-async def test_a_waiting_send_counts_once_when_its_task_is_stored() -> None:
+async def test_the_input_of_a_blocking_send_counts_once() -> None:
     gate = Gate()
     async with serving({"work": ActionModule(gate)}) as peer:
         sending = asyncio.create_task(send_large(peer))
         await gate.reached.wait()
-        assert peer.served.setup.memory.bodies == 0
+        assert peer.agent.setup.memory.bodies == 0
         assert kept_bytes(peer) < 1.1 * UNIT
         gate.opened.set()
         assert (await sending).state == "completed"
 
 
-async def test_the_metrics_have_the_bytes_by_kind() -> None:
+async def test_the_metrics_show_the_memory_by_kind() -> None:
     async with serving_within(8 * UNIT, {"work": always({})}, metrics=True) as peer:
         await send_large(peer)
-        async with unfinished(peer, UNIT):
-            await wait_until(lambda: peer.served.setup.memory.bodies)
+        async with unfinished_body(peer, UNIT):
+            await wait_until(lambda: peer.agent.setup.memory.bodies)
             figures = (await peer.client.get("/metrics")).json()
         text = (await peer.client.get("/metrics", headers={"accept": "text/plain"})).text
     assert figures["memory_bodies_bytes"] > 0
@@ -424,7 +429,7 @@ async def test_the_metrics_have_the_bytes_by_kind() -> None:
 
 async def test_a_message_over_grpc_counts_until_its_call_ends() -> None:
     gate = Gate()
-    async with calling({"work": ActionModule(gate)}, metrics=True) as caller:
+    async with serving_grpc({"work": ActionModule(gate)}, metrics=True) as caller:
 
         async def body_bytes() -> int:
             figures = (await caller.peer.client.get("/metrics")).json()
@@ -442,8 +447,8 @@ async def test_a_message_over_grpc_counts_until_its_call_ends() -> None:
 
 async def test_a_canceled_message_over_grpc_no_longer_counts() -> None:
     gate = Gate()
-    async with calling({"work": ActionModule(gate)}) as caller:
-        memory = caller.peer.served.setup.memory
+    async with serving_grpc({"work": ActionModule(gate)}) as caller:
+        memory = caller.peer.agent.setup.memory
         call = caller.stub.SendMessage(message(text=LARGE))
         await gate.reached.wait()
         assert memory.bodies > UNIT * 0.98
@@ -453,8 +458,8 @@ async def test_a_canceled_message_over_grpc_no_longer_counts() -> None:
 
 async def test_a_message_over_grpc_for_which_there_is_no_memory_is_refused() -> None:
     options: Any = {"limits": Limits(memory=2 * UNIT), "max_body": UNIT + UNIT // 2}
-    async with calling({"work": always({})}, **options) as caller:
-        async with unfinished(caller.peer, UNIT + UNIT // 2):
+    async with serving_grpc({"work": always({})}, **options) as caller:
+        async with unfinished_body(caller.peer, UNIT + UNIT // 2):
             await wait_until(lambda: kept_bytes(caller.peer) == UNIT + UNIT // 2)
             for _ in range(3):
                 error = await failure(caller.send(text=LARGE))
@@ -479,7 +484,7 @@ async def test_the_least_memory_is_enough_for_the_largest_body(dialect: str) -> 
         assert (await peer.send("work", peer.part(text=text))).state == "completed"
 
 
-async def test_a_large_call_is_repeated_from_its_message(tmp_path: Path) -> None:
+async def test_after_a_restart_a_large_call_is_repeated_from_its_message(tmp_path: Path) -> None:
     """Its inputs are not stored a second time, and survive any number of restarts."""
     store = SqliteStore(tmp_path / "agent.db")
     store.restart_pauses = (0, 0, 0)
@@ -497,11 +502,11 @@ async def test_a_large_call_is_repeated_from_its_message(tmp_path: Path) -> None
             assert gate.calls == gates[0].calls
             if gate is gates[-1]:
                 gate.opened.set()
-                await wait_until(lambda: not peer.served.engine.runs)
+                await wait_until(lambda: not peer.agent.engine.runs)
                 assert await peer.state(task_id) == "completed"
 
 
-async def test_large_data_is_repeated_with_exact_numbers_in_the_same_order(tmp_path: Path) -> None:
+async def test_after_a_restart_large_data_has_the_same_numbers_and_order(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "agent.db")
     store.restart_pauses = (0,)
     inputs = {"text": LARGE, "number": 2**60 + 1, **{f"member {n}": n for n in range(20)}}
@@ -519,14 +524,14 @@ async def test_large_data_is_repeated_with_exact_numbers_in_the_same_order(tmp_p
 
 async def test_ended_tasks_above_a_share_are_evicted_before_those_of_others() -> None:
     limits = Limits(memory=8 * UNIT, client_share=0.5)
-    options: dict[str, Any] = {"limits": limits, "auth": Headers(), "max_body": 2 * UNIT}
+    options: dict[str, Any] = {"limits": limits, "auth": HeaderAuth(), "max_body": 2 * UNIT}
     async with serving({"work": always({})}, **options) as peer:
-        sent: dict[str, list[str]] = {"ada": [], "eve": [], "bob": []}
+        ids_by_client: dict[str, list[str]] = {"ada": [], "eve": [], "bob": []}
         for name in ("ada", "eve", "eve", "eve", "eve", "eve", "eve", "ada", "bob"):
             async with acting_as(peer, {"x-name": name}) as client:
-                sent[name].append((await send_large(client)).task["id"])
+                ids_by_client[name].append((await send_large(client)).task["id"])
         codes: dict[str, list[int | None]] = {}
-        for name, task_ids in sent.items():
+        for name, task_ids in ids_by_client.items():
             async with acting_as(peer, {"x-name": name}) as client:
                 answers = [await client.ask("get", {"id": task_id}) for task_id in task_ids]
             codes[name] = [answer.code for answer in answers]

@@ -27,9 +27,9 @@ from .inloop import (
     NEEDS_APPROVAL,
     ActionModule,
     Gate,
-    Streams,
+    StreamModule,
     always,
-    give_back,
+    echo,
     serving,
     wait_until,
 )
@@ -46,23 +46,23 @@ def record(
     context: str = "c",
     owner: str = "",
     seconds: int = 0,
-    **others: Any,
+    **fields: Any,
 ) -> TaskRecord:
     timestamp = datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
     status = TaskStatus(state=state, timestamp=Timestamp(timestamp))
     task = Task(id=task_id, context_id=context, status=status)
-    return TaskRecord(task, owner, "skill", **others)
+    return TaskRecord(task, owner, "skill", **fields)
 
 
 async def listed_ids(store: InMemoryTaskStore, **query: Any) -> list[str]:
     """Return the ids of the listed tasks."""
     page = await store.query(Query(**{"owner": "", "limit": 1000, **query}))
-    return [each.task.id for each in page.records]
+    return [entry.task.id for entry in page.records]
 
 
-def with_messages(task_id: str, *messages: str, state: TaskState = COMPLETED, **others: Any) -> Any:
+def with_messages(task_id: str, *messages: str, state: TaskState = COMPLETED, **fields: Any) -> Any:
     """Return the record of a task with these messages."""
-    saved = record(task_id, state, **{"messages": len(messages), **others})
+    saved = record(task_id, state, **{"messages": len(messages), **fields})
     saved.task.history.extend(Message(parts=[Part(text=text)]) for text in messages)
     return saved
 
@@ -71,7 +71,9 @@ async def texts(
     store: InMemoryTaskStore, owner: str = "", context: str = "c", limit: int = 100
 ) -> list[str]:
     """Return the texts of a conversation."""
-    return [str(each.parts[0].text) for each in await store.conversation(owner, context, limit)]
+    return [
+        str(message.parts[0].text) for message in await store.conversation(owner, context, limit)
+    ]
 
 
 def test_the_memory_store_is_a_task_store() -> None:
@@ -93,9 +95,9 @@ async def test_the_store_returns_copies() -> None:
     stored = await store.get("t")
     assert stored is not None
     stored.task.context_id = "changed"
-    again = await store.get("t")
-    assert again is not None
-    assert again.task.context_id == "c"
+    unchanged = await store.get("t")
+    assert unchanged is not None
+    assert unchanged.task.context_id == "c"
 
 
 async def test_a_task_is_deleted_once() -> None:
@@ -255,7 +257,7 @@ async def test_pages_are_consistent_while_tasks_are_added(order: Order) -> None:
     cursor: str | None = None
     for turn in range(4):
         page = await store.query(Query("", order=order, cursor=cursor, limit=3))
-        listed += [each.task.id for each in page.records]
+        listed += [entry.task.id for entry in page.records]
         cursor = page.next_cursor
         assert (cursor is None) == (turn == 3)
         await store.save(record(f"added {turn}"))
@@ -278,7 +280,7 @@ async def test_the_last_page_has_no_cursor_even_when_it_is_full() -> None:
     first = await store.list(None, None, 2)
     assert first.next_cursor
     second = await store.list(None, first.next_cursor, 2)
-    assert [each.task.id for each in second.records] == ["1", "0"]
+    assert [entry.task.id for entry in second.records] == ["1", "0"]
     assert second.next_cursor is None
 
 
@@ -327,7 +329,7 @@ async def test_a_store_full_of_running_tasks_refuses_a_message(dialect: str) -> 
     gate = Gate()
     modules = {
         "work": ActionModule(gate),
-        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+        "pay": ActionModule(echo, annotations=NEEDS_APPROVAL),
     }
     async with serving(modules, dialect, max_tasks=2) as peer:
         working = await peer.start()
@@ -342,9 +344,9 @@ async def test_a_store_full_of_running_tasks_refuses_a_message(dialect: str) -> 
             assert error["code"] == (429 if dialect == "REST" else -32029)
         assert len((await peer.ask("list")).result["tasks"]) == 2
         assert len(gate.calls) == 1
-        assert set(peer.served.engine.runs) == {working}
+        assert set(peer.agent.engine.runs) == {working}
         gate.opened.set()
-        await wait_until(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.agent.engine.runs)
         assert (await peer.send()).state == "completed"
         assert (await peer.ask("get", {"id": working})).code == -32001
 
@@ -352,7 +354,7 @@ async def test_a_store_full_of_running_tasks_refuses_a_message(dialect: str) -> 
 async def test_ended_tasks_are_evicted_for_new_messages() -> None:
     async with serving({"work": always({})}, max_tasks=3) as peer:
         task_ids = [(await peer.send()).task["id"] for _ in range(5)]
-        listed = (await peer.by("0.3").ask("list")).result["tasks"]
+        listed = (await peer.in_dialect("0.3").ask("list")).result["tasks"]
         assert [task["id"] for task in listed] == [*reversed(task_ids[2:])]
         assert (await peer.ask("get", {"id": task_ids[0]})).code == -32001
 
@@ -372,7 +374,7 @@ async def test_a_task_may_run_longer_than_the_retention_of_ended_tasks() -> None
         task_id = await peer.start()
         await asyncio.sleep(0.15)
         gate.opened.set()
-        await wait_until(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.agent.engine.runs)
         assert await peer.state(task_id) == "completed"
 
 
@@ -384,23 +386,25 @@ async def test_a_limit_above_200_means_200_in_0_3() -> None:
     for number in range(230):
         await store.save(record(str(number)))
     async with serving({"work": ActionModule(quick)}, "0.3", task_store=store) as peer:
-        first = (await peer.ask("list", {"limit": 1000})).result
-        assert [task["id"] for task in first["tasks"]] == [str(229 - n) for n in range(200)]
+        first_page = (await peer.ask("list", {"limit": 1000})).result
+        assert [task["id"] for task in first_page["tasks"]] == [str(229 - n) for n in range(200)]
         await peer.send()
-        rest = (await peer.ask("list", {"limit": 1000, "cursor": first["nextCursor"]})).result
-        assert [task["id"] for task in rest["tasks"]] == [str(29 - n) for n in range(30)]
-        assert "nextCursor" not in rest
+        second_page = (
+            await peer.ask("list", {"limit": 1000, "cursor": first_page["nextCursor"]})
+        ).result
+        assert [task["id"] for task in second_page["tasks"]] == [str(29 - n) for n in range(30)]
+        assert "nextCursor" not in second_page
         default = (await peer.ask("list")).result
         assert len(default["tasks"]) == 50
-        (one,) = (await peer.ask("list", {"limit": 1.0})).result["tasks"]
-        assert one == default["tasks"][0]
+        (task,) = (await peer.ask("list", {"limit": 1.0})).result["tasks"]
+        assert task == default["tasks"][0]
 
 
 async def test_a_stream_of_a_task_that_expires_at_once_still_gets_its_final_event() -> None:
-    async def one(inputs: Inputs, context: Any) -> Any:
+    async def one_chunk(inputs: Inputs, context: Any) -> Any:
         yield {"n": 1}
 
-    async with serving({"work": Streams(one)}, task_ttl=0.0001) as peer:
+    async with serving({"work": StreamModule(one_chunk)}, task_ttl=0.0001) as peer:
         async with peer.stream() as stream:
             frames = await stream.rest()
         assert [str(frame) for frame in frames][-1] == "status completed"

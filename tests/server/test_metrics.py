@@ -15,15 +15,15 @@ from apcore_a2a_server.store.replicas import Replica
 from apcore_a2a_server.store.sqlite import SqliteStore
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from .asking import Json
+from .checking_client import Json
 from .inloop import (
     NEEDS_APPROVAL,
     ActionModule,
     Gate,
     Peer,
-    Streams,
+    StreamModule,
     SyncActionModule,
-    give_back,
+    echo,
     serving,
     wait_until,
 )
@@ -52,9 +52,9 @@ def families_in(text: str) -> dict[str, Any]:
     return {family.name: family for family in parse(text)}
 
 
-async def until(holds: Callable[[Json], bool], peer: Peer) -> None:
-    """Poll the metrics until *holds* returns true."""
-    while not holds(await metrics_of(peer)):  # noqa: ASYNC110  # there is no event to wait for
+async def until(condition: Callable[[Json], bool], peer: Peer) -> None:
+    """Poll the metrics until *condition* returns true."""
+    while not condition(await metrics_of(peer)):  # noqa: ASYNC110  # there is no event to wait for
         await asyncio.sleep(0.05)
 
 
@@ -63,18 +63,18 @@ async def crash(inputs: Inputs, context: Any) -> Any:
 
 
 async def test_the_metrics_page_is_off_by_default() -> None:
-    async with serving({"work": ActionModule(give_back)}) as peer:
+    async with serving({"work": ActionModule(echo)}) as peer:
         assert (await peer.client.get("/metrics")).status_code == 404
 
 
 async def test_the_metrics_count_every_kind_of_outcome() -> None:
     gate = Gate()
     modules = {
-        "work": ActionModule(give_back),
+        "work": ActionModule(echo),
         "crash": ActionModule(crash),
         "gate": ActionModule(gate),
         "slow": ActionModule(Gate(), resources={"timeout": 50}),
-        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+        "pay": ActionModule(echo, annotations=NEEDS_APPROVAL),
     }
     async with serving(modules, metrics=True) as peer:
         assert await metrics_of(peer) == {
@@ -109,13 +109,13 @@ async def test_the_metrics_count_every_kind_of_outcome() -> None:
         assert (metrics_now["canceled_tasks"], metrics_now["rejected_tasks"]) == (1, 1)
         assert metrics_now["total_requests"] == 14
         gate.opened.set()
-        await wait_until(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.agent.engine.runs)
         assert (await metrics_of(peer))["completed_tasks"] == 3
 
 
 async def test_a_scraper_gets_openmetrics() -> None:
     async with serving(
-        {"work": ActionModule(give_back), "crash": ActionModule(crash)}, metrics=True
+        {"work": ActionModule(echo), "crash": ActionModule(crash)}, metrics=True
     ) as peer:
         await peer.send("work")
         await peer.send("crash")
@@ -158,7 +158,7 @@ async def test_a_scraper_gets_openmetrics() -> None:
 
 
 async def test_clients_cannot_create_labels() -> None:
-    async with serving({"work": ActionModule(give_back)}, metrics=True) as peer:
+    async with serving({"work": ActionModule(echo)}, metrics=True) as peer:
         for number in range(50):
             await peer.send("work", contextId=f"private-{number}", messageId=f"private-{number}")
             await peer.client.get(f"/private-{number}")
@@ -184,7 +184,7 @@ async def test_stuck_threads_are_counted() -> None:
             assert (await metrics_of(peer))["stuck_threads"] == 1
         finally:
             release.set()
-        await wait_until(lambda: peer.served.setup.threads.stuck == 0)
+        await wait_until(lambda: peer.agent.setup.threads.stuck == 0)
         assert (await metrics_of(peer))["stuck_threads"] == 0
 
 
@@ -196,14 +196,14 @@ async def test_the_age_of_leases_grows_while_they_are_not_renewed(tmp_path: Path
             await asyncio.sleep(0.01)
         return ()
 
-    class Slow(SqliteStore):
+    class SlowRenewalStore(SqliteStore):
         is_shared = True
 
         @asynccontextmanager
         async def renewing(self) -> AsyncGenerator[Renew]:
             yield renew
 
-    store = Slow(tmp_path / "agent.db", lease_seconds=3)
+    store = SlowRenewalStore(tmp_path / "agent.db", lease_seconds=3)
     async with serving({"work": ActionModule(Gate())}, task_store=store, metrics=True) as peer:
         assert (await metrics_of(peer))["lease_age_seconds"] < 1
         task_id = await peer.start()
@@ -217,9 +217,9 @@ async def test_streams_are_counted_while_they_are_open() -> None:
     async def source(inputs: Inputs, context: Any) -> Any:
         yield {"n": 1}
 
-    async with serving({"work": Streams(source)}, metrics=True) as peer:
+    async with serving({"work": StreamModule(source)}, metrics=True) as peer:
         async with peer.stream() as stream:
             await stream.rest()
-        await wait_until(lambda: not len(peer.served.handler.streams))
+        await wait_until(lambda: not len(peer.agent.handler.streams))
         metrics_now = await metrics_of(peer)
         assert (metrics_now["open_streams"], metrics_now["completed_tasks"]) == (0, 1)

@@ -12,7 +12,7 @@ from apcore_a2a_server.app.cards import MAX_CARDS
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from .asking import Json
+from .checking_client import Json
 from .modules import Echo
 from .test_serve import registry_of
 
@@ -54,12 +54,12 @@ async def card_at(app: Any, url: str, path: str = CARD, **headers: str) -> Json:
     "url",
     ["http://agent.example", "https://Agent.example:8443", "http://[::1]:80", "http://10.0.0.1"],
 )
-async def test_without_a_url_the_card_has_that_of_the_request(url: str) -> None:
+async def test_without_a_url_the_card_has_the_url_of_the_request(url: str) -> None:
     card = await card_at(create_app(registry_of(echo=Echo())), url)
 
     expected = httpx.URL(url)
     assert httpx.URL(card["url"]) == expected.copy_with(path="/")
-    assert all(each["url"].startswith(card["url"]) for each in card["supportedInterfaces"])
+    assert all(entry["url"].startswith(card["url"]) for entry in card["supportedInterfaces"])
 
 
 async def test_a_mounted_agent_has_its_path_in_the_url_of_the_card() -> None:
@@ -92,14 +92,14 @@ async def test_a_malformed_host_is_not_put_on_the_card(host: str) -> None:
         "scheme": "http",
         "headers": [(b"host", host.encode())],
     }
-    sent: list[Any] = []
+    messages: list[Any] = []
 
     async def send(message: Any) -> None:
-        sent.append(message)
+        messages.append(message)
 
     await app(scope, _receive, send)
 
-    assert sent[0]["status"] != 200 or b'"url":"http://localhost:8000/"' in sent[1]["body"]
+    assert messages[0]["status"] != 200 or b'"url":"http://localhost:8000/"' in messages[1]["body"]
 
 
 async def _receive() -> Any:
@@ -115,7 +115,7 @@ async def test_cards_of_invented_hosts_do_not_displace_the_card_of_a_host_in_use
         invented = await card_at(app, f"http://host{number}.example")
         assert invented["url"] == f"http://host{number}.example/"
         await card_at(app, "http://real.example")
-    assert any(each is card for each in pages._cards.values())
+    assert any(cached is card for cached in pages._cards.values())
     assert len(pages._cards) == MAX_CARDS
 
 

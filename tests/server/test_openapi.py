@@ -32,7 +32,7 @@ from starlette.routing import Route
 
 from tests.serving import running
 
-from .asking import Agent, Json
+from .checking_client import Agent, Json
 from .modules import Echo
 from .test_serve import agent_with, card_of
 

@@ -15,16 +15,16 @@ from apcore_a2a_server import create_app
 from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.push import PushSettings
 
-from .asking import Answer, Json, state_of
-from .calling import calling, connected
+from .checking_client import Answer, Json, state_of
+from .grpc_caller import connected_caller, serving_grpc
 from .inloop import (
     DIALECTS,
     NEEDS_APPROVAL,
     ActionModule,
     Gate,
     Peer,
-    Streams,
-    give_back,
+    StreamModule,
+    echo,
     metadata_of,
     registry_of,
     serving,
@@ -70,7 +70,7 @@ class RecordingModules:
             return await run(inputs, context)
 
         return {
-            "work": ActionModule(give_back),
+            "work": ActionModule(echo),
             "wait": ActionModule(self.gate),
             "pay": ActionModule(run, annotations=NEEDS_APPROVAL),
             "ask": ActionModule(ask),
@@ -174,7 +174,7 @@ async def test_a_stream_of_an_operator_has_only_states_and_keeps_no_task_alive(
         yield {"text": SECRET}
 
     options: Json = {"auth": keys(), "operators": "operator"}
-    async with serving({"work": Streams(chunks)}, dialect, **options) as peer:
+    async with serving({"work": StreamModule(chunks)}, dialect, **options) as peer:
         params = peer.wire.params("work", peer.part(data={}))
         async with peer.streaming("stream", params, by(ADA)) as owners_stream:
             task_id = (await owners_stream.next()).body["id"]
@@ -202,9 +202,9 @@ async def test_an_operator_that_leaves_its_stream_cancels_nothing() -> None:
         await recorder.gate.reached.wait()
         async with peer.streaming("subscribe", {"id": task_id}, by(OP)) as stream:
             await stream.next()
-            assert task_id not in peer.served.handler.watchers._watchers
+            assert task_id not in peer.agent.handler.watchers._watchers
         recorder.gate.opened.set()
-        record = await peer.served.setup.tasks.wait_until_settled(task_id)
+        record = await peer.agent.setup.tasks.wait_until_settled(task_id)
     assert record.task.status.state == COMPLETED
 
 
@@ -268,9 +268,9 @@ async def test_a_refused_answer_does_not_reveal_the_question_to_an_operator() ->
 
 async def test_an_operator_has_the_same_access_over_grpc() -> None:
     options: Json = {"auth": keys(), "operators": "operator"}
-    async with calling(RecordingModules().modules(), ADA, **options) as ada:
+    async with serving_grpc(RecordingModules().modules(), ADA, **options) as ada:
         task, paused = await ada.send("work", text=SECRET), await ada.send("ask", text=SECRET)
-        async with connected(ada.peer, ada.address, OP) as op:
+        async with connected_caller(ada.peer, ada.address, OP) as op:
             read_back = await op.get(task.id)
             assert read_back.status.state == task.status.state
             assert SECRET not in str(read_back)
@@ -282,7 +282,7 @@ async def test_an_operator_has_the_same_access_over_grpc() -> None:
             request = pb.CancelTaskRequest(id=paused.id)
             canceled = await op.stub.CancelTask(request, metadata=op.pairs)
             assert canceled.status.state == pb.TASK_STATE_CANCELED
-        async with connected(ada.peer, ada.address, BOB) as bob:
+        async with connected_caller(ada.peer, ada.address, BOB) as bob:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await bob.get(task.id)
             assert refused.value.code() == grpc.StatusCode.NOT_FOUND
@@ -392,7 +392,7 @@ async def test_an_operator_neither_sees_nor_sets_webhooks_of_others(dialect: str
         params["configuration"] = {name: hook}
         assert (await peer.ask("send", params, by(OP))).code == -32004
         task = (await peer.ask("get", {"id": paused["id"]}, by(ADA))).task
-        assert await peer.served.setup.tasks.store.webhooks(paused["id"]) == ()
+        assert await peer.agent.setup.tasks.store.webhooks(paused["id"]) == ()
     assert state_of(task) == "input-required"
 
 

@@ -28,14 +28,14 @@ from starlette.routing import Mount
 
 from tests.serving import PATIENCE
 
-from .asking import Json
+from .checking_client import Json
 from .inloop import (
     NEEDS_APPROVAL,
     ActionModule,
     Gate,
     Peer,
     SyncActionModule,
-    give_back,
+    echo,
     listening,
     registry_of,
     serving,
@@ -67,7 +67,7 @@ def keys() -> APIKeyAuthenticator:
 
 
 def modules() -> dict[str, object]:
-    return {"work": ActionModule(give_back)}
+    return {"work": ActionModule(echo)}
 
 
 async def crash(inputs: Inputs, context: Any) -> Any:
@@ -250,8 +250,8 @@ async def test_the_figures_of_skills_cover_every_kind_of_outcome() -> None:
         "crash": ActionModule(crash),
         "gate": ActionModule(gate),
         "slow": ActionModule(Gate(), resources={"timeout": 50}),
-        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
-        "unused": ActionModule(give_back),
+        "pay": ActionModule(echo, annotations=NEEDS_APPROVAL),
+        "unused": ActionModule(echo),
     }
     async with serving(sources, explorer=True) as peer:
         completed = [(await peer.send()).task["id"] for _ in range(7)]
@@ -329,7 +329,7 @@ async def test_the_figures_of_now_count_running_and_ended_tasks(store: str, tmp_
         **modules(),
         "crash": ActionModule(crash),
         "gate": ActionModule(gate),
-        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+        "pay": ActionModule(echo, annotations=NEEDS_APPROVAL),
     }
     stores = {"sqlite": f"sqlite:///{tmp_path}/agent.db", "a user's": DictStore()}
     async with serving(sources, explorer=True, task_store=stores.get(store)) as peer:
@@ -425,7 +425,7 @@ async def test_the_figures_of_now_count_threads() -> None:
 
 async def test_the_figures_of_now_count_webhooks() -> None:
     async with serving(modules(), explorer=True, push_notifications=True) as peer:
-        store = peer.served.setup.tasks.store
+        store = peer.agent.setup.tasks.store
         assert (await read(peer, NOW))["webhooks"] == {"pending": 0, "failed": 0}
         await begun(store, new_record("t1"), [hook("w1"), hook("w2")])
         await store.give_up((await claim_due(store, seconds=60))[0], "status 500")
@@ -451,5 +451,5 @@ async def test_the_figures_of_now_say_that_the_agent_is_draining_or_unhealthy() 
 
     async with serving(modules(), explorer=True, task_store=Broken()) as peer:
         assert (await read(peer, NOW))["status"] == "unhealthy"
-        peer.served.setup.state.is_draining = True
+        peer.agent.setup.state.is_draining = True
         assert (await read(peer, NOW))["status"] == "draining"

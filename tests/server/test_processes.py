@@ -20,7 +20,7 @@ from tests.facade.processes import agent_client, process, serve_command
 from .inloop import Peer, serving, wait_until
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs, Module
-from .principals import Headers, acting_as
+from .principals import HeaderAuth, acting_as
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -292,7 +292,7 @@ async def test_clients_take_turns_at_processes(
     monkeypatch.setattr(processes, "count_cores", lambda: 1)
     path = tmp_path / "names"
     async with (
-        serving({"work": ComputingModule(path)}, auth=Headers()) as peer,
+        serving({"work": ComputingModule(path)}, auth=HeaderAuth()) as peer,
         acting_as(peer, {"x-name": "ada"}) as ada,
         acting_as(peer, {"x-name": "bob"}) as bob,
     ):
@@ -315,7 +315,7 @@ async def test_a_client_in_all_processes_does_not_keep_others_out(
     monkeypatch.setattr(processes, "count_cores", lambda: 2)
     path = tmp_path / "names"
     async with (
-        serving({"work": ComputingModule(path)}, auth=Headers()) as peer,
+        serving({"work": ComputingModule(path)}, auth=HeaderAuth()) as peer,
         acting_as(peer, {"x-name": "ada"}) as ada,
         acting_as(peer, {"x-name": "bob"}) as bob,
     ):
@@ -422,7 +422,7 @@ def test_a_process_ends_with_its_server(tmp_path: Path) -> None:
     write_id = f"open({str(path)!r}, 'w').write(str(os.getpid()))"
     endless = f"{write_id}\n        while True: pass\n        return {{"
     (folder / "squares.py").write_text(SQUARES_SOURCE.replace("return {", endless))
-    with process(serve_command(folder), tmp_path) as server, asking(server) as agent:
+    with process(serve_command(folder), tmp_path) as server, agent_client(server) as agent:
         agent.start("squares", parts=[{"data": {"n": 1}}])
         deadline = time.monotonic() + 60
         while not read_process_id(path):

@@ -11,7 +11,7 @@ from apcore_a2a_server.push import PushSettings
 
 from tests.serving import PATIENCE, running
 
-from .asking import Agent, Json
+from .checking_client import Agent, Json
 from .modules import registry
 from .webhooks import UNREACHABLE, Hooks, plain
 
@@ -115,8 +115,8 @@ def test_a_push_config_with_the_same_id_is_replaced_completely(hooks: Hooks, tas
     assert configs.keys() == {"c1", "c2"}
 
 
-def test_push_configs_of_0_3_without_an_id_have_the_id_of_the_task(old: Agent) -> None:
-    hooks, task = Hooks(old), old.send().task["id"]
+def test_push_configs_of_0_3_without_an_id_have_the_id_of_the_task(rpc_v03: Agent) -> None:
+    hooks, task = Hooks(rpc_v03), rpc_v03.send().task["id"]
     hooks.set(task, url=UNREACHABLE)
     hooks.set(task, url=f"{UNREACHABLE}/new")
     assert hooks.of(task) == [{"taskId": task, "id": task, "url": f"{UNREACHABLE}/new"}]
@@ -232,48 +232,48 @@ def test_the_path_names_the_task_of_a_push_config_however_the_body_spells_it(
     assert rest.ids(task) == [task]
 
 
-def test_the_task_id_alone_is_enough_as_the_srs_requires(old: Agent) -> None:
-    hooks, task = Hooks(old), old.send().task["id"]
-    old.ask("push set", {"taskId": task, "url": UNREACHABLE})
+def test_the_task_id_alone_is_enough_as_the_srs_requires(rpc_v03: Agent) -> None:
+    hooks, task = Hooks(rpc_v03), rpc_v03.send().task["id"]
+    rpc_v03.ask("push set", {"taskId": task, "url": UNREACHABLE})
     for params in ({"taskId": task}, {"id": task}):
-        shown = plain(old.ask("push get", params).result)
+        shown = plain(rpc_v03.ask("push get", params).result)
         assert shown == {"taskId": task, "id": task, "url": UNREACHABLE}
-        assert [plain(config) for config in old.ask("push list", params).result] == [shown]
-    assert old.ask("push delete", {"taskId": task}).result is None
-    assert old.ask("push get", {"taskId": task}).code == -32001
+        assert [plain(config) for config in rpc_v03.ask("push list", params).result] == [shown]
+    assert rpc_v03.ask("push delete", {"taskId": task}).result is None
+    assert rpc_v03.ask("push get", {"taskId": task}).code == -32001
     assert hooks.of(task) == []
 
 
-def test_a_push_config_keeps_all_its_schemes(old: Agent) -> None:
-    hooks, task = Hooks(old), old.send().task["id"]
+def test_a_push_config_keeps_all_its_schemes(rpc_v03: Agent) -> None:
+    hooks, task = Hooks(rpc_v03), rpc_v03.send().task["id"]
     authentication = {"schemes": ["Bearer", "Basic", "X-Own"], "credentials": "sesame"}
     hooks.set(task, id="c1", url=UNREACHABLE, authentication=authentication)
-    for config in (hooks.get(task, "c1"), old.ask("push list", {"id": task})):
+    for config in (hooks.get(task, "c1"), rpc_v03.ask("push list", {"id": task})):
         (shown,) = [config.result] if isinstance(config.result, dict) else config.result
         assert shown["pushNotificationConfig"]["authentication"] == authentication
-    modern = Agent(old.client, "1.0").ask("push get", {"taskId": task, "id": "c1"})
+    modern = Agent(rpc_v03.client, "1.0").ask("push get", {"taskId": task, "id": "c1"})
     assert modern.result["authentication"] == BEARER
 
 
-def test_the_only_scheme_may_be_given_without_a_list(old: Agent) -> None:
-    hooks, task = Hooks(old), old.send().task["id"]
+def test_the_only_scheme_may_be_given_without_a_list(rpc_v03: Agent) -> None:
+    hooks, task = Hooks(rpc_v03), rpc_v03.send().task["id"]
     credentials = {"schemes": "Bearer", "credentials": "sesame"}
     hooks.set(task, id="c1", url=UNREACHABLE, authentication=credentials)
     assert plain(hooks.get(task, "c1").result)["authentication"] == BEARER
 
 
-def test_a_push_config_of_1_0_may_have_only_one_scheme(new: Agent) -> None:
-    task = new.send().task["id"]
+def test_a_push_config_of_1_0_may_have_only_one_scheme(rpc_v10: Agent) -> None:
+    task = rpc_v10.send().task["id"]
     for scheme in ("Bearer,Basic", "Bearer Basic"):
         authentication = {"scheme": scheme, "credentials": "sesame"}
-        answer = Hooks(new).agent.ask(
+        answer = Hooks(rpc_v10).agent.ask(
             "push set", {"taskId": task, "url": UNREACHABLE, "authentication": authentication}
         )
         assert (answer.code, answer.fields) == (-32602, ["authentication.scheme"])
 
 
-def test_a_deletion_has_no_result_in_0_3(old: Agent) -> None:
-    hooks, task = Hooks(old), old.send().task["id"]
+def test_a_deletion_has_no_result_in_0_3(rpc_v03: Agent) -> None:
+    hooks, task = Hooks(rpc_v03), rpc_v03.send().task["id"]
     hooks.set(task, **FULL)
     assert hooks.delete(task, "c1").body == {"jsonrpc": "2.0", "id": 1, "result": None}
     assert hooks.delete(task, "c1").code == -32001
@@ -290,8 +290,8 @@ def test_repeated_deletions_have_an_empty_result_in_1_0(client: httpx.Client, di
     assert {answer.response.status_code for answer in answers} == {200}
 
 
-def test_a_deletion_in_1_0_requires_an_id(new: Agent) -> None:
-    hooks, task = Hooks(new), new.send().task["id"]
+def test_a_deletion_in_1_0_requires_an_id(rpc_v10: Agent) -> None:
+    hooks, task = Hooks(rpc_v10), rpc_v10.send().task["id"]
     hooks.set(task, **FULL)
     answer = hooks.delete(task)
     assert (answer.code, answer.fields) == (-32602, ["params.id"])
@@ -413,9 +413,9 @@ def test_an_invalid_push_config_is_refused_with_its_field(
 @pytest.mark.parametrize(
     "schemes", [5, {}, [5], [INJECTION], ["Bearer,Basic"], ["Bearer", ""], ["a"] * 11], ids=label
 )
-def test_invalid_schemes_of_0_3_are_refused(old: Agent, schemes: object) -> None:
-    task = old.send().task["id"]
-    assert_refused(Hooks(old), task, with_authentication(schemes=schemes), "")
+def test_invalid_schemes_of_0_3_are_refused(rpc_v03: Agent, schemes: object) -> None:
+    task = rpc_v03.send().task["id"]
+    assert_refused(Hooks(rpc_v03), task, with_authentication(schemes=schemes), "")
 
 
 LONGEST = {

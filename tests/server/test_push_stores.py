@@ -13,14 +13,14 @@ from apcore_a2a_server.store import Webhook
 
 from tests.push.receiver import Reply, receiving
 
-from .asking import Json
+from .checking_client import Json
 from .inloop import (
     DIALECTS,
     NEEDS_APPROVAL,
     ActionModule,
     Gate,
     Peer,
-    give_back,
+    echo,
     serving,
     wait_until,
 )
@@ -34,8 +34,8 @@ pytestmark = pytest.mark.anyio
 
 QUICK = PushSettings(dev=True, retries=())
 MODULES: dict[str, object] = {
-    "work": ActionModule(give_back),
-    "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+    "work": ActionModule(echo),
+    "pay": ActionModule(echo, annotations=NEEDS_APPROVAL),
 }
 HOOK: Json = {"id": "c1", "url": UNREACHABLE, "token": "t-1"}
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
@@ -232,7 +232,7 @@ async def test_a_store_that_cannot_save_the_push_config_refuses_the_message(
         assert SECRET in caplog.text
         assert (store.records, store.configs) == ({}, {})
         assert (await peer.ask("list")).result["tasks"] == []
-        await wait_until(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.agent.engine.runs)
         assert not gate.calls
 
 

@@ -17,14 +17,14 @@ from pydantic import BaseModel
 from tests.push.receiver import Receiver, Reply, receiving
 from tests.serving import PATIENCE, running
 
-from .asking import Agent, Answer, Json
+from .checking_client import Agent, Answer, Json
 from .inloop import (
     DIALECTS,
     NEEDS_APPROVAL,
     ActionModule,
     Gate,
     Peer,
-    give_back,
+    echo,
     registry_of,
     serving,
     wait_until,
@@ -49,8 +49,8 @@ async def ask_for_more(inputs: Inputs, context: Any) -> Inputs:
 
 MODULES: dict[str, object] = {
     "ask": ActionModule(ask_for_more, input_schema=Count),
-    "echo": ActionModule(give_back),
-    "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+    "echo": ActionModule(echo),
+    "pay": ActionModule(echo, annotations=NEEDS_APPROVAL),
 }
 QUICK = PushSettings(dev=True, retries=())
 """Push settings without retries."""
@@ -237,9 +237,9 @@ async def without_client(
 async def wait_until_working(peer: Peer, gate: Gate, receiver: Receiver) -> str:
     """Wait until the only task is running and no notification is pending; return its id."""
     await gate.reached.wait()
-    (task_id,) = peer.served.engine.runs
+    (task_id,) = peer.agent.engine.runs
     await asyncio.to_thread(receiver.wait, 1)
-    gauges = peer.served.gauges()
+    gauges = peer.agent.gauges()
     await wait_until(lambda: not gauges["webhooks_pending"]())
     return task_id
 

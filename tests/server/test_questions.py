@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tests.serving import PATIENCE, running
 
-from .asking import Json, state_of
+from .checking_client import Json, state_of
 from .inloop import (
     DIALECTS,
     NEEDS_APPROVAL,
@@ -27,7 +27,7 @@ from .inloop import (
     app_of,
     content_of,
     contents,
-    give_back,
+    echo,
     registry_of,
     serving,
 )
@@ -348,7 +348,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again_in_a_stream(dialec
         async with peer.stream("work", peer.part(text="3"), taskId=task["id"]) as stream:
             frames = await stream.rest()
         assert frames[-1].state == "input-required"
-        assert frames[-1].says.startswith("The answer must be one of: 1, 2\n")
+        assert frames[-1].status_text.startswith("The answer must be one of: 1, 2\n")
 
 
 async def test_the_sdk_answers_in_words() -> None:
@@ -376,9 +376,9 @@ async def test_the_sdk_answers_in_words() -> None:
 
 def shop() -> dict[str, Any]:
     return {
-        "math.add": ActionModule(give_back, input_schema=Payment),
-        "text.echo": ActionModule(give_back),
-        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+        "math.add": ActionModule(echo, input_schema=Payment),
+        "text.echo": ActionModule(echo),
+        "pay": ActionModule(echo, annotations=NEEDS_APPROVAL),
     }
 
 
@@ -391,7 +391,7 @@ async def send_to_any(peer: Peer, *parts: Json, **members: Any) -> Any:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_the_only_skill_gets_messages_without_a_skill_id(dialect: str) -> None:
-    async with serving({"text.echo": ActionModule(give_back)}, dialect) as peer:
+    async with serving({"text.echo": ActionModule(echo)}, dialect) as peer:
         answer = await send_to_any(peer, peer.part(text="hi"))
         assert contents(answer.task) == [{"text": "hi"}]
 
@@ -437,7 +437,7 @@ async def test_the_client_is_asked_which_skill_to_call(dialect: str, answer: str
 
 @pytest.mark.parametrize("answer", ["work_70", "Work 70", "WORK_7", "7"])
 async def test_a_question_lists_some_of_many_skills_and_any_can_be_chosen(answer: str) -> None:
-    modules = {f"work_{number}": ActionModule(give_back) for number in range(1, 81)}
+    modules = {f"work_{number}": ActionModule(echo) for number in range(1, 81)}
     async with serving(modules, default_skill="ask") as peer:
         task = (await send_to_any(peer, peer.part(text="hi"))).task
         question, data = question_of(task)
@@ -451,12 +451,12 @@ async def test_a_question_lists_some_of_many_skills_and_any_can_be_chosen(answer
 
 
 async def test_a_question_lists_the_current_names_of_skills() -> None:
-    modules = {name: ActionModule(give_back) for name in ("one", "two")}
+    modules = {name: ActionModule(echo) for name in ("one", "two")}
     registry = registry_of(modules)
     async with serving(registry, default_skill="ask") as peer:
         for alias in ("First", "Second"):
             registry.unregister("one")
-            registry.register("one", ActionModule(give_back, display={"a2a": {"alias": alias}}))
+            registry.register("one", ActionModule(echo, display={"a2a": {"alias": alias}}))
             task = (await send_to_any(peer, peer.part(text="hi"))).task
             assert question_of(task)[1]["data"]["skills"][0] == {"id": "one", "name": alias}
 
@@ -489,7 +489,7 @@ async def test_an_answer_that_chooses_no_skill_is_asked_for_again() -> None:
 
 
 async def test_a_name_shared_by_several_skills_chooses_none_of_them() -> None:
-    modules = {"math.add": ActionModule(give_back), "math_add": ActionModule(give_back)}
+    modules = {"math.add": ActionModule(echo), "math_add": ActionModule(echo)}
     async with serving(modules, default_skill="ask") as peer:
         task = (await send_to_any(peer, peer.part(text="hi"))).task
         task = (await send_to_any(peer, peer.part(text="Math Add"), taskId=task["id"])).task
@@ -518,7 +518,7 @@ async def test_the_chosen_skill_is_stored_with_the_task(tmp_path: Path) -> None:
     async with serving(shop(), default_skill="ask", task_store=SqliteStore(path)) as peer:
         await send_to_any(peer, peer.part(text="pay"), taskId=task["id"])
     async with serving(shop(), task_store=SqliteStore(path)) as peer:
-        record = await peer.served.setup.tasks.get(task["id"])
+        record = await peer.agent.setup.tasks.get(task["id"])
         assert record is not None
         assert record.skill == "pay"
         wrong = await peer.send("text.echo", peer.part(text="yes"), taskId=task["id"])
@@ -553,7 +553,7 @@ async def test_only_skills_that_the_caller_may_call_are_listed() -> None:
 
 
 def test_a_skill_with_the_id_ask_cannot_be_the_default_skill() -> None:
-    registry = registry_of({"ask": ActionModule(give_back), "work": ActionModule(give_back)})
+    registry = registry_of({"ask": ActionModule(echo), "work": ActionModule(echo)})
     with pytest.raises(OptionError, match="rename"):
         app_of(registry, default_skill="ask")
     assert app_of(registry)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from .asking import Agent, Answer
+from .checking_client import Agent, Answer
 
 pytestmark = pytest.mark.clock
 
@@ -79,21 +79,21 @@ def slowest_health_during(agent: Agent, body: bytes) -> float:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_refusal_takes_no_longer_than_a_send(new: Agent, name: str) -> None:
+def test_a_refusal_takes_no_longer_than_a_send(rpc_v10: Agent, name: str) -> None:
     code, ask = SMALL[name]
-    assert ask(new).code == code
-    refusal = fastest(lambda: seconds(lambda: ask(new)))
-    assert refusal <= NOISE * fastest(lambda: seconds(new.send))
+    assert ask(rpc_v10).code == code
+    refusal = fastest(lambda: seconds(lambda: ask(rpc_v10)))
+    assert refusal <= NOISE * fastest(lambda: seconds(rpc_v10.send))
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_a_large_refusal_takes_no_longer_than_a_text_of_its_size(new: Agent, name: str) -> None:
+def test_a_large_refusal_takes_no_longer_than_a_text_of_its_size(rpc_v10: Agent, name: str) -> None:
     refused, accepted = (
-        send_with_value(new, LARGE[name]),
-        send_with_value(new, json.dumps("x" * len(LARGE[name]))),
+        send_with_value(rpc_v10, LARGE[name]),
+        send_with_value(rpc_v10, json.dumps("x" * len(LARGE[name]))),
     )
-    assert new.post(refused).is_too_large
-    assert new.post(accepted).state == "completed"
-    limit = NOISE * fastest(lambda: seconds(lambda: new.post(accepted)))
-    assert fastest(lambda: seconds(lambda: new.post(refused))) <= limit
-    assert fastest(lambda: slowest_health_during(new, refused)) <= limit
+    assert rpc_v10.post(refused).is_too_large
+    assert rpc_v10.post(accepted).state == "completed"
+    limit = NOISE * fastest(lambda: seconds(lambda: rpc_v10.post(accepted)))
+    assert fastest(lambda: seconds(lambda: rpc_v10.post(refused))) <= limit
+    assert fastest(lambda: slowest_health_during(rpc_v10, refused)) <= limit

@@ -48,10 +48,10 @@ from .inloop import (
     NEEDS_APPROVAL,
     ActionModule,
     Gate,
-    Streams,
+    StreamModule,
     always,
+    echo,
     gapless,
-    give_back,
     registry_of,
     serving,
     wait_until,
@@ -165,9 +165,9 @@ async def test_a_task_that_is_canceled_as_it_completes_ends_once(
     store: Any, rounds: int, streams: bool
 ) -> None:
     action = Yielding()
-    module = Streams(action.stream) if streams else ActionModule(action)
+    module = StreamModule(action.stream) if streams else ActionModule(action)
     async with serving({"work": module}, task_store=store()) as peer:
-        handler, before = peer.served.handler, asyncio.all_tasks()
+        handler, before = peer.agent.handler, asyncio.all_tasks()
         end_states: Counter[TaskState] = Counter()
 
         async def race(number: int) -> None:
@@ -192,14 +192,14 @@ async def test_a_task_that_is_canceled_as_it_completes_ends_once(
         for first in range(0, rounds, 50):
             await asyncio.gather(*map(race, range(first, first + 50)))
         await wait_until(lambda: asyncio.all_tasks() == before)
-        assert not peer.served.engine.runs
+        assert not peer.agent.engine.runs
         assert set(end_states) == {CANCELED, COMPLETED}, "the same side has won every race"
 
 
 @pytest.mark.parametrize("store", STORES)
 async def test_a_task_that_is_canceled_at_once_leaks_nothing(store: Any) -> None:
     async with serving({"work": ActionModule(Gate())}, task_store=store()) as peer:
-        handler, before = peer.served.handler, asyncio.all_tasks()
+        handler, before = peer.agent.handler, asyncio.all_tasks()
 
         async def race() -> None:
             task = await handler.send(send_request(wait=False))
@@ -207,14 +207,14 @@ async def test_a_task_that_is_canceled_at_once_leaks_nothing(store: Any) -> None
 
         await asyncio.gather(*(race() for _ in range(100)))
         await wait_until(lambda: asyncio.all_tasks() == before)
-        assert not peer.served.engine.runs
+        assert not peer.agent.engine.runs
 
 
 @pytest.mark.parametrize("store", STORES)
 async def test_a_task_completes_even_if_its_send_is_cancelled(store: Any) -> None:
     """The number of loop steps before the cancellation varies."""
     async with serving({"work": ActionModule(Yielding())}, task_store=store()) as peer:
-        handler, before = peer.served.handler, asyncio.all_tasks()
+        handler, before = peer.agent.handler, asyncio.all_tasks()
 
         async def race(number: int) -> None:
             send_task = asyncio.create_task(handler.send(send_request()))
@@ -225,7 +225,7 @@ async def test_a_task_completes_even_if_its_send_is_cancelled(store: Any) -> Non
 
         await asyncio.gather(*map(race, range(120)))
         await wait_until(lambda: asyncio.all_tasks() == before)
-        assert not peer.served.engine.runs
+        assert not peer.agent.engine.runs
         page = await handler.list_created(request_of(ListTasksRequest(page_size=200)))
         assert {task.status.state for task in page.tasks} == {COMPLETED}
 
@@ -233,7 +233,7 @@ async def test_a_task_completes_even_if_its_send_is_cancelled(store: Any) -> Non
 @pytest.mark.parametrize("store", STORES)
 async def test_a_cancellation_takes_effect_when_its_request_is_cancelled(store: Any) -> None:
     async with serving({"work": ActionModule(Gate())}, task_store=store()) as peer:
-        handler, before = peer.served.handler, asyncio.all_tasks()
+        handler, before = peer.agent.handler, asyncio.all_tasks()
 
         async def race(number: int) -> None:
             task = await handler.send(send_request(wait=False))
@@ -252,7 +252,7 @@ async def test_a_cancellation_takes_effect_when_its_request_is_cancelled(store: 
             log = await events(handler, task.id)
             assert terminal_states(log) == [CANCELED]
             assert [event.version for event in log] == [1, 2, 3]
-        assert not peer.served.engine.runs
+        assert not peer.agent.engine.runs
 
 
 async def test_a_cancelled_answer_leaves_no_task_without_a_run() -> None:
@@ -265,9 +265,9 @@ async def test_a_cancelled_answer_leaves_no_task_without_a_run() -> None:
                 saved.set()
                 await may_return.wait()
 
-    store, modules = LateStore(), {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    store, modules = LateStore(), {"work": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with serving(modules, task_store=store) as peer:
-        handler, before = peer.served.handler, asyncio.all_tasks()
+        handler, before = peer.agent.handler, asyncio.all_tasks()
         task = await handler.send(send_request())
         answer_task = asyncio.create_task(handler.send(send_request("yes", task_id=task.id)))
         await saved.wait()
@@ -294,7 +294,7 @@ async def test_only_one_of_several_concurrent_answers_resumes_the_task(
 
     modules = {"work": ActionModule(count, annotations=NEEDS_APPROVAL)}
     async with serving(modules, task_store=store()) as peer:
-        handler, before = peer.served.handler, asyncio.all_tasks()
+        handler, before = peer.agent.handler, asyncio.all_tasks()
 
         async def race() -> None:
             task = await handler.send(send_request())
@@ -309,7 +309,7 @@ async def test_only_one_of_several_concurrent_answers_resumes_the_task(
             await asyncio.gather(*(race() for _ in range(10)))
         assert not calls
         await wait_until(lambda: asyncio.all_tasks() == before)
-        assert not peer.served.engine.runs
+        assert not peer.agent.engine.runs
 
 
 @pytest.mark.parametrize("answers", [2, 8])
@@ -324,7 +324,7 @@ async def test_of_several_concurrent_answers_to_a_question_all_but_one_are_refus
         return inputs
 
     async with serving({"work": ActionModule(ask)}, task_store=store()) as peer:
-        handler = peer.served.handler
+        handler = peer.agent.handler
 
         async def race() -> None:
             task = await handler.send(send_request())
@@ -347,14 +347,14 @@ async def test_a_refused_answer_sets_no_webhook() -> None:
         return inputs
 
     async with serving({"work": ActionModule(ask)}, push_notifications=True) as peer:
-        handler = peer.served.handler
+        handler = peer.agent.handler
         task = await handler.send(send_request())
         first, second = (send_request("Friday", task_id=task.id) for _ in range(2))
         config = TaskPushNotificationConfig(url="https://1.1.1.1/hook")
         second.message.configuration.task_push_notification_config = config
         answers = outcome(handler.send(first)), outcome(handler.send(second))
         assert [*await asyncio.gather(*answers)] == ["done", "UnsupportedOperationError"]
-        assert not await peer.served.setup.tasks.store.webhooks(task.id)
+        assert not await peer.agent.setup.tasks.store.webhooks(task.id)
 
 
 async def test_a_stale_record_does_not_revive_a_task() -> None:
@@ -390,7 +390,7 @@ async def test_a_concurrent_yes_and_no_have_one_outcome(store: Any) -> None:
 
     modules = {"work": ActionModule(count, annotations=NEEDS_APPROVAL)}
     async with serving(modules, task_store=store()) as peer:
-        handler = peer.served.handler
+        handler = peer.agent.handler
 
         async def race(number: int) -> None:
             task = await handler.send(send_request())
@@ -398,7 +398,7 @@ async def test_a_concurrent_yes_and_no_have_one_outcome(store: Any) -> None:
             answers = [outcome(handler.send(send_request(word, task_id=task.id))) for word in words]
             requests = [*answers, outcome(handler.cancel(cancel_request(task.id)))]
             await asyncio.gather(*(requests if number % 3 else reversed(requests)))
-            await wait_until(lambda: task.id not in peer.served.engine.runs)
+            await wait_until(lambda: task.id not in peer.agent.engine.runs)
             log = await events(handler, task.id)
             assert [event.version for event in log] == list(range(1, len(log) + 1))
             (end,) = terminal_states(log)
@@ -411,7 +411,7 @@ async def test_a_concurrent_yes_and_no_have_one_outcome(store: Any) -> None:
 async def test_messages_to_a_working_task_are_refused_and_change_nothing(store: Any) -> None:
     gate = Gate()
     async with serving({"work": ActionModule(gate)}, task_store=store()) as peer:
-        handler = peer.served.handler
+        handler = peer.agent.handler
         task = await handler.send(send_request(wait=False))
         for request in (send_request(task_id=task.id), send_request("yes", task_id=task.id)):
             with pytest.raises(UnsupportedOperationError):
@@ -419,7 +419,7 @@ async def test_messages_to_a_working_task_are_refused_and_change_nothing(store: 
         with pytest.raises(UnsupportedOperationError):
             await handler.stream(send_request(task_id=task.id))
         gate.opened.set()
-        await wait_until(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.agent.engine.runs)
         assert len(gate.calls) == 1
         assert [event.version for event in await events(handler, task.id)] == [1, 2, 3, 4]
 
@@ -437,13 +437,13 @@ async def test_a_hundred_tasks_at_once_do_not_get_mixed_up(store: Any) -> None:
             assert task["artifacts"][0]["parts"][0]["data"] == {"n": number, "task": task["id"]}
 
         await asyncio.gather(*map(check_output, range(100)))
-        assert not peer.served.engine.runs
+        assert not peer.agent.engine.runs
 
 
 @pytest.mark.parametrize("store", STORES)
 async def test_readers_that_subscribe_at_any_time_get_every_event_once(store: Any) -> None:
-    async with serving({"work": Streams(Yielding().stream)}, task_store=store()) as peer:
-        handler = peer.served.handler
+    async with serving({"work": StreamModule(Yielding().stream)}, task_store=store()) as peer:
+        handler = peer.agent.handler
 
         async def read(task_id: str, wait: int) -> None:
             for _ in range(wait):
@@ -472,11 +472,11 @@ async def test_subscribers_over_http_miss_no_event_when_the_store_is_slow() -> N
 @pytest.mark.parametrize("store", STORES)
 async def test_a_task_that_completes_during_shutdown_ends_once(store: Any) -> None:
     async with serving({"work": ActionModule(Yielding())}, task_store=store()) as peer:
-        handler, before = peer.served.handler, asyncio.all_tasks()
+        handler, before = peer.agent.handler, asyncio.all_tasks()
         tasks = await asyncio.gather(*(handler.send(send_request(wait=False)) for _ in range(60)))
-        await peer.served.engine.drain(0)
+        await peer.agent.engine.drain(0)
         await wait_until(lambda: asyncio.all_tasks() == before)
-        assert not peer.served.engine.runs
+        assert not peer.agent.engine.runs
         for task in tasks:
             assert len(terminal_states(await events(handler, task.id))) == 1
 
@@ -493,9 +493,9 @@ async def test_a_task_that_is_stored_during_shutdown_ends() -> None:
     store = LateStore()
     async with serving({"work": ActionModule(Gate())}, task_store=store) as peer:
         before = asyncio.all_tasks()
-        send_task = asyncio.create_task(outcome(peer.served.handler.send(send_request(wait=False))))
+        send_task = asyncio.create_task(outcome(peer.agent.handler.send(send_request(wait=False))))
         await saving.wait()
-        await peer.served.engine.drain(0)
+        await peer.agent.engine.drain(0)
         await send_task
         page = await store.query(Query(""))
         assert WORKING not in {record.task.status.state for record in page.records}
@@ -505,7 +505,7 @@ async def test_a_task_that_is_stored_during_shutdown_ends() -> None:
 @pytest.mark.parametrize("store", STORES)
 async def test_cancels_of_unknown_and_ended_tasks_have_different_errors(store: Any) -> None:
     async with serving({"work": always({})}, task_store=store()) as peer:
-        handler = peer.served.handler
+        handler = peer.agent.handler
         task = await handler.send(send_request())
         with pytest.raises(TaskNotCancelableError):
             await handler.cancel(cancel_request(task.id))
@@ -517,13 +517,13 @@ async def test_two_apps_do_not_see_each_others_runs() -> None:
     gate = Gate()
     async with (
         serving({"work": ActionModule(gate)}) as first,
-        serving({"work": ActionModule(give_back)}) as second,
+        serving({"work": ActionModule(echo)}) as second,
     ):
         task_id = await first.start()
         assert (await second.ask("get", {"id": task_id})).code == -32001
         assert (await second.ask("cancel", {"id": task_id})).code == -32001
         gate.opened.set()
-        await wait_until(lambda: not first.served.engine.runs)
+        await wait_until(lambda: not first.agent.engine.runs)
 
 
 class EarlyStore(InMemoryTaskStore):
@@ -537,7 +537,7 @@ class EarlyStore(InMemoryTaskStore):
 async def test_a_task_that_is_listed_before_its_save_returns_ends_once() -> None:
     gate = Gate()
     async with serving({"work": ActionModule(gate)}, task_store=EarlyStore()) as peer:
-        handler, before = peer.served.handler, asyncio.all_tasks()
+        handler, before = peer.agent.handler, asyncio.all_tasks()
         send_task = asyncio.create_task(handler.send(send_request(wait=False, context_id="c")))
         list_request = request_of(ListTasksRequest(context_id="c"))
         while not (tasks := (await handler.list_created(list_request)).tasks):  # noqa: ASYNC110  # no event
@@ -550,7 +550,7 @@ async def test_a_task_that_is_listed_before_its_save_returns_ends_once() -> None
         assert terminal_states(log) == [CANCELED]
         assert (await handler.get(get_request(canceled.id))).status.state == CANCELED
         await wait_until(
-            lambda: not peer.served.engine.runs and asyncio.all_tasks() <= before | {send_task}
+            lambda: not peer.agent.engine.runs and asyncio.all_tasks() <= before | {send_task}
         )
 
 
@@ -581,7 +581,7 @@ async def test_an_answer_is_accepted_after_a_refused_one() -> None:
     registry = registry_of({"work": ActionModule(work, input_schema=Guests)})
     with closing(HeldValidation(registry)) as executor:
         async with serving(executor) as peer:
-            handler, before = peer.served.handler, asyncio.all_tasks()
+            handler, before = peer.agent.handler, asyncio.all_tasks()
             task = await handler.send(send_request())
             refused_answer = asyncio.create_task(handler.send(send_request("9", task_id=task.id)))
             await wait_until(executor.reached.is_set)
@@ -606,7 +606,7 @@ async def test_large_messages_and_answers_are_read_outside_the_event_loop(as_tex
     part = Part(text=json.dumps(members)) if as_text else Part(data=members)
     release = threading.Event()
     async with serving({"work": ActionModule(work, input_schema=Guests)}) as peer:
-        handler = peer.served.handler
+        handler = peer.agent.handler
         task = await handler.send(send_request("hello"))
         for task_id in ("", task.id):
             release.clear()

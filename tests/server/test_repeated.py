@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from .asking import Answer
-from .inloop import ActionModule, Gate, Peer, Streams, serving
+from .checking_client import Answer
+from .inloop import ActionModule, Gate, Peer, StreamModule, serving
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
 
@@ -93,7 +93,7 @@ async def test_a_repeated_stream_has_all_of_its_events() -> None:
         for number in range(3):
             yield {"n": number}
 
-    async with serving({"work": Streams(count_to_three)}) as peer:
+    async with serving({"work": StreamModule(count_to_three)}) as peer:
         params = peer.wire.params("work", peer.part(data={}))
         async with peer.streaming("stream", params, KEY) as first:
             frames = await first.rest()

@@ -10,8 +10,8 @@ from apcore_a2a_server import create_app
 from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.push import PushSettings
 
-from .asking import Json, check_no_leaks
-from .inloop import ActionModule, Gate, Peer, Streams, give_back, registry_of, serving
+from .checking_client import Json, check_no_leaks
+from .inloop import ActionModule, Gate, Peer, StreamModule, echo, registry_of, serving
 from .inloop import anyio_backend as anyio_backend
 
 pytestmark = pytest.mark.anyio
@@ -33,9 +33,9 @@ async def gate(anyio_backend: Any) -> Gate:
 @pytest.fixture
 async def peer(gate: Gate) -> AsyncIterator[Peer]:
     modules = {
-        "work": ActionModule(give_back),
+        "work": ActionModule(echo),
         "wait": ActionModule(gate),
-        "count": Streams(count_to_three),
+        "count": StreamModule(count_to_three),
     }
     async with serving(modules, push_notifications=PushSettings(dev=True)) as peer:
         yield peer
@@ -225,6 +225,4 @@ async def test_v1_is_not_a_tenant(peer: Peer) -> None:
 
 def test_the_explorer_cannot_be_below_v1() -> None:
     with pytest.raises(OptionError, match="explorer_path"):
-        create_app(
-            registry_of({"a": ActionModule(give_back)}), explorer=True, explorer_path="/v1/page"
-        )
+        create_app(registry_of({"a": ActionModule(echo)}), explorer=True, explorer_path="/v1/page")

@@ -9,13 +9,13 @@ from apcore import Executor, Middleware
 from apcore_a2a_core import File, Reply
 from pydantic import BaseModel, ConfigDict, Field
 
-from .asking import Json, state_of
+from .checking_client import Json, state_of
 from .inloop import (
     DIALECTS,
     ActionModule,
     Gate,
     Peer,
-    Streams,
+    StreamModule,
     always,
     content_of,
     contents,
@@ -67,7 +67,7 @@ async def test_a_client_that_accepts_neither_text_nor_data_is_refused(dialect: s
     async with serving({"work": module}, dialect) as peer:
         answer = await send(peer, "video/mp4")
         assert answer.code == -32005
-        assert not peer.served.engine.runs
+        assert not peer.agent.engine.runs
 
 
 async def test_a_skill_without_an_output_schema_may_return_files() -> None:
@@ -107,7 +107,7 @@ async def test_chunks_of_data_become_lines_of_text() -> None:
         yield {"n": 1}
         yield {"n": 2}
 
-    async with serving({"work": Streams(source)}) as peer:
+    async with serving({"work": StreamModule(source)}) as peer:
         params = peer.wire.params("work", peer.part(data={}))
         params["configuration"] = {"acceptedOutputModes": ["text/plain"]}
         async with peer.streaming("stream", params) as stream:
@@ -199,7 +199,7 @@ async def test_results_without_text_are_not_in_the_history() -> None:
         assert len(task["history"]) == 1
 
 
-class ReplyStream(Streams):
+class ReplyStream(StreamModule):
     output_schema = Reply
 
 
@@ -284,7 +284,7 @@ async def count_to_three(inputs: Inputs, context: Any) -> Any:
 
 
 async def test_middleware_sees_the_whole_output_of_a_stream() -> None:
-    module, recorder = Streams(count_to_three), OutputRecorder()
+    module, recorder = StreamModule(count_to_three), OutputRecorder()
     module.output_schema = Reply  # type: ignore[misc]  # set on this instance only
     executor = Executor(registry_of({"work": module}), middlewares=[recorder])
     with closing(executor):
@@ -299,7 +299,7 @@ async def test_an_outer_module_gets_each_chunk_of_an_inner_stream() -> None:
     async def outer(inputs: Inputs, context: Any) -> Inputs:
         return {"n": [chunk async for chunk in context.executor.stream("inner", {}, context)]}
 
-    inner, recorder = Streams(count_to_three), OutputRecorder()
+    inner, recorder = StreamModule(count_to_three), OutputRecorder()
     inner.output_schema = Reply  # type: ignore[misc]  # set on this instance only
     executor = Executor(
         registry_of({"work": ActionModule(outer), "inner": inner}), middlewares=[recorder]
@@ -314,7 +314,7 @@ async def test_an_outer_module_gets_each_chunk_of_an_inner_stream() -> None:
 async def test_output_validation_checks_the_whole_output_of_a_stream(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    module, recorder = Streams(count_to_three), OutputRecorder()
+    module, recorder = StreamModule(count_to_three), OutputRecorder()
     module.output_schema = Short  # type: ignore[misc]  # set on this instance only
     executor = Executor(registry_of({"work": module}), middlewares=[recorder])
     with closing(executor):

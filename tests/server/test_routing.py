@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tests.middleware.byhand import CARD, Answer, ask, body, message
 
-from .inloop import ActionModule, give_back, registry_of
+from .inloop import ActionModule, echo, registry_of
 from .inloop import anyio_backend as anyio_backend
 
 pytestmark = pytest.mark.anyio
@@ -22,7 +22,7 @@ ROOTS = ["", "/agent", "/agent/", "/"]
 
 
 def agent(**options: Any) -> Starlette:
-    return create_app(registry_of({"work": ActionModule(give_back)}), url="http://x", **options)
+    return create_app(registry_of({"work": ActionModule(echo)}), url="http://x", **options)
 
 
 def without_direct_routes(app: Starlette) -> Starlette:

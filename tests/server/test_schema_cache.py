@@ -8,15 +8,15 @@ from apcore_a2a_server import Limits
 from apcore_a2a_server.modules.schema_cache import CachedSchema, cache_schemas
 from pydantic import BaseModel, Field, ValidationError
 
-from .asking import Json
+from .checking_client import Json
 from .inloop import (
     DIALECTS,
     NEEDS_APPROVAL,
     ActionModule,
     Peer,
-    Streams,
+    StreamModule,
     contents,
-    give_back,
+    echo,
     serving,
 )
 from .inloop import anyio_backend as anyio_backend
@@ -49,9 +49,9 @@ def modules() -> dict[str, object]:
     return {
         "work": ActionModule(sum_counts, **schemas),
         "nonsense": ActionModule(return_invalid_total, **schemas),
-        "stream": Streams(stream_counts, **schemas),
+        "stream": StreamModule(stream_counts, **schemas),
         "pay": ActionModule(sum_counts, annotations=NEEDS_APPROVAL, **schemas),
-        "plain": ActionModule(give_back, input_schema={"type": "object", "required": ["a"]}),
+        "plain": ActionModule(echo, input_schema={"type": "object", "required": ["a"]}),
     }
 
 
@@ -185,13 +185,13 @@ def test_a_module_that_cannot_be_modified_is_not_cached(module: Any) -> None:
 
 
 def test_a_schema_that_is_not_a_model_is_not_replaced() -> None:
-    module = ActionModule(give_back, input_schema={"type": "object"}, output_schema=None)
+    module = ActionModule(echo, input_schema={"type": "object"}, output_schema=None)
     cache_schemas(module)
     assert (module.input_schema, module.output_schema) == ({"type": "object"}, None)
 
 
 def test_a_cached_schema_is_not_wrapped_again() -> None:
-    module = ActionModule(give_back, input_schema=Item)
+    module = ActionModule(echo, input_schema=Item)
     cache_schemas(module)
     cached_schema = module.input_schema
     cache_schemas(module)

@@ -16,15 +16,15 @@ from starlette.applications import Starlette
 
 from tests.serving import PATIENCE
 
-from .asking import MODERN, Json, state_of
+from .checking_client import MODERN, Json, state_of
 from .inloop import (
     NEEDS_APPROVAL,
     ActionModule,
     Gate,
-    Streams,
+    StreamModule,
     app_of,
     contents,
-    give_back,
+    echo,
     listening,
     registry_of,
 )
@@ -73,10 +73,10 @@ def message(skill: str = "work", text: str = "hello", **members: Any) -> Json:
 async def behind_the_sdk(**options: Any) -> AsyncIterator[Sdk]:
     gate = Gate()
     modules = {
-        "work": ActionModule(give_back),
+        "work": ActionModule(echo),
         "wait": ActionModule(gate),
-        "stream": Streams(count_to_three),
-        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+        "stream": StreamModule(count_to_three),
+        "pay": ActionModule(echo, annotations=NEEDS_APPROVAL),
     }
     executor = Executor(registry_of(modules))
     app = app_of(executor, **options)
@@ -98,7 +98,7 @@ async def sdk(anyio_backend: Any) -> AsyncIterator[Sdk]:
 
 
 def test_the_handler_implements_the_sdks_interface() -> None:
-    handler = request_handler(app_of(registry_of({"work": ActionModule(give_back)})))
+    handler = request_handler(app_of(registry_of({"work": ActionModule(echo)})))
     assert isinstance(handler, RequestHandler)
     assert isinstance(handler, SdkRequestHandler)
     assert not SdkRequestHandler.__abstractmethods__

@@ -32,7 +32,7 @@ from tests.facade.processes import (
 )
 from tests.serving import PATIENCE, running
 
-from .asking import Agent, Answer, Json, state_of
+from .checking_client import Agent, Answer, Json, state_of
 from .conftest import eventually
 from .inloop import metadata_of
 from .modules import Echo, Inputs, Module, Slow
@@ -103,7 +103,7 @@ def background_request(
     process: Process, operation: str, seconds: float
 ) -> Iterator[BackgroundRequest]:
     """Send a message whose task takes *seconds*; yield once the task exists."""
-    with asking(process) as agent, asking(process) as other:
+    with agent_client(process) as agent, agent_client(process) as other:
         request = BackgroundRequest(lambda: agent.ask(operation, nap_params(agent, seconds)))
         eventually(lambda: other.ask("list", {}).result["tasks"])
         yield request
@@ -287,7 +287,7 @@ def command_with_stdin(stdin: str, folder: Path, **options: Any) -> list[str]:
 def test_a_hangup_does_not_end_a_service(folder: Path, tmp_path: Path) -> None:
     with (
         process(command_with_stdin(os.devnull, folder), tmp_path) as agent,
-        asking(agent) as client,
+        agent_client(agent) as client,
     ):
         client.send()
         agent.signal(signal.SIGHUP)
@@ -302,7 +302,7 @@ def test_a_hangup_of_its_terminal_shuts_the_server_down_cleanly(
     terminal, stdin = os.openpty()
     try:
         with process(command_with_stdin(os.ttyname(stdin), folder), tmp_path) as agent:
-            with asking(agent) as client:
+            with agent_client(agent) as client:
                 client.send()
             assert agent.end(signal.SIGHUP) == 0
     finally:

@@ -22,18 +22,18 @@ from apcore_a2a_server.engine.clients import Caller
 from apcore_a2a_server.modules import Conversation
 from apcore_a2a_server.trace_context import Trace
 
-from .asking import Json, state_of
+from .checking_client import Json, state_of
 from .inloop import (
     DIALECTS,
     NEEDS_APPROVAL,
     ActionModule,
     Gate,
     Peer,
-    Streams,
+    StreamModule,
     SyncActionModule,
     content_of,
     contents,
-    give_back,
+    echo,
     metadata_of,
     registry_of,
     serving,
@@ -41,7 +41,7 @@ from .inloop import (
 )
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
-from .principals import ADA, Headers
+from .principals import ADA, HeaderAuth
 
 pytestmark = pytest.mark.anyio
 
@@ -142,7 +142,7 @@ async def test_a_run_has_the_answer_and_the_state_of_its_question(dialect: str) 
         ModuleError("INPUT_REQUIRED", "Which?", {"data": [1], "state": 2}),
     ],
 )
-@pytest.mark.parametrize("kind", [ActionModule, SyncActionModule, Streams])
+@pytest.mark.parametrize("kind", [ActionModule, SyncActionModule, StreamModule])
 async def test_a_module_may_raise_its_question(error: Exception, kind: Any) -> None:
     states: list[Any] = []
 
@@ -158,12 +158,12 @@ async def test_a_module_may_raise_its_question(error: Exception, kind: Any) -> N
     async def stream(inputs: Inputs, context: Any) -> AsyncIterator[Inputs]:
         yield run(inputs, context)
 
-    actions: dict[Any, Any] = {ActionModule: run_later, SyncActionModule: run, Streams: stream}
+    actions: dict[Any, Any] = {ActionModule: run_later, SyncActionModule: run, StreamModule: stream}
     async with serving({"work": kind(actions[kind])}) as peer:
         params = peer.wire.params("work", peer.part(data={}))
         async with peer.streaming("stream", params) as events:
             frames = await events.rest()
-        assert (frames[-1].state, frames[-1].says) == ("input-required", "Which?")
+        assert (frames[-1].state, frames[-1].status_text) == ("input-required", "Which?")
         task = await peer.get(frames[0].body["id"])
         assert question_of(task)["input"]["data"] == [1]
         part = peer.part(data={"a": 1})
@@ -217,7 +217,7 @@ async def test_metadata_set_by_a_module_is_in_its_task_and_its_last_status(
         yield {"n": 1}
         context.services.metadata["usage"] = {"tokens": 2**60}
 
-    async with serving({"work": Streams(count)}, dialect) as peer:
+    async with serving({"work": StreamModule(count)}, dialect) as peer:
         async with peer.stream("work", peer.part(data={})) as stream:
             frames = await stream.rest()
         assert frames[-1].body["metadata"] == {"usage": {"tokens": 2**60}}
@@ -249,8 +249,8 @@ async def report_usage_in_metadata_and_stream(inputs: Inputs, context: Any) -> A
     "module",
     [
         ActionModule(report_usage),
-        Streams(report_usage_in_stream),
-        Streams(report_usage_in_metadata_and_stream),
+        StreamModule(report_usage_in_stream),
+        StreamModule(report_usage_in_metadata_and_stream),
     ],
 )
 async def test_the_usage_of_a_module_is_summed_in_the_metadata(dialect: str, module: Any) -> None:
@@ -287,11 +287,11 @@ async def test_progress_and_usage_of_other_executors_are_accepted() -> None:
         yield {"text": "Done"}
         yield Usage(3, 4)
 
-    async with serving(OtherExecutor(Streams(work))) as peer:
+    async with serving(OtherExecutor(StreamModule(work))) as peer:
         async with peer.stream("work", peer.part(data={})) as stream:
             frames = await stream.rest()
         progress = [frame for frame in frames if "progress" in str(frame.body.get("metadata"))]
-        assert [frame.says for frame in progress] == ["Reading"]
+        assert [frame.status_text for frame in progress] == ["Reading"]
         task = await peer.get(frames[-1].body["taskId"])
         assert contents(task) == [{"text": "Done"}]
         assert task["metadata"]["usage"] == {"inputTokens": 3, "outputTokens": 4}
@@ -397,14 +397,15 @@ async def report_in_stream(inputs: Inputs, context: Any) -> AsyncIterator[Any]:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize(
-    "module", [ActionModule(report), SyncActionModule(report_in_thread), Streams(report_in_stream)]
+    "module",
+    [ActionModule(report), SyncActionModule(report_in_thread), StreamModule(report_in_stream)],
 )
 async def test_progress_is_an_event_that_is_not_in_the_history(dialect: str, module: Any) -> None:
     async with serving({"work": module}, dialect) as peer:
         async with peer.stream("work", peer.part(data={})) as stream:
             frames = await stream.rest()
         progress = [frame for frame in frames if "progress" in str(frame.body.get("metadata"))]
-        assert [frame.says for frame in progress] == ["Reading", "Writing"]
+        assert [frame.status_text for frame in progress] == ["Reading", "Writing"]
         assert content_of(progress[0].body["status"]["message"]["parts"][1]) == {"page": 1}
         assert {frame.state for frame in progress} == {"working"}
         assert [frame.id for frame in frames] == [*range(1, 1 + len(frames))]
@@ -449,14 +450,14 @@ async def test_progress_events_count_as_memory_of_the_task() -> None:
     async with serving({"work": ActionModule(report_at_length)}) as peer:
         await peer.start()
         await gate.reached.wait()
-        assert peer.served.engine._setup.tasks.kept_bytes > 50_000
+        assert peer.agent.engine._setup.tasks.kept_bytes > 50_000
         gate.opened.set()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_module_learns_that_its_paused_task_was_canceled(dialect: str) -> None:
     module = AskingModule()
-    async with serving({"work": module}, dialect, auth=Headers()) as peer:
+    async with serving({"work": module}, dialect, auth=HeaderAuth()) as peer:
         peer.client.headers.update(ADA)
         task = (await peer.send("work", peer.part(data={"n": 1}))).task
         await peer.ask("cancel", {"id": task["id"]})
@@ -468,7 +469,7 @@ async def test_a_module_learns_that_its_paused_task_was_canceled(dialect: str) -
 
 async def test_a_module_learns_that_no_answer_came_in_time() -> None:
     module = AskingModule()
-    async with serving({"work": module}, input_timeout=0.1, auth=Headers()) as peer:
+    async with serving({"work": module}, input_timeout=0.1, auth=HeaderAuth()) as peer:
         peer.client.headers.update(ADA)
         task = (await peer.send("work", peer.part(data={"n": 1}))).task
         await peer.until(task["id"], "failed")
@@ -490,7 +491,7 @@ async def test_a_synchronous_module_learns_that_its_approval_was_refused() -> No
 
     modules = {
         "work": ActionModule(act, on_abandoned=on_abandoned),
-        "inner": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+        "inner": ActionModule(echo, annotations=NEEDS_APPROVAL),
     }
     async with serving(modules) as peer:
         task = (await peer.send("work", peer.part(data={"n": 1}))).task
@@ -505,7 +506,7 @@ async def test_an_answered_task_is_not_abandoned() -> None:
     async with serving({"work": module}) as peer:
         task = (await peer.send("work", peer.part(data={"n": 1}))).task
         await answer(peer, task, peer.part(data={"name": "Ann"}))
-        await wait_until(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.agent.engine.runs)
         assert not module.abandoned
 
 
@@ -539,8 +540,8 @@ async def test_the_state_of_a_question_survives_a_restart(tmp_path: Any) -> None
 
 
 async def test_a_call_repeated_by_another_replica_keeps_its_message_and_its_answer() -> None:
-    async with serving({"work": ActionModule(give_back, annotations=REPEATABLE)}) as peer:
-        setup = peer.served.engine._setup  # nothing public gives access to it
+    async with serving({"work": ActionModule(echo, annotations=REPEATABLE)}) as peer:
+        setup = peer.agent.engine._setup  # nothing public gives access to it
         skill, message = setup.skills.get("work"), Message(message_id="m-1", task_id="t")
         resumption = Resumption([{"text": "Ann"}], True, {"session": 7})
         call = Call(

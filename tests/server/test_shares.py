@@ -14,28 +14,28 @@ from apcore_a2a_server import Limits
 from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.modules.threads import ThreadPool, large_values, slow_checks
 
-from .asking import Answer
+from .checking_client import Answer
 from .inloop import (
     DIALECTS,
     NEEDS_APPROVAL,
     ActionModule,
     Gate,
     Peer,
-    Streams,
+    StreamModule,
     SyncActionModule,
-    give_back,
+    echo,
     serving,
     wait_until,
 )
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs
-from .principals import Headers
+from .principals import HeaderAuth
 
 pytestmark = pytest.mark.anyio
 
 ADA, BOB, CAT = ({"x-name": name} for name in ("ada", "bob", "cat"))
 ADDRESSES = [{"x-forwarded-for": f"192.0.2.{number}"} for number in (1, 2)]
-CLIENTS = [("principals", Headers(), (ADA, BOB)), ("addresses", None, ADDRESSES)]
+CLIENTS = [("principals", HeaderAuth(), (ADA, BOB)), ("addresses", None, ADDRESSES)]
 each_kind_of_client = pytest.mark.parametrize(
     ("auth", "clients"), [kind[1:] for kind in CLIENTS], ids=[kind[0] for kind in CLIENTS]
 )
@@ -71,10 +71,10 @@ async def test_a_client_may_have_half_of_the_runs(dialect: str, auth: Any, clien
         assert await statuses(peer, second, 2) == [200, 200]
         assert message_of(await send_as(peer, second)) == "Too many tasks are running"
         gate.opened.set()
-        await wait_until(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.agent.engine.runs)
         assert await statuses(peer, first, 1) == [200]
-        await wait_until(lambda: not peer.served.engine.runs)
-        assert not len(peer.served.setup.capacity.runs)
+        await wait_until(lambda: not peer.agent.engine.runs)
+        assert not len(peer.agent.setup.capacity.runs)
 
 
 @each_kind_of_client
@@ -89,7 +89,7 @@ async def test_a_client_may_have_half_of_the_streams(auth: Any, clients: Any) ->
                 refused = await peer.client.send(peer.request("stream", params, client))
                 assert refused.status_code == 429
             gate.opened.set()
-        await wait_until(lambda: not len(peer.served.handler.streams))
+        await wait_until(lambda: not len(peer.agent.handler.streams))
 
 
 @each_kind_of_client
@@ -99,8 +99,8 @@ async def test_a_client_may_have_half_of_the_paused_tasks(
 ) -> None:
     first, second = clients
     modules = {
-        "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
-        "work": ActionModule(give_back),
+        "pay": ActionModule(echo, annotations=NEEDS_APPROVAL),
+        "work": ActionModule(echo),
     }
     async with serving(modules, dialect, max_tasks=4, auth=auth) as peer:
         paused = [(await send_as(peer, first, "pay", wait=True)).task["id"] for _ in range(2)]
@@ -118,8 +118,8 @@ async def test_a_client_may_have_half_of_the_paused_tasks(
 
 
 async def test_a_client_may_have_half_of_the_paused_tasks_even_if_they_pause_at_once() -> None:
-    modules = {"pay": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
-    async with serving(modules, max_tasks=20, auth=Headers()) as peer:
+    modules = {"pay": ActionModule(echo, annotations=NEEDS_APPROVAL)}
+    async with serving(modules, max_tasks=20, auth=HeaderAuth()) as peer:
         answers = await asyncio.gather(*(send_as(peer, ADA, "pay", wait=True) for _ in range(15)))
         assert sorted(answer.response.status_code for answer in answers) == [200] * 10 + [429] * 5
 
@@ -132,7 +132,7 @@ async def ask(inputs: Inputs, context: Any) -> Inputs:
 
 
 async def test_a_first_question_without_a_free_slot_fails_but_a_repeated_one_does_not() -> None:
-    async with serving({"ask": ActionModule(ask)}, max_tasks=2, auth=Headers()) as peer:
+    async with serving({"ask": ActionModule(ask)}, max_tasks=2, auth=HeaderAuth()) as peer:
         first = (await send_as(peer, ADA, "ask", wait=True)).task
         failed = await send_as(peer, ADA, "ask", wait=True)
         assert failed.state == "failed"
@@ -162,7 +162,7 @@ def test_an_invalid_share_is_refused(share: Any) -> None:
 async def test_a_gateways_clients_have_shares_of_their_own() -> None:
     gate = Gate()
     options: Any = {
-        "auth": Headers(),
+        "auth": HeaderAuth(),
         "client_key": lambda headers, identity: headers.get("x-user"),
     }
     async with serving({"work": ActionModule(gate)}, max_runs=4, **options) as peer:
@@ -285,7 +285,7 @@ async def test_a_client_whose_threads_are_stuck_does_not_keep_others_out() -> No
         return {}
 
     modules = {"work": SyncActionModule(hang)}
-    async with serving(modules, max_threads=2, auth=Headers()) as peer:
+    async with serving(modules, max_threads=2, auth=HeaderAuth()) as peer:
         hanging_params = peer.wire.params("work", peer.part(data={"hang": True}))
         options = {"configuration": {"returnImmediately": True}}
         try:
@@ -301,7 +301,7 @@ async def test_a_client_whose_threads_are_stuck_does_not_keep_others_out() -> No
             assert (await peer.ask("send", valid_call, CAT)).state == "completed"
         finally:
             release.set()
-        await wait_until(lambda: peer.served.setup.threads.stuck == 0)
+        await wait_until(lambda: peer.agent.setup.threads.stuck == 0)
         assert (await peer.ask("send", valid_call, ADA)).state == "completed"
 
 
@@ -336,7 +336,9 @@ async def test_clients_take_turns_at_slow_checks() -> None:
         return inputs
 
     schema = {"type": "object", "properties": {"text": only_python}}
-    async with serving({"work": ActionModule(serve, input_schema=schema)}, auth=Headers()) as peer:
+    async with serving(
+        {"work": ActionModule(serve, input_schema=schema)}, auth=HeaderAuth()
+    ) as peer:
         calls: list[asyncio.Future[Any]] = []
         calls += [asyncio.ensure_future(slow_checks.call(release.wait)) for release in releases]
         try:
@@ -364,7 +366,7 @@ async def test_clients_take_turns_at_large_values(content: Any) -> None:
     async def serve(inputs: Inputs, context: Any) -> None:
         order.append(context.identity.id)
 
-    async with serving({"work": ActionModule(serve, input_schema={})}, auth=Headers()) as peer:
+    async with serving({"work": ActionModule(serve, input_schema={})}, auth=HeaderAuth()) as peer:
         calls: list[asyncio.Future[Any]] = [asyncio.ensure_future(large_values.call(release.wait))]
         try:
             for name in ["ada"] * 3 + ["bob"]:
@@ -381,7 +383,7 @@ class BlockingPreflight(ActionModule):
     """A module that needs approval; its preflight records the text and waits for the release."""
 
     def __init__(self) -> None:
-        super().__init__(give_back, annotations=NEEDS_APPROVAL)
+        super().__init__(echo, annotations=NEEDS_APPROVAL)
         self.checked: list[str] = []
         self.released = threading.Event()
 
@@ -393,12 +395,12 @@ class BlockingPreflight(ActionModule):
 
 async def test_clients_take_turns_at_checks_before_approval() -> None:
     module = BlockingPreflight()
-    async with serving({"work": module}, auth=Headers()) as peer:
+    async with serving({"work": module}, auth=HeaderAuth()) as peer:
         calls = list[asyncio.Task[Answer]]()
         for name in ["ada"] * 4 + ["bob", "cat"]:
             params = peer.wire.params("work", peer.part(data={"text": name}))
             calls.append(asyncio.create_task(peer.ask("send", params, {"x-name": name})))
-            await wait_until(lambda: len(peer.served.engine.runs) == len(calls) and module.checked)
+            await wait_until(lambda: len(peer.agent.engine.runs) == len(calls) and module.checked)
         module.released.set()
         for call in calls:
             assert (await call).state == "input-required"
@@ -410,10 +412,10 @@ async def test_streams_that_pause_release_their_slots() -> None:
         yield {"n": 1}
         context.services.ask("And?")
 
-    async with serving({"work": Streams(source)}, max_tasks=4, auth=Headers()) as peer:
+    async with serving({"work": StreamModule(source)}, max_tasks=4, auth=HeaderAuth()) as peer:
         for _ in range(2):
             async with peer.streaming("stream", peer.wire.params("work"), ADA) as stream:
                 last = (await stream.rest())[-1]
                 assert last.state == "input-required"
-        await wait_until(lambda: len(peer.served.setup.capacity.paused) == 2)
-        assert not len(peer.served.handler.streams)
+        await wait_until(lambda: len(peer.agent.setup.capacity.paused) == 2)
+        assert not len(peer.agent.handler.streams)

@@ -16,10 +16,10 @@ from .inloop import (
     ActionModule,
     Gate,
     Peer,
-    Streams,
+    StreamModule,
     always,
     app_of,
-    give_back,
+    echo,
     registry_of,
     serving,
 )
@@ -33,7 +33,7 @@ CARD = "/.well-known/agent-card.json"
 
 @pytest.fixture
 def registry() -> Registry:
-    return registry_of({"work": ActionModule(give_back)})
+    return registry_of({"work": ActionModule(echo)})
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ async def test_a_replaced_module_takes_effect_at_once(executor: Executor) -> Non
         assert (await peer.send()).data == {"text": "hello"}
         before = await skills_and_etag(peer)
         registry.unregister("work")
-        registry.register("work", ActionModule(give_back, input_schema=Text, description="Another"))
+        registry.register("work", ActionModule(echo, input_schema=Text, description="Another"))
         after = await skills_and_etag(peer)
         assert after[1] != before[1]
         assert (await peer.send("work", peer.part(data={"text": 1}))).code == -32602
@@ -91,7 +91,7 @@ async def test_a_replaced_module_takes_effect_at_once(executor: Executor) -> Non
             yield {"n": 1}
 
         registry.unregister("work")
-        registry.register("work", Streams(count_to_two))
+        registry.register("work", StreamModule(count_to_two))
         async with peer.stream() as stream:
             frames = await stream.rest()
         assert [frame.parts for frame in frames if frame.kind == "artifact"] == [
@@ -133,7 +133,7 @@ async def test_a_running_task_of_a_removed_module_continues(executor: Executor) 
         yield await gate(inputs, context)
 
     executor.registry.register("old", ActionModule(gate))
-    executor.registry.register("stream", Streams(source))
+    executor.registry.register("stream", StreamModule(source))
     async with serving(executor) as peer, peer.stream("stream") as stream:
         task_id = await peer.start("old")
         await gate.reached.wait()
@@ -152,8 +152,8 @@ HIDDEN = ModuleAnnotations(discoverable=False)
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_an_undiscoverable_module_can_be_called(dialect: str) -> None:
     modules = {
-        "work": ActionModule(give_back),
-        "secret": ActionModule(give_back, annotations=HIDDEN),
+        "work": ActionModule(echo),
+        "secret": ActionModule(echo, annotations=HIDDEN),
     }
     async with serving(modules, dialect) as peer:
         response = await peer.client.get(CARD)
@@ -226,7 +226,7 @@ async def test_a_module_that_cannot_be_described_does_not_affect_others(
 ) -> None:
     registry = UndescribingRegistry()
     registry.register("bad", always({}))
-    registry.register("work", ActionModule(give_back))
+    registry.register("work", ActionModule(echo))
     async with serving(registry) as peer:
         assert (await skills_and_etag(peer))[0] == ["work"]
         assert (await peer.send()).state == "completed"
@@ -237,7 +237,7 @@ async def test_a_module_that_cannot_be_described_does_not_affect_others(
 
 @pytest.mark.parametrize("kind", [BadAnnotations, BadTags])
 async def test_a_broken_module_does_not_affect_others(kind: Any) -> None:
-    async with serving({"work": ActionModule(give_back), "bad": kind()}) as peer:
+    async with serving({"work": ActionModule(echo), "bad": kind()}) as peer:
         assert "work" in (await skills_and_etag(peer))[0]
         assert (await peer.send()).state == "completed"
         assert (await peer.send("bad")).response.status_code == 200
@@ -247,7 +247,7 @@ async def test_a_module_without_a_description_is_callable_but_not_on_the_card(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)
-    modules = {"work": ActionModule(give_back), "mute": ActionModule(give_back, description="")}
+    modules = {"work": ActionModule(echo), "mute": ActionModule(echo, description="")}
     async with serving(modules) as peer:
         assert (await skills_and_etag(peer))[0] == ["work"]
         assert (await peer.send("mute")).state == "completed"
@@ -264,7 +264,7 @@ async def test_the_last_module_may_be_removed(executor: Executor) -> None:
         executor.registry.unregister("work")
         assert (await skills_and_etag(peer))[0] == []
         assert (await peer.send()).code == -32601
-        executor.registry.register("work", ActionModule(give_back))
+        executor.registry.register("work", ActionModule(echo))
         assert (await peer.send()).state == "completed"
 
 

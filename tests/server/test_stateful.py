@@ -39,7 +39,7 @@ from hypothesis.stateful import (
 
 from tests.serving import PATIENCE
 
-from .asking import Json, state_of
+from .checking_client import Json, state_of
 from .inloop import NEEDS_APPROVAL, Frame, app_of, registry_of
 from .modules import Inputs, Module
 

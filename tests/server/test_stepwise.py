@@ -16,7 +16,7 @@ from jsonschema_rs import Draft202012Validator
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, field_validator
 from typing_extensions import TypeAliasType, TypedDict
 
-from .asking import Json
+from .checking_client import Json
 
 
 class Color(Enum):

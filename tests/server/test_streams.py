@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from apcore_a2a_server import InMemoryTaskStore
 
-from .asking import Agent, Json
+from .checking_client import Agent, Json
 from .inloop import (
     DIALECTS,
     NEEDS_APPROVAL,
@@ -19,12 +19,12 @@ from .inloop import (
     Frame,
     Gate,
     Peer,
-    Streams,
+    StreamModule,
     always,
     content_of,
     contents,
+    echo,
     gapless,
-    give_back,
     serving,
     wait_until,
 )
@@ -77,7 +77,10 @@ def names(frames: list[Frame]) -> list[str]:
 async def test_a_stream_has_the_task_its_states_its_chunks_and_the_final_state(
     dialect: str,
 ) -> None:
-    async with serving({"work": Streams(count_to_three)}, dialect) as peer, peer.stream() as stream:
+    async with (
+        serving({"work": StreamModule(count_to_three)}, dialect) as peer,
+        peer.stream() as stream,
+    ):
         kind = stream.response.headers["content-type"]
         frames = await stream.rest()
         assert kind.startswith("text/event-stream")
@@ -98,7 +101,7 @@ async def test_a_stream_has_the_task_its_states_its_chunks_and_the_final_state(
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_every_event_names_its_task_and_its_context(dialect: str) -> None:
-    async with serving({"work": Streams(count_to_three)}, dialect) as peer:
+    async with serving({"work": StreamModule(count_to_three)}, dialect) as peer:
         async with peer.stream(contextId="ours") as stream:
             first, *others = await stream.rest()
         assert first.body["contextId"] == "ours"
@@ -108,7 +111,7 @@ async def test_every_event_names_its_task_and_its_context(dialect: str) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_the_task_has_all_chunks_in_one_artifact(dialect: str) -> None:
-    async with serving({"work": Streams(count_to_three)}, dialect) as peer:
+    async with serving({"work": StreamModule(count_to_three)}, dialect) as peer:
         async with peer.stream() as stream:
             frames = await stream.rest()
         task = await peer.get(frames[0].body["id"])
@@ -119,7 +122,7 @@ async def test_the_task_has_all_chunks_in_one_artifact(dialect: str) -> None:
 async def test_chunks_keep_their_timestamps_when_they_are_read_again(
     dialect: str,
 ) -> None:
-    async with serving({"work": Streams(count_to_three)}, dialect) as peer:
+    async with serving({"work": StreamModule(count_to_three)}, dialect) as peer:
         before = datetime.now(UTC) - timedelta(seconds=1)  # times are truncated
         async with peer.stream() as stream:
             frames = await stream.rest()
@@ -154,14 +157,17 @@ async def test_a_stream_of_a_module_without_streaming_has_one_result(dialect: st
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_stream_without_chunks_completes(dialect: str) -> None:
-    async with serving({"work": Streams(stream_nothing)}, dialect) as peer, peer.stream() as stream:
+    async with (
+        serving({"work": StreamModule(stream_nothing)}, dialect) as peer,
+        peer.stream() as stream,
+    ):
         frames = await stream.rest()
         assert names(frames) == ["task submitted", "status working", "status completed"]
         assert gapless(frames)
 
 
 async def test_a_send_to_a_streaming_module_calls_execute() -> None:
-    async with serving({"work": Streams(count_to_three)}) as peer:
+    async with serving({"work": StreamModule(count_to_three)}) as peer:
         assert (await peer.send()).data == {"streamed": False}
 
 
@@ -171,15 +177,18 @@ async def test_an_error_during_a_stream_fails_the_task(dialect: str) -> None:
         yield {"n": 0}
         raise ValueError("a secret")
 
-    async with serving({"work": Streams(fail_midway)}, dialect) as peer, peer.stream() as stream:
+    async with (
+        serving({"work": StreamModule(fail_midway)}, dialect) as peer,
+        peer.stream() as stream,
+    ):
         frames = await stream.rest()
         assert names(frames)[-2:] == ["artifact", "status failed"]
         assert gapless(frames)
-        assert frames[-1].says == "Internal error"
+        assert frames[-1].status_text == "Internal error"
         assert content_of(frames[-1].body["status"]["message"]["parts"][1])["code"] == -32603
 
 
-@pytest.mark.parametrize("modules", [{"work": Streams(count_to_three)}, {"work": always({})}])
+@pytest.mark.parametrize("modules", [{"work": StreamModule(count_to_three)}, {"work": always({})}])
 async def test_only_the_last_event_of_0_3_is_final(modules: dict[str, Any]) -> None:
     async with serving(modules, "0.3") as peer, peer.stream() as stream:
         statuses = [frame for frame in await stream.rest() if frame.kind == "status"]
@@ -187,7 +196,7 @@ async def test_only_the_last_event_of_0_3_is_final(modules: dict[str, Any]) -> N
 
 
 async def test_a_stream_ends_at_a_pause_which_is_final_in_0_3() -> None:
-    modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"work": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with serving(modules, "0.3") as peer, peer.stream() as stream:
         frames = await stream.rest()
         assert names(frames) == ["task submitted", "status working", "status input-required"]
@@ -196,7 +205,7 @@ async def test_a_stream_ends_at_a_pause_which_is_final_in_0_3() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_stream_resumed_after_a_pause_has_no_gap(dialect: str) -> None:
-    modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"work": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with serving(modules, dialect) as peer:
         async with peer.stream() as stream:
             before = await stream.rest()
@@ -210,7 +219,7 @@ async def test_a_stream_resumed_after_a_pause_has_no_gap(dialect: str) -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_the_first_events_arrive_before_the_first_chunk(dialect: str) -> None:
     steps = Steps()
-    async with serving({"work": Streams(steps)}, dialect) as peer, peer.stream() as stream:
+    async with serving({"work": StreamModule(steps)}, dialect) as peer, peer.stream() as stream:
         assert str(await stream.next()) == "task submitted"
         assert str(await stream.next()) == "status working"
         steps.push({"n": 0})
@@ -239,7 +248,7 @@ async def test_a_silent_stream_has_keep_alive_comments() -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_subscribers_get_a_snapshot_and_then_the_same_events(dialect: str) -> None:
     steps = Steps()
-    async with serving({"work": Streams(steps)}, dialect) as peer, peer.stream() as first:
+    async with serving({"work": StreamModule(steps)}, dialect) as peer, peer.stream() as first:
         first_frames = [await first.next() for _ in range(2)]
         steps.push({"n": 0}, {"n": 1})
         first_frames += [await first.next() for _ in range(2)]
@@ -262,7 +271,7 @@ async def test_subscribers_get_a_snapshot_and_then_the_same_events(dialect: str)
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_reader_that_resumes_gets_exactly_the_missed_events(dialect: str) -> None:
     steps = Steps()
-    async with serving({"work": Streams(steps)}, dialect) as peer, peer.stream() as stream:
+    async with serving({"work": StreamModule(steps)}, dialect) as peer, peer.stream() as stream:
         steps.push({"n": 0}, {"n": 1})
         first_frames = [await stream.next() for _ in range(4)]
         task_id = first_frames[0].body["id"]
@@ -278,7 +287,7 @@ async def test_a_reader_that_resumes_gets_exactly_the_missed_events(dialect: str
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_reader_gets_the_missed_events_of_an_ended_task(dialect: str) -> None:
-    async with serving({"work": Streams(count_to_three)}, dialect) as peer:
+    async with serving({"work": StreamModule(count_to_three)}, dialect) as peer:
         async with peer.stream() as stream:
             frames = await stream.rest()
         for last in range(len(frames) + 1):
@@ -287,7 +296,7 @@ async def test_a_reader_gets_the_missed_events_of_an_ended_task(dialect: str) ->
 
 
 async def test_a_subscription_to_an_ended_task_gets_its_final_event_in_0_3() -> None:
-    async with serving({"work": Streams(count_to_three)}, "0.3") as peer:
+    async with serving({"work": StreamModule(count_to_three)}, "0.3") as peer:
         async with peer.stream() as stream:
             frames = await stream.rest()
         async with peer.subscribe(frames[0].body["id"]) as resumed:
@@ -312,12 +321,12 @@ async def test_without_the_missed_events_a_reader_gets_a_snapshot() -> None:
     """After a restart, the events are lost: a user's store has the task alone."""
     store = DictStore()
     async with (
-        serving({"work": Streams(count_to_three)}, task_store=store) as peer,
+        serving({"work": StreamModule(count_to_three)}, task_store=store) as peer,
         peer.stream() as stream,
     ):
         frames = await stream.rest()
     task_id = frames[0].body["id"]
-    async with serving({"work": Streams(count_to_three)}, task_store=store) as peer:
+    async with serving({"work": StreamModule(count_to_three)}, task_store=store) as peer:
         async with peer.subscribe(task_id, 2) as resumed:
             (snapshot,) = await resumed.rest()
         assert (str(snapshot), snapshot.id) == ("task completed", len(frames))
@@ -328,7 +337,7 @@ async def test_without_the_missed_events_a_reader_gets_a_snapshot() -> None:
 
 async def test_only_the_logs_of_the_newest_ended_tasks_are_kept() -> None:
     store = InMemoryTaskStore(max_capacity=100)
-    modules = {"work": Streams(count_to_three)}
+    modules = {"work": StreamModule(count_to_three)}
     async with serving(modules, task_store=store, max_tasks=2) as peer:
         ended = []
         for _ in range(3):
@@ -348,14 +357,14 @@ async def test_only_the_logs_of_the_newest_ended_tasks_are_kept() -> None:
 async def test_a_reader_that_disconnects_leaks_nothing(dialect: str, seconds: float) -> None:
     """It disconnects soon after the start, or later, when the server watches for disconnects."""
     steps = Steps()
-    async with serving({"work": Streams(steps)}, dialect) as peer:
+    async with serving({"work": StreamModule(steps)}, dialect) as peer:
         before = asyncio.all_tasks()
         async with peer.stream() as stream:
             task_id = (await stream.next()).body["id"]
             await steps.started.wait()
             await asyncio.sleep(seconds)
             task_count = len(asyncio.all_tasks() - before)
-        run = peer.served.engine.runs[task_id].task
+        run = peer.agent.engine.runs[task_id].task
         await wait_until(lambda: asyncio.all_tasks() - before == {run})
         assert task_count > 1
         steps.push({"n": 0})
@@ -368,7 +377,7 @@ async def test_a_reader_that_disconnects_leaks_nothing(dialect: str, seconds: fl
 
 async def test_a_reader_that_disconnects_does_not_affect_others() -> None:
     steps = Steps()
-    async with serving({"work": Streams(steps)}) as peer, peer.stream() as staying:
+    async with serving({"work": StreamModule(steps)}) as peer, peer.stream() as staying:
         first_frames = [await staying.next() for _ in range(2)]
         async with peer.subscribe(first_frames[0].body["id"]) as leaving:
             await leaving.next()
@@ -378,13 +387,13 @@ async def test_a_reader_that_disconnects_does_not_affect_others() -> None:
 
 
 async def test_a_finished_stream_leaks_nothing() -> None:
-    async with serving({"work": Streams(count_to_three)}) as peer:
+    async with serving({"work": StreamModule(count_to_three)}) as peer:
         before = asyncio.all_tasks()
         for _ in range(5):
             async with peer.stream() as stream:
                 await stream.rest()
         await wait_until(lambda: asyncio.all_tasks() == before)
-        assert not peer.served.engine.runs
+        assert not peer.agent.engine.runs
 
 
 async def open_unread_stream(peer: Peer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -395,7 +404,7 @@ async def open_unread_stream(peer: Peer) -> tuple[asyncio.StreamReader, asyncio.
         "jsonrpc": "2.0",
         "id": 1,
         "method": "message/stream",
-        "params": peer.by("0.3").wire.params("work"),
+        "params": peer.in_dialect("0.3").wire.params("work"),
     }
     body = json.dumps(request).encode()
     head = f"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\nconnection: close\r\n"
@@ -406,11 +415,11 @@ async def open_unread_stream(peer: Peer) -> tuple[asyncio.StreamReader, asyncio.
 
 async def test_a_slow_reader_delays_no_others_and_misses_no_event() -> None:
     steps, chunk, count = Steps(), {"much": "x" * 1_000_000}, 20
-    async with serving({"work": Streams(steps)}, "0.3") as peer:
+    async with serving({"work": StreamModule(steps)}, "0.3") as peer:
         before = asyncio.all_tasks()
         reader, writer = await open_unread_stream(peer)
         await steps.started.wait()
-        (task_id,) = peer.served.engine.runs
+        (task_id,) = peer.agent.engine.runs
         async with peer.subscribe(task_id) as quick_stream:
             await quick_stream.next()
             steps.push(*[chunk] * count)
@@ -418,7 +427,7 @@ async def test_a_slow_reader_delays_no_others_and_misses_no_event() -> None:
             frames = await quick_stream.rest()
         assert names(frames) == ["artifact"] * count + ["status completed"]
         assert gapless(frames, 3)
-        await wait_until(lambda: not peer.served.engine.runs)
+        await wait_until(lambda: not peer.agent.engine.runs)
         assert asyncio.all_tasks() - before, "the slow reader has already received everything"
         received = (await reader.read()).decode()
         writer.close()
@@ -433,7 +442,7 @@ async def test_nothing_is_logged_when_a_reader_disconnects(
 ) -> None:
     steps = Steps()
     caplog.set_level(logging.WARNING)
-    async with serving({"work": Streams(steps)}) as peer:
+    async with serving({"work": StreamModule(steps)}) as peer:
         before = asyncio.all_tasks()
         async with peer.stream() as stream:
             await stream.next()
@@ -446,7 +455,9 @@ async def test_nothing_is_logged_when_a_reader_disconnects(
 async def test_the_log_of_an_ended_task_expires() -> None:
     """Later subscribers get a snapshot from a store that keeps the task for longer."""
     store = InMemoryTaskStore()
-    async with serving({"work": Streams(count_to_three)}, task_store=store, task_ttl=0.5) as peer:
+    async with serving(
+        {"work": StreamModule(count_to_three)}, task_store=store, task_ttl=0.5
+    ) as peer:
         async with peer.stream() as stream:
             task_id = (await stream.rest())[0].body["id"]
         async with peer.subscribe(task_id, 2) as resumed:
@@ -464,7 +475,7 @@ async def test_the_log_of_an_ended_task_expires() -> None:
 async def test_a_stream_has_as_much_history_as_requested(
     dialect: str, length: int | None, kept: int
 ) -> None:
-    async with serving({"work": Streams(count_to_three)}, dialect) as peer:
+    async with serving({"work": StreamModule(count_to_three)}, dialect) as peer:
         configuration = {} if length is None else {"historyLength": length}
         params = {**peer.wire.params("work"), "configuration": configuration}
         async with peer.streaming("stream", params) as stream:
@@ -473,11 +484,11 @@ async def test_a_stream_has_as_much_history_as_requested(
 
 
 @pytest.mark.parametrize("method", ["message/stream", "tasks/resubscribe"])
-def test_a_refused_stream_of_0_3_is_a_stream_of_one_event(old: Agent, method: str) -> None:
-    params = {"id": "unknown"} if "tasks" in method else old.params("no.such")
+def test_a_refused_stream_of_0_3_is_a_stream_of_one_event(rpc_v03: Agent, method: str) -> None:
+    params = {"id": "unknown"} if "tasks" in method else rpc_v03.params("no.such")
     for request_params in (params, {}):
         request = {"jsonrpc": "2.0", "id": 7, "method": method, "params": request_params}
-        response = old.post(json.dumps(request).encode()).response
+        response = rpc_v03.post(json.dumps(request).encode()).response
         assert response.status_code == 200
         assert response.headers["content-type"].startswith("text/event-stream")
         line = response.text.removeprefix("data: ")
@@ -486,8 +497,8 @@ def test_a_refused_stream_of_0_3_is_a_stream_of_one_event(old: Agent, method: st
         assert reply["error"]["code"] in {-32001, -32601, -32602}
 
 
-def test_a_stream_of_0_3_that_http_refuses_is_refused_in_json(old: Agent) -> None:
+def test_a_stream_of_0_3_that_http_refuses_is_refused_in_json(rpc_v03: Agent) -> None:
     request = {"jsonrpc": "2.0", "id": 7, "method": "message/stream", "params": [[0] * 200_000]}
-    response = old.post(json.dumps(request).encode()).response
+    response = rpc_v03.post(json.dumps(request).encode()).response
     assert response.status_code == 413
     assert response.headers["content-type"] == "application/json"

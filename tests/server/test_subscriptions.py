@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from apcore_a2a_server import Limits
 
-from .asking import Json
+from .checking_client import Json
 from .inloop import (
     DIALECTS,
     NEEDS_APPROVAL,
     ActionModule,
     Gate,
     Peer,
+    echo,
     gapless,
-    give_back,
     serving,
     wait_until,
 )
@@ -46,7 +46,7 @@ def approval(peer: Peer, task_id: str) -> Json:
 async def test_a_subscription_to_a_paused_task_lasts_until_the_task_ends(
     dialect: str, store: str, tmp_path: Path
 ) -> None:
-    modules = {"work": needing_approval(give_back)}
+    modules = {"work": needing_approval(echo)}
     async with serving(modules, dialect, **STORES[store](tmp_path)) as peer:
         task_id = (await peer.send()).task["id"]
         async with peer.subscribe(task_id) as stream:
@@ -86,13 +86,13 @@ async def test_a_subscription_lasts_through_each_pause_of_a_task(dialect: str) -
 
 @every_dialect
 async def test_the_stream_of_a_send_ends_at_the_pause(dialect: str) -> None:
-    modules = {"work": needing_approval(give_back)}
+    modules = {"work": needing_approval(echo)}
     async with serving(modules, dialect) as peer, peer.stream() as stream:
         assert (await stream.rest())[-1].state == "input-required"
 
 
 async def test_only_the_last_event_of_a_subscription_is_final_in_0_3() -> None:
-    async with serving({"work": needing_approval(give_back)}, "0.3") as peer:
+    async with serving({"work": needing_approval(echo)}, "0.3") as peer:
         async with peer.stream() as send_stream:
             frames = await send_stream.rest()
         assert [frame.body["final"] for frame in frames if frame.kind == "status"] == [False, True]
@@ -109,7 +109,7 @@ async def test_only_the_last_event_of_a_subscription_is_final_in_0_3() -> None:
 async def test_a_subscription_ends_when_the_question_expires_or_the_task_is_canceled(
     dialect: str,
 ) -> None:
-    async with serving({"work": needing_approval(give_back)}, dialect, input_timeout=0.5) as peer:
+    async with serving({"work": needing_approval(echo)}, dialect, input_timeout=0.5) as peer:
         task_id = (await peer.send()).task["id"]
         async with peer.subscribe(task_id) as stream:
             assert [str(frame) for frame in await stream.rest()][1:] == ["status failed"]
@@ -121,7 +121,7 @@ async def test_a_subscription_ends_when_the_question_expires_or_the_task_is_canc
 
 
 async def test_a_subscription_is_kept_alive_and_counted_while_the_task_is_paused() -> None:
-    modules = {"work": needing_approval(give_back)}
+    modules = {"work": needing_approval(echo)}
     async with serving(modules, keep_alive=0.02, max_streams=1) as peer:
         task_id = (await peer.send()).task["id"]
         async with peer.subscribe(task_id) as stream:
@@ -132,14 +132,14 @@ async def test_a_subscription_is_kept_alive_and_counted_while_the_task_is_paused
                     break
             refused = await peer.ask("subscribe", {"id": task_id})
             assert refused.status == 429
-        await wait_until(lambda: len(peer.served.handler.streams) == 0)
+        await wait_until(lambda: len(peer.agent.handler.streams) == 0)
 
 
 @every_dialect
 async def test_a_subscription_to_a_paused_task_survives_a_restart_of_the_agent(
     dialect: str, tmp_path: Path
 ) -> None:
-    modules = {"work": needing_approval(give_back)}
+    modules = {"work": needing_approval(echo)}
     options = STORES["sqlite"](tmp_path)
     async with serving(modules, dialect, **options) as peer:
         task_id = (await peer.send()).task["id"]

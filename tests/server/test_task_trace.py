@@ -16,15 +16,15 @@ from tests.push.receiver import receiving
 from tests.store.conftest import server as server
 from tests.store.postgresql import Database
 
-from .asking import Json
+from .checking_client import Json
 from .inloop import (
     NEEDS_APPROVAL,
     ActionModule,
     Gate,
     Peer,
-    Streams,
+    StreamModule,
     SyncActionModule,
-    give_back,
+    echo,
     registry_of,
     serving,
     wait_until,
@@ -85,15 +85,15 @@ class NestedModules:
         return {
             "nest": ActionModule(call_one_and_sync),
             "one": ActionModule(call_two),
-            "two": ActionModule(give_back),
+            "two": ActionModule(echo),
             "sync": SyncActionModule(lambda inputs, context: inputs),
             "many": ActionModule(call_often),
             "pays": ActionModule(call_pay),
-            "pay": ActionModule(give_back, annotations=NEEDS_APPROVAL),
+            "pay": ActionModule(echo, annotations=NEEDS_APPROVAL),
             "asks": ActionModule(ask_name),
             "breaks": ActionModule(fail),
             "tries": ActionModule(catch_failure),
-            "counts": Streams(stream_counts),
+            "counts": StreamModule(stream_counts),
             "wait": ActionModule(self.gate),
         }
 
@@ -270,7 +270,7 @@ async def test_attempts_of_webhooks_are_spans(options: Json, nested: NestedModul
             params["configuration"] = {"taskPushNotificationConfig": hook}
             task = (await peer.ask("send", params)).task
             await asyncio.to_thread(receiver.wait, 3)
-            figures = peer.served.figures
+            figures = peer.agent.figures
             await wait_until(lambda: figures.totals("webhooks", ["delivered"])["delivered"] == 3)
             hooks = await webhook_spans(peer, task)
     assert [(span["name"], span["status"]) for span in hooks] == [("127.0.0.1", "ok")] * 3

@@ -28,7 +28,7 @@ from apcore_a2a_server.store import TaskRecord
 from apcore_a2a_server.store.live import LiveTasks
 from pydantic import BaseModel
 
-from .asking import Agent, Json, state_of
+from .checking_client import Agent, Json, state_of
 from .inloop import (
     DIALECTS,
     NEEDS_APPROVAL,
@@ -36,7 +36,7 @@ from .inloop import (
     Gate,
     always,
     contents,
-    give_back,
+    echo,
     metadata_of,
     serving,
 )
@@ -102,10 +102,10 @@ def test_a_task_has_ids_a_timestamp_and_its_first_message(agent: Agent) -> None:
     assert metadata_of(task) == {"skillId": "echo"}
 
 
-def test_a_message_without_an_id_gets_one(old: Agent) -> None:
+def test_a_message_without_an_id_gets_one(rpc_v03: Agent) -> None:
     message = {"role": "user", "parts": [{"type": "text", "text": "hello"}]}
     params = {"message": message, "metadata": {"skillId": "echo"}}
-    (message,) = old.ask("send", params).task["history"]
+    (message,) = rpc_v03.ask("send", params).task["history"]
     assert is_uuid4(message["messageId"])
 
 
@@ -352,7 +352,7 @@ async def approved_task(peer: Any) -> str:
 async def test_a_task_has_as_much_history_as_requested(
     dialect: str, length: float | None, kept: list[str]
 ) -> None:
-    modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"work": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with serving(modules, dialect) as peer:
         task_id = await approved_task(peer)
         options = {} if length is None else {"historyLength": int(length)}
@@ -367,7 +367,7 @@ async def test_a_task_has_as_much_history_as_requested(
 async def test_a_send_returns_as_much_history_as_requested(
     dialect: str, length: int | None, kept: int
 ) -> None:
-    modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"work": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with serving(modules, dialect) as peer:
         task_id = (await peer.send()).task["id"]
         params = peer.wire.params("work", peer.part(text="yes"), taskId=task_id)
@@ -388,7 +388,7 @@ def test_tasks_are_listed_by_context_newest_first(rpc: Agent) -> None:
 
 async def test_a_list_of_1_0_is_ordered_by_update_and_omits_artifacts() -> None:
     gate = Gate()
-    async with serving({"work": ActionModule(gate), "echo": ActionModule(give_back)}) as peer:
+    async with serving({"work": ActionModule(gate), "echo": ActionModule(echo)}) as peer:
         first = await peer.start()
         second = (await peer.send("echo")).task["id"]
         before = (await peer.ask("list")).result
@@ -406,7 +406,7 @@ async def test_a_list_of_1_0_is_ordered_by_update_and_omits_artifacts() -> None:
         params = {"pageSize": 1, "pageToken": after["nextPageToken"]}
         (last,) = (await peer.ask("list", params)).result["tasks"]
         assert last["id"] == second
-        old = await peer.by("0.3").ask("list")
+        old = await peer.in_dialect("0.3").ask("list")
         assert [task["id"] for task in old.result["tasks"]] == [second, first]
         assert all("artifacts" in task for task in old.result["tasks"])
 
@@ -414,9 +414,7 @@ async def test_a_list_of_1_0_is_ordered_by_update_and_omits_artifacts() -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_tasks_are_listed_by_state_and_time(dialect: str) -> None:
     gate = Gate()
-    async with serving(
-        {"work": ActionModule(gate), "echo": ActionModule(give_back)}, dialect
-    ) as peer:
+    async with serving({"work": ActionModule(gate), "echo": ActionModule(echo)}, dialect) as peer:
         working = await peer.start()
         task = (await peer.send("echo")).task
         name = "TASK_STATE_WORKING" if peer.wire.modern else "working"
@@ -431,7 +429,7 @@ async def test_tasks_are_listed_by_state_and_time(dialect: str) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_the_state_history_is_recorded_if_configured(dialect: str) -> None:
-    modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"work": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with serving(modules, dialect, state_history=True) as peer:
         task = await peer.get(await approved_task(peer))
         history = task["metadata"]["apcore"]["stateHistory"]
@@ -455,7 +453,7 @@ async def test_the_state_history_is_recorded_if_configured(dialect: str) -> None
 
 
 async def test_the_state_history_is_not_recorded_by_default() -> None:
-    async with serving({"work": ActionModule(give_back)}) as peer:
+    async with serving({"work": ActionModule(echo)}) as peer:
         assert metadata_of((await peer.send()).task) == {"skillId": "work"}
         card = (await peer.client.get("/.well-known/agent-card.json")).json()
         assert card["capabilities"]["stateTransitionHistory"] is False

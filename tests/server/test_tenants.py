@@ -24,14 +24,14 @@ from starlette.routing import Mount
 
 from tests.serving import PATIENCE, running
 
-from .asking import MODERN, Answer, Json
+from .checking_client import MODERN, Answer, Json
 from .inloop import (
     DIALECTS,
     NEEDS_APPROVAL,
     ActionModule,
     Gate,
     Peer,
-    give_back,
+    echo,
     registry_of,
     serving,
 )
@@ -55,8 +55,8 @@ def modules() -> dict[str, object]:
     described = "Answers questions about bills."
     return {
         "billing.ask": ActionModule(pause, description=described),
-        "kitchen.tea": ActionModule(give_back),
-        "other": ActionModule(give_back),
+        "kitchen.tea": ActionModule(echo),
+        "other": ActionModule(echo),
     }
 
 
@@ -185,7 +185,7 @@ async def test_a_running_task_of_a_tenant_is_followed_and_canceled_through_it() 
     gate = Gate()
     async with (
         serving(
-            {"work": ActionModule(gate), "other": ActionModule(give_back)}, tenants={"w": "work"}
+            {"work": ActionModule(gate), "other": ActionModule(echo)}, tenants={"w": "work"}
         ) as peer,
         inside(peer, "w") as tenant,
     ):
@@ -264,7 +264,7 @@ async def test_each_skill_may_be_a_tenant() -> None:
         for skill in modules():
             async with inside(peer, skill) as tenant:
                 assert (await tenant.ask("send", send_params(tenant))).state == "completed"
-        registry.register("later", ActionModule(give_back))
+        registry.register("later", ActionModule(echo))
         card = (await peer.client.get(f"/later{CARD}")).json()
         assert [skill["id"] for skill in card["skills"]] == ["later"]
         registry.unregister("later")
@@ -301,8 +301,8 @@ async def test_each_skill_may_be_a_tenant() -> None:
     ids=str,
 )
 async def test_a_wrong_tenant_is_an_error_at_start(tenants: Any, problem: str) -> None:
-    hidden = ActionModule(give_back, annotations={"discoverable": False})
-    registry = registry_of({"other": ActionModule(give_back)})
+    hidden = ActionModule(echo, annotations={"discoverable": False})
+    registry = registry_of({"other": ActionModule(echo)})
     registry.register("hidden", hidden, metadata={"annotations": {"discoverable": False}})
     with pytest.raises(OptionError, match=r"^tenants ") as caught:
         create_app(registry, tenants=tenants, explorer_path="/page")
@@ -310,7 +310,7 @@ async def test_a_wrong_tenant_is_an_error_at_start(tenants: Any, problem: str) -
 
 
 def test_a_skill_with_the_name_of_a_path_needs_another_name() -> None:
-    registry = registry_of({"health": ActionModule(give_back)})
+    registry = registry_of({"health": ActionModule(echo)})
     with pytest.raises(OptionError, match="choose another"):
         create_app(registry, tenants="skills")
     create_app(registry, tenants={"wellness": "health"})
@@ -337,7 +337,7 @@ class Staff(Headers):
 
 @asynccontextmanager
 async def guarded(tenants: Any = "skills", **options: Any) -> AsyncIterator[Peer]:
-    needs_approval = {"approved": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    needs_approval = {"approved": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     registry = registry_of({**modules(), **needs_approval})
     with closing(Executor(registry, acl=rules())) as executor:
         async with serving(executor, tenants=tenants, auth=Staff(), **options) as peer:

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from tests.push.receiver import Receiver, receiving
 
-from .asking import Json
+from .checking_client import Json
 from .inloop import DIALECTS, ActionModule, Gate, Peer, serving
 from .inloop import anyio_backend as anyio_backend
 from .modules import Inputs

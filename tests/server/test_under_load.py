@@ -36,7 +36,7 @@ from tests.facade.processes import (
     serve_command,
 )
 
-from .asking import ROUTES, Agent, Answer, Json, state_of
+from .checking_client import ROUTES, Agent, Answer, Json, state_of
 from .conftest import eventually
 from .inloop import DIALECTS, always, serving, wait_until
 from .inloop import anyio_backend as anyio_backend
@@ -437,7 +437,7 @@ def serve_commands(folder: Path, seconds: float) -> dict[str, list[str]]:
 @contextmanager
 def hanging(process: Process) -> Iterator[BackgroundRequest]:
     """Open the stream of a module that hangs in its thread."""
-    with asking(process) as agent, asking(process) as other:
+    with agent_client(process) as agent, agent_client(process) as other:
         stream_request = BackgroundRequest(lambda: agent.stream("hang", agent.part(data={})))
         eventually(lambda: other.ask("list").result["tasks"])
         yield stream_request
@@ -505,7 +505,7 @@ async def test_an_answer_during_shutdown_is_refused_or_may_finish() -> None:
         more = peer.part(data={"more": 1})
         answering = asyncio.create_task(peer.send("work", more, taskId=task["id"]))
         await asyncio.to_thread(module.checking.wait)
-        draining = asyncio.create_task(peer.served.drain())
+        draining = asyncio.create_task(peer.agent.drain())
         ended, _ = await asyncio.wait({draining}, timeout=0.1)
         module.released.set()
         answer = await answering
@@ -530,8 +530,8 @@ async def test_a_store_that_stalls_does_not_block_the_shutdown() -> None:
     modules, store = {"work": always({})}, StalledStore()
     async with serving(modules, task_store=store, shutdown_timeout=0.1) as peer:
         sends = [asyncio.create_task(peer.send()) for _ in range(8)]
-        await wait_until(lambda: len(peer.served.engine.runs) == len(sends))
-        draining = asyncio.create_task(peer.served.drain())
+        await wait_until(lambda: len(peer.agent.engine.runs) == len(sends))
+        draining = asyncio.create_task(peer.agent.drain())
         await draining  # although no task is stored yet
         store.released.set()
         await asyncio.gather(*sends)
@@ -637,6 +637,6 @@ def test_very_slow_readers_do_not_slow_down_other_clients(folder: Path, tmp_path
         process(serve_command(folder, **options), tmp_path) as quiet,
     ):
         for agent in (busy, quiet):
-            agent.answers_at(agent.url)
+            agent.wait_for_card(agent.url)
         busy_p95, quiet_p95 = asyncio.run(compare(busy.url, quiet.url))
     assert busy_p95 <= 1.2 * quiet_p95

@@ -29,7 +29,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 from pydantic import Json as JsonText
 from typing_extensions import TypedDict
 
-from .asking import Json
+from .checking_client import Json
 from .inloop import (
     NEEDS_APPROVAL,
     ActionModule,
@@ -37,7 +37,7 @@ from .inloop import (
     always,
     app_of,
     contents,
-    give_back,
+    echo,
     registry_of,
     serving,
 )
@@ -61,7 +61,7 @@ def text_matching(pattern: str) -> Json:
 
 def module_for(schema: Any) -> ActionModule:
     """Return a module that takes inputs of a schema, and returns them."""
-    return ActionModule(give_back, input_schema=schema)
+    return ActionModule(echo, input_schema=schema)
 
 
 async def fields(peer: Peer, skill: str, data: Json) -> list[str]:
@@ -128,9 +128,7 @@ async def test_a_stream_an_answer_and_an_approved_call_are_checked_too() -> None
     modules = {
         "work": module_for(text_matching(EVIL)),
         "ask": ActionModule(ask, input_schema=text_matching(EVIL)),
-        "pay": ActionModule(
-            give_back, input_schema=text_matching(EVIL), annotations=NEEDS_APPROVAL
-        ),
+        "pay": ActionModule(echo, input_schema=text_matching(EVIL), annotations=NEEDS_APPROVAL),
     }
     async with serving(modules) as peer:
         evil = peer.part(data={"text": EVIL_TEXT})
@@ -144,7 +142,7 @@ async def test_a_stream_an_answer_and_an_approved_call_are_checked_too() -> None
 
 
 async def test_an_output_is_checked_in_bounded_time() -> None:
-    module = ActionModule(give_back, output_schema=text_matching(EVIL))
+    module = ActionModule(echo, output_schema=text_matching(EVIL))
     async with serving({"work": module}) as peer:
         assert await state(peer, "work", {"text": FITS}) == "completed"
         assert await state(peer, "work", {"text": EVIL_TEXT}) == "failed"
@@ -455,7 +453,7 @@ async def test_20_000_lists_are_found_to_be_unique(kind: str) -> None:
     # lists, because the keys of as many objects would exceed the limit of 5,000
     items = [[number, [number]] for number in range(20_000)]
     schema = schema_of(list={"type": "array", "uniqueItems": True})
-    async with serving({"work": ActionModule(give_back, **{kind: schema})}) as peer:
+    async with serving({"work": ActionModule(echo, **{kind: schema})}) as peer:
         assert await state(peer, "work", {"list": items}) == "completed"
         answer = await peer.send("work", peer.part(data={"list": [*items, items[0]]}))
         assert answer.code == -32602 if kind == "input_schema" else answer.state == "failed"
@@ -520,7 +518,7 @@ async def test_more_than_a_thousand_errors_of_a_model_are_only_counted(
 async def test_large_values_pass_unchanged(schema_cache: bool) -> None:
     data = {"list": [{"a": number, "b": [str(number)]} for number in range(2000)]}
     schema = schema_of(list={"type": "array", "items": schema_of(a={"type": "integer"})})
-    module = ActionModule(give_back, input_schema=schema, output_schema=schema)
+    module = ActionModule(echo, input_schema=schema, output_schema=schema)
     limits = Limits(schema_cache=schema_cache)
     async with serving({"work": module}, limits=limits) as peer:
         answer = await peer.send("work", peer.part(data=data))
@@ -808,7 +806,7 @@ async def test_no_validation_delays_other_requests(attack: str) -> None:
 
     skill, make_data = ATTACKS[attack]
     modules = {
-        name: ActionModule(give_back if name == "echo" else count, input_schema=schema)
+        name: ActionModule(echo if name == "echo" else count, input_schema=schema)
         for name, schema in SKILLS.items()
     }
     body = request_body(skill, make_data())

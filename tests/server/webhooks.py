@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .asking import Agent, Answer, Json
+from .checking_client import Agent, Answer, Json
 
 UNREACHABLE = "http://127.0.0.1:9/hook"
 """A URL without a listener, for webhooks that get no notification."""
@@ -48,8 +48,8 @@ class Hooks:
         auth = config.get("authentication")
         if self.agent.modern or not isinstance(auth, dict) or "scheme" not in auth:
             return config
-        rest = {name: value for name, value in auth.items() if name != "scheme"}
-        return {**config, "authentication": {"schemes": [auth["scheme"]], **rest}}
+        other_members = {name: value for name, value in auth.items() if name != "scheme"}
+        return {**config, "authentication": {"schemes": [auth["scheme"]], **other_members}}
 
     def as_shown(self, task_id: str, **config: Any) -> Json:
         """Return an active push config as responses show it."""
@@ -66,9 +66,9 @@ class Hooks:
         return [config["id"] for config in self.of(task_id)]
 
 
-def plain(shown: Json) -> Json:
+def plain(response_config: Json) -> Json:
     """Translate a push config of either version to 1.0."""
-    config: Json = {**shown, **shown.get("pushNotificationConfig", {})}
+    config: Json = {**response_config, **response_config.get("pushNotificationConfig", {})}
     auth = dict(config.get("authentication", {}))
     for scheme in auth.pop("schemes", ()):
         config["authentication"] = {"scheme": scheme, **auth}

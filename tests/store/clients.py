@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import httpx
 
-from tests.server.asking import state_of
+from tests.server.checking_client import state_of
 
 from .invariants import ENDED, Observed
 from .replicas import TIMEOUT, Agent, Json

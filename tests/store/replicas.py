@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from tests.facade.processes import Process, process
-from tests.server.asking import MODERN, state_of
+from tests.server.checking_client import MODERN, state_of
 
 Json = dict[str, Any]
 

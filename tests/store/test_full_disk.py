@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.server.asking import check_no_leaks
+from tests.server.checking_client import check_no_leaks
 from tests.server.conftest import eventually
 
 from .disks import fill, small_disk

@@ -22,7 +22,7 @@ from tests.server.inloop import (
     Gate,
     Peer,
     SyncActionModule,
-    give_back,
+    echo,
     serving,
     wait_until,
 )
@@ -181,8 +181,8 @@ async def test_the_metrics_are_correct_after_another_replica_has_taken_over_a_ta
         task_id = await loser.start()
         await gate.reached.wait()
         async with replica(server, ActionModule(other_gate, annotations=REPEATABLE)) as winner:
-            store = loser.served.setup.tasks.store
-            await store.release(loser.served.setup.tasks.leases())
+            store = loser.agent.setup.tasks.store
+            await store.release(loser.agent.setup.tasks.leases())
             await gate.canceled.wait()
             await other_gate.reached.wait()
             assert [await metric(peer, running) for peer in (loser, winner)] == [0, 1]
@@ -234,6 +234,6 @@ async def test_a_question_expires_by_the_clock_of_the_database(
         task_id = await first.start("work", first.wire.part(data={"text": "?"}))
         await first.until(task_id, "input-required")
     set_clock(monkeypatch, -HOURS)
-    async with replica(server, ActionModule(give_back)) as second:
+    async with replica(server, ActionModule(echo)) as second:
         task = await second.until(task_id, "failed")
     assert "expired" in text_of(task)

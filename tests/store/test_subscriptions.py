@@ -3,7 +3,7 @@
 import pytest
 from apcore_a2a_server.store.postgres import PostgresStore
 
-from tests.server.inloop import NEEDS_APPROVAL, ActionModule, gapless, give_back, serving
+from tests.server.inloop import NEEDS_APPROVAL, ActionModule, echo, gapless, serving
 
 from .postgresql import Database
 
@@ -14,7 +14,7 @@ async def test_a_subscriber_of_a_paused_task_sees_the_answer_at_another_replica(
     server: Database,
 ) -> None:
     server.clear()
-    modules = {"work": ActionModule(give_back, annotations=NEEDS_APPROVAL)}
+    modules = {"work": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with (
         serving(modules, task_store=PostgresStore(server.url)) as first,
         serving(modules, task_store=PostgresStore(server.url)) as second,

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.server.asking import MODERN
+from tests.server.checking_client import MODERN
 from tools.benchmarks.apps import ours
 from tools.benchmarks.stored import MEMORY, POSTGRESQL, SQLITE, StoreCalls, open_counting_store
 

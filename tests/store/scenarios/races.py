@@ -7,7 +7,7 @@ from functools import partial
 from random import Random
 from typing import Any, TypeAlias
 
-from tests.server.asking import state_of
+from tests.server.checking_client import state_of
 from tests.store.fleet import fleet, wait_for_deliveries
 from tests.store.invariants import Observed, check, start_counts
 from tests.store.replicas import Agent, Json

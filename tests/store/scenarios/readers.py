@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from random import Random
 
-from tests.server.asking import check_no_leaks
+from tests.server.checking_client import check_no_leaks
 from tests.store.fleet import Fleet, fleet
 from tests.store.invariants import Observed, check
 from tests.store.replicas import Agent, Json

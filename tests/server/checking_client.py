@@ -56,7 +56,7 @@ STATUSES = {CODES[mapping.reason]: mapping.http_code for mapping in A2A_ERROR_MA
     -32005: 415,
 }
 
-BUILTINS = [
+BUILTIN_EXCEPTIONS = [
     name
     for name, kind in vars(builtins).items()
     if isinstance(kind, type) and issubclass(kind, BaseException) and name != "ModuleNotFoundError"
@@ -64,7 +64,7 @@ BUILTINS = [
 LEAK = re.compile(
     r"Traceback|File \"|\.py\b|site-packages|/(?:usr|home|work|root|etc|tmp|var)/|\bline \d+, in"
     r"|hunter2|<class|<function|object at 0x|NoneType|\bself\b|apcore_a2a|google\.protobuf|pydantic"
-    rf"|\b(?:{'|'.join(BUILTINS)})\b"
+    rf"|\b(?:{'|'.join(BUILTIN_EXCEPTIONS)})\b"
     # messages of Python's own exceptions
     r"|isoformat|out of range|codec can't|too large to convert|should contain only|string argument"
     r"|recursion|Expecting|Exceeds the limit|unhashable|not subscriptable|invalid literal"
@@ -80,7 +80,7 @@ def check_no_leaks(text: str) -> None:
 
 @dataclass(frozen=True)
 class Answer:
-    """A response of any binding, read in the same way."""
+    """A response, with the same properties for every binding."""
 
     response: httpx.Response
     restful: bool = False
@@ -91,7 +91,7 @@ class Answer:
 
     @property
     def is_json(self) -> bool:
-        """Whether this is one value: JSON, or the only event of a refused stream of 0.3."""
+        """Whether the body is one JSON value, or the only event of a refused stream of 0.3."""
         is_refused_stream = re.match(
             r'data: \{"jsonrpc":"2.0","id":[^{}]*,"error"', self.response.text
         )
@@ -211,8 +211,8 @@ class Agent:
     def post(self, body: bytes, headers: Json | None = None, path: str = "") -> Answer:
         """Post *body* unchanged."""
         path = path or ("/message:send" if self.restful else "/")
-        sent = {"Content-Type": "application/json", **self.headers, **(headers or {})}
-        return self.request("POST", path, content=body, headers=sent)
+        all_headers = {"Content-Type": "application/json", **self.headers, **(headers or {})}
+        return self.request("POST", path, content=body, headers=all_headers)
 
     def request(self, verb: str, path: str, **options: Any) -> Answer:
         """Send an HTTP request and check its response."""
@@ -257,16 +257,16 @@ class Agent:
         return self.ask("stream", self.params(skill, *parts, **members))
 
     def start(self, skill: str = "slow", **members: Any) -> Json:
-        """Send a message without waiting and return the task as it is then."""
+        """Send a message and return its task without waiting for its end."""
         params = self.params(skill, **members)
         options = {"returnImmediately": True} if self.modern else {"blocking": False}
         return self.ask("send", {**params, "configuration": options}).task
 
     def _ask_rest(self, operation: str, params: Json) -> Answer:
         verb, path = ROUTES[operation]
-        rest = {name: item for name, item in params.items() if f"{{{name}}}" not in path}
+        remaining = {name: item for name, item in params.items() if f"{{{name}}}" not in path}
         path = path.format(**params)
         if verb == "POST":
-            return self.post(json.dumps(rest).encode(), path=path)
-        query = {k: v if isinstance(v, str) else json.dumps(v) for k, v in rest.items()}
+            return self.post(json.dumps(remaining).encode(), path=path)
+        query = {k: v if isinstance(v, str) else json.dumps(v) for k, v in remaining.items()}
         return self.request(verb, path, params=query)

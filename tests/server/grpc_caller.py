@@ -68,11 +68,12 @@ class Caller:
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
+        """The metadata in the form that gRPC takes."""
         return [*self.metadata.items()]
 
 
 @asynccontextmanager
-async def calling(
+async def serving_grpc(
     source: Any, metadata: Mapping[str, str] | None = None, **options: Any
 ) -> AsyncIterator[Caller]:
     """Serve *source* over HTTP and gRPC in this event loop, and yield a caller.
@@ -85,18 +86,18 @@ async def calling(
     shared = {name: value for name, value in options.items() if name in OPTIONS}
     async with serving(source, **shared, grpc_url=f"{LOOPBACK}:1") as peer:
         settings = ServeSettings(**options, grpc_port=0)
-        server = grpc_server(peer.served, settings)
+        server = grpc_server(peer.agent, settings)
         address = f"{LOOPBACK}:{server.bind(f'{LOOPBACK}:0')}"
         await server.start()
         try:
-            async with connected(peer, address, metadata or {}) as caller:
+            async with connected_caller(peer, address, metadata or {}) as caller:
                 yield caller
         finally:
             await server.stop(PATIENCE)
 
 
 @asynccontextmanager
-async def connected(
+async def connected_caller(
     peer: Peer, address: str, metadata: Mapping[str, str], *options: tuple[str, int]
 ) -> AsyncIterator[Caller]:
     """Yield a caller with a connection of its own."""
