@@ -198,7 +198,7 @@ class Peer:
         self.wire = Agent(cast(Any, None), dialect)  # makes requests, but sends none
         self.agent: ServerAgent = app.state.agent
 
-    def by(self, dialect: str) -> "Peer":
+    def in_dialect(self, dialect: str) -> "Peer":
         """Return a client of the same agent in another dialect."""
         return Peer(self.app, self.client, dialect)
 
