@@ -134,7 +134,7 @@ def test_values_within_bounds_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "value"),
+    ("name", "written", "value"),
     [
         ("switch", "On", True),
         ("switch", False, False),
@@ -151,7 +151,7 @@ def test_values_are_read_from_text(name: str, written: Any, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "problem"),
+    ("name", "written", "problem"),
     [
         ("switch", "maybe", "takes on or off, not 'maybe'"),
         ("text", "any", "takes some, other or text, not 'any'"),
