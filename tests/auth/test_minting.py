@@ -36,7 +36,7 @@ def verified(token: str, key: Any = None, **options: Any) -> Identity:
     return identity
 
 
-def attributes(identity: Identity) -> tuple[Any, ...]:
+def id_type_and_roles(identity: Identity) -> tuple[Any, ...]:
     return identity.id, identity.type, identity.roles
 
 
@@ -47,13 +47,17 @@ def test_the_remote_agent_sees_the_same_caller(pair: KeyPair, tmp_path: Path) ->
     key = SigningKey(pair.private_pem)
     for source in (pair.private_pem, pair.private_pem.decode(), path, key):
         token = mint(ADA, WEATHER, key=source, issuer=GATEWAY)
-        assert attributes(verified(token, pair.pem, issuer=GATEWAY)) == attributes(ADA)
+        assert id_type_and_roles(verified(token, pair.pem, issuer=GATEWAY)) == id_type_and_roles(
+            ADA
+        )
         assert jwt.get_unverified_header(token)["alg"] == pair.alg
 
 
 def test_a_shared_secret_signs_and_verifies() -> None:
     for caller in (ADA, Identity("x")):
-        assert attributes(verified(mint(caller, WEATHER, key=SECRET), SECRET)) == attributes(caller)
+        assert id_type_and_roles(
+            verified(mint(caller, WEATHER, key=SECRET), SECRET)
+        ) == id_type_and_roles(caller)
 
 
 @pairs
@@ -79,7 +83,7 @@ def test_the_id_of_a_key_is_its_thumbprint_unless_configured() -> None:
 @pytest.mark.parametrize(
     ("pair", "members"), [(RSA, "e kty n"), (P256, "crv kty x y"), (ED25519, "crv kty x")]
 )
-def test_the_thumbprint_covers_the_members_that_the_standard_names(
+def test_the_thumbprint_covers_the_members_that_rfc_7638_requires(
     pair: KeyPair, members: str
 ) -> None:
     key = SigningKey(pair.private_pem)
@@ -119,7 +123,7 @@ def test_only_named_attributes_are_passed_on() -> None:
 def test_an_identity_goes_through_two_hops() -> None:
     first = verified(mint(ADA, WEATHER, key=SECRET), SECRET)
     second = verified(mint(first, "next", key=P256.private_pem), P256.pem, audience="next")
-    assert attributes(second) == attributes(ADA)
+    assert id_type_and_roles(second) == id_type_and_roles(ADA)
 
 
 def test_further_claims_can_be_added_but_not_replaced() -> None:
@@ -184,4 +188,6 @@ def test_a_key_file_that_is_replaced_signs_the_next_token(tmp_path: Path) -> Non
     path = tmp_path / "key.pem"
     for pair in (P256, ED25519):
         path.write_bytes(pair.private_pem)
-        assert attributes(verified(mint(ADA, WEATHER, key=path), pair.pem)) == attributes(ADA)
+        assert id_type_and_roles(
+            verified(mint(ADA, WEATHER, key=path), pair.pem)
+        ) == id_type_and_roles(ADA)

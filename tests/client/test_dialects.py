@@ -50,8 +50,8 @@ TO_OLD: dict[type[Model], Callable[[Any], BaseModel]] = {
 each_model = pytest.mark.parametrize("model", TO_OLD, ids=lambda model: model.__name__)
 
 
-def strip_new_fields(message: Any) -> Any:
-    """Return *message* without fields that 0.3 does not have."""
+def fit_to_0_3(message: Any) -> Any:
+    """Remove or replace what 0.3 cannot express in *message*, and return it."""
     if isinstance(message, sdk.Part) and message.WhichOneof("content") in ("text", "data"):
         message.ClearField("filename")
         message.ClearField("media_type")
@@ -69,7 +69,7 @@ def strip_new_fields(message: Any) -> Any:
             is_map = field.message_type.GetOptions().map_entry
             for value in inner.values() if is_map else inner:
                 if hasattr(value, "DESCRIPTOR"):
-                    strip_new_fields(value)
+                    fit_to_0_3(value)
     return message
 
 
@@ -85,7 +85,7 @@ def to_json(old: BaseModel, *, nulls: bool = False) -> Json:
 def test_objects_of_0_3_are_read_like_those_of_1_0(
     model: type[Model], data: st.DataObject, nulls: bool
 ) -> None:
-    message = strip_new_fields(data.draw(shapes(MODELS[model])))
+    message = fit_to_0_3(data.draw(shapes(MODELS[model])))
     read = model.from_dict(to_json(TO_OLD[model](message), nulls=nulls))
     assert replace(read, extra={}) == model.from_dict(json_of(message))
     assert read.extra.keys() <= {"final"}
@@ -94,7 +94,7 @@ def test_objects_of_0_3_are_read_like_those_of_1_0(
 @few_examples
 @given(message=shapes(sdk.AgentCard), interfaces=st.dictionaries(names, names, min_size=1))
 def test_a_card_of_0_3_is_read_like_one_of_1_0(message: Any, interfaces: dict[str, str]) -> None:
-    card = strip_new_fields(message)
+    card = fit_to_0_3(message)
     del card.supported_interfaces[:]
     for url, binding in interfaces.items():
         card.supported_interfaces.add(url=url, protocol_binding=binding, protocol_version="0.3")
@@ -170,8 +170,8 @@ def test_data_that_is_not_an_object_can_be_read_from_0_3(value: Any) -> None:
 @few_examples
 @given(data=st.data())
 def test_an_event_of_0_3_is_read_like_one_of_1_0(kind: str, data: st.DataObject) -> None:
-    member: Any = type(getattr(sdk.StreamResponse(), kind))
-    event = strip_new_fields(data.draw(shapes(member)))
+    message_type: Any = type(getattr(sdk.StreamResponse(), kind))
+    event = fit_to_0_3(data.draw(shapes(message_type)))
     response = sdk.StreamResponse(**{kind: event})
     read = read_event(to_json(conversions.to_compat_stream_response(response).result))
     assert replace(read, extra={}) == read_event(json_of(response))
@@ -214,7 +214,7 @@ def read_by_sdk(operation: str, request: Any, kind: type[BaseModel]) -> Any:
 @few_examples
 @given(request=shapes(sdk.SendMessageRequest))
 def test_a_message_for_0_3_keeps_its_content(request: Any) -> None:
-    request = strip_new_fields(request)
+    request = fit_to_0_3(request)
     request.ClearField("tenant")
     if request.configuration.HasField("task_push_notification_config"):
         request.configuration.task_push_notification_config.ClearField("task_id")
@@ -226,7 +226,7 @@ def test_a_message_for_0_3_keeps_its_content(request: Any) -> None:
 @few_examples
 @given(request=shapes(sdk.TaskPushNotificationConfig))
 def test_a_push_config_for_0_3_keeps_its_content(request: Any) -> None:
-    request = strip_new_fields(request)
+    request = fit_to_0_3(request)
     request.task_id = request.task_id or "t"
     read = read_by_sdk(
         "CreateTaskPushNotificationConfig", request, types.TaskPushNotificationConfig
@@ -238,7 +238,7 @@ GET, DELETE = sdk.GetTaskPushNotificationConfigRequest, sdk.DeleteTaskPushNotifi
 
 
 @pytest.mark.parametrize(
-    ("operation", "request_of_1_0", "request_of_0_3", "convert"),
+    ("operation", "request_of_1_0", "request_type_of_0_3", "convert"),
     [
         (
             "GetTask",
@@ -285,13 +285,13 @@ GET, DELETE = sdk.GetTaskPushNotificationConfigRequest, sdk.DeleteTaskPushNotifi
     ],
 )
 def test_a_request_for_0_3_keeps_its_content(
-    operation: str, request_of_1_0: Any, request_of_0_3: Any, convert: Any
+    operation: str, request_of_1_0: Any, request_type_of_0_3: Any, convert: Any
 ) -> None:
     request = {"id": 1, "params": params(operation, json_of(request_of_1_0))}
-    assert convert(request_of_0_3.model_validate(request)) == request_of_1_0
-    method = request_of_0_3.model_fields["method"].default
+    assert convert(request_type_of_0_3.model_validate(request)) == request_of_1_0
+    method = request_type_of_0_3.model_fields["method"].default
     full_request = {**request, "jsonrpc": "2.0", "method": method}
-    validator(request_of_0_3).validate(full_request)
+    validator(request_type_of_0_3).validate(full_request)
 
 
 def test_the_parameters_for_listing_tasks_are_translated_for_0_3() -> None:

@@ -63,7 +63,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def agent(sandbox: Path) -> Iterator[str]:
-    """Serve the modules of examples/, and one that asks several questions."""
+    """Serve the modules of examples/, and three that ask questions or for approval."""
     modules = registry()
     modules.register("table.book", ActionModule(book, input_schema=ANY))
     modules.register("room.reserve", ActionModule(reserve, input_schema=ANY))

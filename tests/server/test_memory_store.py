@@ -325,7 +325,7 @@ async def test_tasks_are_found_by_context_state_and_time(order: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_store_full_of_running_tasks_refuses_a_message(dialect: str) -> None:
+async def test_a_store_full_of_open_tasks_refuses_a_message(dialect: str) -> None:
     gate = Gate()
     modules = {
         "work": ActionModule(gate),

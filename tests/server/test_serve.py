@@ -408,8 +408,8 @@ class Lister:
         return []
 
 
-class Caller:
-    """An executor without a registry."""
+class ExecutorWithoutRegistry:
+    """Methods of an executor, without a registry."""
 
     async def call_async(self, *_: Any, **__: Any) -> None: ...
     async def stream(self, *_: Any, **__: Any) -> None: ...
@@ -423,7 +423,7 @@ class Caller:
         (Lister(), "Lister lacks .*get_definition"),
         (None, "NoneType lacks"),
         (8000, "int lacks"),
-        (Caller(), "registry"),
+        (ExecutorWithoutRegistry(), "registry"),
     ],
 )
 def test_an_unsupported_source_is_refused_with_its_missing_methods(source: Any, lacks: str) -> None:

@@ -131,7 +131,11 @@ def hash_key(key: str) -> str:
 
 
 def _encodings(header_value: str) -> Iterator[bytes]:
-    """Yield the bytes that the client may have sent: servers decode even UTF-8 as Latin-1."""
+    """Yield the candidates for the key, in UTF-8.
+
+    The text of the header is the key, or the key's bytes in UTF-8 that the server has decoded as
+    Latin-1.
+    """
     yield header_value.encode("utf-8", "surrogatepass")
     if not header_value.isascii():
         with suppress(UnicodeEncodeError):

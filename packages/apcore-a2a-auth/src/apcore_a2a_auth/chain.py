@@ -90,7 +90,7 @@ class ChainAuthenticator:
     def security_schemes(self) -> Mapping[str, SecurityScheme]:
         """Return all schemes for the Agent Card (FR-AUT-003); any one of them suffices.
 
-        If a different scheme already has its name, a scheme is renamed, for example to `bearer2`.
+        A scheme whose name a different scheme already has is renamed, for example to `bearer2`.
         """
         schemes: dict[str, SecurityScheme] = {}
         for authenticator in self._authenticators:

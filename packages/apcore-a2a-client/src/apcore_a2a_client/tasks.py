@@ -33,7 +33,7 @@ class TaskState(ProtocolEnum):
 
     @property
     def is_settled(self) -> bool:
-        """Whether the task has ended or is paused: only the client can continue it."""
+        """Whether the task has ended, or is paused until the client answers."""
         return self.is_terminal or self.is_paused
 
 

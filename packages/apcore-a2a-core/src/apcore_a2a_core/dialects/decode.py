@@ -264,7 +264,7 @@ def _list_reader(read_item: Reader) -> Reader:
             try:
                 items.append(read_item(item))
             except ValueError as error:
-                # text is short enough to be found without its index
+                # in a list of strings, the wrong item is easy to find without its index
                 raise _with_path("" if read_item is _read_text else f"[{index}]", error) from None
         return items
 
@@ -369,7 +369,7 @@ def _upgrade_part(value: Json) -> Json:
 
 
 def _without_wrapper(value: Json, metadata: Json) -> Json:
-    """Return a part with its data unwrapped: for 0.3, the SDK wraps data in an object."""
+    """Return a part with its data unwrapped: for 0.3, the SDK puts all but objects into one."""
     if not is_object(data := value.get("data")):
         return value
     other_metadata = {name: item for name, item in metadata.items() if name != "data_part_compat"}

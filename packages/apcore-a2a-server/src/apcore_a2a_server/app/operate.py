@@ -297,17 +297,17 @@ async def hours_of(figures: Figures, now: float) -> AsyncGenerator[SkillHour]:
 
 
 def _skill_document(hour: SkillHour) -> dict[str, Any]:
-    minutes = [sum(states) for states in zip(*hour.ended.values(), strict=True)]
+    per_minute = [sum(counts) for counts in zip(*hour.ended.values(), strict=True)]
     failed = hour.ended[FAILED]
     percentiles = {f"p{share}Seconds": hour.percentile(share / 100) for share in (50, 95, 99)}
     return {
         "id": hour.skill,
         "running": hour.running,
-        "runs": sum(minutes),
+        "runs": sum(per_minute),
         "failed": sum(failed),
         "errors": dict(hour.errors.most_common()),
         **{name: _rounded(seconds) for name, seconds in percentiles.items()},
-        "perMinute": minutes,
+        "perMinute": per_minute,
         "failedPerMinute": failed,
         "slowest": [
             {

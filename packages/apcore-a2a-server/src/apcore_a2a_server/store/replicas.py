@@ -11,8 +11,8 @@ from msgspec import Struct
 
 MAX_HOST = 60
 """Maximum number of characters of a host's name in a replica's id."""
-MISSED_LEASE_TIMES = 4
-"""Number of lease times without a report after which a replica is no longer listed."""
+LISTED_LEASES = 4
+"""Number of lease durations for which a replica stays listed after its last report."""
 
 
 class Replica(Struct, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ from apcore_a2a_server.store.port import (
     pack_payload,
 )
 from apcore_a2a_server.store.queries import Page, Query
-from apcore_a2a_server.store.replicas import MISSED_LEASE_TIMES, Replica
+from apcore_a2a_server.store.replicas import LISTED_LEASES, Replica
 from apcore_a2a_server.store.retry import retry_while_unavailable
 from apcore_a2a_server.store.rows import (
     open_tasks_from,
@@ -341,7 +341,7 @@ class PostgresStore(DatabaseOutbox):
             await database.close()
 
     def _replica_ttl(self) -> float:
-        return float(MISSED_LEASE_TIMES * self.lease_seconds)
+        return float(LISTED_LEASES * self.lease_seconds)
 
     async def replicas(self) -> Sequence[Replica]:
         """Return the replicas that share the database, the longest running first."""
