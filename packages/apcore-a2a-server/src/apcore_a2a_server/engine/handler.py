@@ -324,7 +324,8 @@ class Handler:
     def _view(self, record: TaskRecord, caller: Caller) -> Task:
         """Return a task as *caller* may see it."""
         rules = self.operators
-        return rules.view(record, caller) if rules.are_set else record.task
+        is_own_task = rules.operators is None and rules.approvers is None
+        return record.task if is_own_task else rules.view(record, caller)
 
     def _push_configs(self) -> PushConfigs:
         if self.push is None:
