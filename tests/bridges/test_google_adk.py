@@ -2,14 +2,13 @@
 
 import runpy
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
-from apcore import Context, Identity, Registry
 from apcore_a2a_bridges import Turn, bridge, meta_key
 from apcore_a2a_bridges.google_adk import ADKAgent
 from apcore_a2a_client import A2AClient, A2AServerError, Part
-from apcore_a2a_remote import as_adk_tool, tools
+from apcore_a2a_remote import as_adk_tool
 from google.adk.agents import LlmAgent
 from google.adk.models import BaseLlm, LlmResponse
 from google.adk.runners import InMemoryRunner
@@ -23,6 +22,7 @@ from tests.server.principals import HeaderAuth
 from tests.serving import PATIENCE
 
 from .acceptance import Acceptance, Script, client_of, serving_agent
+from .forecast import forecast_tool
 
 pytestmark = pytest.mark.anyio
 
@@ -336,18 +336,6 @@ def test_the_example_is_an_agent() -> None:
 
 
 async def test_an_agent_calls_modules_as_tools() -> None:
-    class Forecast:
-        description = "Tells the weather."
-        input_schema: ClassVar = {
-            "type": "object",
-            "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
-            "required": ["city"],
-        }
-        output_schema = None
-
-        def execute(self, inputs: Any, context: Any) -> Any:
-            return {**inputs, "by": context.identity and context.identity.id}
-
     def answer(contents: Any) -> Any:
         [part] = contents[-1].parts
         if part.function_response:
@@ -355,11 +343,7 @@ async def test_an_agent_calls_modules_as_tools() -> None:
         call = types.FunctionCall(name="weather__forecast", args={"city": "Bonn"})
         return [types.Part(function_call=call)]
 
-    registry = Registry()
-    registry.register("weather.forecast", Forecast())
-    context: Context[Any] = Context.create(identity=Identity("ada"))
-    tool = as_adk_tool(tools(registry), "weather__forecast", context)
-    assert (tool.name, tool.description) == ("weather__forecast", "Tells the weather.")
+    tool = forecast_tool(as_adk_tool)
     agent = LlmAgent(name="gateway", model=Llm(answer), tools=[tool])
     runner = InMemoryRunner(agent)
     events = await runner.run_debug("Weather?", quiet=True)

@@ -4,14 +4,13 @@ import runpy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
-from apcore import Context, Identity, Registry
 from apcore_a2a_bridges import bridge
 from apcore_a2a_bridges.langchain import LangChainAgent
 from apcore_a2a_client import InvalidParamsError, Part
-from apcore_a2a_remote import as_langchain_tool, tools
+from apcore_a2a_remote import as_langchain_tool
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.output_parsers import JsonOutputParser, StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
@@ -21,6 +20,7 @@ from pydantic import BaseModel
 from tests.server.inloop import anyio_backend as anyio_backend
 
 from .acceptance import Acceptance, Script, client_of, serving_agent
+from .forecast import forecast_tool
 from .langchain_model import MessagesModel, ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -167,23 +167,7 @@ async def test_the_example_runs() -> None:
 
 
 async def test_a_module_is_a_tool_of_langchain() -> None:
-    class Forecast:
-        description = "Tells the weather."
-        input_schema: ClassVar = {
-            "type": "object",
-            "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
-            "required": ["city"],
-        }
-        output_schema = None
-
-        def execute(self, inputs: Any, context: Any) -> Any:
-            return {**inputs, "by": context.identity and context.identity.id}
-
-    registry = Registry()
-    registry.register("weather.forecast", Forecast())
-    context: Context[Any] = Context.create(identity=Identity("ada"))
-    tool = as_langchain_tool(tools(registry), "weather__forecast", context)
-    assert (tool.name, tool.description) == ("weather__forecast", "Tells the weather.")
+    tool = forecast_tool(as_langchain_tool)
     assert await tool.ainvoke({"city": "Bonn"}) == {"city": "Bonn", "by": "ada"}
     call = {"name": tool.name, "args": {"city": "Bonn"}, "id": "1", "type": "tool_call"}
     message = await tool.ainvoke(call)
