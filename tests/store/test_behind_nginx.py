@@ -5,6 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Event
 
 import httpx
 import pytest
@@ -13,14 +14,14 @@ from tests.server.conftest import eventually
 
 from .nginx import PROGRAM, behind_nginx
 from .postgresql import Database
-from .replicas import Agent, Json, check_log, replica
+from .replicas import TIMEOUT, Agent, Json, check_log, replica
 
 pytestmark = pytest.mark.process
 
 STEPS, SECONDS = 20, 0.2
 
 
-def follow(site: Agent) -> tuple[list[tuple[int, Json]], float, bool]:
+def follow(site: Agent, has_begun: Event) -> tuple[list[tuple[int, Json]], float, bool]:
     """Read a stream to its end; return its events, its duration, and whether it broke."""
     events, first_at, broke = list[tuple[int, Json]](), 0.0, False
     try:
@@ -28,6 +29,7 @@ def follow(site: Agent) -> tuple[list[tuple[int, Json]], float, bool]:
             for event in stream:
                 first_at = first_at or time.monotonic()
                 events.append(event)
+                has_begun.set()
     except httpx.RemoteProtocolError:
         broke = True
         # nginx does not resend a POST that was in flight to the killed replica: it answers 502
@@ -48,10 +50,10 @@ def test_streams_are_not_buffered_and_resume_on_another_replica(
         site = stack.enter_context(behind_nginx(tmp_path, *replicas))
         assert site.client.get("/health").json()["status"] == "healthy"
         assert site.client.get("/metrics").status_code == 404
-        starts = tmp_path / "starts"
+        begun = [Event() for _ in replicas]
         with ThreadPoolExecutor() as threads:
-            streams = [threads.submit(follow, site) for _ in replicas]
-            eventually(lambda: starts.exists() and starts.read_text().count("begin") == 3)
+            streams = [threads.submit(follow, site, has_begun) for has_begun in begun]
+            assert all(has_begun.wait(TIMEOUT) for has_begun in begun)
             replicas[0].process.signal(signal.SIGKILL)
             assert site.wait_for_end(site.start("again", seconds=0)) == ["completed"]
         results = [stream.result() for stream in streams]
