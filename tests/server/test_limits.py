@@ -181,8 +181,8 @@ async def test_stuck_threads_are_counted_and_do_not_starve_others() -> None:
     release, started = threading.Event(), threading.Semaphore(0)
 
     def hang(inputs: Inputs, context: Any) -> Inputs:
-        started.release()
         if inputs.get("hang"):
+            started.release()
             release.wait(30)
         return {}
 
