@@ -324,8 +324,9 @@ class Handler:
     def _view(self, record: TaskRecord, caller: Caller) -> Task:
         """Return a task as *caller* may see it."""
         rules = self.operators
-        is_own_task = rules.operators is None and rules.approvers is None
-        return record.task if is_own_task else rules.view(record, caller)
+        # for each send, so without the call of `are_set`
+        only_owners_have_access = rules.operators is None and rules.approvers is None
+        return record.task if only_owners_have_access else rules.view(record, caller)
 
     def _push_configs(self) -> PushConfigs:
         if self.push is None:
