@@ -10,12 +10,15 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from uvicorn import Server
 
 from tools.benchmarks import bridge_apps, peer_apps
 
 CARD_PATH = "/.well-known/agent-card.json"
 LOGGED = "ours, logged"
 """The name of this project's server with its access log."""
+OWN = ("ours", LOGGED)
+"""The names of this project's server."""
 
 
 async def bare() -> Starlette:
@@ -45,6 +48,20 @@ async def logged() -> Starlette:
 
     set_up_logging("info")
     return await ours()
+
+
+def served(name: str, store: object = None) -> Server:
+    """Return the server of `serve`, as one of `OWN`, with tasks in memory or in another store."""
+    from apcore_a2a_server.app.options import ServeSettings
+    from apcore_a2a_server.app.serve import Server as OwnServer
+    from apcore_a2a_server.middleware import set_up_logging
+
+    from tools.benchmarks.modules import registry
+
+    is_logged = name == LOGGED
+    set_up_logging("info" if is_logged else "warning")
+    settings = ServeSettings(host="127.0.0.1", access_log=is_logged, task_store=store)
+    return OwnServer.of(registry(), settings, announce=lambda _: None)
 
 
 async def old() -> Starlette:

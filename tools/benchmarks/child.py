@@ -24,8 +24,10 @@ from typing import TextIO
 
 import uvicorn
 
-from tools.benchmarks.apps import APPS, ours
+from tools.benchmarks.apps import APPS, OWN, ours, served
 from tools.benchmarks.stored import StoreCalls, open_counting_store
+
+_POLL = 0.01  # seconds
 
 
 def resident_bytes() -> int:
@@ -51,32 +53,35 @@ def _state(calls: StoreCalls) -> dict[str, object]:
     return {**figures, "writes": calls.writes, "reads": calls.reads}
 
 
-class _Server(uvicorn.Server):
-    """A server that reports its port, and then its state on request."""
+class _Commands:
+    """The commands on standard input, and the answers to them.
 
-    def __init__(self, config: uvicorn.Config, answers: TextIO, calls: StoreCalls) -> None:
-        super().__init__(config)
+    Args:
+        answers: Where the answers go.
+        calls: The calls of the store.
+    """
+
+    def __init__(self, answers: TextIO, calls: StoreCalls) -> None:
         self._answers = answers
         self._calls = calls
         self._profiler = cProfile.Profile()
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started and sockets:
-            self.report({"port": sockets[0].getsockname()[1]})
-
-    def report(self, answer: dict[str, object]) -> None:
-        print(json.dumps(answer), file=self._answers, flush=True)
-
-    async def answer_commands(self) -> None:
+    async def follow(self, server: uvicorn.Server, port: int) -> None:
+        """Report the port when *server* is up, then answer commands until the input ends."""
+        while not server.started:  # noqa: ASYNC110 - uvicorn sets no event
+            await asyncio.sleep(_POLL)
+        self._report({"port": port})
         commands = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(commands), sys.stdin
         )
         while command := await commands.readline():
             self._prepare(command.strip())
-            self.report(_state(self._calls))
-        self.should_exit = self.force_exit = True
+            self._report(_state(self._calls))
+        server.should_exit = server.force_exit = True
+
+    def _report(self, answer: dict[str, object]) -> None:
+        print(json.dumps(answer), file=self._answers, flush=True)
 
     def _prepare(self, command: bytes) -> None:
         if command == b"collect":
@@ -99,22 +104,28 @@ def _listener() -> socket.socket:
     return listener
 
 
-async def _serve(options: argparse.Namespace, answers: TextIO) -> None:
-    calls = StoreCalls()
-    app = await (
-        ours(open_counting_store(options.store, calls)) if options.store else APPS[options.server]()
-    )
+async def _server(options: argparse.Namespace, calls: StoreCalls) -> uvicorn.Server:
+    """Return the server; this project's agent is served by `serve` if its HTTP parser is chosen."""
+    store = open_counting_store(options.store, calls) if options.store else None
+    if options.server in OWN and options.http == "httptools":
+        return served(options.server, store)
+    app = await (ours(store) if store else APPS[options.server]())
     config = uvicorn.Config(
         app, http=options.http, ws="none", log_level="warning", access_log=False
     )
-    server = _Server(config, answers, calls)
-    listener = _listener()
-    commands = asyncio.create_task(server.answer_commands())
+    return uvicorn.Server(config)
+
+
+async def _serve(options: argparse.Namespace, answers: TextIO) -> None:
+    calls = StoreCalls()
+    server, listener = await _server(options, calls), _listener()
+    commands = _Commands(answers, calls)
+    following = asyncio.create_task(commands.follow(server, listener.getsockname()[1]))
     try:
         await server.serve(sockets=[listener])
     finally:
-        commands.cancel()
-        server.report_hot_spots()
+        following.cancel()
+        commands.report_hot_spots()
 
 
 def _take_stdout() -> TextIO:

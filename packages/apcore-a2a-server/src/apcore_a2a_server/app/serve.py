@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -82,6 +82,19 @@ class Server(uvicorn.Server):
         self._announce = announce
         self._grpc: GrpcServer | None = None
         self._signalled_at = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        source: Any,
+        settings: ServeSettings,
+        announce: Callable[[Started], None],
+        figures: Figures | None = None,
+    ) -> Self:
+        """Return the server of the agent that *source* makes."""
+        config = _config(source, settings, figures)
+        app: Any = config.app
+        return cls(config, app.state.agent, settings, announce)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start the shutdown, or abort it if it has been started already.
@@ -297,8 +310,7 @@ def serve(source: Any, settings: ServeSettings) -> None:
         if settings.workers > 1:
             _supervise(source, settings, listener, announce)
         else:
-            config = _config(source, settings)
-            Server(config, _agent_of(config), settings, announce).run([listener])
+            Server.of(source, settings, announce).run([listener])
 
 
 @contextmanager
@@ -338,8 +350,7 @@ def _supervise(
 
     def serve_as(worker: Worker) -> None:
         figures.worker = worker.number
-        config = _config(source, settings, figures)
-        server = WorkerServer(config, _agent_of(config), settings, worker.report)
+        server = WorkerServer.of(source, settings, worker.report, figures)
         server.worker = worker
         server.run([listener])
         if not server.started:
@@ -360,7 +371,7 @@ def _supervise(
     ).run()
 
 
-def _config(source: Any, settings: ServeSettings, figures: Figures | None = None) -> uvicorn.Config:
+def _config(source: Any, settings: ServeSettings, figures: Figures | None) -> uvicorn.Config:
     """Return uvicorn's configuration, with the application of the agent."""
     hosts = _hosts(settings, settings.url or "")
     level = settings.log_level
@@ -376,12 +387,6 @@ def _config(source: Any, settings: ServeSettings, figures: Figures | None = None
         **connection_options(settings),
         timeout_graceful_shutdown=2,
     )
-
-
-def _agent_of(config: uvicorn.Config) -> Agent:
-    app: Any = config.app
-    agent: Agent = app.state.agent
-    return agent
 
 
 def _root_path(settings: ServeSettings) -> str:
