@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 
 class TestAsyncGenerator(Acceptance):
-    """An asynchronous generator function passes the tests of the bridges of frameworks."""
+    """An asynchronous generator function passes the acceptance tests of framework bridges."""
 
     def agent(self, script: Script) -> Any:
         async def talk(text: str, turn: Turn) -> AsyncIterator[Any]:

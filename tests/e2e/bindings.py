@@ -231,7 +231,7 @@ class Rest(BindingClient):
 
 
 def without_status(answer: Json) -> Json:
-    """Remove the status of push configs from a response: our extension of the protocol."""
+    """Remove the status of push configs (our extension of the protocol) from a response."""
     result = answer.get("result")
     if isinstance(result, list):
         return {**answer, "result": [strip_status(config) for config in result]}

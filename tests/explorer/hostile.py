@@ -46,7 +46,7 @@ FIND_HARM = """() => {
     const links = [...document.querySelectorAll("a[href]")].filter((link) => !own(link.href));
     const {scrollWidth, clientWidth} = document.documentElement;
     return [
-        ...(scrollWidth > clientWidth ? [`it is ${scrollWidth} wide`] : []),
+        ...(scrollWidth > clientWidth ? [`the page is ${scrollWidth} pixels wide`] : []),
         ...(window.ran === undefined ? [] : ["a script ran"]),
         ...Object.keys(Object.prototype).map((name) => `every object has ${name}`),
         ...(document.scripts.length === 1 ? [] : ["there are more scripts"]),
@@ -96,7 +96,7 @@ class HostileVisit:
         return self.page
 
     def open_all(self) -> None:
-        """Open all details, and press the buttons and options of the content."""
+        """Open all details, and press up to 60 buttons and options of the content."""
         self.page.evaluate(OPEN_ALL)
 
     def harm(self) -> list[str]:

@@ -91,7 +91,7 @@ class PlainAuthenticator:
 # Declared schemes
 
 
-def test_schemes_may_be_types_of_the_sdk() -> None:
+def test_schemes_may_be_objects_of_the_sdk() -> None:
     assert declared_schemes(DeclaringAuthenticator(SCHEMES)) == SCHEMES
 
 

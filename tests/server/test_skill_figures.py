@@ -50,8 +50,8 @@ class Worker:
         task_id = f"{self._number}-{self._tasks}"
         started = record(task_id, skill, WORKING, self.now - seconds)
         self.recorder.on_state(None, started)
-        paused = record(task_id, skill, last, self.now - seconds)
-        self.recorder.on_state(paused, record(task_id, skill, state, self.now, code))
+        before = record(task_id, skill, last, self.now - seconds)
+        self.recorder.on_state(before, record(task_id, skill, state, self.now, code))
         return task_id
 
 
@@ -178,6 +178,7 @@ def test_error_codes_beyond_the_maximum_are_counted_together() -> None:
     figures = SkillFigures()
     worker = Worker(figures)
     for number in range(MAX_CODES + 3):
+        # codes are cut to 31 characters, so the long ones count as one
         worker.run(state=FAILED, code=f"Own{'Long' * 8}{chr(65 + number)}Error"[:40])
         worker.run(state=FAILED, code=f"{chr(65 + number)}Error")
     errors = hour_of(figures, worker.now).errors

@@ -42,7 +42,7 @@ EVENT_TYPES = frozenset({"begin", "item", "end", "error"})
 
 
 class N8nError(RuntimeError):
-    """n8n can't be reached, refuses the request, or its workflow fails."""
+    """n8n refuses the request, or its workflow fails."""
 
 
 class StreamEvent(NamedTuple):
@@ -98,8 +98,8 @@ class N8nAgent(Agent):
         nodes: Names of the nodes whose streamed pieces are sent; empty for all nodes.
         resume_key: The member of an answer that has the URL of a Wait node.
         backoff: Seconds before the second attempt; they double with each one.
-        options: Options of `Agent`. With `idempotent` annotations, a failed request is always
-            repeated; otherwise only if the workflow was not started.
+        options: Options of `Agent`. A request is repeated if the workflow was not started and, with
+            `idempotent` annotations, also after a lost connection, 502 and 504.
 
     Raises:
         ValueError: The URL is not an http or https URL.

@@ -24,7 +24,7 @@ from .turn import Turn, file_in
 MAX_SESSIONS = 1000
 """Maximum number of conversations whose messages and state an agent keeps in memory."""
 KINDS = {"image": "image", "video": "video", "text": "document", "application": "document"}
-"""Content blocks of Strands by the main types of files."""
+"""Kinds of content blocks in Strands, by the part of the media type before the slash."""
 FORMATS = {
     "plain": "txt",
     "markdown": "md",
@@ -36,7 +36,7 @@ FORMATS = {
     "x-matroska": "mkv",
     "3gpp": "three_gp",
 }
-"""Formats of Strands by the subtypes of files that are named differently."""
+"""Names of formats in Strands that differ from the media subtype, by the subtype."""
 
 
 class StrandsError(RuntimeError):
@@ -66,7 +66,7 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
 
 
 def part_out(event: Any, turn: Turn) -> Any:
-    """Convert an event of Strands to chunks: text, the tools that it uses, files and tokens.
+    """Convert an event of Strands to chunks: text, the tools that the agent uses, files and tokens.
 
     >>> part_out({"data": "Hello"}, turn=None)
     'Hello'
@@ -151,7 +151,7 @@ class StrandsAgent(Agent):
                 self._agent.load_snapshot(self._template)
 
     def _load(self, agent: Any, turn: Turn) -> None:
-        """Load the conversation of a turn into an agent: from the task, memory or its texts."""
+        """Load a conversation: from a paused task, from memory, or from its messages' texts."""
         from strands.handlers.callback_handler import PrintingCallbackHandler, null_callback_handler
         from strands.types.session import decode_bytes_values
 
@@ -168,7 +168,7 @@ class StrandsAgent(Agent):
         if snapshot is not None and not is_waiting:
             agent.load_snapshot(snapshot)
             return
-        # a snapshot in memory that waits has the question of a canceled task
+        # a snapshot that waits belongs to another task, whose question this turn doesn't answer
         agent.load_snapshot(self._template)
         roles = {"user": "user", "agent": "assistant"}
         agent.messages.extend(

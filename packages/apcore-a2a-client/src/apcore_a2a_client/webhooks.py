@@ -32,8 +32,8 @@ class WebhookOperations:
     ) -> Steps[list[Json]]:
         """Return the webhooks of a task or of all tasks, with their last attempts, as JSON.
 
-        Only agents of this project have this operation, `test_webhook` and `redeliver_webhook`: A2A
-        does not define them.
+        Like `test_webhook` and `redeliver_webhook`, this operation is not defined by A2A; only
+        agents of this project have it.
 
         Args:
             task_id: The task; None for all tasks of the caller or, for an operator, of all callers.

@@ -22,7 +22,7 @@ export function progressOf(event: StreamEvent): Progress | null {
   return isKnown(fraction) ? { fraction, label: undefined } : null;
 }
 
-/** Whether *event* reports progress of an agent of this project; histories leave out such events. */
+/** Whether *event* is a progress report by an agent of this project; histories leave out such events. */
 export const isReport = (event: StreamEvent): boolean =>
   event.kind === "status" && isObject(event.metadata?.apcore) && event.metadata.apcore.progress === true;
 

@@ -100,7 +100,7 @@ class _Place:
 
     Attributes:
         totals: The cells that count since the start, and the number of running tasks.
-        minutes: The cells of the last hour; a minute has the cells of its remainder by 60.
+        minutes: The cells of the last hour; minute n since 1970 is at n modulo 60.
         slowest: The slowest runs of the last hour, the slowest first.
         failures: The latest failures, the latest first.
         codes: The codes that have cells.
@@ -323,9 +323,9 @@ class SkillFigures:
     def __init__(self, workers: int = 1) -> None:
         self._workers = workers
         # untouched pages of such memory take no space
-        self._totals = _cells("d", workers * _ROW * _TOTALS)
-        self._minutes = _cells("I", workers * _ROW * MINUTES * _MINUTE)
-        self._texts = _cells("B", workers * _ROW * _TEXTS)
+        self._totals = _cells("d", workers * _PLACES_PER_WORKER * _TOTALS)
+        self._minutes = _cells("I", workers * _PLACES_PER_WORKER * MINUTES * _MINUTE)
+        self._texts = _cells("B", workers * _PLACES_PER_WORKER * _TEXTS)
 
     def recorder(self, worker: int, clock: Clock = time.time) -> "SkillRecorder":
         """Return the recorder of a worker; each worker has one."""
@@ -337,8 +337,8 @@ class SkillFigures:
             place.totals[_RUNNING] = 0
 
     def place(self, worker: int, number: int) -> _Place:
-        """Return a place of a worker; number 0 is the one that is shared."""
-        index, minute_cells = worker * _ROW + number, MINUTES * _MINUTE
+        """Return a place of a worker; number 0 is the one for skills without their own."""
+        index, minute_cells = worker * _PLACES_PER_WORKER + number, MINUTES * _MINUTE
         return _Place(
             self._totals[index * _TOTALS : (index + 1) * _TOTALS],
             self._minutes[index * minute_cells : (index + 1) * minute_cells],
@@ -347,7 +347,7 @@ class SkillFigures:
 
     def places(self, worker: int) -> Iterator[_Place]:
         """Yield the places of a worker that are in use, the shared one first."""
-        for number in range(_ROW):
+        for number in range(_PLACES_PER_WORKER):
             place = self.place(worker, number)
             if number and not place.name:  # places are taken in order
                 return
@@ -386,8 +386,8 @@ class SkillFigures:
         return dict(sorted(by_skill.items()))
 
 
-_ROW = MAX_SKILLS + 1
-"""Places of a worker: the shared one, and one for each skill."""
+_PLACES_PER_WORKER = MAX_SKILLS + 1
+"""Number of places of a worker: the shared one, and one for each skill."""
 
 
 def _cells(kind: Literal["d", "I", "B"], number: int) -> Any:
@@ -426,14 +426,14 @@ class SkillRecorder:
             self._end(place, before, after)
 
     def publish(self, running: Mapping[str, int]) -> None:
-        """Write the number of running tasks of each skill, for requests to other workers."""
+        """Write the number of running tasks of each skill, so that any worker can report it."""
         in_shared_place = (running[name] for name in running if name not in self._places)
         self._shared_place.totals[_RUNNING] = sum(in_shared_place)
         for name, place in self._places.items():
             place.totals[_RUNNING] = running.get(name, 0)
 
     def _add_place(self, skill: str) -> _Place:
-        """Return a new place for a skill; the shared one if none is left or *skill* is empty."""
+        """Return a new place; the shared one if none is left or *skill* is empty or too long."""
         is_long = len(skill.encode()) >= _NAME.size
         if not skill or is_long or len(self._places) == MAX_SKILLS:
             return self._shared_place

@@ -42,7 +42,7 @@ class SchemaConverter:
         self._definitions: Json = {}
 
     def definitions(self) -> Json:
-        """Return the `$defs` that converted schemas refer to, as members of their root."""
+        """Return the `$defs` that converted schemas refer to, to be merged into their root."""
         return {"$defs": self._definitions} if self._definitions else {}
 
     def definition(self, converted: Any) -> Json:
