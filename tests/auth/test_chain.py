@@ -142,7 +142,7 @@ def test_unavailable_keys_do_not_affect_the_next_authenticator() -> None:
 EXPIRED = token(exp=1)
 
 
-def test_the_reason_of_a_chain_is_from_the_authenticator_of_tokens() -> None:
+def test_the_refusal_reason_of_a_chain_is_that_of_its_token_authenticator() -> None:
     tokens, keys = JWTAuthenticator(RSA.pem, audience=AUDIENCE), APIKeyAuthenticator({KEY: "ci"})
     for chain in (ChainAuthenticator(tokens, keys), ChainAuthenticator(keys, tokens)):
         assert refusal_reason(chain, bearer_headers(EXPIRED)) == "expired"
@@ -155,7 +155,7 @@ def test_a_refused_token_does_not_affect_the_next_authenticator() -> None:
     assert identity == Identity("ci", type="service")
 
 
-def test_the_reason_of_a_chain_is_from_the_authenticator_that_checked_most() -> None:
+def test_the_refusal_reason_of_a_chain_is_that_of_the_authenticator_that_checked_most() -> None:
     first, second = JWTAuthenticator(P256.pem), JWTAuthenticator(RSA.pem, audience=AUDIENCE)
     for chain in (ChainAuthenticator(first, second), ChainAuthenticator(second, first)):
         assert refusal_reason(chain, bearer_headers(EXPIRED)) == "expired"

@@ -125,7 +125,7 @@ def test_the_input_survives_a_reload(visit: Visit) -> None:
     expect(json_editor(page)).to_have_attribute("aria-invalid", "true")
 
 
-def test_the_session_in_the_tab_is_bounded(visit: Visit) -> None:
+def test_the_size_of_the_session_storage_is_bounded(visit: Visit) -> None:
     page = open_skill(visit, "mirror")
     run_with(page, {"text": "x" * 600_000})
     run_with(page, {"text": "y" * 600_000})
@@ -249,7 +249,7 @@ def test_an_open_copy_panel_follows_the_chosen_version(visit: Visit) -> None:
     expect(code).to_contain_text('"SendStreamingMessage"')
 
 
-def test_the_code_stays_beside_the_form_and_the_result_is_not_lost(visit: Visit) -> None:
+def test_switching_between_code_and_result_loses_neither(visit: Visit) -> None:
     page = open_skill(visit, "mirror")
     beside = page.get_by_role("group", name="Beside the input")
     code = page.get_by_role("group", name="Copy this request").locator("pre")

@@ -38,7 +38,7 @@ from .remote import agent as agent
 def terminal(
     _clean_environment: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Terminal:
-    """Return the printer for terminals, on one without colors."""
+    """Return the printer for a terminal without colors."""
     monkeypatch.setenv("TERM", "dumb")
     return Terminal()
 
@@ -298,7 +298,7 @@ def test_a_question_is_shown_with_its_choices(agent: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.process
-def test_a_refused_answer_is_requested_again_and_a_schema_property_by_property(
+def test_refused_answers_are_requested_again_and_objects_one_property_at_a_time(
     agent: str, tmp_path: Path
 ) -> None:
     with screen(tmp_path, "call", agent, "books", TERM="dumb", NO_COLOR="1") as tty:

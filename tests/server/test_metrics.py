@@ -213,7 +213,7 @@ async def test_the_age_of_leases_grows_while_they_are_not_renewed(tmp_path: Path
         await peer.ask("cancel", {"id": task_id})
 
 
-async def test_streams_are_counted_while_they_are_open() -> None:
+async def test_a_closed_stream_is_not_counted_as_open() -> None:
     async def source(inputs: Inputs, context: Any) -> Any:
         yield {"n": 1}
 

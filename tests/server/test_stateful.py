@@ -83,11 +83,11 @@ send_modes = st.sampled_from(["wait", "leave", "stream"])
 """The ways to send: wait for the task, do not wait, or read its stream."""
 
 Delay: TypeAlias = int | float | None
-delays: st.SearchStrategy[Delay] = st.sampled_from([None, None, 0, 1, 2, 3, 4, 6, 9, 14])
 """The time after a step: none, a number of rounds of the loop, or (floats) seconds.
 
-With a slow store, a round is half of its delay.
+With a slow store, a round lasts half of the delay of the store.
 """
+delays: st.SearchStrategy[Delay] = st.sampled_from([None, None, 0, 1, 2, 3, 4, 6, 9, 14])
 absences: st.SearchStrategy[Delay] = st.sampled_from([None, 0, 3, 0.6, 3.6, 6.0, 6.0])
 """The time after a client disconnects or reconnects."""
 
@@ -625,7 +625,7 @@ class AgentMachine(RuleBasedStateMachine):
             self._record_state(task["id"], state_of(task))
             self.expect(not waits or state_of(task) in SETTLED, f"{client.method} did not wait")
             if client.method == "CancelTask":
-                self.expect(state_of(task) == "canceled", "a canceled task is not canceled")
+                self.expect(state_of(task) == "canceled", "CancelTask leaves another state")
 
     def _check_frame(self, client: Client, model: TaskModel) -> None:
         frame, before = client.frames[-1], client.frames[:-1]
@@ -682,7 +682,7 @@ class AgentMachine(RuleBasedStateMachine):
                 self.expect(settled, "a stream ends too early")
 
     def _check_waiting(self, model: TaskModel) -> None:
-        """Check that a task whose sender waits hardly outlives its last client."""
+        """Check that a task whose sender waits for it ends soon after its last client has gone."""
         own_clients = [client for client in self.clients if client.is_for(model)]
         needs_client = model.pending_call == "" and any(client.waits for client in own_clients)
         has_client = any(
@@ -708,7 +708,7 @@ class AgentMachine(RuleBasedStateMachine):
                 self.problems.append("the log of a task that has ended does not end")
         self.expect(not any(client.is_connected for client in self.clients), "clients wait in vain")
         self.expect(not self.agent.engine.runs, "runs are left over")
-        self.expect(not self.agent.handler.watchers._grace_timers, "lost watchers are left over")
+        self.expect(not self.agent.handler.watchers._grace_timers, "grace timers are left over")
         self.expect(asyncio.all_tasks() == {asyncio.current_task()}, "asyncio tasks are left over")
 
     async def _replay(self, model: TaskModel) -> None:

@@ -68,7 +68,7 @@ class AgentCardBuilder:
             name: Name of the agent; `apcore-agent` if empty.
             description: Description of the agent; the number of its skills if empty or blank.
             version: Version of the agent; `0.0.0` if empty.
-            url: URL of the agent, the same for every interface but gRPC.
+            url: URL of the agent, for every interface but gRPC; see also *tenant*.
             grpc_url: Address of the gRPC interface, which comes last; None if there is none.
             capabilities: Capabilities of the agent; the extension with details of the skills is
                 added to them.

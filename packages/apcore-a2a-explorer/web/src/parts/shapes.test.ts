@@ -37,7 +37,7 @@ describe("the shape of a value", () => {
     expect(kindOf({ chart: "QQ==" })).toBe("plain");
   });
 
-  it("of a file has its name, its type and the other members of its object", () => {
+  it("includes the name and type of a file, and the other members of its object", () => {
     const shape = shapeOf({ bytes: "QQ==", mimeType: "text/csv", name: "a.csv", rows: 3 }, {}, {});
     expect(shape).toEqual({
       kind: "file",
@@ -49,11 +49,11 @@ describe("the shape of a value", () => {
 
 describe("the text of a stream", () => {
   it.each<[string, Json[]]>([
-    ["member", [{ text: "a" }, { text: "b" }]],
-    ["member of another name", [{ delta: "a" }, { delta: "b" }]],
-    ["last chunk with more", [{ text: "a" }, { text: "b", tokens: 2 }]],
-    ["string", ["a", "b"]],
-  ])("is joined from each %s", (_, chunks) => {
+    ["members", [{ text: "a" }, { text: "b" }]],
+    ["members of another name", [{ delta: "a" }, { delta: "b" }]],
+    ["objects, the last with more members", [{ text: "a" }, { text: "b", tokens: 2 }]],
+    ["strings", ["a", "b"]],
+  ])("is joined from %s", (_, chunks) => {
     expect(joinedText(chunks.map((data) => ({ data })))).toBe("ab");
     expect(joinedText([{ text: "a" }, { text: "b" }])).toBe("ab");
   });

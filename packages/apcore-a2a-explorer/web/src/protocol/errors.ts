@@ -14,7 +14,7 @@ export class RpcError extends Error {
   }
 }
 
-/** A response without a result or an error of the protocol. */
+/** A response that has neither a result nor an error of the protocol. */
 export class HttpError extends Error {
   constructor(
     readonly status: number,

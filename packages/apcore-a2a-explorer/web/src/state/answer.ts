@@ -11,7 +11,8 @@ const NOT_WAITING = -32004;
 
 /**
  * Answer a paused task; return the new run, which continues the *earlier* events. *onReply* is
- * called with the run at its first event. If the answer is refused, the run has the error.
+ * called with the run at its first event, or if the answer came too late (`isLate`). After any
+ * other refusal, the run has the error.
  */
 export function answer(
   task: Task,
@@ -50,7 +51,7 @@ async function afterReply(run: Run, messageId: string, onReply: (next: Run) => v
   inbox.value = inbox.value?.filter((pausedTask) => pausedTask.id !== id) ?? null;
   onReply(run);
   if (isTerminal(run.task!.status.state)) void loadInbox();
-  // an agent may treat a late answer as a request for the task; only the history shows that
+  // an agent may reply to a late answer with just the task; only the history shows if it was taken
   const { history } = await getTask(id).catch(() => ({ history: [] as Task["history"] }));
   if (!history.length || history.some((message) => message.messageId === messageId)) return;
   run.isLate = true;

@@ -24,7 +24,8 @@ from apcore_a2a_server.trace_context import Trace
 class InputRequiredModuleError(InputRequiredError, ModuleError):
     """A module's request for input as an error of apcore, which apcore passes on unchanged.
 
-    Other errors are wrapped in a `ModuleExecuteError`: an outer module could not catch them.
+    apcore wraps other errors in a `ModuleExecuteError`, so an outer module could not catch the
+    `InputRequiredError` of a nested call.
 
     Args:
         error: The module's error.
@@ -89,8 +90,9 @@ async def _drop_progress(text: str, data: Any) -> None:
 class Conversation:
     """The conversation of a call, which modules get as `context.services`.
 
-    It is the `Services` of `apcore_a2a_core`, which describes its members. Their values are also in
-    `context.data`, under ``ext.a2a.task_id``, ``ext.a2a.history`` and so on.
+    It is the `Services` of `apcore_a2a_core`, which describes its members. Except for `metadata`,
+    their values are also in `context.data`, under ``ext.a2a.task_id``, ``ext.a2a.history`` and so
+    on.
 
     Attributes:
         report: Writes progress as events of the task.
@@ -156,7 +158,7 @@ def added_metadata(reported: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the metadata that a module has added, as JSON; None if there are none.
 
     Raises:
-        OutputError: The metadata are not JSON, are too large, or have members of the server.
+        OutputError: The metadata are not JSON, are too large, or have reserved members.
     """
     if not reported:
         return None

@@ -3,7 +3,8 @@
 `Admit`, which creates the task, and `Execute` after it divide one pass through the pipeline into
 a request and a task: an error before `Admit` refuses the request, an error after it fails the
 task. `OffLoop` keeps apcore's own steps from blocking the event loop. Outside the runs of this
-server, these steps change nothing. Executors that are created here also have `DirectEngine`.
+server, these steps change nothing. Executors that the server makes from a registry also have
+`DirectEngine`.
 """
 
 import asyncio
@@ -60,7 +61,7 @@ def install_steps(executor: Executor, spans: "Spans | None" = None) -> bool:
         step = Execute(builtin) if spans is None else TracedExecute(builtin, spans)
         strategy.replace("execute", step)
         strategy.insert_before("execute", Admit())
-        # `replace` refuses to replace the lookup; the new step only runs it in another thread
+        # `replace` refuses the lookup step, although `OffLoop` only runs it in another thread
         strategy.steps[:] = map(_off_loop, strategy.steps)
     return True
 
@@ -75,8 +76,9 @@ SLOW_STEPS = {
     "input_validation": ("inputs", "input_schema", "redacted_inputs"),
     "output_validation": ("output", "output_schema", "redacted_output"),
 }
-"""apcore's steps that take some 30 microseconds per JSON value, with three names of attributes: of
-the value in the pipeline context, its schema in the module, the redacted value in the context."""
+"""apcore's steps that take some 30 microseconds per JSON value, each with the names of three
+attributes: the value in the pipeline context, the schema of the value in the module, and the
+redacted value in the apcore Context."""
 
 
 class OffLoop(BaseStep):
@@ -95,7 +97,7 @@ class OffLoop(BaseStep):
             setattr(self, name, value)
         self._step = step
         self._value, self._schema, self._redacted = SLOW_STEPS[step.name]
-        # in older versions of apcore, the step does not have its rules
+        # in older versions of apcore, the step has no rules for redaction
         rules = getattr(step, "_redaction", None)
         self._redact = None if rules is None else Redaction(rules)
 
@@ -249,7 +251,7 @@ def _begin_in_process(run: PipelineRun, span: SpanRow) -> Callable[[], Awaitable
 
 
 def _in_thread(run: PipelineRun, span: SpanRow, execute: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function for a thread that begins the run, unless it has begun, and executes."""
+    """Return a function, to run in a thread, that begins the run if need be and executes."""
     loop = None if run.admitted.done() else asyncio.get_running_loop()
 
     def begin_and_execute(inputs: Any, context: Any) -> Any:
@@ -275,7 +277,7 @@ class ModuleStream:
         span_row: The span of the call, which ends with the stream.
 
     Attributes:
-        span: A context manager for the time of the stream, if it has a span.
+        span: The OpenTelemetry span of the stream, as a context manager; None without tracing.
     """
 
     def __init__(
@@ -364,14 +366,15 @@ class DirectExecutor(apcore.Executor):
 
 
 class DirectEngine(PipelineEngine):
-    """apcore's engine, without the records of steps where they would not be shown.
+    """apcore's engine, without its records of steps in calls that do not show them.
 
     apcore's engine records the time, the result and the output of each step, which takes as long
-    as most steps. Only traces, dry runs, middlewares of steps and conditions to stop show them:
-    apcore's own engine runs these, and all steps after one that raises, aborts or skips others.
+    as most steps. The records are shown only in traces and dry runs, to middlewares of steps, and
+    to the conditions of `run_until`. apcore's own engine runs such calls; in other calls, it
+    takes over after a step that raises, aborts or skips others.
 
     Args:
-        executor: The executor, whose middlewares have two steps.
+        executor: The executor, whose middlewares are called by two of the steps.
     """
 
     def __init__(self, executor: apcore.Executor) -> None:
@@ -408,7 +411,10 @@ class DirectEngine(PipelineEngine):
         return ctx.output, PipelineTrace(ctx.module_id, strategy.name)
 
     def _has_plain_steps(self, strategy: ExecutionStrategy) -> bool:
-        """Return whether apcore's engine would only call each step; each list is checked once."""
+        """Return whether apcore's engine would only call each step, without any other effect.
+
+        A list of steps for which that is true is checked once.
+        """
         is_known = self._plain_steps.get(strategy.name) == strategy.steps
         if not is_known and all(map(_is_plain, strategy.steps)):
             self._plain_steps[strategy.name] = [*strategy.steps]
@@ -427,7 +433,7 @@ MIDDLEWARE_STEPS = (BuiltinMiddlewareBefore, BuiltinMiddlewareAfter)
 
 
 def _is_plain(step: Any) -> bool:
-    """Return whether a step runs for all modules, without a limit, and may fail the call."""
+    """Return whether a step has no timeout, runs for all modules, and can fail the call."""
     return (
         getattr(step, "match_modules", None) is None
         and not getattr(step, "ignore_errors", False)

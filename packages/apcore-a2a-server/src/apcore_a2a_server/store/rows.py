@@ -34,7 +34,7 @@ STATES = {number: state for state, number in NUMBERS.items()}
 def task_columns(record: TaskRecord) -> dict[str, Any]:
     """Return the columns of a task without its owner.
 
-    Large messages of its history are only stored as messages: the body has gaps in their place.
+    Large messages of its history are stored in rows of their own: the body has gaps instead.
     """
     task = record.task
     return {
@@ -148,9 +148,9 @@ def notification_from(row: Any, owner: str, payload: Payload) -> Notification:
 def notification_columns(
     notification: Notification, attempt: Attempt | None = None
 ) -> dict[str, Any]:
-    """Return the columns that identify a notification, its webhook and its latest attempt.
+    """Return the parameters that identify a notification, its webhook and its latest attempt.
 
-    With an *attempt*, they also have its line, and the maximum size of all lines.
+    They also have the line of *attempt*, or an empty one, and the maximum size of all lines.
     """
     return {
         "line": "" if attempt is None else attempt.line(),
@@ -249,7 +249,7 @@ def prefix_end(prefix: str) -> str:
 
 @cache
 def with_conditions(block: str, conditions: tuple[str, ...], order: str) -> str:
-    """Return the SQL of *block*, which lists or counts tasks, with its conditions and order."""
+    """Return the SQL of *block*, which lists or counts rows, with its conditions and order."""
     return block.format(conditions=" AND ".join(conditions) or "TRUE", order=order)
 
 

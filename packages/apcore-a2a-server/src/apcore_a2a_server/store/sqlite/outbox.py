@@ -124,7 +124,7 @@ class FileOutbox(FileStore):
 
     @writes
     def redeliver(self, connection: Connection, task_id: str, config_id: str) -> int | None:
-        """Make a failed webhook active again, and its dead letters and later states due."""
+        """Make a failed webhook active again; make its dead letters and missed states due."""
         webhook = {"task_id": task_id, "config_id": config_id, "now": time.time()}
         row = connection.execute(sql.get_webhook, webhook).fetchone()
         if row is None or not row["has_failed"]:
