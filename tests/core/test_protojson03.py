@@ -77,7 +77,7 @@ def test_the_sdks_protojson_means_the_same_as_its_json_rpc(proto_names: bool) ->
     assert to_sdk(decode(data.SendMessageRequest, read_send(body), version="0.3")) == send_request
 
 
-def test_the_form_in_the_text_of_the_specification_is_read_unchanged() -> None:
+def test_json_as_the_specification_shows_it_is_read_unchanged() -> None:
     part = {"kind": "data", "data": {"data": {"n": 1}}}
     message = {"kind": "message", "messageId": "m", "role": "user", "parts": [part]}
     body = {"message": message, "configuration": {"acceptedOutputModes": []}, "metadata": {}}
@@ -89,7 +89,7 @@ def test_the_form_in_the_text_of_the_specification_is_read_unchanged() -> None:
     ("configuration", "blocking"),
     [(None, None), ({}, False), ({"blocking": False}, False), ({"blocking": True}, True)],
 )
-def test_a_configuration_in_protojson_omits_blocking_if_it_is_false(
+def test_a_configuration_in_protojson_without_blocking_means_false(
     configuration: Any, blocking: bool | None
 ) -> None:
     body = {"message": {"content": [TEXT]}, "configuration": configuration}
@@ -204,7 +204,7 @@ def test_a_task_is_written_as_the_sdk_reads_it() -> None:
     assert result["task"]["status"] == {"state": "TASK_STATE_CANCELLED"}
     compat_task = proto_utils.FromProto.task(proto.task)
     expected = task()
-    del expected.history[0].reference_task_ids[:]  # 0.3 has no place for them
+    del expected.history[0].reference_task_ids[:]  # the protobuf of 0.3 has no field for them
     expected.artifacts[0].parts[0].ClearField("media_type")
     assert conversions.to_core_task(compat_task) == expected
 

@@ -190,7 +190,7 @@ async def test_a_private_agent_may_be_redirected_inside_of_its_network() -> None
 
 @pytest.mark.parametrize(("address", "is_allowed"), [(INSIDE, False), (OTHER, True)])
 async def test_behind_a_proxy_addresses_in_urls_are_checked(address: str, is_allowed: bool) -> None:
-    """The proxy's address is private, but the agent's address is not known."""
+    """The agent counts as public: its address is unknown, and that of the proxy is ignored."""
 
     def script(request: Request) -> Iterable[Step]:
         if request.path.endswith("/agent-card.json"):

@@ -318,7 +318,7 @@ async def test_a_subscription_to_an_unknown_task_is_refused(dialect: str, header
 
 
 async def test_without_the_missed_events_a_reader_gets_a_snapshot() -> None:
-    """After a restart, the events are lost: a user's store has the task alone."""
+    """After a restart, the events are lost: a user's own store keeps only the task."""
     store = DictStore()
     async with (
         serving({"work": StreamModule(count_to_three)}, task_store=store) as peer,
@@ -335,7 +335,7 @@ async def test_without_the_missed_events_a_reader_gets_a_snapshot() -> None:
             assert await resumed.rest() == []
 
 
-async def test_only_the_logs_of_the_newest_ended_tasks_are_kept() -> None:
+async def test_only_the_event_logs_of_the_newest_ended_tasks_are_kept() -> None:
     store = InMemoryTaskStore(max_capacity=100)
     modules = {"work": StreamModule(count_to_three)}
     async with serving(modules, task_store=store, max_tasks=2) as peer:
@@ -452,7 +452,7 @@ async def test_nothing_is_logged_when_a_reader_disconnects(
     assert [record.message for record in caplog.records] == []
 
 
-async def test_the_log_of_an_ended_task_expires() -> None:
+async def test_the_event_log_of_an_ended_task_expires() -> None:
     """Later subscribers get a snapshot from a store that keeps the task for longer."""
     store = InMemoryTaskStore()
     async with serving(

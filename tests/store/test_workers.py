@@ -119,7 +119,7 @@ def test_a_second_signal_ends_all_workers_at_once(server: Database, folder: Path
     ):
         agent.signal(signal.SIGTERM)
         agent.wait_for("(Ctrl.C again)")
-        time.sleep(0.2)  # a second signal right after the first would be ignored as an echo
+        time.sleep(0.2)  # right after the first, a second signal counts as its repetition
 
         assert agent.end(signal.SIGTERM) == 0
         assert last_state(stream.answer) == ("failed", "Server shutdown")
@@ -177,14 +177,14 @@ def test_a_worker_that_cannot_start_again_does_not_end_the_others(
 
 def test_a_worker_that_crashes_is_started_again(server: Database, folder: Path) -> None:
     with two_workers(server, folder) as agent:
-        with agent_client(agent) as client, suppress(httpx.HTTPError):  # there may be an answer
+        with agent_client(agent) as client, suppress(httpx.HTTPError):  # the answer may be lost
             client.send("crash", client.part(data={}))
         agent.wait_for(r"(The worker crashed)")
         agent.wait_for(r"(exited with code 1; restarting it)")
         eventually(lambda: count_serving_workers(agent) == 2)
 
 
-# Failures to start end all workers
+# A worker that fails when the server starts ends all workers
 
 
 def test_a_database_that_cannot_be_reached_is_reported_once(folder: Path) -> None:

@@ -241,7 +241,7 @@ def _count_instructions(*, should_record: bool) -> int:
         return 0
     if any(row.recorded is None for row in rows):
         print("Nothing is recorded for this environment; to record it, add --record.")
-    return 1 if any(row.is_missed for row in rows) else 0
+    return 1 if any(row.is_over_tolerance for row in rows) else 0
 
 
 def _print_tables(

@@ -67,7 +67,7 @@ class Place:
     pid: int | None = None
 
     def cpu(self) -> float:
-        """Return the database's CPU seconds; 0 without a database, NaN without /proc."""
+        """Return the CPU seconds of the database server; 0 without a server, NaN without /proc."""
         return 0.0 if self.pid is None else tree_cpu(self.pid)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
 ABOUT = ("name", "description", "version")
-"""Options that describe both the skill and, if it is the only one, the agent."""
+"""Options that describe both an agent and its skill, if it has only one."""
 
 
 def to_a2a(agents: Any, **options: Any) -> Starlette:
@@ -122,7 +122,7 @@ def build_agent_card(
 
 
 def registry_of(agents: Any, options: Mapping[str, Any]) -> tuple[Registry, dict[str, str]]:
-    """Return a registry with the modules of agents, and the options that describe a single one."""
+    """Return a registry of the agents' modules; for a single agent, also the values of `ABOUT`."""
     registry = Registry()
     if is_mapping(agents):
         for module_id, agent in agents.items():

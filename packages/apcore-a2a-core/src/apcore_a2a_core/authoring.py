@@ -158,7 +158,7 @@ def add_usage(earlier: object, reported: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file in the output of a module: a member of it, or an item of a list that is a member.
+    """A file in a module's output: the value of a member, or an item of a member that is a list.
 
     Attributes:
         data: Its bytes; None if it has a `url`.

@@ -1,4 +1,4 @@
-"""Contents of messages and artifacts: from the inputs of a module, and to its outputs."""
+"""Conversion of module inputs to message parts, and of message and artifact parts to outputs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -68,7 +68,7 @@ class Output:
 
     @property
     def value(self) -> Json:
-        """The whole output: texts are joined, and objects are merged as apcore merges chunks."""
+        """The whole output: texts are joined; with a schema, objects are merged as by apcore."""
         return self._build_output([part for parts in self._artifacts.values() for part in parts])
 
     def restart(self) -> None:
@@ -132,7 +132,7 @@ class Output:
         return self._text_field or (TEXT if self._schema is None else RESULT)
 
     def _merge_values(self, values: Sequence[Any]) -> Json:
-        """Merge values into one object: they may be chunks of an object that was streamed."""
+        """Merge values, perhaps chunks of a streamed object; without a schema, list several."""
         if self._schema is None and len(values) > 1:
             return {"data": [*values]}
         output: Json = {}

@@ -1,4 +1,4 @@
-"""Modules as tools of language models: local ones and skills of remote agents alike."""
+"""Local modules and skills of remote agents as tools of language models."""
 
 from __future__ import annotations
 
@@ -116,14 +116,14 @@ def tools(
     *,
     strict: bool = False,
 ) -> Tools:
-    """Return modules as tools of a language model: local ones and remote skills.
+    """Return local modules and remote skills as tools of a language model.
 
     Args:
         source: An apcore Executor, whose access rules and approval apply to the calls; or a
             Registry.
         style: The API that the definitions are for.
-        only: The ids of the modules, or a function that chooses them; by default all, including
-            those of remote agents that are not exposed.
+        only: The ids of the modules, or a function that chooses among them; by default all. Skills
+            of remote agents are included even if not exposed; modules of `system.*` are not.
         strict: Whether the schemas allow no other arguments and require all, as OpenAI's strict
             mode demands; the model passes null to omit an optional one.
 

@@ -8,7 +8,7 @@ from apcore_a2a_server.fields import OptionError
 from apcore_a2a_server.store import Store
 
 CountProcesses: TypeAlias = Callable[[Mapping[str, Any]], int]
-"""A function that reads the number of processes from the local variables of another one."""
+"""A function that reads the number of processes from the local variables of a server's function."""
 
 STORE_NAMES = {"InMemoryTaskStore": "the memory store", "SqliteStore": "SQLite"}
 
@@ -37,9 +37,9 @@ SERVERS: Mapping[tuple[str, str], tuple[str, CountProcesses]] = {
     ("hypercorn.asyncio.run", "uvloop_worker"): ("hypercorn", _count_hypercorn),
     ("granian.server.mp", "wrapped"): ("granian", _count_granian),
 }
-"""Servers by a function, with its module, that is on the call stack in each of their processes.
+"""Servers by the module and name of a function on the call stack of each of their processes.
 
-Its local variables are the only way for an application to learn the number of processes.
+The function's local variables are the only way for an application to learn the number of processes.
 """
 
 
@@ -55,7 +55,7 @@ def check_workers(store: Store) -> None:
 
 
 def check_server(store: Store) -> None:
-    """Check that the server that runs the application has one process, or they can share the store.
+    """Check that the application's server has one process, or a store that processes can share.
 
     Otherwise each process would have its own tasks, and report those of others as unknown.
 
@@ -74,7 +74,8 @@ def check_server(store: Store) -> None:
 def server_processes() -> tuple[str, int]:
     """Return the name of the server that has started this process, and its number of processes.
 
-    The number is 1 for a server that is not known, and for a process that reloads.
+    The number is 1 for an unknown server, and for uvicorn with `--reload`. For granian it is the
+    number of this process, counted from 1; the last one gets the number of all.
     """
     frame = currentframe()
     while frame is not None:
@@ -83,7 +84,7 @@ def server_processes() -> tuple[str, int]:
             server, count_processes = entry
             try:
                 return server, count_processes(frame.f_locals)
-            except (AttributeError, KeyError, TypeError, ValueError):  # another version of it
+            except (AttributeError, KeyError, TypeError, ValueError):  # an unknown version
                 return server, 1
         frame = frame.f_back
     return "", 1

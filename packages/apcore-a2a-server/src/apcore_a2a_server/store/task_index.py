@@ -1,4 +1,4 @@
-"""Tasks in memory: the index of those of an owner or a conversation, and large messages."""
+"""In-memory indexes of the tasks of an owner or a conversation, and a count of large messages."""
 
 from bisect import bisect_left, insort
 from collections import Counter
@@ -20,7 +20,7 @@ Encoded: TypeAlias = tuple[Message, bytes]
 """A message, and its JSON."""
 
 MAX_UNLISTED = 100
-"""Maximum number of tasks that are searched one by one, as lists would take more memory."""
+"""Number of tasks up to which ended ones are searched one by one: lists would take more memory."""
 
 MAX_BLOCK = 512
 """Maximum number of items in a block, and so of items that adding or removing one has to move."""
@@ -89,7 +89,7 @@ class StoredTask(Struct, gc=False):
 
 
 class Listing(Generic[T]):
-    """Items sorted by a number that only one of them has.
+    """Items sorted by a number that differs for each of them.
 
     Most items are added at the end, and removed at the beginning.
 
@@ -212,7 +212,7 @@ class TaskIndex(Struct, gc=False):
     """The tasks of one owner, or of one conversation.
 
     Attributes:
-        unlisted: tasks by id: all of them, or if `listed` is used those that have not ended.
+        unlisted: all tasks by id, or only those that have not ended if `listed` is used.
         listed: the ended tasks by state, if there are many tasks.
     """
 
@@ -282,13 +282,15 @@ class TaskIndex(Struct, gc=False):
             reverse=True,
         )
         total = len(matches)
-        pages: list[Iterable[StoredTask]] = []
-        pages.append(task for task in matches if get_number(task) < position)
+        sorted_parts: list[Iterable[StoredTask]] = []
+        sorted_parts.append(task for task in matches if get_number(task) < position)
         for ended_tasks in ended_lists:
             listing: Listing[StoredTask] = getattr(ended_tasks, query.order)
             total += len(listing) - listing.count_before(since, _time)
-            pages.append(takewhile(lambda task: task.time >= since, listing.before(position)))
-        return merge(*pages, key=get_number, reverse=True), total
+            sorted_parts.append(
+                takewhile(lambda task: task.time >= since, listing.before(position))
+            )
+        return merge(*sorted_parts, key=get_number, reverse=True), total
 
 
 def _has_ended(task: StoredTask) -> bool:
