@@ -271,6 +271,8 @@ class LineHandler(logging.StreamHandler[TextIO]):
         line = self._line_formatter.line(time.time(), name, logger, message, extra)
         with self.lock or nullcontext():
             self._waiting_lines.append(line + self.terminator)
+            if len(self._waiting_lines) > 1:
+                return  # the first one has scheduled their writing
         try:
             asyncio.get_running_loop().call_soon(self._write_waiting)
         except RuntimeError:  # there is no event loop
