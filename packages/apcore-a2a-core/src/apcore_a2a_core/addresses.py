@@ -52,7 +52,8 @@ METADATA_ADDRESSES = frozenset(
         ),
     )
 )
-"""Metadata services of clouds, which hand out credentials to any caller on the machine."""
+"""Metadata services of clouds, which hand out credentials to any caller on the machine, and other
+services at fixed addresses, such as DNS and time."""
 IPV4_EMBEDDING_NETWORKS = tuple(map(IPv6Network, ("::/96", "64:ff9b::/96", "64:ff9b:1::/48")))
 """Networks whose addresses end with an IPv4 address (RFC 4291 §2.5.5, RFC 6052)."""
 NAT64_LOCAL_USE = IPv6Network("64:ff9b:1::/48")

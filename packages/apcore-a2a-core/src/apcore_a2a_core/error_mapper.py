@@ -21,7 +21,7 @@ class ErrorTemplate(NamedTuple):
     code: int
     message: str
     reason: str
-    shown_type: str = ""  # the type shown instead, which hides skills that are denied or disabled
+    shown_type: str = ""  # shown instead: a type of the protocol, or one that hides a skill
 
 
 NOT_FOUND, SAFETY_LIMIT = "Skill not found: {}", "Safety limit exceeded"
@@ -173,8 +173,8 @@ def protocol_error(error: A2AError) -> Json:
 def is_callers_fault(error: BaseException, skill: str | None) -> bool:
     """Return whether *error* is due to the caller's message, and not to the skill itself.
 
-    apcore uses one class for both. The error is the skill's if it names another module, has a
-    longer call chain, or comes from validation of the output or from a malformed chunk.
+    apcore uses one class for both. The error is the skill's if it names another module, has a call
+    chain of several modules, or comes from validation of the output or from a malformed chunk.
     """
     details = object_of(error, "details")
     is_nested = is_array(chain := details.get("call_chain")) and len(chain) > 1

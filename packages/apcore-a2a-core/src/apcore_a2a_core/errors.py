@@ -68,7 +68,7 @@ class TokenRefusedError(Exception):
 
 
 def clean(text: str, limit: int = 1000) -> str:
-    r"""Return *text* for a log line: at most *limit* characters, without control characters.
+    r"""Return *text* for a log line: at most *limit* characters, no control characters but tabs.
 
     A line feed becomes a backslash and an n, so that a client cannot forge a line (NFR-SEC-002).
 

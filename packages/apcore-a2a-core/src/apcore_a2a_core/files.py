@@ -15,8 +15,9 @@ FILE_FORMATS = frozenset({"base64", "binary", "byte"})
 def file_members(schema: Schema) -> dict[str, str]:
     """Return the properties that are files in base64, and their media types.
 
-    These have a `format` for files, a `contentEncoding` or a `contentMediaType` (JSON Schema
-    2020-12 §8). Without the last, the media type is `application/octet-stream`: any file fits.
+    These have a `format` for files, a `contentEncoding`, or a `contentMediaType` other than JSON
+    (JSON Schema 2020-12 §8). Without the last, the media type is `application/octet-stream`: any
+    file fits.
 
     >>> file_members({"properties": {"photo": {"contentMediaType": "image/*"}, "n": {}}})
     {'photo': 'image/*'}

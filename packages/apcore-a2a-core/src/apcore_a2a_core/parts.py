@@ -203,7 +203,8 @@ def parse_inputs(text: str, hint: str = "") -> Json:
     """Parse *text* as a JSON object of inputs.
 
     Raises:
-        PartError: The text is not a JSON object; the error ends with *hint*.
+        PartError: The text is not a JSON object; if it is not JSON at all, the error ends
+            with *hint*.
     """
     try:
         value = load_json(text)
@@ -302,7 +303,7 @@ def check_json(media_type: str) -> None:
 def unwrap(output: object, descriptor: object) -> object:
     """Return *output* without the `{"result": …}` that apcore puts around values.
 
-    If apcore generated the schema from a function, it promises clients the object, so only text
+    A schema that apcore generated from a function promises clients the object, so only text
     and files are unwrapped. With other schemas, values are unwrapped unless the root is an object.
     """
     if not is_object(output) or list(output) != ["result"]:

@@ -147,7 +147,7 @@ class Check(Protocol):
 
     @property
     def check(self) -> str:
-        """Name of the check; the server distinguishes `acl`, `module_lookup` and `schema`."""
+        """Name of the check; the server knows `acl`, `module_lookup`, `module_id` and `schema`."""
         ...
 
     @property
@@ -179,9 +179,9 @@ class Validation(Protocol):
 class Executor(Protocol):
     """The part of apcore's Executor that the server uses; all of it is required.
 
-    In apcore's pipeline (`current_strategy`), a step at the end creates the task, when nothing can
-    refuse the call any more. For executors without that pipeline, the server calls `validate`
-    before it creates the task.
+    In apcore's pipeline (`current_strategy`), a step just before the module runs creates the task,
+    when nothing can refuse the call any more. For executors without that pipeline, the server calls
+    `validate` before it creates the task.
     """
 
     @property

@@ -62,7 +62,7 @@ _DECODERS: dict[type[Any], json.Decoder[Any]] = {}
 
 
 class JsonSizeError(ValueError):
-    """JSON with too many values, or nested too deeply; the message names the bound."""
+    """JSON with too many values or long integers, or nested too deeply; the message says which."""
 
 
 def is_object(value: object) -> TypeGuard[Json]:
@@ -94,7 +94,8 @@ def load_json(text: str | bytes, max_values: int = MAX_VALUES) -> Any:
     4,300 digits that Python parses.
 
     Raises:
-        JsonSizeError: The text has too many values, or is nested too deeply; it was not parsed.
+        JsonSizeError: The text has too many values or long integers, or is nested too deeply; it
+            was not parsed.
         ValueError: The text is not strict JSON. The message is not for callers.
 
     >>> load_json('{"n": 1}')
@@ -258,7 +259,8 @@ def narrow(value: Any, *, max_keys: int = MAX_KEYS, max_depth: int = MAX_DEPTH) 
     apcore's validation is strict, while clients that use protobuf write every number as a float.
 
     Raises:
-        PartError: There are too many keys, the nesting is too deep, or a number is not finite.
+        PartError: There are too many keys or items, the nesting is too deep, or a number is not
+            finite.
 
     >>> narrow({"n": 3.0, "x": [0.5]})
     {'n': 3, 'x': [0.5]}

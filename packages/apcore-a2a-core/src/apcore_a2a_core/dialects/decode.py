@@ -100,7 +100,8 @@ def parse_json(body: bytes, max_values: int = MAX_VALUES) -> Any:
 
     Raises:
         JSONParseError: The body is not JSON.
-        BodySizeError: The body has too many values to be parsed, or is nested too deeply.
+        BodySizeError: The body has too many values or long integers to be parsed, or is nested
+            too deeply.
     """
     try:
         return load_json(body, max_values)
@@ -121,8 +122,8 @@ def decode(kind: type[D], value: Any, path: str = "params", *, version: Version 
             require none.
 
     Raises:
-        InvalidParamsError: A member has a wrong type, is missing, or is given under both its
-            name in JSON and its name in the `.proto` file.
+        InvalidParamsError: A member has a wrong type or value, is missing, or is given under
+            both its name in JSON and its name in the `.proto` file.
 
     Example:
         ```python
@@ -147,7 +148,7 @@ def _require(request: Data, value: Json, path: str, version: Version) -> None:
     """Check that a request has all required members (§5.7).
 
     Raises:
-        InvalidParamsError: A member is missing.
+        InvalidParamsError: A member is missing, or the message is not from the user.
     """
     for name, spellings in REQUIRED.get(type(request).__name__, {}).items():
         if spelling := spellings.get(version):
@@ -369,7 +370,7 @@ def _upgrade_part(value: Json) -> Json:
 
 
 def _without_wrapper(value: Json, metadata: Json) -> Json:
-    """Return a part with its data unwrapped: for 0.3, the SDK puts all but objects into one."""
+    """Return a part with its data unwrapped: for 0.3, the SDK wraps data that is not an object."""
     if not is_object(data := value.get("data")):
         return value
     other_metadata = {name: item for name, item in metadata.items() if name != "data_part_compat"}

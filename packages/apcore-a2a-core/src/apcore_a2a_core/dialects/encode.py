@@ -76,7 +76,7 @@ class V03(V1):
     version = "0.3"
 
     def message(self, value: Data) -> Json:
-        """Return any of our data in the dialect."""
+        """Return a message, a part, an artifact, a task or an event in the dialect."""
         document: Json = WRITERS_03[type(value)](value)
         return document
 

@@ -37,7 +37,7 @@ ERROR_TYPES = {code: kind.__name__ for kind, code in JSON_RPC_ERROR_CODE_MAP.ite
 def read_send(body: Json) -> Json:
     """Return *body*, in the JSON of JSON-RPC or in ProtoJSON, as the params of `message/send`.
 
-    ProtoJSON omits `blocking` if it is false, so a send without it does not wait.
+    ProtoJSON omits a false `blocking`, so a send whose configuration lacks it does not wait.
 
     Raises:
         InvalidParamsError: A member is given in two spellings.
@@ -122,7 +122,7 @@ class V03ProtoJson(V1):
     version = "0.3"
 
     def message(self, value: Data) -> Json:
-        """Return any of our data in the dialect."""
+        """Return a task or an event in the dialect."""
         document: Json = to_builtins(value)
         _adapt(document)
         return document
