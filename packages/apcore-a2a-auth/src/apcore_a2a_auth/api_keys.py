@@ -60,7 +60,8 @@ class APIKeyAuthenticator:
             keys.
 
     Raises:
-        ConfigurationError: There are no keys, or one of them is malformed.
+        ConfigurationError: There are no keys, one is malformed or given twice, or the file cannot
+            be read.
 
     Example:
         ```python

@@ -119,8 +119,8 @@ class CardVerifier:
         keys: Pinned public keys: each in PEM, the `Path` of a file, or a JSON Web Key; or a whole
             key set.
         jwks_url: URL of a key set, which is fetched when a card is verified, and kept for a minute.
-        jku_origins: Origins such as `https://agents.example.com`. A key set that a card names
-            itself (`jku`) is fetched only from these.
+        jku_origins: Origins such as `https://agents.example.com`. The key set that a card itself
+            names (`jku`) is fetched only from these.
         algorithms: Accepted algorithms.
 
     Raises:

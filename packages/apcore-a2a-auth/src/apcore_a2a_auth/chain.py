@@ -16,7 +16,7 @@ class ChainAuthenticator:
 
     If an authenticator raises, the next ones are still tried.
 
-    Each has its own namespace of principals. Of two with the same name, the second is renamed, for
+    Each has its own namespace of principals; a second one of the same name is renamed, for
     example to `jwt2`.
 
     Args:

@@ -25,7 +25,7 @@ class ClaimMapping:
 
     Attributes:
         id: Claim with the id: one line of at most 255 characters. A token without it is refused.
-        type: Claim with the type; without it, the type is `user`.
+        type: Claim with the type; the type is `user` without a valid one, and for `system`.
         roles: Claim with the roles: an array, or a string separated by spaces or commas.
         attrs: Names of attributes and their claims; None for all claims except technical ones.
 

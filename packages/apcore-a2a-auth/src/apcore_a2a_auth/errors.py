@@ -2,7 +2,7 @@
 
 AuthError
 ├── ConfigurationError      (also a ValueError) at start-up: the options are invalid
-├── KeysUnavailableError    the keys of the issuer cannot be fetched
+├── KeysUnavailableError    the keys for tokens or cards cannot be fetched
 └── CardSignatureError      an Agent Card has no valid signature
 
 A refused token is core's `TokenRefusedError`, which the server turns into a 401.
@@ -18,11 +18,11 @@ class ConfigurationError(AuthError, ValueError):
 
 
 class KeysUnavailableError(AuthError):
-    """The issuer's keys cannot be fetched, so tokens cannot be verified at the moment.
+    """Keys cannot be fetched, so tokens or cards cannot be verified at the moment.
 
-    The message contains the URL, but nothing that the issuer sent.
+    The message contains the URL, but nothing that its server sent.
     """
 
 
 class CardSignatureError(AuthError):
-    """An Agent Card that is not signed by a known key, or was changed; the message says which."""
+    """An Agent Card without a valid signature by a known key; the message says what is wrong."""

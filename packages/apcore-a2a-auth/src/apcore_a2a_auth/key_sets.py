@@ -58,8 +58,10 @@ class KeySets:
     def find(self, key_id: str | None, jku: str | None) -> list[VerificationKey]:
         """Return the keys with this id in the configured set, and in the one at *jku* if allowed.
 
+        If *key_id* is None, the keys may have any id.
+
         Raises:
-            KeysUnavailableError: A key set cannot be fetched, and is not cached.
+            KeysUnavailableError: A key set cannot be fetched, and none that is recent is cached.
         """
         urls = [self._url] if self._url is not None else []
         if jku is not None and jku != self._url and origin_of(jku) in self._origins:
@@ -97,7 +99,7 @@ class KeySets:
 
 
 def origin_of(url: str) -> tuple[str, str, int | None] | None:
-    """Return the origin of *url*: scheme, host and port; None if it is not http or https."""
+    """Return the scheme, host and port of *url*; None if it is not http(s), or has a user."""
     try:
         parts = urlsplit(url)
         port = parts.port or {"https": 443, "http": 80}.get(parts.scheme)
@@ -111,8 +113,8 @@ def fetch_document(url: str) -> Json:
     """Return the JSON object at *url*, of at most `MAX_BYTES`, without following redirects.
 
     Raises:
-        ValueError: The response is not such an object.
-        httpx.HTTPError: There is no response in time.
+        ValueError: The response is not such an object, or takes too long.
+        httpx.HTTPError: The request failed, or there was no response in time.
     """
     headers = {"accept": "application/json", "accept-encoding": "identity"}
     body, deadline = bytearray(), monotonic() + TIMEOUT

@@ -13,7 +13,7 @@ from jwt import InvalidKeyError, PyJWK, get_algorithm_by_name
 from .errors import ConfigurationError
 
 Source: TypeAlias = str | bytes | PathLike[str]
-"""A secret or a public key, or the path of a file with one."""
+"""A secret, or a public or private key; or the path of a file with one."""
 
 RSA = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
 HMAC = {"HS256": 32, "HS384": 48, "HS512": 64}

@@ -53,8 +53,8 @@ def mint(
         claims: Further claims, such as `scope`.
 
     Raises:
-        ValueError: The id is not valid in a token, the identity is the system itself, or
-            *claims* contains a claim that `mint` sets.
+        ValueError: The id is not valid in a token, the identity is the system itself, *audience*
+            is empty, *lifetime* is out of range, or *claims* contains a claim that `mint` reserves.
         ConfigurationError: The key is not usable.
 
     Example:
@@ -88,7 +88,8 @@ def mint(
     if issuer is not None:
         payload["iss"] = issuer
     if repeated := payload.keys() & (claims or {}).keys() | TECHNICAL & (claims or {}).keys():
-        raise ValueError(f"claims must not have any that mint sets: {', '.join(sorted(repeated))}")
+        names = ", ".join(sorted(repeated))
+        raise ValueError(f"claims must not have any that mint reserves: {names}")
     headers = {"kid": key.key_id} if key.key_id else None
     return jwt.encode({**(claims or {}), **payload}, key.private, key.algorithm, headers)
 

@@ -15,7 +15,7 @@ from jwt import get_algorithm_by_name
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from .errors import ConfigurationError
-from .keys import MIN_RSA_BITS, RSA, Source, algorithms_of, read_key
+from .keys import MAX_RSA_BITS, MIN_RSA_BITS, RSA, Source, algorithms_of, read_key
 
 THUMBPRINT_MEMBERS = ("crv", "e", "kty", "n", "x", "y")
 """Members of a public key that its thumbprint covers (RFC 7638 §3.2, RFC 8037 §2)."""
@@ -61,8 +61,9 @@ class SigningKey:
             algorithms, default = algorithms_of(self.private.public_key()), "RS256"
             if not algorithms:
                 raise ConfigurationError(
-                    f"The private key cannot sign: give an RSA key of at least {MIN_RSA_BITS} "
-                    "bits, or a key for EC (P-256, P-384, P-521, secp256k1), Ed25519 or Ed448"
+                    f"The private key cannot sign: give an RSA key of {MIN_RSA_BITS} to "
+                    f"{MAX_RSA_BITS} bits, or a key for EC (P-256, P-384, P-521, secp256k1), "
+                    "Ed25519 or Ed448"
                 )
         else:
             verification_key = read_key(content)
