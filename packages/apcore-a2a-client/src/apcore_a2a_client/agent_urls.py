@@ -13,7 +13,7 @@ LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::")
 
 
 def is_agent_url(url: httpx.URL) -> bool:
-    """Return whether an agent can be at *url*: http or https, a valid host and port."""
+    """Return whether an agent can be at *url*: http or https, a valid host and port, no user."""
     try:
         # Sockets encode the host like this, and refuse labels that are too long.
         url.raw_host.decode("ascii").encode("idna")
@@ -27,7 +27,7 @@ def is_agent_url(url: httpx.URL) -> bool:
 def origin(url: httpx.URL) -> Origin:
     """Return the origin of *url*, to which credentials belong (RFC 6454).
 
-    All names of this machine count as one host, since agents that listen on all interfaces call
+    The names in `LOOPBACK_HOSTS` count as one host, since agents that listen on all interfaces call
     themselves localhost.
 
     Example:
@@ -90,7 +90,8 @@ def agent_url(text: str) -> httpx.URL:
     """Return the URL in *text*, without the path of the card if it has one (FR-CLI-001.2).
 
     Raises:
-        ValueError: It is not an http or https URL; the message shows no password.
+        ValueError: It is not an http or https URL, or has credentials or a query; the message
+            shows no password.
     """
     expected = "The agent's URL must be http or https with a host, such as http://127.0.0.1:8000"
     try:

@@ -56,7 +56,7 @@ class Discovery:
         base: The agent's base URL.
         ttl: Seconds for which a card is cached.
         protocol: The required protocol version; None for any in the card.
-        trusted_origins: Origins other than that of `base` to which credentials may be sent.
+        trusted_origins: The origin of `base`, and others to which credentials may be sent.
         verify_card: Called with the JSON of each card that is fetched, before it is used.
         last_card: The last card that was fetched, even if it has expired; None if there is none.
     """
@@ -194,14 +194,16 @@ class Discovery:
     def binding(self, deadline: float = inf, headers: Headers = NO_HEADERS) -> Steps[Binding]:
         """Return the binding of the first interface in the card that is supported.
 
+        If `protocol` is given and no interface is supported, this is JSON-RPC at the base URL.
+
         An API key is placed where the card requires it, and OAuth 2 tokens come from the endpoint
         in the card if no other one is known. *headers* belong to the request to send: the card,
         which all callers share, is fetched without them.
 
         Raises:
             CardRefusedError: `verify_card` refused the card.
-            A2ADiscoveryError: No interface is supported. Those over http are not if the card was
-                fetched over https.
+            A2ADiscoveryError: There is no usable card, or no supported interface. Those over http
+                are not supported if the card was fetched over https.
             CredentialsRefusedError: All supported interfaces, or the token endpoint in the card,
                 are at other origins, and the client has credentials.
             DestinationRefusedError: All supported interfaces are at addresses that are not allowed.

@@ -67,9 +67,10 @@ class A2ADiscoveryError(A2AError):
     """The agent has no card that this client can use (FR-CLI-002.4).
 
     Attributes:
-        url: The URL of the card that was requested last.
+        url: The URL of the card that was requested last; the agent's base URL if the card has no
+            interface that this client supports.
         status_code: The HTTP status of the response; None if the response could not be read, or
-            if the card has no interface that this client supports.
+            if the card was refused or has no such interface.
     """
 
     def __init__(self, message: str, *, url: str, status_code: int | None = None) -> None:
@@ -79,7 +80,7 @@ class A2ADiscoveryError(A2AError):
 
 
 class CardRefusedError(A2ADiscoveryError):
-    """The function passed as `verify_card` refused the card, so nothing was sent.
+    """The function passed as `verify_card` refused the card, so nothing else was sent.
 
     `__cause__` is the exception that the function raised.
     """
@@ -163,7 +164,8 @@ class A2AServerError(A2AError):
     Attributes:
         code: The JSON-RPC code; over HTTP+JSON, its equivalent.
         data: The `data` or `details` of the error object.
-        reason: The reason of the `ErrorInfo` in `data`, such as `TASK_NOT_FOUND`.
+        reason: The reason of the `ErrorInfo` in `data`, such as `TASK_NOT_FOUND`, or else the
+            `type` in `data`; empty if there is neither.
         status_code: The HTTP status.
     """
 

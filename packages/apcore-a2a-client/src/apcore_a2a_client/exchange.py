@@ -200,6 +200,7 @@ class Exchange:
         Raises:
             A2AConnectionError: The last attempt failed.
             A2AProtocolError: The response is too large or compressed, or a redirect is refused.
+            DestinationRefusedError: The guard does not allow a host.
         """
         deadline = self.earlier_deadline(deadline)
         retried_statuses = (429, 502, 503, 504) if spec.safe else (429, 503)

@@ -34,7 +34,7 @@ def check_headers(headers: Headers | None) -> dict[str, str]:
     """Return *headers* with names in lower case.
 
     Raises:
-        TypeError: They are not a mapping of strings.
+        TypeError: They are not a mapping.
         ValueError: A name or value is not valid in HTTP, or the client sets the header itself.
     """
     if headers is None:

@@ -76,7 +76,7 @@ class Operations(WebhookOperations):
         `blocking=False` and `wait`, or use `call`.
 
         Args:
-            message: A str, a dict (data), a list of parts (`Part`, str, dict or bytes), or a
+            message: A str, bytes (a file), a dict (data), a list of these and of `Part`, or a
                 `Message`. It gets an id if it has none.
             skill: The skill to call; sent as `metadata.skillId`.
             context_id: The conversation of the message.
@@ -358,6 +358,7 @@ class Operations(WebhookOperations):
                 of its chunks.
             InputRequired: The task waits for input: answer it with `reply`.
             StreamRestartedError: The task was restarted, and *on_restart* is not given.
+            A2ATimeoutError: The task was not settled in time.
         """
         start = bindings.STREAM, message_params(input, skill, context_id, None, metadata)
         events = self._events(headers, start=start, deadline=deadline_after(timeout))

@@ -62,7 +62,7 @@ TokenSteps: TypeAlias = Generator[httpx.Request, Answer, str]
 
 
 class DeclaredSource(NamedTuple):
-    """A card's source of tokens, a token URL or an issuer, and the scopes it requires."""
+    """A card's source of tokens (a token URL or an issuer), and the scopes the card requires."""
 
     location: str
     is_issuer: bool
@@ -416,7 +416,7 @@ def _parse(answer: Answer, url: httpx.URL) -> Json:
 
 
 def _read(response: httpx.Response) -> Answer:
-    """Read a response of the authorization server, and leave it an empty stream."""
+    """Read a response of the authorization server, and give it an empty stream instead."""
     stream: Any = response.stream
     body = bytearray()
     try:
