@@ -140,7 +140,7 @@ RESULT = {"jsonrpc": "2.0", "id": 1, "result": {}}
         (
             {"malformed": PlainTextResponse("<h1>Oops\x1b[31m", 500)},
             "malformed json: ProtocolViolation: expected the error -32700, "
-            "got HTTP 500 with text/plain that is not JSON",
+            "got HTTP 500 with text/plain that is not a JSON object",
         ),
         (
             {"SubscribeToTask": [RESULT]},
@@ -154,7 +154,7 @@ RESULT = {"jsonrpc": "2.0", "id": 1, "result": {}}
         (
             {"SendStreamingMessage": []},
             "refused stream: ProtocolViolation: expected the error -32602, "
-            "got HTTP 200 with text/event-stream that is not JSON",
+            "got HTTP 200 with text/event-stream that is not a JSON object",
         ),
     ],
 )

@@ -196,7 +196,9 @@ class _VersionChecks:
         skill = card.skill(self._skill or "")
         is_dangerous = arguments.skill is None and skill and {*skill.tags} & DANGEROUS
         self._skip_reason = (
-            "the only skill is destructive: name it to call it" if is_dangerous else ""
+            "the only skill is destructive or needs approval: name it to call it"
+            if is_dangerous
+            else ""
         )
 
     def run(self) -> Iterator[Check]:
@@ -290,7 +292,7 @@ class _VersionChecks:
         return _expect_status(self._wire.ask(MALFORMED, path=self._path("/message:send")), 400)
 
     def refused_stream(self) -> str:
-        """Request the stream of a task that does not exist, and a stream without a message."""
+        """Request the stream of an unknown task and, over JSON-RPC, a stream without a message."""
         if not self._speaks_json_rpc():
             path = self._path(f"/tasks/{UNKNOWN_TASK}:subscribe")
             statuses = (404,) if self._card.capabilities.streaming else (400, 404)

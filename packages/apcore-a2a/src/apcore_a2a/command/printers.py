@@ -13,7 +13,7 @@ from apcore_a2a_client import AgentCard, Task, TaskPage
 CONTROL_CHARACTERS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-"""Terminal controls except line feeds and tabs, bidirectional controls and lone surrogates."""
+"""Lone surrogates, bidirectional controls, and terminal controls but line feeds and tabs."""
 
 
 def clean(text: str) -> str:

@@ -14,8 +14,8 @@ from click.core import ParameterSource
 
 EPILOG = """
 Exit codes: 0 success, 1 wrong arguments, 2 the agent can't be reached or does not speak A2A, 3 it
-refused the request or the credentials, or the task failed, 4 the task waits for input, 130
-interrupted.
+refused the request or the credentials, or the task, a check or a test failed, 4 the task waits for
+input, 130 interrupted.
 """
 
 

@@ -86,7 +86,10 @@ def serve(ctx: click.Context, /, **_: Any) -> int:
 def _choose_targets(
     ctx: click.Context, targets: Sequence[str], folder: str | None, *, has_others: bool
 ) -> list[str | Path]:
-    """Return the targets, and the folder of modules if a flag sets it or there are no targets."""
+    """Return the targets, and the folder of modules if a flag sets it or there are no targets.
+
+    Without targets, but with other modules (*has_others*), the folder counts only if it is set.
+    """
     if Path.cwd().as_posix() not in sys.path:  # as `python -m` does, for package.module
         sys.path.insert(0, str(Path.cwd()))
     is_flag = ctx.get_parameter_source("extensions_dir") is ParameterSource.COMMANDLINE

@@ -35,7 +35,7 @@ class Answer(NamedTuple):
     def __str__(self) -> str:
         if self.body is None:
             media_type = self.media_type or "no content type"
-            return f"HTTP {self.status} with {media_type} that is not JSON"
+            return f"HTTP {self.status} with {media_type} that is not a JSON object"
         if self.code is not None:
             return f"the error {str(self.code)[:100]} (HTTP {self.status})"
         member = "a result" if "result" in self.body else "neither a result nor an error"
