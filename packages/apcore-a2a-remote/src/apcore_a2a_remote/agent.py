@@ -274,6 +274,7 @@ class RemoteAgent(Connection):
 
         Raises:
             A2AError: The agent can't be reached, or refuses the message.
+            RemoteFailedError: The agent ended its response without a task.
         """
         task: Task | None = None
         message = Message.of(content)

@@ -43,7 +43,7 @@ from .errors import (
 from .spans import remote_span
 
 MAX_METADATA = 32 * 1024
-"""Maximum size of the metadata of a remote task that is passed on, in bytes."""
+"""Maximum size of the metadata that is passed on from a remote task, in bytes."""
 OWN_METADATA = frozenset({"skillId", "apcore", "states", USAGE})
 """Members of a task's metadata that are about that task alone."""
 NOT_FORWARDED = frozenset({"skillId", "idempotencyKey", HOPS})
@@ -65,7 +65,7 @@ class Pending:
         hops: The number of agents that the call has passed through.
         question: The id of the message with the question.
         approval: The id of the request, if the agent asks for a yes or a no; else None.
-        usage: The tokens that the task has used up to the pause.
+        usage: The tokens that the task had used when it paused.
     """
 
     remote: str
@@ -190,7 +190,7 @@ class Call:
             raise ModuleTimeoutError(self._module_id, int(self._seconds * 1000)) from None
 
     async def _events(self) -> AsyncGenerator[Event]:
-        """Yield the events of the task, and answer its request for an approval given here."""
+        """Yield the events of the task, and answer requests for approvals that were given here."""
         message, task_id = self._new_message(), self._pending.task if self._pending else None
         while True:
             async with aclosing(self._events_of(message, task_id)) as events:
@@ -233,7 +233,7 @@ class Call:
         )
 
     def _new_message(self) -> Message:
-        """Return the message that starts the task, or the unchanged answer of the caller."""
+        """Return the message that starts the task, or passes on the answer of the caller."""
         pending = self._pending
         if pending is not None and pending.approval is not None:
             approved = self._services.approved is True
@@ -385,7 +385,7 @@ class Call:
         return is_gated and is_for_skill and approval.get("arguments") == dict(self._inputs)
 
     def _take_pending(self) -> Pending | None:
-        """Return the paused task that the caller has answered; None if another call owns it."""
+        """Return the paused task that the caller has answered, if it belongs to this call."""
         services = self._services
         if getattr(services, "answer", None) is None:
             return None

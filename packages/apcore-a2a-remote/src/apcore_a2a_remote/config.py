@@ -45,11 +45,11 @@ MINT_KEYS: dict[str, Any] = {
 }
 """Keys of `mint` of a remote agent, and the types of their values."""
 TOKEN_VARIABLE = "APCORE_A2A_REMOTE_TOKEN_"
-"""The environment variable with a bearer token for an agent, whose name follows."""
+"""Prefix of the environment variable with an agent's bearer token; the agent's name follows."""
 KEY_VARIABLE = "APCORE_A2A_REMOTE_KEY_"
-"""The environment variable with an API key for an agent, whose name follows."""
+"""Prefix of the environment variable with an agent's API key; the agent's name follows."""
 SECRET_VARIABLE = "APCORE_A2A_REMOTE_SECRET_"
-"""The environment variable with the secret of an OAuth 2 client, before the agent's name."""
+"""Prefix of the environment variable with an OAuth 2 secret; the agent's name follows."""
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
@@ -79,7 +79,7 @@ def _parse_entry(entry: str | Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of an entry.
 
     Raises:
-        ValueError: It has unknown keys, or values of other types.
+        ValueError: It lacks a key, or has unknown keys or values of other types.
     """
     if isinstance(entry, str):
         name, separator, url = entry.partition("=")

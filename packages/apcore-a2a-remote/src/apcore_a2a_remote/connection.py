@@ -140,7 +140,7 @@ class Connection:
             self.open_calls -= 1
 
     def check_exposed(self, module_id: str, context: Any) -> None:
-        """Refuse a direct call by another agent, unless the modules are exposed.
+        """Refuse a direct call by a client of our server, unless the modules are exposed.
 
         Raises:
             ModuleNotFoundError: Only modules of this program may call the module.

@@ -1,8 +1,9 @@
 """Errors of remote agents as errors of apcore.
 
 Callers see errors that they can act on: that an input is wrong, that a skill does not exist or may
-not be called, or that a call took too long. Any other error is a `RemoteFailedError`, whose message
-is the same for all reasons: the text of another agent only gets into the log.
+not be called, that approval was denied, or that a call took too long. Any other error is a
+`RemoteFailedError`, whose message is the same for all reasons: the text of another agent only gets
+into the log.
 
 ModuleError (apcore)
 ├── RemoteFailedError       the agent failed, refused, or cannot be reached; code REMOTE_FAILED
@@ -91,7 +92,7 @@ def error_of(error: Exception, module_id: str, *, is_new: bool, seconds: float) 
     Args:
         error: The exception.
         module_id: The module that called.
-        is_new: Whether the call was to start a task; otherwise it was to answer one.
+        is_new: Whether the call was to start a task, and there is none yet.
         seconds: Time limit of the call.
     """
     if isinstance(error, InvalidParamsError):

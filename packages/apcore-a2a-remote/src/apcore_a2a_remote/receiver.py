@@ -26,7 +26,7 @@ class WebhookReceiver:
         url: The address at which the agents reach this application.
 
     Raises:
-        ValueError: The URL has no host, or no path.
+        ValueError: The URL is not http or https, or has no host or no path.
 
     Example:
         ```python
@@ -60,7 +60,7 @@ class WebhookReceiver:
             del self._expected[token]
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """Respond to a notification: 204, or 401 without the token of a task that is expected."""
+        """Respond with 204; 401 without the token of an expected task, 405 for other methods."""
         if scope["type"] != "http":
             return
         if scope["method"] != "POST":
