@@ -1,6 +1,6 @@
 """Agents of other frameworks as apcore modules, and so as A2A agents.
 
-Names are loaded on first use, and no framework is imported before one of its agents is served.
+Names are loaded on first use, and no framework is imported before one of its agents is bridged.
 """
 
 from typing import TYPE_CHECKING

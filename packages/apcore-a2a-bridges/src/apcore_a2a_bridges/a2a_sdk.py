@@ -1,7 +1,7 @@
 """Agents written as an `AgentExecutor` of a2a-sdk, run by the engine of this project.
 
 ModuleError
-├── AgentFailedError      the executor has ended its task as failed
+├── AgentFailedError      the executor has ended its task as failed, or raised an A2AError
 └── AgentRejectedError    the executor has rejected its task
 """
 
@@ -57,7 +57,7 @@ INTERRUPTED = {
 
 
 class AgentFailedError(ModuleError):
-    """The executor has ended its task as failed, with this text as its status message."""
+    """The executor has ended its task as failed, or raised an `A2AError`, with this text."""
 
     def __init__(self, message: str) -> None:
         super().__init__(code="AGENT_FAILED", message=message)

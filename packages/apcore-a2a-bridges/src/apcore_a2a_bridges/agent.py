@@ -23,7 +23,7 @@ from .turn import ANSWER, Turn
 PartIn: TypeAlias = Callable[[Mapping[str, Any], Turn], Any]
 PartOut: TypeAlias = Callable[[Any, Turn], Any]
 MAX_ID = 64
-"""Maximum length of an id that is made from the name of an agent, in characters."""
+"""Maximum length of an id made from an agent's name, in characters, without the prefix `agent_`."""
 RESERVED = frozenset({"acl", "apcore", "core", "internal", "plugin", "schema", "system"})
 """First segments of ids that apcore keeps for itself."""
 

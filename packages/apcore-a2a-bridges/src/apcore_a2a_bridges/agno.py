@@ -53,8 +53,8 @@ def part_in(part: Mapping[str, Any], turn: Turn) -> Any:
 def part_out(event: Any, turn: Turn) -> Any:
     """Convert an event or an output of Agno to chunks.
 
-    Text stays text, tools become progress, and files that the run has made become files. Other
-    events, such as reasoning and the events of team members, are dropped.
+    Text stays text, tools become progress, tokens become usage, and files that the run has made
+    become files. Other events, such as reasoning and the texts of team members, are dropped.
     """
     kind = getattr(event, "event", None)
     if not isinstance(kind, str):

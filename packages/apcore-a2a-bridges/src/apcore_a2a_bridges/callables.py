@@ -119,11 +119,13 @@ class ObjectAgent(Agent):
     """An object with a method `invoke`, and perhaps `stream`, `cancel`, `close` and `get_metadata`.
 
     These are the methods of adapters of a2a-adapter. `invoke` and `stream` get the text of the
-    user, and `context_id` if they take it; `cancel` is called when a turn is canceled.
+    user. They and `cancel`, which is called when a turn is canceled, also get `context_id` and
+    `task_id` if they take them.
 
     Args:
         adapter: The object.
-        options: Options of `Agent`; name, description and version come from `get_metadata`.
+        options: Options of `Agent`; by default, name, description and version come from
+            `get_metadata`.
     """
 
     def __init__(self, adapter: Any, **options: Any) -> None:

@@ -88,7 +88,7 @@ def object_at(value: Any, *names: str) -> Json:
 
 
 class Command(NamedTuple):
-    """The arguments of a program, the first of which is its name, and its input."""
+    """The arguments of a program, beginning with its name, and its input."""
 
     arguments: Sequence[str]
     text: str = ""
@@ -237,7 +237,7 @@ class CommandAgent(Agent):
 
 
 def digest_of(turn: Turn) -> str:
-    """Return an id of the conversation of this caller that programs accept: 32 hex digits."""
+    """Return an id for the caller's conversation that programs accept: 32 hex digits."""
     return sha256(turn.session_id.encode()).hexdigest()[:32]
 
 

@@ -1,4 +1,4 @@
-"""Crews and flows of CrewAI: reviews and questions pause the task."""
+"""Crews of CrewAI: a review of a result pauses the task."""
 
 # CrewAI is not installed where the types are checked, so its objects are Any.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
@@ -36,8 +36,8 @@ MAX_NAME = 80
 def part_out(event: Any, turn: Turn) -> Any:
     """Convert an event or an output of CrewAI to chunks.
 
-    Text stays text; tasks, agents, tools and methods of flows become progress; typed
-    outputs become data. Other events are dropped.
+    Text stays text; tasks, agents, tools and methods of flows become progress; tokens become usage;
+    typed outputs become data. Other events are dropped.
     """
     kind = getattr(event, "type", None)
     if kind == "llm_stream_chunk":
@@ -91,7 +91,7 @@ class _PausedCrew:
 class CrewAIAgent(Agent):
     """A crew of CrewAI. Each turn has a copy of it.
 
-    A placeholder of its tasks and agents gets the text of the message; several placeholders are
+    A single placeholder in its tasks and agents gets the text of the message; several are
     the inputs of a typed skill. The crew gets the conversation as CrewAI's chat messages. A task
     with `human_input` pauses after its result, until the user accepts it.
 
@@ -120,7 +120,7 @@ class CrewAIAgent(Agent):
             self.output_schema = output_schema_of(output_type)
 
     async def run(self, turn: Turn) -> AsyncIterator[Any]:
-        """Run the crew up to the next task that asks for a review."""
+        """Run the crew up to the next task that asks for a review, or to its end."""
         keep_private()
         paused, feedback = await self._load_paused(turn)
         done_count = len(paused.outputs) - (feedback is not None)

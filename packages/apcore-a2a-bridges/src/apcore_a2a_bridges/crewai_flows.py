@@ -160,7 +160,7 @@ class CrewAIFlowAgent(Agent):
 
 
 def _inputs_model(state: BaseModel) -> type[BaseModel]:
-    """Return the model of the inputs of a typed state: its fields, without the id."""
+    """Return the model of the inputs of a typed state: its fields, except `id` and `history`."""
     fields = [*type(state).model_fields.items()]
     inputs: Any = {name: (f.annotation, f) for name, f in fields if name not in {ID, HISTORY}}
     model: type[BaseModel] = create_model(f"{type(state).__name__}Inputs", **inputs)
@@ -188,7 +188,7 @@ class _InputProvider:
 
 @cache
 def _persistence_type() -> Any:
-    """Return the type of the persistence of a run, which needs CrewAI for its base."""
+    """Return the class for the persistence of a run; its base class is in CrewAI."""
     from crewai.flow.async_feedback import PendingFeedbackContext
     from crewai.flow.persistence import FlowPersistence
 

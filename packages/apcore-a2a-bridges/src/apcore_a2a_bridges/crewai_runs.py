@@ -36,11 +36,11 @@ class CrewAIError(RuntimeError):
 
 
 class Stopped(BaseException):
-    """Raised inside a run that was canceled; CrewAI catches every `Exception`."""
+    """Raised inside a canceled run. A BaseException, since CrewAI catches every `Exception`."""
 
 
 class Question(BaseException):
-    """Raised inside a run that has a question for the user; CrewAI catches every `Exception`.
+    """Raised inside a run that has a question for the user. A BaseException, like `Stopped`.
 
     Args:
         text: The question.

@@ -135,7 +135,7 @@ def register_bridge(name: str, target: str | Callable[..., Any]) -> None:
 
 
 def register_adapter(name: str) -> Callable[[T], T]:
-    """Decorate a class that `load_bridge` makes when a config has this name.
+    """Decorate a class, so that `load_bridge` instantiates it for configs with this `bridge`.
 
     >>> @register_adapter("parrot")
     ... class Parrot(Agent):
@@ -162,6 +162,7 @@ def load_bridge(config: Mapping[str, Any]) -> Any:
     Raises:
         AgentConfigError: The config names neither a bridge nor an agent, or there is no such
             bridge, agent or option.
+        ImportError: There is no module at the address of the agent.
 
     >>> load_bridge({"agent": "platform:node", "name": "host"}).module_id
     'host'

@@ -231,7 +231,7 @@ class ADKAgent(Agent):
         turn.ask(question, data, state=state, parts=parts)
 
     def _add_metadata(self, turn: Turn, event: Any) -> None:
-        """Add the metadata that clients of ADK expect to the task's metadata."""
+        """Add to the task's metadata what clients of ADK expect there."""
         details = {
             "app_name": self._app_name,
             "user_id": user_id_of(turn),
@@ -261,7 +261,7 @@ def _text_of(event: Any) -> str:
 
 
 def _without_texts(event: Any) -> Any:
-    """Return an event without its texts, which have been sent in chunks."""
+    """Return an event without its texts, which are sent in chunks or as typed output."""
     if not event.content:
         return event
     other_parts = [part for part in _parts_of(event) if not part.text]

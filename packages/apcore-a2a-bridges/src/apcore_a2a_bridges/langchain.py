@@ -256,7 +256,7 @@ def _add_outputs(total: Any, value: Any) -> Any:
 
 
 def _is_a(value: Any, name: str) -> bool:
-    """Return whether a value has a type with a full name among its ancestors."""
+    """Return whether the type of a value, or an ancestor of that type, has this full name."""
     return any(f"{kind.__module__}.{kind.__qualname__}" == name for kind in type(value).__mro__)
 
 

@@ -87,7 +87,7 @@ def part_out(event: Any, turn: Turn) -> Any:
 
 
 class LangGraphAgent(Agent):
-    """A compiled graph: one that takes messages is a chat agent, and any other is a typed skill.
+    """A compiled graph: one that takes messages or a text is a chat agent, any other a typed skill.
 
     With a checkpointer, the graph remembers each conversation of a caller in a thread of its own,
     and `interrupt()` asks the user. Without a checkpointer, it gets the messages so far.
