@@ -14,7 +14,7 @@ READ_SIZE = 64 * 1024
 MAX_LINE = 16 * 1024 * 1024
 """Maximum size of a line of the output, in bytes."""
 MAX_ERRORS = 4096
-"""Number of bytes from the end of the error output that are logged."""
+"""Number of bytes from the end of the error output that are kept."""
 IDLE = 1.0
 """Seconds without output after which to check whether the program has ended."""
 
@@ -77,13 +77,13 @@ class Program:
         return await self._wait_for(asyncio.StreamReader.readline)
 
     async def exit_code(self) -> int:
-        """Return the exit code, once the program and its error output have ended."""
+        """Return the exit code; wait up to `IDLE` seconds for the rest of the error output."""
         code = await self._process.wait()
         await asyncio.wait(self._helpers, timeout=IDLE)
         return code
 
     async def end(self) -> None:
-        """End the program, and all processes that it has started and left running.
+        """End the program, and the other processes of its group.
 
         This happens in a separate task, because a run may be canceled again while it waits.
         """
