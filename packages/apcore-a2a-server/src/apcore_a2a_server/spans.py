@@ -1,8 +1,8 @@
 """OpenTelemetry spans of admissions, runs, module calls and webhook attempts.
 
-Only `--otel` imports this module, which needs the extra `otel`. The program that serves the agent
-provides the SDK and an exporter. Spans have ids and the types of errors, but no inputs, outputs or
-error messages.
+This module is imported only with the option `otel`, and needs the extra `otel`. The program that
+serves the agent provides the SDK and an exporter. Spans have ids and the types of errors, but no
+inputs, outputs or error messages.
 """
 
 from collections.abc import Generator, Mapping

@@ -66,8 +66,9 @@ class Agent:
         figures: The figures that worker processes share; None if there is only one process.
 
     Raises:
-        ValueError: There are no modules, or none is the default skill.
-        TypeError: The task store lacks required methods.
+        ValueError: There are no modules, or an option does not fit them or is invalid.
+        TypeError: The task store or a companion lacks required methods.
+        ImportError: An option needs a part that is not installed.
     """
 
     def __init__(
@@ -158,7 +159,10 @@ class Agent:
         await self.setup.tasks.store.close()
 
     async def drain(self, seconds: float | None = None) -> None:
-        """Let tasks finish and deliver notifications, within *seconds* or `shutdown_timeout`."""
+        """Let tasks finish within *seconds* or `shutdown_timeout`, and deliver notifications.
+
+        If the tasks use up that time, notifications get up to `MIN_WEBHOOK_DRAIN` seconds more.
+        """
         self.setup.state.is_draining = True
         timeout = self.settings.shutdown_timeout if seconds is None else seconds
         loop = asyncio.get_running_loop()

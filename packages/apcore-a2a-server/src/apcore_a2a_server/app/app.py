@@ -58,7 +58,7 @@ def create_app(source: Any, settings: Settings) -> Starlette:
     Raises:
         ValueError: There are no modules, or an option has an invalid value.
         TypeError: *source* or an option lacks required methods, or there is no such option.
-        ImportError: `explorer` is on, but `apcore-a2a-explorer` is not installed.
+        ImportError: An option, such as `explorer`, needs a part that is not installed.
 
     Example:
         ```python

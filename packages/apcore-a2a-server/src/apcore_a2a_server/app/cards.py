@@ -117,6 +117,9 @@ class CardPages:
 
         If the agent has authentication, skills that need approval are left out. The response is
         304 if the client already has the card (RFC 9110 §13.1.2).
+
+        The card of a tenant has only its skill. If that is left out of the public card, anonymous
+        callers get 404.
         """
         card, caching = self._recent_card(scope), self._caching
         if card is None:

@@ -53,7 +53,7 @@ class Metrics(Collector):
             self._figures.set(name, read())
 
     def on_delivery(self, result: str, number: int) -> None:
-        """Count attempts to deliver notifications: delivered, retried or failed."""
+        """Count notifications that were delivered, retried or failed."""
         self._figures.add(f"webhooks {result}", number)
 
     def on_response(self, status: int) -> None:
@@ -87,7 +87,7 @@ class Metrics(Collector):
         yield self._durations(skills)
         if self._results:
             results = self._figures.totals("webhooks", self._results)
-            description = "Attempts to deliver notifications by result"
+            description = "Notifications that were delivered, retried or failed"
             yield self._counter("webhooks", description, "result", results)
         for name in self._gauges:
             text = name.replace("_", " ").capitalize()

@@ -40,7 +40,7 @@ SKILLS_PER_TURN = 20
 
 
 def own_routes(agent: Agent, settings: Settings) -> list[OwnRoute]:
-    """Return the routes of an agent below `/apcore/`."""
+    """Return the routes for the identity, the deletion of tasks, and the figures."""
     identity_page = IdentityPage(settings, agent.handler.operators)
     erasure = Erasure(agent)
     routes = [
@@ -138,7 +138,7 @@ class SkillsPage:
         self._publish = publish
 
     async def show(self, request: OwnRequest) -> dict[str, Any]:
-        """Return the figures of the skills that have had tasks in the last hour."""
+        """Return the figures of the skills that run, or have had tasks in the last hour."""
         self._publish()
         now = time.time()
         skills: list[dict[str, Any]] = []

@@ -123,7 +123,8 @@ class Settings:
 
     Raises:
         OptionError: An option has an invalid value.
-        TypeError: `auth` is not an authenticator, or `limits` is not a `Limits`.
+        TypeError: `auth` is not an authenticator, `limits` not a `Limits`, or `client_key` not a
+            function.
     """
 
     name: str | None = option(None, "Name of the agent.", section="Agent", otherwise="project.name")
@@ -299,7 +300,11 @@ class Settings:
 
     @property
     def shows_figures(self) -> bool:
-        """Whether any callers may see figures below `/apcore/`: operators, or all without auth."""
+        """Whether any callers may see figures below `/apcore/`.
+
+        With auth these are operators, if there are any; without, all callers if the explorer or
+        the metrics are on.
+        """
         if self.auth is not None:
             return self.operators is not None
         return self.explorer or self.metrics

@@ -91,7 +91,7 @@ class Server(uvicorn.Server):
         announce: Callable[[Started], None],
         figures: Figures | None = None,
     ) -> Self:
-        """Return the server of the agent that *source* makes."""
+        """Return the server of an agent with the modules of *source*."""
         config = _config(source, settings, figures)
         app: Any = config.app
         return cls(config, app.state.agent, settings, announce)
@@ -110,7 +110,7 @@ class Server(uvicorn.Server):
         """Open the store, start listening, and log the addresses.
 
         Raises:
-            OSError: The server cannot listen on the port for gRPC.
+            OSError: The server cannot listen on the port for gRPC, or the store can't be used.
         """
         if self._settings.grpc_port is not None:
             self._grpc = grpc_server(self._agent, self._settings)
@@ -153,7 +153,7 @@ class Server(uvicorn.Server):
             await _run_last_step(self.lifespan.shutdown())
 
     def _stop_grpc(self, grace: float) -> Awaitable[None]:
-        """Refuse new gRPC calls; return when the running ones have ended or been aborted.
+        """Refuse new gRPC calls; return a future, done once the running ones have ended.
 
         Args:
             grace: Seconds after which running calls are aborted.
@@ -286,8 +286,8 @@ def serve(source: Any, settings: ServeSettings) -> None:
     Raises:
         ValueError: There are no modules, or an option has an invalid value.
         TypeError: *source* or an option lacks required methods, or there is no such option.
-        ImportError: `explorer` or `grpc_port` is set, but its part is not installed.
-        OSError: The server cannot listen on the address.
+        ImportError: An option, such as `explorer`, needs a part that is not installed.
+        OSError: The server cannot listen on the address, or the task store can't be used.
 
     Example:
         ```python test="lint"

@@ -23,7 +23,7 @@ def read_tenants(value: Any) -> Mapping[str, str] | str | None:
         value: Such a value, or texts like `NAME=SKILL` from the command line.
 
     Raises:
-        OptionError: The value has another type, or a name that cannot be in a path.
+        OptionError: The value has another type, or an invalid name or skill.
 
     Example:
         ```python

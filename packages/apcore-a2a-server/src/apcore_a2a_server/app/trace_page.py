@@ -132,7 +132,7 @@ def run_spans(chunks: Sequence[SpanChunk]) -> Iterator[ShownSpan]:
 
 
 def attempt_spans(statuses: Sequence[WebhookStatus]) -> Iterator[ShownSpan]:
-    """Yield a span for each attempt to deliver a notification of a task, the newest first."""
+    """Yield a span for each attempt to deliver a notification; the newest of a webhook first."""
     for number, status in enumerate(statuses):
         webhook = status.webhook
         for position, attempt in enumerate(status.attempts):

@@ -159,7 +159,7 @@ class Servicer(GrpcHandler):
     """The SDK's servicer, whose errors `CallInterceptor` handles."""
 
     async def abort_context(self, error: A2AError, context: Any) -> None:
-        """Raise *error* again: the SDK would describe errors that it doesn't know to clients."""
+        """Raise *error* again: the SDK would show clients the text of an error it doesn't know."""
         raise error
 
 
@@ -334,7 +334,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         That may be long after the operation has ended, if the client does not read the response.
 
         Raises:
-            TooMuchError: The client has as many open calls as it may.
+            TooMuchError: The client, or all clients together, have as many open calls as they may.
         """
 
         def leave(_: Any) -> None:

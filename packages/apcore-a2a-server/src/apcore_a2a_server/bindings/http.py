@@ -73,7 +73,7 @@ EXTENSION_NAMES = frozenset(header.decode() for header in EXTENSION_HEADERS)
 EXTENSIONS = frozenset({EXTENSION_URI.encode()})
 """The extensions on the agent's card."""
 LARGE_BODY = 64 * 1024  # bytes
-"""Size from which bodies are decoded in a thread."""
+"""Size above which bodies are decoded in a thread."""
 DRAIN_FACTOR = 8
 """Multiple of the limit up to which a larger body is read, so that the connection can stay open."""
 
@@ -147,7 +147,7 @@ def with_extension_headers(scope: Scope, send: Send) -> Send:
 
 
 def retry_headers(error: Exception) -> list[tuple[bytes, bytes]]:
-    """Return `Retry-After` for a temporary error (RFC 9110 §10.2.3), else no headers."""
+    """Return the headers of a temporary error (RFC 9110 §10.2.3); none for other errors."""
     if not isinstance(error, TooMuchError):
         return []
     close = [CLOSE] if error.status == 503 else []
@@ -212,7 +212,7 @@ async def send_events(send: Send, connection: Connection, stream: Stream) -> Non
     The `id` of each event is its version of the task. Events that are already waiting share a
     write. For a batch without events, a comment is sent, which keeps the connection alive.
 
-    If the store can't be used, one line is logged for the stream: there may be many of them.
+    If the store can't be used, one line is logged for the stream: there may be many streams.
 
     Args:
         send: ASGI's `send`.
@@ -380,7 +380,7 @@ class Endpoint(ABC):
 
     @abstractmethod
     async def refuse(self, send: Send, error: A2AError, headers: Headers = ()) -> None:
-        """Send an error at the level of HTTP, before the request is read."""
+        """Send an error response, for example if the body is too large."""
 
     @abstractmethod
     async def answer(self, target: Any, request: HttpRequest, send: Send) -> Stream | None:

@@ -24,7 +24,7 @@ VERSIONS = frozenset({"", "0.3", "1.0"})
 ID_TYPES = frozenset({str, int, float, type(None)})
 MISSING_ID = "The request must have an id: a string or a number"
 STREAMS_OF_0_3 = frozenset({"message/stream", "tasks/resubscribe"})
-"""Methods that always respond with a stream, even to refuse a request (A2A 0.3 §3.3.1)."""
+"""Methods whose errors are sent in a stream, too (A2A 0.3 §3.3.1), except 413, 429 and 503."""
 
 
 class JsonRpc(Endpoint):

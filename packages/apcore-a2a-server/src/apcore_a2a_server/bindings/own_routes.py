@@ -1,4 +1,4 @@
-"""The agent's own routes under `/apcore/`, which A2A does not define: for its page and operators.
+"""The agent's own routes under `/apcore/`, beyond A2A: for the explorer and for operators.
 
 They pass the same middleware as all other routes, and their errors have one format:
 `{"error": {"code": "NOT_FOUND", "message": "…"}}`.

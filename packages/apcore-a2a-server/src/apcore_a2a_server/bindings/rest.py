@@ -208,7 +208,7 @@ def operation_path(scope: Scope) -> str:
 
 
 def with_path(path_params: Json, params: Json) -> Json:
-    """Return *params* with those of the path, which replace all ids in the query and the body."""
+    """Return *params* with those of the path, which replace the `IDS` in the query and the body."""
     if not path_params:
         return params
     other_params = {name: value for name, value in params.items() if name not in IDS}

@@ -1,4 +1,4 @@
-"""The call of a module's method `on_abandoned` after its paused task has ended without an answer.
+"""The call of a module's method `on_abandoned` when its paused task ends without another run.
 
 A module may keep something open until the answer comes: a task of another agent, or a session. The
 process whose change ended the task calls the method, at most once for each pause: if that process

@@ -139,7 +139,7 @@ class Admission:
         approves nothing; in 0.3 it answers the newest paused task (FR-CTX-003).
 
         Raises:
-            TaskNotFoundError: The task does not exist, or belongs to another principal.
+            TaskNotFoundError: The task does not exist, or the caller may not see it.
             UnsupportedOperationError: The task is working or has ended.
             InvalidParamsError: The message is malformed, or does not fit the task.
         """
@@ -172,8 +172,10 @@ class Admission:
             streaming: Whether to call the module's `stream` method.
 
         Raises:
-            InvalidParamsError: No skill is named, or the parts are not an input for it.
-            ContentTypeNotSupportedError: The skill does not take the parts' media types.
+            InvalidParamsError: No skill is named, the parts are not an input for it, or the
+                idempotency key is malformed.
+            ContentTypeNotSupportedError: The skill does not take the parts' media types, or the
+                client does not take those of its results.
             MethodNotFoundError: The skill does not exist.
             TaskNotFoundError: The client would be asked which skill to call, but may call none.
         """
@@ -219,11 +221,12 @@ class Admission:
         """Return the call that resumes a paused task, and the pause.
 
         The other arguments are those of `new_call`. Whether the message approves the call is
-        decided later, by `answered`.
+        decided later, by `transition_for_answer`.
 
         Raises:
             InvalidParamsError: The pause is for input, and the parts are not an input.
-            ContentTypeNotSupportedError: The skill does not take the parts' media types.
+            ContentTypeNotSupportedError: The skill does not take the parts' media types, or the
+                client does not take those of its results.
             MethodNotFoundError: The skill does not exist any more.
             UnsupportedOperationError: Another caller must answer.
         """

@@ -46,6 +46,7 @@ class Update(Struct, frozen=True):
         """Apply the change to the task of *record*, and return its event.
 
         The members of the task are replaced, not changed in place: readers may hold the old ones.
+        Only the list of an artifact's parts grows in place; see `_successor`.
         """
         raise NotImplementedError
 
@@ -300,8 +301,8 @@ async def change(
         spans: The spans of the run that ends with the change, as text.
 
     Raises:
-        StaleTaskError: The task is in another state or pause, is deleted, or is leased to
-            another replica.
+        StaleTaskError: The task is in another state or pause, is deleted, is leased to
+            another replica, or other replicas keep changing it.
         InvalidStateTransitionError: The state machine does not allow an update.
         InvalidParamsError: The task has too many push configs.
     """

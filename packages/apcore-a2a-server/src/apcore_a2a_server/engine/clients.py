@@ -39,11 +39,12 @@ class Connection:
     Use it as a context manager around the whole request; leaving it releases the resources.
 
     Args:
-        receive: ASGI's `receive`; None if the client cannot disconnect.
+        receive: ASGI's `receive`, which reports a disconnect; None over gRPC, which cancels the
+            request instead.
 
     Attributes:
         disconnected: Whether the client has disconnected.
-        on_stored: Called when the task of the request's message is stored.
+        on_stored: Called just before the task of the request's message is stored.
     """
 
     __slots__ = ("__weakref__", "_callbacks", "disconnected", "on_stored", "receive")
@@ -175,8 +176,8 @@ class Watchers:
     """The clients that wait for each task; tasks that have lost all their clients are reported.
 
     Only a disconnect makes a task abandoned. A client that got its response, or that the server
-    itself disconnects, does not count (FR-MSG-005). Nor does an observer: a client that has
-    subscribed to a task that is or was paused. While an observer is connected, the task continues
+    itself disconnects, does not count (FR-MSG-005). Nor does an observer: a client that was
+    subscribed to the task while it was paused. While an observer is connected, the task continues
     without its other clients; but the disconnect of an observer alone abandons no task.
 
     Args:

@@ -146,7 +146,7 @@ class Engine:
     def count_running(self) -> Counter[str]:
         """Return the number of runs of each skill, without those that have lost their lease.
 
-        Another replica runs their tasks by now, but their modules may take a while to stop.
+        Another replica may run their tasks by now, while their modules take some time to stop.
         """
         lease_of, runs = self._setup.tasks.lease_of, self.runs.items()
         return Counter(
@@ -182,7 +182,7 @@ class Engine:
         self.expiries.cancel(record.task.id)
 
     def _on_abandoned(self, reply_to: Message, pause: Pause, principal: str) -> None:
-        """Call `on_abandoned` of the module whose paused task has ended without an answer."""
+        """Call `on_abandoned` of the module whose paused task has ended without another run."""
         coroutine = call_on_abandoned(self._setup, reply_to, pause, principal)
         self._background.start(coroutine, f"Calling on_abandoned of {pause.skill_id}")
 

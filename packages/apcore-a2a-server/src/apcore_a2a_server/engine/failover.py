@@ -51,7 +51,7 @@ class Recovery:
         self._engine = engine
 
     async def take(self, claim: Claim) -> None:
-        """Run the claimed task again if its skill is repeatable; otherwise let it fail.
+        """Run the claimed task again if its call can be repeated; otherwise let it fail.
 
         A paused task is claimed when its deadline has passed, and fails.
         """

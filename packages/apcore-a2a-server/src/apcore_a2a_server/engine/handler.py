@@ -81,7 +81,7 @@ class Handler:
         watchers: Counts the clients that wait for each task.
         streams: Limits open streams.
         keep_alive: Seconds without an event after which a stream sends a keep-alive.
-        card: Makes the extended card for a caller; None if no caller is authenticated.
+        card: Makes the extended card for a caller; None if the agent has no authentication.
         push: The push configs of tasks; None if push notifications are off.
         tenants: The tenants; None if there are none.
         operators: The rules for access to tasks of other principals.
@@ -311,7 +311,7 @@ class Handler:
         """Return the card for the caller, as JSON that is valid in both versions (§3.1.11).
 
         Raises:
-            UnsupportedOperationError: No caller is authenticated, so that the public card declares
+            UnsupportedOperationError: The agent has no authentication, so its public card declares
                 no extended one (1.0 §3.3.4).
             ExtendedAgentCardNotConfiguredError: The same in 0.3.
         """

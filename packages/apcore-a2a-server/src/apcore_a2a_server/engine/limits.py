@@ -15,7 +15,7 @@ from .call import Call
 from .clients import Connection, Places
 
 ROOM_DIVISOR = 32
-"""Divisor: a 32nd of the bound is freed at a time, so that few requests have to free memory."""
+"""Divisor: a 32nd of the bound is freed beyond the need, so that few requests free memory."""
 
 RESERVE_DIVISOR = 8
 """Divisor: a client that exceeds its share must leave an 8th of the bound to others."""
@@ -66,7 +66,7 @@ class Memory:
         connection.callback(self._awaited_ids.pop, connection, None)
 
     def take(self, client: str, size: int) -> None:
-        """Count *size* bytes for a client, a principal or an address.
+        """Count *size* bytes for a client.
 
         Raises:
             TooMuchError: The bound is reached, even after evicting ended tasks.
@@ -102,7 +102,7 @@ class Memory:
         """Return whether a client's bodies and unfinished tasks exceed its share.
 
         Args:
-            client: The client, a principal or an address.
+            client: The client, as in `Caller.client`.
             size: Bytes to count in addition to these.
         """
         used_bytes = self._bodies_of[client] + self._tasks.bytes_of(client)

@@ -58,7 +58,7 @@ class Operators:
 
     Attributes:
         operators: The rule for callers who may list, read, answer and cancel the tasks of all
-            principals.
+            principals, but not approve or reject their requests.
         approvers: The rule for callers who approve or reject the requests of other principals;
             None if each principal decides its own.
         read_content: Whether operators also read inputs, messages and results.
@@ -104,7 +104,7 @@ class Operators:
         return query.for_all(prefix)
 
     def view(self, record: TaskRecord, caller: Caller) -> Task:
-        """Return a task as a caller may see it; operators also see its principal."""
+        """Return a task as a caller may see it; operators and approvers also see its principal."""
         if not (is_foreign(record, caller) or self.is_operator(caller)):
             return record.task
         principal, _ = principal_and_tenant(record.owner, record.skill)

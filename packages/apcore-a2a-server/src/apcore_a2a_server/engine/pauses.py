@@ -39,7 +39,7 @@ MAX_ARGUMENTS = 20
 MAX_VALUE = 200
 """Maximum length of an argument or a choice, in characters; the rest is not shown."""
 MAX_CHOICES = 50
-"""Maximum number of choices that a question shows as text, and of skills to choose from."""
+"""Maximum number of choices that a question shows as text, and of skills that it lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Pause:
         done: The results of approved calls that have run, by `call_key`.
         asked: The call that needs approval, as a `call_key`.
         token: The approval id to resume with, if the executor has its own approval handler.
-        question: The module's question; None if the pause is for approval.
+        question: The module's question; None if the executor or the server asks for approval.
         data: JSON that belongs to the question.
         field: The input that an answer in text becomes.
         choices: The values that the answer may have.

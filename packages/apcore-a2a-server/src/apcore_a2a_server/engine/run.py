@@ -353,7 +353,7 @@ class Run:
         return NewParts(artifact, size, append=self._chunk_count > 0 and not last, last=last)
 
     async def _fail(self, error: BaseException) -> None:
-        """Refuse the call if its task is not working yet; otherwise pause or end the task."""
+        """Pause the task if *error* asks for it; otherwise refuse the call, or end its task."""
         error_type = type(error).__name__
         if error_type == "ApprovalPendingError" or input_request(error):
             await self._pause(error)

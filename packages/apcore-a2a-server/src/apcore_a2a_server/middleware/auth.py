@@ -346,7 +346,10 @@ def client_address(scope: Scope) -> str:
 
 @lru_cache(maxsize=1024)
 def network_of(host: str) -> str:
-    """Return the /64 of an IPv6 address, since a machine may own all of it; others unchanged."""
+    """Return the /64 of an IPv6 address, since a machine may own all of it; others unchanged.
+
+    An IPv6 address that contains an IPv4 address counts as that one.
+    """
     try:
         address = IPv6Address(host)
     except ValueError:

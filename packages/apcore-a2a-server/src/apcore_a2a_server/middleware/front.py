@@ -39,7 +39,7 @@ WRONG_HOST = "The agent does not serve this Host: add it with --url or --allowed
 
 
 class FrontMiddleware:
-    """ASGI middleware that every request passes first, in one call.
+    """ASGI middleware that every request passes first, or right after `TenantPaths`.
 
     - It logs each response; see `log_request`. Reads of *public* paths are logged at DEBUG.
     - It turns unhandled exceptions into a 500 without details.

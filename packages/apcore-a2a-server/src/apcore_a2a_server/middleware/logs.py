@@ -325,8 +325,8 @@ def log_request(
 ) -> None:
     """Log the response to a request, with the facts about it.
 
-    Attributes of the record are `event` ("request"), `method`, `path`, `status`, `duration_ms`,
-    `client` and `trace_id`, and if known `operation`, `principal`, `task` and `skill`.
+    Attributes of the record are `event` ("request"), `method`, `path`, `status`, `duration_ms` and
+    `client`, and if known `trace_id`, `operation`, `principal`, `task` and `skill`.
 
     Args:
         method: The HTTP method, or `gRPC`.

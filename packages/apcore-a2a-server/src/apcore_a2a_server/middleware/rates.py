@@ -111,7 +111,7 @@ def storage_of(uri: str) -> Any:
 
 
 class RateLimit:
-    """ASGI middleware that answers 429 to principals, or client addresses, above a rate.
+    """ASGI middleware that answers 429 to clients, as `client_of` names them, above a rate.
 
     Args:
         app: The wrapped application.
@@ -136,7 +136,7 @@ class RateLimit:
 
 
 async def check_rate(limiter: RateLimiter, principal: str, client: str) -> Refusal | None:
-    """Count a request of a client, named by its principal or address; return a refusal, if any."""
+    """Count a request of *client*, as `client_of` names it; return a refusal, if any."""
     seconds = await limiter.wait("principal" if principal else "address", client)
     if not seconds:
         return None

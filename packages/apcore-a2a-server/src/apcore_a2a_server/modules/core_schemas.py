@@ -1,4 +1,4 @@
-"""The core schema of a pydantic model: its patterns, unions and lists."""
+"""The core schema of a pydantic model: its patterns and unions."""
 
 import re
 from collections.abc import Iterable, Iterator

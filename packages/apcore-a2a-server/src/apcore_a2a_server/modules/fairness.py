@@ -101,7 +101,7 @@ class FairSemaphore:
     """A bound on how many calls run at a time; the other calls wait for their turn.
 
     Args:
-        limit: Maximum number of calls that run at a time.
+        limit: Maximum number of calls that run at a time; clients below their share may exceed it.
         share: The fraction of all places that each client can count on; None for all.
     """
 

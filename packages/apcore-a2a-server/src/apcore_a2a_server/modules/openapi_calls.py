@@ -46,7 +46,7 @@ Pairs = list[tuple[str, str]]
 
 
 class ApiRefusedError(ModuleError):
-    """The API refuses a call (HTTP 4xx); the message is for the client."""
+    """The API refuses a call (HTTP 4xx except 401 and 407); the message is for the client."""
 
     def __init__(self, message: str) -> None:
         super().__init__("API_REFUSED", message)

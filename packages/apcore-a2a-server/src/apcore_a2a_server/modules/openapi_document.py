@@ -290,7 +290,7 @@ class Inputs:
         }
 
     def add_parameter(self, declaration: Json) -> None:
-        """Add an input for a parameter, unless it is a header that OpenAPI does not count as one.
+        """Add an input for a parameter, unless it is in `IGNORED_HEADERS` or is a credential.
 
         Raises:
             DocumentError: The parameter can't be sent.

@@ -105,7 +105,8 @@ class PortableError:
     """An error that a module has raised, without the parts that exist only in its process.
 
     Attributes:
-        error_class: The class of the error, or the nearest base class that the server knows.
+        error_class: The class of the error, or for an error of apcore its nearest base class that
+            the server knows; RuntimeError if the server could not restore another error.
         args: Its arguments.
         state: Its attributes.
         trace: The text of its traceback.

@@ -38,7 +38,7 @@ class Skill:
     time_limit: float | None
     """The module's own time limit in seconds."""
     in_thread: bool
-    """Whether the module is synchronous, so that it runs in a thread."""
+    """Whether the module is synchronous, so that it runs in a thread or process."""
     text_field: str = ""
     """The member of the output that clients get as text; empty if there is none."""
 

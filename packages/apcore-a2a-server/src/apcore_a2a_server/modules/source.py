@@ -24,7 +24,7 @@ def executor_of(
             (see `targets.load`), such as the path of a folder; or a list of these.
         acl: The access rules of an executor that is created here: an apcore ACL, or the path of
             its file; by default those that `acl.root` of the config names.
-        config: An apcore Config for an executor that is created here.
+        config: An apcore Config, of which only `acl.root` is used here.
         allow_empty: Whether a folder may have no modules.
 
     Raises:

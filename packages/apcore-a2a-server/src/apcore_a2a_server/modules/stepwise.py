@@ -130,7 +130,7 @@ CONSTANTS = frozenset({"const", "default", "enum", "examples"})
 ITEM_KEYWORDS = ("items", "contains", "unevaluatedItems")
 """Keywords with a schema for the items of an array."""
 MANY_MEMBERS = 20
-"""Number of objects and arrays above which the members of an `enum` are hashed."""
+"""Number of objects and arrays from which the members of an `enum` are hashed."""
 
 
 class Turn:
@@ -148,7 +148,7 @@ class Turn:
 
 
 class HashedEnum:
-    """The keyword `enum`; jsonschema-rs compares a value with each object in it."""
+    """The keyword `enum` with a lookup; jsonschema-rs would compare a value with each member."""
 
     def __init__(self, parent: Mapping[str, Any], value: Any, path: Any) -> None:
         self._members = frozenset(map(_hashable, value))

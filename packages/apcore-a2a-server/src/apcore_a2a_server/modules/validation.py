@@ -63,7 +63,7 @@ class LinearSchema(SchemaStandIn):
         kind: The noun for its values in errors: "Input" or "Output".
 
     Raises:
-        ValueError: jsonschema-rs does not take the schema.
+        ValueError, ReferencingError: jsonschema-rs does not take the schema.
     """
 
     def __init__(self, schema: Json, kind: str = "Input") -> None:

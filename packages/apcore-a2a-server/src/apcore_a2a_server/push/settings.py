@@ -34,8 +34,9 @@ class PushSettings:
     origins, or `*` for all others; a value is a secret or a list of secrets.
 
     Hosts named in `allowed_hosts` may be private. A `proxy` resolves host names, so the proxy must
-    check the addresses. A webhook fails when a notification is undelivered after the last of the
-    `retries`, or when more than `max_pending` notifications are waiting.
+    check the addresses. A webhook fails when its receiver answers 410, when a notification
+    is undelivered after the last of the `retries`, or when more than `max_pending` notifications
+    of its principal are waiting.
 
     Raises:
         OptionError: A value is invalid.
