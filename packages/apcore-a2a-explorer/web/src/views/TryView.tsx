@@ -106,7 +106,7 @@ function modeOf(chosen: SendMode | null): SendMode {
   return streams ? "stream" : "send";
 }
 
-/** Scroll to the result if it begins below the screen, as on a phone. */
+/** Scroll to the result if it begins above the screen or low on it, as on a phone. */
 function reveal(result: HTMLElement | null): void {
   if (!result) return;
   const { top } = result.getBoundingClientRect();

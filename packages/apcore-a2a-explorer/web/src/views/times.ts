@@ -6,7 +6,7 @@ export function clockTime(time: number | string | undefined): string {
   return `${hms}.${String(date.getMilliseconds()).padStart(3, "0")}`;
 }
 
-/** A duration in its two largest units, such as "340 ms", "4.0 s", "2 min 5 s" or "3 h 10 min". */
+/** A duration in one or two units, such as "340 ms", "4.0 s", "2 min 5 s" or "3 h 10 min". */
 export function duration(milliseconds: number): string {
   if (milliseconds < 1000) return `${Math.max(0, Math.round(milliseconds))} ms`;
   if (milliseconds < 59_950) return `${(milliseconds / 1000).toFixed(1)} s`;
@@ -24,7 +24,7 @@ const UNITS = [
 ] as const;
 const RELATIVE = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 
-/** The time relative to *now*, such as "2 minutes ago" or "in 5 minutes"; both in milliseconds. */
+/** *time* relative to *now* (both in milliseconds), such as "2 minutes ago" or "in 5 minutes". */
 export function relativeTime(time: number, now: number): string {
   const distance = time - now;
   for (const [unit, size] of UNITS) {

@@ -10,7 +10,7 @@ import { usePoll } from "./usePoll";
 const INTERVAL = 4_000; // milliseconds
 const MAX_TASKS = 200; // of one request
 
-/** The replica that runs each of the tasks, by task id; undefined if there is only one process. */
+/** The replicas that run tasks, by task id; undefined if unknown or if no store is shared. */
 export function useLeases(tasks: Task[]): Map<string, string> | undefined {
   const [leases, setLeases] = useState<Leases | null>(null);
   const running = tasks.filter((task) => !isSettled(task.status.state)).slice(0, MAX_TASKS);

@@ -40,7 +40,7 @@ export function usePages(
   return { tasks, ...page, error, busy, load };
 }
 
-/** Show the changes that polling finds; load the list again after an interruption. */
+/** Show the changes that polling finds; if loading failed, load again once polling recovers. */
 function useLive(
   query: ListQuery,
   error: unknown,
