@@ -1,6 +1,7 @@
 """Look up known vulnerabilities in the locked dependencies (NFR-SEC-005).
 
-Exit codes: 0 for none, 1 for some, 77 if the package index has no database of vulnerabilities.
+Exit codes: 0 for none, 1 for some, 77 if no package could be looked up,
+as when the package index has no database of vulnerabilities.
 """
 
 import json

@@ -77,8 +77,8 @@ def _parser(scenarios: Mapping[str, Scenario]) -> argparse.ArgumentParser:
         prog="tools/chaos",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Break agents, databases and connections while tasks run, then compare the\n"
-        "database with the responses that clients got: no task may be lost, run twice or\n"
-        "left unfinished. The scenarios:\n\n" + "\n".join(lines),
+        "database with the responses that clients got: no task may be lost or left\n"
+        "unfinished, and only repeatable ones may run twice. The scenarios:\n\n" + "\n".join(lines),
         epilog="Prints the measurements, and exits with 1 if a scenario fails. The tests run the\n"
         "same scenarios with smaller numbers. Needs PostgreSQL, and starts its own server.",
     )
@@ -89,7 +89,7 @@ def _parser(scenarios: Mapping[str, Scenario]) -> argparse.ArgumentParser:
         "--rounds",
         type=_count,
         metavar="N",
-        help="rounds of each scenario, instead of the number shown above",
+        help="rounds of each scenario that has rounds, instead of the number shown above",
     )
     add("--seed", type=int, metavar="N", help="repeat the random choices of an earlier run")
     return parser

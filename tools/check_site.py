@@ -73,7 +73,7 @@ def foreign_addresses(path: Path, pages: str) -> Iterator[str]:
 
 
 def main(site: Path) -> int:
-    """Print the foreign addresses in *site*; return 1 if there are any, else 0."""
+    """Print the foreign addresses in *site*; return 1 if there are any or no pages, else 0."""
     pages = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.html"))
     files = sorted(path for path in site.rglob("*") if path.suffix in {".html", ".css", ".js"})
     problems = [

@@ -52,7 +52,7 @@ def is_healthy(base: str) -> bool:
 
 
 def wait_until_healthy(base: str) -> bool:
-    """Return whether the server at *base*, our parent process, became healthy before it ended."""
+    """Return whether the server at *base*, our parent process, became healthy in time."""
     server, deadline = os.getppid(), time.monotonic() + TIMEOUT
     while os.getppid() == server and time.monotonic() < deadline:
         if is_healthy(base):

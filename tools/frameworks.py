@@ -1,8 +1,8 @@
 """The command line of `tools/frameworks`: the tests of each bridge with its framework.
 
 Each framework is installed into an environment of its own in `.cache/frameworks`, since some of
-them can't be installed together. Later runs reuse it. The versions are the newest ones, or with
-`--lowest` those that the extras of the bridges name.
+them can't be installed together. Later runs reuse it. The versions are those that were the newest
+at its installation, or with `--lowest` those that the extras of the bridges name.
 """
 
 import argparse

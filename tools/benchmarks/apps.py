@@ -51,7 +51,7 @@ async def logged() -> Starlette:
 
 
 def served(name: str, store: object = None) -> Server:
-    """Return the server of `serve`, as one of `OWN`, with tasks in memory or in another store."""
+    """Return the server that `serve` runs, for a name in `OWN`, with tasks in memory or *store*."""
     from apcore_a2a_server.app.options import ServeSettings
     from apcore_a2a_server.app.serve import Server as OwnServer
     from apcore_a2a_server.middleware import set_up_logging

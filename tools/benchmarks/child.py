@@ -105,7 +105,7 @@ def _listener() -> socket.socket:
 
 
 async def _server(options: argparse.Namespace, calls: StoreCalls) -> uvicorn.Server:
-    """Return the server; this project's agent is served by `serve` if its HTTP parser is chosen."""
+    """Return the server; with httptools, this project's agent gets the server of `serve`."""
     store = open_counting_store(options.store, calls) if options.store else None
     if options.server in OWN and options.http == "httptools":
         return served(options.server, store)

@@ -175,7 +175,7 @@ def _measure(plan: Plan, results: Results, *, quick: bool) -> None:
 def _measure_processes(
     plan: Plan, results: Results, say: Callable[[str], None], *, quick: bool
 ) -> None:
-    """Measure apcore alone, building a card, and the command, each in its own process."""
+    """Measure apcore alone, and single figures of this project, each in a process of its own."""
     say("apcore alone, building a card, starting the command")
     calls, times = (300, 1) if quick else (1500, 3)
     for stack in plan.stacks:

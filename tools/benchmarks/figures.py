@@ -30,7 +30,7 @@ class Figures:
     p50: float
     p99: float
     first_p50: float = math.nan
-    """From sending the request to the first SSE event."""
+    """From sending the request to the first event that the scenario asks for."""
     first_p99: float = math.nan
     delivery_p50: float = math.nan
     """From the module's yield to the event's arrival."""

@@ -15,7 +15,7 @@ _GRACE = 20.0  # seconds that a load may take beyond its duration
 _MAX_FAILURES = 20
 _WAVES = 4  # minimum requests per connection, on average, even beyond the load's duration
 EVENT = b"data:"
-"""Bytes at the beginning of an SSE event."""
+"""Bytes in every SSE event with data."""
 _TIMESTAMP = re.compile(rb'"at": ?([0-9.e+]+)')
 
 

@@ -121,7 +121,8 @@ def _burst_rows(results: Results, stack: str, server: str) -> Iterator[list[str]
         if key.scenario in {*(s.name for s in BURSTS), DIRECT}:
             yield row(key.scenario, figures.p50, figures.p99)
         if not math.isnan(figures.delivery_p50):
-            yield row("event delivery in those streams", figures.delivery_p50, figures.delivery_p99)
+            label = f"event delivery, {key.scenario}"
+            yield row(label, figures.delivery_p50, figures.delivery_p99)
 
 
 def fact_table(results: Results) -> Table:

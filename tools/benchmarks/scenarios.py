@@ -81,7 +81,7 @@ STEADY = [
     Scenario(STREAM, lambda target: messages.stream(in_message=target.in_message), _COMPLETED),
     Scenario(MANY_CHUNKS, lambda target: chunks(in_message=target.in_message), _COMPLETED, (8,)),
 ]
-"""Run on each server for a duration, first over one connection, then over many."""
+"""Run on each server for a duration, with each number of connections in turn."""
 
 
 def _sleep_requests(target: Target) -> Requests:

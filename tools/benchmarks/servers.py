@@ -22,7 +22,7 @@ _STOP_TIMEOUT = 10.0  # seconds
 
 
 class ServerFailed(Exception):
-    """A server did not start, or no longer answers."""
+    """A server did not start or gave no right answer, or a measurement failed."""
 
 
 @dataclass(frozen=True, slots=True)

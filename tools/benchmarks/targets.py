@@ -73,7 +73,7 @@ class Check:
 
 
 def checks(results: Results) -> list[Check]:
-    """Return a check for each figure with a limit, in both stacks."""
+    """Return a check for each figure with a limit, in each stack."""
     of_stacks = [check for stack in results.stacks() for check in _stack_checks(results, stack)]
     return [*of_stacks, *_process_checks(results)]
 

@@ -86,7 +86,7 @@ class OrderInput(BaseModel):
 
 
 class Order:
-    """A skill that refuses text before there is a task, and large numbers in the task."""
+    """A skill that refuses words before there is a task, and large numbers in the task."""
 
     description = "Orders cups of tea."
     input_schema = OrderInput
