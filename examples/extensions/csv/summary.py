@@ -67,8 +67,12 @@ class Column(BaseModel):
     )
     count: int = Field(description="The number of cells with a value.")
     missing: int = Field(description="The number of blank cells.")
-    min: int | float | str | None = Field(description="The smallest value, or the first text.")
-    max: int | float | str | None = Field(description="The largest value, or the last text.")
+    min: int | float | str | None = Field(
+        description="The smallest number, or the alphabetically first text."
+    )
+    max: int | float | str | None = Field(
+        description="The largest number, or the alphabetically last text."
+    )
     mean: float | None = Field(description="The mean value of a column of numbers.")
 
 
