@@ -33,7 +33,7 @@ def _row(option: Option) -> str:
 
 
 def _keyword(option: Option) -> str:
-    """Return the keyword argument of `serve`, with the object whose field it is."""
+    """Return the option as an argument of `serve`; empty if only the command has it."""
     if option in options_of(Limits):
         return f"`limits=Limits({option.field}=…)`"
     if option in options_of(PushSettings, "push_"):

@@ -162,7 +162,7 @@ def find_tiny_modules(modules: list[Module]) -> tuple[list[Module], int]:
 
 
 def excesses(name: str, modules: list[Module]) -> Iterator[str]:
-    """Yield a line for each bound that the group *name* exceeds."""
+    """Yield lines about the bounds that the group *name* exceeds."""
     functions = [function for module in modules for function in module.functions]
     counts = [function.own_lines for function in functions]
     if counts and median(counts) > MEDIAN:

@@ -52,7 +52,7 @@ $log
 Install the venv module (Debian, Ubuntu: apt install python3-venv) or uv itself, then try again."
 }
 
-# The first sync uses the newest interpreter; an existing environment keeps its own.
+# The first sync uses UV_PYTHON, or else the first interpreter of `pythons`; an existing environment keeps its own.
 prepare() {
     python=$(pythons | head -n 1)
     find_uv
