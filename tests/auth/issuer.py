@@ -35,7 +35,7 @@ KEYS = "/keys"
 DISCOVERY = "/.well-known/openid-configuration"
 MEGABYTE = 2**20
 UNRELATED_CERTIFICATE = certificate(ED25519)
-"""Certificate of a key that no server of the tests uses."""
+"""Certificate of a key that no server of the tests uses for TLS."""
 Answer = Callable[[Request], Iterable[Step]]
 
 

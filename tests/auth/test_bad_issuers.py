@@ -38,7 +38,7 @@ pytestmark = pytest.mark.anyio
 ISSUER_DELAY = 0.3
 """Seconds by which an issuer delays its response."""
 MAX_SLOW_BYTES = 1000
-"""Maximum number of bytes read, at 0.01 seconds each."""
+"""Maximum number of bytes that a slow issuer gets to send, at 0.01 seconds each."""
 TICK = 0.001
 STALL = 0.02
 """Seconds for which the event loop may be blocked."""
@@ -67,23 +67,15 @@ UNUSABLE_KEYS: dict[str, Any] = {
     "too short": ED25519.jwk | {"x": "AA"},
     "a private key": P384.jwk | {"d": "AA"},
     "shared": {"kty": "oct", "k": "AA"},
-}
-KEYS_THAT_RAISE: dict[str, Json] = {
     "shared, without its secret": {"kty": "oct"},
     "for the algorithm none": P384.jwk | {"alg": "none"},
     "with operations that are a number": P384.jwk | {"key_ops": 5},
 }
 
 
-@pytest.mark.parametrize(
-    "jwk",
-    [
-        *(pytest.param(jwk, id=name) for name, jwk in UNUSABLE_KEYS.items()),
-        *(pytest.param(jwk, id=name) for name, jwk in KEYS_THAT_RAISE.items()),
-    ],
-)
-async def test_an_unusable_key_does_not_affect_the_others(jwk: Any, issuer: Issuer) -> None:
-    issuer.keys = [jwk, RSA.jwk]
+@pytest.mark.parametrize("name", UNUSABLE_KEYS)
+async def test_an_unusable_key_does_not_affect_the_others(name: str, issuer: Issuer) -> None:
+    issuer.keys = [UNUSABLE_KEYS[name], RSA.jwk]
     assert await accepts(jwks_authenticator(issuer))
 
 
@@ -202,7 +194,7 @@ async def test_a_slowly_sent_key_set_times_out(
     ],
     ids=str,
 )
-async def test_without_a_usable_key_url_in_the_document_no_keys_are_available(
+async def test_with_a_wrong_issuer_or_key_url_in_the_document_no_keys_are_available(
     document: Json, issuer: Issuer
 ) -> None:
     issuer.document = document
@@ -225,7 +217,7 @@ async def test_the_content_of_a_document_is_in_no_error_and_no_log_record(
     assert "s3cr3t" not in caplog.text
 
 
-async def test_the_password_in_a_url_is_in_no_error_and_no_log_record(
+async def test_the_password_in_a_url_is_in_no_error_and_no_own_log_record(
     issuer: Issuer, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = issuer.jwks_url.replace("//", "//user:s3cr3t@") + "?token=s3cr3t"

@@ -126,7 +126,7 @@ def test_an_identity_goes_through_two_hops() -> None:
     assert id_type_and_roles(second) == id_type_and_roles(ADA)
 
 
-def test_further_claims_can_be_added_but_not_replaced() -> None:
+def test_claims_can_be_added_but_not_replaced() -> None:
     token = mint(ADA, WEATHER, key=SECRET, claims={"scope": "read"})
     assert verified(token, SECRET).attrs["scope"] == "read"
     for name in ("sub", "aud", "exp", "iat", "jti", "nbf", "roles", "type"):

@@ -61,7 +61,7 @@ FORMS: dict[str, Form] = {
     "PEM after a byte order mark": lambda key: b"\xef\xbb\xbf" + key.pem,
     "PEM after text": lambda key: b"Bag Attributes: none\n" + key.pem,
 }
-RARE_TYPES = [P521, K256, ED448, WEAK]
+RARE_KEYS = [P521, K256, ED448, WEAK]
 
 
 def assert_not_used_as_secret(text: bytes) -> None:
@@ -90,8 +90,8 @@ def test_a_key_in_der_ending_with_whitespace_is_not_used_as_a_secret() -> None:
         assert_not_used_as_secret(der)
 
 
-@pytest.mark.parametrize("key", RARE_TYPES, ids=lambda key: key.kid)
-def test_a_key_of_a_rare_type_is_not_used_as_a_secret(key: KeyPair) -> None:
+@pytest.mark.parametrize("key", RARE_KEYS, ids=lambda key: key.kid)
+def test_a_rare_key_is_not_used_as_a_secret(key: KeyPair) -> None:
     assert_not_used_as_secret(b64encode(key.der))
 
 
@@ -126,7 +126,7 @@ def test_a_secret_is_accepted(secret: str) -> None:
     "secret",
     [b"{" + bytes(range(31)), b"~" + bytes(range(31)), b"where do we begin with all of this today"],
 )
-def test_a_secret_may_begin_with_any_byte(secret: bytes) -> None:
+def test_a_secret_may_begin_with_a_brace_a_tilde_or_a_word(secret: bytes) -> None:
     assert authenticate(
         JWTAuthenticator(secret, audience=AUDIENCE), bearer_headers(with_hmac(secret))
     )

@@ -84,7 +84,7 @@ def test_a_token_for_an_audience_is_refused_by_an_agent_without_one() -> None:
     assert refusal_reason(JWTAuthenticator(RSA.pem), bearer_headers(token())) == "wrong audience"
 
 
-def test_a_claim_mapping_without_an_id_refuses_the_token() -> None:
+def test_a_token_without_the_claim_for_the_id_is_refused() -> None:
     mapping = ClaimMapping(id="email")
     authenticator = JWTAuthenticator(RSA.pem, audience=AUDIENCE, claim_mapping=mapping)
     assert refusal_reason(authenticator, bearer_headers(token())) == "no identity"

@@ -34,7 +34,7 @@ SECRET = "correct horse battery staple, and then some more"
 MISSING: Any = object()
 """Marks a member to leave out."""
 TOKEN_LIFETIME = 3600
-"""Seconds until the tokens of tests that are not about time expire."""
+"""Seconds until tokens expire, except in tests about time."""
 HOUR = timedelta(hours=1)
 SIGNING = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
 """Permitted uses of the key of a self-signed certificate."""
@@ -54,7 +54,7 @@ class KeyPair:
 
     @property
     def jwk(self) -> Json:
-        """Public half as a JSON Web Key with every optional member."""
+        """Public half as a JSON Web Key, with its id, algorithm, use and operations."""
         kinds: Json = {"RS": RSAAlgorithm, "PS": RSAAlgorithm, "Ed": OKPAlgorithm}
         kind = kinds.get(self.alg[:2], ECAlgorithm)
         public_jwk: Json = kind.to_jwk(self.private.public_key(), as_dict=True)
@@ -102,7 +102,7 @@ WEAK = rsa_key("rsa-1024", bits=1024)
 ATTACKER = rsa_key(RSA.kid)
 """Key of an attacker, with the key id of the issuer's key."""
 UNPUBLISHED = KeyPair("gone", "ES256", ec.generate_private_key(ec.SECP256R1()))
-"""Key that no issuer publishes."""
+"""Key that an issuer publishes only if a test adds it."""
 PUBLISHED = [RSA, P256, P384, ED25519]
 
 
@@ -197,7 +197,7 @@ def bearer_headers(token: str) -> dict[str, str]:
 
 
 def authenticate(authenticator: Authenticator, headers: Mapping[str, str]) -> Identity | None:
-    """Return the identity of the sender of *headers*, or None if there is none or it is refused."""
+    """Return the identity of the sender of *headers*, or None if it has none or is refused."""
     with suppress(TokenRefusedError):
         return run_authenticator(authenticator, headers)
     return None
@@ -225,7 +225,7 @@ def run_authenticator(authenticator: Authenticator, headers: Mapping[str, str]) 
 
 @pytest.fixture(autouse=True)
 def no_secrets_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Check that no part of a token, key or claim is in any log record."""
+    """Check that no log record has the secret, the subject, or payload or signature of a token."""
     caplog.set_level(logging.DEBUG)
     yield
     formatter = logging.Formatter("%(message)s %(args)r")  # with the traceback, if any

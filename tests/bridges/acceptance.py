@@ -28,7 +28,7 @@ CONVERSATIONS = 50  # at the same time
 class Script:
     """The answers of a framework's model, and a record of its prompts.
 
-    By default, the model repeats the last message that it gets, in two pieces.
+    By default, the model answers "You said: " and the last message that it gets, in two pieces.
 
     Attributes:
         prompts: The texts of the messages of each call, oldest first.

@@ -53,7 +53,7 @@ class Llm(BaseLLM):  # type: ignore[misc]  # not installed here
         return text
 
     def _next(self, answer: AsyncIterator[str]) -> str | None:
-        """Wait for a piece in the event loop of the test, and in this thread."""
+        """Return the next piece, which comes from the event loop of the test; None at the end."""
 
         async def piece() -> str | None:
             return await anext(answer, None)

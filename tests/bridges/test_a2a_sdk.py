@@ -129,7 +129,7 @@ async def book(context: RequestContext, updater: TaskUpdater) -> None:
     await updater.complete()
 
 
-async def test_questions_are_answered_in_another_process(tmp_path: Path) -> None:
+async def test_questions_are_answered_on_another_server(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'agent.db'}"
     async with serving_agent(Executor(book), task_store=store) as url, client_of(url) as client:
         task = await client.send_message("A table")
@@ -164,7 +164,7 @@ async def test_a_cancellation_calls_cancel_and_ends_execute() -> None:
     assert [context.task_id for context in executor.canceled] == [task.id]
 
 
-async def test_a_task_is_canceled_even_if_its_executor_ignores_the_cancellation() -> None:
+async def test_a_task_is_canceled_even_if_its_executor_swallows_the_cancellation() -> None:
     started, released = asyncio.Event(), asyncio.Event()
 
     async def update_repeatedly(context: RequestContext, updater: TaskUpdater) -> None:
@@ -308,7 +308,7 @@ async def test_a_card_describes_the_executor() -> None:
     assert bridge(ScriptExecutor(Script())).name == "Script"
 
 
-async def test_artifacts_are_the_same_for_streams_and_blocking_sends() -> None:
+async def test_the_stream_of_a_resumed_task_has_its_earlier_artifacts() -> None:
     async with serving_agent(Executor(book)) as url, client_of(url) as client:
         task = await client.send_message("A table")
         task = await client.reply(task, "Friday")

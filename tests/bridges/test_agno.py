@@ -189,7 +189,7 @@ async def test_several_tools_that_need_answers_ask_one_after_the_other(tmp_path:
     task: Any = None
     questions: list[str] = []
     for answer in ("Buy it", "yes", {"length": 4}, "12", {"first": "Ada", "last": "Lovelace"}):
-        # each time, another process continues from the stored state
+        # each time, another server continues from the stored state
         agent = shop_agent(*calls)
         async with serving_agent(agent, task_store=store) as url, client_of(url) as client:
             is_first = task is None
@@ -203,7 +203,7 @@ async def test_several_tools_that_need_answers_ask_one_after_the_other(tmp_path:
     assert payments == [5]
 
 
-async def test_a_tool_with_choices_asks_one_question_for_each() -> None:
+async def test_a_tool_with_several_questions_asks_one_after_the_other() -> None:
     question = {
         "question": "Which size?",
         "header": "Size",

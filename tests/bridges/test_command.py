@@ -236,7 +236,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-async def test_a_cancellation_ends_the_program_and_its_children(tmp_path: Path) -> None:
+async def test_a_cancellation_ends_even_a_child_that_ignores_sigterm(tmp_path: Path) -> None:
     command = [sys.executable, "-c", STUBBORN, "stay"]
     agent = CommandAgent(command, cwd=tmp_path, grace=0.5)
     async with serving_agent(agent) as url, client_of(url) as client:

@@ -47,7 +47,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 
 
 def conversation_in(prompt: str) -> list[str]:
-    """Return the messages of the conversation in a prompt, the question last."""
+    """Return the conversation so far and the question in a prompt."""
     task = prompt.partition("Answer: ")[2].partition("\n\nThis is the expected criteria")[0]
     question, _, chat = task.partition("\n\n")
     return [chat, question]
@@ -209,7 +209,7 @@ async def test_a_result_that_the_user_accepts_is_the_answer_without_another_run(
         paused = await client.send_message("cats")
         assert paused.status.state == "input-required"
         assert "Cats sleep.\n\nIs this right?" in text_of(paused.status.message)
-    # another process continues from the stored state
+    # another server continues from the stored state
     other_crew, other_prompts = writing_crew(human_input=True)
     async with serving_agent(other_crew, task_store=store) as url, client_of(url) as client:
         task = await client.reply(paused, "OK!")

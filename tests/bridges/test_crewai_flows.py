@@ -37,7 +37,7 @@ pytestmark = [
 
 
 def flow_of(script: Script) -> Any:
-    """Return a flow that lets a model answer."""
+    """Return the bridge of a flow that lets a model answer."""
     model = Llm(lambda *texts: script.say(*texts), stream=True)
 
     class Talk(Flow):  # type: ignore[misc]  # not installed here
@@ -145,7 +145,7 @@ class Trip(Flow):  # type: ignore[misc]  # not installed here
         return f"{review.output}, {review.feedback}, by {card}"
 
 
-async def test_questions_and_feedback_pause_a_flow_and_another_process_continues_it(
+async def test_questions_and_feedback_pause_a_flow_and_another_server_continues_it(
     tmp_path: Path,
 ) -> None:
     steps.clear()

@@ -77,7 +77,7 @@ def test_an_unknown_option_is_refused() -> None:
         bridge(lambda text: text, colour="red")
 
 
-def test_a_config_names_a_bridge_an_agent_or_both() -> None:
+def test_a_config_names_an_agent_and_perhaps_its_bridge() -> None:
     register_bridge(f"{__name__}.Robot", RobotAgent)
     register_bridge("robot", RobotAgent)
     sys.modules[__name__].my_robot = Robot()  # type: ignore[attr-defined]  # the configs name it

@@ -110,7 +110,7 @@ def refund_agent() -> Any:
     ("reply", "expected"),
     [("granted", {"result": "granted"}), ({"granted": True}, {"granted": True})],
 )
-async def test_a_long_running_tool_is_answered_in_another_process(
+async def test_a_long_running_tool_is_answered_on_another_server(
     tmp_path: Path, reply: Any, expected: Any
 ) -> None:
     store = f"sqlite:///{tmp_path / 'agent.db'}"
@@ -316,7 +316,7 @@ async def test_users_of_two_issuers_are_different_users_of_adk() -> None:
     assert len(users) == 2
 
 
-async def test_a_runner_of_the_caller_stays_open() -> None:
+async def test_a_given_runner_stays_open() -> None:
     closed: list[str] = []
 
     class RecordingRunner(InMemoryRunner):  # type: ignore[misc]  # not installed for mypy

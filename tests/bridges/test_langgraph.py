@@ -239,7 +239,7 @@ def test_another_process_resumes_the_graph_after_a_kill(tmp_path: Path) -> None:
     with process(command, tmp_path) as second, SyncA2AClient(second.url) as client:
         task = client.reply(client.get_task(task.id), "Friday")
     assert task.value == {"city": "Rome", "day": "Friday in Rome"}
-    assert (tmp_path / "counted").read_text() == "Rome "  # it does not run again
+    assert (tmp_path / "counted").read_text() == "Rome "  # the node does not run again
 
 
 @tool  # type: ignore[untyped-decorator]  # not installed here
@@ -352,7 +352,7 @@ async def test_a_typed_graph_has_typed_inputs_and_output() -> None:
     assert len(calls) == 1
 
 
-async def test_a_state_of_any_kind_is_typed() -> None:
+async def test_a_state_may_be_a_typed_dict_of_typing_or_a_model() -> None:
     class OldOrder(typing.TypedDict):
         cups: int
 

@@ -112,7 +112,7 @@ async def test_the_workflow_gets_the_same_body_as_from_the_chat_of_n8n() -> None
     assert hooks.headers[0]["traceparent"].startswith("00-")
 
 
-async def test_an_input_mapper_replaces_the_body() -> None:
+async def test_an_input_mapper_replaces_the_inputs() -> None:
     hooks = Hooks(flow=workflow_returning({"output": "Hi"}))
 
     def mapper(inputs: dict[str, Any], turn: Turn) -> Any:
@@ -208,7 +208,7 @@ def json_text(value: Any) -> str:
 
 
 @pytest.mark.parametrize("streams", [True, False])
-async def test_a_wait_node_asks_and_another_process_can_pass_on_the_answer(
+async def test_a_wait_node_asks_and_another_server_can_pass_on_the_answer(
     tmp_path: Path, streams: bool
 ) -> None:
     waiting = WaitingWorkflow(streams=streams)
@@ -241,7 +241,7 @@ async def test_a_wait_node_asks_and_another_process_can_pass_on_the_answer(
         (500, {}, True, 1),
     ],
 )
-async def test_a_request_is_repeated_only_if_its_workflow_was_not_started(
+async def test_a_request_is_repeated_only_if_that_is_safe(
     status: int, headers: dict[str, str], idempotent: bool, requests: int
 ) -> None:
     calls = 0

@@ -80,7 +80,7 @@ async def test_each_of_several_calls_needs_its_own_answer(tmp_path: Path) -> Non
         paused = await client.send_message("Buy it")
         paused_again = await client.reply(paused, "yes")
         assert "'amount': 6" in str(paused_again.status.message)
-    # another process continues from the stored state
+    # another server continues from the stored state
     async with serving_agent(paying_agent(5, 6), task_store=store) as url, client_of(url) as client:
         task = await client.reply(paused_again, "no")
     assert task.value == "paid 5 and The user has denied this call."

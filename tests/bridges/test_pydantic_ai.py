@@ -113,7 +113,7 @@ async def test_each_of_several_calls_needs_its_own_answer(tmp_path: Path) -> Non
         paused_again = await client.reply(paused, "yes")
         assert "measure" in str(paused_again.status.message)
         assert "attic" in str(paused_again.status.message)
-    # another process continues from the stored state
+    # another server continues from the stored state
     async with (
         serving_agent(shop_agent(*calls), task_store=store) as url,
         client_of(url) as client,

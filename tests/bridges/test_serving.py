@@ -51,7 +51,7 @@ async def test_options_are_split_between_the_agent_and_the_server() -> None:
     assert (card.name, card.description, card.version) == ("echo", "Say it again.", "2.0.0")
 
 
-async def test_an_agent_is_served_beside_modules() -> None:
+async def test_a_bridged_agent_can_be_registered_as_a_module() -> None:
     registry = Registry()
     registry.register("support.ask", bridge(echo, name="Support"))
     app = create_app(registry, allowed_hosts=["*"])

@@ -114,7 +114,7 @@ def deletion_agent() -> Any:
 
 
 @pytest.mark.parametrize(("second", "deleted"), [("y", ["a"]), ("n", [])])
-async def test_an_interrupt_asks_and_another_process_can_pass_on_the_answer(
+async def test_an_interrupt_asks_and_another_server_can_pass_on_the_answer(
     tmp_path: Path, second: str, deleted: list[str]
 ) -> None:
     deletions.clear()

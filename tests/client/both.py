@@ -1,4 +1,4 @@
-"""Both clients behind one interface, and our own server with each of its bindings."""
+"""Both clients behind one interface, and our own server with each binding that they support."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator

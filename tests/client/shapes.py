@@ -64,7 +64,10 @@ WELL_KNOWN: dict[str, Strategy] = {
 
 @cache
 def shapes(kind: Any) -> Strategy:
-    """Return messages of the class *kind*, with no field set to a default (`""`, false, `{}`)."""
+    """Return a strategy for messages of the class *kind*.
+
+    Outside of oneofs, it sets no field with presence to its default (`""`, false, `{}`).
+    """
     required: dict[str, Strategy] = {}
     optional: dict[str, Strategy] = {}
     choices: dict[str, list[Strategy]] = {}

@@ -153,7 +153,7 @@ def test_a_mock_transport_and_a_reading_event_hook_are_supported() -> None:
 
 
 @kinds
-def test_credentials_are_not_sent_to_the_url_of_a_redirected_card(kind: str) -> None:
+def test_credentials_are_not_sent_to_the_url_in_a_redirected_card(kind: str) -> None:
     def script(request: Request) -> Iterable[Step]:
         return reply(card("http://localhost:1/"))
 

@@ -159,7 +159,7 @@ def test_the_authorization_server_gets_none_of_the_agents_headers(kind: str) -> 
 
 @kinds
 @pytest.mark.parametrize(("lifetime", "count"), [(3600, 1), (0.000001, 3), ("3600", 1), (None, 1)])
-def test_a_token_is_renewed_before_it_expires(kind: str, lifetime: Any, count: int) -> None:
+def test_a_token_is_renewed_when_it_has_expired(kind: str, lifetime: Any, count: int) -> None:
     issuer = Issuer(expires_in=lifetime)
     with (
         issuing(issuer) as login,

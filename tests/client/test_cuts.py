@@ -30,7 +30,7 @@ CHUNKS = 20
 CUTS = 84
 """Broken connections of each client on each wire: 504 in all."""
 TYPICAL_LIMIT = 700
-"""Bytes after which most connections break, many within the head."""
+"""Bytes within which most connections break, many within the head."""
 STREAM_REQUESTS = (b'"SendStreamingMessage"', b'"message/stream"', b"/message:stream ")
 """Bytes by which a request is known to start a stream: it can't be sent twice."""
 
@@ -39,7 +39,7 @@ wires = pytest.mark.parametrize(("binding", "version"), WIRES)
 
 
 class CuttingProxy(TcpServer):
-    """TCP proxy that breaks each connection after some bytes of an answer.
+    """TCP proxy that breaks most connections after some bytes of an answer.
 
     The first event of a new stream passes: without it, the client does not know the task.
     """
@@ -71,10 +71,10 @@ class CuttingProxy(TcpServer):
 
 
 class LimitedConnection:
-    """Connection with a limit on the bytes of each answer.
+    """Connection with a limit on the bytes of its answers; each further stream gets a new limit.
 
     Args:
-        new_limit: Returns the limit of the next answer; clients reuse connections.
+        new_limit: Returns a limit; called again for each further stream of a reused connection.
     """
 
     def __init__(self, new_limit: Callable[[], int]) -> None:
@@ -94,7 +94,7 @@ class LimitedConnection:
         to.write_eof()
 
     async def forward_answer(self, source: asyncio.StreamReader, to: asyncio.StreamWriter) -> bool:
-        """Forward the answer; return whether its limit was reached before its end."""
+        """Forward the answers; return whether the limit was reached before their end."""
         while data := await source.read(65536):
             exempt = self._exempt_bytes(data)
             to.write(data[: exempt + self._remaining])

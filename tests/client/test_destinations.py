@@ -74,7 +74,7 @@ def test_a_redirect_is_checked(kind: str) -> None:
 
 
 @kinds
-def test_many_redirects_to_new_origins_do_not_fill_the_memory(kind: str) -> None:
+def test_redirects_to_more_origins_than_are_remembered_are_followed(kind: str) -> None:
     targets = (f"http://localhost:{port}/" for port in range(1, 200))
     with (
         raw(lambda _: reply(status=302, location=next(targets))) as server,

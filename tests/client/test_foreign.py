@@ -53,7 +53,7 @@ class Agent:
         integers: Whether integers stay integers.
         count: Events of the stream of `count 3`.
         chunks: Chunks of that stream.
-        question: Its question when input is required.
+        question: Its question when input is required, or the text of the error in place of one.
         snapshot: Whether a subscription starts with the task.
     """
 
@@ -128,7 +128,7 @@ def case_of(name: str, urls: Urls, kind: str) -> Case:
 
 
 def agent_params(names: Iterable[str]) -> list[Any]:
-    """Return parameters for these agents; only the agents of a2a-sdk run by default."""
+    """Return parameters for these agents; only "sdk1" and "sdk1 REST" run by default."""
     marks = {"sdk1": pytest.mark.smoke, "sdk1 REST": pytest.mark.smoke}
     return [pytest.param(name, marks=marks.get(name, ())) for name in names]
 

@@ -36,7 +36,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "wait": (WORKING,),
     "get_card": (),
 }
-"""All methods of the clients that send requests, with valid arguments."""
+"""All methods of the clients that send requests of A2A, with valid arguments."""
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 OTHER_TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
 
@@ -66,7 +66,7 @@ def answer(request: Request) -> Iterable[Step]:
 @kinds
 @wires
 @pytest.mark.parametrize("name", CALLS)
-def test_every_method_sends_the_headers_of_its_call(
+def test_every_method_of_a2a_sends_the_headers_of_its_call(
     kind: str, name: str, binding: str, version: str
 ) -> None:
     script = agent(answer, **card("/", binding, version))

@@ -1129,7 +1129,7 @@ def test_a_client_can_be_used_after_failed_calls(kind: str, operation: str) -> N
     assert failures == len(faults)
 
 
-def test_a_client_that_stops_reading_a_stream_closes_it(kind: str) -> None:
+def test_a_client_that_stops_reading_a_stream_does_not_reopen_it(kind: str) -> None:
     def script(request: Request) -> Iterable[Step]:
         first = wrap_result(request, {"task": task(state="TASK_STATE_WORKING")})
         return events(first, then=HOLD)

@@ -1,4 +1,4 @@
-"""Malformed responses of agents: the only error is an `A2AProtocolError` that names the field."""
+"""Malformed responses of agents, which raise `A2AProtocolError`, and errors with any members."""
 
 import copy
 import sys
@@ -192,7 +192,9 @@ def test_an_error_names_the_malformed_field(
         (read_event, {"message": 1}, "Message is not an object"),
     ],
 )
-def test_an_error_names_the_missing_field(reader: Reader, data: Any, message: str) -> None:
+def test_an_error_says_what_is_missing_or_malformed(
+    reader: Reader, data: Any, message: str
+) -> None:
     with pytest.raises(A2AProtocolError, match=message):
         reader(data)
 

@@ -1,4 +1,4 @@
-"""Both clients with our own server, over each of its bindings."""
+"""Both clients with our own server, over each binding that they support."""
 
 import asyncio
 import json
@@ -404,7 +404,7 @@ async def test_a_stream_may_be_silent_for_longer_than_the_timeout(dialect: str, 
 
 @each_dialect
 @each_kind
-async def test_a_blocking_send_takes_no_longer_than_the_timeout(dialect: str, kind: str) -> None:
+async def test_a_blocking_send_times_out(dialect: str, kind: str) -> None:
     gate = Gate()
     async with agent({"work": ActionModule(gate)}, dialect, kind, timeout=SHORT) as client:
         started = monotonic()
@@ -626,7 +626,7 @@ async def test_a_stream_whose_task_pauses_raises_input_required(dialect: str, ki
 
 @each_dialect
 @each_kind
-async def test_a_paused_task_is_resumed_by_a_streamed_message(dialect: str, kind: str) -> None:
+async def test_a_paused_task_is_answered_by_a_streamed_message(dialect: str, kind: str) -> None:
     """The stream of the answer starts with the paused task, which is not its end."""
     modules = {"pay": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with agent(modules, dialect, kind) as client:
@@ -962,8 +962,8 @@ async def test_a_client_makes_concurrent_calls(dialect: str, kind: str) -> None:
 
 
 @pytest.mark.clock
-async def test_more_calls_than_the_pool_has_connections_wait_for_their_tasks() -> None:
-    """The pool of httpx has 100 connections, and a timeout for waiting for one of them."""
+async def test_more_calls_than_a_pool_of_httpx_has_connections_wait_for_their_tasks() -> None:
+    """By default, a pool of httpx has 100 connections; the pool of our clients has no limit."""
     gate, count = Gate(), 110
     options: dict[str, Any] = {"max_runs": 200, "max_streams": 200}
     options["limits"] = Limits(max_streams_per_client=200, client_share=None)

@@ -199,7 +199,7 @@ def test_texts_that_a_snapshot_has_joined_are_not_repeated(kind: str) -> None:
 
 @kinds
 def test_a_restart_event_has_the_id_of_the_event_before_it(kind: str) -> None:
-    """A stream that is resumed after it begins with the announcement of the restart."""
+    """A stream that resumes after this event begins with the announcement of the restart."""
     script = script_streaming(*ANNOUNCED_RESTART, numbered=True)
     with raw(script) as server, Client(kind, server.url) as client:
         events = client.do("stream_message", "hi")

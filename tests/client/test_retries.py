@@ -59,7 +59,7 @@ CHANGES = [
     "delete_push_config",
 ]
 SINGLE_REQUESTS = [operation for operation in OPERATIONS if operation != "subscribe"]
-"""Operations that send one request; `subscribe` also reopens a broken stream."""
+"""Operations that end if their first request fails; `subscribe` also reopens a broken stream."""
 HTML = reply(b"<!doctype html>", content_type="text/html")
 
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -150,7 +150,7 @@ def test_an_agent_that_starts_between_retries_is_reached(kind: str, operation: s
         calls: list[str] = []
 
         def token() -> str:
-            """Return a token, called for the card and for each attempt."""
+            """Return a token; the client calls this for the card and for each attempt."""
             calls.append(next(tokens))
             if len(calls) == 4:
                 started.append(stack.enter_context(raw(ok, sock)))
@@ -441,7 +441,7 @@ def test_the_backoff_is_random_within_bounds(failures: int) -> None:
 @wires
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("wait", ["0", "Mon, 01 Jan 2001 00:00:00 GMT"])
-def test_a_retry_after_of_zero_or_in_the_past_is_followed_at_once(
+def test_a_request_with_a_retry_after_of_zero_or_in_the_past_is_retried(
     kind: str, binding: str, version: str, status: int, wait: str
 ) -> None:
     fault = reply(b"", status, retry_after=wait)

@@ -1,4 +1,4 @@
-"""Error answers for callers, made from errors that a real apcore raises."""
+"""Error answers for callers, made from errors of apcore, of the SDK and of others."""
 
 import logging
 from collections.abc import Callable

@@ -88,7 +88,7 @@ def test_data_that_is_not_an_object_is_refused(
         ({"properties": {"q": {"anyOf": [STRING, {"type": "null"}]}}}, {"q": "hi"}),
     ],
 )
-def test_plain_text_becomes_the_value_of_a_text_property(
+def test_plain_text_becomes_the_input_or_the_value_of_a_text_property(
     part: Any, schema: Any, inputs: Any, descriptor: Describe
 ) -> None:
     assert input_of(part, schema, descriptor) == inputs
@@ -281,7 +281,9 @@ def test_a_file_is_passed_in_the_member_that_the_schema_has(descriptor: Describe
         ({}, CITY),
     ],
 )
-def test_malformed_parts_are_refused(part: Any, schema: Any, descriptor: Describe) -> None:
+def test_malformed_and_unsuitable_parts_are_refused(
+    part: Any, schema: Any, descriptor: Describe
+) -> None:
     with pytest.raises(PartError):
         input_of(part, schema, descriptor)
 
@@ -439,7 +441,7 @@ def test_the_wrapped_result_of_a_function_that_returns_text_is_text(
         ({"properties": {"result": {}}}, False),
     ],
 )
-def test_a_wrapped_result_is_unwrapped_unless_the_schema_is_an_object(
+def test_a_result_is_unwrapped_only_if_the_schema_has_another_type_than_object(
     schema: Any, unwrapped: bool, descriptor: Describe
 ) -> None:
     [part] = parts_of({"result": [1]}, descriptor(output_schema=schema))

@@ -2,7 +2,7 @@
 
 `python adk.py PORT` serves it on loopback, in a separate environment. There is no model.
 
-The first word of a message selects the action: echo, count, slow, ask, fail; or it is a data part.
+The first word of a message selects the action: echo, count, slow, ask, fail; data is sent back.
 Any other word makes the agent raise an error. Limits of `to_a2a`:
 
 - An answer is always a task, never a message.

@@ -2,7 +2,7 @@
 
 `python fasta2a_agent.py PORT` serves it on loopback, in a separate environment.
 
-The first word of a message selects the action: echo, count, slow, ask, fail; or it is a data part.
+The first word of a message selects the action: echo, count, slow, ask, fail; data is sent back.
 Any other word makes the agent raise an error. Limits of fasta2a:
 
 - An answer is always a task, never a message.

@@ -76,7 +76,7 @@ const executor = {
     const said = textOf(context.userMessage.parts[0]);
     const [word, ...rest] = said.split(" ");
     if (!context.task) run.start();
-    else if (isV1) bus.publish(server.AgentEvent.task(context.task)); // it asks for one first
+    else if (isV1) bus.publish(server.AgentEvent.task(context.task)); // the SDK requires a task first
     if (context.task) {
       run.chunk(`got: ${said}`, false, true);
       run.say("completed");

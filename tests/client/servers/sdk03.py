@@ -2,8 +2,8 @@
 
 `python sdk03.py PORT` serves it on loopback, in a separate environment.
 
-The first word of a message selects the action: echo, count, slow, ask, fail, message; or it is a
-data part. Any other word makes the agent raise an error.
+The first word of a message selects the action: echo, count, slow, ask, fail, message; data is
+sent back. Any other word makes the agent raise an error.
 
 This SDK neither sends a cancellation to the open streams of a task nor ends them.
 """

@@ -3,8 +3,8 @@
 `python sdk1.py PORT` serves it on loopback. The card at the base URL lists three interfaces, which
 share their tasks; `/jsonrpc`, `/rest`, `/v03` and `/rest03` are base URLs whose cards list one.
 
-The first word of a message selects the action: echo, count, slow, ask, fail, message; or it is a
-data part. Any other word makes the agent raise an error.
+The first word of a message selects the action: echo, count, slow, ask, fail, message; data is
+sent back. Any other word makes the agent raise an error.
 """
 
 import asyncio
