@@ -48,10 +48,10 @@ def running(source: Any, **options: Any) -> Iterator[str]:
     """Serve *source* and yield its base URL, such as `http://127.0.0.1:40123`.
 
     Args:
-        source: First argument of `create_app` (a target, a Registry, an Executor, a list), or an
-            ASGI app.
-        options: Options of `create_app`; by default `url` is the server's, `shutdown_timeout` 0,
-            and all hosts are allowed.
+        source: First argument of `create_app` (a str, path, Registry, Executor or list), or
+            an ASGI app.
+        options: Options of `create_app`, which an ASGI app does not take; by default `url` is the
+            server's, `shutdown_timeout` is 0, and all hosts are allowed.
     """
     with listener() as sock:
         url = f"http://127.0.0.1:{sock.getsockname()[1]}"

@@ -342,7 +342,7 @@ def test_a_counting_store_counts_its_reads_and_writes() -> None:
     assert (calls.writes, calls.reads, store.lease_seconds) == (1, 1, 3)
 
 
-def test_stores_have_separate_folders_on_disk() -> None:
+def test_the_folder_of_a_store_is_deleted_at_the_end() -> None:
     with places([MEMORY, SQLITE], print) as measured_stores:
         assert measured_stores[MEMORY].address == "memory"
         folder = Path(measured_stores[SQLITE].address.removeprefix("sqlite:///")).parent
@@ -574,7 +574,7 @@ def test_an_increase_of_more_than_three_percent_fails_the_gate(
 
 
 @pytest.mark.usefixtures("record")
-def test_without_a_record_instructions_are_shown_and_the_gate_passes(
+def test_without_a_record_of_instructions_the_gate_passes_and_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     replace_counts(monkeypatch, send=1000, get=200)

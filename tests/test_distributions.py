@@ -30,7 +30,7 @@ PLUGINS = {
 NOT_IN_ALL = {"openapi": "apcore-toolkit needs a newer apcore than the server"}
 # Imported, but not declared.
 UNDECLARED: dict[str, str] = {}
-# Modules that the metadata of distributions does not tell: `google` belongs to several of them, the
+# Modules whose distribution the metadata does not tell: `google` belongs to several of them, the
 # members are installed as editable, which lists no modules, and frameworks are not installed.
 OWNERS = {
     "agno": "agno",
@@ -178,7 +178,7 @@ def test_the_extra_all_covers_every_other_extra(name: str) -> None:
     assert covered == requirements_by_extra.keys() - NOT_IN_ALL.keys() - frameworks()
 
 
-def test_the_facade_installs_every_other_distribution() -> None:
+def test_the_facade_and_its_extras_install_every_other_distribution() -> None:
     in_extras = names([r for lines in extras("apcore-a2a").values() for r in lines])
 
     assert in_extras | names(required("apcore-a2a")) | {"apcore-a2a"} >= PACKAGES.keys()
@@ -196,7 +196,7 @@ def test_every_package_has_a_readme_a_license_and_a_type_marker(name: str) -> No
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_every_package_names_the_repository_in_the_extension_uri(name: str) -> None:
+def test_the_repository_of_every_package_is_that_of_the_extension_uri(name: str) -> None:
     repository = project(name)["urls"]["Repository"]
 
     assert EXTENSION_URI.startswith(f"{repository}/extensions/")

@@ -59,7 +59,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def fault_found_by(test: str) -> Fault:
-    """Return the fault with another test that should find it."""
+    """Return the fault with *test* as the one that should find it."""
     return replace(FAULT, tests=(f"test_price.py::{test}",))
 
 

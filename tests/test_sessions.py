@@ -7,7 +7,7 @@ The blocks of a page that has ```` ```shell ```` blocks make a session in an emp
 - `shell test="serve"` starts a server in a separate terminal; it ends when the next one starts,
 - `shell test="fails"` must fail,
 - `python test="session"` is a program that needs the server,
-- `text test="output"` is the output of the block before, in which `…` stands for any text,
+- `text test="output"` is in the output of the block before; `…` stands for any text in a line,
 - `python packages="…"` and `javascript packages="…"` are programs for other packages, which need
   the page's first server; they are separate tests, skipped if the packages can't be installed,
 - `test="no"` is not run.
@@ -144,7 +144,7 @@ def run_in_terminal(command: str, folder: Path, variables: dict[str, str]) -> tu
 
 @contextmanager
 def serving(command: str, folder: Path, variables: dict[str, str], port: int) -> Iterator[None]:
-    """Run a server in the background until the block ends."""
+    """Run a server in the background for as long as the context lasts."""
     log = folder / ".server.log"
     with (
         log.open("wb") as output,
@@ -213,7 +213,7 @@ class Session:
         assert (code != 0) == fails, self.shown
 
     def run_program(self, block: Block, command: str) -> None:
-        """Run a block with an interpreter, and compare what it prints with its `#>` marks."""
+        """Run a block with an interpreter; compare its output with its `#>` or `//>` marks."""
         file = self.folder / ("example.mjs" if block.language == "javascript" else "example.py")
         file.write_text(self.code(block), encoding="utf-8")
         self.run(f"{command} {file.name} 2>errors.log || {{ cat errors.log; exit 1; }}")

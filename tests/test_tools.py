@@ -1,4 +1,4 @@
-"""The tools of the repository, run as contributors run them."""
+"""The tools of the repository, most of them run as contributors run them."""
 
 import json
 import os

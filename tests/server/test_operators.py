@@ -1,4 +1,4 @@
-"""Operators and approvers have access to tasks of others; strangers cannot detect them."""
+"""Operators and approvers have access to tasks of others, which strangers cannot detect."""
 
 import asyncio
 import logging
@@ -53,7 +53,7 @@ def keys() -> APIKeyAuthenticator:
 
 
 class RecordingModules:
-    """Modules that record the identity of their caller."""
+    """Modules, of which `pay` and `ask` record the identity of their caller."""
 
     def __init__(self) -> None:
         self.gate = Gate()
@@ -136,7 +136,7 @@ async def test_an_operator_lists_and_reads_tasks_of_others_without_their_content
     ]
 
 
-async def test_an_operator_reads_content_only_if_the_option_says_so() -> None:
+async def test_an_operator_reads_content_if_the_option_says_so() -> None:
     options: Json = {"auth": keys(), "operators": "operator", "operators_read": "content"}
     async with serving(RecordingModules().modules(), **options) as peer:
         task = (await send_as(peer, "work", ADA)).task
@@ -162,9 +162,7 @@ async def test_others_cannot_detect_that_a_task_exists(dialect: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_stream_of_an_operator_has_only_states_and_keeps_no_task_alive(
-    dialect: str,
-) -> None:
+async def test_a_stream_of_an_operator_has_only_states(dialect: str) -> None:
     release = asyncio.Event()
 
     async def chunks(inputs: Any, context: Any) -> Any:
@@ -351,7 +349,7 @@ async def test_an_approver_sees_and_decides_a_request_and_its_requester_does_not
     assert state_of(rejected) == "rejected"
 
 
-async def test_an_answer_survives_a_restart_with_the_identity_of_the_requester(
+async def test_after_a_restart_an_answer_of_an_operator_resumes_the_run_as_its_requester(
     tmp_path: Any,
 ) -> None:
     recorder = RecordingModules()
@@ -380,7 +378,7 @@ async def test_a_task_paused_before_there_were_operators_is_answered_by_its_requ
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_an_operator_neither_sees_nor_sets_webhooks_of_others(dialect: str) -> None:
+async def test_an_operator_cannot_set_a_webhook_with_an_answer(dialect: str) -> None:
     push = PushSettings(dev=True)
     options: Json = {"auth": keys(), "operators": "operator", "push_notifications": push}
     options["operators_read"] = "content"
@@ -448,6 +446,6 @@ async def test_a_rule_can_be_a_function_and_only_true_counts() -> None:
         ({"operators_read": "content", "auth": keys()}, "operators_read needs operators"),
     ],
 )
-def test_rules_need_authentication(options: Json, problem: str) -> None:
+def test_invalid_rules_are_refused(options: Json, problem: str) -> None:
     with pytest.raises(OptionError, match=problem):
         create_app(registry_of({"echo": Echo()}), allowed_hosts=["*"], **options)

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.process]
 class ComputingModule(Module):
     """A module that carries out the action in its input, and returns the id of its process."""
 
-    resources: Any = {"cpu": True}  # noqa: RUF012  # some instances have their own
+    resources: Any = {"cpu": True}  # noqa: RUF012  # instances have their own
 
     def __init__(self, path: Path | None = None, **resources: Any) -> None:
         self.path = path
@@ -47,7 +47,7 @@ def spin(inputs: Inputs, context: Any) -> None:
 
 
 def start_another(inputs: Inputs, context: Any) -> None:
-    """Wait for a program that writes the id of its process to a file."""
+    """Run a program that writes the id of its process to a file, and wait for its end."""
     command = ["sh", "-c", f"echo $$ > {inputs['path']}; sleep 60"]
     subprocess.run(command, check=True)
 
@@ -144,7 +144,7 @@ async def wait_for_process_id(path: Path) -> int:
 
 
 @pytest.mark.smoke
-async def test_a_module_that_computes_runs_in_a_process_that_is_kept_until_the_end() -> None:
+async def test_a_module_that_computes_runs_in_a_process_that_is_kept_until_shutdown() -> None:
     async with serving({"work": ComputingModule()}) as peer:
         value = {"text": "é" * 100_000, "number": 2**50, "none": None}
         first = await output(peer, "return", value=value)
@@ -169,7 +169,7 @@ async def test_a_module_with_a_schema_runs_in_a_process_that_is_kept(schema: Any
         assert first["process"] == second["process"] != os.getpid()
 
 
-async def test_a_module_that_forks_fails_and_later_calls_get_their_own_output() -> None:
+async def test_after_a_module_has_forked_later_calls_get_their_own_output() -> None:
     async with serving({"work": ComputingModule()}) as peer:
         for value in range(4):
             await peer.send("work", part(peer, "fork"))
@@ -251,7 +251,7 @@ async def test_errors_in_a_process_are_reported_like_errors_in_the_server(
     assert "in crash" in caplog.text  # the traceback of the process
 
 
-async def test_no_more_modules_run_at_a_time_than_there_are_cores(
+async def test_one_client_runs_no_more_modules_at_a_time_than_there_are_cores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "count_cores", lambda: 1)
@@ -266,7 +266,7 @@ async def test_no_more_modules_run_at_a_time_than_there_are_cores(
         await peer.until(second, "completed")
 
 
-async def test_a_call_that_is_canceled_before_its_process_runs_leaves_nothing_behind() -> None:
+async def test_a_call_canceled_before_its_process_runs_does_not_disturb_later_ones() -> None:
     async with serving({"work": ComputingModule()}) as peer:
         for _ in range(3):
             task_id = await peer.start("work", part(peer, "return", value=1))

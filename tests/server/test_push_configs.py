@@ -57,7 +57,7 @@ def task(agent: Agent) -> str:
 # Creating, reading, listing, deleting
 
 
-def test_a_push_config_is_returned_in_the_form_of_the_version(hooks: Hooks, task: str) -> None:
+def test_a_push_config_is_returned_in_the_format_of_the_version(hooks: Hooks, task: str) -> None:
     expected = hooks.as_shown(task, **FULL)
     assert hooks.set(task, **FULL).result == expected
     assert hooks.get(task, "c1").result == expected
@@ -89,7 +89,7 @@ def test_a_task_without_push_configs_has_an_empty_list(hooks: Hooks, task: str) 
     assert hooks.list_all(task).result == ({"configs": []} if hooks.agent.modern else [])
 
 
-def test_each_of_several_push_configs_can_be_read_and_deleted(hooks: Hooks, task: str) -> None:
+def test_one_of_several_push_configs_can_be_read_and_deleted(hooks: Hooks, task: str) -> None:
     for name in ("b", "a", "c"):
         hooks.set(task, id=name, url=f"{UNREACHABLE}/{name}")
     assert hooks.ids(task) == ["b", "a", "c"]
@@ -123,7 +123,7 @@ def test_push_configs_of_0_3_without_an_id_have_the_id_of_the_task(rpc_v03: Agen
 
 
 @pytest.mark.parametrize("dialect", MODERN)
-def test_push_configs_of_1_0_without_an_id_are_added_to_each_other(
+def test_push_configs_of_1_0_without_an_id_do_not_replace_each_other(
     client: httpx.Client, dialect: str
 ) -> None:
     agent = Agent(client, dialect)
@@ -179,7 +179,7 @@ FLAT = {"url": UNREACHABLE, "token": "t-1"}
     ],
     ids=str,
 )
-def test_a_push_config_is_accepted_in_the_form_of_each_version_and_of_the_srs(
+def test_a_push_config_is_accepted_in_the_format_of_each_version_and_of_the_srs(
     agent: Agent, task: str, form: Json
 ) -> None:
     shown = plain(agent.ask("push set", {"taskId": task, **form}).result)
@@ -196,7 +196,7 @@ FORMS = [
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_a_push_config_is_identified_in_the_form_of_each_version(rpc: Agent, form: Json) -> None:
+def test_a_push_config_is_identified_in_the_format_of_each_version(rpc: Agent, form: Json) -> None:
     hooks, task = Hooks(rpc), rpc.send().task["id"]
     for name in ("c0", "c1"):
         hooks.set(task, id=name, url=UNREACHABLE)

@@ -57,7 +57,7 @@ async def ask(peer: Peer, operation: str, task_id: str, config_id: str = "", **c
 
 
 async def hooks_of(peer: Peer, task_id: str) -> list[Json]:
-    """Return all push configs of a task in the form of 1.0."""
+    """Return all push configs of a task in the format of 1.0."""
     _, result = await ask(peer, "push list", task_id)
     return [plain(config) for config in (result["configs"] if peer.wire.modern else result)]
 
@@ -220,7 +220,7 @@ class FailingSavesAndDeletions(FailingSaves):
 @every_dialect
 @pytest.mark.parametrize("operation", ["send", "stream"])
 @pytest.mark.parametrize("broken", [FailingSaves, FailingSavesAndDeletions])
-async def test_a_store_that_cannot_save_the_push_config_refuses_the_message(
+async def test_a_message_is_refused_if_its_push_config_cannot_be_saved(
     dialect: str, operation: str, broken: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate, store = Gate(), broken()

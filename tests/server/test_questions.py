@@ -1,4 +1,4 @@
-"""Questions of modules, answered in words."""
+"""Questions of modules and of the agent, answered with text or data."""
 
 import json
 from contextlib import closing
@@ -248,7 +248,7 @@ async def test_the_reason_why_an_answer_does_not_fit_is_short() -> None:
         assert len(question_of(task)[1]["problem"]) < 600
 
 
-async def test_a_text_answer_without_a_field_becomes_the_answer() -> None:
+async def test_a_text_answer_to_a_question_without_a_field_becomes_the_input_answer() -> None:
     async with serving({"work": asking_module("What is your name?")}) as peer:
         task = await send_parts(peer, "hi")
         answered = await send_parts(peer, "Ann", "Lee", taskId=task["id"])
@@ -334,7 +334,7 @@ async def test_a_malformed_question_fails_the_task(details: Json) -> None:
         assert state_of(await send_parts(peer, {})) == "failed"
 
 
-async def test_the_data_of_an_answer_in_text_and_data_counts() -> None:
+async def test_of_an_answer_in_text_and_data_only_the_data_counts() -> None:
     async with serving({"work": asking_module("When?", "day")}) as peer:
         task = await send_parts(peer, {"guests": 2})
         answered = await send_parts(peer, "on this day", {"day": "Friday"}, taskId=task["id"])
@@ -408,7 +408,7 @@ async def test_the_error_for_a_message_without_a_skill_lists_the_skills(dialect:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_an_unknown_skill_gets_the_closest_ids(dialect: str) -> None:
+async def test_the_error_for_an_unknown_skill_suggests_similar_ids(dialect: str) -> None:
     async with serving(shop(), dialect) as peer:
         answer = await peer.send("math.ad", peer.part(data={}))
         assert answer.code == -32601

@@ -63,7 +63,7 @@ pytestmark = pytest.mark.anyio
 
 
 class SlowStore(InMemoryTaskStore):
-    """A store with the latency of a network: a millisecond for every operation."""
+    """A store with the latency of a network: a millisecond for each save, read and query."""
 
     async def save(self, record: TaskRecord) -> None:
         await asyncio.sleep(0.001)
@@ -231,7 +231,7 @@ async def test_a_task_completes_even_if_its_send_is_cancelled(store: Any) -> Non
 
 
 @pytest.mark.parametrize("store", STORES)
-async def test_a_cancellation_takes_effect_when_its_request_is_cancelled(store: Any) -> None:
+async def test_a_task_ends_once_even_if_a_request_to_cancel_it_is_cancelled(store: Any) -> None:
     async with serving({"work": ActionModule(Gate())}, task_store=store()) as peer:
         handler, before = peer.agent.handler, asyncio.all_tasks()
 

@@ -72,7 +72,7 @@ def test_the_redacted_copy_shares_no_mutable_value_with_the_original() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("schema", ["plain", "marked"])
-async def test_a_run_sees_only_redacted_values_in_its_context(schema: str) -> None:
+async def test_the_context_of_a_run_has_its_redacted_inputs_and_output(schema: str) -> None:
     contexts: list[Any] = []
 
     async def action(inputs: Inputs, context: Any) -> Any:

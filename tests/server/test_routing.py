@@ -102,7 +102,7 @@ async def test_exceptions_of_users_middleware_are_answered_by_starlette() -> Non
     assert sent[0]["status"] == 500
 
 
-async def test_a_card_keeps_its_headers_whatever_middleware_adds() -> None:
+async def test_headers_that_middleware_adds_do_not_accumulate_on_the_card() -> None:
     app = agent(cors_origins=["http://page.example"])
     first, second = [
         await ask(app, path=CARD, headers=[("Origin", "http://page.example")]) for _ in range(2)

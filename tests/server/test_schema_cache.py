@@ -111,7 +111,7 @@ async def test_the_descriptions_of_modules_do_not_change() -> None:
         assert described.output_schema == definition.output_schema
 
 
-async def test_the_schema_is_generated_once() -> None:
+async def test_the_schema_is_not_generated_again_for_later_calls() -> None:
     generated = 0
 
     class Counted(Order):
@@ -157,7 +157,7 @@ def test_a_cached_schema_behaves_like_its_model() -> None:
         cached_schema(name=5)
 
 
-def test_a_schema_with_options_is_not_cached() -> None:
+def test_the_cache_does_not_affect_schemas_with_options() -> None:
     cached_schema = CachedSchema(Item)
     assert cached_schema.model_json_schema() is cached_schema.model_json_schema()
     assert cached_schema.model_json_schema() == Item.model_json_schema()

@@ -102,7 +102,7 @@ class BackgroundRequest:
 def background_request(
     process: Process, operation: str, seconds: float
 ) -> Iterator[BackgroundRequest]:
-    """Send a message whose task takes *seconds*; yield once the task exists."""
+    """Send a message whose task takes *seconds*; yield once the server has a task."""
     with agent_client(process) as agent, agent_client(process) as other:
         request = BackgroundRequest(lambda: agent.ask(operation, nap_params(agent, seconds)))
         eventually(lambda: other.ask("list", {}).result["tasks"])
@@ -266,7 +266,7 @@ def test_a_second_signal_ends_the_server_at_once(folder: Path, tmp_path: Path) -
     ):
         agent.signal(signal.SIGTERM)
         agent.wait_for("(Ctrl.C again)")
-        time.sleep(0.2)  # a second signal right after the first would be ignored as an echo
+        time.sleep(0.2)  # right after the first, a second signal counts as its repetition
 
         assert agent.end(signal.SIGINT) == 0
         assert last_state(stream.answer) == ("failed", SERVER_SHUTDOWN)
@@ -312,7 +312,7 @@ def test_a_hangup_of_its_terminal_shuts_the_server_down_cleanly(
 
 
 @pytest.mark.process
-def test_an_echoed_signal_does_not_count_as_a_second_one(folder: Path, tmp_path: Path) -> None:
+def test_a_repeated_signal_does_not_count_as_a_second_one(folder: Path, tmp_path: Path) -> None:
     with (
         process(serve_command(folder, shutdown_timeout=20), tmp_path) as agent,
         background_request(agent, "stream", 1) as stream,
@@ -390,7 +390,7 @@ def test_a_root_path_is_in_the_card_and_does_not_change_the_routes(
 # Sources
 
 
-def test_every_kind_of_source_can_be_served(folder: Path) -> None:
+def test_registries_executors_clients_and_folders_can_be_served(folder: Path) -> None:
     registry = registry_of(echo=Echo())
     for source in (registry, Executor(registry), APCore(registry=registry), folder, str(folder)):
         with agent_with(create_app(source, url="http://127.0.0.1")) as agent:

@@ -49,14 +49,14 @@ REPEATABLE = ModuleAnnotations(idempotent=True)
 
 
 async def answer(peer: Peer, task: Json, *parts: Json, **members: Any) -> Json:
-    """Answer the question of a task, and return it."""
+    """Answer the question of a task; return the task."""
     params = peer.wire.params("work", *parts, taskId=task["id"])
     del params["metadata"]
     return (await peer.ask("send", {**params, **members})).task
 
 
 def question_of(task: Json) -> Json:
-    """Return the data of the question that a task waits for."""
+    """Return the data of the question of a paused task."""
     question: Json = content_of(task["status"]["message"]["parts"][1])
     return question
 
@@ -479,7 +479,7 @@ async def test_a_module_learns_that_no_answer_came_in_time() -> None:
         assert "ada" in module.principal
 
 
-async def test_a_synchronous_module_learns_that_its_approval_was_refused() -> None:
+async def test_a_synchronous_on_abandoned_is_called_after_a_refused_approval() -> None:
     abandoned: list[Any] = []
 
     def on_abandoned(inputs: Inputs, context: Any) -> None:

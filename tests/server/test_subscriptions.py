@@ -136,7 +136,7 @@ async def test_a_subscription_is_kept_alive_and_counted_while_the_task_is_paused
 
 
 @every_dialect
-async def test_a_subscription_to_a_paused_task_survives_a_restart_of_the_agent(
+async def test_a_paused_task_can_be_subscribed_to_after_a_restart_of_the_agent(
     dialect: str, tmp_path: Path
 ) -> None:
     modules = {"work": needing_approval(echo)}

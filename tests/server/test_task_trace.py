@@ -35,7 +35,7 @@ from .test_operators import ADA, BOB, BOSS, OP, keys
 pytestmark = pytest.mark.anyio
 
 ROUNDING = 4e-6
-"""Seconds by which the times of spans are rounded: each has microseconds."""
+"""Tolerance in seconds for times of spans, which are rounded to microseconds."""
 
 
 class NestedModules:

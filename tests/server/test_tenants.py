@@ -60,7 +60,7 @@ def modules() -> dict[str, object]:
     }
 
 
-class Headers:
+class HeaderAuth:
     """An authenticator that trusts the name in a header."""
 
     def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
@@ -326,7 +326,7 @@ def rules() -> ACL:
     )
 
 
-class Staff(Headers):
+class Staff(HeaderAuth):
     """An authenticator that gives `ada` the role `staff`."""
 
     def authenticate(self, headers: Mapping[str, str]) -> Identity | None:
@@ -412,7 +412,7 @@ async def test_callers_see_the_card_of_a_tenant_that_they_may_call() -> None:
 
 async def test_principals_of_a_tenant_do_not_see_each_others_tasks() -> None:
     async with (
-        serving(modules(), tenants=TENANTS, auth=Headers()) as peer,
+        serving(modules(), tenants=TENANTS, auth=HeaderAuth()) as peer,
         inside(peer, "billing", **{"x-name": "ada"}) as ada,
     ):
         task_id = (await ada.ask("send", send_params(ada))).task["id"]
@@ -463,7 +463,7 @@ async def test_tasks_of_a_tenant_survive_a_restart(tmp_path: Path) -> None:
 
 
 async def test_state_history_names_the_principal_without_the_tenant() -> None:
-    options: Json = {"tenants": TENANTS, "auth": Headers(), "state_history": True}
+    options: Json = {"tenants": TENANTS, "auth": HeaderAuth(), "state_history": True}
     async with (
         serving(modules(), **options) as peer,
         inside(peer, "billing", **{"x-name": "ada"}) as ada,

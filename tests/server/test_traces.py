@@ -114,7 +114,7 @@ def test_a_valid_traceparent_names_its_trace_with_the_known_flags(
         ),
     ],
 )
-def test_a_tracestate_is_kept_if_it_is_valid_and_within_512_bytes(received: str, kept: str) -> None:
+def test_a_valid_tracestate_is_kept_up_to_512_bytes(received: str, kept: str) -> None:
     assert bounded_state(received) == kept
     assert len(kept) <= 512
 

@@ -406,7 +406,7 @@ def check_ends(load: Load, ends: dict[str, list[str]]) -> None:
 def test_the_shutdown_of_a_busy_server_loses_no_acknowledged_task(
     folder: Path, tmp_path: Path
 ) -> None:
-    """Run twenty rounds; `Client` checks each client, `check_ends` the store.
+    """Run twenty rounds; `Client` checks the responses, `check_ends` the store.
 
     Blocking requests get a complete response: a task that has ended, or a stream with its final
     event. Late requests are refused with 503, or their connection is closed without a byte.
@@ -467,7 +467,7 @@ def test_a_second_signal_ends_a_server_with_a_hanging_module_at_once(
     ):
         agent.signal(signal.SIGTERM)
         agent.wait_for("(Ctrl.C again)")
-        time.sleep(0.2)  # a second signal right after the first would be ignored as an echo
+        time.sleep(0.2)  # right after the first, a second signal counts as its repetition
 
         assert agent.end(signal.SIGTERM) == 0
         assert last_state(stream.answer) == ("failed", SERVER_SHUTDOWN)

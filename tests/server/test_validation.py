@@ -119,7 +119,7 @@ async def test_a_refused_text_is_reported_with_its_field(dialect: str) -> None:
         assert await fields(peer, "work", {"text": EVIL_TEXT}) == ["text"]
 
 
-async def test_a_stream_an_answer_and_an_approved_call_are_checked_too() -> None:
+async def test_a_stream_an_answer_and_a_call_that_needs_approval_are_checked_too() -> None:
     async def ask(inputs: Inputs, context: Any) -> Inputs:
         if inputs["text"] != "aa":
             context.services.ask("Which text?", field="text")
@@ -191,7 +191,7 @@ def test_a_pattern_that_is_matched_in_linear_time_causes_no_warning(
 @pytest.mark.parametrize(
     "pattern", ["^(?=a)(a|aa)+$", "^(?!x)(a|aa)+$", r"^(a|aa)+\1$", "(?<!b)(a|aa)+$"]
 )
-async def test_a_pattern_with_look_around_causes_a_warning_and_gets_limited_steps(
+async def test_a_pattern_that_backtracks_causes_a_warning_and_gets_limited_steps(
     caplog: pytest.LogCaptureFixture, pattern: str
 ) -> None:
     async with serving({"work": module_for(text_matching(pattern))}) as peer:

@@ -600,7 +600,7 @@ async def test_a_module_with_slots_is_reloaded(folder: Folder) -> None:
         await folder.wait_for_word("text.stats", "six")
 
 
-async def test_a_module_that_fails_to_unload_is_removed(folder: Folder) -> None:
+async def test_a_module_that_fails_to_unload_is_replaced(folder: Folder) -> None:
     async with folder.watched():
         folder.write("text/stats.py", "two", "SayModule.on_unload = lambda self: 1 / 0")
         await folder.wait_for_word("text.stats", "two")

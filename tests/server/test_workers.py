@@ -172,7 +172,7 @@ def test_the_command_names_the_flag_that_it_refuses(tmp_path: Path) -> None:
 
 
 class Arbiter:
-    """A copy of the attributes that are read of gunicorn's class, which is not installed here."""
+    """A copy of the attributes that are read from gunicorn's class, which is not installed here."""
 
     def __init__(self, workers: Any) -> None:
         self.num_workers = workers
@@ -214,7 +214,7 @@ def test_several_processes_of_other_servers_are_refused(server: str, tmp_path: P
 
 @pytest.mark.process
 @pytest.mark.parametrize("arguments", [["--workers", "1"], ["--reload"]])
-def test_one_process_of_another_server_may_have_any_store(
+def test_one_process_of_uvicorn_may_have_the_memory_store(
     arguments: list[str], tmp_path: Path
 ) -> None:
     with agent_under("uvicorn", [*arguments, "--port", "0"], tmp_path) as agent:

@@ -1,4 +1,4 @@
-"""Push configs of tasks, managed in each dialect and read in one form."""
+"""Push configs of tasks, managed in each dialect and read in one format."""
 
 from typing import Any
 
@@ -58,7 +58,7 @@ class Hooks:
         return {**self.create_params(task_id, **config), "status": "active"}
 
     def of(self, task_id: str) -> list[Json]:
-        """Return all push configs of a task in the form of 1.0."""
+        """Return all push configs of a task in the format of 1.0."""
         result = self.list_all(task_id).result
         return [plain(config) for config in (result["configs"] if self.agent.modern else result)]
 

@@ -22,7 +22,7 @@ SENDERS = 16
 
 
 class Interrupted(Exception):
-    """The agent did not respond, or asked to retry."""
+    """The agent asked to retry."""
 
 
 class Clients:

@@ -12,7 +12,7 @@ def small_disk(path: Path, size: int, owner: int = 0) -> Iterator[None]:
     """Mount a disk of *size* bytes at *path* that belongs to the user id *owner*.
 
     Raises:
-        PermissionError: Only root may mount disks.
+        PermissionError: The disk can't be mounted; in general, only root may.
     """
     path.mkdir()
     options = ["-t", "tmpfs", "-o", f"size={size},uid={owner}", "none"]

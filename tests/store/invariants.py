@@ -129,7 +129,7 @@ def check(address: str, home: Path, observed: Observed, *, must_succeed: bool = 
         address: The database's address.
         home: The folder with the modules' notes.
         observed: Observations of clients and webhooks.
-        must_succeed: Whether every repeatable task must have completed, because none was
+        must_succeed: Whether no repeatable task may have failed, because none was
             interrupted often enough to be given up.
 
     Raises:

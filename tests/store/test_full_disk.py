@@ -120,7 +120,7 @@ def test_a_disk_that_is_full_for_longer_than_a_lease_loses_no_running_task(
         assert [agent.count_starts(task_id) for task_id in runs] == [1, 1]
 
 
-def test_a_task_whose_end_cannot_be_stored_for_half_a_lease_is_lost(
+def test_a_task_whose_end_cannot_be_stored_for_half_a_lease_loses_its_lease(
     tmp_path: Path, disk: Path
 ) -> None:
     # the change is retried from second 1 to 6; the lease would be given up at second 8

@@ -110,7 +110,7 @@ def test_a_send_repeated_at_another_replica_returns_the_same_task(
         assert first.count_starts(sent_tasks[0]["id"]) == 1
 
 
-def test_only_one_of_racing_answers_and_cancels_takes_effect(tmp_path: Path, store: str) -> None:
+def test_racing_answers_and_cancels_start_and_end_a_task_once(tmp_path: Path, store: str) -> None:
     with replica(tmp_path, store) as first, replica(tmp_path, store) as second:
         tasks = [first.start("asks", seconds=0.05) for _ in range(30)]
         eventually(lambda: {first.state(task_id) for task_id in tasks} == {"input-required"})

@@ -168,7 +168,7 @@ async def test_a_migration_may_take_longer_than_other_statements(
     await store.close()
 
 
-async def test_a_newer_schema_is_refused_with_both_versions(server: Database) -> None:
+async def test_a_newer_schema_is_refused_with_its_version(server: Database) -> None:
     store = PostgresStore(server.url)
     server.clear()
     await store.start()

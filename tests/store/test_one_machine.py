@@ -1,4 +1,4 @@
-"""An agent with a SQLite file that is killed, stopped, and started again."""
+"""An agent that stores its tasks in a SQLite file is killed, stopped, and started again."""
 
 import signal
 from collections import deque
@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> str:
 
 
 @pytest.mark.smoke
-def test_after_a_kill_every_task_resumes_or_fails(tmp_path: Path, store: str) -> None:
+def test_after_a_kill_every_running_task_resumes_or_fails(tmp_path: Path, store: str) -> None:
     with replica(tmp_path, store) as first:
         completed_id = first.start("again", seconds=0)
         first.wait_for_end(completed_id)

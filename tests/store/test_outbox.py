@@ -51,7 +51,7 @@ async def test_the_cost_of_a_claim_does_not_grow_with_the_backlog_of_a_slow_host
     assert median(times[10_000]) < 20 * median(times[10])  # the backlog is a thousand times as long
 
 
-async def test_a_notification_scheduled_repeatedly_is_stored_once() -> None:
+async def test_repeated_scheduling_of_notifications_does_not_fill_the_schedule() -> None:
     store = await store_with_webhooks(3)
     for _ in range(1000):
         for entry in await claim_due(store, seconds=60):
@@ -103,7 +103,7 @@ async def test_undelivered_notifications_are_abandoned_at_the_end_of_the_process
 
 async def test_stored_webhooks_are_read_only_when_notifications_are_delivered() -> None:
     class ReopenedStore(InMemoryTaskStore):
-        """A store that kept a paused task and its webhook from an earlier process."""
+        """A store that kept a task and its webhook from an earlier process."""
 
         async def read_webhooks(self, task_id: str) -> list[Webhook]:
             reads.append(task_id)

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.smoke]
 
 @asynccontextmanager
 async def two_processes(server: Database) -> AsyncIterator[tuple[PostgresStore, Any, Any]]:
-    """Yield a store, a connection of another process, and one that sees both wait for locks."""
+    """Yield a store, a connection of another process, and one to watch them wait for locks."""
     store = PostgresStore(server.url)
     await store.start()
     connection, watcher = [await asyncpg.connect(server.url) for _ in range(2)]

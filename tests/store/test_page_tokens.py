@@ -29,7 +29,7 @@ async def running_store(store: Store) -> AsyncIterator[Store]:
 
 
 async def second_page_cursor(store: Store) -> str:
-    """Create two tasks of ada's; return the cursor of the page with the second of them."""
+    """Create two tasks of ada's; return the cursor of the page with the older of them."""
     for task_id in ("t0", "t1"):
         await begun(store, new_record(task_id))
     cursor = (await store.query(Query("ada", limit=1))).next_cursor

@@ -1,6 +1,6 @@
 """Three replicas behind a load balancer lose nothing when they or their database fail.
 
-The scenarios are those of `tools/chaos`, with smaller numbers.
+The scenarios are some of those of `tools/chaos`, with smaller numbers.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ def trial(tmp_path: Path, server: Database) -> Trial:
     return Trial(tmp_path, server)
 
 
-def test_tasks_of_a_killed_replica_end_on_the_others(trial: Trial) -> None:
+def test_all_tasks_of_a_killed_replica_end(trial: Trial) -> None:
     kills.kill_one_of_three(trial, rounds=5, tasks=40, seconds=1, lease=1.5)
 
 
@@ -34,7 +34,7 @@ def test_a_short_outage_of_the_database_interrupts_no_task(trial: Trial) -> None
     assert {note.event for note in notes(trial.home)} == {"begin", "end"}
 
 
-def test_after_a_long_outage_of_the_database_repeatable_tasks_run_again(trial: Trial) -> None:
+def test_a_long_outage_of_the_database_fails_no_repeatable_task(trial: Trial) -> None:
     outages.lose_the_database(trial, rounds=1, tasks=40, seconds=1, lease=3, downtime=3)
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 class SlowStore(InMemoryTaskStore):
-    """A user's store whose reads and writes wait until it is released, and can fail."""
+    """A user's store whose saves and reads wait until it is released, and can fail."""
 
     def __init__(self) -> None:
         super().__init__()

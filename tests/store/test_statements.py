@@ -1,4 +1,4 @@
-"""Statements are read from SQL files; those for PostgreSQL have named parameters."""
+"""Statements are read from SQL files; for PostgreSQL, names of parameters become numbers."""
 
 import re
 from importlib.resources import files

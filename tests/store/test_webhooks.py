@@ -226,7 +226,7 @@ def test_webhooks_set_at_the_same_time_are_all_kept(tmp_path: Path, server: Data
 
 
 def post_concurrently(first: Replica, second: Replica, bodies: list[Any]) -> None:
-    """Post the requests to both replicas at the same time."""
+    """Post the requests at the same time, to each replica in turn."""
     with ThreadPoolExecutor(len(bodies)) as pool:
         posts = [
             pool.submit((first, second)[number % 2].client.post, "/", json=body)

@@ -65,10 +65,10 @@ Number: TypeAlias = int | float
 
 @dataclass(frozen=True)
 class Scenario:
-    """A failure scenario at full size.
+    """A scenario at full size.
 
     Attributes:
-        run: causes the failure and checks the invariants; takes a trial, and *numbers* by name.
+        run: runs the scenario and checks its outcome; takes a trial, and *numbers* by name.
             The first sentence of its docstring is shown on the command line.
         numbers: the arguments at full size; users can choose the one named "rounds".
     """

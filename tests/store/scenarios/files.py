@@ -1,4 +1,4 @@
-"""A single process with a SQLite file that is killed."""
+"""Kills of a single process that stores its tasks in a SQLite file."""
 
 import signal
 import sqlite3

@@ -17,7 +17,7 @@ LEASE = 15  # seconds
 CONCURRENT_RACES = 4
 """Number of races that run at the same time."""
 ANSWERS = 0.01, 0.02, 0.03
-"""The inputs that the replicas send to a task that waits for input, one each."""
+"""The inputs that are sent to a task that waits for input, one through each replica."""
 UNSUPPORTED = -32004
 NOT_CANCELABLE = -32002
 

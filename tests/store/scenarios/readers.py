@@ -36,7 +36,7 @@ class Readers:
         random: The source of randomness.
 
     Attributes:
-        cuts: how often a stream was cut; each time, the other principal tries to resume it.
+        cuts: how often a stream was cut; each time, the other principal asks for its task.
     """
 
     def __init__(self, replicas: Sequence[Agent], foreign: Sequence[Agent], random: Random) -> None:
@@ -89,7 +89,7 @@ def _events(agent: Agent, task_id: str, after: int, limit: int) -> Iterator[tupl
 
 
 def cut_readers(trial: Trial, *, cuts: int) -> None:
-    """Cut streams at any byte; their readers resume them at another replica."""
+    """Cut streams at any byte; their readers resume them at any replica."""
     with (
         fleet(trial.home, [trial.server.url] * 3, LEASE, ["keys"] * 3) as agents,
         ExitStack() as cleanup,
