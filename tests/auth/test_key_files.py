@@ -164,6 +164,24 @@ def test_the_keys_of_a_missing_file_stay_valid_until_the_file_is_back(
     ]
 
 
+def test_a_file_that_becomes_readable_without_a_change_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "keys.json"
+    path.write_text(key_file_of(OLD))
+    keys = APIKeyAuthenticator(path)
+
+    def refuse(_: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    replace_file(path, key_file_of(NEW))
+    os.utime(path, (time.time() - 3600,) * 2)  # old enough to be unchanged if the time is the same
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", refuse)  # root may read any file, whatever its mode
+        assert accepts(keys, OLD)
+    assert [accepts(keys, key) for key in (NEW, OLD)] == [True, False]
+
+
 def test_a_changed_link_to_the_file_is_noticed(tmp_path: Path) -> None:
     """Kubernetes updates mounted secrets in this way."""
     for name, key in (("one", OLD), ("two", NEW)):

@@ -199,6 +199,12 @@ def test_keys_that_cannot_be_fetched_raise_a_separate_error() -> None:
         verifier = CardVerifier(jwks_url=server.url)
         with pytest.raises(KeysUnavailableError, match="Cannot fetch"):
             verifier.check(sdk_card(P256))
+        # the second signature is by a known key, but the unknown key of the first may be valid
+        signed = sdk_card(P256)
+        forged = {**sdk_card(NEXT)["signatures"][0], "signature": "AAAA"}
+        both = {**signed, "signatures": [*signed["signatures"], forged]}
+        with pytest.raises(KeysUnavailableError):
+            CardVerifier([NEXT.pem], jwks_url=server.url).check(both)
         # a pinned key needs no server
         CardVerifier([P256.pem], jwks_url=server.url).check(sdk_card(P256))
 

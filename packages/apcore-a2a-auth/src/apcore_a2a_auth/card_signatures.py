@@ -174,7 +174,8 @@ class CardVerifier:
         signatures = [*_read_signatures(card)]
         if not signatures:
             raise CardSignatureError("The card has no signature")
-        failure: Exception = CardSignatureError("No signature of the card is by a known key")
+        failure = CardSignatureError("No signature of the card is by a known key")
+        unavailable: KeysUnavailableError | None = None
         for signature in signatures:
             try:
                 for key in self._find_keys(signature):
@@ -183,8 +184,8 @@ class CardVerifier:
                         return signed_members
                     failure = CardSignatureError(NOT_VALID)
             except KeysUnavailableError as error:
-                failure = error
-        raise failure
+                unavailable = error
+        raise unavailable or failure  # the missing keys may make one of the signatures valid
 
     def _find_keys(self, signature: Signature) -> Iterator[VerificationKey]:
         """Yield the keys that may have made *signature*; pinned ones first, without a request.

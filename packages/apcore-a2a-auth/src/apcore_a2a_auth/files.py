@@ -92,10 +92,12 @@ class KeyFile(Generic[T]):
 
     def _load(self) -> bytes:
         try:
-            self._state = _state_of(self._path)
-            return self._path.read_bytes()
+            state = _state_of(self._path)
+            content = self._path.read_bytes()
         except OSError as error:
             raise ConfigurationError(f"Cannot read {self._description}: {error.strerror}") from None
+        self._state = state  # not before: an unreadable file may become readable without a change
+        return content
 
 
 def _state_of(path: Path) -> FileState:
