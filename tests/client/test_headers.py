@@ -157,12 +157,18 @@ def test_invalid_headers_of_a_call_are_refused_and_not_shown(
 
 
 @kinds
-def test_headers_that_are_not_a_mapping_are_refused(kind: str) -> None:
-    with (
-        Client(kind, "http://127.0.0.1:1") as client,
-        pytest.raises(TypeError, match="must be a mapping"),
-    ):
-        client.do("get_task", "t-1", headers=[("x", "1")])
+@pytest.mark.parametrize(
+    ("headers", "problem"),
+    [
+        ([("x", "1")], "headers must be a mapping, not list"),
+        ({"x": 5}, "The header x must be a string, not int"),
+    ],
+)
+def test_headers_that_are_not_a_mapping_of_strings_are_refused(
+    kind: str, headers: Any, problem: str
+) -> None:
+    with Client(kind, "http://127.0.0.1:1") as client, pytest.raises(TypeError, match=problem):
+        client.do("get_task", "t-1", headers=headers)
 
 
 @kinds

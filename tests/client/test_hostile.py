@@ -434,20 +434,21 @@ BAD_CARDS: dict[str, Any] = {
     "old version": {"name": "x", "url": "/", "protocolVersion": 0.3},
     "old transport": {"name": "x", "url": "/", "preferredTransport": [1]},
     "old interfaces": {"name": "x", "url": "/", "additionalInterfaces": [{"url": 1}]},
-    "capabilities": {"name": "x", "capabilities": "streaming"},
-    "capability": {"name": "x", "capabilities": {"streaming": "yes"}},
-    "skills": {"name": "x", "skills": "all"},
-    "skill": {"name": "x", "skills": [[]]},
-    "tags": {"name": "x", "skills": [{"id": "s", "tags": [5]}]},
-    "schemes": {"name": "x", "securitySchemes": []},
-    "scheme": {"name": "x", "securitySchemes": {"k": None}},
-    "scheme without a type": {"name": "x", "securitySchemes": {"k": {}}},
-    "scheme's name": {"name": "x", "securitySchemes": {"k": {"type": "apiKey", "name": []}}},
-    "requirements": {"name": "x", "securityRequirements": "k"},
-    "requirement": {"name": "x", "securityRequirements": ["k"]},
-    "provider": {"name": "x", "provider": "me"},
-    "signatures": {"name": "x", "signatures": [{"protected": 1, "signature": 2}]},
 }
+BAD_MEMBERS: dict[str, Any] = {
+    "capabilities": {"capabilities": "streaming"},
+    "capability": {"capabilities": {"streaming": "yes"}},
+    "skills": {"skills": "all"},
+    "skill": {"skills": [[]]},
+    "tags": {"skills": [{"id": "s", "tags": [5]}]},
+    "schemes": {"securitySchemes": []},
+    "scheme": {"securitySchemes": {"k": None}},
+    "scheme's name": {"securitySchemes": {"k": {"type": "apiKey", "name": []}}},
+    "requirements": {"securityRequirements": "k"},
+    "requirement": {"securityRequirements": ["k"]},
+    "provider": {"provider": "me"},
+}
+BAD_CARDS |= {name: card("/", **members) for name, members in BAD_MEMBERS.items()}
 
 
 @pytest.mark.parametrize("name", BAD_CARDS)
@@ -458,6 +459,8 @@ def test_a_malformed_card_raises_a_discovery_error(kind: str, name: str) -> None
 
 
 ODD_CARDS: dict[str, Any] = {
+    "scheme without a type": {"securitySchemes": {"k": {}}},
+    "signatures": {"signatures": [{"protected": 1, "signature": 2}]},
     "schemes of a requirement": {"securityRequirements": [{"schemes": 5}]},
     "null schemes": {"securityRequirements": [{"schemes": None}]},
     "lists of schemes": {"securityRequirements": [{"schemes": [[], {}]}]},

@@ -34,7 +34,7 @@ def check_headers(headers: Headers | None) -> dict[str, str]:
     """Return *headers* with names in lower case.
 
     Raises:
-        TypeError: They are not a mapping.
+        TypeError: They are not a mapping of strings.
         ValueError: A name or value is not valid in HTTP, or the client sets the header itself.
     """
     if headers is None:
@@ -68,9 +68,14 @@ def check_header_name(name: str) -> str:
 def check_header_value(value: str, label: str = "credentials") -> str:
     """Return *value* if it can be the value of a header (RFC 9110 §5.5).
 
+    The messages of errors contain only *label*, since the value may be secret.
+
     Raises:
-        ValueError: It can't; the message contains only *label*, since the value may be secret.
+        TypeError: It is not a string.
+        ValueError: It can't.
     """
+    if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"The {label} must be a string, not {type(value).__name__}")
     if not (value.isascii() and value.isprintable() and value.strip() == value and value):
         raise ValueError(f"The {label} must not be empty or contain characters invalid in a header")
     return value
