@@ -414,6 +414,7 @@ def test_a_variable_that_is_not_an_option_causes_a_warning(
         "XYZZY": "secret",
         "AUTH": "a",
         "API_KEY": "a",
+        "CLIENT_SECRET": "a",
         "NAME": "a",
     }
     options |= {"OPENAPI_TOKEN": "a", "OPENAPI_TOKEN_BASIC": "a", "OPENAPI_TOKENS": "a"}

@@ -31,7 +31,7 @@ from apcore_a2a_server.fields import (
 from apcore_a2a_server.push.settings import PushSettings
 from click.core import ParameterSource
 
-from .remote import COMMON, is_on_command_line
+from .remote import COMMON, SECRET_VARIABLE, is_on_command_line
 
 logger = logging.getLogger("apcore_a2a")
 
@@ -222,6 +222,7 @@ def warn_about_unknown_variables() -> None:
     """Warn about each environment variable that looks like an option but is not one."""
     known = {declared.variable for declared in OPTIONS.values()}
     known |= {variable for flag in COMMON if (variable := getattr(flag, "envvar", None))}
+    known.add(SECRET_VARIABLE)
     for variable in sorted({name for name in os.environ if name.startswith(PREFIX)} - known):
         is_credential = f"{variable}_".startswith(f"{OPENAPI_TOKEN}_")
         is_credential |= variable.startswith(REMOTE_CREDENTIALS)
