@@ -20,8 +20,8 @@ from .test_heads import FakeTransport
 
 PROTOCOL = [
     *("connection_made", "connection_lost", "data_received"),
-    *("on_message_begin", "on_header", "on_headers_complete", "on_body"),
-    *("loop", "transport", "flow", "cycle", "pipeline", "timeout_keep_alive_task"),
+    *("on_message_begin", "on_headers_complete", "on_body"),
+    *("loop", "transport", "flow", "cycle", "headers", "pipeline", "timeout_keep_alive_task"),
 ]
 SERVER = [
     *("startup", "shutdown", "handle_exit", "should_exit", "force_exit"),

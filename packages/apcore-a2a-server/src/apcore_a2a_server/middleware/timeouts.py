@@ -119,34 +119,34 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
         """Parse received bytes; start the timer if the request is not complete."""
         self._read_body_size = 0
         super().data_received(data)
+        is_arriving = self._is_arriving()
+        if not is_arriving and self._unanswered_cycle() is not None:
+            return  # the usual case: a request that came in one piece
+        if not self._received:
+            self._began_at = self._clock.time()
         self._received += len(data)
         self._overhead += len(data) - self._read_body_size
-        if self._is_too_large():
+        if is_arriving and self._is_too_large():
             self._close(TOO_LARGE_RESPONSE)
         elif self._timer is None and not self._is_busy():
             self._check_after(self.seconds)
 
     def on_message_begin(self) -> None:
-        """Start the timeout of a request."""
+        """Start to count the bytes of a request."""
         super().on_message_begin()
-        self._began_at, self._received = self._clock.time(), 0
         self._in_head = True
         self._was_waiting = False
-        self._body_size = self._overhead = 0
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Accept a header, but ignore trailers (RFC 9110 §6.5.1)."""
-        if self._in_head:
-            super().on_header(name, value)
+        self._received = self._body_size = self._overhead = 0
 
     def on_headers_complete(self) -> None:
-        """Accept the request.
+        """Accept the request, but ignore its trailers (RFC 9110 §6.5.1).
 
         Raises:
             ValueError: Too many requests of the connection are waiting.
         """
         self._in_head = False
         super().on_headers_complete()
+        self.headers = []  # for trailers; those of the request are in its scope
         if len(self.pipeline) > MAX_PIPELINE:
             raise ValueError
 
@@ -156,15 +156,18 @@ class RequestTimeoutProtocol(HttpToolsProtocol):
         self._read_body_size += len(body)
         super().on_body(body)
 
+    def _is_arriving(self) -> bool:
+        """Return whether a part of a request is still to come."""
+        cycle: Any = self.cycle  # None if the first request line is too long for the parser
+        return self._in_head or (cycle is not None and cycle.more_body)
+
     def _is_too_large(self) -> bool:
         """Return whether the head, or the framing of the body, has too many bytes."""
         # Chunks of one byte have five bytes of framing. Without a bound per byte of content, a
         # client could send framing and chunk extensions without end and never reach the limit of
         # the body.
         allowed_framing = min(MAX_FRAMING_PER_BYTE * self._body_size, MAX_FRAMING)
-        cycle: Any = self.cycle  # None if the first request line is too long for the parser
-        is_arriving = self._in_head or (cycle is not None and cycle.more_body)
-        return is_arriving and self._overhead > MAX_HEAD + allowed_framing
+        return self._overhead > MAX_HEAD + allowed_framing
 
     def _check_after(self, seconds: float) -> None:
         self._timer = self.loop.call_later(seconds, self._check)
