@@ -230,6 +230,8 @@ class Shop:
             "near": lambda: RedirectResponse("text"),
             "far": lambda: RedirectResponse(self.location),
             "circle": lambda: RedirectResponse("circle"),
+            **{f"hop{n}": lambda n=n: RedirectResponse(f"hop{n - 1}") for n in range(2, 7)},
+            "hop1": lambda: RedirectResponse("text"),
             "large": lambda: StreamingResponse(self.endless(), media_type="text/plain"),
             "zipped": lambda: Response(gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"}),
         }
@@ -487,7 +489,10 @@ def test_errors_of_the_api_fail_the_task(agent: Agent, kind: str, message: str) 
 
 
 def test_redirects_are_followed_on_the_same_server(agent: Agent) -> None:
-    assert output(call(agent, "answer", kind="near")) == {"result": "plain"}
+    for kind in ("near", f"hop{openapi_calls.MAX_REDIRECTS}"):
+        assert output(call(agent, "answer", kind=kind)) == {"result": "plain"}
+    error = failure(call(agent, "answer", kind=f"hop{openapi_calls.MAX_REDIRECTS + 1}"))
+    assert error == "The API redirects too often"
 
 
 def test_redirects_to_another_server_get_no_request(agent: Agent, shop: Shop) -> None:

@@ -215,6 +215,20 @@ async def test_a_deleted_file_removes_its_module(folder: Folder) -> None:
     assert folder.lines()[1:] == ["Removed text.stats", "Added text.stats"]
 
 
+async def test_a_module_that_can_not_be_removed_stays(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: str) -> bool:
+        raise RuntimeError("no")
+
+    async with folder.watched():
+        monkeypatch.setattr(folder.registry, "unregister", refuse)
+        (folder.path / "text" / "stats.py").unlink()
+        await wait_until(lambda: len(folder.lines()) > 1)
+        assert await folder.word_of("text.stats") is not None
+    assert folder.lines()[1:] == ["Can't remove text.stats, the old one stays: RuntimeError: no"]
+
+
 BINDING = """
 spec_version: "1.0"
 bindings:

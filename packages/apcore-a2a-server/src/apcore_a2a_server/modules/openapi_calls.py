@@ -289,7 +289,7 @@ class Api:
         """Send a request; follow redirects to the same server."""
         client = self._client_of_loop()
         request = client.build_request(**arguments)
-        for _ in range(MAX_REDIRECTS):
+        for _ in range(1 + MAX_REDIRECTS):
             request.url = PrivateURL(request.url)
             response = await client.send(request, stream=True)
             try:

@@ -140,10 +140,10 @@ class Extensions:
                 new_modules = await asyncio.to_thread(_load, file_id, files, self._folder)
             _swap(self._registry, old_modules, new_modules)
         except Exception as error:  # from the modules' code, or from the registry's validator
-            name = files and files.code.relative_to(self._folder)
+            name = files.code.relative_to(self._folder) if files else file_id
             addition = ", the old one stays" if any(map(self._registry.get, old_modules)) else ""
-            extra = {"event": "module_load_failed"}
-            logger.warning("Can't load %s%s: %s", name, addition, _reason(error), extra=extra)
+            verb, extra = "load" if files else "remove", {"event": "module_load_failed"}
+            logger.warning("Can't %s %s%s: %s", verb, name, addition, _reason(error), extra=extra)
             unused = new_modules  # they may have loaded before the registry refused them
         else:
             unused = old_modules

@@ -300,7 +300,7 @@ SELECT set_config('synchronous_commit', 'off', true), pg_notify(:channel, :paylo
 
 -- clear: Delete everything.
 TRUNCATE apcore_a2a.tasks, apcore_a2a.events, apcore_a2a.messages, apcore_a2a.webhooks,
-    apcore_a2a.sends, apcore_a2a.outbox;
+    apcore_a2a.sends, apcore_a2a.outbox, apcore_a2a.replicas;
 
 
 -- Webhooks and their notifications
