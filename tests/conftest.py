@@ -2,10 +2,13 @@
 
 import signal
 import ssl
+import sys
+from collections.abc import Iterator
 from functools import cache, wraps
 from typing import Any
 
 import certifi
+import pytest
 
 pytest_plugins = ["tests.rotating"]
 
@@ -33,3 +36,12 @@ def _create_default_context(*args: Any, **options: Any) -> ssl.SSLContext:
 
 
 ssl.create_default_context = _create_default_context
+
+
+@pytest.fixture
+def short_turns() -> Iterator[None]:
+    """Let threads that compute hand over sooner, so that the event loop waits less for them."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(interval / 50)
+    yield
+    sys.setswitchinterval(interval)

@@ -137,6 +137,7 @@ async def test_yes_or_no_ends_an_approval(answer: str, expected: str | None) -> 
         assert (task.status.state, "disk" in str(task.status)) == ("input-required", True)
         task = await client.reply(task, answer)
     assert task.value == (expected or "kept")
+    assert not abandoned_states
 
 
 async def test_an_agent_is_notified_once_of_a_canceled_question() -> None:

@@ -115,7 +115,8 @@ def test_the_extension_has_schemas_annotations_and_examples_of_each_skill(
     assert look["annotations"]["readonly"] is True
     assert repr(look["annotations"]["cache_ttl"]) == "60"
     assert "$ref" not in json.dumps(look["inputSchema"])
-    assert repr(look["inputSchema"]["properties"]["items"]["items"]["properties"]["count"]) != ""
+    count = look["inputSchema"]["properties"]["items"]["items"]["properties"]["count"]
+    assert repr(count["minimum"]) == "0"
     assert look["outputSchema"]["properties"]["total"]["type"] == "integer"
     assert look["examples"][0]["inputs"] == {"items": []}
     assert "annotations" not in details(build(full_registry))["shop.order"]

@@ -2,14 +2,17 @@
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import monotonic, sleep
 from typing import Any
 from urllib.parse import urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
+
+from tests.serving import PATIENCE
 
 TIMEOUT = 20_000
 """Milliseconds to wait for something to appear on the page."""
@@ -54,6 +57,17 @@ RUN_MODES = {
     "later": "in the background",
 }
 """The labels of the options of *How to run*, by short names."""
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Poll *holds* until it returns True.
+
+    Playwright's own `wait_for_function` evaluates its text in the page, whose policy forbids that.
+    """
+    deadline = monotonic() + PATIENCE
+    while not holds():
+        assert monotonic() < deadline
+        sleep(0.02)
 
 
 def press_run(page: Page, mode: str = "stream") -> None:

@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.server.inloop import NEEDS_APPROVAL, ActionModule, echo, registry_of
 from tests.serving import running
 
-from .browsing import Visit
+from .browsing import Visit, wait_until
 from .fake import FakeAgent, card_of, refusal, task_of
 from .other_client import OtherClient
 
@@ -234,5 +234,5 @@ def test_a_hidden_page_notifies_after_the_user_has_allowed_it(
     page.evaluate("window.away = true; document.dispatchEvent(new Event('visibilitychange'))")
     other.send({"data": {"n": 1}}, "ask.first")
     page.clock.run_for(31_000)
-    page.wait_for_function("window.shown.length === 1")
+    wait_until(lambda: page.evaluate("window.shown.length") == 1)
     assert page.evaluate("window.shown") == [["A task waits for your input", "ask.first"]]

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import datetime, timedelta
-from time import monotonic, sleep
 from typing import Any
 
 import httpx
@@ -20,7 +19,7 @@ from tests.server.modules import Inputs
 from tests.serving import PATIENCE, running
 
 from .breakable import BreakableProxy
-from .browsing import Visit
+from .browsing import Visit, wait_until
 from .other_client import OtherClient
 from .scripted import ScriptedModule
 
@@ -365,14 +364,6 @@ def open_streams(url: str) -> int:
     """Return the number of streams that the agent has open."""
     count: int = httpx.get(f"{url}/metrics", trust_env=False).json()["open_streams"]
     return count
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Poll *holds* until it returns True."""
-    deadline = monotonic() + PATIENCE
-    while not holds():
-        assert monotonic() < deadline
-        sleep(0.02)
 
 
 def test_a_webhook_is_added_gets_notifications_and_is_removed(

@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, expect
 from tests.server.inloop import ActionModule, echo
 from tests.serving import running
 
-from .browsing import PHONE, Visit, press_run
+from .browsing import PHONE, Visit, press_run, wait_until
 from .scripted import ScriptedModule
 from .test_watch import PNG
 
@@ -168,7 +168,7 @@ def test_the_path_and_the_value_of_a_member_are_copied(open_visit: OpenVisit, ag
     assert visit.page.evaluate(clipboard) == json.dumps([{"n": [1]}], indent=2)
     artifact.get_by_role("button", name="Copy $.name").click()
     artifact.get_by_role("button", name="Copy value").click()
-    visit.page.wait_for_function(f"{clipboard}.then(text => text === 'Ada')")
+    wait_until(lambda: visit.page.evaluate(clipboard) == "Ada")
 
 
 def test_the_words_of_a_stream_are_joined_to_a_text(visit: Visit, scripted: ScriptedModule) -> None:

@@ -95,6 +95,7 @@ FLOODS: dict[str, tuple[bytes, bytes]] = {
 
 
 @pytest.mark.clock
+@pytest.mark.usefixtures("short_turns")  # the receivers are threads of the agent's process
 @pytest.mark.parametrize("name", FLOODS)
 def test_endless_answers_end_and_do_not_slow_down_the_agent(name: str) -> None:
     times: list[float] = []

@@ -1,9 +1,7 @@
 """Limits: requests above a limit are refused with a reason; other requests are not affected."""
 
 import asyncio
-import sys
 import threading
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -272,15 +270,6 @@ async def test_nested_synchronous_calls_do_not_deadlock(
                 assert contents(answer.task) == [{"inner": {"done": True}}]
             assert (await peer.send("inner", peer.part(data={}))).state == "completed"
         assert peer.agent.setup.threads.stuck == 0
-
-
-@pytest.fixture
-def short_turns() -> Iterator[None]:
-    """Let threads that compute hand over sooner, so that the event loop waits less for them."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(interval / 50)
-    yield
-    sys.setswitchinterval(interval)
 
 
 @pytest.mark.usefixtures("short_turns")

@@ -50,7 +50,7 @@ async def test_direct_routes_answer_like_a_search_through_all_routes(
     for method, path, root, prefix in product(METHODS, PATHS, ROOTS, ["", "/agent"]):
         request: dict[str, Any] = {"method": method, "path": prefix + path, "root_path": root}
         answer = await answer_of(app, **request)
-        if not options:
+        if not options or not path.startswith("/work"):  # not a route, but the tenant's prefix
             assert answer == await answer_of(plain, **request), request
         statuses.add(answer.status)
     assert {200, 404, 405} <= statuses

@@ -102,10 +102,15 @@ class BackgroundRequest:
 def background_request(
     process: Process, operation: str, seconds: float
 ) -> Iterator[BackgroundRequest]:
-    """Send a message whose task takes *seconds*; yield once the server has a task."""
+    """Send a message whose task takes *seconds*; yield once the server has one more task."""
     with agent_client(process) as agent, agent_client(process) as other:
+
+        def count_tasks() -> int:
+            return len(other.ask("list", {}).result["tasks"])
+
+        earlier_tasks = count_tasks()
         request = BackgroundRequest(lambda: agent.ask(operation, nap_params(agent, seconds)))
-        eventually(lambda: other.ask("list", {}).result["tasks"])
+        eventually(lambda: count_tasks() > earlier_tasks)
         yield request
 
 

@@ -355,7 +355,7 @@ async def test_a_task_has_as_much_history_as_requested(
     modules = {"work": ActionModule(echo, annotations=NEEDS_APPROVAL)}
     async with serving(modules, dialect) as peer:
         task_id = await approved_task(peer)
-        options = {} if length is None else {"historyLength": int(length)}
+        options = {} if length is None else {"historyLength": length}
         read_back = await peer.ask("get", {"id": task_id, **options})
         (listed,) = (await peer.ask("list", options)).result["tasks"]
         assert texts(read_back.task) == texts(listed) == kept

@@ -89,7 +89,7 @@ def test_a_replica_suspended_past_its_lease_writes_nothing_more(tmp_path: Path, 
 
 
 def test_tasks_of_a_stopped_replica_are_taken_over_at_once(tmp_path: Path, store: str) -> None:
-    with replica(tmp_path, store, lease=30) as first, replica(tmp_path, store, lease=6) as second:
+    with replica(tmp_path, store, lease=300) as first, replica(tmp_path, store, lease=6) as second:
         task_id = first.start("again", seconds=3)
         assert first.process.end(signal.SIGTERM) == 0
         assert second.wait_for_end(task_id) == ["completed"]

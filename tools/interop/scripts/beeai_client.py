@@ -57,6 +57,7 @@ async def refusal(url: str) -> list[str]:
         await ask(LOCKED, "hello")
     except FrameworkError as locked:
         return [task_failure, input_refusal, locked.explain()]
+    raise AssertionError("The locked agent was called without credentials")
 
 
 run(card, send, stream, question, result, refusal)
