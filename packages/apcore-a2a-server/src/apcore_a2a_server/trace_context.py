@@ -17,7 +17,7 @@ from msgspec.json import decode, encode
 
 TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.A)
 MEMBER = re.compile(r"[a-z0-9][a-z0-9_\-*/@]{0,255}=[\x20-\x7e]{0,255}[\x21-\x7e]", re.A)
-"""A member of `tracestate`; a comma or a second `=` in its value is refused separately."""
+"""A member of `tracestate`, split at commas; a second `=` in its value is refused separately."""
 MAX_STATE = 512
 """Maximum size of `tracestate` that is kept, in bytes; the specification asks for at least that."""
 MAX_MEMBERS = 32
@@ -88,7 +88,7 @@ def new_span_id() -> str:
 
 
 def received_trace(headers: Mapping[str, str]) -> Trace | None:
-    """Return the position in a trace that headers name; None if they name no valid one.
+    """Return the position in a trace that headers name; None if they name no usable one.
 
     Args:
         headers: The headers, by names in lower case.
@@ -109,7 +109,7 @@ def received_trace(headers: Mapping[str, str]) -> Trace | None:
 
 
 def bounded_state(tracestate: str) -> str:
-    """Return the members of `tracestate` that fit in `MAX_STATE` bytes; "" if one is invalid.
+    """Return the members of `tracestate` that fit in `MAX_STATE` bytes; "" if it is invalid.
 
     Members that do not fit are removed as the specification says (§3.3.1.5): first those of more
     than 128 characters, then those at the end.
@@ -288,7 +288,7 @@ class StoredSpan(NamedTuple):
 
 
 class SpanChunk(NamedTuple):
-    """The spans of one run of a task.
+    """The spans of one run of a task, or of one wait for an answer.
 
     Attributes:
         dropped: The number of spans beyond the limit.

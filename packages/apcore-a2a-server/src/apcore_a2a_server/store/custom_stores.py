@@ -24,17 +24,17 @@ logger = logging.getLogger("apcore_a2a.store")
 RECORD_KEY = "apcoreRecord"
 """Key of a record in the metadata of its task, in a store of the SDK."""
 LIMITS_MESSAGE = (
-    "The task store %s only stores tasks, and tasks are never deleted from it. Events, leases and "
-    "idempotency keys are kept in the memory of this process: after a restart streams can't be "
+    "The task store %s only stores tasks, and old ones are never deleted from it. Events, leases "
+    "and idempotency keys are kept in the memory of this process: after a restart streams can't be "
     "resumed and running tasks are not taken over, and replicas can't share the store. %s"
 )
 
 
 class ScannedStore(InProcessStore):
-    """An adapter for a store that can only list tasks; a query reads and filters every page.
+    """An adapter for a store that can list tasks but not query them; a query reads every page.
 
-    It keeps one webhook per task. A webhook's version and failure, which a push config has no
-    fields for, are stored in the config's `tenant`.
+    It keeps one webhook per task. A webhook's version, failure and trace, which a push config has
+    no fields for, are stored in the config's `tenant`.
 
     Args:
         store: A store with the seven methods of FR-STR-001.
@@ -66,7 +66,7 @@ class ScannedStore(InProcessStore):
         return await self._store.delete(task_id)
 
     async def owners(self, prefix: str) -> Sequence[str]:
-        """Return the owners of tasks that begin with a prefix; reads all records."""
+        """Return the task owners whose names begin with a prefix; reads all records."""
         records = self._scan(None, Query(None, owner_prefix=prefix))
         return [*dict.fromkeys([record.owner async for record in records])]
 
@@ -165,8 +165,8 @@ class ScannedSdkStore(ScannedStore):
 class SdkStore:
     """A task store of the official SDK, with our methods to save, get and list records.
 
-    The fields of a record that a task does not have (owner, skill, version, the paused call) are
-    stored in the task's metadata. Lists are sorted by the time of the last status.
+    The fields of a record that a task does not have, except the deadline, are stored in the task's
+    metadata. Lists are sorted by the time of the last status.
 
     Args:
         store: An `a2a.server.tasks.TaskStore`.
@@ -224,6 +224,7 @@ def store_of(store: Any) -> Store:
     Raises:
         TypeError: The object is not a task store; the message lists the methods it lacks.
         ValueError: The text is not the address of a store.
+        ImportError: A package that the store needs is not installed.
     """
     if isinstance(store, str):
         return open_store(store)

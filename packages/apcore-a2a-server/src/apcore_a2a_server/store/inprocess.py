@@ -1,4 +1,4 @@
-"""In-process stores: events of tasks, leases and the outbox, kept in memory beside the records.
+"""In-process stores: events of tasks, leases and the outbox are kept in memory.
 
 The event log of a task that has ended is kept for some time as bytes, for readers that reconnect.
 """
@@ -427,7 +427,7 @@ class InProcessStore(Store):
         return Lease(task_id, task_log.epoch)
 
     async def _reopen(self, task_id: str, base: int) -> TaskLog:
-        """Return a new log for a task of an earlier process that has not ended."""
+        """Return a log for an open task of an earlier process."""
         if task_id in self._ended_logs:
             raise StaleError
         record = await self.get(task_id)

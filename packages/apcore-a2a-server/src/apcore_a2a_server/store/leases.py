@@ -29,7 +29,7 @@ LEASE_SAFETY_FRACTION = 0.8
 EXPIRY_CHECK_FRACTION = 0.02
 """Fraction of a lease's time between two checks for leases that could not be renewed."""
 CLAIM_INTERVAL = 1.0
-"""Seconds between claims of orphaned tasks."""
+"""Maximum number of seconds between claims of orphaned tasks."""
 CLAIM_LIMIT = 50
 """Maximum number of tasks that are claimed at a time."""
 REMOVAL_TIMEOUT = 1.0  # seconds; without removal, a replica is unlisted when its report is old
@@ -193,7 +193,7 @@ class LeaseKeeper:
                 self._lose(lease)
 
     async def _claim_orphans(self) -> None:
-        """Claim tasks whose lease has expired, until there are none."""
+        """Claim orphaned tasks at intervals, each time until there are none."""
         while True:
             try:
                 while self.claims_orphans and await self._claim() == CLAIM_LIMIT:
@@ -246,9 +246,10 @@ class LeaseKeeper:
                     self.on_change(task_id, version)
 
     def _watched_ids(self) -> list[str]:
-        """Return the ids of tasks that run or are awaited here, and that other replicas may change.
+        """Return the ids of tasks whose changes by other replicas matter here.
 
-        Tasks whose record is up to date in this process are left out.
+        These are the tasks that run here, if the store is shared, and of the tasks that readers
+        wait for, those whose records are not up to date in this process.
         """
         leases = self._tasks.leases() if self._store.is_shared else []
         awaited_ids = self._tasks.waiters.tasks()

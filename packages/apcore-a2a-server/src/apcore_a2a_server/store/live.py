@@ -34,7 +34,10 @@ SETTLED_RECHECK = 3600
 """Seconds after which a blocking send checks whether another replica has deleted its task."""
 
 OnState: TypeAlias = Callable[[TaskRecord | None, TaskRecord], None]
-"""Callback that takes a task before and after a change of its state; None before its creation."""
+"""Callback that takes a task before and after a change of its state, or a restart of its module.
+
+Before its creation the task is None.
+"""
 
 
 class Waiter:
@@ -175,14 +178,14 @@ class LiveTasks:
     Args:
         store: The store.
         max_history: Number of latest messages that a task and a conversation keep.
-        on_state: Callback for every change of a task's state.
+        on_state: Callback for every change of a task's state, and every restart of its module.
 
     Attributes:
         store: the store.
         waiters: the readers that wait for the next event of a task.
         max_history: number of latest messages that a task and a conversation keep.
         kept_bytes: about how many bytes the live tasks take, unless the store counts them.
-        stored_at: when the store last wrote something for this process, by `time.monotonic`.
+        stored_at: when a write or claim of this process last succeeded, by `time.monotonic`.
     """
 
     def __init__(
@@ -318,7 +321,10 @@ class LiveTasks:
         self._handed_over.discard(claim.record.task.id)
 
     def forget(self, task_id: str) -> None:
-        """Drop a task that other replicas have changed, or may change, and wake its readers."""
+        """Drop a task that other replicas have changed, or may change, and wake its readers.
+
+        In a store that is not durable this does nothing: no other process can change its tasks.
+        """
         if self.store.is_durable:
             self._remove(task_id)
             self.waiters.wake(task_id, sys.maxsize)
@@ -378,7 +384,7 @@ class LiveTasks:
         live.size, live.kept_size = size, kept_size
 
     def _drop_call(self, record: TaskRecord) -> None:
-        """Drop the packed call of a running task: other replicas read it from the store."""
+        """Drop the packed call of a task that is not paused: a claim reads it from the store."""
         if record.task.status.state not in PAUSED:
             record.resume = None
 

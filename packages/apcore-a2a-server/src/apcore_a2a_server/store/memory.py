@@ -69,13 +69,13 @@ class InMemoryTaskStore(InProcessStore):
     """A store that keeps tasks in a dict, as bytes, until their conversation expires.
 
     A conversation expires `ttl` seconds after the last of its tasks has ended; all of its tasks
-    are then deleted. No method of this class awaits between its first and last access, so one
-    event loop needs no lock. Returned records are copies.
+    are then deleted. No method of this class awaits between its accesses to tasks, so one event
+    loop needs no lock. Returned records are copies.
 
     Args:
         ttl: Seconds that a conversation is kept after its tasks have ended.
         max_capacity: Maximum number of tasks. When it is reached, expired tasks are deleted first,
-            then the oldest ended ones; tasks that have not ended stay.
+            or else the oldest ended one, if possible of the same owner; open tasks stay.
         max_history: Number of latest messages that a conversation keeps.
 
     Example:
@@ -197,12 +197,12 @@ class InMemoryTaskStore(InProcessStore):
         position = self._page_tokens.open(query)
         self._drop_expired()
         get_number, total = attrgetter(query.order), 0
-        pages: list[Iterable[StoredTask]] = []
+        sorted_parts: list[Iterable[StoredTask]] = []
         for index in self._indexes(query):
             index_tasks, index_total = index.find(query, END if position is None else position)
-            pages.append(index_tasks)
+            sorted_parts.append(index_tasks)
             total += index_total
-        matching_tasks = merge(*pages, key=get_number, reverse=True)
+        matching_tasks = merge(*sorted_parts, key=get_number, reverse=True)
         stored_tasks = [*islice(matching_tasks, query.limit + 1)]
         next_cursor = None
         if len(stored_tasks) > query.limit:
@@ -240,7 +240,7 @@ class InMemoryTaskStore(InProcessStore):
         return [] if index is None else [stored.id for stored in index.ended_tasks()]
 
     async def owners(self, prefix: str) -> Sequence[str]:
-        """Return the owners of tasks that begin with a prefix."""
+        """Return the task owners whose names begin with a prefix."""
         return [owner for owner in self._owners if owner.startswith(prefix)]
 
     async def delete(self, task_id: str) -> bool:
@@ -285,7 +285,7 @@ class InMemoryTaskStore(InProcessStore):
 
     @property
     def kept_bytes(self) -> int:
-        """The bytes of all tasks, events, conversations, notifications and attempts."""
+        """The bytes of all tasks and conversations, and of all that the base class counts."""
         return super().kept_bytes + self._bytes + self._large.bytes
 
     def evict(
@@ -293,7 +293,7 @@ class InMemoryTaskStore(InProcessStore):
     ) -> None:
         """Delete ended tasks until *size* bytes are free.
 
-        Those of the owners that exceed the share go first, then those of *owner*.
+        Those of the owners that exceed the share go first, then those of *owner*, then all others.
         """
         target, limit = self.kept_bytes - size, inf if share is None else share
         bytes_of = self._ended_bytes

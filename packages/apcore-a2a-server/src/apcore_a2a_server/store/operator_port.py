@@ -33,7 +33,7 @@ class OperatorPort:
         return None
 
     async def owners(self, prefix: str) -> Sequence[str]:
-        """Return the owners of tasks that begin with a prefix."""
+        """Return the task owners whose names begin with a prefix."""
         return ()
 
     async def delete_ended(self, owner: str) -> int | None:

@@ -164,7 +164,7 @@ class Outbox:
                 self._schedule(queue, 0)
 
     def requeue(self, record: TaskRecord, webhook: Webhook, events: Sequence[Event]) -> int:
-        """Add notifications of earlier *events* for a webhook; return how many.
+        """Add notifications of earlier *events* for a webhook; return how many it has then.
 
         A webhook of protocol 0.3 gets the task as it is now, with the status of the event.
         """
@@ -272,7 +272,11 @@ class Outbox:
             self._drop_history(task_id, config_id)
 
     def limit(self, max_pending: int) -> int:
-        """Limit each owner's pending notifications; return how many were given up for that."""
+        """Limit each owner's pending notifications.
+
+        Returns:
+            The number of notifications that were given up for that since the last call.
+        """
         self._max_pending = max_pending
         for owner in [owner for owner, pending in self._pending.items() if pending > max_pending]:
             pending = 0
@@ -431,7 +435,7 @@ class Outbox:
         return claimed
 
     def _claimed_queue(self, notification: Notification) -> WebhookQueue | None:
-        """Return the queue of a notification; None if it was claimed again since."""
+        """Return a notification's queue; None if it was claimed again or its webhook replaced."""
         for queue in self._queues.get(notification.task_id, ()):
             if queue.webhook is notification.webhook and queue.events:
                 head = queue.events[0].version, queue.attempts

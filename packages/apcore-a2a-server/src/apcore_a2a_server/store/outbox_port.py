@@ -23,7 +23,7 @@ class OutboxPort(ABC):
         """Set the callback for notifications that become due through a call of this store.
 
         It is not called for notifications that other processes add, nor when a postponed one
-        becomes due: the caller must also poll.
+        becomes due, and some stores do not call it in `settle`: the caller must also poll.
         """
         self._on_notification = listener
 
@@ -41,7 +41,7 @@ class OutboxPort(ABC):
         """Delete a notification that was delivered; the webhook's next one becomes due.
 
         In the same transaction, *attempt* is added to the attempts of the webhook. This also holds
-        for the next two methods. If the webhook was replaced since the claim, they do nothing.
+        for the next two methods. If the webhook was replaced since the claim, all three do nothing.
         """
 
     @abstractmethod

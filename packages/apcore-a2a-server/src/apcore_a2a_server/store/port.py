@@ -106,7 +106,7 @@ def unpack_payload(data: bytes) -> Payload:
 
 
 OnChange: TypeAlias = Callable[[str, int], None]
-"""Callback that takes the id of a task that another replica has changed, and its new version."""
+"""Callback for the id and new version of a task that a replica, perhaps this one, has changed."""
 
 
 class Lease(Struct, frozen=True):
@@ -270,8 +270,8 @@ class Store(OperatorPort, OutboxPort):
 
         Args:
             retention: How much history to keep; None to leave the setting as it is.
-            on_change: Callback for changes made by other replicas. Callers must poll as well: a
-                store may never call it, and none calls it for every change.
+            on_change: Callback for changes made by other replicas, and perhaps by this one. Callers
+                must poll as well: a store may never call it, and none calls it for every change.
             replica_id: The id of this replica; None for the one that was set before.
         """
         self.retention = retention or self.retention

@@ -35,7 +35,7 @@ class Query:
     owner_prefix: str = ""
 
     def for_all(self, owner_prefix: str = "") -> "Query":
-        """Return this query for the tasks of all owners that begin with a prefix."""
+        """Return this query for the tasks of all owners whose names begin with a prefix."""
         return replace(self, owner=None, owner_prefix=owner_prefix)
 
     def matches(self, owner: str, context_id: str, state: TaskState, status_at: float) -> bool:
@@ -53,7 +53,7 @@ def parse_cursor(cursor: str) -> int:
     """Return the number in a client's page cursor: that of the last task on the previous page.
 
     Raises:
-        InvalidParamsError: The cursor was not issued by this server.
+        InvalidParamsError: The cursor is not a number.
     """
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
         raise InvalidParamsError("Invalid page cursor")

@@ -16,7 +16,7 @@ from .live import LiveTasks, Waiter
 from .port import Event
 
 Events: TypeAlias = AsyncGenerator[Sequence[Event]]
-"""The events of a stream: each item has all new events that are known when it is yielded.
+"""The events of a stream; each item has the next ones, in their order.
 
 An empty item is a keep-alive, after a time without events.
 """
@@ -87,7 +87,8 @@ async def _state_at(tasks: LiveTasks, task_id: str, after: int) -> TaskState | N
     """Return the state of a task whose last event is *after*.
 
     Returns:
-        The state; `WORKING` if the task has later events; None if the task has been deleted.
+        The state; `WORKING` if the task has later events; None if the task has been deleted, or is
+        not live in a store that is not durable.
     """
     live = tasks.current(task_id)
     record = live.record if live is not None else None

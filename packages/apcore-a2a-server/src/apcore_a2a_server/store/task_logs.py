@@ -1,4 +1,4 @@
-"""The logs of tasks that an in-process store keeps in memory beside their records."""
+"""The logs of tasks that an in-process store keeps in memory."""
 
 import time
 from collections.abc import Sequence

@@ -17,7 +17,8 @@ MAX_BATCH_BYTES = 4 * 1024 * 1024  # of tasks, events and messages; a larger cal
 class BatchedStatement:
     """A statement that is run in batches: calls made while a batch runs form the next batch.
 
-    When a batch fails, each of its calls is run alone, so that only the faulty one fails.
+    When a batch fails although the database is available, each of its calls is run alone, so that
+    only the faulty one fails.
 
     Args:
         run_batch: Runs the statement for each of several sets of parameters in one transaction,

@@ -25,7 +25,7 @@ UNAVAILABLE_ERRORS = (
     asyncpg.PostgresSystemError,
     asyncpg.ReadOnlySQLTransactionError,
 )
-"""Errors of a database that is unreachable, shutting down, out of disk, or has become a standby."""
+"""Errors of a database that is unreachable, stopping, out of resources, or has become a standby."""
 CLOSE_TIMEOUT = 3.0  # seconds
 BACKGROUND_TIMEOUT = 10.0  # seconds for a statement that no caller waits for
 CONNECTION_OPTIONS: dict[str, Any] = {
@@ -169,6 +169,7 @@ class Database(Queries):
         """Take a connection for at most *seconds*, or for as long as a statement may take.
 
         Raises:
+            StoreError: The store is not open.
             DiskFullError: The database has no space left on its disk.
             UnavailableError: The database can't be reached, or has not replied in time; the
                 statement may have been run or not.

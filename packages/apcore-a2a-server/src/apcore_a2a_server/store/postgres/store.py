@@ -61,7 +61,8 @@ class PostgresStore(DatabaseOutbox):
 
     Args:
         url: The database: `postgresql://user:password@host:5432/name`.
-        connections: Maximum number of connections of each replica.
+        connections: Maximum number of connections in each replica's pool. It needs two more: to
+            listen for changes, and to renew leases.
         lease_seconds: Seconds after which a lease expires unless it is renewed: the time until the
             tasks of a replica that has crashed are taken over.
     """
@@ -188,7 +189,7 @@ class PostgresStore(DatabaseOutbox):
         return Lease(task_id, row["epoch"]) if change.run else change.lease
 
     async def _write(self, change: Change) -> Any:
-        """Store a change; return its row, or None if it is stale."""
+        """Store a change; return its row, or None if it is refused."""
         if not change.state_events:
             return await self._chunks.fetch_row(chunk_parameters(change))
         parameters = {**state_parameters(change), **self._new_lease()}
@@ -305,7 +306,7 @@ class PostgresStore(DatabaseOutbox):
             total += int(pruned)
 
     async def owners(self, prefix: str) -> Sequence[str]:
-        """Return the owners of tasks that begin with a prefix."""
+        """Return the task owners whose names begin with a prefix."""
         names = {"owner": owner_bytes(prefix), "owner_end": owner_bytes(prefix_end(prefix))}
         return [owner_text(owner) for (owner,) in await self._database.fetch(sql.owners, **names)]
 

@@ -35,7 +35,7 @@ IN_USE = (
 
 
 def connect(path: Path) -> tuple[Connection, Connection]:
-    """Open a file and migrate its schema; return connections to write and to read."""
+    """Open a file, migrate it and expire its leases; return connections to write and to read."""
     writer = _connect(path)
     try:
         migrate(writer)
@@ -125,7 +125,8 @@ class FileStore(Store):
     """A store in one file, which no other process can use while it is open.
 
     Args:
-        path: The file. SQLite creates it, and two others beside it, if they do not exist.
+        path: The file, which is created if it does not exist. Beside it are two others of SQLite,
+            and a lock file.
         lease_seconds: Seconds after which a lease expires unless it is renewed.
     """
 

@@ -57,7 +57,7 @@ def migrate(connection: sqlite3.Connection) -> int:
 
 
 def _as_json(table: str, body: bytes) -> bytes:
-    """Return a body of an early version as JSON; needs protobuf, which the store does not."""
+    """Return a body of an early version as JSON; needs protobuf, unlike the rest of the store."""
     from apcore_a2a_server.store.protobuf_bodies import as_json
 
     return as_json(table, body)

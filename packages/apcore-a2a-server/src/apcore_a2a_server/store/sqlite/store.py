@@ -63,7 +63,8 @@ class SqliteStore(FileOutbox):
     """A store of tasks in one file, for one process; every confirmed change is on disk.
 
     Args:
-        path: The file. SQLite creates it, and two others beside it, if they do not exist.
+        path: The file, which is created if it does not exist. Beside it are two others of SQLite,
+            and a lock file.
         lease_seconds: Seconds after which a lease expires unless it is renewed.
 
     Example:
@@ -229,7 +230,7 @@ class SqliteStore(FileOutbox):
 
     @reads
     def owners(self, connection: Connection, prefix: str) -> list[str]:
-        """Return the owners of tasks that begin with a prefix."""
+        """Return the task owners whose names begin with a prefix."""
         names = {"owner": prefix, "owner_end": prefix_end(prefix)}
         return [owner for (owner,) in connection.execute(sql.owners, names)]
 
