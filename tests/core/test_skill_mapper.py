@@ -59,7 +59,7 @@ def test_names_are_derived_from_ids(descriptor: Describe) -> None:
     assert skill(descriptor(module_id="image.resize_all")).name == "Image Resize All"
 
 
-def test_a_display_overlay_changes_everything_but_the_id(descriptor: Describe) -> None:
+def test_a_display_overlay_sets_name_description_and_tags(descriptor: Describe) -> None:
     overlay = {"alias": "Shout", "description": "Louder", "tags": ["loud"]}
     mapped_skill = skill(descriptor(metadata={"display": {"a2a": overlay}}))
     assert (mapped_skill.id, mapped_skill.name, mapped_skill.description) == (
@@ -76,7 +76,7 @@ def test_a_display_for_other_protocols_is_ignored(display: Any, descriptor: Desc
     assert skill(descriptor(metadata=None)).name == "Text Echo"
 
 
-def test_annotations_that_are_set_become_tags(descriptor: Describe) -> None:
+def test_only_some_annotations_become_tags_if_they_are_set(descriptor: Describe) -> None:
     flags = ModuleAnnotations(readonly=True, requires_approval=True, streaming=True)
     assert list(skill(descriptor(tags=["a", "readonly"], annotations=flags)).tags) == [
         *("a", "readonly", "requires-approval", "streaming")

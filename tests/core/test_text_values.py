@@ -161,5 +161,5 @@ def test_text_goes_to_the_only_scalar_or_the_only_required_one(
         ({"properties": {"a": {}}}, False),
     ],
 )
-def test_a_schema_without_properties_takes_nothing(schema: Any, expected: bool) -> None:
+def test_only_a_schema_with_empty_properties_takes_nothing(schema: Any, expected: bool) -> None:
     assert takes_nothing(schema) is expected

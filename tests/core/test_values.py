@@ -291,7 +291,7 @@ def test_a_long_name_counts_like_a_long_text(value: Any) -> None:
     assert is_large_or_long(value)
 
 
-def test_the_approximate_size_of_a_task_is_computed_without_its_json() -> None:
+def test_the_estimated_size_of_a_task_is_close_to_that_of_its_json() -> None:
     messages = [Message(parts=[Part(text="x" * 100_000), Part(data={"a": ["y" * 50_000]})])]
     task = Task(id="t1", history=messages)
     assert 0.99 < about_size(task) / len(dump_json(task)) < 1.01

@@ -1,4 +1,4 @@
-"""Runs programs in other environments that use an agent and print the result of each step."""
+"""Run programs that use an agent in other environments; check the results that they print."""
 
 import json
 import subprocess

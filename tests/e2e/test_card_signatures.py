@@ -221,7 +221,7 @@ def test_keys_that_cannot_be_fetched_raise_a_separate_error() -> None:
         {"keys": [P256.pem], "algorithms": ["HS256"]},
     ],
 )
-def test_a_verifier_without_usable_public_keys_is_refused(arguments: Any) -> None:
+def test_invalid_arguments_of_a_verifier_are_refused(arguments: Any) -> None:
     with pytest.raises(ConfigurationError):
         CardVerifier(**arguments)
 
@@ -235,7 +235,7 @@ def test_a_verifier_without_usable_public_keys_is_refused(arguments: Any) -> Non
         ({"card_key": [RSA.private_pem]}, "P-256"),
     ],
 )
-def test_a_key_that_cannot_sign_is_refused_at_the_start(
+def test_a_card_key_that_cannot_be_used_is_refused_at_the_start(
     registry: Registry, options: Any, reason: str
 ) -> None:
     with pytest.raises(OptionError, match=reason):

@@ -20,7 +20,6 @@ from msgspec import to_builtins
 
 Json = dict[str, Any]
 
-PAUSED = {"input-required", "auth-required"}
 IMPLIED = {"append": False, "lastChunk": False, "includeArtifacts": False, "metadata": {}}
 """Members with these values mean the same as absent ones."""
 

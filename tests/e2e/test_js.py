@@ -1,4 +1,4 @@
-"""The JavaScript SDKs against the server, over each binding that both support."""
+"""The JavaScript SDKs against the server, over JSON-RPC and HTTP+JSON."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def packages() -> str:
     ("binding", "version"),
     [("JSONRPC", "1.0"), ("HTTP+JSON", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "0.3")],
 )
-def test_a_program_of_protocol_1_0_completes_every_step(
+def test_a_program_of_the_sdk_for_1_0_completes_every_step(
     agent: str, packages: str, binding: str, version: str
 ) -> None:
     script = str(SCRIPTS / "sdk_js.mjs")

@@ -1,4 +1,4 @@
-"""The official Python SDK's client against the server, over each binding that both support."""
+"""The official Python SDK's client against the server, over JSON-RPC and HTTP+JSON."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -154,7 +154,7 @@ def state(event: StreamResponse) -> TaskState:
     return status.status.state
 
 
-async def test_the_card_lists_every_binding_and_every_skill(card: AgentCard, agent: str) -> None:
+async def test_the_card_lists_the_bindings_and_skills(card: AgentCard, agent: str) -> None:
     interfaces = [(i.protocol_binding, i.protocol_version) for i in card.supported_interfaces]
     assert interfaces == [
         ("JSONRPC", "1.0"),
@@ -201,7 +201,7 @@ async def test_whole_numbers_arrive_exactly(clients: Clients) -> None:
 async def test_bytes_arrive_as_a_file(clients: Clients, binding: str) -> None:
     task = await clients.send(request_to("test.pack", {"text": "grüße"}))
     (artifact,) = task.artifacts
-    if binding == "rest-0.3":  # the SDKs encode bytes differently over this binding
+    if binding == "rest-0.3":  # the SDKs disagree on bytes here, so the agent sends a URL
         (url,) = [part.url for part in artifact.parts if part.url]
         assert url == "data:text/plain;base64,Z3LDvMOfZQ=="
     else:

@@ -386,7 +386,7 @@ class TestUnitsConvert:
     @pytest.mark.parametrize(
         "text", ["5 km", "mi", "5 km in kg", "5 km in km", "5 min", "-5 km in mi", "hello", ""]
     )
-    async def test_without_a_conversation_an_incomplete_request_is_refused(
+    async def test_without_a_conversation_an_incomplete_or_invalid_request_is_refused(
         self, executor: Executor, text: str
     ) -> None:
         with pytest.raises(InvalidInputError):

@@ -201,7 +201,7 @@ def refuse_notification(delivery: Delivery) -> Reply:
 
 @contextmanager
 def busy_shop(**options: Any) -> Iterator[tuple[str, Receiver]]:
-    """Serve the shop with some tasks; yield its URL, and the receiver of its webhooks."""
+    """Serve the shop, without tasks; yield its URL, and a receiver for its webhooks."""
     defaults: dict[str, Any] = {"name": "Tea shop", "explorer": True, "push_notifications": QUICK}
     with (
         closing(shop()) as executor,

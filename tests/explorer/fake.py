@@ -67,7 +67,7 @@ DEEP: dict[str, tuple[str, str]] = {
     "@deep": ('{"a": [' * 250, "]}" * 250),
     "@deep schema": ('{"properties": {"a": ' * 250, "}}" * 250),
 }
-"""Placeholders for values nested 500 levels deep, which Python's json cannot write."""
+"""Placeholders for values nested 500 levels deep, and how their JSON begins and ends."""
 
 
 def encoded(value: Any) -> str:

@@ -62,7 +62,7 @@ class Firefox:
         self._command("browsingContext.navigate", context=self._page, url=url, wait="complete")
 
     def find(self, selector: str, text: str) -> Any:
-        """Wait for an element with this text, or a label with it; return a reference to it.
+        """Wait for an element that has this text, or whose label has it; return a reference.
 
         Raises:
             AssertionError: No such element appears in time.

@@ -20,7 +20,7 @@ from . import agent
 
 
 def schema(required: list[str] | None = None, **properties: Any) -> dict[str, Any]:
-    """Return the JSON Schema of an object with exactly these members."""
+    """Return the JSON Schema of an object that may have only these members."""
     return {
         "type": "object",
         "properties": properties,

@@ -1,4 +1,4 @@
-"""Accessibility by keyboard, on phones and in dark colours; and under any path or proxy."""
+"""Accessibility by keyboard, on phones and in dark colours; the page under any path or proxy."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -36,7 +36,7 @@ TOO_SMALL = """() => [...document.querySelectorAll("a, button, input, select, te
     .map((target) => [target.getBoundingClientRect(), target.outerHTML.slice(0, 150)])
     .filter(([{width, height}]) => width && Math.min(width, height) < 24)
     .map(([{width, height}, html]) => `${width} x ${height}: ${html}`)"""
-"""Finds targets below 24 px (WCAG 2.2, 2.5.8), except links within sentences."""
+"""Finds targets below 24 px (WCAG 2.2, 2.5.8) outside of paragraphs, Markdown and the skip link."""
 
 RECORD_SHIFTS = """() => {
     window.shifts = [];

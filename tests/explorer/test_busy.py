@@ -22,7 +22,7 @@ from .hostile import CORPUS, HostileVisit
 from .other_client import OtherClient
 
 OpenVisit = Callable[..., Visit]
-SIGNED_IN: dict[str, Any] = {
+OPERATOR_OPTIONS: dict[str, Any] = {
     "operators": "operator",
     "operators_read": "content",
     "approvers": "operator",
@@ -34,7 +34,7 @@ def key_of(name: str) -> str:
 
 
 def keys(**roles: str) -> APIKeyAuthenticator:
-    """Return an authenticator with a key for each name, which has one role."""
+    """Return an authenticator with a key for each name; each has one role."""
     identities = {key_of(name): Identity(name, roles=(role,)) for name, role in roles.items()}
     return APIKeyAuthenticator(identities)
 
@@ -43,7 +43,7 @@ def keys(**roles: str) -> APIKeyAuthenticator:
 def guarded_shop() -> Iterator[tuple[str, Receiver]]:
     """Serve the shop to Ada, to Grace who operates it, and to Bob."""
     auth = keys(ada="clerk", bob="clerk", grace="operator")
-    with busy_shop(auth=auth, state_history=True, **SIGNED_IN) as (url, receiver):
+    with busy_shop(auth=auth, state_history=True, **OPERATOR_OPTIONS) as (url, receiver):
         yield url, receiver
 
 
@@ -55,7 +55,7 @@ def shop() -> Iterator[tuple[str, Receiver]]:
 
 @pytest.fixture(scope="module")
 def tasks(shop: tuple[str, Receiver]) -> dict[str, Json]:
-    """Return Ada's tasks, one for each skill."""
+    """Return Ada's tasks by their skills."""
     return fill(*shop, key_of("ada"))
 
 
@@ -184,7 +184,7 @@ def test_hostile_texts_of_real_callers_are_shown_as_text(open_visit: OpenVisit) 
         "ask": ActionModule(echo, annotations=NEEDS_APPROVAL),
         "refuse": ActionModule(refuse),
     }
-    options: dict[str, Any] = {"auth": APIKeyAuthenticator({**people, **boss}), **SIGNED_IN}
+    options: dict[str, Any] = {"auth": APIKeyAuthenticator({**people, **boss}), **OPERATOR_OPTIONS}
     with running(
         registry_of(modules), explorer=True, push_notifications=QUICK, name=texts[0], **options
     ) as url:

@@ -118,7 +118,7 @@ def test_several_calls_are_denied_with_one_reason(visit: Visit, other: OtherClie
         assert "closed today" in str(other.call("GetTask", id=task["id"]))
 
 
-def test_an_answer_that_is_refused_with_others_is_reported(open_visit: OpenVisit) -> None:
+def test_an_answer_that_is_refused_among_others_is_reported(open_visit: OpenVisit) -> None:
     tasks = [approval(f"task {number}", "2036-01-01T00:00:00Z") for number in range(2)]
     fake = FakeAgent(
         card_of(capabilities={"streaming": False}),
@@ -157,7 +157,7 @@ def test_the_inbox_is_worked_through_with_keys(visit: Visit, other: OtherClient)
 
 
 def approval(task_id: str, expires_at: str) -> Any:
-    """Return a task of another agent that waits for an approval until a time."""
+    """Return a task of A2A 1.0 that waits for an approval until a time."""
     details = {"id": task_id, "skill": "work", "arguments": {}, "expiresAt": expires_at}
     message = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"data": {"approval": details}}]}
     task = task_of("INPUT_REQUIRED", id=task_id)

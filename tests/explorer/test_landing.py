@@ -101,7 +101,7 @@ def test_the_search_is_used_with_the_arrow_keys(open_visit: OpenVisit, large_age
     expect(page.get_by_role("heading", level=1)).to_have_text("Area7 Job1")
 
 
-def test_an_agent_of_another_project_is_shown_without_state_and_examples(
+def test_the_start_page_of_an_agent_of_another_project_has_no_example(
     open_visit: OpenVisit,
 ) -> None:
     fake = FakeAgent(card_of(skill_of("work", description="**Works** hard\n\nand long")))

@@ -177,7 +177,7 @@ SPANS: list[Json] = [
 
 
 def span(at: float, **members: Any) -> Json:
-    """Return a span of a trace that begins *at* seconds after the first span."""
+    """Return a span that begins *at* seconds after the first span of its trace."""
     minute, second = divmod(at, 60)
     start = f"2026-01-01T00:{int(minute):02}:{second:06.3f}Z"
     attributes = {"rules": 3} if members["name"] == "mirror" else {}

@@ -15,7 +15,7 @@ from tests.serving import PATIENCE, running
 
 from .browsing import Visit
 from .other_client import OtherClient
-from .test_busy import SIGNED_IN, key_of, keys, sign_in
+from .test_busy import OPERATOR_OPTIONS, key_of, keys, sign_in
 from .test_load import LAY_OUT_ALL, MODULES, RECORD_FRAMES, check_responsive, count_elements
 
 pytestmark = pytest.mark.clock
@@ -63,7 +63,7 @@ def agent() -> Iterator[str]:
         "auth": keys(ada="clerk", bob="clerk", grace="operator"),
         "explorer": True,
         "max_body": 50_000_000,
-        **SIGNED_IN,
+        **OPERATOR_OPTIONS,
     }
     with running(modules, name="Large agent", **options) as url:
         send_many(url, TASKS)

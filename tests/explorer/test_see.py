@@ -96,7 +96,7 @@ SEARCHES = {
     "csv.sum": ["csv.summary"],  # its id
     "says FORM": ["form.says"],  # its name
     "whole cents": ["orders.price"],  # its description
-    "whole parrots": [],  # all of the words
+    "whole parrots": [],  # no skill has both words
     "parrot": ["form.says"],  # its tag
 }
 

@@ -1,4 +1,4 @@
-"""Signing in: credentials reach the agent, and nothing else."""
+"""Signing in: credentials reach only the agent."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping

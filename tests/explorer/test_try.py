@@ -216,7 +216,7 @@ def test_errors_in_nested_objects_are_reported_at_their_fields(visit: Visit) -> 
 
 
 def test_recursive_references_expand_as_they_are_filled_in(visit: Visit) -> None:
-    """Our own agent resolves references; others may not."""
+    """Our own agent inlines references that are not recursive; others may not."""
     defs = forms.Node.model_json_schema()["$defs"]
     schema = {**forms.schema(tree={"$ref": "#/$defs/Node"}), "$defs": defs}
     replace_schema(visit.page, "form.tree", schema)
@@ -536,7 +536,7 @@ def test_integers_beyond_double_precision_are_sent_and_shown_exactly(
     assert sent == [{"number": number}, {"number": number + 2}]
 
 
-def test_a_number_with_too_many_digits_is_refused(visit: Visit) -> None:
+def test_a_float_beyond_the_range_of_doubles_is_refused(visit: Visit) -> None:
     view = SkillView(visit, "form.counts")
     view.json.fill('{"number": 1e400}')
     expect(view.json).to_have_accessible_description("1e400 is too large for a number")

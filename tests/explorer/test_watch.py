@@ -55,7 +55,7 @@ def scripted() -> ScriptedModule:
 
 @pytest.fixture(scope="module")
 def agent(scripted: ScriptedModule) -> Iterator[str]:
-    """Serve a module that the test scripts; its tasks outlive lost connections."""
+    """Serve a scripted module, and others with fixed outputs; tasks outlive lost connections."""
     registry = Registry()
     registry.register("scripted", scripted, metadata=TEXT_FIELD)
     for name, output in OUTPUTS.items():

@@ -107,7 +107,7 @@ WITHOUT_COVERAGE = {"COVERAGE_PROCESS_CONFIG": "", "COVERAGE_PROCESS_START": ""}
 
 
 def environment(home: Path, variables: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return this process's environment without apcore's variables."""
+    """Return this process's environment without apcore's variables, with *home* and *variables*."""
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("APCORE")}
     return {**inherited, "HOME": str(home), **(variables or {})}
 
@@ -153,7 +153,7 @@ class Process:
 
     @property
     def url(self) -> str:
-        """The address in its log."""
+        """The URL on loopback, with the port in the log."""
         port = self.wait_for(r"skills? at http://\S*:(\d+)")
         return f"http://127.0.0.1:{port}"
 

@@ -120,7 +120,7 @@ def test_a_mirror_of_one_package_has_all_its_names(mirror: str, part: ModuleType
     assert import_module(f"apcore_a2a.{mirror}").__all__ == part.__all__
 
 
-def test_the_mirrors_together_have_every_name() -> None:
+def test_the_package_has_the_names_of_the_adapters_and_the_server_and_some_others() -> None:
     adapters, server = map(import_module, ["apcore_a2a.adapters", "apcore_a2a.server"])
 
     assert server.__all__ == apcore_a2a_server.__all__

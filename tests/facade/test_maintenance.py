@@ -84,7 +84,7 @@ ACTIONS = ("migrate", "check", "prune")
 
 @pytest.fixture(params=["file", pytest.param("database", marks=pytest.mark.database)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> AnyStore:
-    """Create an empty store of each kind."""
+    """Return a store of each kind, which has no tables yet."""
     if request.param == "file":
         return FileStore(tmp_path)
     return DatabaseStore(request.getfixturevalue("server"))
@@ -252,6 +252,9 @@ def test_all_tasks_of_a_principal_are_deleted(filled_store: AnyStore, cli: Cli) 
     assert cli(*options, "bob").out == "1 task of bob deleted\n"
     assert cli(*options, "").out == "0 tasks of anonymous callers deleted\n"
     assert check(cli, filled_store, "--json").json["tasks"] == {"working": 1}
+
+
+# Interrupted transactions and read-only files
 
 
 @pytest.mark.parametrize("action", ["check", "migrate", "prune"])

@@ -18,8 +18,9 @@ pytestmark = pytest.mark.process
 
 MIB = 1024 * 1024
 LIMIT = 32 * MIB
-"""The bound on memory: an eighth of the default. Messages are an eighth as large, too."""
+"""The bound on memory, in bytes: an eighth of the default."""
 MESSAGE = 9 * MIB // 8
+"""Length of a text: an eighth of one that nearly reaches the default of `max_body`."""
 STORES = ["memory", "sqlite"]
 FORGET = """
 from pydantic import BaseModel

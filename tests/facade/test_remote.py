@@ -309,7 +309,7 @@ def test_files_are_sent(agent: str, tmp_path: Path, cli: Cli) -> None:
         (["--input", '"\\ud800"'], "JSON"),
     ],
 )
-def test_wrong_arguments_exit_with_1_before_any_request(
+def test_wrong_arguments_exit_with_1_before_the_agent_is_called(
     options: list[str], message: str, tmp_path: Path, cli: Cli
 ) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff")

@@ -575,7 +575,7 @@ def test_a_closed_pipe_ends_the_command_quietly(
 
 @pytest.mark.process
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_json_is_printed_to_terminals_without_unicode(encoding: str, tmp_path: Path) -> None:
+def test_json_is_printed_in_encodings_without_unicode(encoding: str, tmp_path: Path) -> None:
     fake = FakeAgent(
         {"name": "☃"}, SendMessage=send_result(task("FAILED", status_parts=[{"text": "☃"}]))
     )

@@ -40,7 +40,7 @@ def caller() -> Iterator[Caller]:
 
 
 def task_with_failed_webhook(caller: Caller, url: str) -> str:
-    """Return a task whose webhook `w` has failed."""
+    """Return the id of a task whose webhook `w` has failed."""
     task = caller.send(id="w", url=url)
     eventually(lambda: caller.config(task)["status"] == "failed")
     return str(task["id"])

@@ -1,4 +1,4 @@
-"""Hand-made requests: as ASGI scopes, and byte by byte over TCP."""
+"""Hand-made requests: as ASGI scopes, and as bytes over TCP."""
 
 import json
 import re
@@ -28,7 +28,7 @@ LONG = 100_000  # characters of a value that must be shortened in logs
 WIDTH = 1000
 """Characters that a value in a log record may have."""
 TIMEOUT = 2.0
-"""Seconds in which a request must arrive at the agent of all tests."""
+"""Seconds in which a request must arrive at the agent that the tests share."""
 CARD = "/.well-known/agent-card.json"
 
 
@@ -56,7 +56,7 @@ async def fail_if_read() -> Message:
 
 
 def body(content: bytes = b"") -> Receive:
-    """Return a receive function with a body in one piece, and a client that stays connected."""
+    """Return a receive function for a body in one piece, after which the client disconnects."""
     messages: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
 
     async def receive() -> Message:
@@ -145,7 +145,7 @@ def request(
 
 
 def status_of(head: bytes) -> int:
-    """Return the status in the first line of an answer."""
+    """Return the status in the first line of an answer; 0 if there is no answer."""
     return int(head[9:12] or 0)
 
 

@@ -23,7 +23,7 @@ NAMES = [
 GLUE = [".", "..", ":", "@", ",", " ", "\t", "/", "\\", "#", "?", "%", "%2e", "[", "]", "\0", "-"]
 PORTS = ["", ":", ":80", ":8000", ":0", ":99999", ":x", ":-1", ":80:80"]
 ports = st.integers(0, 65535).map(":{}".format)
-"""Valid ports: enough for long runs to try no host twice."""
+"""Valid ports: so many that long runs rarely try a host twice."""
 latin = st.characters(max_codepoint=255)
 pieces = st.sampled_from([*NAMES, *GLUE, *PORTS]) | st.text(latin, max_size=3)
 host = st.one_of(
@@ -59,7 +59,7 @@ class Hosts:
         self._runner.close()
 
     def check(self, headers: list[str]) -> None:
-        """Check that only allowed hosts are served, as a browser's parser reads them."""
+        """Check that only allowed hosts are served, as `urlsplit` reads them."""
         answer = self._runner.run(
             ask(self._guard, "POST", headers=[("host", value) for value in headers])
         )

@@ -1,4 +1,4 @@
-"""Authentication: callers are authenticated before anything else happens."""
+"""Authentication: refusals, accepted callers, broken authenticators, and principals."""
 
 import asyncio
 import json
@@ -79,7 +79,7 @@ async def fail_if_called(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def answer_caller(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer with the caller's principal or address."""
+    """Answer with the caller's principal."""
     await JSONResponse(caller_of(scope)[0])(scope, receive, send)
 
 
@@ -105,7 +105,7 @@ async def test_a_caller_without_a_token_gets_a_challenge() -> None:
 
 
 @pytest.mark.parametrize("value", ["Bearer token", "Basic dTpw", "Bearer", "nonsense", ""])
-async def test_an_invalid_token_is_named_in_the_challenge(value: str) -> None:
+async def test_the_challenge_for_refused_credentials_names_an_invalid_token(value: str) -> None:
     answer = await refusal(FakeAuthenticator(lambda headers: None), ("Authorization", value))
     assert answer.status == 401
     assert answer.headers["www-authenticate"] == 'Bearer error="invalid_token"'

@@ -43,7 +43,7 @@ async def test_a_started_answer_is_not_followed_by_another() -> None:
     assert await ask(FrontMiddleware(fail_after_start)) == Answer(200, {}, b"half")
 
 
-async def test_exceptions_that_cancel_a_request_are_not_caught() -> None:
+async def test_a_keyboard_interrupt_is_not_caught() -> None:
     async def interrupt(scope: Scope, receive: Receive, send: Send) -> None:
         raise KeyboardInterrupt
 

@@ -53,7 +53,7 @@ def test_a_head_of_more_than_64_kib_is_refused(url: str) -> None:
 
 
 class FakeTransport(asyncio.Transport):
-    """Transport on which a test passes bytes in pieces of its choice."""
+    """Transport of a protocol to which a test passes the received bytes itself."""
 
     def __init__(self) -> None:
         super().__init__()

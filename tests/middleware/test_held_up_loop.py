@@ -26,7 +26,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def status_of_slow_body(body: bytes, block_seconds: float, length: int) -> bytes:
-    """Return the status line for a body that is sent byte by byte, with a pause after each."""
+    """Return the status line for a body sent byte by byte; before each, the loop is blocked."""
     config = uvicorn.Config(app, http=request_timeout_protocol(TIMEOUT), lifespan="off")
     config.load()
     server = uvicorn.Server(config)

@@ -1,4 +1,4 @@
-"""Requests for other hosts are refused: pages reach local agents by DNS rebinding."""
+"""Requests for other hosts are refused: by DNS rebinding, web pages could reach local agents."""
 
 import json
 from collections.abc import Iterator
@@ -102,7 +102,7 @@ def test_an_allowed_host_with_scheme_or_port_is_refused_at_start(host: str) -> N
 
 @pytest.mark.parametrize("allowed", [None, ["*"], ["agent.example"]])
 @pytest.mark.parametrize("has_auth", [False, True])
-def test_serving_any_host_without_authentication_causes_one_warning(
+def test_only_an_agent_with_neither_auth_nor_allowed_hosts_causes_a_warning(
     has_auth: bool, allowed: list[str] | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     auth = authenticator() if has_auth else None

@@ -1,4 +1,4 @@
-"""One record for each request, with its caller, operation and duration, but no content."""
+"""Log records of requests, with caller, operation and duration, but no content."""
 
 import json
 import re
@@ -287,7 +287,7 @@ def test_each_line_begins_with_time_and_level(text_log: Log) -> None:
 
 
 @pytest.mark.process
-def test_no_line_is_long_or_has_control_characters(text_log: Log) -> None:
+def test_no_value_in_a_line_is_long_or_has_control_characters(text_log: Log) -> None:
     for line in text_log.lines:
         assert not CONTROL.search(line)
         values = re.split("  (?=(?:client|principal|task|skill|trace_id)=)", line)

@@ -111,7 +111,7 @@ async def test_pages_of_a_wrapped_application_have_the_headers_too() -> None:
     assert answer.headers["x-frame-options"] == "DENY"
 
 
-async def test_no_answer_of_an_agent_is_an_html_page() -> None:
+async def test_the_card_and_the_health_of_an_agent_are_no_html_pages() -> None:
     app = create_app(
         registry_of({"work": ActionModule(echo)}), url="http://x", auth=authenticator()
     )

@@ -1,4 +1,4 @@
-"""Rate limits, and the answers of callers who exceed them."""
+"""Rate limits, and the answers to callers who exceed them."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ from .byhand import KEY, OTHER_KEY, Answer, ask, authenticator, body
 pytestmark = pytest.mark.anyio
 
 STORAGES = ["memory://", "async+memory://"]
-NOON = 1_800_000_000.25
+START = 1_800_000_000.25
 """Seconds since the epoch, just after the start of an hour, a minute and a second."""
 HERE, THERE = ("192.0.2.1", 1), ("192.0.2.2", 1)
 
@@ -37,7 +37,7 @@ class Clock:
     """Clock that only moves when a test advances it."""
 
     def __init__(self) -> None:
-        self.now = NOON
+        self.now = START
 
     def __call__(self) -> float:
         return self.now
@@ -98,7 +98,7 @@ async def test_a_caller_that_waits_for_the_given_time_is_accepted(
 @pytest.mark.parametrize("storage", STORAGES)
 async def test_no_window_has_more_than_twice_the_rate(clock: Clock, storage: str) -> None:
     limiter, random, accepted = RateLimiter("5/minute", storage), Random(1), list[float]()
-    while clock.now < NOON + 3600:
+    while clock.now < START + 3600:
         clock.now += random.random() * 8
         if not await limiter.wait("ada"):
             accepted.append(clock.now)
@@ -357,7 +357,7 @@ async def test_valid_credentials_and_public_pages_are_served_while_others_are_re
     assert await statuses(app, 1, headers=WRONG, client=THERE) == [401]
 
 
-async def test_a_flood_of_refused_credentials_is_not_logged(
+async def test_refused_credentials_over_the_limit_are_not_logged(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -97,7 +97,7 @@ async def test_each_request_has_its_own_fields(caplog: pytest.LogCaptureFixture)
 
 
 class CostlyError(Exception):
-    """Error of a value that is formatted although its record is dropped."""
+    """Error that shows that a value was formatted."""
 
 
 class Costly:
@@ -441,7 +441,7 @@ class CallbackHandler(logging.Handler):
         self._callback(record)
 
 
-def test_the_exception_of_a_task_that_was_never_awaited_is_logged_without_messages() -> None:
+def test_the_exception_of_a_task_that_the_event_loop_reports_is_logged_without_messages() -> None:
     async def fail() -> None:
         raise ValueError(SECRET)
 

@@ -393,7 +393,8 @@ def never_sending(url: str) -> Any:
 def delayed_body(url: str) -> Any:
     """Return the status of a request whose body comes half a timeout after 100 Continue.
 
-    The agent checks its connections after each timeout, and here it sends 100 Continue just before.
+    The agent checks a connection after each timeout, and here it sends 100 Continue just before a
+    check.
     """
     seconds = 2.9 * TIMEOUT
     head, content = head_and_body(

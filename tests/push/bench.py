@@ -54,7 +54,7 @@ class ManualTransport(WebhookTransport):
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []
         self.overlapping: list[str] = []
-        """Notifications posted to a URL while an earlier attempt there was in flight."""
+        """Ids of notifications posted again to a URL while an earlier attempt was in flight."""
         self._new: asyncio.Queue[Attempt] = asyncio.Queue()
         self._default_response: WebhookResponse | None = None
 

@@ -124,7 +124,10 @@ class Clients:
 
 
 async def code(attempt: Awaitable[Task]) -> Any:
-    """Return the code that the SDK reports for *attempt*: JSON-RPC's, or else HTTP's."""
+    """Return the code of the error of *attempt*, JSON-RPC's or HTTP's; else the state of its task.
+
+    Other errors of the SDK have no code: the result is None.
+    """
     try:
         task = await attempt
     except A2AClientHTTPError as error:
