@@ -212,7 +212,7 @@ def test_a_preflight_from_another_origin_is_refused(cors_agent: str) -> None:
     assert "access-control-allow-origin" not in answer.headers
 
 
-def test_without_allowed_origins_every_preflight_is_refused(agent: str) -> None:
+def test_without_allowed_origins_a_preflight_is_refused(agent: str) -> None:
     answer = preflight(agent, PAGE)
     assert answer.is_error
     assert "access-control-allow-origin" not in answer.headers

@@ -66,7 +66,7 @@ def binding(request: pytest.FixtureRequest) -> str:
 
 
 class Clients:
-    """A streaming client, one that waits for the result, and one that polls for it."""
+    """A client that streams, one that waits for the result, and one that does not wait."""
 
     def __init__(self, http: httpx.AsyncClient, card: AgentCard, binding: str) -> None:
         protocol, version = BINDINGS[binding]

@@ -405,7 +405,7 @@ def steps(request: pytest.FixtureRequest) -> Any:
     return run_steps(str(python), "-c", ACL_PROGRAM, cwd=ROOT)
 
 
-def test_cards_and_calls_follow_the_acl_of_each_apcore(steps: Any) -> None:
+def test_cards_and_calls_follow_the_acl_with_each_version_of_apcore(steps: Any) -> None:
     assert steps[""]["shown"] == ["open"]
     for name, allowed in ALLOWED.items():
         codes = steps[name]["codes"]

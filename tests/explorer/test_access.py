@@ -98,7 +98,7 @@ def test_every_view_fits_at_200_percent_zoom(open_visit: OpenVisit, agent: str) 
 
 
 @pytest.mark.parametrize("options", [{}, ON_A_PHONE], ids=["desk", "phone"])
-def test_nothing_moves_while_a_view_loads(
+def test_hardly_anything_moves_while_a_view_loads(
     open_visit: OpenVisit, agent: str, options: dict[str, Any]
 ) -> None:
     visit = open_visit(agent, **options)
@@ -116,7 +116,7 @@ def test_nothing_moves_while_a_view_loads(
     assert {view: shift for view, shift in shifts.items() if shift >= 0.1} == {}
 
 
-def test_nothing_moves_while_a_stream_runs(visit: Visit) -> None:
+def test_hardly_anything_moves_while_a_stream_runs(visit: Visit) -> None:
     page = open_with_example(visit, "jobs.countdown")
     page.get_by_role("button", name="Run", exact=True).scroll_into_view_if_needed()
     page.evaluate(RECORD_SHIFTS)

@@ -122,7 +122,7 @@ def test_a_result_without_a_schema_is_shown_by_its_values(visit: Visit) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.0", "0.3"])
-def test_integers_of_any_size_are_shown_exactly(visit: Visit, version: str) -> None:
+def test_integers_beyond_double_precision_are_shown_exactly(visit: Visit, version: str) -> None:
     number = 2**80 + 1
     page = visit.go("skills/mirror")
     page.get_by_label("Protocol version").select_option(f"A2A {version}")

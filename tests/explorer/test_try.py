@@ -99,7 +99,7 @@ def test_fields_of_every_kind_fill_the_input(visit: Visit) -> None:
     }
 
 
-def test_fields_keep_their_order_required_ones_are_marked_and_defaults_named(visit: Visit) -> None:
+def test_fields_keep_their_order_with_required_ones_marked_and_defaults_named(visit: Visit) -> None:
     view = SkillView(visit, "form.kinds")
     labels = view.area.get_by_text(re.compile(r"^((Code|Count) required|Age|Speed)$"))
     expect(labels).to_have_text(["Code required", "Count required", "Speed", "Age"])

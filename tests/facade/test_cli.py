@@ -169,7 +169,7 @@ def test_a_switch_can_be_turned_off_by_its_flag(
     assert read("--no-access-log", "--explorer") == {"explorer": True, "access_log": False}
 
 
-def test_a_list_can_be_written_in_every_way(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_has_several_notations(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = {"cors_origins": ["https://a", "https://b"]}
 
     assert read("--cors-origins", "https://a,https://b") == expected
@@ -181,7 +181,7 @@ def test_a_list_can_be_written_in_every_way(write: Write, monkeypatch: pytest.Mo
     assert read("--cors-origins", "") == {"cors_origins": []}
 
 
-def test_tenants_can_be_written_in_every_way(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tenants_have_several_notations(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = {"tenant": ["billing=billing.ask", "tea=kitchen.tea"]}
 
     assert read("--tenant", "billing=billing.ask", "--tenant", "tea=kitchen.tea") == expected
@@ -666,7 +666,7 @@ def test_log_level_error_prints_nothing(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_log_level_debug_prints_everything(folder: Path, tmp_path: Path) -> None:
+def test_log_level_debug_prints_debug_records_too(folder: Path, tmp_path: Path) -> None:
     command = [*COMMAND, *LOCAL, "--log-level", "debug"]
     with process(command, tmp_path) as agent, agent_client(agent) as client:
         assert client.send().state == "completed"

@@ -49,7 +49,7 @@ def loaded_by(statement: str) -> set[str]:
 
 
 @pytest.mark.parametrize("statement", ["import apcore_a2a", "import apcore_a2a.command.main"])
-def test_importing_the_package_loads_no_other_distribution(statement: str) -> None:
+def test_importing_the_package_loads_nothing_heavy(statement: str) -> None:
     assert not loaded_by(statement) & HEAVY
 
 

@@ -681,7 +681,7 @@ def test_a_closed_pipe_does_not_change_the_exit_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_a_report_is_printed_in_any_encoding(tmp_path: Path) -> None:
+def test_a_report_is_printed_in_ascii_with_escapes(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     store.sql("CREATE TABLE f\u00fcr (x INTEGER)", "INSERT INTO f\u00fcr VALUES (1)")
     store.sql(
